@@ -1,0 +1,21 @@
+# lockstep_flags: what every source is compiled with.
+add_library(lockstep_flags INTERFACE)
+target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
+if(LOCKSTEP_WARNINGS_AS_ERRORS)
+  target_compile_options(lockstep_flags INTERFACE -Werror)
+endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(lockstep_flags INTERFACE -march=x86-64-v2)
+endif()
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE
+    -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+
+# lockstep_library(name SOURCES... ): the library of the folder it is called from.
+function(lockstep_library name)
+  add_library(lockstep_${name} STATIC ${ARGN})
+  target_link_libraries(lockstep_${name} PUBLIC lockstep_flags)
+endfunction()

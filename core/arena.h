@@ -1,0 +1,56 @@
+// Arena: one block of memory, handed out in order, given back in reverse. A training step
+// allocates nothing else. Arena::measure() reserves addresses with no memory behind them and only
+// counts: the planner builds the whole model on one, so a plan cannot disagree with a run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/tensor.h"
+
+namespace lockstep {
+
+class Arena {
+ public:
+  enum class Memory : std::uint8_t { device, pinned_host, host };
+
+  // Reserves `capacity_bytes`. On the CPU a page costs memory from its first touch on; huge pages
+  // are asked for.
+  Arena(Device device, Memory memory, std::int64_t capacity_bytes);
+  static Arena measure(Device device);  // peak_bytes() is the answer; touching a tensor faults
+  ~Arena();
+  Arena(Arena&&) noexcept;
+  Arena& operator=(Arena&&) = delete;
+
+  // A new tensor, aligned to 256 bytes, uninitialised. Throws Error with a table of the largest
+  // names when it does not fit.
+  Tensor allocate(std::string_view name, DType dtype, Shape shape);
+
+  Device device() const;
+  std::int64_t used_bytes() const;
+  std::int64_t peak_bytes() const;
+  std::int64_t capacity_bytes() const;
+
+  // Gives back, on destruction, everything allocated since construction. Debug builds fill it with
+  // signalling values, so that a tensor used after its scope shows.
+  class Scope {
+   public:
+    explicit Scope(Arena& arena);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Arena& arena_;
+    std::int64_t mark_;
+    std::int64_t names_;
+  };
+
+ private:
+  struct State;
+  explicit Arena(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

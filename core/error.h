@@ -1,0 +1,64 @@
+// Errors: one exception family for what a run cannot survive, one macro to state a contract.
+//
+// CHECK is always on and its message must name the values that broke the contract. Destructors
+// never throw; main() is the only catch site (launch/main.cpp) and exits with exit_code().
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+// A broken contract or environment. The derived types say whose fault it is, so that a launcher
+// can tell from the exit code (sysexits.h) whether trying again makes sense.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+  virtual int exit_code() const { return 1; }
+};
+
+class UsageError : public Error {  // the command line
+ public:
+  using Error::Error;
+  int exit_code() const override { return 64; }
+};
+
+class DataError : public Error {  // a file is not what it claims to be; names file and offset
+ public:
+  using Error::Error;
+  int exit_code() const override { return 65; }
+};
+
+class TransientError : public Error {  // the same command may succeed later or elsewhere
+ public:
+  using Error::Error;
+  int exit_code() const override { return 75; }
+};
+
+class ConfigError : public Error {  // what a person wrote; names file, line, key and the remedy
+ public:
+  using Error::Error;
+  int exit_code() const override { return 78; }
+};
+
+// Concatenates its arguments with operator<<: str("rank ", 3, " of ", 8).
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return std::move(out).str();
+}
+
+[[noreturn]] inline void fail(const std::string& what, const char* file, int line) {
+  throw Error(str(what, " (", file, ":", line, ")"));
+}
+
+}  // namespace lockstep
+
+// Macros because clang 14 (clang-tidy here) has no std::source_location.
+#define LOCKSTEP_FAIL(...) ::lockstep::fail(::lockstep::str(__VA_ARGS__), __FILE__, __LINE__)
+#define LOCKSTEP_CHECK(condition, ...)            \
+  do {                                            \
+    if (!(condition)) LOCKSTEP_FAIL(__VA_ARGS__); \
+  } while (0)

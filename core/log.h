@@ -1,0 +1,24 @@
+// Log: one line an event, to standard error, with the time, and rank and host when there are
+// several. Standard output belongs to results.
+#pragma once
+
+#include <string>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+enum class LogLevel : unsigned char { info, warning, error };
+
+void log_line(LogLevel level, const std::string& text);  // thread-safe, one write(2) a line
+
+template <class... Args>
+void log_info(const Args&... args) {
+  log_line(LogLevel::info, str(args...));
+}
+template <class... Args>
+void log_warning(const Args&... args) {
+  log_line(LogLevel::warning, str(args...));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// Stream and Event: in-order execution on one device. A CPU stream runs each call at once, on its
+// own threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/function_ref.h"
+#include "core/tensor.h"
+
+struct CUstream_st;  // CUDA's own handle type, so that host code needs no CUDA header
+
+namespace lockstep {
+
+// A point in a stream's work. Default: already done. (All work of a CPU stream is done when the
+// call that made it returns.)
+class Event {};
+
+class Stream {
+ public:
+  // measuring: run nothing; an operator checks its arguments and returns.
+  enum class Mode : std::uint8_t { immediate, measuring };
+
+  // `threads`: how many processors a CPU stream's kernels use, the caller's included.
+  Stream(Device device, const char* name, Mode mode = Mode::immediate, int threads = 1);
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream();
+
+  Device device() const { return device_; }
+  const char* name() const { return name_; }
+  bool is_cuda() const { return device_.kind == Device::Kind::cuda; }
+  bool is_measuring() const { return mode_ == Mode::measuring; }
+  int threads() const { return threads_; }
+
+  // CPU: body(task, thread) for each task in [0, tasks); see ThreadPool::run.
+  void parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t task, int thread)> body);
+
+  // CPU: body(begin, end) over [0, n) in pieces of at least `grain` (the last may be shorter).
+  void parallel_ranges(std::int64_t n, std::int64_t grain,
+                       FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
+
+  Event record();                 // done when all work enqueued so far is done
+  void wait(const Event& event);  // later work waits for the event; the host does not
+  void synchronize();             // the host waits; never inside a step
+  CUstream_st* native() const;    // only for a CUDA stream
+
+ private:
+  Device device_;
+  const char* name_;
+  Mode mode_;
+  int threads_;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "core/arena.h"
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+// What one optimizer step needs besides gradients, all on the device, so that a step can be
+// replayed as a graph.
+//   learning_rate [1] fp32      step [1] int32: purpose of the random numbers
+//   updates [1] int32: updates applied so far, advanced by adamw_control
+//   control [5] fp32, written by adamw_control: gradient scale; 1 / (1 - beta1^u);
+//   1 / (1 - beta2^u); 1 where the update is applied, 0 where it is skipped; gradient norm
+struct AdamWScalars {
+  ConstTensor learning_rate, step;
+  Tensor updates, control;
+};
+
+struct AdamWConfig {
+  float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
+  float weight_decay = 0.1f;        // decoupled: times the learning rate
+  float clip_norm = 1.0f;           // global L2 norm; 0: no clipping
+  std::int64_t nominal_tokens = 1;  // the tokens of a step that gradients were scaled by
+};
+
+// Decides the step. With s = nominal / valid tokens and norm = s * sqrt(squares): the gradient
+// scale is s * min(1, clip / norm). Without a valid token, or with a norm that is not finite, the
+// update is skipped and `updates` stays.
+//   squares [1] fp32: the sum of squares of all gradients      valid_tokens [1] int32
+void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
+                   ConstTensor valid_tokens, const AdamWConfig& config);
+
+// One run of elements, with g = grad * gradient scale:
+//   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,
+//   w = w - lr (m c1 / (sqrt(v c2) + epsilon) + weight_decay w)
+// w is the master where there is one (weight = round(w)), else the weight itself: fp32, or bf16 by
+// stochastic rounding. bf16 moments are rounded stochastically too (to nearest they stop moving).
+//   weight [n] fp32 or bf16      master [n] fp32 or absent      m, v [n] fp32 or both bf16
+//   grad [n] fp32
+// The random word of element i is philox(seed, (purpose, step), first_index + i).
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
+struct AdamWRun {
+  Tensor weight, master, m, v;
+  ConstTensor grad;
+  bool decay = true;  // false: weight_decay counts as 0 for this run
+  std::uint64_t seed = 0, purpose = 0;
+  std::int64_t first_index = 0;
+};
+void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+                  const AdamWConfig& config);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
+                       ConstTensor valid_tokens, const AdamWConfig& config);
+    void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+                      const AdamWConfig& config);)
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// cpu_begin: from here to cpu_end.h, code is compiled for the CpuLevel that CMake chose with
+// -DLOCKSTEP_CPU_LEVEL=0..3, in its own namespace. A pragma, not a compiler flag, sets the
+// instructions: so inline functions of headers included before stay baseline code, and the linker
+// cannot hand an AVX-512 copy of std::vector to a machine without AVX-512. Include everything else
+// first. Not #pragma once: a pair of brackets.
+#ifndef LOCKSTEP_CPU_LEVEL
+#define LOCKSTEP_CPU_LEVEL 0  // editors and linters
+#endif
+
+#if LOCKSTEP_CPU_LEVEL == 0
+#define LOCKSTEP_CPU_NAMESPACE cpu_baseline
+#elif LOCKSTEP_CPU_LEVEL == 1
+#define LOCKSTEP_CPU_NAMESPACE cpu_avx2
+#elif LOCKSTEP_CPU_LEVEL == 2
+#define LOCKSTEP_CPU_NAMESPACE cpu_avx512
+#else
+#define LOCKSTEP_CPU_NAMESPACE cpu_avx512_bf16
+#endif
+
+#pragma GCC push_options
+#if LOCKSTEP_CPU_LEVEL == 1
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2")
+#elif LOCKSTEP_CPU_LEVEL == 2
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl")
+#elif LOCKSTEP_CPU_LEVEL == 3
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+#endif
+
+#include "kernels/simd.h"  // NOLINT(misc-include-cleaner): inside the brackets on purpose

@@ -1,0 +1,2 @@
+// cpu_end: closes cpu_begin.h.
+#pragma GCC pop_options

@@ -1,0 +1,65 @@
+// Dispatch: how an operator finds its kernel. Each operator is four neighbours:
+//
+//   rmsnorm.h        the contract, and one LOCKSTEP_KERNELS(...) with the kernels' declarations
+//   rmsnorm.cpp      checks of the arguments, then LOCKSTEP_DISPATCH
+//   rmsnorm_cpu.cpp  the CPU kernel; CMake compiles it once per CpuLevel, in the namespace
+//                    LOCKSTEP_CPU_NAMESPACE, between cpu_begin.h and cpu_end.h
+//   rmsnorm.cu       the CUDA kernel, in the namespace cuda
+#pragma once
+
+#include "core/cpu.h"
+#include "core/stream.h"
+
+#ifndef LOCKSTEP_WITH_CUDA
+#define LOCKSTEP_WITH_CUDA 0
+#endif
+
+namespace lockstep {
+inline constexpr bool kWithCuda = LOCKSTEP_WITH_CUDA != 0;
+}
+
+#if defined(__x86_64__)
+#define LOCKSTEP_KERNELS(...) \
+  namespace cuda {            \
+  __VA_ARGS__                 \
+  }                           \
+  namespace cpu_baseline {    \
+  __VA_ARGS__                 \
+  }                           \
+  namespace cpu_avx2 {        \
+  __VA_ARGS__                 \
+  }                           \
+  namespace cpu_avx512 {      \
+  __VA_ARGS__                 \
+  }                           \
+  namespace cpu_avx512_bf16 { \
+  __VA_ARGS__                 \
+  }
+#define LOCKSTEP_DISPATCH_CPU(...)                                   \
+  switch (::lockstep::cpu_level()) {                                 \
+    case CpuLevel::avx512_bf16: return cpu_avx512_bf16::__VA_ARGS__; \
+    case CpuLevel::avx512: return cpu_avx512::__VA_ARGS__;           \
+    case CpuLevel::avx2: return cpu_avx2::__VA_ARGS__;               \
+    case CpuLevel::baseline: return cpu_baseline::__VA_ARGS__;       \
+  }
+#else
+#define LOCKSTEP_KERNELS(...) \
+  namespace cuda {            \
+  __VA_ARGS__                 \
+  }                           \
+  namespace cpu_baseline {    \
+  __VA_ARGS__                 \
+  }
+#define LOCKSTEP_DISPATCH_CPU(...) return cpu_baseline::__VA_ARGS__
+#endif
+
+// Returns from the operator: on a measuring stream at once, else through the kernel for the
+// stream's device. LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, y, rstd, x, weight, epsilon));
+#define LOCKSTEP_DISPATCH(stream, ...)                  \
+  do {                                                  \
+    if ((stream).is_measuring()) return;                \
+    if constexpr (::lockstep::kWithCuda) {              \
+      if ((stream).is_cuda()) return cuda::__VA_ARGS__; \
+    }                                                   \
+    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                 \
+  } while (0)

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+void fill(Stream& stream, Tensor out, float value);     // any type but fp8
+void add(Stream& stream, Tensor inout, ConstTensor x);  // inout += x, same type and size
+
+// out = x, rounded to the type of out (fp32, bf16; or equal types, copied). Same element count.
+void convert(Stream& stream, Tensor out, ConstTensor x);
+
+// out[i] = std * z_i, z normal, drawn from philox(seed, purpose, (first_index + i) / 4): word i % 4
+// of a draw, words paired by Box-Muller. first_index is a multiple of 4. A function of the index,
+// never of the threads.
+//   out fp32 or bf16
+struct RandomNormal {
+  std::uint64_t seed = 0, purpose = 0;
+  std::int64_t first_index = 0;
+  float std = 1.0f;
+};
+void random_normal(Stream& stream, Tensor out, const RandomNormal& args);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void fill(Stream& stream, Tensor out, float value);
+    void add(Stream& stream, Tensor inout, ConstTensor x);
+    void convert(Stream& stream, Tensor out, ConstTensor x);
+    void random_normal(Stream& stream, Tensor out, const RandomNormal& args);)
+
+}  // namespace lockstep

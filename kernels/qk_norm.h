@@ -1,0 +1,34 @@
+#pragma once
+
+#include "core/arena.h"
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+// RMSNorm of each query and key head (Qwen 3): out = qkv * rstd * weight over the K elements of a
+// head; value heads are copied.
+//   out, qkv [N, H + 2G, K] same type, fp32 or bf16; out may be qkv
+//   rstd [N, H + G] fp32, kept for backward      q_weight, k_weight [K] type of qkv
+// Source: Dehghani et al. 2023, arXiv:2302.05442, in RMSNorm form as in Qwen 3.
+struct QkNormForward {
+  Tensor out, rstd;
+  ConstTensor qkv, q_weight, k_weight;
+  int heads = 0, kv_heads = 0;
+  float epsilon = 1e-6f;
+};
+void qk_norm_forward(Stream& stream, const QkNormForward& args);
+
+// dqkv, the gradient of out, becomes the gradient of qkv in place; weights' gradients are added.
+//   dqkv [N, H + 2G, K]      dq_weight, dk_weight [K] fp32      qkv: what forward read
+struct QkNormBackward {
+  Tensor dqkv, dq_weight, dk_weight;
+  ConstTensor qkv, rstd, q_weight, k_weight;
+  int heads = 0, kv_heads = 0;
+};
+void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void qk_norm_forward(Stream& stream, const QkNormForward& args);
+    void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args);)
+
+}  // namespace lockstep

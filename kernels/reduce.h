@@ -1,0 +1,19 @@
+#pragma once
+
+#include "core/arena.h"
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+// out += sum of x^2, in two stages of fixed order: deterministic, whatever the threads.
+//   out [1] fp32        x fp32 or bf16
+void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
+
+// out = max(out, max |x|).    out [1] fp32     x fp32 or bf16
+void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
+    void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);)
+
+}  // namespace lockstep

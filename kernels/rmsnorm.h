@@ -1,0 +1,30 @@
+#pragma once
+
+#include "core/arena.h"
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+// s = x + residual, y = s * rstd * weight with rstd = 1 / sqrt(mean(s^2) + epsilon), row by row.
+// Without a residual (absent), s is x and `sum` must be absent too.
+//   y, x, residual, sum [N, D]  fp32 or bf16, same type; sum receives s and may be x or residual
+//   rstd [N] fp32, kept for backward         weight [D] type of x
+// Sums are fp32; s is rounded to its type before it is normalised.
+// Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.
+void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
+                     ConstTensor residual, ConstTensor weight, float epsilon);
+
+// dx += d(loss)/ds for the gradient dy of y: dx holds what arrives past the norm, so that this adds
+// the residual's gradient too.   dweight += sum over rows of dy * s * rstd.
+//   dx, dy, s [N, D] same type        dweight [D] fp32        rstd [N] fp32        weight [D]
+// With g = dy * weight: ds = rstd * (g - s * rstd^2 * mean(g * s)).
+void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
+                      ConstTensor s, ConstTensor rstd, ConstTensor weight);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
+                         ConstTensor residual, ConstTensor weight, float epsilon);
+    void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
+                          ConstTensor s, ConstTensor rstd, ConstTensor weight);)
+
+}  // namespace lockstep

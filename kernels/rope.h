@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+// How Llama 3.1 stretches its wavelengths beyond the original context: those longer than
+// original_context / low_factor are divided by `factor`, those shorter than original_context /
+// high_factor stay, and between the two they blend.
+// Source: Llama 3.1's reference code; transformers, modeling_rope_utils, "llama3".
+struct RopeScaling {
+  float factor = 8.0f, low_factor = 1.0f, high_factor = 4.0f;
+  int original_context = 8192;
+};
+
+// Fills the table that rope_forward and rope_backward read: row p is cos(p f_i) for i < K/2, then
+// sin(p f_i), with f_i = theta^(-2i/K), scaled.
+//   table [P, K] fp32
+void rope_table(Stream& stream, Tensor table, float theta,
+                const std::optional<RopeScaling>& scaling);
+
+// Rotates q and k in place: (a, b) = (v_i, v_{i + K/2}) becomes (a cos - b sin, b cos + a sin) with
+// the row positions[n] of the table. v stays.
+//   qkv [N, H + 2G, K]: H query heads, G key heads, G value heads      positions [N] int32
+// Source: Su et al. 2021, arXiv:2104.09864, eq. 34, in Hugging Face's half-split order.
+void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
+                  int kv_heads);
+
+// The gradient of that, in place: the rotation by the opposite angle.
+void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
+                   int kv_heads);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions,
+                      int heads, int kv_heads);
+    void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions,
+                       int heads, int kv_heads);)
+
+}  // namespace lockstep

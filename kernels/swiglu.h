@@ -1,0 +1,21 @@
+#pragma once
+
+#include "kernels/dispatch.h"
+
+namespace lockstep {
+
+// hidden = silu(gate) * up, with silu(a) = a / (1 + e^-a).
+//   gate_up [N, 2F]: each row is gate [F], then up [F]      hidden [N, F] same type
+// Source: Shazeer 2020, arXiv:2002.05202.
+void swiglu_forward(Stream& stream, Tensor hidden, ConstTensor gate_up);
+
+// dgate = dhidden * up * silu'(gate),  dup = dhidden * silu(gate), with
+// silu'(a) = s (1 + a (1 - s)), s = 1 / (1 + e^-a).    dgate_up may be gate_up.
+void swiglu_backward(Stream& stream, Tensor dgate_up, ConstTensor dhidden, ConstTensor gate_up);
+
+LOCKSTEP_KERNELS(  // arguments are already checked
+    void swiglu_forward(Stream& stream, Tensor hidden, ConstTensor gate_up);
+    void swiglu_backward(Stream& stream, Tensor dgate_up, ConstTensor dhidden,
+                         ConstTensor gate_up);)
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include "kernels/rmsnorm.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/reference.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+class RmsNorm : public ::testing::TestWithParam<DType> {};
+
+TEST_P(RmsNorm, forward_equals_the_reference) {
+  for (const Shape shape : {Shape{1, 1}, {3, 16}, {7, 33}, {64, 768}}) {
+    for (const bool with_residual : {false, true}) {
+      Bench b;
+      const auto N = shape[0], D = shape[1];
+      const auto x = b.random(shape, GetParam()), weight = b.random({D}, GetParam());
+      const auto residual = with_residual ? b.random(shape, GetParam()) : Tensor{};
+      const auto sum = with_residual ? b.poisoned(shape, GetParam()) : Tensor{};
+      const auto y = b.poisoned(shape, GetParam()), rstd = b.poisoned({N}, DType::fp32);
+      rmsnorm_forward(b.stream, y, rstd, sum, x, residual, weight, 1e-5f);
+      const auto s = with_residual ? reference::add(doubles(x), doubles(residual)) : doubles(x);
+      const auto expected = reference::rmsnorm(
+          with_residual && GetParam() == DType::bf16 ? doubles(sum) : s, doubles(weight), 1e-5);
+      if (with_residual) expect_close(sum, s, tolerance(GetParam()), "sum");
+      expect_close(y, expected.y, tolerance(GetParam()), "y");
+      expect_close(rstd, expected.rstd, tolerance(DType::fp32), "rstd");
+    }
+  }
+}
+
+TEST_P(RmsNorm, backward_equals_the_reference) {
+  for (const Shape shape : {Shape{1, 1}, {3, 16}, {70, 33}, {64, 768}}) {
+    Bench b;
+    const auto N = shape[0], D = shape[1];
+    const auto s = b.random(shape, GetParam()), weight = b.random({D}, GetParam());
+    const auto dy = b.random(shape, GetParam()), past = b.random(shape, GetParam());
+    const auto before = b.random({D}, DType::fp32);
+    const auto dx = b.copy(past), dweight = b.copy(before);
+    const auto y = b.poisoned(shape, GetParam()), rstd = b.poisoned({N}, DType::fp32);
+    rmsnorm_forward(b.stream, y, rstd, {}, s, {}, weight, 1e-5f);
+    rmsnorm_backward(b.stream, b.arena, dx, dweight, dy, s, rstd, weight);
+    const auto g = reference::rmsnorm_gradient(doubles(dy), doubles(s), doubles(weight), 1e-5);
+    expect_close(dx, reference::add(doubles(past), g.ds), tolerance(GetParam()), "dx");
+    expect_close(dweight, reference::add(doubles(before), g.dweight), tolerance(DType::fp32),
+                 "dweight");
+  }
+}
+
+TEST(RmsNormContract, a_shape_that_does_not_fit_is_refused_by_name) {
+  Bench b;
+  const auto x = b.random({4, 8}, DType::fp32), rstd = b.random({4}, DType::fp32);
+  try {
+    rmsnorm_forward(b.stream, x, rstd, {}, x, {}, b.random({9}, DType::fp32), 1e-5f);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("weight is [9], expected [8]"), std::string::npos);
+  }
+}
+
+TEST(RmsNormContract, the_reference_gradient_is_the_derivative_of_the_reference) {
+  Bench b;
+  auto s = doubles(b.random({3, 5}, DType::fp32)), weight = doubles(b.random({5}, DType::fp32));
+  const auto dy = doubles(b.random({3, 5}, DType::fp32));
+  const auto loss = [&] { return reference::dot(dy, reference::rmsnorm(s, weight, 1e-5).y); };
+  const auto g = reference::rmsnorm_gradient(dy, s, weight, 1e-5);
+  expect_close(g.ds, finite_differences(s, loss), 1e-7, "ds");
+  expect_close(g.dweight, finite_differences(weight, loss), 1e-7, "dweight");
+}
+
+INSTANTIATE_TEST_SUITE_P(types, RmsNorm, kFloatTypes, dtype_name);
+
+}  // namespace
+}  // namespace lockstep::testing
