@@ -6,8 +6,9 @@
 #include <cstdint>
 
 #include "kernels/check.h"
-#include "kernels/cpu_begin.h"  // after every other include
 #include "kernels/rmsnorm.h"
+
+#include "kernels/cpu_begin.h"  // after every other include
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
