@@ -1,0 +1,69 @@
+// File: bounded reading and durable writing. Every failure names the file and the offset, and says
+// what to do. Reading never trusts a size that a file claims; writing is complete or not there.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+// A file opened for reading by pread, so that threads may share it and a truncated file is an
+// error, not a signal.
+class ReadFile {
+ public:
+  // Throws DataError when it cannot be opened or is not a regular file.
+  explicit ReadFile(std::filesystem::path path);
+  ReadFile(ReadFile&& other) noexcept;
+  ReadFile& operator=(ReadFile&&) = delete;
+  ~ReadFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+  // Fills `out` from `offset`. Throws DataError naming path and offset when the file ends before,
+  // or cannot be read.
+  void read(std::span<std::byte> out, std::int64_t offset) const;
+
+  [[noreturn]] void fail(std::int64_t offset,
+                         const std::string& what) const;  // "PATH: at byte N: .."
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::int64_t size_bytes_ = 0;
+};
+
+std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes);
+
+// A file that gets its name only when commit() returns: written as PATH.tmp-PID, then fsynced,
+// closed and renamed, and the directory fsynced. Destroyed without commit, it is removed. Throws
+// TransientError where the disk is full or a quota reached, Error otherwise; a failed fsync is
+// never tried again on the same file.
+class WriteFile {
+ public:
+  explicit WriteFile(std::filesystem::path path);
+  WriteFile(const WriteFile&) = delete;
+  WriteFile& operator=(const WriteFile&) = delete;
+  ~WriteFile();
+
+  void write(std::span<const std::byte> bytes);                          // at the end
+  void write_at(std::span<const std::byte> bytes, std::int64_t offset);  // anywhere
+  std::int64_t size_bytes() const { return size_bytes_; }                // written by write()
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+  std::int64_t size_bytes_ = 0;
+};
+
+void write_text(const std::filesystem::path& path, std::string_view text);  // WriteFile, committed
+void sync_directory(const std::filesystem::path& directory);                // fsync of its entries
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace lockstep
