@@ -1,0 +1,91 @@
+// Config: everything a person may set about a run, as plain values. A member's initialiser is its
+// default; launch/options.cpp describes each key (meaning, unit, range, defaults that depend on
+// other keys), and what launch/config.h resolves has been checked against it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace lockstep {
+
+struct Config {
+  enum class Family : unsigned char { gpt2, llama3, qwen2, qwen3, smollm3 };
+  enum class Recompute : unsigned char { none, cheap, block };
+  enum class Decay : unsigned char { cosine, linear, constant, wsd };
+
+  struct Model {
+    Family family = Family::gpt2;
+    std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_size = 0, mlp_width = 0;
+    std::int64_t vocabulary = 0, max_positions = 0;
+    double norm_epsilon = 0, rope_theta = 0;
+    std::int64_t rope_every = 1;     // layer l has positions unless (l + 1) % n == 0; 1: all
+    double rope_scaling_factor = 1;  // Llama 3.1's stretching of low frequencies; 1: none
+    double rope_scaling_low = 1, rope_scaling_high = 4;  // its band, in turns of the length below
+    std::int64_t rope_scaling_length = 8192;
+    bool tied_head = false;
+    double init_std = 0.02;
+  } model;
+
+  struct Train {
+    std::int64_t steps = 1000;
+    std::int64_t batch_tokens = 65536;  // of a step, over all ranks
+    std::int64_t sequence_length = 0;
+    std::int64_t micro_batch = 0;  // sequences of one forward and backward
+    Recompute recompute = Recompute::none;
+    std::int64_t threads = 0;  // 0: every processor this process may run on
+    std::uint64_t seed = 1;
+    std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
+    std::int64_t most_skipped = 10;  // updates skipped in a row before the run stops
+  } train;
+
+  struct Optimizer {
+    double learning_rate = 6e-4;
+    double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+    double weight_decay = 0.1;
+    double clip_norm = 1;  // 0: no clipping
+    double z_loss = 0;     // coefficient of the square of the log of the softmax's denominator
+  } optimizer;
+
+  struct Schedule {
+    Decay kind = Decay::cosine;
+    std::int64_t warmup_steps = 0;
+    double decay_fraction = 0;  // of train.steps
+    double final_ratio = 0;     // of optimizer.learning_rate
+  } schedule;
+
+  struct Data {
+    std::vector<std::string> train, validation;  // dataset directories or shard files
+    bool document_mask = false;
+    std::uint64_t seed = 0;
+  } data;
+
+  struct Eval {
+    std::int64_t every_steps = 250;  // 0: only at the end
+    std::int64_t tokens = 131072;    // 0: all
+  } eval;
+
+  struct Checkpoint {
+    std::int64_t every_steps = 1000;  // 0: only at the end
+    std::int64_t keep_last = 2;
+  } checkpoint;
+
+  struct Log {
+    std::int64_t every_steps = 1;
+    bool tensorboard = true;
+    std::int64_t sample_every_steps = 0;  // 0: never
+    std::string sample_prompt;
+    std::int64_t sample_tokens = 64;
+  } log;
+
+  struct Precision {
+    DType compute = DType::fp32;
+    bool master_weights = true;
+    bool stochastic_rounding = false;
+    DType moments = DType::fp32;
+  } precision;
+};
+
+}  // namespace lockstep

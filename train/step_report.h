@@ -1,0 +1,39 @@
+// StepReport: what one step did and cost, filled by train/meter, shown by train/step_line,
+// train/metrics_log and train/tensorboard.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "core/trace.h"
+
+namespace lockstep {
+
+struct StepReport {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  std::int64_t step = 0, steps = 0;  // this step, counted from 1, and the run's last
+  double loss = kUnknown;            // mean over the step's unmasked tokens, nats
+  double grad_norm = kUnknown;       // before clipping
+  double loss_z = kUnknown, grad_norm_z = kUnknown;  // see train/statistics.h
+  double learning_rate = 0;
+  bool skipped = false;           // no valid token, or a norm that is not finite: nothing changed
+  std::int64_t valid_tokens = 0;  // of this step
+  std::int64_t tokens_seen = 0;   // of the run, this step included (nominal, masked ones too)
+
+  double step_seconds = 0;
+  double data_wait_seconds = 0;                      // part of step_seconds
+  std::array<double, kPhases> phase_seconds{};       // by Phase; what is not in a span is in none
+  double tokens_per_second = 0;                      // nominal tokens of the step / step_seconds
+  double model_flops_utilization = kUnknown;         // causal count, in [0, 1]
+  double model_flops_utilization_square = kUnknown;  // full-square (PaLM) count
+  std::int64_t peak_bytes = 0;                       // of memory, so far
+  std::int64_t limit_bytes = 0;                      // of the device; 0: unknown
+  double eta_seconds = kUnknown;  // to the end of the run, with evaluations and saves
+
+  std::optional<double> validation_loss;  // where this step evaluated
+};
+
+}  // namespace lockstep
