@@ -11,9 +11,9 @@ namespace lockstep {
 
 // What happens to a sum before it is stored; an absent tensor is left out.
 struct MatmulEpilogue {
-  ConstTensor bias;      // [O]  type of x: added to each row
-  Tensor pre_gelu;       // [N, O] type of y: written as x W^T + bias, and y = gelu(that) instead
-  ConstTensor residual;  // [N, O] type of y: added last; y may be residual
+  ConstTensor bias = {};  // [O]  type of x: added to each row
+  Tensor pre_gelu = {};   // [N, O] type of y: written as x W^T + bias, and y = gelu(that) instead
+  ConstTensor residual = {};  // [N, O] type of y: added last; y may be residual
 };
 
 // y = x W^T, then the epilogue. GELU is the tanh form (kernels/gelu.h).

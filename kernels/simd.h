@@ -130,6 +130,17 @@ LOCKSTEP_INLINE Floats sigmoid(Floats x) {
   return 1.0f / (1.0f + exp(-x));
 }
 
+// gelu(x) = x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative.
+LOCKSTEP_INLINE Floats gelu(Floats x) {
+  const Floats u = 0.797884561f * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.0f + tanh(u));
+}
+LOCKSTEP_INLINE Floats gelu_slope(Floats x) {
+  const Floats t = tanh(0.797884561f * (x + 0.044715f * x * x * x));
+  const Floats du = 0.797884561f * (1.0f + 3.0f * 0.044715f * x * x);
+  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * du;
+}
+
 // Calls f(i, n) for the vectors of [0, size): n = kLanes, and once fewer for what is left.
 template <class F>
 LOCKSTEP_INLINE void for_vectors(std::int64_t size, F&& f) {

@@ -1,0 +1,46 @@
+#include "kernels/matmul.h"
+
+#include "kernels/check.h"
+
+namespace lockstep {
+
+void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, ConstTensor weight,
+                    const MatmulEpilogue& epilogue) {
+  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [N, I]");
+  LOCKSTEP_CHECK(weight.shape.rank == 2, "weight is ", weight.shape, ", expected [O, I]");
+  const auto N = x.shape[0], I = x.shape[1], O = weight.shape[0];
+  check_float("x", x);
+  check_tensor("weight", weight, {O, I}, x.dtype);
+  check_shape("y", y, {N, O});
+  if (y.dtype != DType::fp32) check_dtype("y", y, x.dtype);
+  if (epilogue.bias) check_tensor("bias", epilogue.bias, {O}, x.dtype);
+  if (epilogue.pre_gelu) check_tensor("pre_gelu", epilogue.pre_gelu, {N, O}, y.dtype);
+  if (epilogue.residual) check_tensor("residual", epilogue.residual, {N, O}, y.dtype);
+  LOCKSTEP_DISPATCH(stream, matmul_forward(stream, scratch, y, x, weight, epilogue));
+}
+
+void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
+                           ConstTensor weight, ConstTensor pre_gelu) {
+  LOCKSTEP_CHECK(dy.shape.rank == 2, "dy is ", dy.shape, ", expected [N, O]");
+  LOCKSTEP_CHECK(weight.shape.rank == 2, "weight is ", weight.shape, ", expected [O, I]");
+  const auto N = dy.shape[0], O = dy.shape[1], I = weight.shape[1];
+  check_float("dy", dy);
+  check_tensor("weight", weight, {O, I}, dy.dtype);
+  check_tensor("dx", dx, {N, I}, dy.dtype);
+  if (pre_gelu) check_tensor("pre_gelu", pre_gelu, {N, I}, dy.dtype);
+  LOCKSTEP_DISPATCH(stream, matmul_backward_input(stream, scratch, dx, dy, weight, pre_gelu));
+}
+
+void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
+                            ConstTensor dy, ConstTensor x) {
+  LOCKSTEP_CHECK(dy.shape.rank == 2, "dy is ", dy.shape, ", expected [N, O]");
+  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [N, I]");
+  const auto N = dy.shape[0], O = dy.shape[1], I = x.shape[1];
+  check_float("dy", dy);
+  check_tensor("x", x, {N, I}, dy.dtype);
+  check_tensor("dweight", dweight, {O, I}, DType::fp32);
+  if (dbias) check_tensor("dbias", dbias, {O}, DType::fp32);
+  LOCKSTEP_DISPATCH(stream, matmul_backward_weight(stream, scratch, dweight, dbias, dy, x));
+}
+
+}  // namespace lockstep
