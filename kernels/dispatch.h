@@ -55,9 +55,17 @@ inline constexpr bool kWithCuda = LOCKSTEP_WITH_CUDA != 0;
 
 // Returns from the operator: on a measuring stream at once, else through the kernel for the
 // stream's device. LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, y, rstd, x, weight, epsilon));
-#define LOCKSTEP_DISPATCH(stream, ...)                  \
+#define LOCKSTEP_DISPATCH(stream, ...)              \
+  do {                                              \
+    if ((stream).is_measuring()) return;            \
+    LOCKSTEP_DISPATCH_SCRATCH(stream, __VA_ARGS__); \
+  } while (0)
+
+// The same for an operator that allocates scratch. Its kernel is entered on a measuring stream too,
+// so that the arena counts what it allocates, and must return behind its allocations:
+//   if (stream.is_measuring()) return;
+#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)          \
   do {                                                  \
-    if ((stream).is_measuring()) return;                \
     if constexpr (::lockstep::kWithCuda) {              \
       if ((stream).is_cuda()) return cuda::__VA_ARGS__; \
     }                                                   \

@@ -30,7 +30,8 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight,
   check_tensor("dweight", dweight, {D}, DType::fp32);
   check_tensor("rstd", rstd, {N}, DType::fp32);
   check_tensor("weight", weight, {D}, s.dtype);
-  LOCKSTEP_DISPATCH(stream, rmsnorm_backward(stream, scratch, dx, dweight, dy, s, rstd, weight));
+  LOCKSTEP_DISPATCH_SCRATCH(stream,
+                            rmsnorm_backward(stream, scratch, dx, dweight, dy, s, rstd, weight));
 }
 
 }  // namespace lockstep

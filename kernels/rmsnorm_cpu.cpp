@@ -69,6 +69,7 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight,
   const auto N = s.shape[0], D = s.shape[1];
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {kRowBlocks, D});
+  if (stream.is_measuring()) return;
   with_float(s.dtype, [&]<class T>(T) {
     stream.parallel_for(kRowBlocks, [&](std::int64_t block, int) {
       float* sums = partial.as<float>() + block * D;

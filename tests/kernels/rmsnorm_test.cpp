@@ -59,6 +59,20 @@ TEST(RmsNormContract, a_shape_that_does_not_fit_is_refused_by_name) {
   }
 }
 
+TEST(RmsNormContract, a_measuring_stream_counts_the_scratch_and_touches_nothing) {
+  Bench b;
+  const auto x = b.random({70, 33}, DType::fp32), dy = b.random({70, 33}, DType::fp32);
+  const auto dx = b.copy(x), weight = b.random({33}, DType::fp32), dweight = b.copy(weight);
+  const auto rstd = b.random({70}, DType::fp32);
+  Arena scratch(Device{}, Arena::Memory::host, 1 << 20), counted = Arena::measure(Device{});
+  Stream measuring(Device{}, "measure", Stream::Mode::measuring, 2);
+  rmsnorm_backward(measuring, counted, dx, dweight, dy, x, rstd, weight);
+  expect_bitwise_equal(dx, x, "dx");
+  rmsnorm_backward(b.stream, scratch, dx, dweight, dy, x, rstd, weight);
+  EXPECT_GT(scratch.peak_bytes(), 0);
+  EXPECT_EQ(counted.peak_bytes(), scratch.peak_bytes());
+}
+
 TEST(RmsNormContract, the_reference_gradient_is_the_derivative_of_the_reference) {
   Bench b;
   auto s = doubles(b.random({3, 5}, DType::fp32)), weight = doubles(b.random({5}, DType::fp32));
