@@ -18,7 +18,7 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
 
-  Json() = default;                                        // null
+  Json();                                                  // null
   Json(bool value) : value_(value) {}                      // NOLINT(google-explicit-constructor)
   Json(std::int64_t value) : value_(value) {}              // NOLINT(google-explicit-constructor)
   Json(int value) : value_(std::int64_t{value}) {}         // NOLINT(google-explicit-constructor)
@@ -27,6 +27,13 @@ class Json {
   Json(const char* value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
   Json(Array value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Json(Object value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+
+  // Out of line: inlined, g++ 12 warns of members of the variant that are not there.
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
 
   // Throws DataError "WHAT: at byte N: ...". `depth`: the most levels of nesting allowed.
   static Json parse(std::string_view text, const std::string& what, int depth = 8);

@@ -1,0 +1,147 @@
+#include "core/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string reason(int error) {
+  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
+}
+
+[[noreturn]] void fail_writing(const fs::path& path, const std::string& what, int error) {
+  const std::string text = str(path.string(), ": ", what, ": ", reason(error));
+  if (error == ENOSPC || error == EDQUOT)
+    throw TransientError(text + "; free some space or choose another directory");
+  throw Error(text);
+}
+
+fs::path directory_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+}  // namespace
+
+ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
+  // O_NONBLOCK: opening a pipe nobody writes to must not hang. It means nothing to a regular file.
+  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) throw DataError(str(path_.string(), ": cannot open: ", reason(errno)));
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(descriptor_);
+    throw DataError(str(path_.string(), ": expected a regular file, found ",
+                        S_ISDIR(status.st_mode) ? "a directory" : "something else"));
+  }
+  size_bytes_ = status.st_size;
+}
+
+ReadFile::ReadFile(ReadFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_bytes_(other.size_bytes_) {}
+
+ReadFile::~ReadFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
+  const auto wanted = static_cast<std::int64_t>(out.size());
+  if (offset < 0 || wanted > size_bytes_ || offset > size_bytes_ - wanted)
+    fail(offset,
+         str("expected ", wanted, " bytes, but the file has ", size_bytes_, "; is it truncated?"));
+  std::int64_t done = 0;
+  while (done < wanted) {
+    const auto n = pread(descriptor_, out.data() + done, static_cast<std::size_t>(wanted - done),
+                         offset + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(offset + done, str("cannot read: ", reason(errno)));
+    if (n == 0) fail(offset + done, "the file became shorter while it was read");
+    done += n;
+  }
+}
+
+void ReadFile::fail(std::int64_t offset, const std::string& what) const {
+  throw DataError(str(path_.string(), ": at byte ", offset, ": ", what));
+}
+
+std::string read_text(const fs::path& path, std::int64_t most_bytes) {
+  const ReadFile file(path);
+  if (file.size_bytes() > most_bytes)
+    file.fail(most_bytes,
+              str("expected at most ", most_bytes, " bytes, but the file has ", file.size_bytes()));
+  std::string text(static_cast<std::size_t>(file.size_bytes()), '\0');
+  file.read(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
+WriteFile::WriteFile(fs::path path)
+    : path_(std::move(path)), temporary_(str(path_.string(), ".tmp-", getpid())) {
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_writing(temporary_, "cannot create", errno);
+}
+
+WriteFile::~WriteFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void WriteFile::write(std::span<const std::byte> bytes) {
+  write_at(bytes, size_bytes_);
+  size_bytes_ += static_cast<std::int64_t>(bytes.size());
+}
+
+void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, path_.string(), ": written after commit");
+  LOCKSTEP_CHECK(offset >= 0, path_.string(), ": written at byte ", offset);
+  while (!bytes.empty()) {
+    const auto n = pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_writing(path_, str("cannot write at byte ", offset), errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += n;
+  }
+}
+
+void WriteFile::commit() {
+  LOCKSTEP_CHECK(descriptor_ >= 0, path_.string(), ": committed twice");
+  if (fsync(descriptor_) != 0) fail_writing(path_, "cannot sync", errno);
+  // EINTR leaves the descriptor closed on Linux, and the bytes are synced already.
+  if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
+    fail_writing(path_, "cannot close", errno);
+  if (rename(temporary_.c_str(), path_.c_str()) != 0)
+    fail_writing(path_, str("cannot rename ", temporary_.filename().string(), " to it"), errno);
+  temporary_.clear();
+  sync_directory(directory_of(path_));
+}
+
+void write_text(const fs::path& path, std::string_view text) {
+  WriteFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+void sync_directory(const fs::path& directory) {
+  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_writing(directory, "cannot open the directory", errno);
+  // EINVAL: a file system without directory syncs; nothing more can be asked of it.
+  const int error = fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+  close(descriptor);
+  if (error != 0) fail_writing(directory, "cannot sync the directory", error);
+}
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  if (rename(from.c_str(), to.c_str()) != 0)
+    fail_writing(from, str("cannot rename to ", to.string()), errno);
+  sync_directory(directory_of(to));
+  if (directory_of(from) != directory_of(to)) sync_directory(directory_of(from));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+#include "core/file.h"
+
+#include <csignal>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "tests/files.h"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_contains;
+using testing::message_of;
+using testing::slurp;
+using testing::spit;
+using testing::TemporaryDirectory;
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+int entries(const std::filesystem::path& directory) {
+  const std::filesystem::directory_iterator all(directory);
+  return static_cast<int>(std::distance(begin(all), end(all)));
+}
+
+TEST(ReadFile, reads_any_range_and_no_byte_beyond) {
+  const TemporaryDirectory directory;
+  spit(directory / "a", "0123456789");
+  const ReadFile file(directory / "a");
+  EXPECT_EQ(file.size_bytes(), 10);
+  std::string two(2, ' ');
+  for (std::int64_t offset = 0; offset <= 8; ++offset) {
+    file.read(std::as_writable_bytes(std::span(two)), offset);
+    EXPECT_EQ(two, std::string("0123456789").substr(static_cast<std::size_t>(offset), 2));
+  }
+  const auto read_at = [&](std::int64_t offset) {
+    return message_of<DataError>(
+        [&] { file.read(std::as_writable_bytes(std::span(two)), offset); });
+  };
+  expect_contains(read_at(9), "a: at byte 9: expected 2 bytes, but the file has 10");
+  expect_contains(read_at(INT64_MAX), "at byte 9223372036854775807");
+  expect_contains(read_at(-1), "at byte -1");
+  file.read({}, 10);
+}
+
+TEST(ReadFile, notices_a_file_that_shrinks) {
+  const TemporaryDirectory directory;
+  spit(directory / "a", "0123456789");
+  const ReadFile file(directory / "a");
+  ASSERT_EQ(truncate((directory / "a").c_str(), 4), 0);
+  std::string all(10, ' ');
+  expect_contains(
+      message_of<DataError>([&] { file.read(std::as_writable_bytes(std::span(all)), 0); }),
+      "at byte 4: the file became shorter");
+}
+
+TEST(ReadFile, names_what_cannot_be_opened) {
+  const TemporaryDirectory directory;
+  const auto open = [&](const std::string& name) {
+    return message_of<DataError>([&] { const ReadFile file(directory / name); });
+  };
+  expect_contains(open("absent"), "absent: cannot open: No such file");
+  ASSERT_TRUE(std::filesystem::create_directory(directory / "folder"));
+  expect_contains(open("folder"), "folder: expected a regular file, found a directory");
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  expect_contains(open("pipe"), "pipe: expected a regular file");
+}
+
+TEST(ReadText, refuses_more_than_the_limit) {
+  const TemporaryDirectory directory;
+  spit(directory / "a", "0123456789");
+  EXPECT_EQ(read_text(directory / "a", 10), "0123456789");
+  expect_contains(message_of<DataError>([&] { read_text(directory / "a", 9); }),
+                  "expected at most 9 bytes, but the file has 10");
+}
+
+TEST(WriteFile, has_its_name_only_after_commit) {
+  const TemporaryDirectory directory;
+  spit(directory / "a", "old");
+  {
+    WriteFile file(directory / "a");
+    file.write(bytes_of("new "));
+    file.write(bytes_of("text"));
+    EXPECT_EQ(file.size_bytes(), 8);
+    file.write_at(bytes_of("N"), 0);
+    EXPECT_EQ(slurp(directory / "a"), "old");
+    file.commit();
+  }
+  EXPECT_EQ(slurp(directory / "a"), "New text");
+  EXPECT_EQ(entries(directory.path()), 1);
+}
+
+TEST(WriteFile, leaves_nothing_without_commit) {
+  const TemporaryDirectory directory;
+  {
+    WriteFile file(directory / "a");
+    file.write(bytes_of("text"));
+    EXPECT_EQ(entries(directory.path()), 1);
+  }
+  EXPECT_EQ(entries(directory.path()), 0);
+}
+
+TEST(WriteFile, a_full_disk_is_transient_and_leaves_the_old_file) {
+  const TemporaryDirectory directory;
+  spit(directory / "a", "old");
+  std::filesystem::create_symlink("/dev/full", directory / str("a.tmp-", getpid()));
+  const auto write = [&] { write_text(directory / "a", "new"); };
+  const std::string message = message_of<TransientError>(write);
+  expect_contains(message, "a: cannot write at byte 0: No space left on device; free some space");
+  EXPECT_EQ(slurp(directory / "a"), "old");
+  EXPECT_EQ(entries(directory.path()), 1);
+}
+
+TEST(WriteFile, a_disk_that_fills_up_is_transient) {
+  const testing::SmallDisk disk(std::int64_t{64} << 10);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  write_text(disk.path() / "old", "old");
+  EXPECT_THROW(write_text(disk.path() / "a", std::string(1 << 20, 'x')), TransientError);
+  EXPECT_EQ(slurp(disk.path() / "old"), "old");
+  EXPECT_EQ(entries(disk.path()), 1);
+}
+
+TEST(WriteFile, completes_what_the_system_wrote_in_part) {
+  const TemporaryDirectory directory;
+  rlimit kept{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &kept), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  WriteFile file(directory / "a");
+  const rlimit small{10, kept.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  // The first call writes 10 of 12 bytes, the second fails: the error counts from there.
+  const auto message = message_of<Error>([&] { file.write(bytes_of("0123456789ab")); });
+  setrlimit(RLIMIT_FSIZE, &kept);
+  std::signal(SIGXFSZ, handler);
+  expect_contains(message, "cannot write at byte 10: File too large");
+}
+
+TEST(WriteFile, names_a_directory_that_is_not_there) {
+  const TemporaryDirectory directory;
+  expect_contains(message_of<Error>([&] { write_text(directory / "no" / "a", "text"); }),
+                  "cannot create: No such file or directory");
+}
+
+TEST(RenameDurably, renames_directories_and_says_why_it_cannot) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "from");
+  rename_durably(directory / "from", directory / "to");
+  EXPECT_TRUE(std::filesystem::is_directory(directory / "to"));
+  expect_contains(message_of<Error>([&] { rename_durably(directory / "from", directory / "to"); }),
+                  "cannot rename to");
+}
+
+}  // namespace
+}  // namespace lockstep
