@@ -1,0 +1,88 @@
+#include "kernels/rope.h"
+
+#include <cmath>
+
+#include "kernels/check.h"
+
+namespace lockstep {
+namespace {
+
+// Each step is rounded to fp32, as transformers computes it: at position 8191 the last bit of a
+// frequency already moves an angle by 5e-4.
+float inverse_frequency(std::int64_t i, std::int64_t K, float theta,
+                        const std::optional<RopeScaling>& scaling) {
+  const float exponent = static_cast<float>(2 * i) / static_cast<float>(K);
+  const float f = 1.0f / static_cast<float>(std::pow(static_cast<double>(theta), exponent));
+  if (!scaling) return f;
+  const auto context = static_cast<float>(scaling->original_context);
+  const auto wavelength = static_cast<float>(2 * M_PI) / f;
+  if (wavelength > context / scaling->low_factor) return f / scaling->factor;
+  if (wavelength < context / scaling->high_factor) return f;
+  const float smooth =
+      (context / wavelength - scaling->low_factor) / (scaling->high_factor - scaling->low_factor);
+  return (1 - smooth) * f / scaling->factor + smooth * f;
+}
+
+void check_scaling(const RopeScaling& s) {
+  LOCKSTEP_CHECK(
+      s.factor > 0 && s.original_context > 0 && 0 < s.low_factor && s.low_factor < s.high_factor,
+      "rope scaling has factor ", s.factor, ", low_factor ", s.low_factor, ", high_factor ",
+      s.high_factor, ", original_context ", s.original_context,
+      ", expected all positive and low_factor < high_factor");
+}
+
+void check_rotate(const char* what, const Stream& stream, ConstTensor qkv, ConstTensor table,
+                  ConstTensor positions, int heads, int kv_heads) {
+  LOCKSTEP_CHECK(heads > 0 && kv_heads > 0, heads, " heads and ", kv_heads,
+                 " kv heads, expected at least 1 of each");
+  LOCKSTEP_CHECK(qkv.shape.rank == 3 && qkv.shape[1] == heads + 2 * kv_heads && qkv.shape[2] > 0 &&
+                     qkv.shape[2] % 2 == 0,
+                 what, " is ", qkv.shape, ", expected [N, ", heads + 2 * kv_heads,
+                 ", K] with K even");
+  check_float(what, qkv);
+  LOCKSTEP_CHECK(table.shape.rank == 2, "table is ", table.shape, ", expected [P, K]");
+  check_tensor("table", table, {table.shape[0], qkv.shape[2]}, DType::fp32);
+  check_tensor("positions", positions, {qkv.shape[0]}, DType::int32);
+  if (stream.is_measuring() || stream.is_cuda()) return;
+  for (std::int64_t n = 0; n < positions.shape[0]; ++n) {
+    const auto p = positions.as<std::int32_t>()[n];
+    LOCKSTEP_CHECK(0 <= p && p < table.shape[0], "positions[", n, "] is ", p,
+                   ", but the rope table has rows 0 to ", table.shape[0] - 1);
+  }
+}
+
+}  // namespace
+
+void rope_table(Stream& stream, Tensor table, float theta,
+                const std::optional<RopeScaling>& scaling) {
+  LOCKSTEP_CHECK(table.shape.rank == 2 && table.shape[1] > 0 && table.shape[1] % 2 == 0,
+                 "table is ", table.shape, ", expected [P, K] with K even");
+  check_dtype("table", table, DType::fp32);
+  LOCKSTEP_CHECK(theta > 0, "rope theta is ", theta, ", expected a positive number");
+  if (scaling) check_scaling(*scaling);
+  if (stream.is_measuring()) return;
+  const auto P = table.shape[0], K = table.shape[1];
+  stream.parallel_for(K / 2, [&](std::int64_t i, int) {
+    const float f = inverse_frequency(i, K, theta, scaling);
+    for (std::int64_t p = 0; p < P; ++p) {
+      const float angle = static_cast<float>(p) * f;
+      table.as<float>()[p * K + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      table.as<float>()[p * K + K / 2 + i] =
+          static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  });
+}
+
+void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
+                  int kv_heads) {
+  check_rotate("qkv", stream, qkv, table, positions, heads, kv_heads);
+  LOCKSTEP_DISPATCH(stream, rope_forward(stream, qkv, table, positions, heads, kv_heads));
+}
+
+void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
+                   int kv_heads) {
+  check_rotate("dqkv", stream, dqkv, table, positions, heads, kv_heads);
+  LOCKSTEP_DISPATCH(stream, rope_backward(stream, dqkv, table, positions, heads, kv_heads));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Tokens are spread over threads; the cosines and sines of a token serve all its heads.
+#include <cstdint>
+
+#include "kernels/check.h"
+#include "kernels/rope.h"
+
+#include "kernels/cpu_begin.h"  // after every other include
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+// sign -1 rotates by the opposite angle.
+template <class T>
+void rotate_head(T* v, const float* cosines, const float* sines, float sign, std::int64_t half) {
+  for_vectors(half, [&](std::int64_t i, std::int64_t n) {
+    const Floats a = load(v + i, n), b = load(v + half + i, n);
+    const Floats cosine = load(cosines + i, n), sine = sign * load(sines + i, n);
+    store(v + i, a * cosine - b * sine, n);
+    store(v + half + i, b * cosine + a * sine, n);
+  });
+}
+
+void rotate(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
+            int kv_heads, float sign) {
+  const auto N = qkv.shape[0], all_heads = qkv.shape[1], K = qkv.shape[2];
+  with_float(qkv.dtype, [&]<class T>(T) {
+    stream.parallel_ranges(N, 8, [&](std::int64_t begin, std::int64_t end) {
+      for (auto n = begin; n < end; ++n) {
+        const float* row = table.as<float>() + positions.as<std::int32_t>()[n] * K;
+        for (std::int64_t head = 0; head < heads + kv_heads; ++head)
+          rotate_head(qkv.as<T>() + (n * all_heads + head) * K, row, row + K / 2, sign, K / 2);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
+                  int kv_heads) {
+  rotate(stream, qkv, table, positions, heads, kv_heads, 1.0f);
+}
+
+void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
+                   int kv_heads) {
+  rotate(stream, dqkv, table, positions, heads, kv_heads, -1.0f);
+}
+
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
+
+#include "kernels/cpu_end.h"

@@ -1,0 +1,200 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <functional>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "tests/kernels/reference_attention.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+using reference::AttentionShape;
+using reference::FirstKeys;
+
+// T = 1, T beside a multiple of any tile, one kv head, as many as query heads, between; odd K.
+const AttentionShape kShapes[] = {{1, 1, 1, 1, 1},     {2, 1, 3, 1, 16},  {1, 2, 2, 2, 5},
+                                  {3, 17, 4, 2, 32},   {2, 65, 2, 1, 64}, {1, 127, 3, 3, 80},
+                                  {1, 200, 6, 2, 128}, {2, 96, 4, 4, 48}, {1, 300, 2, 1, 36}};
+
+FirstKeys whole_sequences(AttentionShape s) {
+  return FirstKeys(static_cast<std::size_t>(s.tokens()), 0);
+}
+
+// Documents of 1 to `longest` tokens, other ones in each sequence.
+FirstKeys documents(AttentionShape s, std::uint32_t longest) {
+  FirstKeys starts;
+  for (std::int64_t b = 0; b < s.B; ++b) {
+    std::int32_t start = 0, length = 0;
+    for (std::int32_t t = 0; t < s.T; ++t) {
+      if (t == start + length) {
+        start = t;
+        length = 1 + static_cast<std::int32_t>(philox(77, static_cast<std::uint64_t>(b),
+                                                      static_cast<std::uint64_t>(t))[0] %
+                                               longest);
+      }
+      starts.push_back(start);
+    }
+  }
+  return starts;
+}
+
+class Attention : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Attention, forward_equals_the_reference) {
+  for (const auto s : kShapes)
+    for (const auto& starts : {whole_sequences(s), documents(s, 5), documents(s, 150)}) {
+      SCOPED_TRACE(str("T ", s.T, " K ", s.K));
+      Bench b;
+      const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
+      const auto out = b.poisoned(s.out(), GetParam());
+      const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
+      attention_forward(b.stream, b.arena, out, lse, qkv, b.integers(starts, {s.B, s.T}));
+      const auto expected = reference::attention(doubles(qkv), starts, s);
+      expect_close(out, expected.out, tolerance(GetParam()), "out");
+      expect_close(lse, expected.lse, tolerance(DType::fp32), "lse");
+    }
+}
+
+TEST_P(Attention, backward_equals_the_reference) {
+  for (const auto s : kShapes)
+    for (const auto& starts : {whole_sequences(s), documents(s, 5), documents(s, 150)}) {
+      SCOPED_TRACE(str("T ", s.T, " K ", s.K));
+      Bench b;
+      const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
+      const auto dout = b.random(s.out(), GetParam());
+      const auto out = b.poisoned(s.out(), GetParam()), dqkv = b.poisoned(s.qkv(), GetParam());
+      const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
+      const auto starts_tensor = b.integers(starts, {s.B, s.T});
+      attention_forward(b.stream, b.arena, out, lse, qkv, starts_tensor);
+      attention_backward(b.stream, b.arena, dqkv, dout, out, lse, qkv, starts_tensor);
+      expect_close(dqkv, reference::attention_gradient(doubles(dout), doubles(qkv), starts, s),
+                   tolerance(GetParam()), "dqkv");
+    }
+}
+
+// The new tokens [first, first + count) of each sequence.
+Tensor tokens_of(Bench& b, ConstTensor t, std::int64_t B, std::int64_t first, std::int64_t count) {
+  const auto T = t.shape[0] / B, bytes = t.bytes() / t.shape[0];
+  auto shape = t.shape;
+  shape.size[0] = B * count;
+  const auto part = b.arena.allocate("tokens", t.dtype, shape);
+  for (std::int64_t i = 0; i < B; ++i)
+    std::copy_n(t.data + (i * T + first) * bytes, count * bytes, part.data + i * count * bytes);
+  return part;
+}
+
+TEST_P(Attention, cached_equals_whole_token_by_token) {
+  for (const AttentionShape s : {AttentionShape{2, 90, 4, 2, 32}, {1, 41, 3, 1, 20}}) {
+    Bench b;
+    const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
+    const auto expected = reference::attention(doubles(qkv), whole_sequences(s), s).out;
+    const KvCache cache{b.poisoned({s.B, s.T + 3, s.G, s.K}, GetParam()),
+                        b.poisoned({s.B, s.T + 3, s.G, s.K}, GetParam())};
+    std::int64_t done = 0;
+    for (std::int64_t count = 17; done < s.T; count = done < 35 ? 18 : 1) {  // prefill, then decode
+      const auto part = tokens_of(b, qkv, s.B, done, count);
+      const auto out = b.poisoned({s.B * count, s.H, s.K}, GetParam());
+      FirstKeys positions;
+      for (std::int64_t i = 0; i < s.B * count; ++i)
+        positions.push_back(static_cast<std::int32_t>(done + i % count));
+      attention_cached(b.stream, b.arena, out, cache, part, b.integers(positions, {s.B, count}));
+      Doubles want;
+      for (std::int64_t i = 0; i < s.B; ++i) {
+        const auto from = expected.begin() + (i * s.T + done) * s.H * s.K;
+        want.insert(want.end(), from, from + count * s.H * s.K);
+      }
+      expect_close(out, want, tolerance(GetParam()), str("tokens from ", done));
+      done += count;
+    }
+  }
+}
+
+TEST_P(Attention, results_do_not_depend_on_the_thread_count) {
+  const AttentionShape s{1, 210, 4, 2, 48};
+  Bench b;
+  const auto qkv = b.random(s.qkv(), GetParam(), 2.0f), dout = b.random(s.out(), GetParam());
+  const auto starts = b.integers(documents(s, 120), {s.B, s.T});
+  Tensor first_out, first_dqkv;
+  for (const int threads : {1, 2, 3}) {
+    Stream stream{Device{}, "threads", Stream::Mode::immediate, threads};
+    const auto out = b.poisoned(s.out(), GetParam()), dqkv = b.poisoned(s.qkv(), GetParam());
+    const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
+    attention_forward(stream, b.arena, out, lse, qkv, starts);
+    attention_backward(stream, b.arena, dqkv, dout, out, lse, qkv, starts);
+    if (threads == 1) {
+      first_out = out;
+      first_dqkv = dqkv;
+    }
+    expect_bitwise_equal(out, first_out, "out");
+    expect_bitwise_equal(dqkv, first_dqkv, "dqkv");
+  }
+}
+
+TEST_P(Attention, the_first_token_sees_only_itself) {
+  const AttentionShape s{2, 70, 2, 1, 32};
+  Bench b;
+  const auto qkv = b.random(s.qkv(), GetParam());
+  const auto out = b.poisoned(s.out(), GetParam());
+  const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
+  attention_forward(b.stream, b.arena, out, lse, qkv, b.integers(whole_sequences(s), {s.B, s.T}));
+  for (std::int64_t n = 0; n < s.tokens(); n += s.T)
+    for (std::int64_t h = 0; h < s.H; ++h)
+      for (std::int64_t k = 0; k < s.K; ++k)
+        EXPECT_EQ(get(out, (n * s.H + h) * s.K + k),
+                  get(qkv, static_cast<std::int64_t>(s.value(n, h)) + k));
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(AttentionContract, what_does_not_fit_is_refused_by_name) {
+  Bench b;
+  const auto qkv = b.random({6, 4, 8}, DType::fp32), out = b.random({6, 2, 8}, DType::fp32);
+  const auto lse = b.random({2, 6}, DType::fp32);
+  const auto starts = b.integers({0, 0, 0, 0, 1, 1}, {2, 3});
+  const auto forward = [&](Tensor o, Tensor l, ConstTensor d) {
+    return refusal([&] { attention_forward(b.stream, b.arena, o, l, qkv, d); });
+  };
+  EXPECT_EQ(forward(out, lse, starts), "accepted");
+  EXPECT_NE(
+      forward(out, b.random({6, 2}, DType::fp32), starts).find("lse is [6, 2], expected [2, 6]"),
+      std::string::npos);
+  EXPECT_NE(forward(b.random({6, 3, 8}, DType::fp32), lse, starts).find("leave 1, expected"),
+            std::string::npos);
+  EXPECT_NE(forward(out, lse, b.integers({0, 0, 3, 0, 1, 1}, {2, 3}))
+                .find("document_start[0, 2] is 3, expected a token from 0 to 2"),
+            std::string::npos);
+  EXPECT_NE(forward(out, lse, b.integers({0, 0, 0}, {1, 3})).find("document_start is [1, 3]"),
+            std::string::npos);
+  const KvCache cache{b.random({2, 5, 1, 8}, DType::fp32), b.random({2, 5, 1, 8}, DType::fp32)};
+  EXPECT_NE(refusal([&] {
+              attention_cached(b.stream, b.arena, out, cache, qkv,
+                               b.integers({0, 1, 2, 3, 4, 5}, {2, 3}));
+            }).find("positions[1, 2] is 5, but the cache holds 5 tokens"),
+            std::string::npos);
+}
+
+TEST(AttentionContract, the_reference_gradient_is_the_derivative_of_the_reference) {
+  const AttentionShape s{2, 5, 4, 2, 3};
+  Bench b;
+  auto qkv = doubles(b.random(s.qkv(), DType::fp32));
+  const auto dout = doubles(b.random(s.out(), DType::fp32));
+  const auto starts = documents(s, 3);
+  const auto loss = [&] { return reference::dot(dout, reference::attention(qkv, starts, s).out); };
+  expect_close(reference::attention_gradient(dout, qkv, starts, s), finite_differences(qkv, loss),
+               1e-7, "dqkv");
+}
+
+INSTANTIATE_TEST_SUITE_P(types, Attention, kFloatTypes, dtype_name);
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,130 @@
+#include "kernels/qk_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/reference.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct Heads {
+  std::int64_t N;
+  int H, G;
+  std::int64_t K;
+  Shape qkv() const { return {N, H + 2 * G, K}; }
+};
+// Not K = 1, whose gradient is zero by algebra.
+const Heads kHeads[] = {{1, 1, 1, 3}, {3, 4, 2, 16}, {70, 3, 3, 33}, {40, 6, 1, 128}};
+
+// The elements of one kind of head of qkv: heads [first, first + count).
+Doubles heads_of(const Doubles& qkv, const Heads& s, int first, int count) {
+  Doubles part;
+  const auto all = s.H + 2 * s.G;
+  for (std::int64_t n = 0; n < s.N; ++n) {
+    const auto from = qkv.begin() + (n * all + first) * s.K;
+    part.insert(part.end(), from, from + count * s.K);
+  }
+  return part;
+}
+
+class QkNorm : public ::testing::TestWithParam<DType> {};
+
+TEST_P(QkNorm, forward_equals_the_reference_and_copies_values) {
+  for (const auto& s : kHeads)
+    for (const bool in_place : {false, true}) {
+      Bench b;
+      const auto qkv = b.random(s.qkv(), GetParam());
+      const auto q_weight = b.random({s.K}, GetParam()), k_weight = b.random({s.K}, GetParam());
+      const auto rstd = b.poisoned({s.N, s.H + s.G}, DType::fp32);
+      const auto out = in_place ? b.copy(qkv) : b.poisoned(s.qkv(), GetParam());
+      qk_norm_forward(b.stream, {.out = out,
+                                 .rstd = rstd,
+                                 .qkv = in_place ? ConstTensor(out) : qkv,
+                                 .q_weight = q_weight,
+                                 .k_weight = k_weight,
+                                 .heads = s.H,
+                                 .kv_heads = s.G,
+                                 .epsilon = 1e-5f});
+      const auto in = doubles(qkv), got = doubles(out), rstds = doubles(rstd);
+      const auto q = reference::rmsnorm(heads_of(in, s, 0, s.H), doubles(q_weight), 1e-5);
+      const auto k = reference::rmsnorm(heads_of(in, s, s.H, s.G), doubles(k_weight), 1e-5);
+      expect_close(heads_of(got, s, 0, s.H), q.y, tolerance(GetParam()), "q");
+      expect_close(heads_of(got, s, s.H, s.G), k.y, tolerance(GetParam()), "k");
+      EXPECT_EQ(heads_of(got, s, s.H + s.G, s.G), heads_of(in, s, s.H + s.G, s.G));
+      for (std::int64_t n = 0; n < s.N; ++n)
+        EXPECT_NEAR(rstds[static_cast<std::size_t>(n * (s.H + s.G) + s.H)],
+                    k.rstd[static_cast<std::size_t>(n * s.G)],
+                    4e-6 * k.rstd[static_cast<std::size_t>(n * s.G)]);
+    }
+}
+
+TEST_P(QkNorm, backward_equals_the_reference) {
+  for (const auto& s : kHeads) {
+    Bench b;
+    const auto qkv = b.random(s.qkv(), GetParam()), dout = b.random(s.qkv(), GetParam());
+    const auto q_weight = b.random({s.K}, GetParam()), k_weight = b.random({s.K}, GetParam());
+    const auto rstd = b.poisoned({s.N, s.H + s.G}, DType::fp32);
+    const auto before = b.random({s.K}, DType::fp32);
+    const auto dq_weight = b.copy(before), dk_weight = b.copy(before), dqkv = b.copy(dout);
+    qk_norm_forward(b.stream, {b.poisoned(s.qkv(), GetParam()), rstd, qkv, q_weight, k_weight, s.H,
+                               s.G, 1e-5f});
+    qk_norm_backward(b.stream, b.arena,
+                     {dqkv, dq_weight, dk_weight, qkv, rstd, q_weight, k_weight, s.H, s.G});
+    const auto in = doubles(qkv), d = doubles(dout), got = doubles(dqkv);
+    const auto q = reference::rmsnorm_gradient(heads_of(d, s, 0, s.H), heads_of(in, s, 0, s.H),
+                                               doubles(q_weight), 1e-5);
+    const auto k = reference::rmsnorm_gradient(heads_of(d, s, s.H, s.G), heads_of(in, s, s.H, s.G),
+                                               doubles(k_weight), 1e-5);
+    expect_close(heads_of(got, s, 0, s.H), q.ds, tolerance(GetParam()), "dq");
+    expect_close(heads_of(got, s, s.H, s.G), k.ds, tolerance(GetParam()), "dk");
+    EXPECT_EQ(heads_of(got, s, s.H + s.G, s.G), heads_of(d, s, s.H + s.G, s.G));
+    const auto kept = doubles(before);
+    expect_close(dq_weight, reference::add(kept, q.dweight), tolerance(DType::fp32), "dq_weight");
+    expect_close(dk_weight, reference::add(kept, k.dweight), tolerance(DType::fp32), "dk_weight");
+  }
+}
+
+TEST_P(QkNorm, results_do_not_depend_on_the_thread_count) {
+  const Heads s{100, 4, 2, 40};
+  Bench b;
+  const auto qkv = b.random(s.qkv(), GetParam()), dout = b.random(s.qkv(), GetParam());
+  const auto weight = b.random({s.K}, GetParam());
+  const auto rstd = b.random({s.N, s.H + s.G}, DType::fp32);
+  Tensor first_dqkv, first_dweight;
+  for (const int threads : {1, 2, 3}) {
+    Stream stream{Device{}, "threads", Stream::Mode::immediate, threads};
+    const auto dqkv = b.copy(dout), dweight = b.random({s.K}, DType::fp32, 0.0f);
+    qk_norm_backward(
+        stream, b.arena,
+        {dqkv, dweight, b.random({s.K}, DType::fp32), qkv, rstd, weight, weight, s.H, s.G});
+    if (threads == 1) {
+      first_dqkv = dqkv;
+      first_dweight = dweight;
+    }
+    expect_bitwise_equal(dqkv, first_dqkv, "dqkv");
+    expect_bitwise_equal(dweight, first_dweight, "dweight");
+  }
+}
+
+TEST(QkNormContract, a_shape_that_does_not_fit_is_refused_by_name) {
+  Bench b;
+  const auto qkv = b.random({3, 4, 8}, DType::fp32), weight = b.random({8}, DType::fp32);
+  const auto call = [&](const Shape& rstd, int heads) {
+    try {
+      qk_norm_forward(b.stream,
+                      {qkv, b.random(rstd, DType::fp32), qkv, weight, weight, heads, 1, 1e-6f});
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(call({3, 3}, 2), "accepted");
+  EXPECT_NE(call({3, 4}, 2).find("rstd is [3, 4], expected [3, 3]"), std::string::npos);
+  EXPECT_NE(call({3, 3}, 3).find("qkv is [3, 4, 8], expected [N, 5, K]"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(types, QkNorm, kFloatTypes, dtype_name);
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,126 @@
+// The naive float64 reference of attention, RoPE and qk-norm. Each gradient here is itself checked
+// by finite differences in the operator's test.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/reference.h"
+
+namespace lockstep::testing::reference {
+
+// qkv [B T, H + 2G, K]
+struct AttentionShape {
+  std::int64_t B = 1, T = 1, H = 1, G = 1, K = 1;
+  std::int64_t tokens() const { return B * T; }
+  std::int64_t heads() const { return H + 2 * G; }
+  std::size_t query(std::int64_t n, std::int64_t h) const { return index(n, h); }
+  std::size_t key(std::int64_t n, std::int64_t h) const { return index(n, H + h / (H / G)); }
+  std::size_t value(std::int64_t n, std::int64_t h) const { return index(n, H + G + h / (H / G)); }
+  std::size_t output(std::int64_t n, std::int64_t h) const {
+    return static_cast<std::size_t>((n * H + h) * K);
+  }
+  Shape qkv() const { return {tokens(), heads(), K}; }
+  Shape out() const { return {tokens(), H, K}; }
+
+ private:
+  std::size_t index(std::int64_t n, std::int64_t head) const {
+    return static_cast<std::size_t>((n * heads() + head) * K);
+  }
+};
+
+// Which key tokens a query token sees: [first, n] of the batch's tokens.
+using FirstKeys = std::vector<std::int32_t>;  // document_start, [B, T]
+
+inline double dot_at(const Doubles& a, std::size_t i, const Doubles& b, std::size_t j,
+                     std::int64_t K) {
+  double sum = 0;
+  for (std::size_t k = 0; k < static_cast<std::size_t>(K); ++k)
+    sum += a[i + k] * b[j + k];
+  return sum;
+}
+
+inline void add_at(Doubles& y, std::size_t i, double factor, const Doubles& x, std::size_t j,
+                   std::int64_t K) {
+  for (std::size_t k = 0; k < static_cast<std::size_t>(K); ++k)
+    y[i + k] += factor * x[j + k];
+}
+
+struct AttentionResult {
+  Doubles out, lse;  // [B T, H, K], [H, B T]
+};
+inline AttentionResult attention(const Doubles& qkv, const FirstKeys& starts, AttentionShape s) {
+  AttentionResult r{Doubles(static_cast<std::size_t>(s.out().elements())),
+                    Doubles(static_cast<std::size_t>(s.H * s.tokens()))};
+  for (std::int64_t h = 0; h < s.H; ++h)
+    for (std::int64_t n = 0; n < s.tokens(); ++n) {
+      const auto first = n / s.T * s.T + starts[static_cast<std::size_t>(n)];
+      Doubles exponents;
+      double sum = 0;
+      for (auto j = first; j <= n; ++j) {
+        exponents.push_back(std::exp(dot_at(qkv, s.query(n, h), qkv, s.key(j, h), s.K) /
+                                     std::sqrt(static_cast<double>(s.K))));
+        sum += exponents.back();
+      }
+      r.lse[static_cast<std::size_t>(h * s.tokens() + n)] = std::log(sum);
+      for (auto j = first; j <= n; ++j)
+        add_at(r.out, s.output(n, h), exponents[static_cast<std::size_t>(j - first)] / sum, qkv,
+               s.value(j, h), s.K);
+    }
+  return r;
+}
+
+// The gradient of qkv for the gradient dout of out.
+inline Doubles attention_gradient(const Doubles& dout, const Doubles& qkv, const FirstKeys& starts,
+                                  AttentionShape s) {
+  const auto [out, lse] = attention(qkv, starts, s);
+  const double scale = 1 / std::sqrt(static_cast<double>(s.K));
+  Doubles dqkv(qkv.size());
+  for (std::int64_t h = 0; h < s.H; ++h)
+    for (std::int64_t n = 0; n < s.tokens(); ++n) {
+      const auto q = s.query(n, h), o = s.output(n, h);
+      const double mean = dot_at(dout, o, out, o, s.K);
+      for (auto j = n / s.T * s.T + starts[static_cast<std::size_t>(n)]; j <= n; ++j) {
+        const auto k = s.key(j, h), v = s.value(j, h);
+        const double p = std::exp(scale * dot_at(qkv, q, qkv, k, s.K) -
+                                  lse[static_cast<std::size_t>(h * s.tokens() + n)]);
+        const double ds = p * (dot_at(dout, o, qkv, v, s.K) - mean) * scale;
+        add_at(dqkv, v, p, dout, o, s.K);
+        add_at(dqkv, k, ds, qkv, q, s.K);
+        add_at(dqkv, q, ds, qkv, k, s.K);
+      }
+    }
+  return dqkv;
+}
+
+// cos(p f_i), sin(p f_i): [P, K], with f_i = theta^(-2i/K).
+inline Doubles rope_table(std::int64_t P, std::int64_t K, double theta) {
+  Doubles table;
+  for (std::int64_t p = 0; p < P; ++p)
+    for (std::int64_t k = 0; k < K; ++k) {
+      const auto i = static_cast<double>(k % (K / 2));
+      const double angle =
+          static_cast<double>(p) * std::pow(theta, -2 * i / static_cast<double>(K));
+      table.push_back(k < K / 2 ? std::cos(angle) : std::sin(angle));
+    }
+  return table;
+}
+
+// Rotates the first `rotated` of the heads of qkv [N, heads, K].
+inline Doubles rope(const Doubles& qkv, const Doubles& table,
+                    const std::vector<std::int32_t>& positions, std::size_t heads,
+                    std::size_t rotated, std::size_t K) {
+  Doubles out = qkv;
+  for (std::size_t n = 0; n < positions.size(); ++n)
+    for (std::size_t h = 0; h < rotated; ++h)
+      for (std::size_t i = 0; i < K / 2; ++i) {
+        const auto a = (n * heads + h) * K + i, b = a + K / 2;
+        const auto row = static_cast<std::size_t>(positions[n]) * K + i;
+        const double cosine = table[row], sine = table[row + K / 2];
+        out[a] = qkv[a] * cosine - qkv[b] * sine;
+        out[b] = qkv[b] * cosine + qkv[a] * sine;
+      }
+  return out;
+}
+
+}  // namespace lockstep::testing::reference
