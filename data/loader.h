@@ -1,0 +1,74 @@
+// Loader: the batch of a step is a function of the seed and of the step's first sample, so there is
+// no position to save but that number, and a resumed or resized run reads the same tokens in the
+// same order. Threads read ahead into pinned buffers; a step allocates nothing.
+//
+// Of a step's global batch, micro-step m of data rank r (of R, B sequences each) holds the
+// sequences
+// [(m R + r) B, (m R + r + 1) B). Where the batch does not divide, the last ones are masked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/arena.h"
+#include "core/stream.h"
+#include "data/dataset.h"
+
+namespace lockstep {
+
+// Of B sequences of T tokens, all [B, T] int32 in pinned memory. A masked sequence has targets of
+// -1 and inputs of 0.
+struct Batch {
+  ConstTensor inputs;
+  ConstTensor targets;         // inputs shifted by one; -1 where masked
+  ConstTensor positions;       // within the document, of what the window shows of it
+  ConstTensor document_start;  // index in the sequence of the document's first token in the window
+  int buffer = 0;
+};
+
+class Loader {
+ public:
+  struct Config {
+    std::string dataset;     // a path that Dataset opens
+    std::uint64_t seed = 0;  // of the order
+    int sequence_length = 0;
+    std::int64_t global_batch_sequences = 0;  // of a step, over all data ranks
+    std::int64_t vocabulary = 0;              // of the model: a token from it on is refused; 0: any
+    bool document_mask = false;  // false: a window is one document (document_start is all 0)
+    bool shuffle = true;         // false: windows in the order of the dataset
+    bool repeat = true;          // false: samples from samples() on are masked (one evaluation)
+  };
+
+  // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be
+  // measuring: threads start, and memory is touched, only at the first batch(). Throws DataError
+  // when the dataset is damaged or has not one window.
+  Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned);
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader();
+
+  const Dataset& dataset() const;
+  std::int64_t samples() const;  // windows in the dataset: one epoch
+  int micro_steps() const;  // of a step: the global batch over data_ranks * sequences, rounded up
+
+  // The micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits for the
+  // reading threads only when they are behind; that time is reported. Any position may be asked
+  // for; going on where the last call was is what is read ahead. A DataError met in reading this
+  // batch is thrown here. At most kBuffers - 1 batches are held at a time.
+  Batch batch(std::int64_t first_sample, int micro_step);
+
+  // The buffer may be filled again once `copied` is done. The tensors are not to be used any more.
+  void release(const Batch& batch, Event copied = {});
+
+  double waited_seconds() const;  // in batch(), since construction
+
+  static constexpr int kBuffers = 4;  // one in use, three read ahead
+  static constexpr int kThreads = 2;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

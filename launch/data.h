@@ -1,0 +1,34 @@
+// The verbs of `lockstep data`: each does its work, writes its result to standard output and
+// progress to standard error, and returns the exit code. What stops it is thrown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct DataPackOptions {
+  std::vector<std::string> inputs;  // text files, directories (every file below); "-": stdin
+  std::string out;                  // the dataset's directory; must not exist yet
+  std::string tokenizer = "bytes";  // "bytes"
+  std::string validation;           // share of documents held out: "0.5%"; empty: none
+  std::string document_separator;   // "\n\n", with C escapes; empty: a file is a document
+  std::int64_t shard_tokens = std::int64_t{1} << 28;
+};
+
+// Without `validation`, `out` is the dataset; with it, `out`/train and `out`/validation are.
+int data_pack(const DataPackOptions& options);
+
+struct DataInspectOptions {
+  std::string dataset;  // what data.train in a configuration may be
+  std::int64_t at = 0;  // show the tokens from here
+  std::int64_t count = 256;
+};
+int data_inspect(const DataInspectOptions& options);
+
+// Reads every byte of each dataset: hashes, sizes, token range, document ends. 65 when one is
+// damaged; all damage is listed.
+int data_verify(const std::vector<std::string>& datasets);
+
+}  // namespace lockstep
