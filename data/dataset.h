@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,18 +12,18 @@ namespace lockstep {
 
 class Dataset {
  public:
-  // `path`: a shard; a directory with a dataset.json; a directory of *.bin shards of one format; or
-  // a pattern whose last part holds a '*' ("fineweb/*_train_*.bin"). Shards follow in the order of
-  // their names. Throws DataError naming what is wrong.
-  explicit Dataset(const std::filesystem::path& path);
+  // Each path: a shard; a directory with a dataset.json; a directory of *.bin shards of one format;
+  // or a pattern whose last part holds a '*' ("fineweb/*_train_*.bin"). Paths follow in the order
+  // given, shards of one path in the order of their names; all must be of one format. Throws
+  // DataError naming what is wrong.
+  explicit Dataset(const std::vector<std::string>& paths);
 
-  const std::filesystem::path& path() const { return path_; }
   const TokenFormat& format() const { return format_; }
   std::int64_t tokens() const { return starts_.back(); }
   const std::vector<TokenFile>& shards() const { return shards_; }
   std::int64_t shard_start(std::size_t shard) const { return starts_[shard]; }
 
-  // XXH3-128, in hexadecimal, of dataset.json; without one, of the names and sizes of the shards.
+  // XXH3-128 in hexadecimal of dataset.json; without one, of the names and sizes of the shards.
   const std::string& fingerprint() const { return fingerprint_; }
 
   // Fills `out` with the tokens from `first`. Throws DataError naming file, byte and token where an
@@ -32,7 +31,6 @@ class Dataset {
   void read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary = 0) const;
 
  private:
-  std::filesystem::path path_;
   TokenFormat format_;
   std::vector<TokenFile> shards_;
   std::vector<std::int64_t> starts_;  // of each shard, in tokens; and the end of the last

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/stream.h"
@@ -30,8 +31,8 @@ struct Batch {
 class Loader {
  public:
   struct Config {
-    std::string dataset;     // a path that Dataset opens
-    std::uint64_t seed = 0;  // of the order
+    std::vector<std::string> datasets;  // paths that Dataset opens, one behind the other
+    std::uint64_t seed = 0;             // of the order
     int sequence_length = 0;
     std::int64_t global_batch_sequences = 0;  // of a step, over all data ranks
     std::int64_t vocabulary = 0;              // of the model: a token from it on is refused; 0: any
