@@ -28,7 +28,6 @@ class Cursor {
     return *this;
   }
   friend bool operator==(const Cursor& a, const Cursor& b) { return a.at_ == b.at_; }
-  friend bool operator!=(const Cursor& a, const Cursor& b) { return a.at_ != b.at_; }
 
  private:
   const char* at_;
@@ -200,7 +199,7 @@ void dump_members(std::string& out, std::size_t count, int indent, int level, co
   const auto new_line = [&](int depth) {
     if (indent < 0) return;
     out += '\n';
-    out.append(static_cast<std::size_t>(indent * depth), ' ');
+    out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth), ' ');
   };
   for (std::size_t i = 0; i < count; ++i) {
     if (i > 0) out += ',';

@@ -21,7 +21,7 @@ constexpr std::uint64_t high_bits(std::uint64_t x, int bits) {
 
 Permutation::Permutation(std::uint64_t key, std::int64_t n) : n_(n) {
   LOCKSTEP_CHECK(n >= 1, "a permutation of ", n, " samples");
-  const int bits = std::bit_width(static_cast<std::uint64_t>(n - 1));
+  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n - 1)));
   left_bits_ = bits / 2;
   right_bits_ = bits - left_bits_;
   for (std::uint64_t& round : keys_)
