@@ -13,6 +13,7 @@ namespace lockstep {
 struct RopeScaling {
   float factor = 8.0f, low_factor = 1.0f, high_factor = 4.0f;
   int original_context = 8192;
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
 // Fills the table that rope_forward and rope_backward read: row p is cos(p f_i) for i < K/2, then

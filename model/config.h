@@ -1,0 +1,77 @@
+// ModelConfig: a model is data. One decoder covers five families; what differs is said here.
+//
+// Dimensions: L layers, D width, H query heads, G key/value heads, K head size, F mlp width,
+// V vocabulary, T sequence length.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/rope.h"
+
+namespace lockstep {
+
+enum class Family : std::uint8_t { gpt2, llama3, qwen2, qwen3, smollm3 };
+
+const char* name(Family family);
+Family family_of(std::string_view name);  // throws ConfigError that lists the names
+
+struct ModelConfig {
+  enum class Norm : std::uint8_t { layer, rms };
+  enum class Activation : std::uint8_t { gelu, swiglu };  // gelu: the tanh form, in a two-matrix mlp
+
+  Family family = Family::llama3;
+  std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_size = 0, mlp_width = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t max_positions = 0;  // the longest sequence; rows of a learned position table
+
+  Norm norm = Norm::rms;
+  float norm_epsilon = 1e-5f;
+  Activation activation = Activation::swiglu;
+  bool learned_positions = false;  // GPT-2's table, added to the embedding; otherwise RoPE
+  float rope_theta = 10000.0f;
+  std::optional<RopeScaling> rope_scaling;
+  std::int64_t no_rope_every = 0;  // layer l has no RoPE where (l + 1) % this == 0; 0: all have it
+  bool qkv_bias = false, out_bias = false, mlp_bias = false;
+  bool qk_norm = false;
+  bool tied_head = false;
+
+  float init_std = 0.02f;
+  bool scale_residual_init = false;  // projections into the residual stream: std / sqrt(2L)
+
+  bool has_rope(std::int64_t layer) const;
+  bool is_gated() const { return activation == Activation::swiglu; }
+  std::int64_t qkv_heads() const { return heads + 2 * kv_heads; }
+  std::int64_t attention_width() const { return heads * head_size; }  // H K
+
+  // Standard deviation of a projection into the residual stream (attention's and the mlp's last
+  // matrix). GPT-2: Radford et al. 2019, section 2.3; init_std itself where a family's paper does
+  // not scale them.
+  float residual_init_std() const;
+
+  // Throws ConfigError that names the key and says what it must be. Every model that passes can be
+  // exported to Hugging Face's form of its family.
+  void validate() const;
+
+  bool operator==(const ModelConfig&) const;
+};
+
+// What the published models of a family have in common: every member that is not a size.
+ModelConfig family_defaults(Family family);
+
+// Trained numbers; a tied head counts once.
+std::int64_t parameter_count(const ModelConfig& config);
+
+// Weights that are used in matrix products: the head is, lookup tables are not.
+std::int64_t matmul_parameters(const ModelConfig& config);
+
+// FLOPs of a token in training: 6 for each weight of matmul_parameters, and attention's 6 L H K T
+// where a token attends to half of T on average (causal), or 12 L H K T over the full square, as
+// PaLM counts (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
+struct FlopsPerToken {
+  double causal = 0, square = 0;
+};
+FlopsPerToken flops_per_token(const ModelConfig& config, std::int64_t sequence_length);
+
+}  // namespace lockstep
