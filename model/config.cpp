@@ -64,8 +64,8 @@ void check_family(const ModelConfig& c) {
     as_in_family(c.qkv_bias == defaults.qkv_bias, "qkv_bias");
     as_in_family(c.out_bias == defaults.out_bias, "out_bias");
   } else {
-    require(c.qkv_bias == c.out_bias, "out_bias differs from qkv_bias; the family ",
-            name(c.family), " has one switch for both");
+    require(c.qkv_bias == c.out_bias, "out_bias differs from qkv_bias; the family ", name(c.family),
+            " has one switch for both");
   }
   if (c.family != Family::llama3 && c.family != Family::smollm3)
     as_in_family(c.mlp_bias == defaults.mlp_bias, "mlp_bias");
@@ -145,9 +145,7 @@ ModelConfig family_defaults(Family family) {
       c.learned_positions = c.tied_head = c.scale_residual_init = true;
       c.qkv_bias = c.out_bias = c.mlp_bias = true;
       break;
-    case Family::llama3:
-      c.rope_theta = 500000.0f;
-      break;
+    case Family::llama3: c.rope_theta = 500000.0f; break;
     case Family::qwen2:
       c.norm_epsilon = 1e-6f;
       c.rope_theta = 1e6f;
@@ -181,8 +179,8 @@ std::int64_t matmul_parameters(const ModelConfig& c) {
 
 FlopsPerToken flops_per_token(const ModelConfig& c, std::int64_t sequence_length) {
   const auto products = 6.0 * static_cast<double>(matmul_parameters(c));
-  const auto attention =
-      6.0 * static_cast<double>(c.layers * c.attention_width()) * static_cast<double>(sequence_length);
+  const auto attention = 6.0 * static_cast<double>(c.layers * c.attention_width()) *
+                         static_cast<double>(sequence_length);
   return {.causal = products + attention, .square = products + 2 * attention};
 }
 

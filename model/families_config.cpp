@@ -115,12 +115,12 @@ void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
   if (type == "default") return;
   if (type != "llama3")
     rope.fail("rope_type", str("is '", type, "', supported are 'default' and 'llama3'"));
-  c.rope_scaling = RopeScaling{
-      .factor = rope.number("factor", 8),
-      .low_factor = rope.number("low_freq_factor", 1),
-      .high_factor = rope.number("high_freq_factor", 4),
-      .original_context = static_cast<int>(std::clamp<std::int64_t>(
-          rope.integer("original_max_position_embeddings", 8192), 0, 1 << 30))};
+  c.rope_scaling =
+      RopeScaling{.factor = rope.number("factor", 8),
+                  .low_factor = rope.number("low_freq_factor", 1),
+                  .high_factor = rope.number("high_freq_factor", 4),
+                  .original_context = static_cast<int>(std::clamp<std::int64_t>(
+                      rope.integer("original_max_position_embeddings", 8192), 0, 1 << 30))};
 }
 
 // SmolLM3 lists layers with RoPE (1) and without (0); ours is the rule behind the list.

@@ -1,0 +1,32 @@
+// Mesh: who is where. Pure arithmetic on ranks; talks to nobody. "axis" is always a mesh axis,
+// "dim" always a tensor dimension. A further axis (pipeline, context, expert) is one more
+// enumerator.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+// Outermost first; tensor ranks are neighbours.
+//   replicate  copies of the sharded model          shard  ranks that share one copy (FSDP)
+//   tensor     ranks that share each matrix, and the sequence between matrices
+enum class Axis : std::uint8_t { replicate, shard, tensor };
+inline constexpr int kAxes = 3;
+
+const char* name(Axis axis);
+
+struct Mesh {
+  std::array<int, kAxes> sizes{1, 1, 1};
+
+  int world() const;  // ranks in all
+  int size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
+  int coordinate(Axis axis, int rank) const;
+  std::vector<int> peers(Axis axis, int rank) const;  // the ranks that differ only along axis
+
+ private:
+  int stride(Axis axis) const;  // between neighbours along axis
+};
+
+}  // namespace lockstep

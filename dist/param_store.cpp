@@ -1,0 +1,205 @@
+#include "dist/param_store.h"
+
+#include <utility>
+
+#include "core/philox.h"
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+namespace {
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+}  // namespace
+
+ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
+    : options_(options), comms_(comms) {
+  if (mesh.world() != 1)
+    throw ConfigError(str("the mesh has ", mesh.world(), " ranks; this version trains on one"));
+  LOCKSTEP_CHECK(options.compute_dtype == DType::fp32 || options.compute_dtype == DType::bf16,
+                 "weights of type ", lockstep::name(options.compute_dtype),
+                 ", expected fp32 or bf16");
+}
+
+const ParamStore::Unit& ParamStore::unit_of(int unit) const {
+  LOCKSTEP_CHECK(0 <= unit && unit < units(), "unit ", unit, " of ", units());
+  return units_[static_cast<std::size_t>(unit)];
+}
+
+const ParamStore::Place& ParamStore::place_of(ParamId id) const {
+  const auto& places = unit_of(id.unit).places;
+  LOCKSTEP_CHECK(0 <= id.index && id.index < static_cast<int>(places.size()), "parameter ",
+                 id.index, " of ", places.size(), " in unit ", unit_of(id.unit).name);
+  return places[static_cast<std::size_t>(id.index)];
+}
+
+const ParamSpec& ParamStore::spec(ParamId id) const {
+  place_of(id);
+  return unit_of(id.unit).specs[static_cast<std::size_t>(id.index)];
+}
+
+int ParamStore::add_unit(std::string name) {
+  LOCKSTEP_CHECK(shards_.empty(), "unit ", name, " is added after allocate");
+  units_.push_back({std::move(name), {}, {}, 0});
+  return units() - 1;
+}
+
+// Directly behind what the unit holds so far.
+ParamId ParamStore::append(int unit, ParamSpec spec) {
+  LOCKSTEP_CHECK(shards_.empty(), spec.name, " is declared after allocate");
+  unit_of(unit);
+  auto& u = units_[static_cast<std::size_t>(unit)];
+  Place place{u.elements, spec.shape, 0};
+  if (spec.stored_rows != 0) {
+    LOCKSTEP_CHECK(spec.stored_rows >= spec.shape[0], spec.name, " has ", spec.shape[0],
+                   " rows, stored as ", spec.stored_rows);
+    place.stored.size[0] = spec.stored_rows;
+  }
+  u.elements += place.stored.elements();
+  u.places.push_back(place);
+  u.specs.push_back(std::move(spec));
+  return {unit, static_cast<int>(u.places.size()) - 1};
+}
+
+ParamId ParamStore::declare(int unit, ParamSpec spec) {
+  return declare_stacked(unit, {std::move(spec)}).front();
+}
+
+std::vector<ParamId> ParamStore::declare_stacked(int unit, std::vector<ParamSpec> specs) {
+  LOCKSTEP_CHECK(!specs.empty(), "an empty stacked group");
+  std::vector<ParamId> ids;
+  for (auto& spec : specs) {
+    LOCKSTEP_CHECK(specs.size() == 1 || spec.stored_rows == 0, spec.name,
+                   " is stacked and has padding rows");
+    ids.push_back(append(unit, std::move(spec)));
+  }
+  auto& u = units_[static_cast<std::size_t>(unit)];
+  u.places[static_cast<std::size_t>(ids.front().index)].group_parts = static_cast<int>(ids.size());
+  u.elements = round_up(u.elements, kAlignedElements);
+  return ids;
+}
+
+void ParamStore::allocate(Arena& arena, Stream& stream) {
+  allocate(arena, stream, true);
+}
+
+void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
+  allocate(arena, stream, false);
+}
+
+void ParamStore::allocate(Arena& arena, Stream& stream, bool training) {
+  LOCKSTEP_CHECK(shards_.empty(), "parameters are allocated twice");
+  const bool has_master =
+      training && options_.compute_dtype == DType::bf16 && !options_.stochastic_rounding;
+  for (int unit = 0; unit < units(); ++unit) {
+    const auto& u = unit_of(unit);
+    const auto zeros = [&](const char* what, DType dtype) {
+      const auto t = arena.allocate(str(u.name, " ", what), dtype, {u.elements});
+      fill(stream, t, 0.0f);
+      return t;
+    };
+    ParamShard shard{.unit = unit, .weight = {}, .master = {}, .grad = {}, .segments = {}};
+    shard.weight = zeros("weights", options_.compute_dtype);
+    if (has_master) shard.master = zeros("master weights", DType::fp32);
+    if (training) shard.grad = zeros("gradients", DType::fp32);
+    for (std::size_t i = 0; i < u.specs.size(); ++i)
+      shard.segments.push_back({.id = {unit, static_cast<int>(i)},
+                                .shard_begin = u.places[i].begin,
+                                .logical_begin = 0,
+                                .count = u.specs[i].shape.elements()});
+    shards_.push_back(std::move(shard));
+  }
+}
+
+void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
+  for (const auto& shard : shards_)
+    for (const auto& segment : shard.segments)
+      initialize(stream, seed, shard, segment);
+  refresh_weights(stream);
+}
+
+void ParamStore::initialize(Stream& stream, std::uint64_t seed, const ParamShard& shard,
+                            const Segment& segment) {
+  const auto flat = shard.master ? shard.master : shard.weight;
+  const auto values = flat.rows(segment.shard_begin, segment.count);
+  const auto& s = spec(segment.id);
+  if (s.init == Init::normal) {
+    random_normal(stream, values,
+                  {.seed = seed,
+                   .purpose = purpose_of(s.name),
+                   .first_index = segment.logical_begin,
+                   .std = s.init_std});
+  } else {
+    fill(stream, values, s.init == Init::ones ? 1.0f : 0.0f);
+  }
+}
+
+void ParamStore::refresh_weights(Stream& stream) {
+  for (const auto& shard : shards_)
+    if (shard.master) convert(stream, shard.weight, shard.master);
+}
+
+void ParamStore::begin_step(Stream& stream) {
+  for (const auto& shard : shards_) {
+    LOCKSTEP_CHECK(bool(shard.grad), "a store of weights alone cannot be trained");
+    fill(stream, shard.grad, 0.0f);
+  }
+}
+
+void ParamStore::prefetch(int unit) {
+  unit_of(unit);  // the shard is the whole unit: there is nothing to gather
+}
+
+ParamStore::Use ParamStore::use(int unit, Stream&) {
+  LOCKSTEP_CHECK(!shards_.empty(), "parameters are used before allocate");
+  unit_of(unit);
+  return {this, unit};
+}
+
+ConstTensor ParamStore::Use::operator[](ParamId id) const {
+  LOCKSTEP_CHECK(id.unit == unit_, "a parameter of unit ", id.unit, " in the use of unit ", unit_);
+  return store_->part(store_->shards_[static_cast<std::size_t>(unit_)].weight, id);
+}
+
+ConstTensor ParamStore::Use::stacked(ParamId first) const {
+  LOCKSTEP_CHECK(first.unit == unit_, "a group of unit ", first.unit, " in the use of unit ",
+                 unit_);
+  return store_->group(store_->shards_[static_cast<std::size_t>(unit_)].weight, first);
+}
+
+Tensor ParamStore::grad(ParamId id) {
+  unit_of(id.unit);
+  return part(shards_[static_cast<std::size_t>(id.unit)].grad, id);
+}
+
+Tensor ParamStore::stacked_grad(ParamId first) {
+  unit_of(first.unit);
+  return group(shards_[static_cast<std::size_t>(first.unit)].grad, first);
+}
+
+Tensor ParamStore::part(Tensor flat, ParamId id) const {
+  const auto& place = place_of(id);
+  return flat.rows(place.begin, place.stored.elements()).view(place.stored);
+}
+
+Tensor ParamStore::group(Tensor flat, ParamId first) const {
+  const auto& place = place_of(first);
+  LOCKSTEP_CHECK(place.group_parts > 0, spec(first).name, " does not start a stacked group");
+  Shape whole = place.stored;
+  for (int i = 1; i < place.group_parts; ++i)
+    whole.size[0] += place_of({first.unit, first.index + i}).stored[0];
+  return flat.rows(place.begin, whole.elements()).view(whole);
+}
+
+void ParamStore::reduce(int unit, Stream&) {
+  unit_of(unit);  // gradients are accumulated where the shard holds them
+}
+
+void ParamStore::finish_backward(Stream& compute) {
+  for (const auto& shard : shards_)
+    comms_[Axis::replicate].all_reduce(shard.grad, ReduceOp::sum, compute);
+}
+
+}  // namespace lockstep
