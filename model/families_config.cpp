@@ -53,7 +53,7 @@ class Keys {
     if (flag(key, expected) != expected)
       fail(key, str("is ", expected ? "false" : "true", ", which this engine does not compute"));
   }
-  void must_be(const char* key, std::initializer_list<std::string_view> supported) const {
+  void must_be_one_of(const char* key, std::initializer_list<std::string_view> supported) const {
     const auto value = text(key, std::string(*supported.begin()).c_str());
     if (std::find(supported.begin(), supported.end(), value) != supported.end()) return;
     fail(key, str("is '", value, "', supported is '", *supported.begin(), "'"));
@@ -96,7 +96,7 @@ ModelConfig read_gpt2(const Keys& keys) {
   c.mlp_width = keys.integer("n_inner", 4 * std::clamp<std::int64_t>(c.width, 0, 1 << 20));
   c.max_positions = keys.integer("n_positions");
   c.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5);
-  keys.must_be("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  keys.must_be_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   keys.must_be("scale_attn_weights", true);
   keys.must_be("scale_attn_by_inverse_layer_idx", false);
   keys.must_be("add_cross_attention", false);
@@ -160,7 +160,7 @@ ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   if (entry.family == Family::smollm3) c.no_rope_every = read_no_rope_every(c, keys);
   if (entry.family != Family::qwen2) c.qkv_bias = c.out_bias = keys.flag("attention_bias", false);
   c.mlp_bias = keys.flag("mlp_bias", false);
-  keys.must_be("hidden_act", {"silu"});
+  keys.must_be_one_of("hidden_act", {"silu"});
   keys.must_be("use_sliding_window", false);
   return c;
 }

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Checks what the sources may not do, whatever they compute.
+
+usage: structure.py [ROOT]
+
+Prints one line a fault and exits with 1 when there is any. The graph of folders:
+
+    core <- kernels <- dist <- model;  core <- data;  dist <- checkpoint
+    model, data, checkpoint <- train <- launch
+
+`A <- B`: B may include A and everything below A, and B's library is linked to A's.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+# Each folder, and the folders that it stands on directly.
+GRAPH = {
+    "core": [],
+    "kernels": ["core"],
+    "dist": ["kernels"],
+    "model": ["dist"],
+    "data": ["core"],
+    "checkpoint": ["dist"],
+    "train": ["model", "data", "checkpoint"],
+    "launch": ["train"],
+}
+HEADERS = (".h", ".cuh")
+SOURCES = (".h", ".cpp", ".cu", ".cuh")
+# Included once per instruction set, as brackets around code.
+REPEATED = {"kernels/cpu_begin.h", "kernels/cpu_end.h", "kernels/simd.h"}
+# Slow to compile and to check: behind one file each.
+SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11"}
+DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+LINK = re.compile(r"target_link_libraries\(\s*(\w+)([^)]*)\)")
+# Written so that this file does not name such a path itself.
+MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
+
+
+def below(folder):
+    """Every folder that `folder` may include: itself and all it stands on."""
+    allowed = {folder}
+    for direct in GRAPH[folder]:
+        allowed |= below(direct)
+    return allowed
+
+
+def sources(root):
+    for folder in [*GRAPH, "tests"]:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SOURCES:
+                yield folder, path
+
+
+def check_includes(root):
+    """Folders include along the graph, root-relative; headers stay free of device libraries."""
+    for folder, path in sources(root):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        name = path.relative_to(root)
+        for quote, target in INCLUDE.findall(text):
+            first = target.split("/")[0]
+            if path.suffix == ".h" and DEVICE_HEADER.match(target.split("/")[-1]):
+                yield f"{name}: a header includes <{target}>; forward-declare the handle"
+            if quote != '"':
+                continue
+            if "/" not in target:
+                yield f'{name}: "{target}" is not relative to the root of the repository'
+            elif folder in GRAPH and first not in below(folder):
+                allowed = ", ".join(sorted(below(folder)))
+                yield f'{name}: {folder}/ includes "{target}", but may include only {allowed}'
+
+
+def check_links(root):
+    """CMake links the same graph: exactly the direct edges, one library a folder."""
+    for folder, direct in GRAPH.items():
+        path = root / folder / "CMakeLists.txt"
+        text = re.sub(r"#.*", "", path.read_text()) if path.is_file() else ""
+        if f"lockstep_library({folder}" not in text:
+            if any((root / folder).glob("*.cpp")):
+                yield f"{folder}/CMakeLists.txt: no lockstep_library({folder} ...)"
+            continue
+        linked = set()
+        for target, arguments in LINK.findall(text):
+            libraries = {name[9:] for name in re.findall(r"\blockstep_\w+", arguments)} & set(GRAPH)
+            if target == f"lockstep_{folder}":
+                linked |= libraries
+            elif not libraries <= below(folder):
+                yield f"{folder}/CMakeLists.txt: {target} links {', '.join(sorted(libraries))}"
+        if linked != set(direct):
+            yield (f"{folder}/CMakeLists.txt: lockstep_{folder} links {sorted(linked)}, "
+                   f"the graph says {sorted(direct)}")
+
+
+def check_single(root):
+    """toml++, nlohmann and CLI11 are each included in one .cpp, in no header."""
+    for prefix, library in SINGLE.items():
+        users = [path.relative_to(root) for _, path in sources(root)
+                 if any(target.startswith(prefix) for _, target in
+                        INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")))]
+        for path in users:
+            if path.suffix in HEADERS:
+                yield f"{path}: a header includes {library}"
+        if len(users) > 1:
+            yield f"{library} is included in {', '.join(map(str, users))}: one .cpp should have it"
+
+
+def check_text(root):
+    """Sources are ASCII, headers are guarded, each task left has a number."""
+    for _, path in sources(root):
+        name = path.relative_to(root)
+        data = path.read_bytes()
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if not line.isascii():
+                yield f"{name}:{number}: not ASCII"
+            if re.search(rb"\b(TODO|FIXME|XXX)\b(?!\(#\d)", line):
+                yield f"{name}:{number}: a task without an issue's number"
+        guarded = re.search(rb"^#pragma once$", data, re.MULTILINE) or str(name) in REPEATED
+        if path.suffix in HEADERS and not guarded:
+            yield f"{name}: no #pragma once"
+
+
+def tracked(root):
+    """Files of the repository; outside a checkout (a release archive) all that is text."""
+    done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL)
+    if done.returncode == 0 and done.stdout:
+        return [root / name for name in done.stdout.decode().split("\0") if name]
+    skipped = {"build", "datasets", "runs", "install", ".git"}
+    return [path for path in root.rglob("*")
+            if path.is_file() and path.relative_to(root).parts[0] not in skipped]
+
+
+def check_paths(root):
+    """No file names a place that only one machine has."""
+    for path in tracked(root):
+        if not path.is_file():
+            continue
+        data = path.read_bytes()
+        if b"\0" in data[:4096]:
+            continue
+        for number, line in enumerate(data.decode("utf-8", errors="replace").split("\n"), 1):
+            if MACHINE_PATH.search(line):
+                yield f"{path.relative_to(root)}:{number}: a path of one machine: {line.strip()}"
+
+
+CHECKS = [check_includes, check_links, check_single, check_text, check_paths]
+
+
+def faults(root):
+    return [fault for check in CHECKS for fault in check(root)]
+
+
+if __name__ == "__main__":
+    found = faults(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else
+                                pathlib.Path(__file__).parents[2]).resolve())
+    print("\n".join(found) if found else "structure: no fault")
+    sys.exit(1 if found else 0)

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Each check of structure.py finds its fault in a small tree, and none in a sound one."""
+
+import pathlib
+import tempfile
+import unittest
+
+import structure
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.write("core/error.h", "#pragma once\n#include <string>\n")
+        self.write("core/error.cpp", '#include "core/error.h"\n#include <nlohmann/json.hpp>\n')
+        self.write("core/CMakeLists.txt", "lockstep_library(core error.cpp)\n"
+                   "target_link_libraries(lockstep_core PUBLIC Threads::Threads)\n")
+        self.write("kernels/gelu.cpp", '#include "core/error.h"\n')
+        self.write("kernels/CMakeLists.txt", "lockstep_library(kernels gelu.cpp)\n"
+                   "target_link_libraries(lockstep_kernels PUBLIC lockstep_core)\n")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def expect(self, *words):
+        """Exactly one fault, which says each of `words`."""
+        found = structure.faults(self.root)
+        self.assertEqual(len(found), 1, found)
+        for word in words:
+            self.assertIn(word, found[0])
+
+    def test_a_sound_tree_has_no_fault(self):
+        self.assertEqual(structure.faults(self.root), [])
+
+    def test_an_include_against_the_graph(self):
+        self.write("core/tensor.cpp", '#include "kernels/gelu.h"\n')
+        self.expect("core/tensor.cpp", "kernels/gelu.h", "may include only core")
+
+    def test_data_may_not_include_kernels(self):
+        self.write("data/loader.h", '#pragma once\n#include "kernels/gelu.h"\n')
+        self.expect("data/loader.h", "kernels/gelu.h")
+
+    def test_the_engine_may_not_include_its_tests(self):
+        self.write("core/tensor.h", '#pragma once\n#include "tests/testing.h"\n')
+        self.expect("core/tensor.h", "tests/testing.h")
+
+    def test_train_may_include_all_but_launch(self):
+        self.write("train/step.h", "#pragma once\n" + "".join(
+            f'#include "{f}/x.h"\n' for f in structure.GRAPH if f not in ("train", "launch")))
+        self.assertEqual(structure.faults(self.root), [])
+        self.write("train/run.h", '#pragma once\n#include "launch/main.h"\n')
+        self.expect("train/run.h", "launch/main.h")
+
+    def test_an_include_that_is_not_root_relative(self):
+        self.write("tests/x_test.cpp", '#include "testing.h"\n')
+        self.expect("tests/x_test.cpp", "testing.h")
+
+    def test_a_device_header_in_a_header(self):
+        for name in ("cuda_runtime.h", "nccl.h", "mpi.h", "cublasLt.h"):
+            self.write("core/stream.h", f"#pragma once\n#include <{name}>\n")
+            self.expect("core/stream.h", name)
+        self.write("core/stream.h", "#pragma once\n")
+        self.write("core/stream.cu", "#include <cuda_runtime.h>\n")
+        self.assertEqual(structure.faults(self.root), [])
+
+    def test_a_link_against_the_graph(self):
+        self.write("core/CMakeLists.txt", "lockstep_library(core error.cpp)\n"
+                   "target_link_libraries(lockstep_core PUBLIC lockstep_kernels)\n")
+        self.expect("core/CMakeLists.txt", "kernels")
+
+    def test_a_missing_link(self):
+        self.write("kernels/CMakeLists.txt", "lockstep_library(kernels gelu.cpp)\n"
+                   "# target_link_libraries(lockstep_kernels PUBLIC lockstep_core)\n")
+        self.expect("kernels/CMakeLists.txt", "the graph says ['core']")
+
+    def test_sources_without_a_library(self):
+        self.write("dist/mesh.cpp", "")
+        self.expect("dist/CMakeLists.txt", "lockstep_library(dist")
+
+    def test_a_program_may_link_only_what_stands_below(self):
+        self.write("core/CMakeLists.txt", "lockstep_library(core error.cpp)\n"
+                   "target_link_libraries(tool PRIVATE lockstep_kernels)\n")
+        self.expect("tool links kernels")
+
+    def test_a_slow_library_twice(self):
+        self.write("core/json.cpp", "#include <nlohmann/json.hpp>\n")
+        self.expect("nlohmann", "core/error.cpp", "core/json.cpp")
+
+    def test_a_slow_library_in_a_header(self):
+        self.write("launch/config.h", "#pragma once\n#include <toml++/toml.h>\n")
+        self.expect("launch/config.h", "toml++")
+
+    def test_text(self):
+        self.write("core/a.cpp", "// caf\u00e9\n")
+        self.expect("core/a.cpp:1", "ASCII")
+        self.write("core/a.cpp", "// TO" + "DO: later\n")
+        self.expect("core/a.cpp:1", "number")
+        self.write("core/a.cpp", "// TO" + "DO(#12): later\n")
+        self.write("core/b.h", "// nothing\n")
+        self.expect("core/b.h", "pragma once")
+
+    def test_a_path_of_one_machine(self):
+        self.write("docs/a.md", "see /" + "work/notes\n")
+        self.expect("docs/a.md:1", "path of one machine")
+        self.write("docs/a.md", "see .." + "/shared/design\n")
+        self.expect("docs/a.md:1")
+        self.write("docs/a.md", "network/work/ and ${HOME}/work/ are no absolute paths\n")
+        self.assertEqual(structure.faults(self.root), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
