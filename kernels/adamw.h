@@ -24,8 +24,8 @@ struct AdamWConfig {
 };
 
 // Decides the step. With s = nominal / valid tokens and norm = s * sqrt(squares): the gradient
-// scale is s * min(1, clip / norm). Without a valid token, or with a norm that is not finite, the
-// update is skipped and `updates` stays.
+// scale is s * min(1, clip / norm). Without a valid token (norm counts as 0), or with a norm that
+// is not finite, the update is skipped and `updates` stays.
 //   squares [1] fp32: the sum of squares of all gradients      valid_tokens [1] int32
 void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
                    ConstTensor valid_tokens, const AdamWConfig& config);
@@ -37,7 +37,10 @@ void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squa
 // stochastic rounding. bf16 moments are rounded stochastically too (to nearest they stop moving).
 //   weight [n] fp32 or bf16      master [n] fp32 or absent      m, v [n] fp32 or both bf16
 //   grad [n] fp32
-// The random word of element i is philox(seed, (purpose, step), first_index + i).
+// Rounding is a function of (seed, purpose, step, e = first_index + i) alone: it adds to the fp32
+// bits 16 random ones, half e % 2 of word (e % 8) / 2 of the draw
+//   philox(seed, purpose, t << 62 | (step + 1) << 32 | e / 8),  t = 0 for w, 1 for m, 2 for v,
+// and cuts. So e < 2^35 and 0 <= step < 2^30 - 1. (Draws of initial weights have step + 1 = 0.)
 // Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 struct AdamWRun {
   Tensor weight, master, m, v;

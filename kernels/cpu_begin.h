@@ -17,6 +17,10 @@
 #define LOCKSTEP_CPU_NAMESPACE cpu_avx512_bf16
 #endif
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #pragma GCC push_options
 #if LOCKSTEP_CPU_LEVEL == 1
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2")
@@ -26,4 +30,7 @@
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 #endif
 
-#include "kernels/simd.h"  // NOLINT(misc-include-cleaner): inside the brackets on purpose
+// NOLINTBEGIN(misc-include-cleaner): inside the brackets on purpose
+#include "kernels/simd.h"
+#include "kernels/simd_random.h"
+// NOLINTEND(misc-include-cleaner)

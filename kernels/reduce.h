@@ -5,11 +5,12 @@
 
 namespace lockstep {
 
-// out += sum of x^2, in two stages of fixed order: deterministic, whatever the threads.
+// out += sum of x^2, in two stages of fixed order: deterministic, whatever the threads. Sums longer
+// than a few hundred terms are fp64.
 //   out [1] fp32        x fp32 or bf16
 void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
 
-// out = max(out, max |x|).    out [1] fp32     x fp32 or bf16
+// out = max(out, max |x|); NaNs in x are left out.    out [1] fp32     x fp32 or bf16
 void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
 
 LOCKSTEP_KERNELS(  // arguments are already checked

@@ -1,4 +1,4 @@
-// Rows are spread over threads. Backward keeps one partial dweight a thread block of rows: which
+// Rows are spread over threads. Backward keeps one partial dweight a block of rows: which
 // rows a partial sums is fixed by N alone, and partials are added in order, so the result does not
 // depend on which thread ran what.
 #include <algorithm>
@@ -13,33 +13,30 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kRowBlocks = 32;  // partial sums of dweight
-
 template <class T>
 void forward_row(T* y, float* rstd, T* sum, const T* x, const T* residual, const T* weight,
                  std::int64_t D, float epsilon) {
-  Floats squares{};
-  for_vectors(D, [&](std::int64_t d, std::int64_t n) {
+  const Floats squares = sum_vectors(D, [&](std::int64_t d, std::int64_t n) {
     Floats v = load(x + d, n);
     if (residual != nullptr) {
       store(sum + d, v + load(residual + d, n), n);
       v = load(sum + d, n);
     }
-    squares += v * v;
+    return v * v;
   });
-  *rstd = 1.0f / std::sqrt(total(squares) / static_cast<float>(D) + epsilon);
+  const float r = 1.0f / std::sqrt(total(squares) / static_cast<float>(D) + epsilon);
+  *rstd = r;
   const T* s = residual != nullptr ? sum : x;
   for_vectors(D, [&](std::int64_t d, std::int64_t n) {
-    store(y + d, load(s + d, n) * *rstd * load(weight + d, n), n);
+    store(y + d, load(s + d, n) * r * load(weight + d, n), n);
   });
 }
 
 template <class T>
 void backward_row(T* dx, float* dweight, const T* dy, const T* s, float rstd, const T* weight,
                   std::int64_t D) {
-  Floats products{};
-  for_vectors(D, [&](std::int64_t d, std::int64_t n) {
-    products += load(dy + d, n) * load(weight + d, n) * load(s + d, n);
+  const Floats products = sum_vectors(D, [&](std::int64_t d, std::int64_t n) {
+    return load(dy + d, n) * load(weight + d, n) * load(s + d, n);
   });
   const float c = total(products) / static_cast<float>(D) * rstd * rstd;
   for_vectors(D, [&](std::int64_t d, std::int64_t n) {
@@ -66,21 +63,21 @@ void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTen
 
 void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
                       ConstTensor s, ConstTensor rstd, ConstTensor weight) {
-  const auto N = s.shape[0], D = s.shape[1];
+  const auto N = s.shape[0], D = s.shape[1], blocks = norm_row_blocks(N);
   const Arena::Scope scope(scratch);
-  const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {kRowBlocks, D});
+  const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {blocks, D});
   if (stream.is_measuring()) return;
   with_float(s.dtype, [&]<class T>(T) {
-    stream.parallel_for(kRowBlocks, [&](std::int64_t block, int) {
+    stream.parallel_for(blocks, [&](std::int64_t block, int) {
       float* sums = partial.as<float>() + block * D;
       std::fill_n(sums, D, 0.0f);
-      for (auto n = N * block / kRowBlocks; n < N * (block + 1) / kRowBlocks; ++n)
+      for (auto n = N * block / blocks; n < N * (block + 1) / blocks; ++n)
         backward_row(dx.as<T>() + n * D, sums, dy.as<T>() + n * D, s.as<T>() + n * D,
                      rstd.as<float>()[n], weight.as<T>(), D);
     });
   });
   stream.parallel_ranges(D, 256, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = 0; block < kRowBlocks; ++block)
+    for (std::int64_t block = 0; block < blocks; ++block)
       for (auto d = begin; d < end; ++d)
         dweight.as<float>()[d] += partial.as<float>()[block * D + d];
   });

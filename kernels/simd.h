@@ -17,6 +17,12 @@ LOCKSTEP_INLINE Floats splat(float x) {
   return Floats{} + x;
 }
 
+// v with lanes n and behind set to 0.
+LOCKSTEP_INLINE Floats first_lanes(Floats v, std::int64_t n) {
+  const Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return lane < static_cast<std::int32_t>(n) ? v : Floats{};
+}
+
 LOCKSTEP_INLINE Floats load(const float* p) {
   Floats v;
   __builtin_memcpy(&v, p, sizeof v);
@@ -43,6 +49,13 @@ LOCKSTEP_INLINE void store(BFloat16* p, Floats v) {
   __builtin_memcpy(p, &h, sizeof h);
 }
 
+LOCKSTEP_INLINE void store_one(float* p, float x) {
+  *p = x;
+}
+LOCKSTEP_INLINE void store_one(BFloat16* p, float x) {
+  *p = to_bf16(x);
+}
+
 // The first n < kLanes elements; the rest read as 0 and are not written.
 template <class T>
 LOCKSTEP_INLINE Floats load_first(const T* p, std::int64_t n) {
@@ -57,6 +70,7 @@ LOCKSTEP_INLINE void store_first(T* p, Floats v, std::int64_t n) {
   __builtin_memcpy(p, buffer, static_cast<std::size_t>(n) * sizeof(T));
 }
 
+// Where a is NaN, b; where b is NaN, b (as maxps and minps do).
 LOCKSTEP_INLINE Floats max(Floats a, Floats b) {
   return a > b ? a : b;
 }
@@ -91,11 +105,12 @@ LOCKSTEP_INLINE Floats round_to_integer(Floats x) {
   return (x + magic) - magic;
 }
 
-// e^x, relative error below 2e-7 (tests/kernels/simd_test.cpp); 0 below -87.3, clamped above 88.3.
+// e^x, relative error below 2e-7 (tests/kernels/simd_test.cpp); 0 below -87.3, clamped above 88.3;
+// NaN stays NaN.
 // x = n ln2 + r, |r| <= ln2 / 2, e^r by its Taylor polynomial of degree 7.
 LOCKSTEP_INLINE Floats exp(Floats x) {
   const auto tiny = x < -87.3f;
-  x = min(max(x, splat(-87.3f)), splat(88.3f));
+  x = min(splat(88.3f), max(splat(-87.3f), x));
   const Floats n = round_to_integer(x * 1.44269504f);
   Floats r = x - n * 0.693359375f;  // ln2 in two parts: the first has 9 bits, so n * it is exact
   r = r + n * 2.12194440e-4f;
@@ -130,15 +145,23 @@ LOCKSTEP_INLINE Floats sigmoid(Floats x) {
   return 1.0f / (1.0f + exp(-x));
 }
 
-// gelu(x) = x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative.
+LOCKSTEP_INLINE Floats sqrt(Floats x) {
+  for (int i = 0; i < kLanes; ++i)
+    x[i] = __builtin_sqrtf(x[i]);
+  return x;
+}
+
+// kernels/gelu.h. With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = sigmoid(2u), which
+// keeps its relative accuracy where 1 + tanh cancels.
+LOCKSTEP_INLINE Floats gelu_sigmoid(Floats x) {
+  return sigmoid(x * (1.5957691216f + 0.0713548163f * x * x));
+}
 LOCKSTEP_INLINE Floats gelu(Floats x) {
-  const Floats u = 0.797884561f * (x + 0.044715f * x * x * x);
-  return 0.5f * x * (1.0f + tanh(u));
+  return x * gelu_sigmoid(x);
 }
 LOCKSTEP_INLINE Floats gelu_slope(Floats x) {
-  const Floats t = tanh(0.797884561f * (x + 0.044715f * x * x * x));
-  const Floats du = 0.797884561f * (1.0f + 3.0f * 0.044715f * x * x);
-  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * du;
+  const Floats s = gelu_sigmoid(x);
+  return s + x * s * (1.0f - s) * (1.5957691216f + 0.2140644489f * x * x);
 }
 
 // Calls f(i, n) for the vectors of [0, size): n = kLanes, and once fewer for what is left.
@@ -159,6 +182,23 @@ LOCKSTEP_INLINE void store(T* p, Floats v, std::int64_t n) {
     store(p, v);
   else
     store_first(p, v, n);
+}
+
+// Sum of f(i, n) (a vector of which the first n lanes count; the others are 0) over the vectors of
+// [0, size), in four accumulators of fixed order, so that additions overlap.
+template <class F>
+LOCKSTEP_INLINE Floats sum_vectors(std::int64_t size, F&& f) {
+  Floats a{}, b{}, c{}, d{};
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
+    a += f(i, std::int64_t{kLanes});
+    b += f(i + kLanes, std::int64_t{kLanes});
+    c += f(i + 2 * kLanes, std::int64_t{kLanes});
+    d += f(i + 3 * kLanes, std::int64_t{kLanes});
+  }
+  for (; i < size; i += kLanes)
+    a += f(i, size - i < kLanes ? size - i : std::int64_t{kLanes});
+  return (a + b) + (c + d);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

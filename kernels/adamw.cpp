@@ -1,0 +1,49 @@
+#include "kernels/adamw.h"
+
+#include "kernels/check.h"
+
+namespace lockstep {
+namespace {
+
+void check(const AdamWScalars& scalars) {
+  check_tensor("learning_rate", scalars.learning_rate, {1}, DType::fp32);
+  check_tensor("step", scalars.step, {1}, DType::int32);
+  check_tensor("updates", scalars.updates, {1}, DType::int32);
+  check_tensor("control", scalars.control, {5}, DType::fp32);
+}
+
+}  // namespace
+
+void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
+                   ConstTensor valid_tokens, const AdamWConfig& config) {
+  check(scalars);
+  check_tensor("squares", squares, {1}, DType::fp32);
+  check_tensor("valid_tokens", valid_tokens, {1}, DType::int32);
+  LOCKSTEP_CHECK(config.nominal_tokens >= 1, "nominal_tokens is ", config.nominal_tokens,
+                 ", expected at least 1");
+  LOCKSTEP_DISPATCH(stream, adamw_control(stream, scalars, squares, valid_tokens, config));
+}
+
+void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+                  const AdamWConfig& config) {
+  check(scalars);
+  const auto n = run.weight.elements();
+  check_float("weight", run.weight);
+  check_float("m", run.m);
+  check_tensor("v", run.v, run.m.shape, run.m.dtype);
+  check_dtype("grad", run.grad, DType::fp32);
+  LOCKSTEP_CHECK(run.m.elements() == n && run.grad.elements() == n, "weight has ", n,
+                 " elements, m ", run.m.elements(), ", grad ", run.grad.elements(),
+                 ", expected the same number");
+  if (run.master) {
+    check_dtype("master", run.master, DType::fp32);
+    LOCKSTEP_CHECK(run.master.elements() == n, "weight has ", n, " elements, master ",
+                   run.master.elements(), ", expected the same number");
+  }
+  LOCKSTEP_CHECK(0 <= run.first_index && run.first_index + n <= std::int64_t{1} << 35, "elements [",
+                 run.first_index, ", ", run.first_index + n,
+                 ") of a parameter, expected at most 2^35");
+  LOCKSTEP_DISPATCH(stream, adamw_update(stream, run, scalars, config));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,208 @@
+// Elements are taken in blocks of 64, aligned to their index in the parameter: a block is eight
+// draws of random bits for each tensor that is rounded stochastically, and four vectors.
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/adamw.h"
+#include "kernels/check.h"
+#include "kernels/parallel.h"
+
+#include "kernels/cpu_begin.h"  // after every other include
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+constexpr std::int64_t kBlock = 64;
+constexpr int kVectors = kBlock / kLanes;
+
+// What all elements of a run have in common.
+struct Common {
+  float scale, beta1, beta2, correction1, correction2, epsilon, rate, decay;
+  std::uint64_t seed, purpose, step;
+};
+
+Common common_of(const AdamWRun& run, const AdamWScalars& scalars, const AdamWConfig& config) {
+  const float* control = scalars.control.as<float>();
+  const float rate = *scalars.learning_rate.as<float>();
+  const auto step = static_cast<std::uint64_t>(*scalars.step.as<std::int32_t>());
+  return {control[0],
+          config.beta1,
+          config.beta2,
+          control[1],
+          control[2],
+          config.epsilon,
+          rate,
+          run.decay ? rate * config.weight_decay : 0.0f,
+          run.seed,
+          run.purpose,
+          (step + 1) << 32};
+}
+
+// Sixteen random bits for each of the 64 elements of block `block`; t says for which tensor.
+struct RandomBits {
+  Words vector[kVectors];
+};
+LOCKSTEP_INLINE RandomBits random_bits(const Common& c, std::uint64_t t, std::int64_t block) {
+  const auto first = t << 62 | c.step | static_cast<std::uint64_t>(block) * 8;
+  const auto draws = philox_lanes(c.seed, c.purpose, counters_from(first));
+  const Longs low = (Longs)interleave_lower(draws.word[0], draws.word[1]);
+  const Longs high = (Longs)interleave_lower(draws.word[2], draws.word[3]);
+  Halves halves[kVectors];
+  const Longs bits[2] = {lower_lanes(low, high), upper_lanes(low, high)};
+  __builtin_memcpy(halves, bits, sizeof halves);
+  RandomBits r;
+  for (int i = 0; i < kVectors; ++i)
+    r.vector[i] = __builtin_convertvector(halves[i], Words);
+  return r;
+}
+
+// One vector of the four tensors in registers.
+struct State {
+  Floats w, m, v;
+};
+LOCKSTEP_INLINE State advance(const Common& c, State s, Floats gradient) {
+  const Floats g = gradient * c.scale;
+  s.m = c.beta1 * s.m + (1.0f - c.beta1) * g;
+  s.v = c.beta2 * s.v + (1.0f - c.beta2) * g * g;
+  const Floats direction = s.m * c.correction1 / (sqrt(s.v * c.correction2) + c.epsilon);
+  s.w = s.w - c.rate * direction - c.decay * s.w;
+  return s;
+}
+
+LOCKSTEP_INLINE void store_rounded(float* p, Floats v, Words) {
+  store(p, v);
+}
+LOCKSTEP_INLINE void store_rounded(BFloat16* p, Floats v, Words bits) {
+  const Halves h = round_stochastically(v, bits);
+  __builtin_memcpy(p, &h, sizeof h);
+}
+
+// The run as pointers; W, M: types of weight and moments.
+template <class W, class M>
+struct Pointers {
+  W* weight;
+  float* master;
+  M* m;
+  M* v;
+  const float* grad;
+};
+
+// The 64 elements of block `block`, which begin at element `begin` of the pointers.
+template <bool kMaster, class W, class M>
+LOCKSTEP_INLINE void update_block(const Common& c, const Pointers<W, M>& p, std::int64_t block,
+                                  std::int64_t begin) {
+  constexpr bool kRoundWeight = !kMaster && std::is_same_v<W, BFloat16>;
+  constexpr bool kRoundMoments = std::is_same_v<M, BFloat16>;
+  RandomBits bits_w{}, bits_m{}, bits_v{};
+  if constexpr (kRoundWeight) bits_w = random_bits(c, 0, block);
+  if constexpr (kRoundMoments) {
+    bits_m = random_bits(c, 1, block);
+    bits_v = random_bits(c, 2, block);
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    const auto e = begin + i * kLanes;
+    State s{};
+    if constexpr (kMaster)
+      s.w = load(p.master + e);
+    else
+      s.w = load(p.weight + e);
+    s.m = load(p.m + e);
+    s.v = load(p.v + e);
+    s = advance(c, s, load(p.grad + e));
+    if constexpr (kMaster) {
+      store(p.master + e, s.w);
+      store(p.weight + e, s.w);
+    } else {
+      store_rounded(p.weight + e, s.w, bits_w.vector[i]);
+    }
+    store_rounded(p.m + e, s.m, bits_m.vector[i]);
+    store_rounded(p.v + e, s.v, bits_v.vector[i]);
+  }
+}
+
+template <class T>
+void copy(T* to, const T* from, std::int64_t n) {
+  std::copy_n(from, n, to);
+}
+
+// The elements [begin, begin + size) of the run are a part of their block, from element `offset`
+// on: through a whole block on the stack.
+template <bool kMaster, class W, class M>
+void update_part(const Common& c, const Pointers<W, M>& p, std::int64_t block, std::int64_t begin,
+                 std::int64_t offset, std::int64_t size) {
+  W weight[kBlock] = {};
+  float master[kBlock] = {}, grad[kBlock] = {};
+  M m[kBlock] = {}, v[kBlock] = {};
+  copy(weight + offset, p.weight + begin, size);
+  if constexpr (kMaster) copy(master + offset, p.master + begin, size);
+  copy(m + offset, p.m + begin, size);
+  copy(v + offset, p.v + begin, size);
+  copy(grad + offset, p.grad + begin, size);
+  update_block<kMaster, W, M>(c, {weight, master, m, v, grad}, block, 0);
+  copy(p.weight + begin, weight + offset, size);
+  if constexpr (kMaster) copy(p.master + begin, master + offset, size);
+  copy(p.m + begin, m + offset, size);
+  copy(p.v + begin, v + offset, size);
+}
+
+template <bool kMaster, class W, class M>
+void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
+  const Pointers<W, M> p{run.weight.as<W>(), kMaster ? run.master.as<float>() : nullptr,
+                         run.m.as<M>(), run.v.as<M>(), run.grad.as<float>()};
+  const auto first = run.first_index, last = first + run.weight.elements();
+  const auto skipped = first / kBlock;  // blocks before the run
+  const auto blocks = (last + kBlock - 1) / kBlock - skipped;
+  stream.parallel_ranges(blocks, 256, [&](std::int64_t from, std::int64_t to) {
+    for (auto block = skipped + from; block < skipped + to; ++block) {
+      const auto begin = std::max(first, block * kBlock);
+      const auto size = std::min(last, (block + 1) * kBlock) - begin;
+      if (size == kBlock)
+        update_block<kMaster>(c, p, block, begin - first);
+      else
+        update_part<kMaster>(c, p, block, begin - first, begin - block * kBlock, size);
+    }
+  });
+}
+
+}  // namespace
+
+void adamw_control(Stream&, const AdamWScalars& scalars, ConstTensor squares,
+                   ConstTensor valid_tokens, const AdamWConfig& config) {
+  float* control = scalars.control.as<float>();
+  const auto valid = *valid_tokens.as<std::int32_t>();
+  const double s =
+      valid > 0 ? static_cast<double>(config.nominal_tokens) / static_cast<double>(valid) : 0;
+  const double norm = s == 0 ? 0 : s * std::sqrt(static_cast<double>(*squares.as<float>()));
+  const bool apply = valid > 0 && std::isfinite(norm);
+  const bool clip = config.clip_norm > 0 && norm > static_cast<double>(config.clip_norm);
+  auto& updates = *scalars.updates.as<std::int32_t>();
+  if (apply) ++updates;
+  const auto correction = [&](float beta) {
+    return apply ? static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), updates))) : 1;
+  };
+  control[0] =
+      apply ? static_cast<float>(clip ? s * static_cast<double>(config.clip_norm) / norm : s) : 0;
+  control[1] = correction(config.beta1);
+  control[2] = correction(config.beta2);
+  control[3] = apply ? 1 : 0;
+  control[4] = static_cast<float>(norm);
+}
+
+void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+                  const AdamWConfig& config) {
+  if (scalars.control.as<float>()[3] == 0) return;
+  const auto common = common_of(run, scalars, config);
+  with_float(run.weight.dtype, [&]<class W>(W) {
+    with_float(run.m.dtype, [&]<class M>(M) {
+      if (run.master)
+        update_run<true, W, M>(stream, run, common);
+      else
+        update_run<false, W, M>(stream, run, common);
+    });
+  });
+}
+
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
+
+#include "kernels/cpu_end.h"

@@ -1,0 +1,38 @@
+#include "kernels/elementwise.h"
+
+#include "kernels/check.h"
+
+namespace lockstep {
+
+void fill(Stream& stream, Tensor out, float value) {
+  LOCKSTEP_CHECK(out.dtype != DType::fp8_e4m3 && out.dtype != DType::fp8_e5m2, "out is ",
+                 name(out.dtype), ", expected any type but fp8");
+  LOCKSTEP_DISPATCH(stream, fill(stream, out, value));
+}
+
+void add(Stream& stream, Tensor inout, ConstTensor x) {
+  check_float("inout", inout);
+  check_dtype("x", x, inout.dtype);
+  LOCKSTEP_CHECK(x.elements() == inout.elements(), "x has ", x.elements(), " elements, inout ",
+                 inout.elements(), ", expected the same number");
+  LOCKSTEP_DISPATCH(stream, add(stream, inout, x));
+}
+
+void convert(Stream& stream, Tensor out, ConstTensor x) {
+  if (x.dtype != out.dtype) {
+    check_float("x", x);
+    check_float("out", out);
+  }
+  LOCKSTEP_CHECK(x.elements() == out.elements(), "x has ", x.elements(), " elements, out ",
+                 out.elements(), ", expected the same number");
+  LOCKSTEP_DISPATCH(stream, convert(stream, out, x));
+}
+
+void random_normal(Stream& stream, Tensor out, const RandomNormal& args) {
+  check_float("out", out);
+  LOCKSTEP_CHECK(args.first_index >= 0 && args.first_index % 4 == 0, "first_index is ",
+                 args.first_index, ", expected a multiple of 4");
+  LOCKSTEP_DISPATCH(stream, random_normal(stream, out, args));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/elementwise.h"
+#include "kernels/parallel.h"
+
+#include "kernels/cpu_begin.h"  // after every other include
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+template <class T>
+void fill_all(Stream& stream, Tensor out, T value) {
+  T* p = out.as<T>();
+  parallel_elements(stream, out.elements(), [&](std::int64_t begin, std::int64_t end) {
+    std::fill(p + begin, p + end, value);
+  });
+}
+
+template <class To, class From>
+void convert_all(Stream& stream, To* out, const From* x, std::int64_t size) {
+  parallel_elements(stream, size, [&](std::int64_t begin, std::int64_t end) {
+    for_vectors(end - begin, [&](std::int64_t i, std::int64_t n) {
+      store(out + begin + i, load(x + begin + i, n), n);
+    });
+  });
+}
+
+constexpr std::int64_t kNormals = 64;  // of one round: 16 draws of 4 words
+
+// out[0, 64) = std * z for the draws [draw, draw + 16).
+LOCKSTEP_INLINE void normals(float* out, const RandomNormal& args, std::uint64_t draw) {
+  const auto even = philox_lanes(args.seed, args.purpose, (counters_from(0) << 1) + draw);
+  const auto odd = philox_lanes(args.seed, args.purpose, (counters_from(0) << 1) + (draw + 1));
+  for (int pair = 0; pair < 4; pair += 2) {
+    const Words radius_word = interleave_lower(even.word[pair], odd.word[pair]);
+    const Words angle_word = interleave_lower(even.word[pair + 1], odd.word[pair + 1]);
+    const Floats radius = args.std * sqrt(-2.0f * log(uniform_open_lanes(radius_word)));
+    const auto [sine, cosine] = sincos_turns(uniform_open_lanes(angle_word));
+    float z[2][kLanes];
+    store(z[0], radius * cosine);
+    store(z[1], radius * sine);
+    for (int i = 0; i < kLanes; ++i) {
+      out[4 * i + pair] = z[0][i];
+      out[4 * i + pair + 1] = z[1][i];
+    }
+  }
+}
+
+}  // namespace
+
+void fill(Stream& stream, Tensor out, float value) {
+  switch (out.dtype) {
+    case DType::fp32: return fill_all(stream, out, value);
+    case DType::bf16: return fill_all(stream, out, to_bf16(value));
+    case DType::int32: return fill_all(stream, out, static_cast<std::int32_t>(value));
+    case DType::uint8: return fill_all(stream, out, static_cast<std::uint8_t>(value));
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2: return;  // refused by the checks
+  }
+}
+
+void add(Stream& stream, Tensor inout, ConstTensor x) {
+  with_float(x.dtype, [&]<class T>(T) {
+    T* sum = inout.as<T>();
+    const T* term = x.as<T>();
+    parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {
+      for_vectors(end - begin, [&](std::int64_t i, std::int64_t n) {
+        store(sum + begin + i, load(sum + begin + i, n) + load(term + begin + i, n), n);
+      });
+    });
+  });
+}
+
+void convert(Stream& stream, Tensor out, ConstTensor x) {
+  if (out.dtype == x.dtype) {
+    parallel_elements(stream, x.bytes(), [&](std::int64_t begin, std::int64_t end) {
+      std::memmove(out.data + begin, x.data + begin, static_cast<std::size_t>(end - begin));
+    });
+  } else if (out.dtype == DType::bf16) {
+    convert_all(stream, out.as<BFloat16>(), x.as<float>(), x.elements());
+  } else {
+    convert_all(stream, out.as<float>(), x.as<BFloat16>(), x.elements());
+  }
+}
+
+void random_normal(Stream& stream, Tensor out, const RandomNormal& args) {
+  const auto first_draw = static_cast<std::uint64_t>(args.first_index) / 4;
+  with_float(out.dtype, [&]<class T>(T) {
+    T* p = out.as<T>();
+    const auto fill_range = [&](std::int64_t begin, std::int64_t end) {
+      float z[kNormals];
+      for (auto i = begin; i < end; i += kNormals) {
+        normals(z, args, first_draw + static_cast<std::uint64_t>(i) / 4);
+        for_vectors(std::min(kNormals, end - i),
+                    [&](std::int64_t j, std::int64_t n) { store(p + i + j, load(z + j, n), n); });
+      }
+    };
+    parallel_elements(stream, out.elements(), fill_range, kNormals);
+  });
+}
+
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
+
+#include "kernels/cpu_end.h"

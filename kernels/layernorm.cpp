@@ -1,0 +1,38 @@
+#include "kernels/layernorm.h"
+
+#include "kernels/check.h"
+
+namespace lockstep {
+
+void layernorm_forward(Stream& stream, const LayerNormForward& args) {
+  const auto& x = args.x;
+  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [N, D]");
+  const auto N = x.shape[0], D = x.shape[1];
+  check_float("x", x);
+  check_tensor("y", args.y, x.shape, x.dtype);
+  check_tensor("stats", args.stats, {N, 2}, DType::fp32);
+  check_tensor("weight", args.weight, {D}, x.dtype);
+  check_tensor("bias", args.bias, {D}, x.dtype);
+  LOCKSTEP_CHECK(bool(args.residual) == bool(args.sum), "residual and sum come together");
+  if (args.residual) {
+    check_tensor("residual", args.residual, x.shape, x.dtype);
+    check_tensor("sum", args.sum, x.shape, x.dtype);
+  }
+  LOCKSTEP_DISPATCH(stream, layernorm_forward(stream, args));
+}
+
+void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward& args) {
+  const auto& s = args.s;
+  LOCKSTEP_CHECK(s.shape.rank == 2, "s is ", s.shape, ", expected [N, D]");
+  const auto N = s.shape[0], D = s.shape[1];
+  check_float("s", s);
+  check_tensor("dx", args.dx, s.shape, s.dtype);
+  check_tensor("dy", args.dy, s.shape, s.dtype);
+  check_tensor("dweight", args.dweight, {D}, DType::fp32);
+  check_tensor("dbias", args.dbias, {D}, DType::fp32);
+  check_tensor("stats", args.stats, {N, 2}, DType::fp32);
+  check_tensor("weight", args.weight, {D}, s.dtype);
+  LOCKSTEP_DISPATCH_SCRATCH(stream, layernorm_backward(stream, scratch, args));
+}
+
+}  // namespace lockstep
