@@ -1,0 +1,254 @@
+#include "model/block.h"
+
+#include "kernels/gelu.h"
+#include "kernels/qk_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+#include "model/families.h"
+
+namespace lockstep {
+namespace {
+
+Linear::Spec qkv_spec(const ModelConfig& c, const LayerNames& names) {
+  const auto q_width = c.attention_width(), kv_width = c.kv_heads * c.head_size;
+  return {.parts = {{names.q, q_width}, {names.k, kv_width}, {names.v, kv_width}},
+          .inputs = c.width,
+          .split = Linear::Split::outputs,
+          .bias = c.qkv_bias,
+          .init_std = c.init_std};
+}
+
+Linear::Spec mlp_in_spec(const ModelConfig& c, const LayerNames& names) {
+  Linear::Spec spec{.parts = {},
+                    .inputs = c.width,
+                    .split = Linear::Split::outputs,
+                    .bias = c.mlp_bias,
+                    .init_std = c.init_std};
+  if (c.is_gated()) spec.parts.push_back({names.gate, c.mlp_width});
+  spec.parts.push_back({names.up, c.mlp_width});
+  return spec;
+}
+
+// A projection back into the residual stream.
+Linear::Spec residual_spec(const ModelConfig& c, const std::string& name, std::int64_t inputs,
+                           bool bias) {
+  return {.parts = {{name, c.width}},
+          .inputs = inputs,
+          .split = Linear::Split::inputs,
+          .bias = bias,
+          .init_std = c.residual_init_std()};
+}
+
+ParamId declare_head_norm(ParamStore& params, int unit, const std::string& name,
+                          const ModelConfig& c) {
+  return params.declare(
+      unit,
+      {.name = name + ".weight", .shape = {c.head_size}, .role = Role::vector, .init = Init::ones});
+}
+
+}  // namespace
+
+Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer)
+    : Block(params, config, layer, layer_names(config.family, layer)) {}
+
+Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer,
+             const LayerNames& names)
+    : config_(config),
+      has_rope_(config.has_rope(layer)),
+      unit_(params.add_unit(str("layer ", layer))),
+      norm1_(params, unit_, names.norm1, config),
+      norm2_(params, unit_, names.norm2, config),
+      qkv_(params, unit_, qkv_spec(config, names)),
+      out_(params, unit_,
+           residual_spec(config, names.out, config.attention_width(), config.out_bias)),
+      mlp_in_(params, unit_, mlp_in_spec(config, names)),
+      down_(params, unit_, residual_spec(config, names.down, config.mlp_width, config.mlp_bias)) {
+  if (!config.qk_norm) return;
+  q_norm_ = declare_head_norm(params, unit_, names.q_norm, config);
+  k_norm_ = declare_head_norm(params, unit_, names.k_norm, config);
+}
+
+// visit(member, name, type, shape, most): the activation is kept up to recompute `most`.
+template <class Visit>
+void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
+  const auto t = step.comms[Axis::tensor].size();
+  const auto N = step.tokens(), D = config_.width, K = config_.head_size;
+  const auto H = config_.heads / t, G = config_.kv_heads / t, F = config_.mlp_width / t;
+  const auto type = step.params.compute_dtype();
+  const auto fp32 = DType::fp32;
+  const auto none = Recompute::none, cheap = Recompute::cheap;
+
+  visit(&Saved::norm1, "norm1", type, Shape{N / t, D}, none);
+  visit(&Saved::stats1, "stats1", fp32, norm1_.stats_shape(N / t), cheap);
+  if (q_norm_) {
+    visit(&Saved::raw_qkv, "raw_qkv", type, Shape{N, H + 2 * G, K}, cheap);
+    visit(&Saved::qk_rstd, "qk_rstd", fp32, Shape{N, H + G}, cheap);
+  }
+  visit(&Saved::qkv, "qkv", type, Shape{N, H + 2 * G, K}, q_norm_ ? none : cheap);
+  visit(&Saved::attention, "attention", type, Shape{N, H, K}, cheap);
+  visit(&Saved::lse, "lse", fp32, Shape{H, N}, cheap);
+  visit(&Saved::middle, "middle", type, Shape{N / t, D}, cheap);
+  visit(&Saved::norm2, "norm2", type, Shape{N / t, D}, none);
+  visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(N / t), cheap);
+  visit(&Saved::mlp_in, "mlp_in", type, Shape{N, config_.is_gated() ? 2 * F : F}, cheap);
+  visit(&Saved::hidden, "hidden", type, Shape{N, F}, none);
+}
+
+Block::Saved Block::allocate_saved(Arena& arena, const StepContext& step,
+                                   Recompute recompute) const {
+  Saved saved;
+  for_each_activation(
+      step, [&](auto member, const char* name, DType type, const Shape& shape, Recompute most) {
+        if (recompute <= most) saved.*member = arena.allocate(name, type, shape);
+      });
+  return saved;
+}
+
+// What was not kept lives in scratch.
+Block::Saved Block::complete(const Saved& saved, const StepContext& step) const {
+  Saved a = saved;
+  for_each_activation(
+      step, [&](auto member, const char* name, DType type, const Shape& shape, Recompute) {
+        if (!(a.*member)) a.*member = step.scratch.allocate(name, type, shape);
+      });
+  return a;
+}
+
+void Block::forward(const StepContext& step, Tensor y, ConstTensor x, const Saved& saved,
+                    const KvCache* cache) const {
+  const Arena::Scope scope(step.scratch);
+  const Saved a = complete(saved, step);
+  const auto w = step.params.use(unit_, step.compute);
+  compute(step, w, a, x, cache);
+  down_.forward(step, w, y, a.hidden, {.pre_gelu = {}, .residual = a.middle});
+}
+
+// Everything in front of the mlp's last matrix.
+void Block::compute(const StepContext& step, const ParamStore::Use& w, const Saved& a,
+                    ConstTensor x, const KvCache* cache) const {
+  norm1_.forward(step, w, a.norm1, a.stats1, x);
+  qkv_.forward(step, w, q_norm_ ? a.raw_qkv : a.qkv, a.norm1);
+  rotate(step, w, a);
+  attend(step, a, cache);
+  out_.forward(step, w, a.middle, a.attention);
+
+  norm2_.add_forward(step, w, a.norm2, a.stats2, a.middle, x);
+  if (config_.is_gated()) {
+    mlp_in_.forward(step, w, a.mlp_in, a.norm2);
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    swiglu_forward(step.compute, a.hidden, a.mlp_in);
+  } else {
+    mlp_in_.forward(step, w, a.hidden, a.norm2, {.pre_gelu = a.mlp_in, .residual = {}});
+  }
+}
+
+// The norms and activations alone, from what Recompute::cheap keeps.
+void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, const Saved& a,
+                          ConstTensor x) const {
+  norm1_.forward(step, w, a.norm1, a.stats1, x);
+  norm2_.forward(step, w, a.norm2, a.stats2, a.middle);
+  if (q_norm_) rotate(step, w, a);
+  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  if (config_.is_gated())
+    swiglu_forward(step.compute, a.hidden, a.mlp_in);
+  else
+    gelu_forward(step.compute, a.hidden, a.mlp_in);
+}
+
+// qk-norm and RoPE, where the layer has them.
+void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Saved& a) const {
+  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  const auto heads = static_cast<int>(a.attention.shape[1]);
+  const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
+  if (q_norm_)
+    qk_norm_forward(step.compute, {.out = a.qkv,
+                                   .rstd = a.qk_rstd,
+                                   .qkv = a.raw_qkv,
+                                   .q_weight = w[*q_norm_],
+                                   .k_weight = w[*k_norm_],
+                                   .heads = heads,
+                                   .kv_heads = kv_heads,
+                                   .epsilon = config_.norm_epsilon});
+  if (has_rope_)
+    rope_forward(step.compute, a.qkv, step.rope_table, step.positions.view({step.tokens()}), heads,
+                 kv_heads);
+}
+
+void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
+                            const Saved& a) const {
+  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  const auto heads = static_cast<int>(a.attention.shape[1]);
+  const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
+  if (has_rope_)
+    rope_backward(step.compute, dqkv, step.rope_table, step.positions.view({step.tokens()}), heads,
+                  kv_heads);
+  if (q_norm_)
+    qk_norm_backward(step.compute, step.scratch,
+                     {.dqkv = dqkv,
+                      .dq_weight = step.params.grad(*q_norm_),
+                      .dk_weight = step.params.grad(*k_norm_),
+                      .qkv = a.raw_qkv,
+                      .rstd = a.qk_rstd,
+                      .q_weight = w[*q_norm_],
+                      .k_weight = w[*k_norm_],
+                      .heads = heads,
+                      .kv_heads = kv_heads});
+}
+
+void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache) const {
+  const Trace::Span span(step.trace, Phase::attention, step.compute);
+  if (cache != nullptr)
+    attention_cached(step.compute, step.scratch, a.attention, *cache, a.qkv, step.positions);
+  else
+    attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv, step.document_start);
+}
+
+void Block::backward(const StepContext& step, Tensor gradient, ConstTensor x,
+                     const Saved& saved) const {
+  const Arena::Scope scope(step.scratch);
+  const Saved a = complete(saved, step);
+  const auto w = step.params.use(unit_, step.compute);
+  if (!saved.attention)
+    compute(step, w, a, x, nullptr);
+  else if (!saved.hidden)
+    compute_cheap(step, w, a, x);
+  mlp_branch_backward(step, w, gradient, a);
+  attention_branch_backward(step, w, gradient, a, x);
+}
+
+void Block::mlp_branch_backward(const StepContext& step, const ParamStore::Use& w, Tensor gradient,
+                                const Saved& a) const {
+  const Arena::Scope scope(step.scratch);
+  const auto dhidden = step.scratch.allocate("dhidden", a.hidden.dtype, a.hidden.shape);
+  const auto dnorm = step.scratch.allocate("dnorm2", a.norm2.dtype, a.norm2.shape);
+  auto dmlp_in = dhidden;
+  if (config_.is_gated()) {
+    down_.backward(step, w, dhidden, gradient, a.hidden);
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    dmlp_in = a.mlp_in;  // its values are not needed again
+    swiglu_backward(step.compute, dmlp_in, dhidden, a.mlp_in);
+  } else {
+    down_.backward(step, w, dmlp_in, gradient, a.hidden, a.mlp_in);
+  }
+  mlp_in_.backward(step, w, dnorm, dmlp_in, a.norm2);
+  norm2_.backward(step, w, gradient, dnorm, a.middle, a.stats2);
+}
+
+void Block::attention_branch_backward(const StepContext& step, const ParamStore::Use& w,
+                                      Tensor gradient, const Saved& a, ConstTensor x) const {
+  const Arena::Scope scope(step.scratch);
+  const auto dattention = step.scratch.allocate("dattention", a.attention.dtype, a.attention.shape);
+  const auto dqkv = step.scratch.allocate("dqkv", a.qkv.dtype, a.qkv.shape);
+  const auto dnorm = step.scratch.allocate("dnorm1", a.norm1.dtype, a.norm1.shape);
+  out_.backward(step, w, dattention, gradient, a.attention);
+  {
+    const Trace::Span span(step.trace, Phase::attention, step.compute);
+    attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
+                       step.document_start);
+  }
+  rotate_backward(step, w, dqkv, a);
+  qkv_.backward(step, w, dnorm, dqkv, a.norm1);
+  norm1_.backward(step, w, gradient, dnorm, x, a.stats1);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// Block: x + attention(norm(x)), then + mlp(norm(.)). Forward and backward are written out.
+//
+// Dimensions: N tokens on this rank, D width, H query heads, G key/value heads, K head size,
+// F mlp width, t tensor-parallel ranks. Between matrices activations are [N/t, D].
+#pragma once
+
+#include <optional>
+
+#include "kernels/attention.h"
+#include "model/linear.h"
+#include "model/norm.h"
+
+namespace lockstep {
+
+struct LayerNames;
+
+// What is kept from forward for backward: everything; everything but what norms and activations
+// make; only each block's x. The rest is computed again: the same bits, later.
+enum class Recompute : std::uint8_t { none, cheap, block };
+
+class Block {
+ public:
+  // What forward computes and backward reads. In a Saved, an absent tensor was not kept.
+  struct Saved {
+    Tensor norm1, norm2, middle;  // [N/t, D]; middle = x + attention branch
+    Tensor stats1, stats2;        // of the norms, fp32
+    Tensor raw_qkv;               // [N, (H+2G)/t, K]: before qk-norm, for families that have it
+    Tensor qk_rstd;               // [N, (H+G)/t] fp32, likewise
+    Tensor qkv;                   // [N, (H+2G)/t, K]: q heads, k heads, v heads, rotated
+    Tensor attention;             // [N, H/t, K]
+    Tensor lse;                   // [H/t, N] fp32
+    Tensor mlp_in;                // [N, 2F/t]: gate, up; or [N, F/t]: GELU's argument
+    Tensor hidden;                // [N, F/t]
+  };
+
+  // Declares the layer's parameters in a unit of its own.
+  Block(ParamStore& params, const ModelConfig& config, std::int64_t layer);
+
+  Saved allocate_saved(Arena& arena, const StepContext& step, Recompute recompute) const;
+
+  // y [N/t, D] may be x where nothing is saved. With a cache, attention is to the cache, to which
+  // the keys and values of these tokens are appended.
+  void forward(const StepContext& step, Tensor y, ConstTensor x, const Saved& saved,
+               const KvCache* cache = nullptr) const;
+
+  // gradient [N/t, D]: of y on entry, of x on return. Adds the parameters' gradients. x and saved
+  // are those of forward; saved is used up.
+  void backward(const StepContext& step, Tensor gradient, ConstTensor x, const Saved& saved) const;
+
+  int unit() const { return unit_; }
+
+ private:
+  Block(ParamStore& params, const ModelConfig& config, std::int64_t layer, const LayerNames& names);
+  template <class Visit>
+  void for_each_activation(const StepContext& step, Visit&& visit) const;
+  Saved complete(const Saved& saved, const StepContext& step) const;
+
+  void compute(const StepContext& step, const ParamStore::Use& w, const Saved& a, ConstTensor x,
+               const KvCache* cache) const;
+  void compute_cheap(const StepContext& step, const ParamStore::Use& w, const Saved& a,
+                     ConstTensor x) const;
+  void rotate(const StepContext& step, const ParamStore::Use& w, const Saved& a) const;
+  void rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
+                       const Saved& a) const;
+  void attend(const StepContext& step, const Saved& a, const KvCache* cache) const;
+  void attention_branch_backward(const StepContext& step, const ParamStore::Use& w, Tensor gradient,
+                                 const Saved& a, ConstTensor x) const;
+  void mlp_branch_backward(const StepContext& step, const ParamStore::Use& w, Tensor gradient,
+                           const Saved& a) const;
+
+  ModelConfig config_;
+  bool has_rope_;
+  int unit_;
+  Norm norm1_, norm2_;
+  Linear qkv_, out_, mlp_in_, down_;
+  std::optional<ParamId> q_norm_, k_norm_;
+};
+
+}  // namespace lockstep

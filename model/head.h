@@ -1,0 +1,59 @@
+// Head: final norm and the matrix that turns tokens into logits, tied to the embedding or its own.
+// Logits of all tokens at once would be the largest tensor of a run: they are made chunk by chunk,
+// and become loss and gradient before the next chunk takes their place.
+#pragma once
+
+#include <optional>
+
+#include "model/embedding.h"
+#include "model/linear.h"
+#include "model/norm.h"
+
+namespace lockstep {
+
+// What a micro-batch should predict, and where its sums go.
+struct Targets {
+  ConstTensor ids;              // [N] int32, -1: ignored
+  Tensor loss_sum;              // [1] fp32, added to: sum of the tokens' losses, in nats
+  Tensor valid_tokens;          // [1] int32, added to: targets that are not ignored
+  float gradient_scale = 1.0f;  // 1 / (nominal tokens a step)
+};
+
+class Head {
+ public:
+  struct Options {
+    std::int64_t logits_bytes = std::int64_t{256} << 20;  // bound on a chunk's logits in scratch
+    float z_loss = 0.0f;  // adds z_loss * lse^2 to a token's loss in training
+  };
+
+  // Declares its parameters in a unit of its own. A tied head uses the embedding's weight.
+  Head(ParamStore& params, const ModelConfig& config, const Embedding& embedding,
+       const Options& options);
+
+  // Loss of x [N, D] and, in the same pass, gradient [N, D] = d(loss sum * gradient_scale)/dx. Adds
+  // the parameters' gradients.
+  void loss_and_gradient(const StepContext& step, Tensor gradient, ConstTensor x,
+                         const Targets& targets) const;
+
+  // Loss alone, from fp32 logits and without z_loss.
+  void loss(const StepContext& step, ConstTensor x, const Targets& targets) const;
+
+  // logits [n, Vp] fp32 of x [n, D], Vp = stored_vocabulary(); columns from V on are padding.
+  void logits(const StepContext& step, Tensor logits, ConstTensor x) const;
+
+  int unit() const { return unit_; }  // of the norm, and of the matrix where it is not tied
+
+ private:
+  // Calls body(first, rows) for the chunks of N tokens with logits of a type.
+  template <class Body>
+  void for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const;
+
+  Options options_;
+  int vocabulary_;
+  std::int64_t stored_vocabulary_;
+  int unit_;
+  Norm norm_;
+  Linear matrix_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Norm: LayerNorm or RMSNorm over the width, as the family has it.
+#pragma once
+
+#include <string>
+
+#include "model/config.h"
+#include "model/step.h"
+
+namespace lockstep {
+
+class Norm {
+ public:
+  // Declares "NAME.weight" and, for LayerNorm, "NAME.bias" in `unit`.
+  Norm(ParamStore& params, int unit, const std::string& name, const ModelConfig& config);
+
+  // Shape of the fp32 statistics of N rows that backward reads: rstd, or mean and rstd.
+  Shape stats_shape(std::int64_t N) const;
+
+  // y = norm(x) [N, D].
+  void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
+               ConstTensor x) const;
+
+  // sum += x, then y = norm(sum): the residual stream takes up a branch and is normalised in one
+  // pass.
+  void add_forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
+                   Tensor sum, ConstTensor x) const;
+
+  // gradient += d(loss)/dx for the gradient dy of y: what arrives past the norm is in it already.
+  // Adds the gradients of weight and bias.
+  void backward(const StepContext& step, const ParamStore::Use& use, Tensor gradient,
+                ConstTensor dy, ConstTensor x, ConstTensor stats) const;
+
+ private:
+  void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
+               Tensor sum, ConstTensor x, ConstTensor residual) const;
+
+  bool has_bias_;  // LayerNorm
+  float epsilon_;
+  ParamId weight_, bias_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// StepContext: what every part of the model needs from the micro-batch it runs in. Made by the
+// training loop, handed down by reference.
+#pragma once
+
+#include "core/trace.h"
+#include "dist/param_store.h"
+
+namespace lockstep {
+
+struct StepContext {
+  Stream& compute;
+  Arena& scratch;  // of the compute stream: what is taken from it is gone when the call returns
+  ParamStore& params;
+  Comms& comms;
+  Trace& trace;
+  ConstTensor positions;       // [B, T] int32, within the document
+  ConstTensor document_start;  // [B, T] int32, the first token of its sequence that a token may
+                               // attend to; absent where a cache is used
+  ConstTensor rope_table;      // [P, K] fp32; filled in by Transformer
+
+  std::int64_t tokens() const { return positions.elements(); }  // N = B T
+};
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include "model/transformer.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<Block> make_blocks(ParamStore& params, const ModelConfig& config) {
+  std::vector<Block> blocks;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    blocks.emplace_back(params, config, layer);
+  return blocks;
+}
+
+const ModelConfig& validated(const ModelConfig& config) {
+  config.validate();
+  return config;
+}
+
+}  // namespace
+
+Transformer::Transformer(ParamStore& params, const ModelConfig& config, const Options& options)
+    : config_(validated(config)),
+      options_(options),
+      dtype_(params.compute_dtype()),
+      embedding_(params, config),
+      blocks_(make_blocks(params, config)),
+      head_(params, config, embedding_, options.head) {}
+
+void Transformer::allocate(Arena& activations, const StepContext& shape, int slots) {
+  LOCKSTEP_CHECK(slots_.empty(), "activations are allocated twice");
+  rope_table_ = allocate_rope_table(activations, shape.compute, shape.positions.shape[1]);
+  for (int i = 0; i < slots; ++i)
+    slots_.push_back(allocate_slot(activations, shape));
+}
+
+Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& shape) const {
+  const Shape stream{shape.tokens(), config_.width};
+  Slot slot;
+  for (const auto& block : blocks_) {
+    slot.x.push_back(arena.allocate("x", dtype_, stream));
+    slot.layers.push_back(block.allocate_saved(arena, shape, options_.recompute));
+  }
+  slot.x.push_back(arena.allocate("x", dtype_, stream));
+  slot.gradient = arena.allocate("gradient", dtype_, stream);
+  return slot;
+}
+
+Tensor Transformer::allocate_rope_table(Arena& arena, Stream& stream,
+                                        std::int64_t positions) const {
+  if (positions > config_.max_positions)
+    throw ConfigError(str("sequences of ", positions, " tokens, but the model has positions for ",
+                          config_.max_positions, "; shorten them or raise model.max_positions"));
+  if (config_.learned_positions) return {};
+  const auto table = arena.allocate("rope_table", DType::fp32, {positions, config_.head_size});
+  rope_table(stream, table, config_.rope_theta, config_.rope_scaling);
+  return table;
+}
+
+StepContext Transformer::with_table(const StepContext& step, ConstTensor rope_table) const {
+  StepContext with = step;
+  with.rope_table = rope_table;
+  return with;
+}
+
+void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs,
+                          const Targets& targets) {
+  const auto step = with_table(outer, rope_table_);
+  auto& s = slots_.at(static_cast<std::size_t>(slot));
+  embedding_.forward(step, s.x[0], inputs);
+  for (std::size_t l = 0; l < blocks_.size(); ++l) {
+    step.params.prefetch(blocks_[l].unit() + 1);
+    blocks_[l].forward(step, s.x[l + 1], s.x[l], s.layers[l]);
+  }
+  head_.loss_and_gradient(step, s.gradient, s.x.back(), targets);
+}
+
+void Transformer::backward(const StepContext& outer, int slot, ConstTensor inputs) {
+  const auto step = with_table(outer, rope_table_);
+  auto& s = slots_.at(static_cast<std::size_t>(slot));
+  step.params.reduce(head_.unit(), step.compute);
+  for (auto l = blocks_.size(); l-- > 0;) {
+    step.params.prefetch(blocks_[l].unit() - 1);
+    blocks_[l].backward(step, s.gradient, s.x[l], s.layers[l]);
+    step.params.reduce(blocks_[l].unit(), step.compute);
+  }
+  embedding_.backward(step, s.gradient, inputs);
+  step.params.reduce(embedding_.unit(), step.compute);
+}
+
+void Transformer::evaluate(const StepContext& outer, ConstTensor inputs, const Targets& targets) {
+  const auto step = with_table(outer, rope_table_);
+  const Arena::Scope scope(step.scratch);
+  head_.loss(step, run(step, inputs, nullptr), targets);
+}
+
+// The residual stream after the last block, in scratch: one tensor serves all blocks.
+Tensor Transformer::run(const StepContext& step, ConstTensor inputs, const Cache* cache) {
+  const auto x = step.scratch.allocate("x", dtype_, {step.tokens(), config_.width});
+  embedding_.forward(step, x, inputs);
+  for (std::size_t l = 0; l < blocks_.size(); ++l) {
+    step.params.prefetch(blocks_[l].unit() + 1);
+    blocks_[l].forward(step, x, x, {}, cache == nullptr ? nullptr : &cache->layers[l]);
+  }
+  return x;
+}
+
+Transformer::Cache Transformer::allocate_cache(Arena& arena, Stream& stream, std::int64_t sequences,
+                                               std::int64_t capacity) const {
+  Cache cache;
+  cache.rope_table = allocate_rope_table(arena, stream, capacity);
+  const Shape shape{sequences, capacity, config_.kv_heads, config_.head_size};
+  for (std::size_t l = 0; l < blocks_.size(); ++l)
+    cache.layers.push_back({.keys = arena.allocate("keys", dtype_, shape),
+                            .values = arena.allocate("values", dtype_, shape)});
+  return cache;
+}
+
+void Transformer::predict(const StepContext& outer, Tensor logits, ConstTensor inputs,
+                          const Cache* cache) {
+  const auto step = with_table(outer, cache == nullptr ? rope_table_ : cache->rope_table);
+  const Arena::Scope scope(step.scratch);
+  const auto B = step.positions.shape[0], n = step.positions.shape[1], m = logits.shape[0] / B;
+  LOCKSTEP_CHECK(logits.shape[0] == B * m && 1 <= m && m <= n, "logits of ", logits.shape[0],
+                 " tokens of ", B, " sequences of ", n);
+  const auto x = run(step, inputs, cache);
+  if (m == n) return head_.logits(step, logits, x);
+  for (std::int64_t b = 0; b < B; ++b)
+    head_.logits(step, logits.rows(b * m, m), x.rows(b * n + n - m, m));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// Transformer: embedding, blocks, head. It knows neither data nor optimizer.
+//
+// Reading order: forward() and backward() here, then block.h, linear.h, head.h.
+#pragma once
+
+#include <vector>
+
+#include "model/block.h"
+#include "model/embedding.h"
+#include "model/head.h"
+
+namespace lockstep {
+
+class Transformer {
+ public:
+  struct Options {
+    Recompute recompute = Recompute::none;
+    Head::Options head;
+  };
+
+  // Declares every parameter in `params`, which is then ready for its allocate(). Throws
+  // ConfigError where the configuration is not valid.
+  Transformer(ParamStore& params, const ModelConfig& config, const Options& options);
+
+  const ModelConfig& config() const { return config_; }
+
+  // Memory for micro-batches of the shape of `shape.positions`: the activations of `slots` of them
+  // that are between forward and backward at once (1 without a pipeline; 0 to evaluate only).
+  void allocate(Arena& activations, const StepContext& shape, int slots);
+
+  // All asynchronous. inputs [N] int32. The head's loss and gradient are one pass, so backward of a
+  // slot starts from what its forward left; both are called in turn.
+  void forward(const StepContext& step, int slot, ConstTensor inputs, const Targets& targets);
+  void backward(const StepContext& step, int slot, ConstTensor inputs);  // adds to gradients
+
+  // The loss alone: nothing is kept.
+  void evaluate(const StepContext& step, ConstTensor inputs, const Targets& targets);
+
+  // Keys and values of `sequences` sequences of at most `capacity` tokens, of every layer.
+  struct Cache {
+    std::vector<KvCache> layers;
+    Tensor rope_table;
+  };
+  Cache allocate_cache(Arena& arena, Stream& stream, std::int64_t sequences,
+                       std::int64_t capacity) const;
+
+  // Logits of the last m tokens of each sequence: logits [B m, Vp] fp32, Vp = stored_vocabulary().
+  // inputs [B n]: n new tokens a sequence, at step.positions, which are appended to the cache:
+  // prefill (n > 1) and decode (n = 1) alike. Without a cache: the logits of a whole micro-batch.
+  void predict(const StepContext& step, Tensor logits, ConstTensor inputs,
+               const Cache* cache = nullptr);
+
+ private:
+  struct Slot {
+    std::vector<Tensor> x;             // [L + 1] of [N, D]: what enters each block, and the head
+    std::vector<Block::Saved> layers;  // [L]
+    Tensor gradient;                   // [N, D], from the head back through the blocks
+  };
+
+  StepContext with_table(const StepContext& step, ConstTensor rope_table) const;
+  Tensor allocate_rope_table(Arena& arena, Stream& stream, std::int64_t positions) const;
+  Tensor run(const StepContext& step, ConstTensor inputs, const Cache* cache);
+  Slot allocate_slot(Arena& arena, const StepContext& shape) const;
+
+  ModelConfig config_;
+  Options options_;
+  DType dtype_;  // of weights and activations
+  Embedding embedding_;
+  std::vector<Block> blocks_;
+  Head head_;
+  Tensor rope_table_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace lockstep
