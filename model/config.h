@@ -34,7 +34,7 @@ struct ModelConfig {
   Activation activation = Activation::swiglu;
   bool learned_positions = false;  // GPT-2's table, added to the embedding; otherwise RoPE
   float rope_theta = 10000.0f;
-  std::optional<RopeScaling> rope_scaling;
+  std::optional<RopeScaling> rope_scaling = std::nullopt;
   std::int64_t no_rope_every = 0;  // layer l has no RoPE where (l + 1) % this == 0; 0: all have it
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;

@@ -1,0 +1,165 @@
+#include "dist/param_store.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/elementwise.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr auto kAligned = ParamStore::kAlignedElements;
+
+// A padded table, a vector of ones, and a stacked group, in two units.
+struct Store {
+  Bench b;
+  Comms comms = make_comms(Mesh{});
+  ParamStore params;
+  ParamId table, ones, q, k, v;
+
+  explicit Store(const ParamStore::Options& options) : params(Mesh{}, comms, options) {
+    const int first = params.add_unit("first"), second = params.add_unit("second");
+    table = params.declare(first, {.name = "table",
+                                   .shape = {5, 3},
+                                   .role = Role::embedding,
+                                   .init_std = 0.5f,
+                                   .stored_rows = 16});
+    ones = params.declare(second,
+                          {.name = "ones", .shape = {7}, .role = Role::vector, .init = Init::ones});
+    const auto group =
+        params.declare_stacked(second, {{.name = "q", .shape = {4, 3}, .init_std = 0.1f},
+                                        {.name = "k", .shape = {2, 3}, .init_std = 0.1f},
+                                        {.name = "v", .shape = {2, 3}, .init_std = 0.1f}});
+    q = group[0], k = group[1], v = group[2];
+  }
+  // Memory that held something else before.
+  void allocate() {
+    {
+      const Arena::Scope scope(b.arena);
+      b.poisoned({1 << 16}, DType::fp32);
+    }
+    params.allocate(b.arena, b.stream);
+  }
+};
+
+class ParamStoreTypes : public ::testing::TestWithParam<DType> {};
+
+TEST_P(ParamStoreTypes, a_stacked_group_is_one_matrix_of_its_parts_back_to_back) {
+  Store s({.compute_dtype = GetParam()});
+  s.allocate();
+  s.params.initialize(s.b.stream, 1);
+  const auto use = s.params.use(1, s.b.stream);
+  const auto stacked = use.stacked(s.q);
+  EXPECT_EQ(stacked.shape, (Shape{8, 3}));
+  expect_bitwise_equal(stacked.rows(0, 4), use[s.q], "q");
+  expect_bitwise_equal(stacked.rows(4, 2), use[s.k], "k");
+  expect_bitwise_equal(stacked.rows(6, 2), use[s.v], "v");
+  EXPECT_EQ(s.params.stacked_grad(s.q).data, s.params.grad(s.q).data);
+  EXPECT_EQ(s.params.stacked_grad(s.q).rows(6, 2).data, s.params.grad(s.v).data);
+  EXPECT_THROW(use.stacked(s.k), Error);
+  EXPECT_THROW(use[s.table], Error);
+}
+
+TEST_P(ParamStoreTypes, segments_hold_each_parameter_once_and_padding_stays_zero) {
+  Store s({.compute_dtype = GetParam()});
+  s.allocate();
+  s.params.initialize(s.b.stream, 7);
+  for (const auto& shard : s.params.shards()) {
+    std::vector<bool> covered(static_cast<std::size_t>(shard.weight.elements()), false);
+    for (const auto& segment : shard.segments) {
+      EXPECT_EQ(segment.count, s.params.spec(segment.id).shape.elements());
+      for (std::int64_t i = 0; i < segment.count; ++i) {
+        const auto at = static_cast<std::size_t>(segment.shard_begin + i);
+        EXPECT_FALSE(covered[at]);
+        covered[at] = true;
+        EXPECT_NE(get(shard.weight, segment.shard_begin + i), 0.0);
+      }
+    }
+    for (std::size_t i = 0; i < covered.size(); ++i)
+      if (!covered[i]) {
+        EXPECT_EQ(get(shard.weight, static_cast<std::int64_t>(i)), 0.0) << i;
+      }
+    EXPECT_EQ(shard.segments.size(), s.params.specs(shard.unit).size());
+  }
+  const auto use = s.params.use(0, s.b.stream);
+  EXPECT_EQ(use[s.table].shape, (Shape{16, 3}));
+}
+
+TEST_P(ParamStoreTypes, parameters_and_groups_start_aligned_for_vectors) {
+  Store s({.compute_dtype = GetParam()});
+  s.allocate();
+  const auto& segments = s.params.shards()[1].segments;
+  EXPECT_EQ(segments[0].shard_begin, 0);
+  EXPECT_EQ(segments[1].shard_begin, kAligned);
+  EXPECT_EQ(segments[2].shard_begin, kAligned + 12);
+  EXPECT_EQ(segments[3].shard_begin, kAligned + 18);
+  EXPECT_EQ(s.params.shards()[1].weight.elements(), 2 * kAligned);
+}
+
+TEST_P(ParamStoreTypes, an_initial_weight_is_a_function_of_seed_and_name_alone) {
+  Store s({.compute_dtype = GetParam()});
+  s.allocate();
+  s.params.initialize(s.b.stream, 3);
+  const auto expected = s.b.poisoned({2, 3}, DType::fp32);
+  random_normal(s.b.stream, expected,
+                {.seed = 3, .purpose = purpose_of("k"), .first_index = 0, .std = 0.1f});
+  const auto use = s.params.use(1, s.b.stream);
+  const auto rounded = s.b.poisoned({2, 3}, GetParam());
+  convert(s.b.stream, rounded, expected);
+  expect_bitwise_equal(use[s.k], rounded, "k");
+  EXPECT_EQ(doubles(use[s.ones]), Doubles(7, 1.0));
+}
+
+INSTANTIATE_TEST_SUITE_P(types, ParamStoreTypes, kFloatTypes, dtype_name);
+
+TEST(ParamStore, master_weights_exist_for_bf16_unless_rounding_is_stochastic) {
+  const auto has_master = [](const ParamStore::Options& options) {
+    Store s(options);
+    s.allocate();
+    return bool(s.params.shards()[0].master);
+  };
+  EXPECT_FALSE(has_master({.compute_dtype = DType::fp32}));
+  EXPECT_TRUE(has_master({.compute_dtype = DType::bf16}));
+  EXPECT_FALSE(has_master({.compute_dtype = DType::bf16, .stochastic_rounding = true}));
+}
+
+TEST(ParamStore, weights_follow_the_master_when_refreshed) {
+  Store s({.compute_dtype = DType::bf16});
+  s.allocate();
+  auto& shard = s.params.shards()[0];
+  fill(s.b.stream, shard.master, 1.0f / 3);
+  s.params.refresh_weights(s.b.stream);
+  EXPECT_EQ(get(shard.weight, 0), static_cast<double>(to_float(to_bf16(1.0f / 3))));
+}
+
+TEST(ParamStore, a_step_begins_with_gradients_of_zero_and_sums_what_is_added) {
+  Store s({});
+  s.allocate();
+  s.params.begin_step(s.b.stream);
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    s.params.grad(s.k).as<float>()[1] += 1.5f;
+    s.params.reduce(1, s.b.stream);
+  }
+  s.params.finish_backward(s.b.stream);
+  const auto& shard = s.params.shards()[1];
+  EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 3.0);
+  s.params.begin_step(s.b.stream);
+  EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 0.0);
+}
+
+TEST(ParamStore, weights_alone_take_no_more_memory_than_weights_and_cannot_be_trained) {
+  Store s({.compute_dtype = DType::bf16});
+  s.params.allocate_weights(s.b.arena, s.b.stream);
+  EXPECT_EQ(s.b.arena.used_bytes(), kAligned * 2 + 2 * kAligned * 2);
+  s.params.initialize(s.b.stream, 5);
+  EXPECT_NE(get(s.params.use(0, s.b.stream)[s.table], 0), 0.0);
+  EXPECT_THROW(s.params.begin_step(s.b.stream), Error);
+}
+
+TEST(ParamStore, a_mesh_of_more_ranks_is_refused) {
+  auto comms = make_comms(Mesh{});
+  EXPECT_THROW(ParamStore(Mesh{{1, 1, 2}}, comms, {}), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,97 @@
+#include "model/config.h"
+
+#include <cmath>
+#include <functional>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "core/error.h"
+#include "tests/model/published.h"
+
+namespace lockstep::testing {
+namespace {
+
+TEST(ModelConfig, parameter_counts_are_those_of_the_published_models) {
+  EXPECT_EQ(parameter_count(gpt2_124m()), 124'439'808);
+  EXPECT_EQ(parameter_count(llama3_8b()), 8'030'261'248);
+  EXPECT_EQ(parameter_count(qwen2_05b()), 494'032'768);
+  EXPECT_EQ(parameter_count(qwen3_06b()), 596'049'920);
+  EXPECT_EQ(parameter_count(smollm3_3b()), 3'075'098'624);
+}
+
+TEST(ModelConfig, an_untied_head_counts_its_own_matrix) {
+  auto c = qwen3_06b();
+  c.tied_head = false;
+  EXPECT_EQ(parameter_count(c), 751'632'384);
+  EXPECT_EQ(matmul_parameters(c), matmul_parameters(qwen3_06b()));
+}
+
+TEST(ModelConfig, flops_count_products_with_the_head_and_attention_but_no_lookups) {
+  // 12 layers of 12 D^2 and the head; attention 6 L D T, causal.
+  const auto gpt2 = flops_per_token(gpt2_124m(), 1024);
+  EXPECT_EQ(matmul_parameters(gpt2_124m()), 12LL * 12 * 768 * 768 + 50257LL * 768);
+  EXPECT_DOUBLE_EQ(gpt2.causal, 6.0 * 123'532'032 + 6.0 * 12 * 768 * 1024);
+  EXPECT_DOUBLE_EQ(gpt2.square, 6.0 * 123'532'032 + 12.0 * 12 * 768 * 1024);
+  // The two counts differ by 7% for 124M at 1k, 12.5% for 8B at 8k, 36% at 32k.
+  const auto ratio = [](const FlopsPerToken& f) { return f.square / f.causal; };
+  EXPECT_NEAR(ratio(gpt2), 1.07, 0.005);
+  EXPECT_NEAR(ratio(flops_per_token(llama3_8b(), 8192)), 1.125, 0.005);
+  EXPECT_NEAR(ratio(flops_per_token(llama3_8b(), 32768)), 1.36, 0.01);
+}
+
+TEST(ModelConfig, every_fourth_layer_of_smollm3_has_no_rope) {
+  const auto c = smollm3_3b();
+  EXPECT_TRUE(c.has_rope(0) && c.has_rope(2) && c.has_rope(4));
+  EXPECT_FALSE(c.has_rope(3) || c.has_rope(35));
+  EXPECT_TRUE(llama3_8b().has_rope(3));
+  EXPECT_FALSE(gpt2_124m().has_rope(0));
+}
+
+TEST(ModelConfig, gpt2_scales_residual_projections_by_depth) {
+  EXPECT_FLOAT_EQ(gpt2_124m().residual_init_std(), 0.02f / std::sqrt(24.0f));
+  EXPECT_FLOAT_EQ(llama3_8b().residual_init_std(), 0.02f);
+}
+
+struct Mistake {
+  std::function<void(ModelConfig&)> make;
+  std::string message;
+};
+
+TEST(ModelConfig, a_wrong_value_is_refused_by_key_with_what_was_expected) {
+  const Mistake mistakes[] = {
+      {[](auto& c) { c.layers = 0; }, "model.layers is 0, expected 1 to 4096"},
+      {[](auto& c) { c.kv_heads = 5; }, "model.kv_heads is 5, expected a divisor of heads (32)"},
+      {[](auto& c) { c.head_size = 127; }, "model.head_size is 127, expected an even number"},
+      {[](auto& c) { c.norm_epsilon = 0; }, "model.norm_epsilon is 0"},
+      {[](auto& c) { c.rope_theta = 0; }, "model.rope_theta is 0, expected more than 1"},
+      {[](auto& c) { c.rope_scaling->low_factor = 9; }, "model.rope_scaling.low_factor is 9"},
+      {[](auto& c) { c.qk_norm = true; }, "model.qk_norm differs from what the family llama3 has"},
+      {[](auto& c) { c.init_std = -1; }, "model.init_std is -1"},
+      {[](auto& c) { c.vocabulary = 1LL << 40; }, "model.vocabulary is 1099511627776"},
+  };
+  for (const auto& mistake : mistakes) {
+    auto c = llama3_8b();
+    c.validate();
+    mistake.make(c);
+    try {
+      c.validate();
+      FAIL() << "accepted: " << mistake.message;
+    } catch (const ConfigError& e) {
+      EXPECT_EQ(std::string(e.what()).find(mistake.message), 0U) << e.what();
+    }
+  }
+}
+
+TEST(ModelConfig, an_unknown_family_is_answered_with_the_known_ones) {
+  EXPECT_EQ(family_of("qwen3"), Family::qwen3);
+  try {
+    family_of("qwen4");
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("gpt2, llama3, qwen2, qwen3 or smollm3"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

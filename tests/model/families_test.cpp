@@ -1,0 +1,160 @@
+#include "model/families.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "dist/param_store.h"
+#include "model/transformer.h"
+#include "tests/model/published.h"
+
+namespace lockstep::testing {
+namespace {
+
+std::vector<ModelConfig> published() {
+  return {gpt2_124m(), llama3_8b(), qwen2_05b(), qwen3_06b(), smollm3_3b()};
+}
+
+TEST(Families, a_config_survives_the_way_to_hugging_face_and_back) {
+  for (const auto& c : published()) {
+    const auto text = config_to_huggingface(c).dump(2);
+    EXPECT_EQ(config_from_huggingface(Json::parse(text, "config.json"), "config.json"), c) << text;
+  }
+}
+
+TEST(Families, the_published_llama_3_config_is_understood) {
+  const auto* const text = R"({
+    "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 128000, "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 131072,
+    "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+    "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "use_cache": true, "vocab_size": 128256})";
+  EXPECT_EQ(config_from_huggingface(Json::parse(text, "c"), "c"), llama3_8b());
+}
+
+TEST(Families, rope_parameters_of_newer_files_mean_the_same) {
+  auto json = config_to_huggingface(llama3_8b());
+  json.set("rope_theta", Json());
+  json.set("rope_scaling", Json());
+  json.set("rope_parameters",
+           Json::parse(R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
+             "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+             "original_max_position_embeddings": 8192})",
+                       "rope"));
+  EXPECT_EQ(config_from_huggingface(json, "c"), llama3_8b());
+}
+
+TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
+  const auto json = Json::parse(
+      R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 12, "vocab_size": 9,
+          "num_attention_heads": 3, "intermediate_size": 8, "max_position_embeddings": 16,
+          "num_key_value_heads": null})",
+      "c");
+  const auto c = config_from_huggingface(json, "c");
+  EXPECT_EQ(c.kv_heads, 3);
+  EXPECT_EQ(c.head_size, 4);
+  EXPECT_EQ(c.rope_theta, 10000.0f);
+  EXPECT_EQ(c.norm_epsilon, 1e-6f);
+  EXPECT_FALSE(c.tied_head);
+}
+
+TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
+  auto json = config_to_huggingface(smollm3_3b());
+  json.set("num_hidden_layers", 5);
+  const auto rule = [&](std::vector<int> list) {
+    Json array(Json::Array{});
+    for (const int has_rope : list)
+      array.push(has_rope);
+    json.set("no_rope_layers", array);
+    return config_from_huggingface(json, "c").no_rope_every;
+  };
+  EXPECT_EQ(rule({1, 1, 1, 0, 1}), 4);
+  EXPECT_EQ(rule({1, 0, 1, 0, 1}), 2);
+  EXPECT_EQ(rule({1, 1, 1, 1, 1}), 0);
+  EXPECT_EQ(rule({0, 0, 0, 0, 0}), 1);
+  EXPECT_THROW(rule({0, 1, 1, 1, 1}), DataError);
+  EXPECT_THROW(rule({1, 1, 1, 0}), DataError);
+}
+
+TEST(Families, what_the_engine_does_not_compute_is_refused_by_file_and_key) {
+  const std::pair<const char*, Json> changes[] = {
+      {"hidden_act", "gelu"},     {"use_sliding_window", true},
+      {"model_type", "mamba"},    {"hidden_size", "wide"},
+      {"vocab_size", Json()},     {"num_key_value_heads", 7},
+      {"rope_theta", false},      {"num_hidden_layers", -4},
+      {"rope_scaling", "llama3"}, {"rope_scaling", Json::Object{{"rope_type", Json("yarn")}}},
+  };
+  for (const auto& [key, value] : changes) {
+    auto json = config_to_huggingface(llama3_8b());
+    json.set(key, value);
+    try {
+      config_from_huggingface(json, "dir/config.json");
+      FAIL() << "accepted " << key;
+    } catch (const DataError& e) {
+      EXPECT_EQ(std::string(e.what()).find("dir/config.json: "), 0U) << e.what();
+    }
+  }
+  EXPECT_THROW(config_from_huggingface(Json(3), "c"), DataError);
+}
+
+// Every declared parameter lies in exactly one tensor of the files, with the right number of
+// elements; no tensor names anything else.
+TEST(Families, tensors_of_the_files_and_declared_parameters_are_the_same_numbers) {
+  for (auto c : published()) {
+    c.layers = 4;
+    auto comms = make_comms(Mesh{});
+    ParamStore params(Mesh{}, comms, {});
+    const Transformer model(params, c, {});
+    std::map<std::string, std::int64_t> declared;
+    std::int64_t total = 0;
+    for (int unit = 0; unit < params.units(); ++unit)
+      for (const auto& spec : params.specs(unit)) {
+        EXPECT_TRUE(declared.emplace(spec.name, spec.shape.elements()).second) << spec.name;
+        total += spec.shape.elements();
+      }
+    EXPECT_EQ(total, parameter_count(c)) << name(c.family);
+    for (const auto& tensor : huggingface_tensors(c)) {
+      std::int64_t elements = 0;
+      for (const auto& parameter : tensor.parameters) {
+        ASSERT_EQ(declared.count(parameter), 1U) << parameter;
+        elements += declared[parameter];
+        declared.erase(parameter);
+      }
+      EXPECT_EQ(tensor.shape.elements(), elements) << tensor.name;
+    }
+    EXPECT_TRUE(declared.empty()) << declared.begin()->first;
+  }
+}
+
+TEST(Families, gpt2_files_fuse_and_transpose) {
+  const auto tensors = huggingface_tensors(gpt2_124m());
+  const auto c_attn = std::find_if(tensors.begin(), tensors.end(), [](const auto& t) {
+    return t.name == "transformer.h.3.attn.c_attn.weight";
+  });
+  ASSERT_NE(c_attn, tensors.end());
+  EXPECT_TRUE(c_attn->transposed);
+  EXPECT_EQ(c_attn->shape, (Shape{768, 2304}));
+  EXPECT_EQ(c_attn->parameters, (std::vector<std::string>{"transformer.h.3.attn.c_attn.q.weight",
+                                                          "transformer.h.3.attn.c_attn.k.weight",
+                                                          "transformer.h.3.attn.c_attn.v.weight"}));
+}
+
+TEST(Families, names_of_old_gpt2_files_are_found_and_buffers_are_not) {
+  const auto c = gpt2_124m();
+  EXPECT_EQ(listed_name(c, "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
+  EXPECT_EQ(listed_name(c, "wte.weight"), "transformer.wte.weight");
+  EXPECT_EQ(listed_name(c, "transformer.ln_f.bias"), "transformer.ln_f.bias");
+  EXPECT_EQ(listed_name(c, "h.0.attn.c_attn.bias"), "transformer.h.0.attn.c_attn.bias");
+  EXPECT_EQ(listed_name(c, "h.0.attn.bias"), "");
+  EXPECT_EQ(listed_name(c, "transformer.h.0.attn.masked_bias"), "");
+  EXPECT_EQ(listed_name(c, "lm_head.weight"), "");
+  EXPECT_EQ(listed_name(llama3_8b(), "lm_head.weight"), "lm_head.weight");
+  EXPECT_EQ(listed_name(llama3_8b(), "model.layers.0.self_attn.rotary_emb.inv_freq"), "");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
