@@ -41,7 +41,8 @@ void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, C
   check_heads(qkv, "out", out);
   check_tensor("lse", lse, {out.shape[1], qkv.shape[0]}, DType::fp32);
   check_document_start(stream, document_start, qkv.shape[0]);
-  LOCKSTEP_DISPATCH(stream, attention_forward(stream, scratch, out, lse, qkv, document_start));
+  LOCKSTEP_DISPATCH_SCRATCH(stream,
+                            attention_forward(stream, scratch, out, lse, qkv, document_start));
 }
 
 void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
@@ -52,8 +53,8 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
   check_tensor("dout", dout, out.shape, qkv.dtype);
   check_tensor("lse", lse, {out.shape[1], qkv.shape[0]}, DType::fp32);
   check_document_start(stream, document_start, qkv.shape[0]);
-  LOCKSTEP_DISPATCH(stream,
-                    attention_backward(stream, scratch, dqkv, dout, out, lse, qkv, document_start));
+  LOCKSTEP_DISPATCH_SCRATCH(
+      stream, attention_backward(stream, scratch, dqkv, dout, out, lse, qkv, document_start));
 }
 
 void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache& cache,
@@ -77,7 +78,7 @@ void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache&
                      ", but the cache holds ", C, " tokens");
     }
   }
-  LOCKSTEP_DISPATCH(stream, attention_cached(stream, scratch, out, cache, qkv, positions));
+  LOCKSTEP_DISPATCH_SCRATCH(stream, attention_cached(stream, scratch, out, cache, qkv, positions));
 }
 
 }  // namespace lockstep

@@ -59,6 +59,7 @@ void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, C
   const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
   const Arena::Scope scope(scratch);
   const auto rows = scratch.allocate("attention_scores", DType::fp32, {stream.threads(), T + K});
+  if (stream.is_measuring()) return;
   with_float(qkv.dtype, [&]<class E>(E) {
     stream.parallel_for(H * N, [&](std::int64_t task, int thread) {
       const auto h = task / N, n = task % N, b = n / T, t = n % T, g = h / (H / G);
@@ -81,6 +82,7 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
   const Arena::Scope scope(scratch);
   const auto sums =
       scratch.allocate("attention_sums", DType::fp32, {stream.threads(), (2 * T + 1) * K});
+  if (stream.is_measuring()) return;
   with_float(qkv.dtype, [&]<class E>(E) {
     stream.parallel_for(B * G, [&](std::int64_t task, int thread) {
       const auto b = task / G, g = task % G;
@@ -121,6 +123,7 @@ void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache&
   const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
   const Arena::Scope scope(scratch);
   const auto rows = scratch.allocate("attention_scores", DType::fp32, {stream.threads(), C + K});
+  if (stream.is_measuring()) return;
   with_float(qkv.dtype, [&]<class E>(E) {
     for (std::int64_t i = 0; i < B * n; ++i) {
       const auto at = (i / n * C + positions.as<std::int32_t>()[i]) * G * K;
