@@ -16,7 +16,7 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
   if (epilogue.bias) check_tensor("bias", epilogue.bias, {O}, x.dtype);
   if (epilogue.pre_gelu) check_tensor("pre_gelu", epilogue.pre_gelu, {N, O}, y.dtype);
   if (epilogue.residual) check_tensor("residual", epilogue.residual, {N, O}, y.dtype);
-  LOCKSTEP_DISPATCH(stream, matmul_forward(stream, scratch, y, x, weight, epilogue));
+  LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_forward(stream, scratch, y, x, weight, epilogue));
 }
 
 void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
@@ -28,7 +28,8 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
   check_tensor("weight", weight, {O, I}, dy.dtype);
   check_tensor("dx", dx, {N, I}, dy.dtype);
   if (pre_gelu) check_tensor("pre_gelu", pre_gelu, {N, I}, dy.dtype);
-  LOCKSTEP_DISPATCH(stream, matmul_backward_input(stream, scratch, dx, dy, weight, pre_gelu));
+  LOCKSTEP_DISPATCH_SCRATCH(stream,
+                            matmul_backward_input(stream, scratch, dx, dy, weight, pre_gelu));
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
@@ -40,7 +41,7 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
   check_tensor("x", x, {N, I}, dy.dtype);
   check_tensor("dweight", dweight, {O, I}, DType::fp32);
   if (dbias) check_tensor("dbias", dbias, {O}, DType::fp32);
-  LOCKSTEP_DISPATCH(stream, matmul_backward_weight(stream, scratch, dweight, dbias, dy, x));
+  LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_backward_weight(stream, scratch, dweight, dbias, dy, x));
 }
 
 }  // namespace lockstep

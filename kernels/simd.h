@@ -14,7 +14,7 @@ using Halves = std::uint16_t __attribute__((vector_size(32)));
 #define LOCKSTEP_INLINE static inline __attribute__((always_inline, unused))
 
 LOCKSTEP_INLINE Floats splat(float x) {
-  return Floats{} + x;
+  return x - Floats{};  // and not +, which would lose the sign of -0
 }
 
 // v with lanes n and behind set to 0.
