@@ -1,12 +1,20 @@
-// One query at a time.
+// Forward by blocks (attention_online_cpu.h); backward and cached one query at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "kernels/attention.h"
 #include "kernels/check.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
+
+#include "kernels/attention_online_cpu.h"
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
@@ -51,24 +59,56 @@ float attend(T* out, const T* q, const T* k, const T* v, std::int64_t keys, std:
   return high + std::log(sum);
 }
 
+// Blocks of queries that share one packing of the keys; what they compute does not depend on it.
+std::int64_t task_blocks(std::int64_t sequences_and_heads, std::int64_t heads_in_group,
+                         std::int64_t T, int threads) {
+  auto blocks = std::clamp<std::int64_t>(8 / heads_in_group, 1, kMaxTaskBlocks);
+  while (blocks > 1 && sequences_and_heads * T < std::int64_t{4} * threads * blocks * kBlock)
+    blocks /= 2;
+  return blocks;
+}
+
+template <class E>
+std::int64_t online_bytes(std::int64_t states, std::int64_t K) {
+  using Word = typename WordOf<E>::type;
+  Carver carver;
+  const OnlineScratch<Word> counted(carver, HeadSize<Word>(K), states);
+  return carver.used;
+}
+
 }  // namespace
 
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
                        ConstTensor document_start) {
   const auto B = document_start.shape[0], T = document_start.shape[1], N = B * T;
   const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
-  const Arena::Scope scope(scratch);
-  const auto rows = scratch.allocate("attention_scores", DType::fp32, {stream.threads(), T + K});
-  if (stream.is_measuring()) return;
+  const auto heads = H / G, blocks = task_blocks(B * G, heads, T, stream.threads());
   with_float(qkv.dtype, [&]<class E>(E) {
-    stream.parallel_for(H * N, [&](std::int64_t task, int thread) {
-      const auto h = task / N, n = task % N, b = n / T, t = n % T, g = h / (H / G);
-      const auto first = document_start.as<std::int32_t>()[n];
-      const E* tokens = qkv.as<E>() + (b * T + first) * all * K;
-      float* scores = rows.as<float>() + thread * (T + K);
-      lse.as<float>()[h * N + n] = attend(
-          out.as<E>() + (n * H + h) * K, qkv.as<E>() + (n * all + h) * K, tokens + (H + g) * K,
-          tokens + (H + G + g) * K, t + 1 - first, all * K, K, scores, scores + T);
+    const Arena::Scope scope(scratch);
+    const auto bytes = online_bytes<E>(blocks * heads, K);
+    const auto memory = scratch.allocate("attention", DType::uint8, {stream.threads(), bytes});
+    if (stream.is_measuring()) return;
+    const auto chunk = blocks * kBlock, chunks = (T + chunk - 1) / chunk;
+    stream.parallel_for(chunks * B * G, [&](std::int64_t task, int thread) {
+      const auto b = task % (B * G) / G, g = task % G;
+      const auto begin = (chunks - 1 - task / (B * G)) * chunk;  // those with most keys first
+      const E* tokens = qkv.as<E>() + b * T * all * K;
+      attend_online<E>({.q = tokens + g * heads * K,
+                        .k = tokens + (H + g) * K,
+                        .v = tokens + (H + G + g) * K,
+                        .out = out.as<E>() + (b * T * H + g * heads) * K,
+                        .lse = lse.as<float>() + g * heads * N + b * T,
+                        .q_stride = all * K,
+                        .kv_stride = all * K,
+                        .out_stride = H * K,
+                        .lse_stride = N,
+                        .first = document_start.as<std::int32_t>() + b * T,
+                        .last = nullptr,
+                        .heads = heads,
+                        .begin = begin,
+                        .count = std::min(chunk, T - begin),
+                        .K = K},
+                       {memory.data + thread * bytes});
     });
   });
 }

@@ -1,0 +1,293 @@
+// Attention by blocks of queries and keys with an online softmax: Dao 2023, arXiv:2307.08691,
+// algorithm 1. Included behind cpu_begin.h only.
+//
+// Scores are held transposed, [key, query]: so the lanes of a vector are queries, the maximum and
+// the sum of the softmax run down columns, and neither K nor V is ever transposed. Near the
+// diagonal, products leave out what no query of a panel (16 queries) sees.
+#pragma once
+
+#include "kernels/attention_tile_cpu.h"
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+constexpr int kBlock = 64;  // queries, and keys, of a block
+constexpr int kBlockPanels = kBlock / kPanel;
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+constexpr float kLow = -1e30f;  // a maximum of no scores; finite, so that differences are
+
+// Which keys the queries of a block see: first to last, each.
+struct Visible {
+  alignas(64) std::int32_t first[kBlock], last[kBlock];
+  std::int64_t panel_last[kBlockPanels];  // the largest of a panel
+  std::int64_t count = 0, panels = 0;
+  std::int64_t min_first = 0, max_first = 0, min_last = 0, max_last = 0;
+};
+
+// first: absent for 0.  last: absent for the query's own index, begin + i.
+inline Visible visible_keys(const std::int32_t* first, const std::int32_t* last, std::int64_t begin,
+                            std::int64_t count) {
+  Visible v;
+  v.count = count;
+  v.panels = (count + kPanel - 1) / kPanel;
+  v.min_first = v.min_last = INT32_MAX;
+  for (auto& l : v.panel_last)
+    l = -1;
+  for (std::int64_t i = 0; i < kBlock; ++i) {
+    v.first[i] = 0;
+    v.last[i] = -1;
+    if (i >= count) continue;
+    if (first != nullptr) v.first[i] = first[begin + i];
+    v.last[i] = last != nullptr ? last[begin + i] : static_cast<std::int32_t>(begin + i);
+    v.min_first = std::min<std::int64_t>(v.min_first, v.first[i]);
+    v.max_first = std::max<std::int64_t>(v.max_first, v.first[i]);
+    v.min_last = std::min<std::int64_t>(v.min_last, v.last[i]);
+    v.max_last = std::max<std::int64_t>(v.max_last, v.last[i]);
+    v.panel_last[i / kPanel] = std::max<std::int64_t>(v.panel_last[i / kPanel], v.last[i]);
+  }
+  return v;
+}
+
+struct Range {
+  std::int64_t begin, count;
+};
+inline bool none_visible(const Visible& v, Range keys) {
+  return keys.begin > v.max_last || keys.begin + keys.count <= v.min_first;
+}
+inline bool all_visible(const Visible& v, Range keys) {
+  return keys.count == kBlock && v.max_first <= keys.begin &&
+         keys.begin + keys.count - 1 <= v.min_last;
+}
+// Keys of the block that some query of the panel may see, from the block's first on.
+inline std::int64_t keys_of_panel(const Visible& v, Range keys, std::int64_t panel) {
+  return std::clamp<std::int64_t>(v.panel_last[panel] - keys.begin + 1, 0, keys.count);
+}
+// The first panel that may see the block's key r or a later one.
+inline std::int64_t panel_of_key(const Visible& v, Range keys, std::int64_t r) {
+  std::int64_t panel = 0;
+  while (panel < v.panels && v.panel_last[panel] < keys.begin + r)
+    ++panel;
+  return panel;
+}
+
+// What the sizes of a head come to when packed.
+template <class Word>
+struct HeadSize {
+  explicit HeadSize(std::int64_t size)
+      : K(size),
+        columns(round_up(K, kPanel)),
+        words((K + kPerWord<Word> - 1) / kPerWord<Word>),
+        row(round_up(words, kPanel)) {}
+  std::int64_t K;
+  std::int64_t columns;  // of what is [., K] with K along the lanes
+  std::int64_t words;    // depth of a product over K
+  std::int64_t row;      // words of a packed row
+};
+
+// scores [kBlock, kBlock] = rows (keys or values) times columns (queries, packed transposed).
+template <class Word>
+void block_scores(float* scores, const Word* rows, const Word* columns, const HeadSize<Word>& size,
+                  const Visible& v, Range keys) {
+  const auto step = all_visible(v, keys) ? keys.count : kPanel;
+  for (std::int64_t r = 0; r < keys.count; r += step) {
+    const auto panel = panel_of_key(v, keys, r);
+    product<Sum::fresh, Layout::rows, Word>(
+        {scores + r * kBlock + panel * kPanel, kBlock, rows + r * size.row, size.row,
+         columns + panel * kPanel, kBlock, size.words},
+        std::min(step, keys.count - r), v.panels - panel);
+  }
+}
+
+LOCKSTEP_INLINE auto sees(const Visible& v, std::int64_t column, std::int64_t key) {
+  const auto j = static_cast<std::int32_t>(key);
+  return (read<IntVector>(v.first + column) <= j) & (read<IntVector>(v.last + column) >= j);
+}
+
+// Takes pieces of a block of memory, aligned to cache lines. Without memory it only counts.
+struct Carver {
+  std::byte* memory = nullptr;
+  std::int64_t used = 0;
+  template <class T>
+  T* take(std::int64_t n) {
+    auto* p = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + used);
+    used += round_up(n * static_cast<std::int64_t>(sizeof(T)), 64);
+    return p;
+  }
+};
+
+// One task: queries [begin, begin + count) of a sequence, the heads of one kv head, and their keys.
+template <class E>
+struct OnlineTask {
+  const E *q, *k, *v;  // of token 0: the group's first query head, the kv head
+  E* out;              // of token 0: the group's first head
+  float* lse;          // of token 0 and the group's first head, or null
+  std::int64_t q_stride, kv_stride, out_stride;  // from token to token
+  std::int64_t lse_stride;                       // from head to head
+  const std::int32_t *first, *last;              // see visible_keys
+  std::int64_t heads, begin, count, K;
+};
+
+constexpr std::int64_t kMaxTaskBlocks = 4;  // blocks of queries that share packed keys
+
+// The memory of a task. A state is a head's block of queries on its way over the keys; out is
+// sum over j of 2^(score - maximum) v, scores in powers of 2.
+template <class Word>
+struct OnlineScratch {
+  OnlineScratch(Carver& carver, const HeadSize<Word>& size, std::int64_t states)
+      : k(carver.take<Word>(kBlock * size.row)),
+        v(carver.take<Word>(kBlock / kPerWord<Word> * size.columns)),
+        scores(carver.take<float>(kBlock * kBlock)),
+        p(carver.take<Word>(kPerWord<Word> == 1 ? 0 : kBlock / kPerWord<Word> * kBlock)),
+        rescale(carver.take<float>(kBlock)),
+        q(carver.take<Word>(states * size.row * kBlock)),
+        out(carver.take<float>(states * kBlock * size.columns)),
+        maximum(carver.take<float>(states * kBlock)),
+        sum(carver.take<float>(states * kBlock)) {
+    if constexpr (kPerWord<Word> == 1) p = scores;
+  }
+  Word *k, *v;    // a block's keys [kBlock, row], its values stacked [., columns]
+  float* scores;  // [kBlock keys, kBlock queries]
+  Word* p;        // their exponentials, stacked; in place where a word is a float
+  float* rescale;
+  Word* q;               // [states, row, kBlock], transposed
+  float* out;            // [states, kBlock, columns]
+  float *maximum, *sum;  // [states, kBlock]
+};
+
+LOCKSTEP_INLINE void write_stacked(float* p, Vector lower, Vector upper) {
+  write(p, lower);
+  write(p + kBlock, upper);
+}
+
+// One step of the softmax down U vectors of columns from `column` on: maximum and sum are brought
+// up to date, rescale receives 2^(old maximum - new), p the exponentials of `keys` rows.
+template <int U, bool kMasked, class Word>
+LOCKSTEP_INLINE void online_softmax(const OnlineScratch<Word>& s, float* maximum, float* sum,
+                                    std::int64_t column, float scale, const Visible& visible,
+                                    std::int64_t first_key, std::int64_t keys) {
+  const float* scores = s.scores + column;
+  Vector high[U], total[U] = {};
+  for (auto& h : high)
+    h = Vector{} - INFINITY;
+  for (std::int64_t j = 0; j < keys; ++j)
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) {
+      Vector x = read<Vector>(scores + j * kBlock + u * kWidth);
+      if (kMasked) x = sees(visible, column + u * kWidth, first_key + j) ? x : Vector{} - INFINITY;
+      high[u] = larger(high[u], x);
+    }
+#pragma GCC unroll 4
+  for (int u = 0; u < U; ++u) {
+    const Vector old = read<Vector>(maximum + column + u * kWidth);
+    high[u] = larger(old, high[u] * scale);
+    write(maximum + column + u * kWidth, high[u]);
+    write(s.rescale + column + u * kWidth, exp2(old - high[u]));
+  }
+  const auto exponential = [&](std::int64_t j, int u) {
+    const Vector x = read<Vector>(scores + j * kBlock + u * kWidth);
+    Vector p = exp2(x * scale - high[u]);
+    if (kMasked) p = sees(visible, column + u * kWidth, first_key + j) ? p : Vector{};
+    total[u] += p;
+    return p;
+  };
+  for (std::int64_t j = 0; j < keys; j += 2)  // an odd last row has a masked neighbour
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) {
+      const Vector lower = exponential(j, u), upper = exponential(j + 1, u);
+      write_stacked(s.p + j / kPerWord<Word> * kBlock + column + u * kWidth, lower, upper);
+    }
+#pragma GCC unroll 4
+  for (int u = 0; u < U; ++u) {
+    float* at = sum + column + u * kWidth;
+    write(at, read<Vector>(at) * read<Vector>(s.rescale + column + u * kWidth) + total[u]);
+  }
+}
+
+// Takes one state over one block of keys.
+template <class Word>
+void online_block(const OnlineScratch<Word>& s, const HeadSize<Word>& size, std::int64_t state,
+                  const Visible& visible, Range keys, float scale) {
+  float *maximum = s.maximum + state * kBlock, *sum = s.sum + state * kBlock;
+  float* out = s.out + state * kBlock * size.columns;
+  block_scores(s.scores, s.k, s.q + state * size.row * kBlock, size, visible, keys);
+  const auto add_values = [&](std::int64_t row, std::int64_t rows, std::int64_t depth) {
+    product<Sum::scale_and_add, Layout::across, Word>(
+        {out + row * size.columns, size.columns, s.p + row, kBlock, s.v, size.columns,
+         (depth + kPerWord<Word> - 1) / kPerWord<Word>, s.rescale + row},
+        rows, size.columns / kPanel);
+  };
+  if (all_visible(visible, keys)) {
+    constexpr int U = std::min(4, kBlock / kWidth);
+    for (std::int64_t column = 0; column < kBlock; column += std::int64_t{U} * kWidth)
+      online_softmax<U, false>(s, maximum, sum, column, scale, visible, keys.begin, keys.count);
+    add_values(0, visible.count, keys.count);
+    return;
+  }
+  for (std::int64_t panel = 0; panel < visible.panels; ++panel) {
+    const auto count = keys_of_panel(visible, keys, panel);
+    if (count == 0) continue;
+    online_softmax<kPanel / kWidth, true>(s, maximum, sum, panel * kPanel, scale, visible,
+                                          keys.begin, count);
+    add_values(panel * kPanel, std::min<std::int64_t>(kPanel, visible.count - panel * kPanel),
+               count);
+  }
+}
+
+template <class E, class Word>
+void finish_state(const OnlineTask<E>& task, const OnlineScratch<Word>& s,
+                  const HeadSize<Word>& size, std::int64_t state, std::int64_t head,
+                  std::int64_t begin, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* row = s.out + (state * kBlock + i) * size.columns;
+    E* to = task.out + (begin + i) * task.out_stride + head * size.K;
+    const float factor = 1.0f / s.sum[state * kBlock + i];
+    for_vectors(size.K,
+                [&](std::int64_t k, std::int64_t n) { store(to + k, load(row + k) * factor, n); });
+  }
+  if (task.lse == nullptr) return;
+  float* lse = s.maximum + state * kBlock;
+  for (std::int64_t i = 0; i < kBlock; i += kWidth)
+    write(lse + i, (read<Vector>(lse + i) + log2(read<Vector>(s.sum + state * kBlock + i))) * kLn2);
+  std::copy_n(lse, count, task.lse + head * task.lse_stride + begin);
+}
+
+template <class E, class Word = typename WordOf<E>::type>
+void attend_online(const OnlineTask<E>& task, Carver carver) {
+  const HeadSize<Word> size(task.K);
+  const auto blocks = (task.count + kBlock - 1) / kBlock;
+  const OnlineScratch<Word> s(carver, size, blocks * task.heads);
+  const float scale = kLog2E / std::sqrt(static_cast<float>(task.K));
+  Visible visible[kMaxTaskBlocks];
+  std::int64_t first = INT32_MAX, end = 0;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const auto begin = task.begin + b * kBlock;
+    visible[b] = visible_keys(task.first, task.last, begin,
+                              std::min<std::int64_t>(kBlock, task.begin + task.count - begin));
+    first = std::min(first, visible[b].min_first / kBlock * kBlock);
+    end = std::max(end, visible[b].max_last + 1);
+    for (std::int64_t h = 0; h < task.heads; ++h) {
+      const auto state = b * task.heads + h;
+      pack_transposed(s.q + state * size.row * kBlock, kBlock,
+                      task.q + begin * task.q_stride + h * size.K, task.q_stride, visible[b].count,
+                      size.K);
+      std::fill_n(s.out + state * kBlock * size.columns, kBlock * size.columns, 0.0f);
+      std::fill_n(s.maximum + state * kBlock, kBlock, kLow);
+      std::fill_n(s.sum + state * kBlock, kBlock, 0.0f);
+    }
+  }
+  for (auto j = first; j < end; j += kBlock) {
+    const Range keys{j, std::min<std::int64_t>(kBlock, end - j)};
+    pack_rows(s.k, size.row, task.k + j * task.kv_stride, task.kv_stride, keys.count, size.K);
+    pack_stacked(s.v, size.columns, task.v + j * task.kv_stride, task.kv_stride, keys.count,
+                 size.K);
+    for (std::int64_t b = 0; b < blocks; ++b)
+      for (std::int64_t h = 0; h < task.heads && !none_visible(visible[b], keys); ++h)
+        online_block(s, size, b * task.heads + h, visible[b], keys, scale);
+  }
+  for (std::int64_t b = 0; b < blocks; ++b)
+    for (std::int64_t h = 0; h < task.heads; ++h)
+      finish_state(task, s, size, b * task.heads + h, h, task.begin + b * kBlock, visible[b].count);
+}
+
+}  // namespace
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
