@@ -120,7 +120,7 @@ void Block::forward(const StepContext& step, Tensor y, ConstTensor x, const Save
   const Saved a = complete(saved, step);
   const auto w = step.params.use(unit_, step.compute);
   compute(step, w, a, x, cache);
-  down_.forward(step, w, y, a.hidden, {.pre_gelu = {}, .residual = a.middle});
+  down_.forward(step, w, y, a.hidden, {.residual = a.middle});
 }
 
 // Everything in front of the mlp's last matrix.
@@ -138,7 +138,7 @@ void Block::compute(const StepContext& step, const ParamStore::Use& w, const Sav
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     swiglu_forward(step.compute, a.hidden, a.mlp_in);
   } else {
-    mlp_in_.forward(step, w, a.hidden, a.norm2, {.pre_gelu = a.mlp_in, .residual = {}});
+    mlp_in_.forward(step, w, a.hidden, a.norm2, {.pre_gelu = a.mlp_in});
   }
 }
 

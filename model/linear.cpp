@@ -34,7 +34,7 @@ Linear::Linear(ParamStore& params, int unit, const Spec& spec) {
 }
 
 void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, ConstTensor x,
-                     const Epilogue& epilogue) const {
+                     const LinearEpilogue& epilogue) const {
   const Trace::Span span(step.trace, Phase::gemm, step.compute);
   matmul_forward(step.compute, step.scratch, as_matrix(y), as_matrix(x), use.stacked(weight_),
                  {.bias = bias_ ? use.stacked(*bias_) : ConstTensor{},

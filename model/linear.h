@@ -10,6 +10,12 @@
 
 namespace lockstep {
 
+// What happens to a product before it is stored; an absent tensor is left out.
+struct LinearEpilogue {
+  Tensor pre_gelu = {};       // [N, O]: receives x W^T + b, and y its GELU
+  ConstTensor residual = {};  // [N, O]: added last
+};
+
 class Linear {
  public:
   // With t tensor ranks:
@@ -34,14 +40,9 @@ class Linear {
   // A matrix that is declared already: the head.
   explicit Linear(ParamId weight) : weight_(weight) {}
 
-  // What happens to the product before it is stored; an absent tensor is left out.
-  struct Epilogue {
-    Tensor pre_gelu;       // [N, O]: receives x W^T + b, and y its GELU
-    ConstTensor residual;  // [N, O]: added last
-  };
   // y [N, O], x [N, I]; further dimensions than two are joined. y may be fp32 where x is bf16.
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, ConstTensor x,
-               const Epilogue& epilogue = {}) const;
+               const LinearEpilogue& epilogue = {}) const;
 
   // Adds the gradients of W and b; dx = dy W, times gelu'(pre_gelu) where that is given. dx may be
   // x.

@@ -15,7 +15,7 @@ class Transformer {
  public:
   struct Options {
     Recompute recompute = Recompute::none;
-    Head::Options head;
+    Head::Options head = {};
   };
 
   // Declares every parameter in `params`, which is then ready for its allocate(). Throws

@@ -35,7 +35,7 @@ inline ModelConfig tiny(Family family) {
 
 struct TinyOptions {
   DType dtype = DType::fp32;
-  Transformer::Options model;
+  Transformer::Options model = {};
   std::int64_t sequences = 2, length = 9;
 };
 

@@ -88,7 +88,7 @@ TEST_P(Decoder, gradients_are_the_slopes_of_the_reference_loss) {
 // bf16 keeps 8 bits of each activation; a gradient passes through some ten roundings, and a sum of
 // 18 tokens averages few of them out.
 TEST_P(Decoder, bf16_stays_within_its_rounding_of_the_reference) {
-  TinyModel model(tiny(GetParam()), {.dtype = DType::bf16, .model = {}});
+  TinyModel model(tiny(GetParam()), {.dtype = DType::bf16});
   const double expected = model.reference().loss_sum(model.batch);
   EXPECT_NEAR(model.forward_backward(), expected, 1e-2 * expected);
   EXPECT_NEAR(model.evaluate(), expected, 1e-2 * expected);
@@ -98,8 +98,7 @@ TEST_P(Decoder, bf16_stays_within_its_rounding_of_the_reference) {
 TEST_P(Decoder, recompute_is_bitwise_exact) {
   for (const auto dtype : {DType::fp32, DType::bf16}) {
     const auto run = [&](Recompute recompute) {
-      TinyModel model(tiny(GetParam()),
-                      {.dtype = dtype, .model = {.recompute = recompute, .head = {}}});
+      TinyModel model(tiny(GetParam()), {.dtype = dtype, .model = {.recompute = recompute}});
       const double loss = model.forward_backward();
       return std::pair(loss, model.gradients());
     };
@@ -119,7 +118,7 @@ TEST_P(Decoder, tied_and_untied_heads_have_the_right_gradients) {
 
 // Loss chunk by chunk is bitwise the loss at once; weight gradients are summed in another order.
 TEST_P(Decoder, a_chunked_head_equals_a_whole_one) {
-  const TinyOptions whole{.model = {}, .sequences = 3, .length = 50};
+  const TinyOptions whole{.sequences = 3, .length = 50};
   auto chunked = whole;
   chunked.model.head.logits_bytes = 1;  // the smallest chunk, 64 tokens, of 150
   auto config = tiny(GetParam());
@@ -152,15 +151,14 @@ TEST_P(Decoder, z_loss_is_in_the_gradient_and_not_in_evaluation) {
 
 TEST_P(Decoder, a_document_mask_equals_running_the_documents_apart) {
   const auto config = tiny(GetParam());
-  TinyModel packed(config, {.model = {}, .sequences = 1, .length = 11});
+  TinyModel packed(config, {.sequences = 1, .length = 11});
   for (std::size_t t = 4; t < 11; ++t)
     packed.batch.document_start[t] = 4;
   const double together = packed.forward_backward();
   double apart = 0;
   Gradients sum;
   for (const auto& [first, last] : {std::pair<std::size_t, std::size_t>{0, 4}, {4, 11}}) {
-    TinyModel document(
-        config, {.model = {}, .sequences = 1, .length = static_cast<std::int64_t>(last - first)});
+    TinyModel document(config, {.sequences = 1, .length = static_cast<std::int64_t>(last - first)});
     for (std::size_t t = first; t < last; ++t) {
       document.batch.inputs[t - first] = packed.batch.inputs[t];
       document.batch.targets[t - first] = packed.batch.targets[t];
@@ -193,8 +191,7 @@ std::string family_name(const ::testing::TestParamInfo<Family>& p) {
 INSTANTIATE_TEST_SUITE_P(all, Decoder, ::testing::ValuesIn(kFamilies), family_name);
 
 TEST(Transformer, sequences_longer_than_the_model_are_refused) {
-  EXPECT_THROW(TinyModel(tiny(Family::gpt2), {.model = {}, .sequences = 1, .length = 41}),
-               ConfigError);
+  EXPECT_THROW(TinyModel(tiny(Family::gpt2), {.sequences = 1, .length = 41}), ConfigError);
 }
 
 TEST(Transformer, padding_of_the_vocabulary_stays_zero) {
