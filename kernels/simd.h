@@ -151,17 +151,24 @@ LOCKSTEP_INLINE Floats sqrt(Floats x) {
   return x;
 }
 
-// kernels/gelu.h. With u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = sigmoid(2u), which
-// keeps its relative accuracy where 1 + tanh cancels.
-LOCKSTEP_INLINE Floats gelu_sigmoid(Floats x) {
-  return sigmoid(x * (1.5957691216f + 0.0713548163f * x * x));
+// s = sigmoid(x) and s (1 - s), its derivative, which keeps its relative accuracy: 1 - s = e^-x s.
+struct Sigmoid {
+  Floats value, slope;
+};
+LOCKSTEP_INLINE Sigmoid sigmoid_and_slope(Floats x) {
+  const Floats e = exp(-x);
+  const Floats s = 1.0f / (1.0f + e);
+  return {s, e * s * s};
 }
+
+// gelu(x) = x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative.
+// (1 + tanh u) / 2 = sigmoid(2u) keeps its relative accuracy where 1 + tanh u cancels.
 LOCKSTEP_INLINE Floats gelu(Floats x) {
-  return x * gelu_sigmoid(x);
+  return x * sigmoid(x * (1.5957691216f + 0.0713548163f * x * x));
 }
 LOCKSTEP_INLINE Floats gelu_slope(Floats x) {
-  const Floats s = gelu_sigmoid(x);
-  return s + x * s * (1.0f - s) * (1.5957691216f + 0.2140644489f * x * x);
+  const auto s = sigmoid_and_slope(x * (1.5957691216f + 0.0713548163f * x * x));
+  return s.value + x * s.slope * (1.5957691216f + 0.2140644489f * x * x);
 }
 
 // Calls f(i, n) for the vectors of [0, size): n = kLanes, and once fewer for what is left.

@@ -107,7 +107,8 @@ LOCKSTEP_INLINE SinCos sincos_turns(Floats x) {
   const Floats quarter = round_to_integer(4.0f * x);
   const Floats r = (x - 0.25f * quarter) * 6.28318530718f;
   const Floats s = r * r;
-  Floats a = splat(-1.0f / 5040);
+  Floats a = splat(1.0f / 362880);
+  a = a * s - 1.0f / 5040;
   a = a * s + 1.0f / 120;
   a = a * s - 1.0f / 6;
   a = r + r * s * a;

@@ -18,9 +18,9 @@ template <class T>
 void backward_row(T* dgate, T* dup, const T* dhidden, const T* gate, const T* up, std::int64_t F) {
   for_vectors(F, [&](std::int64_t f, std::int64_t n) {
     const Floats a = load(gate + f, n), u = load(up + f, n), g = load(dhidden + f, n);
-    const Floats s = sigmoid(a);
-    store(dgate + f, g * u * (s + a * s * (1.0f - s)), n);
-    store(dup + f, g * a * s, n);
+    const auto s = sigmoid_and_slope(a);
+    store(dgate + f, g * u * (s.value + a * s.slope), n);
+    store(dup + f, g * a * s.value, n);
   });
 }
 

@@ -1,0 +1,209 @@
+#include "kernels/cross_entropy.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/reference.h"
+#include "tests/kernels/reference_cross_entropy.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct Size {
+  std::int64_t rows, columns, vocabulary;
+};
+constexpr Size kSizes[] = {{1, 1, 1},     {3, 16, 16},     {5, 40, 33},
+                           {9, 300, 257}, {2, 9000, 8999}, {4, 50304, 50257}};
+
+// Every fifth row is masked; the padding holds what must never count.
+std::vector<std::int32_t> draw_targets(std::int64_t rows, std::int64_t vocabulary) {
+  std::vector<std::int32_t> targets;
+  for (std::int64_t n = 0; n < rows; ++n)
+    targets.push_back(
+        n % 5 == 4 ? -1
+                   : static_cast<std::int32_t>(philox(8, 8, static_cast<std::uint64_t>(n))[0] %
+                                               static_cast<std::uint64_t>(vocabulary)));
+  return targets;
+}
+void poison_padding(Tensor logits, std::int64_t vocabulary) {
+  const auto columns = logits.shape[1];
+  for (std::int64_t i = 0; i < logits.elements(); ++i)
+    if (i % columns >= vocabulary)
+      Bench::set(logits, i, i % 2 == 0 ? std::numeric_limits<double>::quiet_NaN() : 1e30);
+}
+
+class CrossEntropyTest : public ::testing::TestWithParam<DType> {};
+
+TEST_P(CrossEntropyTest, losses_and_gradient_equal_the_reference) {
+  for (const auto [rows, columns, vocabulary] : kSizes) {
+    for (const float z_loss : {0.0f, 1e-2f}) {
+      Bench b;
+      const auto logits = b.random({rows, columns}, GetParam(), 8);
+      const auto before = doubles(logits);
+      poison_padding(logits, vocabulary);
+      const auto targets = draw_targets(rows, vocabulary);
+      const auto losses = b.poisoned({rows}, DType::fp32), plain = b.poisoned({rows}, DType::fp32);
+      const CrossEntropy args{.losses = losses,
+                              .targets = b.integers(targets),
+                              .vocabulary = static_cast<int>(vocabulary),
+                              .gradient_scale = 0.125f,
+                              .z_loss = z_loss};
+      auto evaluation = args;
+      evaluation.losses = plain;
+      cross_entropy_loss(b.stream, logits, evaluation);
+      cross_entropy_gradient(b.stream, logits, args);
+
+      reference::CrossEntropySetting setting{static_cast<std::size_t>(columns),
+                                             static_cast<std::size_t>(vocabulary), 0.125,
+                                             static_cast<double>(z_loss)};
+      const auto what = str(" of ", logits.shape, " z_loss ", z_loss);
+      expect_close(losses, reference::cross_entropy(before, targets, setting),
+                   tolerance(DType::fp32), "losses" + what);
+      expect_close(logits, reference::cross_entropy_gradient(before, targets, setting),
+                   tolerance(GetParam()), "gradient" + what);
+      setting.z_loss = 0;
+      expect_close(plain, reference::cross_entropy(before, targets, setting),
+                   tolerance(DType::fp32), "losses of evaluation" + what);
+    }
+  }
+}
+
+TEST_P(CrossEntropyTest, masked_rows_and_padding_have_gradient_zero_whatever_they_held) {
+  Bench b;
+  const auto logits = b.poisoned({3, 48}, GetParam()), losses = b.poisoned({3}, DType::fp32);
+  const auto row = b.random({48}, GetParam());
+  std::copy(row.data, row.data + row.bytes(), logits.rows(1, 1).data);
+  poison_padding(logits, 40);
+  cross_entropy_gradient(b.stream, logits,
+                         {.losses = losses, .targets = b.integers({-1, 7, -1}), .vocabulary = 40});
+  for (std::int64_t i = 0; i < logits.elements(); ++i) {
+    const bool counts = i / 48 == 1 && i % 48 < 40;
+    EXPECT_EQ(get(logits, i) != 0, counts) << "element " << i;
+  }
+  EXPECT_EQ(get(losses, 0), 0);
+  EXPECT_GT(get(losses, 1), 0);
+  EXPECT_EQ(get(losses, 2), 0);
+}
+
+TEST_P(CrossEntropyTest, a_batch_that_is_all_masked_has_no_loss_and_no_gradient) {
+  Bench b;
+  const auto logits = b.random({4, 20}, GetParam()), losses = b.poisoned({4}, DType::fp32);
+  const auto targets = b.integers({-1, -1, -1, -1});
+  cross_entropy_gradient(b.stream, logits,
+                         {.losses = losses, .targets = targets, .vocabulary = 20});
+  for (std::int64_t i = 0; i < logits.elements(); ++i)
+    EXPECT_EQ(get(logits, i), 0);
+  const auto sum = b.integers({0}).view({1}), valid = b.integers({0});
+  const auto loss_sum = b.random({1}, DType::fp32), before = b.copy(loss_sum);
+  sum_losses(b.stream, loss_sum, valid, losses, targets);
+  expect_bitwise_equal(loss_sum, before, "loss_sum");
+  expect_bitwise_equal(valid, sum, "valid_tokens");
+}
+
+// A NaN that turned into a small number would let a broken step pass for a good one.
+TEST_P(CrossEntropyTest, logits_that_are_not_finite_make_the_loss_nan) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    for (const std::int64_t where : {0, 17, 36}) {
+      Bench b;
+      const auto logits = b.random({1, 37}, GetParam()), losses = b.poisoned({1}, DType::fp32);
+      Bench::set(logits, where, bad);
+      const CrossEntropy args{.losses = losses, .targets = b.integers({5}), .vocabulary = 37};
+      cross_entropy_loss(b.stream, logits, args);
+      EXPECT_TRUE(std::isnan(get(losses, 0))) << bad << " at " << where;
+      Bench::set(losses, 0, 0);
+      cross_entropy_gradient(b.stream, logits, args);
+      EXPECT_TRUE(std::isnan(get(losses, 0))) << bad << " at " << where;
+      EXPECT_TRUE(std::isnan(get(logits, 3)));
+    }
+}
+
+TEST_P(CrossEntropyTest, large_logits_neither_overflow_nor_lose_the_loss) {
+  Bench b;
+  const auto logits = b.random({1, 37}, GetParam()), losses = b.poisoned({1}, DType::fp32);
+  Bench::set(logits, 20, 60000);
+  Bench::set(logits, 21, -60000);
+  const CrossEntropy args{.losses = losses, .targets = b.integers({21}), .vocabulary = 37};
+  const auto before = doubles(logits);
+  cross_entropy_gradient(b.stream, logits, args);
+  expect_close(losses, {before[20] - before[21]}, 1e-6, "loss");
+  EXPECT_EQ(get(logits, 20), 1);
+  EXPECT_EQ(get(logits, 21), -1);
+  EXPECT_EQ(get(logits, 3), 0);
+}
+
+TEST_P(CrossEntropyTest, any_number_of_threads_gives_the_same_bits) {
+  Bench b;
+  const auto logits = b.random({37, 300}, GetParam(), 4);
+  const auto targets = b.integers(draw_targets(37, 300));
+  const auto expected = b.copy(logits), first = b.poisoned({37}, DType::fp32);
+  cross_entropy_gradient(b.stream, expected,
+                         {.losses = first, .targets = targets, .vocabulary = 300});
+  for (const int threads : {1, 3}) {
+    Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
+    const auto x = b.copy(logits), losses = b.poisoned({37}, DType::fp32);
+    cross_entropy_gradient(stream, x, {.losses = losses, .targets = targets, .vocabulary = 300});
+    expect_bitwise_equal(x, expected, "gradient");
+    expect_bitwise_equal(losses, first, "losses");
+  }
+}
+
+TEST(SumLosses, counts_valid_tokens_and_adds_to_what_is_there) {
+  Bench b;
+  constexpr std::int64_t kRows = 100000;
+  std::vector<std::int32_t> targets;
+  double expected = 1000;
+  std::int32_t valid = 5;
+  const auto losses = b.random({kRows}, DType::fp32, 10);
+  for (std::int64_t n = 0; n < kRows; ++n) {
+    targets.push_back(n % 3 == 0 ? -1 : static_cast<std::int32_t>(n));
+    if (n % 3 == 0) continue;
+    expected += get(losses, n);
+    ++valid;
+  }
+  const auto sum = b.poisoned({1}, DType::fp32), count = b.integers({5});
+  Bench::set(sum, 0, 1000);
+  sum_losses(b.stream, sum, count, losses, b.integers(targets));
+  EXPECT_NEAR(get(sum, 0), expected, std::abs(expected) * 1.2e-7);
+  EXPECT_EQ(get(count, 0), valid);
+}
+
+TEST(CrossEntropyContract, wrong_arguments_are_refused_by_name) {
+  Bench b;
+  const auto logits = b.random({2, 8}, DType::fp32), losses = b.poisoned({2}, DType::fp32);
+  const auto call = [&](std::vector<std::int32_t> targets, int vocabulary) -> std::string {
+    try {
+      cross_entropy_loss(
+          b.stream, logits,
+          {.losses = losses, .targets = b.integers(targets), .vocabulary = vocabulary});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(call({1, 2}, 8), "accepted");
+  EXPECT_NE(call({1, 2}, 9).find("vocabulary is 9, expected 1 to 8"), std::string::npos);
+  EXPECT_NE(call({1, 2, 3}, 8).find("targets is [3], expected [2]"), std::string::npos);
+  EXPECT_NE(call({1, 7}, 7).find("target 7 of row 1 is outside the vocabulary of 7"),
+            std::string::npos);
+}
+
+TEST(CrossEntropyContract, the_reference_gradient_is_the_derivative_of_the_reference) {
+  Bench b;
+  auto logits = doubles(b.random({3, 7}, DType::fp32, 2));
+  const std::vector<std::int32_t> targets{4, -1, 0};
+  const reference::CrossEntropySetting setting{7, 5, 1, 0.3};
+  const auto loss = [&] {
+    double sum = 0;
+    for (const double l : reference::cross_entropy(logits, targets, setting))
+      sum += l;
+    return sum;
+  };
+  const auto g = reference::cross_entropy_gradient(logits, targets, setting);
+  expect_close(g, finite_differences(logits, loss), 1e-7, "gradient");
+}
+
+INSTANTIATE_TEST_SUITE_P(types, CrossEntropyTest, kFloatTypes, dtype_name);
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,74 @@
+#include "core/philox.h"
+#include "tests/kernels/simd_probe.h"
+
+#include "kernels/cpu_begin.h"  // after every other include
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+Floats value(SimdFunction f, Floats x) {
+  switch (f) {
+    case SimdFunction::exp: return exp(x);
+    case SimdFunction::gelu: return gelu(x);
+    case SimdFunction::gelu_slope: return gelu_slope(x);
+    case SimdFunction::log: return log(x);
+    case SimdFunction::sigmoid: return sigmoid(x);
+    case SimdFunction::sine_of_turns: return sincos_turns(x).sin;
+    case SimdFunction::cosine_of_turns: return sincos_turns(x).cos;
+    case SimdFunction::square_root: return sqrt(x);
+    case SimdFunction::tanh: return tanh(x);
+  }
+  return x;
+}
+
+}  // namespace
+
+void simd_apply(SimdFunction f, float* y, const float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes)
+    store(y + i, value(f, load(x + i)));
+}
+
+void simd_round(BFloat16* y, const float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes)
+    store(y + i, load(x + i));
+}
+
+void simd_round_stochastically(BFloat16* y, const float* x, const std::uint32_t* bits,
+                               std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    Words w;
+    __builtin_memcpy(&w, bits + i, sizeof w);
+    const Halves h = round_stochastically(load(x + i), w);
+    __builtin_memcpy(y + i, &h, sizeof h);
+  }
+}
+
+void simd_copy(const SimdCopy& args) {
+  const auto put = [&](Floats v) {
+    if (args.to_bf16)
+      store(static_cast<BFloat16*>(args.to), v, args.size);
+    else
+      store(static_cast<float*>(args.to), v, args.size);
+  };
+  if (args.from_bf16)
+    put(load(static_cast<const BFloat16*>(args.from), args.size));
+  else
+    put(load(static_cast<const float*>(args.from), args.size));
+}
+
+SimdSums simd_sums(const float* x, std::int64_t n) {
+  const auto f = [&](std::int64_t i, std::int64_t lanes) { return load(x + i, lanes); };
+  return {total(load(x)), largest(load(x)), total(sum_vectors(n, f))};
+}
+
+void simd_draws(Philox4* eight, std::uint64_t key, std::uint64_t counter_high,
+                std::uint64_t first) {
+  const auto lanes = philox_lanes(key, counter_high, counters_from(first));
+  for (int i = 0; i < 8; ++i)
+    for (int word = 0; word < 4; ++word)
+      eight[i][static_cast<std::size_t>(word)] = static_cast<std::uint32_t>(lanes.word[word][i]);
+}
+
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
+
+#include "kernels/cpu_end.h"
