@@ -50,6 +50,16 @@ std::string str(const Args&... args) {
   return std::move(out).str();
 }
 
+// act(); what a DataError says of it gets `where...` and ": " in front.
+template <class Act, class... Where>
+decltype(auto) in_context(Act&& act, const Where&... where) {
+  try {
+    return act();
+  } catch (const DataError& error) {
+    throw DataError(str(where..., ": ", error.what()));
+  }
+}
+
 [[noreturn]] inline void fail(const std::string& what, const char* file, int line) {
   throw Error(str(what, " (", file, ":", line, ")"));
 }

@@ -1,0 +1,297 @@
+#include "checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "core/json.h"
+
+namespace lockstep {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr std::int64_t kMostHeaderBytes = 100'000'000;
+constexpr std::size_t kMostDimensions = 8;
+constexpr int kMostNesting = 4;
+constexpr std::string_view kMetadata = "__metadata__";
+
+struct TypeRow {
+  const char* name;
+  std::int64_t bytes;
+};
+constexpr std::array<TypeRow, 15> kTypes = {{{"BOOL", 1},
+                                             {"U8", 1},
+                                             {"I8", 1},
+                                             {"F8_E4M3", 1},
+                                             {"F8_E5M2", 1},
+                                             {"I16", 2},
+                                             {"U16", 2},
+                                             {"F16", 2},
+                                             {"BF16", 2},
+                                             {"I32", 4},
+                                             {"U32", 4},
+                                             {"F32", 4},
+                                             {"I64", 8},
+                                             {"U64", 8},
+                                             {"F64", 8}}};
+
+const TypeRow& row(StoredType type) {
+  return kTypes[static_cast<std::size_t>(type)];
+}
+
+StoredType parse_type(const std::string& text) {
+  for (std::size_t i = 0; i < kTypes.size(); ++i)
+    if (text == kTypes[i].name) return static_cast<StoredType>(i);
+  throw DataError(str("unknown dtype \"", text, "\""));
+}
+
+// The bytes of a tensor; nothing where that is more than any file holds.
+std::optional<std::int64_t> checked_bytes(const StoredTensor& tensor) {
+  std::int64_t bytes = bytes_per_element(tensor.type);
+  for (const auto size : tensor.shape)
+    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+std::vector<std::int64_t> parse_shape(const Json& json) {
+  const auto& sizes = json.as_array();
+  if (sizes.size() > kMostDimensions)
+    throw DataError(str("expected at most ", kMostDimensions, " dimensions, found ", sizes.size()));
+  std::vector<std::int64_t> shape;
+  for (const auto& size : sizes) {
+    if (size.as_integer() < 0) throw DataError(str("a dimension of size ", size.as_integer()));
+    shape.push_back(size.as_integer());
+  }
+  return shape;
+}
+
+// `data_bytes`: of all tensors. The offset is as the header has it, from the first byte of data.
+StoredTensor parse_tensor(const std::string& name, const Json& json, std::int64_t data_bytes) {
+  StoredTensor tensor;
+  tensor.name = name;
+  tensor.type = parse_type(json.at("dtype").as_string());
+  tensor.shape = parse_shape(json.at("shape"));
+  const auto& offsets = json.at("data_offsets").as_array();
+  if (offsets.size() != 2) throw DataError(str("expected 2 data_offsets, found ", offsets.size()));
+  const std::int64_t begin = offsets[0].as_integer(), end = offsets[1].as_integer();
+  if (begin < 0 || end < begin || end > data_bytes)
+    throw DataError(str("data_offsets [", begin, ", ", end, "] in ", data_bytes, " bytes of data"));
+  const auto expected = checked_bytes(tensor);
+  if (!expected || *expected != end - begin)
+    throw DataError(str("its dtype and shape make ", expected ? str(*expected) : "more than 2^63",
+                        " bytes, its data_offsets ", end - begin));
+  tensor.offset = begin;
+  tensor.bytes = end - begin;
+  return tensor;
+}
+
+float half_to_float(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31u;
+  const std::uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: mantissa x 2^-24
+    const float value = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -value : value;
+  }
+  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
+}
+
+float load_float(StoredType type, const std::byte* at) {
+  if (type == StoredType::f32) {
+    float value = 0;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, at, sizeof bits);
+  return type == StoredType::bf16 ? to_float(BFloat16{bits}) : half_to_float(bits);
+}
+
+bool is_float(StoredType type) {
+  return type == StoredType::f32 || type == StoredType::bf16 || type == StoredType::f16;
+}
+
+template <class T>
+void convert(StoredType type, std::span<const std::byte> from, T* to) {
+  const auto step = static_cast<std::size_t>(bytes_per_element(type));
+  for (std::size_t i = 0; i < from.size() / step; ++i) {
+    const float value = load_float(type, from.data() + i * step);
+    if constexpr (std::is_same_v<T, BFloat16>)
+      to[i] = to_bf16(value);
+    else
+      to[i] = value;
+  }
+}
+
+std::string build_header(const std::vector<StoredTensor>& tensors, const StoredMetadata& metadata) {
+  Json::Object all;
+  if (!metadata.empty()) {
+    Json::Object texts;
+    for (const auto& [key, value] : metadata)
+      texts.emplace_back(key, value);
+    all.emplace_back(kMetadata, std::move(texts));
+  }
+  for (const auto& tensor : tensors) {
+    Json::Object entry;
+    entry.emplace_back("dtype", name(tensor.type));
+    entry.emplace_back("shape", Json::Array(tensor.shape.begin(), tensor.shape.end()));
+    entry.emplace_back("data_offsets", Json::Array{tensor.offset, tensor.offset + tensor.bytes});
+    all.emplace_back(tensor.name, std::move(entry));
+  }
+  std::string json = Json(std::move(all)).dump();
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t size = json.size();
+  std::string header(sizeof size, '\0');
+  std::memcpy(header.data(), &size, sizeof size);
+  return header + json;
+}
+
+void check_names(const std::vector<StoredTensor>& tensors) {
+  std::vector<std::string_view> names;
+  for (const auto& tensor : tensors)
+    names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  LOCKSTEP_CHECK(twice == names.end(), "two tensors named ", *twice);
+  LOCKSTEP_CHECK(!std::binary_search(names.begin(), names.end(), kMetadata), "a tensor named ",
+                 kMetadata);
+}
+
+}  // namespace
+
+const char* name(StoredType type) {
+  return row(type).name;
+}
+
+std::int64_t bytes_per_element(StoredType type) {
+  return row(type).bytes;
+}
+
+StoredType stored_type(DType type) {
+  switch (type) {
+    case DType::fp32: return StoredType::f32;
+    case DType::bf16: return StoredType::bf16;
+    case DType::fp8_e4m3: return StoredType::f8_e4m3;
+    case DType::fp8_e5m2: return StoredType::f8_e5m2;
+    case DType::int32: return StoredType::i32;
+    case DType::uint8: return StoredType::u8;
+  }
+  LOCKSTEP_FAIL("no stored type of ", name(type));
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
+  std::uint64_t length = 0;
+  if (file_.size_bytes() < 8)
+    file_.fail(0, str("expected a safetensors file, found ", file_.size_bytes(), " bytes"));
+  file_.read(std::as_writable_bytes(std::span(&length, 1)), 0);
+  if (length > kMostHeaderBytes)
+    file_.fail(0, str("expected a header of at most ", kMostHeaderBytes, " bytes, found ", length,
+                      "; is this a safetensors file?"));
+  const auto data_begin = static_cast<std::int64_t>(8 + length);
+  if (data_begin > file_.size_bytes())
+    file_.fail(8, str("the header has ", length, " bytes, but the file ", file_.size_bytes(),
+                      "; is it truncated?"));
+  std::string header(length, '\0');
+  file_.read(std::as_writable_bytes(std::span(header)), 8);
+  if (header.empty() || header.front() != '{') file_.fail(8, "the header does not start with '{'");
+  parse(header, data_begin);
+}
+
+void SafetensorsFile::parse(std::string_view header, std::int64_t data_begin) {
+  const Json json = Json::parse(header, str(file_.path().string(), ": header"), kMostNesting);
+  const std::int64_t data_bytes = file_.size_bytes() - data_begin;
+  for (const auto& [key, value] : json.as_object()) {
+    const auto add = [&, &key = key, &value = value] {
+      if (key != kMetadata) {
+        tensors_.push_back(parse_tensor(key, value, data_bytes));
+        return;
+      }
+      for (const auto& [name, text] : value.as_object())
+        metadata_.emplace_back(name, text.as_string());
+    };
+    in_context(add, file_.path().string(), ": ", key);
+  }
+  std::sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
+  });
+  std::int64_t end = 0;
+  for (auto& tensor : tensors_) {
+    if (tensor.offset != end)
+      file_.fail(
+          data_begin + end,
+          str(tensor.name, tensor.offset > end ? ": a hole before it, its" : ": overlaps, its",
+              " data starts at byte ", data_begin + tensor.offset));
+    end += tensor.bytes;
+    tensor.offset += data_begin;
+  }
+  if (end != data_bytes)
+    file_.fail(data_begin + end, str(data_bytes - end, " bytes behind the last tensor"));
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    index_.emplace(tensors_[i].name, i);
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, Tensor out) const {
+  LOCKSTEP_CHECK(out.device.kind == Device::Kind::cpu, "read to the host first");
+  LOCKSTEP_CHECK(0 <= first && first <= tensor.elements() - out.elements(), tensor.name, ": read ",
+                 first, "+", out.elements(), " of ", tensor.elements(), " elements");
+  const std::int64_t step = bytes_per_element(tensor.type);
+  if (stored_type(out.dtype) == tensor.type) {
+    file_.read({out.data, static_cast<std::size_t>(out.bytes())}, tensor.offset + first * step);
+    return;
+  }
+  if (!is_float(tensor.type) || (out.dtype != DType::fp32 && out.dtype != DType::bf16))
+    file_.fail(tensor.offset, str(tensor.name, ": expected ", lockstep::name(out.dtype), ", found ",
+                                  lockstep::name(tensor.type)));
+  constexpr std::int64_t kPiece = 65536;  // elements
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, out.elements()) * step));
+  for (std::int64_t done = 0; done < out.elements(); done += kPiece) {
+    const auto count = std::min(kPiece, out.elements() - done);
+    const auto part = std::span(piece).first(static_cast<std::size_t>(count * step));
+    file_.read(part, tensor.offset + (first + done) * step);
+    if (out.dtype == DType::fp32)
+      convert(tensor.type, part, out.as<float>() + done);
+    else
+      convert(tensor.type, part, out.as<BFloat16>() + done);
+  }
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<StoredTensor> tensors,
+                                     const StoredMetadata& metadata)
+    : tensors_(std::move(tensors)), file_(path) {
+  check_names(tensors_);
+  std::int64_t end = 0;
+  for (auto& tensor : tensors_) {
+    const auto bytes = checked_bytes(tensor);
+    LOCKSTEP_CHECK(bytes && tensor.shape.size() <= kMostDimensions, tensor.name, ": bad shape");
+    tensor.offset = end;
+    tensor.bytes = *bytes;
+    end += tensor.bytes;
+  }
+  header_ = build_header(tensors_, metadata);
+  for (auto& tensor : tensors_)
+    tensor.offset += static_cast<std::int64_t>(header_.size());
+  file_.write(std::as_bytes(std::span(header_)));
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+}
+
+void SafetensorsWriter::commit() {
+  const std::int64_t expected = tensors_.empty() ? static_cast<std::int64_t>(header_.size())
+                                                 : tensors_.back().offset + tensors_.back().bytes;
+  LOCKSTEP_CHECK(file_.size_bytes() == expected, "safetensors file of ", expected,
+                 " bytes: ", file_.size_bytes(), " were written");
+  file_.commit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// Safetensors: named arrays in one file, the format of checkpoints and of Hugging Face models.
+// A file is u64 N; N bytes of JSON; data. The JSON names each tensor's type, shape and byte range,
+// counted from byte 8 + N. Source: huggingface/safetensors, README.md, "Format".
+//
+// The reader takes nothing on trust: the ranges follow one another from 0 to the file's last byte,
+// so no byte is hidden and none is read twice, and a range is as long as its type and shape say.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/file.h"
+#include "core/tensor.h"
+
+namespace lockstep {
+
+enum class StoredType : std::uint8_t {
+  boolean,
+  u8,
+  i8,
+  f8_e4m3,
+  f8_e5m2,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  i64,
+  u64,
+  f64
+};
+
+const char* name(StoredType type);  // "F32"
+StoredType stored_type(DType type);
+std::int64_t bytes_per_element(StoredType type);
+
+struct StoredTensor {
+  std::string name;
+  StoredType type = StoredType::f32;
+  std::vector<std::int64_t> shape;  // at most 8 dimensions; none: one element
+  std::int64_t offset = 0;          // of its first byte in the file
+  std::int64_t bytes = 0;
+
+  std::int64_t elements() const { return bytes / bytes_per_element(type); }
+};
+
+using StoredMetadata = std::vector<std::pair<std::string, std::string>>;
+
+class SafetensorsFile {
+ public:
+  // Throws DataError naming the file and the offset or tensor, where it breaks a rule above.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const ReadFile& file() const { return file_; }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order of the data
+  const StoredTensor* find(std::string_view name) const;                 // nullptr where absent
+  const StoredMetadata& metadata() const { return metadata_; }
+
+  // Fills `out` with the elements [first, first + out.elements()) of `tensor`, from the host. F32,
+  // BF16 and F16 convert to fp32 and bf16 (rounding to nearest even); other types must be equal.
+  void read(const StoredTensor& tensor, std::int64_t first, Tensor out) const;
+
+ private:
+  void parse(std::string_view header, std::int64_t data_begin);
+
+  ReadFile file_;
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string_view, std::size_t> index_;
+  StoredMetadata metadata_;
+};
+
+class SafetensorsWriter {
+ public:
+  // Writes the header. Of `tensors`, name, type and shape count; their data follow in this order.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<StoredTensor> tensors,
+                    const StoredMetadata& metadata = {});
+
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // with offsets
+  const std::string& header() const { return header_; }  // all bytes before the data
+
+  void write(std::span<const std::byte> bytes);  // the data, in pieces of any size
+  void commit();  // the file gets its name; throws unless all data came
+
+ private:
+  std::vector<StoredTensor> tensors_;
+  std::string header_;
+  WriteFile file_;
+};
+
+}  // namespace lockstep

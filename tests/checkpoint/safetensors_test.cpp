@@ -1,0 +1,245 @@
+#include "checkpoint/safetensors.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/files.h"
+#include "tests/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Bench;
+using testing::expect_contains;
+using testing::message_of;
+using testing::slurp;
+using testing::spit;
+using testing::TemporaryDirectory;
+
+// The bytes of a safetensors file with this header and data, as a person would write them.
+std::string file_bytes(const std::string& header, const std::string& data) {
+  const std::uint64_t size = header.size();
+  std::string length(8, '\0');
+  std::memcpy(length.data(), &size, 8);
+  return length + header + data;
+}
+
+class Safetensors : public ::testing::Test {
+ protected:
+  SafetensorsFile open(const std::string& bytes) {
+    spit(directory_ / "a", bytes);
+    return SafetensorsFile(directory_ / "a");
+  }
+  std::string refusal(const std::string& bytes) {
+    const std::string message = message_of<DataError>([&] { open(bytes); });
+    expect_contains(message, (directory_ / "a").string());
+    return message;
+  }
+  // With one tensor "w" that says `entry`.
+  std::string refusal_of(const std::string& entry, std::size_t data_bytes) {
+    const std::string message =
+        refusal(file_bytes("{\"w\":" + entry + "}", std::string(data_bytes, 'd')));
+    return message;
+  }
+
+  TemporaryDirectory directory_;
+  Bench bench_;
+};
+
+const std::string kTwo = R"({"__metadata__":{"format":"pt"},)"
+                         R"("b":{"dtype":"I32","shape":[],"data_offsets":[4,8]},)"
+                         R"("a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}}   )";
+
+TEST_F(Safetensors, a_file_written_by_hand_is_read) {
+  const auto file = open(file_bytes(kTwo, std::string("\1\2\3\4\5\0\0\0", 8)));
+  ASSERT_EQ(file.tensors().size(), 2u);
+  EXPECT_EQ(file.tensors()[0].name, "a");
+  EXPECT_EQ(file.tensors()[0].shape, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(file.metadata(), (StoredMetadata{{"format", "pt"}}));
+  EXPECT_EQ(file.find("c"), nullptr);
+  const auto* b = file.find("b");
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->elements(), 1);
+  Tensor integer = bench_.poisoned({1}, DType::int32);
+  file.read(*b, 0, integer);
+  EXPECT_EQ(integer.as<std::int32_t>()[0], 5);
+  Tensor middle = bench_.poisoned({2}, DType::uint8);
+  file.read(*file.find("a"), 1, middle);
+  EXPECT_EQ(middle.as<std::uint8_t>()[0], 2);
+  EXPECT_EQ(middle.as<std::uint8_t>()[1], 3);
+}
+
+TEST_F(Safetensors, empty_files_and_empty_tensors_are_valid) {
+  EXPECT_TRUE(open(file_bytes("{}", "")).tensors().empty());
+  const std::string header = R"({"z":{"dtype":"F32","shape":[0,3],"data_offsets":[4,4]},)"
+                             R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("y":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
+  const auto file = open(file_bytes(header, "1234"));
+  EXPECT_EQ(file.find("z")->elements(), 0);
+  EXPECT_EQ(file.find("y")->elements(), 0);
+}
+
+TEST_F(Safetensors, every_truncation_and_any_extension_is_refused) {
+  const std::string whole = file_bytes(kTwo, "12345678");
+  for (std::size_t n = 0; n < whole.size(); ++n)
+    refusal(whole.substr(0, n));
+  expect_contains(refusal(whole + "x"), "1 bytes behind the last tensor");
+}
+
+TEST_F(Safetensors, headers_that_lie_about_their_size_are_refused) {
+  std::string bytes = file_bytes(kTwo, "12345678");
+  bytes[7] = '\x7f';
+  expect_contains(refusal(bytes), "expected a header of at most 100000000 bytes");
+  bytes = file_bytes(kTwo, "12345678");
+  bytes[1] = 1;
+  expect_contains(refusal(bytes), "is it truncated?");
+  expect_contains(refusal(file_bytes(" " + kTwo, "12345678")), "does not start with '{'");
+  expect_contains(refusal(file_bytes("", "")), "does not start with '{'");
+  expect_contains(refusal(file_bytes("[]", "")), "does not start with '{'");
+  expect_contains(refusal(file_bytes("{}{}", "")), "header: at byte 2");
+}
+
+TEST_F(Safetensors, holes_and_overlaps_are_refused) {
+  const auto two = [&](const char* first, const char* second, std::size_t bytes) {
+    return refusal(
+        file_bytes(str(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)", first,
+                       R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)", second, "}}"),
+                   std::string(bytes, 'd')));
+  };
+  expect_contains(two("[0,4]", "[5,9]", 9), "b: a hole before it");
+  expect_contains(two("[0,4]", "[3,7]", 7), "b: overlaps");
+  expect_contains(two("[0,4]", "[0,4]", 4), "b: overlaps");
+  expect_contains(two("[1,5]", "[5,9]", 9), "a: a hole before it");
+}
+
+TEST_F(Safetensors, a_range_must_be_as_long_as_dtype_and_shape_say) {
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})", 4),
+                  "w: its dtype and shape make 8 bytes, its data_offsets 4");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[1],"data_offsets":[0,8]})", 4),
+                  "data_offsets [0, 8] in 4 bytes of data");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})", 4),
+                  "data_offsets [4, 0]");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[1],"data_offsets":[-4,0]})", 4),
+                  "data_offsets [-4, 0]");
+  // 2^32 x 2^32 elements are 0 modulo 2^64.
+  expect_contains(
+      refusal_of(R"({"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]})", 0),
+      "make more than 2^63 bytes");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[-1,-1],"data_offsets":[0,4]})", 4),
+                  "a dimension of size -1");
+  expect_contains(
+      refusal_of(R"({"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]})", 1),
+      "at most 8 dimensions, found 9");
+}
+
+TEST_F(Safetensors, entries_of_the_wrong_kind_are_refused_by_name) {
+  expect_contains(refusal_of(R"({"dtype":"F31","shape":[1],"data_offsets":[0,4]})", 4),
+                  "w: unknown dtype \"F31\"");
+  expect_contains(refusal_of(R"({"shape":[1],"data_offsets":[0,4]})", 4),
+                  "w: the key \"dtype\" is missing");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":1,"data_offsets":[0,4]})", 4),
+                  "w: expected an array, found an integer");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})", 4),
+                  "w: expected an integer, found a number");
+  expect_contains(refusal_of(R"({"dtype":"F32","shape":[1],"data_offsets":[0]})", 4),
+                  "w: expected 2 data_offsets, found 1");
+  expect_contains(refusal_of("3", 0), "w: expected an object, found an integer");
+  expect_contains(refusal(file_bytes(R"({"__metadata__":{"a":1}})", "")),
+                  "__metadata__: expected a string");
+  const std::string w = R"("w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+  expect_contains(refusal(file_bytes("{" + w + "," + w + "}", "d")), "\"w\" is there twice");
+  expect_contains(refusal(file_bytes(R"({"w":{"dtype":[[[[]]]]}})", "")), "nested deeper than 4");
+}
+
+TEST_F(Safetensors, every_half_precision_number_is_exact_in_fp32) {
+  std::string data(2 * 65536, '\0');
+  for (unsigned bits = 0; bits < 65536; ++bits)
+    std::memcpy(data.data() + std::size_t{2} * bits, &bits, 2);
+  const auto file =
+      open(file_bytes(R"({"h":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]}})", data));
+  Tensor out = bench_.poisoned({65536}, DType::fp32);
+  file.read(*file.find("h"), 0, out);
+  for (unsigned bits = 0; bits < 65536; ++bits) {
+    const unsigned exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
+    double expected = exponent == 0 ? std::ldexp(mantissa, -24)
+                                    : std::ldexp(1024 + mantissa, static_cast<int>(exponent) - 25);
+    if (exponent == 31) expected = mantissa == 0 ? INFINITY : NAN;
+    const float found = out.as<float>()[bits];
+    EXPECT_EQ(std::signbit(found), bits >> 15 != 0);
+    if (std::isnan(expected))
+      EXPECT_TRUE(std::isnan(found)) << bits;
+    else
+      EXPECT_EQ(std::abs(found), expected) << bits;
+  }
+}
+
+TEST_F(Safetensors, floats_convert_over_pieces_and_from_any_first_element) {
+  const std::int64_t n = 200001;
+  for (const auto from : {DType::fp32, DType::bf16}) {
+    Tensor source = bench_.random({n}, from);
+    SafetensorsWriter writer(directory_ / "w", {{"w", stored_type(from), {n}}});
+    writer.write({source.data, static_cast<std::size_t>(source.bytes())});
+    writer.commit();
+    const SafetensorsFile file(directory_ / "w");
+    for (const auto to : {DType::fp32, DType::bf16}) {
+      Tensor out = bench_.poisoned({n - 7}, to);
+      file.read(*file.find("w"), 7, out);
+      Tensor expected = bench_.poisoned({n - 7}, to);
+      for (std::int64_t i = 7; i < n; ++i)
+        Bench::set(expected, i - 7, testing::get(source, i));
+      testing::expect_bitwise_equal(out, expected, str(name(from), " to ", name(to)));
+    }
+  }
+}
+
+TEST_F(Safetensors, types_that_do_not_convert_are_refused) {
+  const auto file = open(file_bytes(kTwo, "12345678"));
+  Tensor out = bench_.poisoned({1}, DType::fp32);
+  expect_contains(message_of<DataError>([&] { file.read(*file.find("b"), 0, out); }),
+                  "b: expected fp32, found I32");
+  EXPECT_THROW(file.read(*file.find("b"), 1, bench_.poisoned({1}, DType::int32)), Error);
+}
+
+TEST_F(Safetensors, what_is_written_is_read_back) {
+  std::vector<StoredTensor> tensors = {{"a", StoredType::f32, {3}},
+                                       {"odd \"name\"\n\xC3\xA9", StoredType::u8, {1, 5}},
+                                       {"empty", StoredType::i64, {0}},
+                                       {"one", StoredType::bf16, {}}};
+  SafetensorsWriter writer(directory_ / "w", tensors, {{"format", "pt"}, {"k", "v"}});
+  EXPECT_EQ(writer.header().size() % 8, 0u);
+  writer.write(std::as_bytes(std::span("0123456789a", 11)));
+  writer.write(std::as_bytes(std::span("bcdefgh", 8)));
+  writer.commit();
+  EXPECT_EQ(slurp(directory_ / "w"), writer.header() + std::string("0123456789abcdefgh\0", 19));
+  const SafetensorsFile file(directory_ / "w");
+  ASSERT_EQ(file.tensors().size(), 4u);
+  for (const auto& tensor : writer.tensors()) {
+    const auto* found = file.find(tensor.name);
+    ASSERT_NE(found, nullptr) << tensor.name;
+    EXPECT_EQ(found->type, tensor.type);
+    EXPECT_EQ(found->shape, tensor.shape);
+    EXPECT_EQ(found->offset, tensor.offset);
+    EXPECT_EQ(found->bytes, tensor.bytes);
+  }
+  EXPECT_EQ(file.metadata(), (StoredMetadata{{"format", "pt"}, {"k", "v"}}));
+}
+
+TEST_F(Safetensors, a_writer_refuses_what_a_reader_would) {
+  const auto write = [&](std::vector<StoredTensor> tensors, std::string_view data) {
+    return message_of<Error>([&] {
+      SafetensorsWriter writer(directory_ / "w", std::move(tensors));
+      writer.write(std::as_bytes(std::span(data)));
+      writer.commit();
+    });
+  };
+  const StoredTensor a{"a", StoredType::u8, {4}};
+  expect_contains(write({a, a}, "12345678"), "two tensors named a");
+  expect_contains(write({{"__metadata__", StoredType::u8, {4}}}, "1234"), "__metadata__");
+  expect_contains(write({a}, "123"), "bytes: ");
+  expect_contains(write({a}, "12345"), "bytes: ");
+  expect_contains(write({{"n", StoredType::u8, {-1}}}, ""), "n: bad shape");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "w"));
+}
+
+}  // namespace
+}  // namespace lockstep
