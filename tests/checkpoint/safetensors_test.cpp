@@ -92,7 +92,7 @@ TEST_F(Safetensors, headers_that_lie_about_their_size_are_refused) {
   expect_contains(refusal(bytes), "expected a header of at most 100000000 bytes");
   bytes = file_bytes(kTwo, "12345678");
   bytes[1] = 1;
-  expect_contains(refusal(bytes), "is it truncated?");
+  expect_contains(refusal(bytes), "the header has ");
   expect_contains(refusal(file_bytes(" " + kTwo, "12345678")), "does not start with '{'");
   expect_contains(refusal(file_bytes("", "")), "does not start with '{'");
   expect_contains(refusal(file_bytes("[]", "")), "does not start with '{'");
@@ -197,7 +197,9 @@ TEST_F(Safetensors, types_that_do_not_convert_are_refused) {
   Tensor out = bench_.poisoned({1}, DType::fp32);
   expect_contains(message_of<DataError>([&] { file.read(*file.find("b"), 0, out); }),
                   "b: expected fp32, found I32");
-  EXPECT_THROW(file.read(*file.find("b"), 1, bench_.poisoned({1}, DType::int32)), Error);
+  expect_contains(
+      message_of<Error>([&] { file.read(*file.find("a"), 3, bench_.poisoned({2}, DType::uint8)); }),
+      "a: read 3+2 of 4 elements");
 }
 
 TEST_F(Safetensors, what_is_written_is_read_back) {
