@@ -40,6 +40,9 @@ class TokenFile {
   // *.bin. Throws DataError for anything else, or a size that is not what the header says.
   explicit TokenFile(const std::filesystem::path& path);
 
+  // A shard whose bytes are laid out as `format` says and mean what it says.
+  TokenFile(const std::filesystem::path& path, const TokenFormat& format);
+
   const ReadFile& file() const { return file_; }
   const TokenFormat& format() const { return format_; }
   std::int64_t tokens() const { return tokens_; }
@@ -50,7 +53,7 @@ class TokenFile {
   void read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary) const;
 
  private:
-  void read_header();
+  void read_header(std::span<const std::int32_t, kShardHeaderBytes / 4> header);
 
   ReadFile file_;
   TokenFormat format_;

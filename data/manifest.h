@@ -1,0 +1,39 @@
+// Manifest: dataset.json, which makes a directory of shards a dataset: what the tokens are, how
+// documents are told apart, and the XXH3-128 of every file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/token_file.h"
+
+namespace lockstep {
+
+inline constexpr const char* kManifestName = "dataset.json";
+
+struct Manifest {
+  struct Shard {
+    std::string file;  // a plain name, in the manifest's directory, ending in .bin
+    std::int64_t tokens = 0;
+    std::int64_t documents = 0;  // that end in it: the length of the list of ends
+    std::string hash;            // XXH3-128 of the whole file
+    std::string ends_hash;       // of the list, NAME.ends for NAME.bin
+  };
+
+  TokenFormat format;          // name: the tokenizer's
+  std::string tokenizer_hash;  // XXH3-128 of what defines the tokenizer
+  std::vector<Shard> shards;
+
+  // Throws DataError "WHAT: ..." for what is not a manifest of a dataset that this version reads.
+  static Manifest parse(std::string_view text, const std::string& what);
+  std::string dump() const;
+
+  std::int64_t tokens() const;
+  std::int64_t documents() const;
+};
+
+std::string ends_name(const std::string& shard);  // "a.bin" -> "a.ends"
+
+}  // namespace lockstep

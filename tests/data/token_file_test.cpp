@@ -1,0 +1,177 @@
+#include "data/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/shards.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr std::int64_t kAny = std::int64_t{1} << 32;
+
+struct Format {
+  const char* name;
+  std::int32_t vocabulary;
+  int header_bytes, token_bytes;
+  std::string bytes_of(const Tokens& tokens) const {
+    if (header_bytes == 0) return body(tokens, 2);
+    return token_bytes == 2 ? gpt2_shard(tokens) : llama3_shard(tokens);
+  }
+};
+
+class TokenFileOf : public ::testing::TestWithParam<Format> {
+ protected:
+  TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_ / "tokens.bin";
+  std::string refusal() const {
+    return message_of<DataError>([&] { TokenFile file(path_); });
+  }
+};
+
+TEST_P(TokenFileOf, gives_the_tokens_that_were_written) {
+  const auto tokens = random_tokens(10'000, GetParam().vocabulary);
+  spit(path_, GetParam().bytes_of(tokens));
+  const TokenFile file(path_);
+  EXPECT_EQ(file.format().name, GetParam().name);
+  ASSERT_EQ(file.tokens(), 10'000);
+  for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {0, 10'000}, {0, 1}, {9'999, 1}, {17, 4'099}, {10'000, 0}, {5'000, 2'048}}) {
+    Tokens read(static_cast<std::size_t>(count), -7);
+    file.read(read, first, GetParam().vocabulary);
+    EXPECT_EQ(read, slice(tokens, first, count)) << first << "+" << count;
+  }
+}
+
+TEST_P(TokenFileOf, a_token_of_the_vocabulary_is_refused_by_file_byte_and_token) {
+  auto tokens = random_tokens(5'000, 1'000);
+  tokens[4'321] = 1'000;
+  spit(path_, GetParam().bytes_of(tokens));
+  const TokenFile file(path_);
+  Tokens read(1'000);
+  file.read(read, 3'321, 1'000);
+  EXPECT_EQ(read, slice(tokens, 3'321, 1'000));
+  const auto message = message_of<DataError>([&] { file.read(read, 4'000, 1'000); });
+  const auto byte = GetParam().header_bytes + GetParam().token_bytes * 4'321;
+  EXPECT_EQ(message, str(path_.string(), ": at byte ", byte,
+                         ": token 4321 is 1000, expected ids below 1000"));
+  file.read(read, 4'000, 1'001);
+}
+
+TEST_P(TokenFileOf, reading_past_the_end_is_refused) {
+  spit(path_, GetParam().bytes_of(random_tokens(100, 256)));
+  const TokenFile file(path_);
+  Tokens read(11);
+  file.read(read, 89, kAny);
+  EXPECT_THROW(file.read(read, 90, kAny), DataError);
+  EXPECT_THROW(file.read(read, -1 - GetParam().header_bytes, kAny), DataError);
+}
+
+TEST_P(TokenFileOf, a_file_cut_while_it_is_open_is_an_error_not_a_signal) {
+  spit(path_, GetParam().bytes_of(random_tokens(10'000, 256)));
+  const TokenFile file(path_);
+  std::filesystem::resize_file(path_, 5'000);
+  Tokens read(5'000);
+  expect_contains(message_of<DataError>([&] { file.read(read, 5'000, kAny); }),
+                  "became shorter while it was read");
+}
+
+TEST_P(TokenFileOf, every_truncation_is_refused) {
+  const auto bytes = GetParam().bytes_of(random_tokens(40, 256));
+  spit(path_, bytes);
+  for (std::size_t length = bytes.size() - 1; length != std::string::npos; --length) {
+    std::filesystem::resize_file(path_, length);
+    const bool headerless = GetParam().header_bytes == 0 || length == 2;
+    if (headerless && length > 0 && length % 2 == 0) continue;  // cannot be told
+    const auto message = refusal();
+    expect_contains(message, path_.string() + ": at byte ");
+    if (length >= 4) expect_contains(message, "truncated");
+    if (length == 0) expect_contains(message, "empty");
+  }
+}
+
+TEST_P(TokenFileOf, bytes_behind_the_tokens_are_refused) {
+  for (const std::size_t more : {1, 2, 4, 1024}) {
+    if (GetParam().header_bytes == 0 && more > 1) continue;  // cannot be told
+    const auto bytes = GetParam().bytes_of(random_tokens(40, 256));
+    spit(path_, bytes + std::string(more, 'x'));
+    expect_contains(refusal(), str("at byte ", GetParam().header_bytes == 0 ? 80 : bytes.size()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(formats, TokenFileOf,
+                         ::testing::Values(Format{"llm.c GPT-2", 50257, 1024, 2},
+                                           Format{"llm.c Llama 3", 128256, 1024, 4},
+                                           Format{"nanoGPT", 50257, 0, 2}),
+                         [](const auto& p) { return str("f", p.index); });
+
+class TokenFileTest : public ::testing::Test {
+ protected:
+  std::string refusal(const std::string& bytes, const std::string& name = "tokens.bin") {
+    spit(directory_ / name, bytes);
+    return message_of<DataError>([&] { TokenFile file(directory_ / name); });
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(TokenFileTest, a_damaged_header_is_refused_by_its_field) {
+  const auto tokens = body(random_tokens(50, 256), 2);
+  expect_contains(refusal(header(20240521, 1, 50) + tokens), "at byte 0: wrong magic 20240521");
+  expect_contains(refusal(header(0, 0, 0) + tokens), "at byte 0: wrong magic 0");
+  expect_contains(refusal(header(20240520, 2, 50) + tokens), "at byte 4: version 2, expected 1");
+  expect_contains(refusal(header(20240801, 1, 50) + tokens), "at byte 4: version 1, expected 7");
+  expect_contains(refusal(header(20240520, 1, 0)), "at byte 8: the header says 0 tokens");
+  expect_contains(refusal(header(20240520, 1, -50) + tokens), "says -50 tokens");
+  expect_contains(refusal(header(20240520, 1, 2147483647) + tokens), "truncated");
+  expect_contains(refusal(header(20240801, 7, 50) + tokens), "truncated");
+}
+
+TEST_F(TokenFileTest, text_is_refused_with_the_way_to_shards) {
+  const auto message = refusal("It was a bright cold day in April", "1984.txt");
+  expect_contains(message, "1984.txt");
+  expect_contains(message, "lockstep data pack");
+}
+
+TEST_F(TokenFileTest, files_of_other_tools_are_named) {
+  const std::string rest(2'000, 'r');
+  expect_contains(refusal("MMIDIDX\0\0" + rest), "a Megatron index");
+  expect_contains(refusal("BIN.TOK\n" + rest), "an LLMQ shard");
+  expect_contains(refusal(header(20240326, 3, 1024) + rest), "an llm.c model");
+  expect_contains(refusal("PK\3\4" + rest), "a zip archive");
+}
+
+TEST_F(TokenFileTest, what_is_no_regular_file_is_refused) {
+  expect_contains(message_of<DataError>([&] { TokenFile file(directory_.path()); }), "a directory");
+  expect_contains(message_of<DataError>([&] { TokenFile file(directory_ / "none.bin"); }),
+                  "cannot open");
+}
+
+// A sparse file of 6 GB: each offset beyond 2^32.
+TEST_F(TokenFileTest, offsets_are_64_bits) {
+  const auto path = directory_ / "large.bin";
+  const std::int64_t count = 3'000'000'000;
+  const Tokens tokens = random_tokens(100, 50257);
+  spit(path, std::string(1024, 'x'));
+  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(2 * count - 200));
+  std::ofstream(path, std::ios::binary | std::ios::app) << body(tokens, 2);
+  const TokenFile file(path);
+  ASSERT_EQ(file.tokens(), count);
+  Tokens read(100);
+  file.read(read, count - 100, 50257);
+  EXPECT_EQ(read, tokens);
+  expect_contains(message_of<DataError>([&] { file.read(read, count - 100, 1); }),
+                  "at byte 5999999");
+}
+
+// Ids that are negative as int32 must not slip under the vocabulary.
+TEST_F(TokenFileTest, the_highest_bit_of_a_u32_is_refused) {
+  Tokens tokens = random_tokens(10, 256);
+  tokens[3] = -2;
+  spit(directory_ / "tokens.bin", llama3_shard(tokens));
+  const TokenFile file(directory_ / "tokens.bin");
+  Tokens read(10);
+  expect_contains(message_of<DataError>([&] { file.read(read, 0, 128256); }),
+                  "token 3 is 4294967294");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
