@@ -64,8 +64,8 @@ class Loader {
 
   double waited_seconds() const;  // in batch(), since construction
 
-  static constexpr int kBuffers = 4;  // one in use, three read ahead
-  static constexpr int kThreads = 2;
+  static constexpr std::int64_t kBuffers = 4;  // one in use, three read ahead
+  static constexpr std::int64_t kThreads = 2;
 
  private:
   struct Impl;

@@ -1,0 +1,245 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <thread>
+
+#include "data/order.h"
+
+namespace lockstep {
+namespace {
+
+struct Position {
+  std::int64_t first_sample = 0;
+  int micro_step = 0;
+  friend bool operator==(const Position&, const Position&) = default;
+};
+
+enum class State : std::uint8_t { free, filling, ready, held };
+
+// `ticket` counts the batches since the last jump, which `generation` counts.
+struct Buffer {
+  Tensor inputs, targets, positions, document_start;
+  State state = State::free;
+  std::int64_t ticket = 0, generation = 0;
+  std::exception_ptr error;
+};
+
+std::span<std::int32_t> row(Tensor tensor, std::int64_t i) {
+  return {tensor.as<std::int32_t>() + i * tensor.shape[1],
+          static_cast<std::size_t>(tensor.shape[1])};
+}
+
+}  // namespace
+
+// Threads claim tickets in order and fill any free buffer; batch() hands tickets out in order. A
+// jump makes what is read ahead worthless: ready buffers become free at once, those being filled
+// when they are done.
+struct Loader::Impl {
+  Impl(const Config& c, int sequences, int data_rank, int data_ranks, Arena& pinned);
+  ~Impl();
+
+  Position position_of(std::int64_t ticket) const;
+  void start_at(const Position& position);
+  Buffer* next_ready();
+  void serve(std::span<std::int32_t> window);
+  void fill(const Buffer& buffer, const Position& position, std::span<std::int32_t> window) const;
+  void fill_row(const Buffer& buffer, std::int64_t i, std::int64_t sample,
+                std::span<std::int32_t> window) const;
+
+  const Config config;
+  const Dataset dataset;
+  const int rows, rank, ranks;
+  std::int64_t samples = 0;
+  int micro_steps = 0;
+  Tensor windows;  // [kThreads, T + 1]
+
+  std::mutex mutex;
+  std::condition_variable became_free, became_ready;
+  std::array<Buffer, kBuffers> buffers;
+  Position base;             // of ticket 0
+  std::int64_t to_read = 0;  // the next ticket that a thread claims
+  std::int64_t to_give = 0;  // the next ticket that batch() gives
+  std::int64_t generation = 0;
+  bool stopping = false;
+  double waited_seconds = 0;
+  std::vector<std::thread> threads;
+};
+
+Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks, Arena& pinned)
+    : config(c), dataset(c.datasets), rows(sequences), rank(data_rank), ranks(data_ranks) {
+  const std::int64_t B = sequences, T = c.sequence_length, S = c.global_batch_sequences;
+  LOCKSTEP_CHECK(B >= 1 && T >= 1 && S >= 1, "batches of ", S, " sequences of ", T,
+                 " tokens in micro-batches of ", B);
+  LOCKSTEP_CHECK(0 <= data_rank && data_rank < data_ranks, "data rank ", data_rank, " of ",
+                 data_ranks);
+  samples = (dataset.tokens() - 1) / T;
+  if (samples < 1)
+    throw DataError(str(c.datasets.front(), ": holds ", dataset.tokens(),
+                        " tokens, fewer than one window of ", T, " and the token behind it"));
+  micro_steps = static_cast<int>((S + B * ranks - 1) / (B * ranks));
+  windows = pinned.allocate("loader windows", DType::int32, {kThreads, T + 1});
+  for (auto& buffer : buffers)
+    for (Tensor* t : {&buffer.inputs, &buffer.targets, &buffer.positions, &buffer.document_start})
+      *t = pinned.allocate("loader batch", DType::int32, {B, T});
+  threads.reserve(kThreads);
+}
+
+Loader::Impl::~Impl() {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  became_free.notify_all();
+  for (auto& thread : threads)
+    thread.join();
+}
+
+Position Loader::Impl::position_of(std::int64_t ticket) const {
+  const auto micro = base.micro_step + ticket;
+  return {base.first_sample + micro / micro_steps * config.global_batch_sequences,
+          static_cast<int>(micro % micro_steps)};
+}
+
+void Loader::Impl::start_at(const Position& position) {
+  base = position;
+  to_read = to_give = 0;
+  ++generation;
+  for (auto& buffer : buffers)
+    if (buffer.state == State::ready) buffer.state = State::free;
+  for (auto thread = static_cast<std::int64_t>(threads.size()); thread < kThreads; ++thread)
+    threads.emplace_back([this, thread] { serve(row(windows, thread)); });
+  became_free.notify_all();
+}
+
+Buffer* Loader::Impl::next_ready() {
+  for (auto& buffer : buffers)
+    if (buffer.state == State::ready && buffer.ticket == to_give) return &buffer;
+  return nullptr;
+}
+
+void Loader::Impl::serve(std::span<std::int32_t> window) {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    auto free = buffers.end();
+    became_free.wait(lock, [&] {
+      free = std::find_if(buffers.begin(), buffers.end(),
+                          [](const Buffer& b) { return b.state == State::free; });
+      return stopping || free != buffers.end();
+    });
+    if (stopping) return;
+    Buffer& buffer = *free;
+    buffer.state = State::filling;
+    buffer.ticket = to_read++;
+    buffer.generation = generation;
+    buffer.error = nullptr;
+    const auto position = position_of(buffer.ticket);
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      fill(buffer, position, window);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    buffer.error = error;
+    buffer.state = buffer.generation == generation ? State::ready : State::free;
+    became_ready.notify_all();
+  }
+}
+
+void Loader::Impl::fill(const Buffer& buffer, const Position& position,
+                        std::span<std::int32_t> window) const {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto in_batch = (std::int64_t{position.micro_step} * ranks + rank) * rows + i;
+    const auto g = position.first_sample + in_batch;
+    const bool masked =
+        in_batch >= config.global_batch_sequences || (!config.repeat && g >= samples);
+    if (masked) {
+      std::ranges::fill(row(buffer.inputs, i), 0);
+      std::ranges::fill(row(buffer.targets, i), -1);
+    } else {
+      fill_row(buffer, i, config.shuffle ? sample_at(config.seed, samples, g) : g % samples,
+               window);
+    }
+    const auto start = row(buffer.document_start, i), positions = row(buffer.positions, i);
+    if (masked || !config.document_mask) std::ranges::fill(start, 0);
+    for (std::size_t t = 0; t < start.size(); ++t)
+      positions[t] = static_cast<std::int32_t>(t) - start[t];
+  }
+}
+
+void Loader::Impl::fill_row(const Buffer& buffer, std::int64_t i, std::int64_t sample,
+                            std::span<std::int32_t> window) const {
+  const auto first = sample * config.sequence_length;
+  dataset.read(window, first, config.vocabulary);
+  const auto inputs = row(buffer.inputs, i);
+  std::copy(window.begin(), window.end() - 1, inputs.begin());
+  std::copy(window.begin() + 1, window.end(), row(buffer.targets, i).begin());
+  if (config.document_mask) dataset.find_documents(row(buffer.document_start, i), inputs, first);
+}
+
+Loader::Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned)
+    : impl_(std::make_unique<Impl>(config, sequences, data_rank, data_ranks, pinned)) {}
+Loader::~Loader() = default;
+
+const Dataset& Loader::dataset() const {
+  return impl_->dataset;
+}
+std::int64_t Loader::samples() const {
+  return impl_->samples;
+}
+int Loader::micro_steps() const {
+  return impl_->micro_steps;
+}
+double Loader::waited_seconds() const {
+  return impl_->waited_seconds;
+}
+
+Batch Loader::batch(std::int64_t first_sample, int micro_step) {
+  Impl& s = *impl_;
+  LOCKSTEP_CHECK(first_sample >= 0 && 0 <= micro_step && micro_step < s.micro_steps, "micro-step ",
+                 micro_step, " of ", s.micro_steps, " from sample ", first_sample);
+  std::unique_lock lock(s.mutex);
+  LOCKSTEP_CHECK(std::ranges::count(s.buffers, State::held, &Buffer::state) < kBuffers, "all ",
+                 kBuffers, " batches are held; release one first");
+  const Position position{first_sample, micro_step};
+  if (s.threads.empty() || s.position_of(s.to_give) != position) s.start_at(position);
+  Buffer* buffer = s.next_ready();
+  if (buffer == nullptr) {
+    const auto begin = std::chrono::steady_clock::now();
+    s.became_ready.wait(lock, [&] { return (buffer = s.next_ready()) != nullptr; });
+    s.waited_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  ++s.to_give;
+  if (buffer->error) {
+    buffer->state = State::free;
+    s.became_free.notify_one();
+    std::rethrow_exception(std::exchange(buffer->error, nullptr));
+  }
+  buffer->state = State::held;
+  return {buffer->inputs, buffer->targets, buffer->positions, buffer->document_start,
+          static_cast<int>(buffer - s.buffers.data())};
+}
+
+// An event of a CPU stream is always done.
+void Loader::release(const Batch& batch, Event /*copied*/) {
+  Impl& s = *impl_;
+  {
+    const std::lock_guard lock(s.mutex);
+    LOCKSTEP_CHECK(0 <= batch.buffer && batch.buffer < kBuffers, "buffer ", batch.buffer);
+    auto& buffer = s.buffers[static_cast<std::size_t>(batch.buffer)];
+    LOCKSTEP_CHECK(buffer.state == State::held, "batch ", batch.buffer, " is released twice");
+    buffer.state = State::free;
+  }
+  s.became_free.notify_one();
+}
+
+}  // namespace lockstep
