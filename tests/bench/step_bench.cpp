@@ -1,0 +1,161 @@
+// A whole training step (forward, backward, AdamW) beside the measured multiply-add peak:
+//
+//   cmake --preset cpu -DLOCKSTEP_BENCHMARKS=ON && cmake --build --preset cpu --target step_bench
+//   build/cpu/bench/step_bench [--model gpt2_124m|byte_10m|quickstart] [--dtype fp32|bf16]
+//                              [--batch B] [--length T] [--steps n] [--recompute none|cheap|block]
+//
+// Random tokens; the first step warms up and is not counted. Each step is preceded by a measurement
+// of the peak. Columns: model FLOP/s (6 a matrix weight and token, attention over the full square)
+// in percent of the peak, best step over best peak and median over median; then where the median
+// step's time went.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "core/philox.h"
+#include "core/thread_pool.h"
+#include "kernels/peak.h"
+#include "train/training.h"
+
+namespace lockstep::bench {
+namespace {
+
+struct Options {
+  std::string_view model = "gpt2_124m";
+  DType dtype = DType::fp32;
+  Recompute recompute = Recompute::none;
+  std::int64_t batch = 4, length = 256;
+  int steps = 7, threads = processors_allowed();
+};
+
+ModelConfig model_of(std::string_view name) {
+  ModelConfig m = family_defaults(name == "quickstart" ? Family::llama3 : Family::gpt2);
+  const auto sizes = [&m](int layers, int width, int heads, int mlp, int vocabulary) {
+    m.layers = layers;
+    m.width = width;
+    m.heads = m.kv_heads = heads;
+    m.head_size = width / heads;
+    m.mlp_width = mlp;
+    m.vocabulary = vocabulary;
+    m.max_positions = 1024;
+  };
+  if (name == "byte_10m")
+    sizes(6, 384, 6, 1536, 257);
+  else if (name == "quickstart")
+    sizes(4, 256, 4, 683, 257);
+  else
+    sizes(12, 768, 12, 3072, 50257);
+  return m;
+}
+
+double seconds_of(auto&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+Batch random_batch(Arena& arena, const TrainingConfig& c) {
+  const Shape shape{c.micro_batch_sequences, c.sequence_length};
+  const auto ids = [&](std::uint64_t purpose) {
+    const auto t = arena.allocate("ids", DType::int32, shape);
+    for (std::int64_t i = 0; i < t.elements(); ++i)
+      t.as<std::int32_t>()[i] = static_cast<std::int32_t>(
+          philox(1, purpose, static_cast<std::uint64_t>(i))[0] % c.model.vocabulary);
+    return t;
+  };
+  Batch batch{.inputs = ids(1), .targets = ids(2), .positions = ids(3), .document_start = ids(4)};
+  const auto positions = arena.allocate("positions", DType::int32, shape);
+  const auto start = arena.allocate("document_start", DType::int32, shape);
+  for (std::int64_t i = 0; i < positions.elements(); ++i) {
+    positions.as<std::int32_t>()[i] = static_cast<std::int32_t>(i % c.sequence_length);
+    start.as<std::int32_t>()[i] = 0;
+  }
+  batch.positions = positions;
+  batch.document_start = start;
+  return batch;
+}
+
+void run(const Options& options) {
+  const TrainingConfig config{.model = model_of(options.model),
+                              .recompute = options.recompute,
+                              .compute = options.dtype,
+                              .adamw = {},
+                              .sequence_length = options.length,
+                              .micro_batch_sequences = options.batch,
+                              .global_batch_sequences = options.batch};
+  Stream stream(Device{}, "bench", Stream::Mode::immediate, options.threads);
+  const auto bytes = measure_training(config, options.threads);
+  Arena arena(Device{}, Arena::Memory::host, bytes + (std::int64_t{8} << 20));
+  Training training(config, stream, arena);
+  Arena batches(Device{}, Arena::Memory::host, std::int64_t{64} << 20);
+  const Batch batch = random_batch(batches, config);
+  const double start = seconds_of([&] { training.initialize(); });
+
+  std::vector<double> peaks, steps;
+  std::vector<std::array<double, kPhases>> phases;
+  for (int i = 0; i <= options.steps; ++i) {
+    const double peak = measure_peak_flops(stream, options.dtype);
+    training.trace().take();
+    const double seconds = seconds_of([&] {
+      training.begin_step(i + 1, 1e-4);
+      training.micro_step(batch);
+      training.finish_step();
+    });
+    if (i == 0) continue;
+    peaks.push_back(peak);
+    steps.push_back(seconds);
+    phases.push_back(training.trace().take());
+  }
+  const auto tokens = static_cast<double>(config.step_tokens());
+  const double flops = tokens * flops_per_token(config.model, options.length).square;
+  const double best_peak = *std::max_element(peaks.begin(), peaks.end());
+  const double best = *std::min_element(steps.begin(), steps.end()), middle = median(steps);
+  std::printf("%.*s %s B %ld T %ld: %.2f GiB, start %.2f s, peak %.0f GFLOP/s (median %.0f)\n",
+              static_cast<int>(options.model.size()), options.model.data(), name(options.dtype),
+              static_cast<long>(options.batch), static_cast<long>(options.length),
+              static_cast<double>(bytes) / (1 << 30), start, best_peak / 1e9, median(peaks) / 1e9);
+  std::printf("  best %.1f ms, %.0f tok/s, %.1f%% of peak; median %.1f ms, %.0f tok/s, %.1f%%\n",
+              best * 1e3, tokens / best, 100 * flops / best / best_peak, middle * 1e3,
+              tokens / middle, 100 * flops / middle / median(peaks));
+  double other = middle;
+  for (int p = 0; p < kPhases; ++p) {
+    std::vector<double> seconds;
+    for (const auto& step : phases)
+      seconds.push_back(step[static_cast<std::size_t>(p)]);
+    if (median(seconds) == 0) continue;
+    std::printf("  %-14s %8.1f ms %5.1f%%\n", name(static_cast<Phase>(p)), median(seconds) * 1e3,
+                100 * median(seconds) / middle);
+    other -= median(seconds);
+  }
+  std::printf("  %-14s %8.1f ms %5.1f%%\n", "other", other * 1e3, 100 * other / middle);
+}
+
+}  // namespace
+}  // namespace lockstep::bench
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  bench::Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view flag = argv[i], value = argv[i + 1];
+    if (flag == "--model") options.model = value;
+    if (flag == "--dtype") options.dtype = value == "bf16" ? DType::bf16 : DType::fp32;
+    if (flag == "--batch") options.batch = std::atoi(argv[i + 1]);
+    if (flag == "--length") options.length = std::atoi(argv[i + 1]);
+    if (flag == "--steps") options.steps = std::atoi(argv[i + 1]);
+    if (flag == "--threads") options.threads = std::atoi(argv[i + 1]);
+    if (flag == "--recompute")
+      options.recompute = value == "block"   ? Recompute::block
+                          : value == "cheap" ? Recompute::cheap
+                                             : Recompute::none;
+  }
+  bench::run(options);
+}

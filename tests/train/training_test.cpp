@@ -1,0 +1,241 @@
+// What a step does to the numbers: gradients of masked means, accumulation, skipped updates,
+// learning.
+#include "train/training.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+TrainingConfig tiny(DType compute = DType::fp32) {
+  TrainingConfig config;
+  config.model = family_defaults(Family::llama3);
+  config.model.layers = 2;
+  config.model.width = 32;
+  config.model.heads = 4;
+  config.model.kv_heads = 2;
+  config.model.head_size = 8;
+  config.model.mlp_width = 48;
+  config.model.vocabulary = 37;
+  config.model.max_positions = 64;
+  config.model.rope_scaling.reset();
+  config.compute = compute;
+  config.sequence_length = 16;
+  config.micro_batch_sequences = 2;
+  config.global_batch_sequences = 4;
+  config.adamw = {.weight_decay = 0.0f};
+  config.seed = 5;
+  return config;
+}
+
+// A Training with a batch of its own; tokens follow a rule that can be learned.
+struct Rig {
+  explicit Rig(const TrainingConfig& c) : config(c), training(c, bench.stream, bench.arena) {
+    training.initialize();
+    const auto n = c.global_batch_sequences * c.sequence_length;
+    std::vector<std::int32_t> ids, next, place, start(static_cast<std::size_t>(n), 0);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto word = [&](std::int64_t j) {
+        return static_cast<std::int32_t>(philox(9, 0, static_cast<std::uint64_t>(j))[0] % 37);
+      };
+      ids.push_back(word(i));
+      next.push_back(word(i + 1));
+      place.push_back(static_cast<std::int32_t>(i % c.sequence_length));
+    }
+    const Shape shape{c.global_batch_sequences, c.sequence_length};
+    inputs = bench.integers(ids, shape);
+    targets = bench.integers(next, shape);
+    positions = bench.integers(place, shape);
+    document_start = bench.integers(start, shape);
+  }
+
+  Batch batch(std::int64_t first, std::int64_t count) const {
+    return {.inputs = inputs.rows(first, count),
+            .targets = targets.rows(first, count),
+            .positions = positions.rows(first, count),
+            .document_start = document_start.rows(first, count)};
+  }
+
+  Training::Numbers step(std::int64_t number, double rate) {
+    training.begin_step(number, rate);
+    const auto B = config.micro_batch_sequences;
+    for (std::int64_t first = 0; first < config.global_batch_sequences; first += B)
+      training.micro_step(batch(first, B));
+    training.finish_step();
+    return training.numbers();
+  }
+
+  Doubles gradients() {
+    Doubles all;
+    for (const auto& shard : training.params().shards())
+      for (const double g : doubles(shard.grad))
+        all.push_back(g);
+    return all;
+  }
+  Doubles weights() {
+    Doubles all;
+    for (const auto& shard : training.params().shards())
+      for (const double w : doubles(shard.master ? shard.master : shard.weight))
+        all.push_back(w);
+    return all;
+  }
+
+  TrainingConfig config;
+  Bench bench;
+  Training training;
+  Tensor inputs, targets, positions, document_start;
+};
+
+class Precision : public ::testing::TestWithParam<DType> {};
+
+TEST_P(Precision, one_batch_is_learned_by_heart) {
+  Rig rig(tiny(GetParam()));
+  const double first = rig.step(1, 1e-2).loss;
+  double last = first;
+  for (int i = 2; i <= 250; ++i)
+    last = rig.step(i, 1e-2).loss;
+  EXPECT_NEAR(first, std::log(37.0), 0.5);
+  EXPECT_LT(last, 0.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(types, Precision, kFloatTypes, dtype_name);
+
+TEST(Training, stochastic_rounding_and_bf16_moments_learn_too) {
+  auto config = tiny(DType::bf16);
+  config.stochastic_rounding = true;
+  config.moments = DType::bf16;
+  Rig rig(config);
+  double last = 0;
+  for (int i = 1; i <= 300; ++i)
+    last = rig.step(i, i < 200 ? 1e-2 : 2e-3).loss;
+  EXPECT_LT(last, 0.05);
+}
+
+TEST(Training, micro_batches_do_not_change_the_gradient) {
+  auto config = tiny();
+  Rig two(config);
+  config.micro_batch_sequences = 4;
+  Rig one(config);
+  const auto a = two.step(1, 0), b = one.step(1, 0);
+  EXPECT_NEAR(a.loss, b.loss, 1e-6);
+  EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-6 * b.grad_norm);
+  expect_close(two.gradients(), one.gradients(), 1e-5, "gradients");
+}
+
+// A very unequal mask: one micro-batch keeps one token, the other nearly all. Scaled by
+// nominal / valid, the gradient is that of a batch which holds the kept tokens only.
+TEST(Training, a_masked_batch_has_the_gradient_of_the_masked_mean) {
+  Rig rig(tiny());
+  auto* ids = rig.targets.as<std::int32_t>();
+  for (int i = 0; i < 32; ++i)
+    if (i != 5) ids[i] = -1;
+  ids[40] = ids[50] = -1;
+  const auto both = rig.step(1, 0);
+  ASSERT_EQ(both.valid_tokens, 1 + 30);
+  const auto sum = rig.gradients();
+
+  // The same losses, each group alone, by evaluation: the mean is over tokens, not micro-batches.
+  double total = 0;
+  for (const std::int64_t first : {0, 2}) {
+    rig.training.begin_evaluation();
+    rig.training.evaluate(rig.batch(first, 2));
+    const auto part = rig.training.numbers();
+    total += part.loss * static_cast<double>(part.valid_tokens);
+  }
+  EXPECT_NEAR(both.loss, total / 31, 1e-5);
+
+  double squares = 0;
+  for (const double g : sum)
+    squares += g * g;
+  EXPECT_NEAR(both.grad_norm, std::sqrt(squares) * 64 / 31, 1e-5 * both.grad_norm);
+}
+
+TEST(Training, a_masked_sequence_counts_nothing) {
+  auto config = tiny();
+  config.global_batch_sequences = 3;  // 2 micro-batches of 2, the last sequence is surplus
+  Rig three(config);
+  config.micro_batch_sequences = 3;
+  Rig whole(config);
+  const auto all_of = three.batch(0, 3);
+  three.training.begin_step(1, 0);
+  three.training.micro_step(three.batch(0, 2));
+  const auto surplus = three.bench.integers(std::vector<std::int32_t>(32, 0), {2, 16});
+  const auto masked = three.bench.integers(std::vector<std::int32_t>(32, -1), {2, 16});
+  std::copy_n(all_of.inputs.as<std::int32_t>() + 32, 16, surplus.as<std::int32_t>());
+  std::copy_n(all_of.targets.as<std::int32_t>() + 32, 16, masked.as<std::int32_t>());
+  three.training.micro_step({.inputs = surplus,
+                             .targets = masked,
+                             .positions = three.positions.rows(0, 2),
+                             .document_start = three.document_start.rows(0, 2)});
+  three.training.finish_step();
+  const auto a = three.training.numbers(), b = whole.step(1, 0);
+  EXPECT_EQ(a.valid_tokens, b.valid_tokens);
+  EXPECT_NEAR(a.loss, b.loss, 1e-6);
+  expect_close(three.gradients(), whole.gradients(), 1e-5, "gradients");
+}
+
+TEST(Training, a_step_without_a_valid_token_changes_nothing) {
+  Rig rig(tiny());
+  rig.step(1, 1e-2);
+  const auto before = rig.weights();
+  std::fill_n(rig.targets.as<std::int32_t>(), rig.targets.elements(), -1);
+  const auto numbers = rig.step(2, 1e-2);
+  EXPECT_FALSE(numbers.applied);
+  EXPECT_EQ(numbers.valid_tokens, 0);
+  EXPECT_TRUE(std::isnan(numbers.loss));
+  EXPECT_EQ(rig.weights(), before);
+  EXPECT_EQ(*rig.training.optimizer().updates().as<std::int32_t>(), 1);
+}
+
+TEST(Training, a_norm_that_is_not_finite_changes_nothing_and_training_goes_on) {
+  Rig rig(tiny());
+  rig.step(1, 1e-2);
+  auto& shard = rig.training.params().shards()[1];
+  const float kept = shard.weight.as<float>()[3];
+  shard.weight.as<float>()[3] = std::numeric_limits<float>::infinity();
+  const auto before = rig.weights();
+  EXPECT_FALSE(rig.step(2, 1e-2).applied);
+  EXPECT_EQ(rig.weights(), before);
+  shard.weight.as<float>()[3] = kept;
+  EXPECT_TRUE(rig.step(3, 1e-2).applied);
+  EXPECT_EQ(*rig.training.optimizer().updates().as<std::int32_t>(), 2);
+}
+
+TEST(Training, recompute_is_bitwise_exact) {
+  auto config = tiny();
+  Doubles expected;
+  for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
+    config.recompute = recompute;
+    Rig rig(config);
+    for (int i = 1; i <= 3; ++i)
+      rig.step(i, 1e-2);
+    if (recompute == Recompute::none) expected = rig.weights();
+    EXPECT_EQ(rig.weights(), expected) << static_cast<int>(recompute);
+  }
+}
+
+TEST(Training, the_measured_bytes_are_the_bytes_used) {
+  for (const auto recompute : {Recompute::none, Recompute::block}) {
+    auto config = tiny();
+    config.recompute = recompute;
+    const auto measured = measure_training(config, 2);
+    Stream stream(Device{}, "test", Stream::Mode::immediate, 2);
+    Arena arena(Device{}, Arena::Memory::host, measured);
+    Training training(config, stream, arena);
+    training.initialize();
+    Rig source(config);  // for its batch
+    training.begin_step(1, 1e-3);
+    training.micro_step(source.batch(0, 2));
+    training.finish_step();
+    training.begin_evaluation();
+    training.evaluate(source.batch(0, 2));
+    EXPECT_EQ(arena.peak_bytes(), measured);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

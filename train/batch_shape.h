@@ -1,0 +1,15 @@
+// BatchShape: a batch with shapes and no memory, for code that only measures or allocates.
+#pragma once
+
+#include "data/loader.h"
+
+namespace lockstep {
+
+inline Batch batch_shape(std::int64_t sequences, std::int64_t sequence_length) {
+  ConstTensor ids;
+  ids.shape = {sequences, sequence_length};
+  ids.dtype = DType::int32;
+  return {.inputs = ids, .targets = ids, .positions = ids, .document_start = ids};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "train/meter.h"
+
+#include <algorithm>
+
+#include "train/memory.h"
+
+namespace lockstep {
+
+void Meter::begin_step() {
+  begin_ = Clock::now();
+}
+
+StepReport Meter::finish_step(std::int64_t step, double data_wait_seconds, Trace& trace) {
+  const std::chrono::duration<double> elapsed = Clock::now() - begin_;
+  StepReport report;
+  report.step = step;
+  report.steps = config_.steps;
+  report.tokens_seen = step * config_.step_tokens;
+  report.step_seconds = elapsed.count();
+  report.data_wait_seconds = data_wait_seconds;
+  report.phase_seconds = trace.take();
+  report.tokens_per_second = static_cast<double>(config_.step_tokens) / elapsed.count();
+  if (config_.peak_flops > 0) {
+    const double tokens_per_peak = report.tokens_per_second / config_.peak_flops;
+    report.model_flops_utilization = config_.flops_per_token * tokens_per_peak;
+    report.model_flops_utilization_square = config_.flops_per_token_square * tokens_per_peak;
+  }
+  report.peak_bytes = process_peak_bytes();
+  report.limit_bytes = config_.limit_bytes;
+
+  // The first step warms caches and touches memory: the second one replaces what it said.
+  ++measured_steps_;
+  const double weight = measured_steps_ <= 2
+                            ? 1.0
+                            : std::max(1.0 / 20, 1.0 / static_cast<double>(measured_steps_ - 1));
+  smooth_step_seconds_ += weight * (elapsed.count() - smooth_step_seconds_);
+  report.eta_seconds = eta_seconds(step);
+  return report;
+}
+
+void Meter::spent_between_steps(Phase phase, double seconds, std::int64_t every_steps) {
+  const double per_step = every_steps > 0 ? seconds / static_cast<double>(every_steps) : 0.0;
+  (phase == Phase::evaluation ? evaluation_seconds_per_step_ : checkpoint_seconds_per_step_) =
+      per_step;
+}
+
+double Meter::eta_seconds(std::int64_t step) const {
+  return static_cast<double>(config_.steps - step) *
+         (smooth_step_seconds_ + evaluation_seconds_per_step_ + checkpoint_seconds_per_step_);
+}
+
+}  // namespace lockstep

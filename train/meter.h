@@ -1,0 +1,48 @@
+// Meter: what a step cost. It takes the step's wall time, the phases from core/trace, and turns
+// them into rates against the device's peak.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "core/trace.h"
+#include "train/step_report.h"
+
+namespace lockstep {
+
+class Meter {
+ public:
+  struct Config {
+    std::int64_t steps = 0;        // of the run
+    std::int64_t step_tokens = 0;  // nominal tokens of a step
+    double flops_per_token = 0;    // model FLOPs, forward and backward, causal attention
+    double flops_per_token_square = 0;
+    double peak_flops = 0;  // FLOP/s of the device in the compute type; 0: unknown
+    std::int64_t limit_bytes = 0;
+  };
+  explicit Meter(const Config& config) : config_(config) {}
+
+  const Config& config() const { return config_; }
+
+  void begin_step();
+
+  // The report of the step that began last, but for what only the trainer knows (losses, learning
+  // rate).   step: counted from 1      data_wait_seconds: part of the step's time
+  StepReport finish_step(std::int64_t step, double data_wait_seconds, Trace& trace);
+
+  // Time that the run spends between steps, once every `every_steps` (0: never again), so that the
+  // ETA counts it: evaluations and saves.
+  void spent_between_steps(Phase phase, double seconds, std::int64_t every_steps);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double eta_seconds(std::int64_t step) const;
+
+  Config config_;
+  Clock::time_point begin_;
+  double smooth_step_seconds_ = 0;  // mean that forgets with a time constant of about 20 steps
+  std::int64_t measured_steps_ = 0;
+  double evaluation_seconds_per_step_ = 0, checkpoint_seconds_per_step_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Optimizer: AdamW on this rank's shards only. A second optimizer will earn an interface.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "dist/param_store.h"
+#include "kernels/adamw.h"
+
+namespace lockstep {
+
+class Optimizer {
+ public:
+  struct Config {
+    AdamWConfig adamw;            // decay applies to matrices, embedding and head only
+    DType moments = DType::fp32;  // or bf16, rounded stochastically
+    std::uint64_t seed = 0;       // of stochastic rounding
+  };
+
+  // The moments of one ParamShard, element for element.
+  struct Moments {
+    Tensor m, v;
+  };
+
+  // `params` outlives the optimizer.
+  Optimizer(ParamStore& params, const Config& config) : params_(params), config_(config) {}
+
+  // Moments and the count of updates, all zero. `params` is allocated already.
+  void allocate(Arena& arena, Stream& stream);
+
+  // Scales gradients by nominal / valid tokens, clips by the global norm, updates, refreshes the
+  // compute-type weights. Asynchronous. Without a valid token, or with a norm that is not finite,
+  // nothing changes.
+  //   learning_rate [1] fp32, step [1] int32, valid_tokens [1] int32: on the stream's device
+  void step(Stream& stream, Arena& scratch, ConstTensor learning_rate, ConstTensor step,
+            ConstTensor valid_tokens);
+
+  ConstTensor grad_norm() const { return control_.rows(4, 1); }  // [1], before clipping
+  ConstTensor applied() const { return control_.rows(3, 1); }  // [1]: 1, or 0 where it was skipped
+  Tensor updates() const { return updates_; }                  // [1] int32, saved with the moments
+  std::span<const Moments> moments() const { return moments_; }  // by shard of the ParamStore
+
+ private:
+  ParamStore& params_;
+  Config config_;
+  std::vector<Moments> moments_;
+  Tensor updates_, control_, squares_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include "train/run_directory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code error;
+  std::filesystem::create_directories(checkpoints(), error);
+  if (error)
+    throw DataError(str("cannot create the run directory ", path_.string(), ": ", error.message()));
+  const auto name = path_ / "lock";
+  lock_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0)
+    throw DataError(
+        str("cannot write in the run directory ", path_.string(), ": ", std::strerror(errno)));
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  close(lock_);
+  throw TransientError(str("another process trains in ", path_.string(),
+                           "; wait for it, or choose another directory with --run"));
+}
+
+RunDirectory::~RunDirectory() {
+  close(lock_);
+}
+
+}  // namespace lockstep

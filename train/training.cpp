@@ -1,0 +1,116 @@
+#include "train/training.h"
+
+#include <limits>
+
+#include "kernels/elementwise.h"
+#include "train/batch_shape.h"
+
+namespace lockstep {
+namespace {
+
+AdamWConfig with_nominal_tokens(AdamWConfig adamw, std::int64_t tokens) {
+  adamw.nominal_tokens = tokens;
+  return adamw;
+}
+
+}  // namespace
+
+Training::Training(const TrainingConfig& config, Stream& compute, Arena& arena)
+    : config_(config),
+      compute_(compute),
+      arena_(arena),
+      comms_(make_comms(Mesh{})),
+      params_(Mesh{}, comms_,
+              {.compute_dtype = config.compute, .stochastic_rounding = config.stochastic_rounding}),
+      transformer_(params_, config.model,
+                   {.recompute = config.recompute, .head = {.z_loss = config.z_loss}}),
+      optimizer_(params_, {.adamw = with_nominal_tokens(config.adamw, config.step_tokens()),
+                           .moments = config.moments,
+                           .seed = config.seed}) {
+  params_.allocate(arena, compute);
+  optimizer_.allocate(arena, compute);
+  transformer_.allocate(
+      arena, context(batch_shape(config.micro_batch_sequences, config.sequence_length)), 1);
+  learning_rate_ = arena.allocate("learning_rate", DType::fp32, {1});
+  step_ = arena.allocate("step", DType::int32, {1});
+  loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
+  valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
+}
+
+void Training::initialize() {
+  params_.initialize(compute_, config_.seed);
+}
+
+StepContext Training::context(const Batch& batch) {
+  return {.compute = compute_,
+          .scratch = arena_,
+          .params = params_,
+          .comms = comms_,
+          .trace = trace_,
+          .positions = batch.positions,
+          .document_start = batch.document_start,
+          .rope_table = {}};
+}
+
+Targets Training::targets(const Batch& batch) const {
+  return {.ids = batch.targets.view({batch.targets.elements()}),
+          .loss_sum = loss_sum_,
+          .valid_tokens = valid_tokens_,
+          .gradient_scale = 1.0f / static_cast<float>(config_.step_tokens())};
+}
+
+void Training::begin_step(std::int64_t step, double learning_rate) {
+  begin_evaluation();
+  fill(compute_, learning_rate_, static_cast<float>(learning_rate));
+  fill(compute_, step_, static_cast<float>(step));
+  params_.begin_step(compute_);
+}
+
+void Training::micro_step(const Batch& batch) {
+  const StepContext step = context(batch);
+  const auto inputs = batch.inputs.view({batch.inputs.elements()});
+  transformer_.forward(step, 0, inputs, targets(batch));
+  transformer_.backward(step, 0, inputs);
+}
+
+void Training::finish_step() {
+  params_.finish_backward(compute_);
+  const Trace::Span span(trace_, Phase::optimizer, compute_);
+  optimizer_.step(compute_, arena_, learning_rate_, step_, valid_tokens_);
+}
+
+void Training::begin_evaluation() {
+  fill(compute_, loss_sum_, 0.0f);
+  fill(compute_, valid_tokens_, 0.0f);
+}
+
+void Training::evaluate(const Batch& batch) {
+  transformer_.evaluate(context(batch), batch.inputs.view({batch.inputs.elements()}),
+                        targets(batch));
+}
+
+Training::Numbers Training::numbers() {
+  compute_.synchronize();
+  Numbers n;
+  n.valid_tokens = *valid_tokens_.as<std::int32_t>();
+  n.loss = n.valid_tokens > 0 ? *loss_sum_.as<float>() / static_cast<double>(n.valid_tokens)
+                              : std::numeric_limits<double>::quiet_NaN();
+  n.grad_norm = *optimizer_.grad_norm().as<float>();
+  n.applied = *optimizer_.applied().as<float>() != 0;
+  return n;
+}
+
+std::int64_t measure_training(const TrainingConfig& config, int threads) {
+  Stream compute(Device{}, "measure", Stream::Mode::measuring, threads);
+  Arena arena = Arena::measure(Device{});
+  Training training(config, compute, arena);
+  const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
+  training.begin_step(1, 0);
+  training.micro_step(batch);
+  training.finish_step();
+  training.begin_evaluation();
+  training.evaluate(batch);
+  return arena.peak_bytes();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// Training: the numbers of a run on this rank, and what one step does to them. It knows no files,
+// clocks or logs. Built on Arena::measure and a measuring stream, the same code tells the bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "core/trace.h"
+#include "data/loader.h"
+#include "model/transformer.h"
+#include "train/optimizer.h"
+
+namespace lockstep {
+
+struct TrainingConfig {
+  ModelConfig model;
+  Recompute recompute = Recompute::none;
+  DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
+  bool stochastic_rounding = false;  // bf16 weights without fp32 masters
+  DType moments = DType::fp32;
+  AdamWConfig adamw;  // nominal_tokens is derived
+  float z_loss = 0.0f;
+  std::int64_t sequence_length = 0;         // T
+  std::int64_t micro_batch_sequences = 0;   // sequences that run through the model at once
+  std::int64_t global_batch_sequences = 0;  // sequences of an optimizer step
+  std::uint64_t seed = 0;                   // of initial weights and stochastic rounding
+
+  std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
+};
+
+class Training {
+ public:
+  // Allocates everything that lives as long as the run. `compute` and `arena` outlive it.
+  Training(const TrainingConfig& config, Stream& compute, Arena& arena);
+
+  void initialize();  // weights from the seed, moments zero
+
+  // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
+  //   step: counted from 1
+  void begin_step(std::int64_t step, double learning_rate);
+  void micro_step(const Batch& batch);  // forward and backward; adds to the gradients
+  void finish_step();                   // the optimizer
+
+  // Evaluation: begin, micro-batches; no gradients.
+  void begin_evaluation();
+  void evaluate(const Batch& batch);
+
+  // What the micro-batches since begin_step or begin_evaluation saw. Waits for the device.
+  struct Numbers {
+    double loss = 0;  // mean over valid tokens, nats; NaN without one
+    std::int64_t valid_tokens = 0;
+    double grad_norm = 0;  // of the step, before clipping
+    bool applied = false;  // false: no valid token or a norm that is not finite; nothing changed
+  };
+  Numbers numbers();
+
+  const TrainingConfig& config() const { return config_; }
+  ParamStore& params() { return params_; }
+  Optimizer& optimizer() { return optimizer_; }
+  Transformer& transformer() { return transformer_; }
+  Trace& trace() { return trace_; }
+
+ private:
+  StepContext context(const Batch& batch);
+  Targets targets(const Batch& batch) const;
+
+  TrainingConfig config_;
+  Stream& compute_;
+  Arena& arena_;
+  Trace trace_;
+  Comms comms_;
+  ParamStore params_;
+  Transformer transformer_;
+  Optimizer optimizer_;
+  Tensor learning_rate_, step_, loss_sum_, valid_tokens_;
+};
+
+// The bytes of arena that a run with this configuration peaks at, its loaders' buffers left out:
+// a step, an evaluation and a checkpoint are run on a measuring stream.
+std::int64_t measure_training(const TrainingConfig& config, int threads);
+
+}  // namespace lockstep
