@@ -1,0 +1,303 @@
+#include "kernels/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/reference_adamw.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+// The modes a run trains in.
+struct Mode {
+  const char* name;
+  DType weight;
+  bool master;
+  DType moments;
+};
+constexpr Mode kModes[] = {
+    {"fp32", DType::fp32, false, DType::fp32},
+    {"bf16_with_master", DType::bf16, true, DType::fp32},
+    {"bf16_with_master_and_bf16_moments", DType::bf16, true, DType::bf16},
+    {"bf16_stochastic", DType::bf16, false, DType::fp32},
+    {"bf16_stochastic_and_bf16_moments", DType::bf16, false, DType::bf16},
+};
+
+// What one parameter of n elements needs, its scalars set so that an update is applied as it is.
+struct Parameter {
+  Parameter(Bench& b, const Mode& mode, std::int64_t n, std::int64_t first_index = 0)
+      : run{.weight = b.random({n}, mode.weight),
+            .master = mode.master ? b.random({n}, DType::fp32) : Tensor{},
+            .m = b.random({n}, mode.moments, 0),
+            .v = b.random({n}, mode.moments, 0),
+            .grad = grad,
+            .seed = 42,
+            .purpose = purpose_of("weight"),
+            .first_index = first_index} {
+    grad = b.random({n}, DType::fp32);
+    run.grad = grad;
+    if (mode.master) {
+      for (std::int64_t i = 0; i < n; ++i)
+        Bench::set(run.master, i, get(run.weight, i));
+    }
+    learning_rate = b.random({1}, DType::fp32, 0);
+    step = b.integers({0});
+    scalars = {learning_rate, step, b.integers({0}), b.random({5}, DType::fp32, 0)};
+    set_control({1, 1, 1, 1, 0}, 1e-3);
+  }
+
+  void set_control(const std::vector<double>& control, double rate) const {
+    for (std::size_t i = 0; i < control.size(); ++i)
+      Bench::set(scalars.control, static_cast<std::int64_t>(i), control[i]);
+    Bench::set(learning_rate, 0, rate);
+  }
+
+  Tensor grad, learning_rate, step;
+  AdamWRun run;
+  AdamWScalars scalars;
+};
+
+class AdamWModes : public ::testing::TestWithParam<Mode> {};
+
+// Against float64 AdamW fed with the same gradients. fp32: rounding of 20 steps. bf16 weights or
+// moments: the mean over elements must follow (stochastic rounding has no drift) while one element
+// may wander by a few roundings of 2^-8.
+TEST_P(AdamWModes, twenty_steps_follow_the_reference) {
+  for (const std::int64_t n : {1, 64, 1000, 20011}) {
+    Bench b;
+    const Parameter p(b, GetParam(), n, 3);
+    const AdamWConfig config{.weight_decay = 0.3f};
+    const double rate = 0.01;
+    const auto squares = b.random({1}, DType::fp32), valid = b.integers({50});
+    reference::AdamW expected{doubles(p.run.weight), Doubles(static_cast<std::size_t>(n)),
+                              Doubles(static_cast<std::size_t>(n))};
+    AdamWConfig with_tokens = config;
+    with_tokens.nominal_tokens = 100;
+    for (int step = 0; step < 20; ++step) {
+      const auto grad = b.random({n}, DType::fp32, 0.02f);
+      std::copy(grad.data, grad.data + grad.bytes(), p.grad.data);
+      p.step.as<std::int32_t>()[0] = step;
+      Bench::set(squares, 0, reference::squares(doubles(p.grad)));
+      adamw_control(b.stream, p.scalars, squares, valid, with_tokens);
+      Bench::set(p.learning_rate, 0, rate);
+      adamw_update(b.stream, p.run, p.scalars, with_tokens);
+      expected.step(doubles(p.grad), {.rate = rate, .decay = 0.3, .scale = 2});
+    }
+    EXPECT_EQ(get(p.scalars.updates, 0), 20);
+    const bool exact = GetParam().moments == DType::fp32 &&
+                       (GetParam().master || GetParam().weight == DType::fp32);
+    const auto& weight = GetParam().master ? p.run.master : p.run.weight;
+    if (exact) {
+      expect_close(weight, expected.w, 4e-6, "weight");
+      expect_close(p.run.m, expected.m, 4e-6, "m");
+      expect_close(p.run.v, expected.v, 4e-6, "v");
+    } else {
+      expect_close(weight, expected.w, 0.05, "weight");
+      if (n > 10000) {
+        EXPECT_LT(std::abs(reference::mean_difference(doubles(weight), expected.w)), 1e-4);
+        EXPECT_LT(std::abs(reference::mean_difference(doubles(p.run.v), expected.v)), 1e-6);
+      }
+    }
+    if (!GetParam().master) continue;
+    for (std::int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(get(p.run.weight, i), to_float(to_bf16(p.run.master.as<float>()[i])));
+  }
+}
+
+// The fp32 result of one update, rounded by the contract's formula, written out again.
+float rounded(float x, const AdamWRun& run, std::uint64_t t, std::int64_t step, std::int64_t i) {
+  const auto e = static_cast<std::uint64_t>(run.first_index + i);
+  const auto counter = t << 62 | static_cast<std::uint64_t>(step + 1) << 32 | e / 8;
+  const auto word = philox(run.seed, run.purpose, counter)[e % 8 / 2];
+  const auto bits = (word >> (e % 2 * 16)) & 0xffffu;
+  const auto u = std::bit_cast<std::uint32_t>(x) + bits;
+  return std::bit_cast<float>(u & 0xffff0000u);
+}
+
+TEST(AdamWUpdate, rounds_with_the_random_bits_of_seed_purpose_step_and_index) {
+  for (const std::int64_t first :
+       {std::int64_t{0}, std::int64_t{7}, std::int64_t{61}, (std::int64_t{1} << 35) - 500}) {
+    Bench b, same;
+    constexpr std::int64_t kStep = 77;
+    const Parameter p(b, {"", DType::bf16, false, DType::bf16}, 500, first);
+    Parameter q(same, {"", DType::fp32, false, DType::fp32}, 500, first);
+    p.step.as<std::int32_t>()[0] = kStep;
+    const auto m = b.random({500}, DType::bf16), v = b.random({500}, DType::bf16);
+    for (std::int64_t i = 0; i < 500; ++i) {
+      Bench::set(p.run.m, i, get(m, i));
+      Bench::set(p.run.v, i, std::abs(get(v, i)));
+      Bench::set(q.run.weight, i, get(p.run.weight, i));
+      Bench::set(q.run.m, i, get(p.run.m, i));
+      Bench::set(q.run.v, i, get(p.run.v, i));
+      Bench::set(q.grad, i, get(p.grad, i));
+    }
+    adamw_update(b.stream, p.run, p.scalars, {});
+    adamw_update(b.stream, q.run, q.scalars, {});
+    for (std::int64_t i = 0; i < 500; ++i) {
+      ASSERT_EQ(get(p.run.weight, i), rounded(q.run.weight.as<float>()[i], p.run, 0, kStep, i))
+          << i;
+      ASSERT_EQ(get(p.run.m, i), rounded(q.run.m.as<float>()[i], p.run, 1, kStep, i)) << i;
+      ASSERT_EQ(get(p.run.v, i), rounded(q.run.v.as<float>()[i], p.run, 2, kStep, i)) << i;
+    }
+  }
+}
+
+// Sharding: any split of the elements, on any number of threads, gives the same bits.
+TEST_P(AdamWModes, an_update_in_pieces_on_any_number_of_threads_has_the_same_bits) {
+  constexpr std::int64_t kSize = 100003;
+  Bench b;
+  const Parameter p(b, GetParam(), kSize, 5);
+  const AdamWRun run = p.run;
+  const auto start = [&](Tensor t) { return t ? b.copy(t) : t; };
+  const Tensor weight = start(run.weight), master = start(run.master), m = start(run.m),
+               v = start(run.v);
+  adamw_update(b.stream, run, p.scalars, {});
+  for (const int threads : {1, 3}) {
+    Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
+    AdamWRun whole = run;
+    whole.weight = start(weight), whole.master = start(master), whole.m = start(m),
+    whole.v = start(v);
+    for (std::int64_t begin = 0, size = 1; begin < kSize; begin += size, size = 3 * size + 1) {
+      size = std::min(size, kSize - begin);
+      AdamWRun part = whole;
+      part.weight = whole.weight.rows(begin, size);
+      if (master) part.master = whole.master.rows(begin, size);
+      part.m = whole.m.rows(begin, size);
+      part.v = whole.v.rows(begin, size);
+      part.grad = run.grad.rows(begin, size);
+      part.first_index = run.first_index + begin;
+      adamw_update(stream, part, p.scalars, {});
+    }
+    expect_bitwise_equal(whole.weight, run.weight, "weight");
+    expect_bitwise_equal(whole.m, run.m, "m");
+    expect_bitwise_equal(whole.v, run.v, "v");
+    if (master) expect_bitwise_equal(whole.master, run.master, "master");
+  }
+}
+
+// With gradient 0 a step only decays: the mean over many elements and draws is the unrounded
+// weight, to 5 standard errors of the rounding.
+TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
+  Bench b;
+  constexpr std::int64_t kSize = 1 << 16;
+  const Parameter p(b, {"", DType::bf16, false, DType::fp32}, kSize);
+  for (std::int64_t i = 0; i < kSize; ++i) {
+    Bench::set(p.run.weight, i, 1.5);
+    Bench::set(p.grad, i, 0);
+  }
+  for (int step = 0; step < 10; ++step) {
+    p.step.as<std::int32_t>()[0] = step;
+    adamw_update(b.stream, p.run, p.scalars, {});
+  }
+  double mean = 0;
+  for (std::int64_t i = 0; i < kSize; ++i)
+    mean += get(p.run.weight, i) / kSize;
+  const double expected = 1.5 * std::pow(1 - 1e-3 * 0.1, 10);  // 0.0015 less; bf16 steps by 0.0078
+  EXPECT_NEAR(mean, expected, 5 * 0.0078 * 0.5 * std::sqrt(10.0 / kSize));
+  EXPECT_LT(mean, 1.4999);
+}
+
+TEST_P(AdamWModes, a_skipped_update_changes_no_bit) {
+  Bench b;
+  const Parameter p(b, GetParam(), 100);
+  p.set_control({0, 1, 1, 0, std::nan("")}, 1e-3);
+  const auto weight = b.copy(p.run.weight), m = b.copy(p.run.m), v = b.copy(p.run.v);
+  adamw_update(b.stream, p.run, p.scalars, {});
+  expect_bitwise_equal(p.run.weight, weight, "weight");
+  expect_bitwise_equal(p.run.m, m, "m");
+  expect_bitwise_equal(p.run.v, v, "v");
+}
+
+TEST(AdamWUpdate, a_run_without_decay_ignores_weight_decay) {
+  Bench b;
+  Parameter p(b, kModes[0], 100);
+  p.run.decay = false;
+  const auto start = doubles(p.run.weight);
+  reference::AdamW expected{start, Doubles(100), Doubles(100)};
+  p.set_control({1, 10, 20, 1, 0}, 0.01);  // the corrections of the first update
+  adamw_update(b.stream, p.run, p.scalars, {.weight_decay = 5});
+  expected.step(doubles(p.grad), {.rate = 0.01, .decay = 0, .scale = 1});
+  expect_close(p.run.weight, expected.w, 4e-6, "weight");
+}
+
+struct Control {
+  double scale, correction1, correction2, applied, norm, updates;
+};
+Control control(double squares, std::int32_t valid, const AdamWConfig& config,
+                std::int32_t updates = 3) {
+  Bench b;
+  const Parameter p(b, kModes[0], 1);
+  p.scalars.updates.as<std::int32_t>()[0] = updates;
+  const auto s = b.random({1}, DType::fp32);
+  Bench::set(s, 0, squares);
+  for (int i = 0; i < 5; ++i)
+    Bench::set(p.scalars.control, i, std::nan(""));
+  adamw_control(b.stream, p.scalars, s, b.integers({valid}), config);
+  const auto c = doubles(p.scalars.control);
+  return {c[0], c[1], c[2], c[3], c[4], get(p.scalars.updates, 0)};
+}
+
+TEST(AdamWControl, scales_by_nominal_over_valid_tokens_and_clips_the_norm) {
+  const auto below = control(0.04, 50, {.nominal_tokens = 100});  // norm 2 * 0.2
+  EXPECT_NEAR(below.scale, 2, 1e-6);
+  EXPECT_NEAR(below.norm, 0.4, 1e-6);
+  EXPECT_EQ(below.applied, 1);
+  EXPECT_EQ(below.updates, 4);
+  EXPECT_NEAR(below.correction1, 1 / (1 - std::pow(0.9, 4)), 1e-5);
+  EXPECT_NEAR(below.correction2, 1 / (1 - std::pow(0.95, 4)), 1e-5);
+  const auto above = control(4, 50, {.nominal_tokens = 100});  // norm 4, clipped to 1
+  EXPECT_NEAR(above.scale, 0.5, 1e-6);
+  EXPECT_NEAR(above.norm, 4, 1e-6);
+  EXPECT_NEAR(control(4, 50, {.clip_norm = 0, .nominal_tokens = 100}).scale, 2, 1e-6);
+}
+
+TEST(AdamWControl, skips_without_valid_tokens_or_with_a_norm_that_is_not_finite) {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const auto& [squares, valid] :
+       {std::pair{1.0, 0}, {0.0, 0}, {nan, 0}, {infinity, 5}, {nan, 5}}) {
+    for (const float clip : {0.0f, 1.0f}) {
+      const auto c = control(squares, valid, {.clip_norm = clip, .nominal_tokens = 10});
+      EXPECT_EQ(c.applied, 0) << squares << ' ' << valid;
+      EXPECT_EQ(c.updates, 3);
+      EXPECT_EQ(c.scale, 0);
+      EXPECT_EQ(std::isfinite(c.norm), valid == 0);
+    }
+  }
+}
+
+TEST(AdamWContract, wrong_arguments_are_refused_by_name) {
+  Bench b;
+  Parameter p(b, kModes[0], 8);
+  const auto message = [&]() -> std::string {
+    try {
+      adamw_update(b.stream, p.run, p.scalars, {});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message(), "accepted");
+  p.run.first_index = std::int64_t{1} << 35;
+  EXPECT_NE(message().find("expected at most 2^35"), std::string::npos);
+  p.run.first_index = 0;
+  p.run.v = b.random({8}, DType::bf16);
+  EXPECT_NE(message().find("v is bf16, expected fp32"), std::string::npos);
+  p.run.v = p.run.m;
+  p.run.grad = b.random({7}, DType::fp32);
+  EXPECT_NE(message().find("grad 7"), std::string::npos);
+}
+
+// At the minimum of (w - target)^2 sum, AdamW without decay stands still; far from it, it descends.
+TEST(AdamWContract, the_reference_descends_to_the_minimum) {
+  reference::AdamW adam{{1.0, -2.0}, {0, 0}, {0, 0}};
+  for (int i = 0; i < 2000; ++i)
+    adam.step({2 * (adam.w[0] - 0.3), 2 * (adam.w[1] - 0.7)}, {.rate = 0.01, .decay = 0});
+  EXPECT_NEAR(adam.w[0], 0.3, 1e-3);
+  EXPECT_NEAR(adam.w[1], 0.7, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(modes, AdamWModes, ::testing::ValuesIn(kModes),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+}  // namespace
+}  // namespace lockstep::testing
