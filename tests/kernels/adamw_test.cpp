@@ -26,23 +26,20 @@ constexpr Mode kModes[] = {
 // What one parameter of n elements needs, its scalars set so that an update is applied as it is.
 struct Parameter {
   Parameter(Bench& b, const Mode& mode, std::int64_t n, std::int64_t first_index = 0)
-      : run{.weight = b.random({n}, mode.weight),
-            .master = mode.master ? b.random({n}, DType::fp32) : Tensor{},
-            .m = b.random({n}, mode.moments, 0),
-            .v = b.random({n}, mode.moments, 0),
-            .grad = grad,
-            .seed = 42,
-            .purpose = purpose_of("weight"),
-            .first_index = first_index} {
-    grad = b.random({n}, DType::fp32);
+      : grad(b.random({n}, DType::fp32)),
+        learning_rate(b.random({1}, DType::fp32)),
+        step(b.integers({0})) {
+    run.weight = b.random({n}, mode.weight);
+    if (mode.master) run.master = b.random({n}, DType::fp32);
+    for (std::int64_t i = 0; i < n && mode.master; ++i)
+      Bench::set(run.master, i, get(run.weight, i));
+    run.m = b.random({n}, mode.moments, 0);
+    run.v = b.random({n}, mode.moments, 0);
     run.grad = grad;
-    if (mode.master) {
-      for (std::int64_t i = 0; i < n; ++i)
-        Bench::set(run.master, i, get(run.weight, i));
-    }
-    learning_rate = b.random({1}, DType::fp32, 0);
-    step = b.integers({0});
-    scalars = {learning_rate, step, b.integers({0}), b.random({5}, DType::fp32, 0)};
+    run.seed = 42;
+    run.purpose = purpose_of("weight");
+    run.first_index = first_index;
+    scalars = {learning_rate, step, b.integers({0}), b.random({5}, DType::fp32)};
     set_control({1, 1, 1, 1, 0}, 1e-3);
   }
 

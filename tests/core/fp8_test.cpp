@@ -1,0 +1,140 @@
+#include "core/fp8.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <vector>
+
+#include "core/philox.h"
+
+#if LOCKSTEP_HAVE_CUDA_FP8
+#include <cuda_fp8.h>
+#endif
+
+namespace lockstep {
+namespace {
+
+// The value of a code by its definition, sign 2^(exponent - bias) 1.mantissa, in float64.
+double defined_value(int code, int mantissa_bits, int bias) {
+  const int mantissa = code & ((1 << mantissa_bits) - 1);
+  const int exponent = (code & 0x7f) >> mantissa_bits;
+  const double sign = (code & 0x80) != 0 ? -1 : 1;
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  return sign * std::ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
+}
+
+struct E4M3 {
+  using Type = Fp8E4M3;
+  static constexpr int kLargest = 0x7e;
+  static bool is_nan(int code) { return (code & 0x7f) == 0x7f; }
+  static bool is_infinite(int) { return false; }
+  static double value(int code) { return defined_value(code, 3, 7); }
+};
+struct E5M2 {
+  using Type = Fp8E5M2;
+  static constexpr int kLargest = 0x7b;
+  static bool is_nan(int code) { return (code & 0x7f) > 0x7c; }
+  static bool is_infinite(int code) { return (code & 0x7f) == 0x7c; }
+  static double value(int code) { return defined_value(code, 2, 15); }
+};
+
+template <class Format>
+class Fp8Format : public ::testing::Test {};
+using Formats = ::testing::Types<E4M3, E5M2>;
+TYPED_TEST_SUITE(Fp8Format, Formats);
+
+template <class Format>
+int encode(float x) {
+  return to_fp8<typename Format::Type>(x).bits;
+}
+template <class Format>
+float decode(int code) {
+  return fp8_to_float(typename Format::Type{static_cast<std::uint8_t>(code)});
+}
+
+// Every value, every midpoint of neighbours, the fp32 numbers next to each, and fp32 patterns of
+// every exponent.
+template <class Format>
+std::vector<float> interesting() {
+  std::vector<float> x{0.0f, 1e30f, 3e38f, std::numeric_limits<float>::infinity(),
+                       std::numeric_limits<float>::quiet_NaN()};
+  for (int code = 0; code <= Format::kLargest; ++code) {
+    const double a = Format::value(code);
+    const double b =
+        code < Format::kLargest ? Format::value(code + 1) : 2 * a - Format::value(code - 1);
+    for (const double v : {a, (a + b) / 2, a + (b - a) / 4})
+      for (const float towards : {-1e30f, static_cast<float>(v), 1e30f})
+        x.push_back(std::nextafter(static_cast<float>(v), towards));
+  }
+  for (std::uint64_t i = 0; i < 1 << 15; ++i)
+    for (const auto word : philox(1, 2, i))
+      x.push_back(std::bit_cast<float>(word));
+  const auto positive = x.size();
+  for (std::size_t i = 0; i < positive; ++i)
+    x.push_back(-x[i]);
+  return x;
+}
+
+// The nearest of all finite values; of two equally near the one with an even code. Clamped first:
+// far away all values are equally near in float64.
+template <class Format>
+int nearest(float x) {
+  if (std::isnan(x)) return 0x7f;
+  const double largest = Format::value(Format::kLargest);
+  const double magnitude = std::min(std::abs(static_cast<double>(x)), largest);
+  int best = 0;
+  double distance = magnitude;
+  for (int code = 1; code <= Format::kLargest; ++code) {
+    const double d = std::abs(Format::value(code) - magnitude);
+    if (d < distance || (d == distance && code % 2 == 0)) {
+      best = code;
+      distance = d;
+    }
+  }
+  return best | (std::signbit(x) ? 0x80 : 0);
+}
+
+TYPED_TEST(Fp8Format, every_code_decodes_to_its_definition) {
+  for (int code = 0; code < 256; ++code) {
+    const float x = decode<TypeParam>(code);
+    if (TypeParam::is_nan(code)) {
+      EXPECT_TRUE(std::isnan(x)) << code;
+    } else if (TypeParam::is_infinite(code)) {
+      EXPECT_EQ(x, (code < 128 ? 1 : -1) * std::numeric_limits<float>::infinity()) << code;
+    } else {
+      EXPECT_EQ(static_cast<double>(x), TypeParam::value(code)) << code;
+      EXPECT_EQ(std::signbit(x), code >= 128) << code;
+    }
+  }
+}
+
+TYPED_TEST(Fp8Format, encoding_takes_the_nearest_value_and_saturates) {
+  for (const float x : interesting<TypeParam>())
+    ASSERT_EQ(encode<TypeParam>(x), nearest<TypeParam>(x)) << std::hexfloat << x;
+}
+
+TYPED_TEST(Fp8Format, conversions_are_constant_expressions) {
+  using F = typename TypeParam::Type;
+  static_assert(fp8_to_float(to_fp8<F>(-1.5f)) == -1.5f);
+  static_assert(fp8_to_float(to_fp8<F>(1e9f)) == F::kLargestValue);
+}
+
+TYPED_TEST(Fp8Format, has_the_bits_of_cuda_fp8) {
+#if LOCKSTEP_HAVE_CUDA_FP8
+  const auto format = std::is_same_v<TypeParam, E4M3> ? __NV_E4M3 : __NV_E5M2;
+  for (const float x : interesting<TypeParam>())
+    ASSERT_EQ(encode<TypeParam>(x), __nv_cvt_float_to_fp8(x, __NV_SATFINITE, format))
+        << std::hexfloat << x;
+  for (int code = 0; code < 256; ++code) {
+    const auto half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), format);
+    const float expected = __half2float(__half(half));
+    const float x = decode<TypeParam>(code);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(expected)) << code;
+  }
+#else
+  GTEST_SKIP() << "cuda_fp8.h was not found when this was built (it comes with the CUDA toolkit)";
+#endif
+}
+
+}  // namespace
+}  // namespace lockstep
