@@ -246,6 +246,11 @@ void pack_transposed(Word* to, std::int64_t stride, const E* from, std::int64_t 
     }
 }
 
+// The words of neighbours in a row.
+LOCKSTEP_INLINE void write_row(float* p, Vector first, Vector second) {
+  write(p, first);
+  write(p + kWidth, second);
+}
 #if LOCKSTEP_CPU_LEVEL == 3
 // The words of two rows of a left side whose depth runs over rows.
 LOCKSTEP_INLINE void write_stacked(Pair* p, Vector lower, Vector upper) {
@@ -253,7 +258,6 @@ LOCKSTEP_INLINE void write_stacked(Pair* p, Vector lower, Vector upper) {
   const auto u = (HalfVector)_mm512_cvtneps_pbh((__m512)upper);
   write(p, __builtin_convertvector(l, WordVector) | __builtin_convertvector(u, WordVector) << 16);
 }
-// The words of 32 neighbours in a row.
 LOCKSTEP_INLINE void write_row(Pair* p, Vector first, Vector second) {
   write(p, (WordVector)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
 }

@@ -1,0 +1,128 @@
+// Blocks of queries and keys: which see which, what they are packed to, and the scores between
+// them. Included behind cpu_begin.h only.
+//
+// Scores are held transposed, [key, query]: the lanes of a vector are queries, so the maximum and
+// the sum of the softmax run down columns, and keys and values are read as they are. Near the
+// diagonal, products leave out what no query of a panel (16 queries) sees.
+#pragma once
+
+#include "kernels/attention_tile_cpu.h"
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+constexpr int kBlock = 64;  // queries, and keys, of a block
+constexpr int kBlockPanels = kBlock / kPanel;
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+constexpr float kLow = -1e30f;  // below every score; finite, so that differences are
+
+// Which keys the queries of a block see: first to last, each.
+struct Visible {
+  alignas(64) std::int32_t first[kBlock], last[kBlock];
+  std::int64_t panel_last[kBlockPanels];  // the largest of a panel
+  std::int64_t count = 0, panels = 0;
+  std::int64_t min_first = 0, max_first = 0, min_last = 0, max_last = 0;
+};
+
+// first: absent for 0.  last: absent for the query's own index, begin + i.
+inline Visible visible_keys(const std::int32_t* first, const std::int32_t* last, std::int64_t begin,
+                            std::int64_t count) {
+  Visible v;
+  v.count = count;
+  v.panels = (count + kPanel - 1) / kPanel;
+  v.min_first = v.min_last = INT32_MAX;
+  for (auto& l : v.panel_last)
+    l = -1;
+  for (std::int64_t i = 0; i < kBlock; ++i) {
+    v.first[i] = 0;
+    v.last[i] = -1;
+    if (i >= count) continue;
+    if (first != nullptr) v.first[i] = first[begin + i];
+    v.last[i] = last != nullptr ? last[begin + i] : static_cast<std::int32_t>(begin + i);
+    v.min_first = std::min<std::int64_t>(v.min_first, v.first[i]);
+    v.max_first = std::max<std::int64_t>(v.max_first, v.first[i]);
+    v.min_last = std::min<std::int64_t>(v.min_last, v.last[i]);
+    v.max_last = std::max<std::int64_t>(v.max_last, v.last[i]);
+    v.panel_last[i / kPanel] = std::max<std::int64_t>(v.panel_last[i / kPanel], v.last[i]);
+  }
+  return v;
+}
+
+struct Range {
+  std::int64_t begin, count;
+};
+inline bool none_visible(const Visible& v, Range keys) {
+  return keys.begin > v.max_last || keys.begin + keys.count <= v.min_first;
+}
+inline bool all_visible(const Visible& v, Range keys) {
+  return keys.count == kBlock && v.max_first <= keys.begin &&
+         keys.begin + keys.count - 1 <= v.min_last;
+}
+// Keys of the block that some query of the panel may see, from the block's first on.
+inline std::int64_t keys_of_panel(const Visible& v, Range keys, std::int64_t panel) {
+  return std::clamp<std::int64_t>(v.panel_last[panel] - keys.begin + 1, 0, keys.count);
+}
+// The first panel that may see the block's key r or a later one.
+inline std::int64_t panel_of_key(const Visible& v, Range keys, std::int64_t r) {
+  std::int64_t panel = 0;
+  while (panel < v.panels && v.panel_last[panel] < keys.begin + r)
+    ++panel;
+  return panel;
+}
+
+// What the sizes of a head come to when packed.
+template <class Word>
+struct HeadSize {
+  explicit HeadSize(std::int64_t size)
+      : K(size),
+        columns(round_up(K, kPanel)),
+        words((K + kPerWord<Word> - 1) / kPerWord<Word>),
+        row(round_up(words, kPanel)) {}
+  std::int64_t K;
+  std::int64_t columns;  // of what is [., K] with K along the lanes
+  std::int64_t words;    // depth of a product over K
+  std::int64_t row;      // words of a packed row
+};
+
+// scores [kBlock, kBlock] = rows (keys or values) times columns (queries, packed transposed).
+template <class Word>
+void block_scores(float* scores, const Word* rows, const Word* columns, const HeadSize<Word>& size,
+                  const Visible& v, Range keys) {
+  const auto step = all_visible(v, keys) ? keys.count : kPanel;
+  for (std::int64_t r = 0; r < keys.count; r += step) {
+    const auto panel = panel_of_key(v, keys, r);
+    product<Sum::fresh, Layout::rows, Word>(
+        {scores + r * kBlock + panel * kPanel, kBlock, rows + r * size.row, size.row,
+         columns + panel * kPanel, kBlock, size.words},
+        std::min(step, keys.count - r), v.panels - panel);
+  }
+}
+
+LOCKSTEP_INLINE auto sees(const Visible& v, std::int64_t column, std::int64_t key) {
+  const auto j = static_cast<std::int32_t>(key);
+  return (read<IntVector>(v.first + column) <= j) & (read<IntVector>(v.last + column) >= j);
+}
+
+// Takes pieces of a block of memory, aligned to cache lines. Without memory it only counts.
+struct Carver {
+  std::byte* memory = nullptr;
+  std::int64_t used = 0;
+  template <class T>
+  T* take(std::int64_t n) {
+    auto* p = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + used);
+    used += round_up(n * static_cast<std::int64_t>(sizeof(T)), 64);
+    return p;
+  }
+};
+
+// to[i, :] = factor * from[i, :] over K columns
+template <class E>
+void store_rows(E* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+                std::int64_t rows, std::int64_t K, float factor) {
+  for (std::int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride)
+    for_vectors(K,
+                [&](std::int64_t k, std::int64_t n) { store(to + k, load(from + k) * factor, n); });
+}
+
+}  // namespace
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
