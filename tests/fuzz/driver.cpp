@@ -1,0 +1,175 @@
+// Driver: runs a fuzz target without libFuzzer, the same inputs each time. First each seed, then
+// each truncation of it, then mutations of mutations. `fuzz_X [INPUTS]` tries that many; `fuzz_X
+// FILE` runs one input, as it was saved when something was found.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "core/philox.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr std::size_t kMostBytes = 4096;
+std::string current;  // what a crash leaves behind in kFindingPath
+constexpr char kFindingPath[] = "fuzz-finding.bin";
+
+void save_current() {
+  const int file = open(kFindingPath, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  [[maybe_unused]] const auto written = write(file, current.data(), current.size());
+  close(file);
+}
+
+void run_one(const std::string& input) {
+  current = input;
+  try {
+    LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "an exception left the target: %s\n", error.what());
+    std::abort();
+  }
+}
+
+// Random choices: a function of the number of the input and of how many were made for it.
+class Choices {
+ public:
+  explicit Choices(std::uint64_t input) : input_(input) {}
+  std::size_t below(std::size_t n) { return n == 0 ? 0 : philox(1, input_, drawn_++)[0] % n; }
+
+ private:
+  std::uint64_t input_, drawn_ = 0;
+};
+
+const std::vector<std::string>& numbers() {
+  static const std::vector<std::string> all = {"0",
+                                               "-1",
+                                               "1",
+                                               "2",
+                                               "255",
+                                               "65536",
+                                               "2147483647",
+                                               "2147483648",
+                                               "4294967295",
+                                               "4294967296",
+                                               "9223372036854775807",
+                                               "-9223372036854775808",
+                                               "9223372036854775808",
+                                               "18446744073709551615",
+                                               "1e308",
+                                               "0.5"};
+  return all;
+}
+
+// Puts another number in the place of a decimal one.
+void replace_number(std::string& text, Choices& choose) {
+  const auto start = text.find_first_of("0123456789", choose.below(text.size()));
+  if (start == std::string::npos) return;
+  const auto end = std::min(text.find_first_not_of("0123456789", start), text.size());
+  text.replace(start, end - start, numbers()[choose.below(numbers().size())]);
+}
+
+// The part of `text` from an `open` to the next `close`, the first one behind a random place.
+std::pair<std::size_t, std::size_t> group(const std::string& text, char open, char close,
+                                          Choices& choose) {
+  const auto start = text.find(open, choose.below(text.size()));
+  const auto end = start == std::string::npos ? start : text.find(close, start + 1);
+  if (end == std::string::npos) return {0, 0};
+  return {start, end + 1 - start};
+}
+
+// Puts a list or a string in the place of another.
+void copy_group(std::string& text, const std::string& other, Choices& choose) {
+  const bool lists = choose.below(2) == 0;
+  const char open = lists ? '[' : '"', close = lists ? ']' : '"';
+  const auto [to, to_count] = group(text, open, close, choose);
+  const auto [from, count] = group(other, open, close, choose);
+  if (to_count > 0 && count > 0) text.replace(to, to_count, other.substr(from, count));
+}
+
+// Overwrites 4 or 8 bytes with an integer that readers mind.
+void replace_integer(std::string& text, Choices& choose) {
+  constexpr std::uint64_t kValues[] = {0,      1,          0x7f,       0xff,       0x7fff,
+                                       0xffff, 1u << 20,   0x7fffffff, 0x80000000, 0xffffffff,
+                                       ~0ull,  ~0ull >> 1, 1ull << 63};
+  const auto value = kValues[choose.below(std::size(kValues))];
+  const std::size_t bytes = choose.below(2) == 0 ? 4 : 8;
+  if (text.size() < bytes) return;
+  const auto at = choose.below(text.size() - bytes + 1);
+  for (std::size_t i = 0; i < bytes; ++i)
+    text[at + i] = static_cast<char>(value >> (8 * i));
+}
+
+void mutate(std::string& text, const std::string& other, Choices& choose) {
+  const auto at = choose.below(text.size());
+  const auto count = std::min(choose.below(16) + 1, text.size() - at);
+  switch (choose.below(9)) {
+    case 0:
+      if (!text.empty()) text[at] ^= static_cast<char>(1u << choose.below(8));
+      break;
+    case 1:
+      if (!text.empty()) text[at] = static_cast<char>(choose.below(256));
+      break;
+    case 2: text.erase(at, count); break;
+    case 3: text.insert(at, text.substr(choose.below(text.size()), count)); break;
+    case 4: text.insert(at, 1, "{}[]\",:0\\\0 "[choose.below(11)]); break;
+    case 5: replace_number(text, choose); break;
+    case 6: replace_integer(text, choose); break;
+    case 7: copy_group(text, choose.below(2) == 0 ? std::string(text) : other, choose); break;
+    default: text.replace(at, count, other.substr(choose.below(other.size()), count)); break;
+  }
+  if (text.size() > kMostBytes) text.resize(kMostBytes);
+}
+
+void run_all(std::uint64_t inputs) {
+  auto pool = seeds();
+  const auto originals = pool.size();
+  for (std::size_t s = 0; s < originals; ++s)
+    for (std::size_t n = 0; n <= pool[s].size(); ++n)
+      run_one(pool[s].substr(0, n));
+  for (std::uint64_t input = 0; input < inputs; ++input) {
+    Choices choose(input);
+    const auto from = choose.below(pool.size());
+    std::string text = pool[from];
+    for (std::size_t i = choose.below(4) + 1; i > 0; --i)
+      mutate(text, pool[choose.below(pool.size())], choose);
+    run_one(text);
+    // Some mutants are mutated again; the seeds stay.
+    if (pool.size() < originals + 64)
+      pool.push_back(text);
+    else if (choose.below(8) == 0)
+      pool[originals + choose.below(64)] = text;
+  }
+  std::printf("%llu mutations of %zu seeds, nothing found\n",
+              static_cast<unsigned long long>(inputs), originals);
+}
+
+int main(int arguments, char** argument) {
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL})
+    std::signal(signal, [](int number) {
+      save_current();
+      std::signal(number, SIG_DFL);
+      std::raise(number);
+    });
+  const std::string first = arguments > 1 ? argument[1] : "100000";
+  if (first.find_first_not_of("0123456789") == std::string::npos) {
+    run_all(std::strtoull(first.c_str(), nullptr, 10));
+  } else {
+    std::ifstream in(first, std::ios::binary);
+    run_one({std::istreambuf_iterator<char>(in), {}});
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+int main(int arguments, char** argument) {
+  return lockstep::fuzz::main(arguments, argument);
+}

@@ -1,0 +1,47 @@
+// Any JSON text is refused, or reads back from what dump() writes of it.
+#include "core/json.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  return {
+      R"({"a": [1, -2.5e-3, "x\u00e9\n\u0001\ud83d\ude00"], "b": {"c": null, "d": [true, false, {}]}})",
+      "[[[[[[[[]]]]]]]]",
+      "\"\xE2\x82\xAC \\\\ \\\"\"",
+      "-9223372036854775808",
+      "1e308",
+      R"({"k0":0,"k1":1,"k2":2,"k3":3,"k4":4,"k5":5,"k6":6,"k7":7,"k8":8,"k9":9,"ka":10,)"
+      R"("kb":11,"kc":12,"kd":13,"ke":14,"kf":15,"kg":16,"kh":17})"};
+}
+
+namespace {
+
+// Not a DataError: what dump() wrote must be valid.
+Json parse_written(const std::string& text) {
+  try {
+    return Json::parse(text, "written");
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+void check(std::string_view text) {
+  const Json json = Json::parse(text, "input");
+  for (const int indent : {-1, 2}) {
+    const std::string written = json.dump(indent);
+    const std::string again = parse_written(written).dump(indent);
+    LOCKSTEP_CHECK(again == written, written, " reads back as ", again);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    lockstep::fuzz::check({reinterpret_cast<const char*>(data), size});
+  } catch (const lockstep::DataError&) {
+  }
+  return 0;
+}
