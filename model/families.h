@@ -42,7 +42,7 @@ struct HuggingFaceTensor {
   std::vector<std::string> parameters;  // usually one: itself
 };
 
-// Every tensor of a model's files, in the order in which `transformers` writes them. A tied head is
+// Every tensor of a model's files, layer by layer. A tied head is
 // not among them.
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelConfig& config);
 
