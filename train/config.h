@@ -8,26 +8,16 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "model/block.h"
+#include "model/config.h"
 
 namespace lockstep {
 
 struct Config {
-  enum class Family : unsigned char { gpt2, llama3, qwen2, qwen3, smollm3 };
-  enum class Recompute : unsigned char { none, cheap, block };
   enum class Decay : unsigned char { cosine, linear, constant, wsd };
 
-  struct Model {
-    Family family = Family::gpt2;
-    std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_size = 0, mlp_width = 0;
-    std::int64_t vocabulary = 0, max_positions = 0;
-    double norm_epsilon = 0, rope_theta = 0;
-    std::int64_t rope_every = 1;     // layer l has positions unless (l + 1) % n == 0; 1: all
-    double rope_scaling_factor = 1;  // Llama 3.1's stretching of low frequencies; 1: none
-    double rope_scaling_low = 1, rope_scaling_high = 4;  // its band, in turns of the length below
-    std::int64_t rope_scaling_length = 8192;
-    bool tied_head = false;
-    double init_std = 0.02;
-  } model;
+  ModelConfig model;
+  RopeScaling rope_scaling{.factor = 1};  // keys model.rope_scaling_*; model.rope_scaling follows
 
   struct Train {
     std::int64_t steps = 1000;
@@ -82,8 +72,7 @@ struct Config {
 
   struct Precision {
     DType compute = DType::fp32;
-    bool master_weights = true;
-    bool stochastic_rounding = false;
+    bool master_weights = true;  // in fp32 beside bf16 weights; without: stochastic rounding
     DType moments = DType::fp32;
   } precision;
 };

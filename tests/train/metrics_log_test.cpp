@@ -1,0 +1,113 @@
+#include "train/metrics_log.h"
+
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+StepReport at(std::int64_t step) {
+  StepReport r;
+  r.step = step;
+  r.loss = 3.25;
+  r.grad_norm = 0.5;
+  r.learning_rate = 6e-4;
+  r.step_seconds = 0.25;
+  r.model_flops_utilization = 0.471;
+  r.phase_seconds[static_cast<std::size_t>(Phase::attention)] = 0.125;
+  return r;
+}
+
+TEST(MetricsLog, a_line_is_one_flat_object_with_the_step_first) {
+  auto r = at(12);
+  const auto line = to_json_line(r, 1700000000.5);
+  EXPECT_EQ(line.rfind("{\"step\":12,", 0), 0u) << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const auto json = Json::parse(line.substr(0, line.size() - 1), "line", 1);
+  for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "step_seconds",
+                          "tokens_per_second", "mfu", "mfu_square", "data_wait_seconds", "loss_z",
+                          "grad_norm_z", "skipped", "valid_tokens", "tokens_seen", "peak_bytes",
+                          "gemm_seconds", "attention_seconds", "eta_seconds", "time_seconds"})
+    EXPECT_NE(json.find(key), nullptr) << key;
+  EXPECT_EQ(json.at("loss").as_double(), 3.25);
+  EXPECT_EQ(json.at("learning_rate").as_double(), 6e-4);
+  EXPECT_EQ(json.at("mfu").as_double(), 0.471);
+  EXPECT_EQ(json.at("attention_seconds").as_double(), 0.125);
+  EXPECT_EQ(json.at("time_seconds").as_double(), 1700000000.5);
+  EXPECT_TRUE(json.at("mfu_square").is_null());
+  EXPECT_FALSE(json.at("skipped").as_bool());
+  EXPECT_EQ(json.find("validation_loss"), nullptr);
+  r.validation_loss = 3.5;
+  EXPECT_NE(to_json_line(r, 0).find("\"validation_loss\":3.5}"), std::string::npos);
+}
+
+std::vector<std::int64_t> steps_in(const std::string& text) {
+  std::vector<std::int64_t> steps;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    steps.push_back(Json::parse(line, "line", 1).at("step").as_integer());
+  return steps;
+}
+
+TEST(MetricsLog, what_lies_past_the_resumed_step_is_cut_and_written_again) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  {
+    MetricsLog log(path, 0);
+    for (int step = 1; step <= 15; ++step)
+      log.append(at(step));
+  }
+  {
+    MetricsLog log(path, 10);
+    EXPECT_EQ(steps_in(slurp(path)).size(), 10u);
+    log.append(at(11));
+  }
+  EXPECT_EQ(steps_in(slurp(path)), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  { MetricsLog log(path, 0); }
+  EXPECT_EQ(slurp(path), "");
+}
+
+TEST(MetricsLog, a_torn_last_line_is_cut_wherever_it_was_torn) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  const auto whole = to_json_line(at(1), 5) + to_json_line(at(2), 6);
+  const auto next = to_json_line(at(3), 7);
+  for (std::size_t torn = 0; torn < next.size(); ++torn) {
+    spit(path, whole + next.substr(0, torn));
+    { MetricsLog log(path, 3); }
+    EXPECT_EQ(slurp(path), whole) << torn;
+  }
+  spit(path, whole + next);
+  { MetricsLog log(path, 3); }
+  EXPECT_EQ(slurp(path), whole + next);
+}
+
+TEST(MetricsLog, a_line_that_somebody_added_stays) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  const auto text = to_json_line(at(1), 5) + "a note\n" + to_json_line(at(2), 6);
+  spit(path, text);
+  { MetricsLog log(path, 2); }
+  EXPECT_EQ(slurp(path), text);
+}
+
+TEST(MetricsLog, a_full_disk_is_an_error_that_names_the_file) {
+  const SmallDisk disk(4096);
+  if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small file system";
+  MetricsLog log(disk.path() / "metrics.jsonl", 0);
+  const auto fill = [&] {
+    for (int step = 1; step < 1000; ++step)
+      log.append(at(step));
+  };
+  expect_contains(message_of<TransientError>(fill), "metrics.jsonl: cannot append: ");
+}
+
+TEST(MetricsLog, a_directory_that_is_not_there_is_an_error_that_names_the_file) {
+  const auto open = [] { MetricsLog log("/nonexistent/metrics.jsonl", 0); };
+  expect_contains(message_of<DataError>(open), "/nonexistent/metrics.jsonl: cannot open");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,32 @@
+// AppendFile: a file that grows by whole records, each in one write(2), so that a reader or a crash
+// sees records, never halves of two.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+class AppendFile {
+ public:
+  enum class Mode : std::uint8_t { create_new, keep };  // keep: or create
+
+  // Throws DataError when it cannot be opened, or exists and must be new.
+  AppendFile(std::filesystem::path path, Mode mode);
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+  ~AppendFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  void append(std::string_view record);  // throws TransientError, as when the disk is full
+  void truncate(std::int64_t bytes);
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include "train/metrics_log.h"
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kFirst = "{\"step\":";
+
+class Line {
+ public:
+  void add(std::string_view key, double value) {
+    if (!std::isfinite(value)) return add_text(key, "null");
+    char digits[32];
+    add_text(key, {digits, std::to_chars(digits, digits + sizeof digits, value).ptr});
+  }
+  void add(std::string_view key, std::int64_t value) { add_text(key, std::to_string(value)); }
+  void add(std::string_view key, bool value) { add_text(key, value ? "true" : "false"); }
+  std::string text() const { return text_ + "}\n"; }
+
+ private:
+  void add_text(std::string_view key, std::string_view value) {
+    text_ += text_.empty() ? "{\"" : ",\"";
+    (text_ += key) += "\":";
+    text_ += value;
+  }
+  std::string text_;
+};
+
+std::optional<std::int64_t> step_of(std::string_view line) {
+  if (line.substr(0, kFirst.size()) != kFirst) return std::nullopt;
+  std::int64_t step = 0;
+  const auto* begin = line.data() + kFirst.size();
+  const auto read = std::from_chars(begin, line.data() + line.size(), step);
+  return read.ec == std::errc{} ? std::optional(step) : std::nullopt;
+}
+
+// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
+std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t resumed_step) {
+  std::ifstream file(path, std::ios::binary);
+  std::int64_t kept = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {  // eof: no newline behind it
+    if (step_of(line).value_or(0) > resumed_step) break;
+    kept += static_cast<std::int64_t>(line.size()) + 1;
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string to_json_line(const StepReport& r, double time_seconds) {
+  Line line;
+  line.add("step", r.step);
+  line.add("loss", r.loss);
+  line.add("grad_norm", r.grad_norm);
+  line.add("learning_rate", r.learning_rate);
+  line.add("step_seconds", r.step_seconds);
+  line.add("tokens_per_second", r.tokens_per_second);
+  line.add("mfu", r.model_flops_utilization);
+  line.add("mfu_square", r.model_flops_utilization_square);
+  line.add("data_wait_seconds", r.data_wait_seconds);
+  line.add("loss_z", r.loss_z);
+  line.add("grad_norm_z", r.grad_norm_z);
+  line.add("skipped", r.skipped);
+  line.add("valid_tokens", r.valid_tokens);
+  line.add("tokens_seen", r.tokens_seen);
+  line.add("peak_bytes", r.peak_bytes);
+  for (std::size_t i = 0; i < r.phase_seconds.size(); ++i)
+    line.add(str(name(static_cast<Phase>(i)), "_seconds"), r.phase_seconds[i]);
+  line.add("eta_seconds", r.eta_seconds);
+  line.add("time_seconds", time_seconds);
+  if (r.validation_loss) line.add("validation_loss", *r.validation_loss);
+  return line.text();
+}
+
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)
+    : file_(path, AppendFile::Mode::keep) {
+  file_.truncate(kept_bytes(path, resumed_step));
+}
+
+void MetricsLog::append(const StepReport& report) {
+  using Seconds = std::chrono::duration<double>;
+  const Seconds now = std::chrono::system_clock::now().time_since_epoch();
+  file_.append(to_json_line(report, now.count()));
+}
+
+}  // namespace lockstep

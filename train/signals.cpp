@@ -1,0 +1,66 @@
+#include "train/signals.h"
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGUSR1};
+constexpr std::int64_t kSameRequestNanoseconds = 100'000'000;
+
+// A handler has no other way to say what it saw. Lock-free, so they may be touched in it.
+std::atomic<int> first_signal{0};
+std::atomic<std::int64_t> first_nanoseconds{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::array<struct sigaction, kSignals.size()> handlers_before;
+
+std::int64_t nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe, as write and _exit are
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void handle(int signal) {
+  const auto now = nanoseconds();
+  int none = 0;
+  // The time is set before the signal, so that whoever sees the signal sees its time.
+  std::int64_t never = 0;
+  first_nanoseconds.compare_exchange_strong(never, now);
+  if (first_signal.compare_exchange_strong(none, signal)) return;
+  if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
+  constexpr char kText[] = "lockstep: a second signal: stopped at once, nothing saved\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+  _exit(128 + signal);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  first_signal = 0;
+  first_nanoseconds = 0;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i)
+    sigaction(kSignals[i], &action, &handlers_before[i]);
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i)
+    sigaction(kSignals[i], &handlers_before[i], nullptr);
+}
+
+std::optional<int> StopSignals::exit_code() const {
+  const int signal = first_signal;
+  if (signal == 0) return std::nullopt;
+  return signal == SIGINT ? 130 : 75;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// StopSignals: a run that is asked to stop finishes its step and saves.
+//
+//   SIGINT (Ctrl-C)                        exit code 130
+//   SIGTERM, SIGUSR1 (a scheduler's)       exit code 75: start it again, it goes on
+//   any of them a second time              ends the process at once with 128 + its number
+//
+// A repeat within 100 ms is the same request: timeout(1) and mpirun deliver a signal to a process
+// and to its group.
+#pragma once
+
+#include <optional>
+
+namespace lockstep {
+
+class StopSignals {
+ public:
+  StopSignals();   // takes the three signals; one at a time may exist
+  ~StopSignals();  // gives them back
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // What the process should exit with after saving; nothing while no signal came.
+  std::optional<int> exit_code() const;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// How unusual a step is: z-scores against the steps before it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "train/step_report.h"
+
+namespace lockstep {
+
+// The last 128 values.
+class SlidingWindow {
+ public:
+  // (value - mean) / standard deviation of the window; unknown (NaN) while it holds fewer than 16
+  // values, where they are all equal, or where `value` is not finite.
+  double z_score(double value) const;
+  void add(double value);  // a value that is not finite is left out
+
+ private:
+  static constexpr std::size_t kSize = 128, kFewest = 16;
+  std::array<double, kSize> values_{};
+  std::size_t count_ = 0;  // added so far
+};
+
+// Fills in the z-scores of a report from the accepted steps before it. A skipped step changes no
+// weight and is not what later steps are compared with.
+class SpikeStatistics {
+ public:
+  void observe(StepReport& report);
+
+ private:
+  SlidingWindow loss_, grad_norm_;
+};
+
+}  // namespace lockstep

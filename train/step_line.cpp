@@ -1,0 +1,134 @@
+#include "train/step_line.h"
+
+#include <array>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+
+__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
+  std::array<char, 96> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  return text.data();
+}
+
+// Three significant digits in four characters: 0.41, 4.12, 41.2, 412.
+std::string three_digits(double value) {
+  if (!std::isfinite(value)) return print("%4.4s", std::isnan(value) ? "nan" : "inf");
+  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return print("%4.*f", decimals, value);
+}
+
+std::string trimmed(const std::string& text) {
+  return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+}
+
+std::string padded(const std::string& text, int width) {
+  return print("%*s", width, text.c_str());
+}
+
+std::string percent(double ratio, int width) {
+  return std::isnan(ratio) ? padded("n/a", width + 1) : print("%*.1f%%", width, 100 * ratio);
+}
+
+std::string step_of(const StepReport& r) {
+  const auto steps = std::to_string(r.steps);
+  return "step " + padded(std::to_string(r.step), static_cast<int>(steps.size())) + "/" + steps;
+}
+
+std::string painted(const std::string& text, const char* code, bool paint) {
+  return paint ? str("\x1b[", code, "m", text, "\x1b[0m") : text;
+}
+
+// What stands behind the loss, in seven characters.
+std::string remark(const StepReport& r, bool colour) {
+  if (r.skipped) return painted("skipped", "31", colour);
+  if (std::isnan(r.loss_z)) return std::string(7, ' ');
+  return painted(padded(print("(%+.1fz)", r.loss_z), 7), "33", colour && std::abs(r.loss_z) > 3);
+}
+
+// 5.9e-4: the exponent without the zero that printf puts there.
+std::string rate(double value) {
+  auto text = print("%.1e", value);
+  const auto e = text.find('e');
+  if (e != text.npos && text.size() == e + 4 && text[e + 2] == '0') text.erase(e + 2, 1);
+  return text;
+}
+
+std::string memory(const StepReport& r) {
+  const auto used = three_digits(static_cast<double>(r.peak_bytes) / kGiB);
+  if (r.limit_bytes == 0) return used + " GiB";
+  return str(used, "/", trimmed(three_digits(static_cast<double>(r.limit_bytes) / kGiB)), " GiB");
+}
+
+bool terminal_takes_colour() {
+  const char* term = std::getenv("TERM");
+  const char* no_colour = std::getenv("NO_COLOR");  // no-color.org
+  return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb" &&
+         (no_colour == nullptr || *no_colour == '\0');
+}
+
+}  // namespace
+
+std::string human_count(double value) {
+  constexpr std::array<const char*, 5> kUnits{"", "k", "M", "G", "T"};
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  if (unit == 0) return print("%.0f", value);
+  return trimmed(three_digits(value)) + kUnits[unit];
+}
+
+std::string human_seconds(double seconds) {
+  if (seconds < 0.9995) return trimmed(three_digits(1000 * seconds)) + " ms";
+  return trimmed(three_digits(seconds)) + " s";
+}
+
+std::string human_eta(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e10) return "?";
+  const auto s = static_cast<long long>(std::llround(seconds));
+  if (s < 60) return print("%llds", s);
+  const auto minutes = (s + 30) / 60;
+  if (minutes < 60) return print("%lldm", minutes);
+  if (minutes < 24 * 60) return print("%lldh%02lldm", minutes / 60, minutes % 60);
+  const auto hours = (minutes + 30) / 60;
+  return print("%lldd%02lldh", hours / 24, hours % 24);
+}
+
+std::string step_line(const StepReport& r, bool colour) {
+  const double done = r.steps > 0 ? static_cast<double>(r.step) / static_cast<double>(r.steps) : 0;
+  const double data = r.step_seconds > 0 ? r.data_wait_seconds / r.step_seconds : 0;
+  return str(step_of(r), " ", percent(done, 4), " | loss ", print("%6.4f", r.loss), " ",
+             remark(r, colour), " | grad ", three_digits(r.grad_norm), " | lr ",
+             rate(r.learning_rate), " | ", padded(human_seconds(r.step_seconds), 7), " | ",
+             padded(human_count(r.tokens_per_second), 5), " tok/s | MFU ",
+             percent(r.model_flops_utilization, 4), " | data ", percent(data, 3), " | mem ",
+             memory(r), " | eta ", human_eta(r.eta_seconds));
+}
+
+std::string validation_line(const StepReport& r) {
+  return str(step_of(r), "       | validation loss ",
+             print("%.4f", r.validation_loss.value_or(StepReport::kUnknown)));
+}
+
+void print_step(const StepReport& report) {
+  auto lines = step_line(report, terminal_takes_colour()) + "\n";
+  if (report.validation_loss) lines += validation_line(report) + "\n";
+  std::fwrite(lines.data(), 1, lines.size(), stderr);  // unbuffered: one write(2)
+}
+
+}  // namespace lockstep
