@@ -1,0 +1,188 @@
+#include "launch/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <iostream>
+
+#include "launch/config_verb.h"
+#include "launch/nearest.h"
+#include "launch/version.h"
+
+namespace lockstep {
+namespace {
+
+using Run = std::function<int()>;
+
+constexpr const char* kOther = "Other";  // the last topic of each help
+
+std::string full_name(const CLI::App& app) {
+  const auto* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : full_name(*parent) + " " + app.get_name();
+}
+
+// Help: usage, what the verb does, then its flags by topic, each with its unit and default.
+class Help : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app, std::string /*name*/,
+                        CLI::AppFormatMode /*mode*/) const override {
+    std::string text = "usage: " + full_name(*app) + usage(*app) + "\n\n" + app->get_description();
+    text += "\n" + verbs(*app);
+    auto topics = app->get_groups();
+    std::stable_partition(topics.begin(), topics.end(), [](auto& t) { return t != kOther; });
+    for (const auto& topic : topics) {
+      std::string lines;
+      for (const auto* option : app->get_options())
+        if (option->get_group() == topic) lines += line(signature(*option), meaning(*option));
+      if (!lines.empty()) text += str("\n", topic, ":\n", lines);
+    }
+    return text;
+  }
+
+ private:
+  static std::string usage(const CLI::App& app) {
+    std::string text = app.get_subcommands(nullptr).empty() ? "" : " VERB";
+    for (const auto* option : app.get_options())
+      if (option->get_positional())
+        text += option->get_required() ? str(" ", signature(*option))
+                                       : str(" [", signature(*option), "]");
+    return text + " [FLAGS]";
+  }
+
+  static std::string verbs(const CLI::App& app) {
+    std::string text;
+    for (const auto* verb : app.get_subcommands(nullptr))
+      text += line(verb->get_name(), verb->get_description());
+    return text.empty() ? "" : "\nVerbs:\n" + text;
+  }
+
+  // "--run DIR", "CONFIG.toml", "INPUT..."
+  static std::string signature(const CLI::Option& option) {
+    const auto unit = option.get_type_size() == 0 ? "" : option.get_type_name();
+    const auto repeated = option.get_expected_max() > 1 ? "..." : "";
+    if (option.get_positional()) return unit + repeated;
+    return option.get_name(false, true) + (unit.empty() ? "" : " " + unit) + repeated;
+  }
+
+  static std::string meaning(const CLI::Option& option) {
+    const auto value = option.get_default_str();
+    const auto& text = option.get_description();
+    return value.empty() || value == "\"\"" ? text : str(text, " (default ", value, ")");
+  }
+
+  static std::string line(std::string left, const std::string& right) {
+    constexpr std::size_t kColumn = 28;
+    left.insert(0, "  ");
+    const bool fits = left.size() + 2 <= kColumn;
+    left.resize(fits ? kColumn : left.size(), ' ');
+    return left + (fits ? "" : "\n" + std::string(kColumn, ' ')) + right + "\n";
+  }
+};
+
+// What `add_option` cannot know: the flag's topic, and the unit of its value.
+CLI::Option* describe(CLI::Option* option, const char* topic, const char* unit) {
+  return option->group(topic)->type_name(unit);
+}
+
+CLI::App* add_verb(CLI::App& app, const char* name, const char* what) {
+  auto* verb = app.add_subcommand(name, what);
+  verb->set_help_flag("-h,--help", "print this")->group(kOther);
+  return verb;
+}
+
+void add_settings(CLI::App& verb, std::vector<Setting>& settings) {
+  const auto add = [&settings](const std::string& text) {
+    settings.push_back(parse_setting(text));
+  };
+  describe(verb.add_option_function<std::string>(
+               "--set", add, "set a key of the configuration (docs/configuration.md); repeatable"),
+           "Configuration", "TABLE.KEY=VALUE")
+      ->trigger_on_parse();
+}
+
+void add_config(CLI::App& app, Run& run) {
+  auto* verb =
+      add_verb(app, "config", "print the resolved configuration and where each value came from");
+  auto options = std::make_shared<ConfigOptions>();
+  auto* config = describe(verb->add_option("config", options->config, "the run's configuration"),
+                          "Configuration", "CONFIG.toml");
+  add_settings(*verb, options->settings);
+  auto* reference =
+      verb->add_flag("--reference", options->reference, "print what every key means instead")
+          ->group("Output");
+  reference->excludes(config);
+  verb->callback([options, &run] {
+    if (options->config.empty() && !options->reference)
+      throw UsageError("config: expected CONFIG.toml, or --reference");
+    run = [options] { return run_config(*options); };
+  });
+}
+
+std::vector<std::string> verbs_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* verb : app.get_subcommands(nullptr))
+    names.push_back(verb->get_name());
+  return names;
+}
+
+std::vector<std::string> flags_of(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const auto* option : verb.get_options())
+    if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
+  return names;
+}
+
+// The verb that the arguments reached: `lockstep data pack` is two deep.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+[[noreturn]] void refuse(const CLI::App& app, const std::string& what) {
+  const auto& verb = innermost(app);
+  const auto extras = app.remaining(true);
+  const auto see = str("; see `", full_name(verb), " --help`");
+  const auto verbs = verbs_of(verb);
+  if (extras.empty() && !verbs.empty()) throw UsageError("expected a verb" + see);
+  if (extras.empty()) throw UsageError(what + see);
+  const auto& unknown = extras.front();
+  const bool is_flag = unknown.size() > 1 && unknown.front() == '-';
+  const bool is_verb = !is_flag && !verbs.empty();
+  const auto near = nearest(unknown.substr(0, unknown.find('=')), is_flag ? flags_of(verb) : verbs);
+  throw UsageError(str(is_flag   ? "unknown flag "
+                       : is_verb ? "unknown verb "
+                                 : "unexpected argument ",
+                       unknown, near.empty() ? "" : str("; did you mean ", near, "?"),
+                       near.empty() ? see : ""));
+}
+
+std::string without_capital(std::string text) {
+  if (!text.empty()) text.front() = static_cast<char>(std::tolower(text.front()));
+  return text;
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments) {
+  CLI::App app("Lockstep trains GPT-style language models.", "lockstep");
+  app.formatter(std::make_shared<Help>());
+  app.set_version_flag("--version", version_text, "print version, commit and features")
+      ->group(kOther);
+  app.set_help_flag("-h,--help", "print this; after a verb, what it takes")->group(kOther);
+  app.require_subcommand(1);
+  Run run;
+  add_config(app, run);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    std::cout << innermost(app).help();
+    return 0;
+  } catch (const CLI::CallForVersion& version) {
+    std::cout << version.what();
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    refuse(app, without_capital(e.what()));
+  }
+  return run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+#include "launch/config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "launch/nearest.h"
+#include "launch/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMostBytes = 1 << 20;
+
+struct Assignment {
+  const Option* option;
+  TomlValue value;
+  std::string origin;
+};
+
+std::vector<std::string> keys() {
+  std::vector<std::string> all;
+  for (const auto& option : options())
+    all.emplace_back(option.key);
+  return all;
+}
+
+std::vector<std::string> tables() {
+  std::vector<std::string> all;
+  for (const auto& option : options())
+    if (all.empty() || all.back() != option.table()) all.emplace_back(option.table());
+  return all;
+}
+
+std::string did_you_mean(const std::string& near) {
+  return near.empty() ? "; `lockstep config --reference` lists all"
+                      : "; did you mean " + near + "?";
+}
+
+const Option& option_of(const std::string& key, const std::string& origin) {
+  if (const auto* option = find_option(key)) return *option;
+  throw ConfigError(str(origin, ": unknown key ", key, did_you_mean(nearest(key, keys()))));
+}
+
+// What a person wrote on the command line or in a variable. A key that takes strings takes the
+// text as it stands unless it is a quoted string or an array.
+TomlValue value_of(const Setting& setting, const Option& option) {
+  const auto parsed = parse_toml_value(setting.value);
+  Config scratch;
+  const auto field = option.field(scratch);
+  const bool takes_text = std::holds_alternative<std::string*>(field) ||
+                          std::holds_alternative<std::vector<std::string>*>(field) ||
+                          std::holds_alternative<Choice>(field);
+  const bool is_text = parsed && (std::holds_alternative<std::string>(*parsed) ||
+                                  std::holds_alternative<std::vector<std::string>>(*parsed));
+  if (is_text || (parsed && !takes_text)) return *parsed;
+  const bool opens = setting.value.find_first_of("\"'[{") == 0;
+  if (opens && !parsed)
+    throw ConfigError(
+        str(setting.origin, ": ", setting.key, ": not a TOML value: ", setting.value));
+  return setting.value;
+}
+
+std::vector<Assignment> assignments_of_file(std::string_view text, const std::string& name) {
+  const auto document = parse_toml(text, name);
+  const auto known = tables();
+  for (const auto& table : document.tables) {
+    if (std::find(known.begin(), known.end(), table.name) != known.end()) continue;
+    throw ConfigError(str(name, ":", table.line, ": unknown table [", table.name, "]",
+                          did_you_mean(nearest(table.name, known))));
+  }
+  std::vector<Assignment> all;
+  for (const auto& entry : document.entries) {
+    const auto origin = str(name, ":", entry.line);
+    all.push_back({&option_of(entry.key, origin), entry.value, origin});
+  }
+  return all;
+}
+
+void set_key(const Assignment& a, ResolvedConfig& resolved) {
+  const auto wrong = assign(*a.option, resolved.values, a.value);
+  if (!wrong.empty()) throw ConfigError(str(a.origin, ": ", a.option->key, ": ", wrong));
+  resolved.origins.insert_or_assign(std::string(a.option->key), a.origin);
+}
+
+// The family comes first: it decides what the other keys of the model start from.
+void set_all(const std::vector<Assignment>& all, ResolvedConfig& resolved) {
+  for (const auto& a : all)
+    if (a.option->key == "model.family") set_key(a, resolved);
+  resolved.values.model = family_defaults(resolved.values.model.family);
+  for (const auto& a : all)
+    set_key(a, resolved);
+}
+
+void fill_defaults(ResolvedConfig& resolved, const std::string& name) {
+  for (const auto& option : options()) {
+    if (resolved.origins.count(option.key) != 0) continue;
+    if (option.required())
+      throw ConfigError(str(name, ": ", option.key, " is not set: expected ", expected(option)));
+    if (option.derive) option.derive(resolved.values);
+    resolved.origins.emplace(option.key,
+                             option.rule.empty() ? "default" : str("default: ", option.rule));
+  }
+}
+
+// Values that are possible each, but not together.
+class Consistency {
+ public:
+  explicit Consistency(const ResolvedConfig& resolved) : resolved_(resolved) {}
+
+  // The message names the key's origin, the key and its value.
+  void require(bool condition, std::string_view key, const std::string& expectation) const {
+    if (condition) return;
+    const auto* option = find_option(key);
+    throw ConfigError(str(resolved_.origins.find(key)->second, ": ", key, " is ",
+                          to_toml(*option, resolved_.values), ", expected ", expectation));
+  }
+
+  void check_model() const {
+    const auto& m = resolved_.values.model;
+    require(m.heads % m.kv_heads == 0, "model.kv_heads",
+            str("a divisor of model.heads (", m.heads, ")"));
+    const bool sized = resolved_.origins.find("model.head_size")->second.rfind("default", 0) != 0;
+    require(sized || m.width % m.heads == 0, "model.width",
+            str("a multiple of model.heads (", m.heads, "), or set model.head_size"));
+    require(m.learned_positions || m.head_size % 2 == 0, "model.head_size",
+            "an even number, as rotary positions turn pairs");
+    const auto& scaling = resolved_.values.rope_scaling;
+    require(scaling.low_factor < scaling.high_factor, "model.rope_scaling_low",
+            str("less than model.rope_scaling_high (", scaling.high_factor, ")"));
+    if (m.family == Family::gpt2) check_gpt2();
+  }
+
+  void check_train() const {
+    const auto& t = resolved_.values.train;
+    const auto T = t.sequence_length;
+    require(T <= resolved_.values.model.max_positions, "train.sequence_length",
+            str("at most model.max_positions (", resolved_.values.model.max_positions, ")"));
+    const auto batch = std::max<std::int64_t>(1, (t.batch_tokens + T / 2) / T) * T;
+    require(t.batch_tokens % T == 0, "train.batch_tokens",
+            str("a multiple of train.sequence_length (", T, "), such as ", batch));
+    require(t.micro_batch <= t.batch_tokens / T, "train.micro_batch",
+            str("at most the sequences of a step (", t.batch_tokens / T, ")"));
+    require(!resolved_.values.data.train.empty(), "data.train", "at least one dataset");
+  }
+
+ private:
+  void check_gpt2() const {
+    const auto& m = resolved_.values.model;
+    require(m.kv_heads == m.heads, "model.kv_heads", str("model.heads (", m.heads, ") for gpt2"));
+    require(m.head_size * m.heads == m.width, "model.head_size",
+            str("model.width / model.heads (", m.width / m.heads, ") for gpt2"));
+    require(resolved_.values.rope_scaling.factor == 1, "model.rope_scaling_factor",
+            "1 for gpt2, which has no rotary positions");
+  }
+
+  const ResolvedConfig& resolved_;
+};
+
+std::string upper(std::string_view text) {
+  std::string result;
+  for (const char c : text)
+    result += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return result;
+}
+
+std::string variable_of(std::string_view key) {
+  return "LOCKSTEP_" + upper(key);
+}
+
+}  // namespace
+
+Setting parse_setting(std::string_view text) {
+  const auto equals = text.find('=');
+  if (equals == text.npos || equals == 0)
+    throw UsageError(str("--set ", text, ": expected table.key=value"));
+  return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), "--set"};
+}
+
+std::vector<Setting> environment_settings(const char* const* environment) {
+  std::vector<std::string> variables;
+  for (const auto& option : options())
+    variables.push_back(variable_of(option.key));
+  std::vector<Setting> settings;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const auto equals = entry.find('=');
+    const std::string variable(entry.substr(0, equals));
+    const auto of_table = [&](const auto& t) {
+      return variable.rfind(variable_of(t) + "_", 0) == 0;
+    };
+    const auto known = tables();
+    if (equals == entry.npos || std::none_of(known.begin(), known.end(), of_table)) continue;
+    const auto origin = "environment " + variable;
+    const auto at = std::find(variables.begin(), variables.end(), variable);
+    if (at == variables.end())
+      throw ConfigError(str(origin, ": sets no key", did_you_mean(nearest(variable, variables))));
+    const auto& option = options()[static_cast<std::size_t>(at - variables.begin())];
+    settings.push_back({std::string(option.key), std::string(entry.substr(equals + 1)), origin});
+  }
+  return settings;
+}
+
+ResolvedConfig resolve_config(std::string_view text, const std::string& name,
+                              const std::vector<Setting>& settings) {
+  auto all = assignments_of_file(text, name);
+  for (const auto& setting : settings) {
+    const auto& option = option_of(setting.key, setting.origin);
+    all.push_back({&option, value_of(setting, option), setting.origin});
+  }
+  ResolvedConfig resolved;
+  set_all(all, resolved);
+  fill_defaults(resolved, name);
+  const Consistency consistency(resolved);
+  consistency.check_model();
+  consistency.check_train();
+  auto& values = resolved.values;
+  if (values.rope_scaling.factor > 1) values.model.rope_scaling = values.rope_scaling;
+  values.model.validate();
+  return resolved;
+}
+
+ResolvedConfig load_config(const std::filesystem::path& file,
+                           const std::vector<Setting>& command_line) {
+  auto settings = environment_settings(environ);
+  settings.insert(settings.end(), command_line.begin(), command_line.end());
+  std::string text;
+  try {
+    text = read_text(file, kMostBytes);
+  } catch (const DataError& e) {
+    throw ConfigError(e.what());
+  }
+  return resolve_config(text, file.string(), settings);
+}
+
+std::string to_toml(const ResolvedConfig& config) {
+  const auto comment = [](std::string origin) {  // a path may hold what a comment may not
+    std::replace_if(
+        origin.begin(), origin.end(), [](unsigned char c) { return c < 0x20; }, '?');
+    return origin;
+  };
+  std::string text;
+  for (const auto& table : tables()) {
+    text += str(text.empty() ? "[" : "\n[", table, "]\n");
+    for (const auto& option : options()) {
+      if (option.table() != table) continue;
+      auto line = str(option.name(), " = ", to_toml(option, config.values));
+      constexpr std::size_t kComment = 40;
+      line.resize(std::max(line.size() + 2, kComment), ' ');
+      text += str(line, "# ", comment(config.origins.find(option.key)->second), "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace lockstep

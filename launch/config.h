@@ -1,0 +1,51 @@
+// What a run is configured with, and where each value came from.
+//
+// Precedence: the command line, then the environment, then the file, then defaults. A variable
+// LOCKSTEP_TABLE_KEY sets table.key (LOCKSTEP_TRAIN_STEPS=100).
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "train/config.h"
+
+namespace lockstep {
+
+// A value from outside the file: TOML, or a bare word for a string.
+struct Setting {
+  std::string key, value;
+  std::string origin;  // "--set", "environment LOCKSTEP_TRAIN_STEPS"
+};
+
+// "table.key=value" of --set. Throws UsageError where there is no '='.
+Setting parse_setting(std::string_view text);
+
+// The variables among "NAME=value" that set keys. Throws ConfigError on LOCKSTEP_TABLE_KEY without
+// such a key.
+std::vector<Setting> environment_settings(const char* const* environment);
+
+struct ResolvedConfig {
+  Config values;
+  std::map<std::string, std::string, std::less<>> origins;  // by key: "configs/a.toml:12"
+};
+
+// Settings in rising precedence. Throws ConfigError that names where the value was written, the
+// key, what was expected and, for an unknown key, the nearest one.
+ResolvedConfig resolve_config(std::string_view text, const std::string& name,
+                              const std::vector<Setting>& settings);
+
+// The same from a file and this process's environment.
+ResolvedConfig load_config(const std::filesystem::path& file,
+                           const std::vector<Setting>& command_line);
+
+// The whole configuration as TOML that resolves to equal values, with origins as comments.
+std::string to_toml(const ResolvedConfig& config);
+
+// docs/configuration.md.
+std::string configuration_reference();
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// The only place that catches: it says what stopped the program, and exits with a code that says
+// whose fault that was (core/error.h).
+#include <exception>
+#include <iostream>
+#include <new>
+
+#include "core/error.h"
+#include "launch/command_line.h"
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::run_command_line({argv + 1, argv + argc});
+  } catch (const lockstep::Error& e) {
+    std::cerr << "lockstep: " << e.what() << "\n";
+    return e.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::cerr << "lockstep: out of memory\n";
+    return 1;
+  } catch (const std::exception& e) {
+    std::cerr << "lockstep: " << e.what() << "\n";
+    return 1;
+  }
+}

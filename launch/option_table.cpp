@@ -1,0 +1,297 @@
+// The table itself. A default is the initialiser of the member in train/config.h, unless the option
+// has a rule.
+#include <algorithm>
+#include <array>
+
+#include "launch/options.h"
+
+namespace lockstep {
+namespace {
+
+using Range = Option::Range;
+
+constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama3", "qwen2", "qwen3", "smollm3"};
+constexpr std::array<std::string_view, 3> kRecomputes{"none", "cheap", "block"};
+constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant", "wsd"};
+constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
+
+template <class Enum>
+Choice choice(Enum& value, std::span<const std::string_view> names) {
+  static_assert(sizeof(Enum) == 1);
+  return {reinterpret_cast<unsigned char*>(&value), names};
+}
+Field field_of(Family& value) {
+  return choice(value, kFamilies);
+}
+Field field_of(Recompute& value) {
+  return choice(value, kRecomputes);
+}
+Field field_of(Config::Decay& value) {
+  return choice(value, kDecays);
+}
+Field field_of(DType& value) {
+  return choice(value, kTypes);
+}
+template <class T>
+Field field_of(T& value) {
+  return &value;
+}
+
+constexpr Range kAny{};
+constexpr Range kCount{0, 1e15};
+constexpr Range kPositive{1, 1e15};
+constexpr Range kRatio{0, 1};
+
+std::int64_t default_vocabulary(Family family) {
+  if (family == Family::gpt2) return 50257;
+  return family == Family::qwen2 || family == Family::qwen3 ? 151936 : 128256;
+}
+
+std::int64_t default_max_positions(Family family) {
+  switch (family) {
+    case Family::gpt2: return 1024;
+    case Family::llama3: return 8192;
+    case Family::qwen2: return 32768;
+    case Family::qwen3: return 40960;
+    case Family::smollm3: return 65536;
+  }
+  return 0;
+}
+
+std::int64_t default_mlp_width(const ModelConfig& m) {
+  if (!m.is_gated()) return 4 * m.width;
+  const auto two_thirds = 8 * m.width / 3;  // three matrices that hold as much as two of 4 width
+  return (two_thirds + 63) / 64 * 64;
+}
+
+// The fewest micro-batches of at most 4096 tokens, filled evenly.
+std::int64_t default_micro_batch(const Config::Train& t) {
+  constexpr std::int64_t kTokens = 4096;
+  const auto most = std::max<std::int64_t>(1, kTokens / t.sequence_length);
+  const auto sequences = std::max<std::int64_t>(1, t.batch_tokens / t.sequence_length);
+  const auto micro_batches = (sequences + most - 1) / most;
+  return (sequences + micro_batches - 1) / micro_batches;
+}
+
+double default_decay_fraction(const Config::Schedule& s) {
+  return s.kind == Config::Decay::constant ? 0.0 : s.kind == Config::Decay::wsd ? 0.2 : 1.0;
+}
+
+double default_final_ratio(const Config::Schedule& s) {
+  return s.kind == Config::Decay::constant ? 1.0 : s.kind == Config::Decay::cosine ? 0.1 : 0.0;
+}
+
+// Where a value lives, and the key that is its member's own path.
+#define LOCKSTEP_MEMBER(member) [](Config& c) -> Field { return field_of(c.member); }
+#define LOCKSTEP_KEY(member) #member, LOCKSTEP_MEMBER(member)
+
+const std::array kOptions{
+    // ------------------------------------------------------------------------------------ model
+    Option{LOCKSTEP_KEY(model.family), kAny, "",
+           "The architecture, named after the models that made it known.", "required"},
+    Option{LOCKSTEP_KEY(model.layers), {1, 1000}, "", "Transformer blocks.", "required"},
+    Option{LOCKSTEP_KEY(model.width), {1, 1 << 20}, "", "Length of a token's vector.", "required"},
+    Option{LOCKSTEP_KEY(model.heads), {1, 1 << 16}, "", "Query heads of attention.", "required"},
+    Option{LOCKSTEP_KEY(model.kv_heads),
+           {1, 1 << 16},
+           "",
+           "Key and value heads; each serves `heads / kv_heads` query heads.",
+           "model.heads",
+           [](Config& c) { c.model.kv_heads = c.model.heads; }},
+    Option{LOCKSTEP_KEY(model.head_size),
+           {1, 1 << 16},
+           "",
+           "Length of one head's vectors.",
+           "model.width / model.heads",
+           [](Config& c) { c.model.head_size = c.model.width / c.model.heads; }},
+    Option{LOCKSTEP_KEY(model.mlp_width),
+           {1, 1 << 24},
+           "",
+           "Inner width of the MLP.",
+           "gpt2: 4 x model.width; others: 8/3 of it, rounded up to a multiple of 64",
+           [](Config& c) { c.model.mlp_width = default_mlp_width(c.model); }},
+    Option{LOCKSTEP_KEY(model.vocabulary),
+           {2, 1 << 24},
+           "tokens",
+           "Different token ids; 257 for text packed as bytes.",
+           "gpt2: 50257; llama3, smollm3: 128256; qwen2, qwen3: 151936",
+           [](Config& c) { c.model.vocabulary = default_vocabulary(c.model.family); }},
+    Option{LOCKSTEP_KEY(model.max_positions),
+           {1, 1 << 24},
+           "tokens",
+           "The longest sequence that the model is meant for.",
+           "gpt2: 1024; llama3: 8192; qwen2: 32768; qwen3: 40960; smollm3: 65536",
+           [](Config& c) { c.model.max_positions = default_max_positions(c.model.family); }},
+    Option{LOCKSTEP_KEY(model.norm_epsilon),
+           {0, 1, true},
+           "",
+           "Added to the variance (or mean square) in a norm.",
+           "gpt2, llama3: 1e-5; others: 1e-6"},
+    Option{LOCKSTEP_KEY(model.rope_theta),
+           {1, 1e15, true},
+           "",
+           "Base of the rotary wavelengths; gpt2 has none.",
+           "llama3: 5e5; qwen2, qwen3: 1e6; smollm3: 5e6"},
+    Option{LOCKSTEP_KEY(model.no_rope_every),
+           {0, 1000},
+           "layers",
+           "One layer in so many goes without positions; 0: none does.",
+           "smollm3: 4; others: 0"},
+    Option{"model.rope_scaling_factor",
+           LOCKSTEP_MEMBER(rope_scaling.factor),
+           {1, 1e6},
+           "",
+           "Stretches the wavelengths beyond the original context, as Llama 3.1 does; 1: none.",
+           ""},
+    Option{"model.rope_scaling_low",
+           LOCKSTEP_MEMBER(rope_scaling.low_factor),
+           {0, 1e6, true},
+           "turns",
+           "Wavelengths with fewer turns in the original context are stretched whole.",
+           ""},
+    Option{"model.rope_scaling_high",
+           LOCKSTEP_MEMBER(rope_scaling.high_factor),
+           {0, 1e6, true},
+           "turns",
+           "Wavelengths with more turns in the original context stay.",
+           ""},
+    Option{"model.rope_scaling_context",
+           LOCKSTEP_MEMBER(rope_scaling.original_context),
+           {1, 1 << 24},
+           "tokens",
+           "The original context.",
+           ""},
+    Option{LOCKSTEP_KEY(model.tied_head), kAny, "", "The head uses the embedding's weights.",
+           "gpt2, smollm3: true; others: false"},
+    Option{LOCKSTEP_KEY(model.init_std), {0, 10}, "", "Standard deviation of initial weights.", ""},
+    // ------------------------------------------------------------------------------------ train
+    Option{LOCKSTEP_KEY(train.steps), kPositive, "steps", "Updates of the weights in the run.", ""},
+    Option{LOCKSTEP_KEY(train.sequence_length),
+           {1, 1 << 24},
+           "tokens",
+           "Length of a training sequence.",
+           "model.max_positions, at most 1024",
+           [](Config& c) {
+             c.train.sequence_length = std::min<std::int64_t>(1024, c.model.max_positions);
+           }},
+    Option{LOCKSTEP_KEY(train.batch_tokens), kPositive, "tokens",
+           "Tokens of a step, a multiple of train.sequence_length.", ""},
+    Option{LOCKSTEP_KEY(train.micro_batch),
+           {1, 1 << 24},
+           "sequences",
+           "Sequences of one forward and backward pass; changes memory and speed, not the batch.",
+           "what fits 4096 tokens",
+           [](Config& c) { c.train.micro_batch = default_micro_batch(c.train); }},
+    Option{LOCKSTEP_KEY(train.recompute), kAny, "",
+           "What backward computes again instead of keeping: nothing, norms and activations, or "
+           "whole blocks.",
+           ""},
+    Option{LOCKSTEP_KEY(train.threads),
+           {0, 4096},
+           "threads",
+           "Threads that compute; 0: one for each processor that the process may use.",
+           ""},
+    Option{LOCKSTEP_KEY(train.seed), {0, 9e18}, "", "Of initial weights and rounding.", ""},
+    Option{LOCKSTEP_KEY(train.init_from), kAny, "",
+           "Directory (a run, a checkpoint, a Hugging Face model) whose weights the run starts "
+           "from; empty: random weights.",
+           ""},
+    Option{LOCKSTEP_KEY(train.most_skipped),
+           {1, 1e6},
+           "steps",
+           "Updates skipped in a row, for a loss or norm that is not finite, before the run stops.",
+           ""},
+    // -------------------------------------------------------------------------------- optimizer
+    Option{LOCKSTEP_KEY(optimizer.learning_rate),
+           {0, 100},
+           "",
+           "Of AdamW, after warmup and before decay.",
+           ""},
+    Option{LOCKSTEP_KEY(optimizer.beta1), {0, 0.999999}, "", "Decay of the first moment.", ""},
+    Option{LOCKSTEP_KEY(optimizer.beta2), {0, 0.999999}, "", "Decay of the second moment.", ""},
+    Option{LOCKSTEP_KEY(optimizer.epsilon),
+           {0, 1, true},
+           "",
+           "Added to the root of the second moment.",
+           ""},
+    Option{LOCKSTEP_KEY(optimizer.weight_decay),
+           {0, 100},
+           "",
+           "Decoupled, times the learning rate; on matrices only.",
+           ""},
+    Option{LOCKSTEP_KEY(optimizer.clip_norm),
+           {0, 1e9},
+           "",
+           "Largest global norm of the gradient; 0: no clipping.",
+           ""},
+    Option{LOCKSTEP_KEY(optimizer.z_loss),
+           {0, 1},
+           "",
+           "Weight of the squared log of the softmax's denominator in the loss; PaLM used 1e-4.",
+           ""},
+    // --------------------------------------------------------------------------------- schedule
+    Option{LOCKSTEP_KEY(schedule.kind), kAny, "",
+           "Shape of the learning rate's decay (docs/training_step.md).", ""},
+    Option{LOCKSTEP_KEY(schedule.warmup_steps), kCount, "steps",
+           "Steps over which the learning rate grows from zero.", "2% of train.steps",
+           [](Config& c) { c.schedule.warmup_steps = c.train.steps / 50; }},
+    Option{LOCKSTEP_KEY(schedule.decay_fraction), kRatio, "",
+           "Share of train.steps, at the end, over which the learning rate decays.",
+           "cosine, linear: 1 (from the end of warmup); wsd: 0.2; constant: 0",
+           [](Config& c) { c.schedule.decay_fraction = default_decay_fraction(c.schedule); }},
+    Option{LOCKSTEP_KEY(schedule.final_ratio), kRatio, "",
+           "The learning rate that decay ends at, over optimizer.learning_rate.",
+           "cosine: 0.1; linear, wsd: 0; constant: 1",
+           [](Config& c) { c.schedule.final_ratio = default_final_ratio(c.schedule); }},
+    // ------------------------------------------------------------------------------------- data
+    Option{LOCKSTEP_KEY(data.train), kAny, "",
+           "Datasets to train on: directories made by `lockstep data pack`, or shard files.",
+           "required"},
+    Option{LOCKSTEP_KEY(data.validation), kAny, "",
+           "Datasets held out for evaluation; none: no evaluation.", ""},
+    Option{LOCKSTEP_KEY(data.document_mask), kAny, "", "No token attends to another document.", ""},
+    Option{LOCKSTEP_KEY(data.seed),
+           {0, 9e18},
+           "",
+           "Of the order of the data.",
+           "train.seed",
+           [](Config& c) { c.data.seed = c.train.seed; }},
+    // ------------------------------------------------------------------------------------- eval
+    Option{LOCKSTEP_KEY(eval.every_steps), kCount, "steps",
+           "Between evaluations; 0: only at the end.", ""},
+    Option{LOCKSTEP_KEY(eval.tokens), kCount, "tokens",
+           "Read at each evaluation, always the same; 0: all there are.", ""},
+    // ------------------------------------------------------------------------------- checkpoint
+    Option{LOCKSTEP_KEY(checkpoint.every_steps), kCount, "steps",
+           "Between checkpoints; 0: only at the end.", ""},
+    Option{LOCKSTEP_KEY(checkpoint.keep_last),
+           {1, 1e6},
+           "checkpoints",
+           "Older ones are deleted once a newer one has been read back.",
+           ""},
+    // -------------------------------------------------------------------------------------- log
+    Option{LOCKSTEP_KEY(log.every_steps), kPositive, "steps",
+           "Between step lines; metrics.jsonl has every step.", ""},
+    Option{LOCKSTEP_KEY(log.tensorboard), kAny, "", "Write TensorBoard event files.", ""},
+    Option{LOCKSTEP_KEY(log.sample_every_steps), kCount, "steps",
+           "Between samples of text; 0: none.", ""},
+    Option{LOCKSTEP_KEY(log.sample_prompt), kAny, "", "What a sample continues.", ""},
+    Option{LOCKSTEP_KEY(log.sample_tokens), {1, 1e6}, "tokens", "Length of a sample.", ""},
+    // -------------------------------------------------------------------------------- precision
+    Option{LOCKSTEP_KEY(precision.compute), kAny, "",
+           "Type of weights and activations in forward and backward; sums are fp32.", ""},
+    Option{LOCKSTEP_KEY(precision.master_weights), kAny, "",
+           "Keep fp32 weights beside bf16 ones; false: bf16 weights alone, updated with "
+           "stochastic rounding.",
+           ""},
+    Option{LOCKSTEP_KEY(precision.moments), kAny, "",
+           "Type of AdamW's moments; bf16 is rounded stochastically.", ""},
+};
+
+}  // namespace
+
+std::span<const Option> options() {
+  return kOptions;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// docs/configuration.md, made from the table of options, so that it cannot say anything else.
+#include "launch/config.h"
+#include "launch/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kHead = R"(# Configuration
+
+This page is made by `lockstep config --reference`; a test keeps it so.
+
+`lockstep train CONFIG.toml` reads one TOML file of the tables below. A value comes from, first
+found first used:
+
+1. the command line: `--set table.key=value`, as often as needed; the value is TOML, a bare word is a
+   string (`--set schedule.kind=linear`, `--set 'data.train=["a", "b"]'`);
+2. the environment: `LOCKSTEP_TABLE_KEY` sets `table.key` (`LOCKSTEP_TRAIN_STEPS=100`);
+3. the file;
+4. the default.
+
+`lockstep config CONFIG.toml` prints what comes out, and where each value came from. An unknown key, a
+wrong type or an impossible value is refused with exit code 78 before anything is allocated. Paths are
+relative to the working directory.
+)";
+
+std::string cell(std::string_view text) {
+  std::string escaped;
+  for (const char c : text)
+    escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+  return escaped;
+}
+
+std::string default_text(const Option& option) {
+  if (option.required()) return "required";
+  if (!option.rule.empty()) return cell(option.rule);
+  return str("`", to_toml(option, Config{}), "`");
+}
+
+}  // namespace
+
+std::string configuration_reference() {
+  std::string text(kHead);
+  std::string_view table;
+  for (const auto& option : options()) {
+    if (option.table() != table) {
+      table = option.table();
+      text += str("\n## [", table, "]\n\n| key | meaning | value | default |\n|---|---|---|---|\n");
+    }
+    const auto unit = option.unit.empty() ? "" : str(" (", option.unit, ")");
+    text += str("| `", option.name(), "` | ", cell(option.help), " | ", cell(expected(option)),
+                unit, " | ", default_text(option), " |\n");
+  }
+  return text;
+}
+
+}  // namespace lockstep

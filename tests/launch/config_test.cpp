@@ -1,0 +1,216 @@
+#include "launch/config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <map>
+#include <sstream>
+
+#include "launch/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kSmall =
+    "[model]\nfamily = 'llama3'\nlayers = 2\nwidth = 64\nheads = 4\nvocabulary = 257\n"
+    "[train]\nsequence_length = 32\nbatch_tokens = 96\n[data]\ntrain = 'some/where'\n";
+
+ResolvedConfig resolve(const std::string& more, const std::vector<Setting>& settings = {}) {
+  return resolve_config(kSmall + more, "a.toml", settings);
+}
+
+std::string refusal(const std::string& more, const std::vector<Setting>& settings = {}) {
+  try {
+    resolve(more, settings);
+    return "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_EQ(e.exit_code(), 78);
+    return e.what();
+  }
+}
+
+Setting set(const char* text) {
+  return parse_setting(text);
+}
+
+TEST(Config, defaults_follow_other_keys) {
+  const auto c = resolve("").values;
+  EXPECT_EQ(c.model.kv_heads, 4);
+  EXPECT_EQ(c.model.head_size, 16);
+  EXPECT_EQ(c.model.mlp_width, 192);
+  EXPECT_EQ(c.train.micro_batch, 3);
+  EXPECT_EQ(c.schedule.warmup_steps, 20);
+  EXPECT_EQ(c.data.seed, c.train.seed);
+  EXPECT_EQ(resolve("[schedule]\nkind = 'wsd'").values.schedule.decay_fraction, 0.2);
+  EXPECT_EQ(resolve("[schedule]\nkind = 'constant'").values.schedule.final_ratio, 1);
+}
+
+TEST(Config, the_micro_batch_fills_its_passes_evenly) {
+  const auto micro_batch = [](int batch, int length) {
+    return resolve("", {{"train.batch_tokens", std::to_string(batch * length), ""},
+                        {"train.sequence_length", std::to_string(length), ""}})
+        .values.train.micro_batch;
+  };
+  EXPECT_EQ(micro_batch(6, 256), 6);
+  EXPECT_EQ(micro_batch(16, 256), 16);
+  EXPECT_EQ(micro_batch(18, 256), 9);  // not 16 and 2
+  EXPECT_EQ(micro_batch(5, 8192), 1);
+}
+
+TEST(Config, the_family_decides_what_the_model_starts_from) {
+  const auto qwen = resolve("", {set("model.family=qwen3")}).values.model;
+  EXPECT_TRUE(qwen.qk_norm);
+  EXPECT_EQ(qwen.norm_epsilon, 1e-6f);
+  EXPECT_EQ(qwen.vocabulary, 257);
+  const auto gpt2 = resolve("", {set("model.family=gpt2")}).values.model;
+  EXPECT_TRUE(gpt2.learned_positions);
+  EXPECT_TRUE(gpt2.tied_head);
+  EXPECT_EQ(gpt2.mlp_width, 256);
+}
+
+TEST(Config, the_command_line_wins_over_the_environment_over_the_file_over_defaults) {
+  const char* environment[] = {"LOCKSTEP_TRAIN_STEPS=7", "LOCKSTEP_TRAIN_SEED=8", "HOME=/",
+                               "LOCKSTEP_CPU=avx2", nullptr};
+  auto settings = environment_settings(environment);
+  settings.push_back(set("train.steps=9"));
+  const auto c = resolve("[log]\nevery_steps = 3\n[optimizer]\nbeta1 = 0.8", settings);
+  EXPECT_EQ(c.values.train.steps, 9);
+  EXPECT_EQ(c.values.train.seed, 8u);
+  EXPECT_EQ(c.values.log.every_steps, 3);
+  EXPECT_EQ(c.values.optimizer.beta1, 0.8);
+  EXPECT_EQ(c.values.optimizer.beta2, 0.95);
+  EXPECT_EQ(c.origins.at("train.steps"), "--set");
+  EXPECT_EQ(c.origins.at("train.seed"), "environment LOCKSTEP_TRAIN_SEED");
+  EXPECT_EQ(c.origins.at("log.every_steps"), "a.toml:13");
+  EXPECT_EQ(c.origins.at("optimizer.beta2"), "default");
+  EXPECT_EQ(c.origins.at("model.head_size"), "default: model.width / model.heads");
+}
+
+TEST(Config, an_unknown_key_or_table_is_refused_with_the_nearest) {
+  EXPECT_EQ(refusal("[optimizer]\nlearning_rat = 1"),
+            "a.toml:13: unknown key optimizer.learning_rat; did you mean "
+            "optimizer.learning_rate?");
+  EXPECT_EQ(refusal("[eval]\nlearning_rate = 1"),
+            "a.toml:13: unknown key eval.learning_rate; did you mean optimizer.learning_rate?");
+  EXPECT_EQ(refusal("[shedule]\n"), "a.toml:12: unknown table [shedule]; did you mean schedule?");
+  EXPECT_EQ(refusal("[log.more]\n"),
+            "a.toml:12: unknown table [log.more]; `lockstep config --reference` lists all");
+  EXPECT_EQ(refusal("", {set("train.stesp=1")}),
+            "--set: unknown key train.stesp; did you mean train.steps?");
+  const char* environment[] = {"LOCKSTEP_TRAIN_STEP=7", nullptr};
+  EXPECT_THROW(environment_settings(environment), ConfigError);
+}
+
+TEST(Config, a_wrong_type_or_an_impossible_value_is_refused_with_what_was_expected) {
+  EXPECT_EQ(refusal("[optimizer]\nbeta1 = 'high'"),
+            "a.toml:13: optimizer.beta1: expected a number, at least 0 and at most 0.999999; "
+            "found the string \"high\"");
+  EXPECT_EQ(refusal("[log]\nevery_steps = 0"),
+            "a.toml:13: log.every_steps: expected an integer, at least 1; found the integer 0");
+  EXPECT_EQ(refusal("[log]\nevery_steps = 1.5"),
+            "a.toml:13: log.every_steps: expected an integer, at least 1; found the number 1.5");
+  EXPECT_EQ(refusal("[log]\ntensorboard = 1"),
+            "a.toml:13: log.tensorboard: expected true or false; found the integer 1");
+  EXPECT_EQ(refusal("[schedule]\nkind = 'cosin'"),
+            "a.toml:13: schedule.kind: expected one of \"cosine\", \"linear\", \"constant\", "
+            "\"wsd\"; found the string \"cosin\"");
+  EXPECT_EQ(refusal("[optimizer]\nepsilon = 0"),
+            "a.toml:13: optimizer.epsilon: expected a number, more than 0 and at most 1; found "
+            "the integer 0");
+  for (const char* value : {"nan", "inf", "-1", "1e10"})
+    EXPECT_NE(refusal("", {{"optimizer.learning_rate", value, "--set"}}), "accepted") << value;
+}
+
+TEST(Config, a_missing_key_is_named) {
+  try {
+    resolve_config("[model]\nfamily = 'gpt2'\n", "b.toml", {});
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_EQ(std::string(e.what()),
+              "b.toml: model.layers is not set: expected an integer, at least 1 and at most 1000");
+  }
+}
+
+TEST(Config, values_that_do_not_fit_together_are_refused) {
+  EXPECT_EQ(refusal("", {set("train.batch_tokens=100")}),
+            "--set: train.batch_tokens is 100, expected a multiple of train.sequence_length (32), "
+            "such as 96");
+  EXPECT_EQ(refusal("", {set("model.kv_heads=3")}),
+            "--set: model.kv_heads is 3, expected a divisor of model.heads (4)");
+  EXPECT_EQ(refusal("", {set("model.heads=3")}),
+            "a.toml:4: model.width is 64, expected a multiple of model.heads (3), or set "
+            "model.head_size");
+  EXPECT_NE(refusal("", {set("model.head_size=7")}), "accepted");
+  EXPECT_NE(refusal("", {set("train.micro_batch=4")}), "accepted");
+  EXPECT_NE(refusal("", {set("model.max_positions=16")}), "accepted");
+  EXPECT_NE(refusal("", {set("data.train=[]")}), "accepted");
+  EXPECT_NE(refusal("", {set("model.family=gpt2"), set("model.kv_heads=2")}), "accepted");
+  EXPECT_NE(refusal("", {set("model.rope_scaling_low=9")}), "accepted");
+}
+
+TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
+  const auto c = resolve("", {set("data.train=[\"a b\", 'c']"), set("data.validation=x/y-1.bin"),
+                              set("schedule.kind=linear"), set("log.sample_prompt=42"),
+                              set("optimizer.learning_rate=1"), set("train.init_from=\"q\"")})
+                     .values;
+  EXPECT_EQ(c.data.train, (std::vector<std::string>{"a b", "c"}));
+  EXPECT_EQ(c.data.validation, std::vector<std::string>{"x/y-1.bin"});
+  EXPECT_EQ(c.schedule.kind, Config::Decay::linear);
+  EXPECT_EQ(c.log.sample_prompt, "42");
+  EXPECT_EQ(c.train.init_from, "q");
+  EXPECT_EQ(refusal("", {set("data.train=[\"a\"")}), "--set: data.train: not a TOML value: [\"a\"");
+  EXPECT_THROW(parse_setting("train.steps"), UsageError);
+  EXPECT_THROW(parse_setting("=5"), UsageError);
+}
+
+TEST(Config, what_is_printed_resolves_to_the_same_values) {
+  const auto first =
+      resolve("[optimizer]\nlearning_rate = 0.1234567890123\n[precision]\nmoments = 'bf16'",
+              {set("log.sample_prompt=a \"b\"\n"), set("model.rope_scaling_factor=8")});
+  EXPECT_TRUE(first.values.model.rope_scaling);
+  const auto second = resolve_config(to_toml(first), "again.toml", {});
+  EXPECT_EQ(first.values.model, second.values.model);
+  for (const auto& option : options()) {
+    EXPECT_EQ(to_toml(option, first.values), to_toml(option, second.values)) << option.key;
+    EXPECT_EQ(second.origins.find(option.key)->second.rfind("again.toml:", 0), 0u) << option.key;
+  }
+}
+
+TEST(Config, every_option_is_described_and_holds_its_default) {
+  for (const auto& option : options()) {
+    EXPECT_FALSE(option.help.empty()) << option.key;
+    EXPECT_EQ(option.help.back(), '.') << option.key;
+    EXPECT_EQ(find_option(option.key), &option) << "twice: " << option.key;
+    auto c = resolve("").values;
+    const auto value = parse_toml_value(to_toml(option, c));
+    ASSERT_TRUE(value) << option.key;
+    EXPECT_EQ(assign(option, c, *value), "") << option.key;
+  }
+}
+
+TEST(Config, the_shipped_files_describe_the_published_models) {
+  const std::map<std::string, std::int64_t> parameters{
+      {"gpt2_124m", 124'439'808},    {"llama3_8b", 8'030'261'248}, {"quickstart", 3'148'544},
+      {"qwen2.5_0.5b", 494'032'768}, {"qwen3_0.6b", 596'049'920},  {"smollm3_3b", 3'075'098'624}};
+  std::size_t files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
+    const auto c = load_config(file.path(), {});
+    const auto expected = parameters.find(file.path().stem().string());
+    ASSERT_NE(expected, parameters.end()) << file.path();
+    EXPECT_EQ(parameter_count(c.values.model), expected->second) << file.path();
+    ++files;
+  }
+  EXPECT_EQ(files, parameters.size());
+}
+
+TEST(Config, the_page_about_it_is_up_to_date) {
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/docs/configuration.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == configuration_reference())
+      << "docs/configuration.md differs; write it anew: lockstep config --reference > "
+         "docs/configuration.md";
+}
+
+}  // namespace
+}  // namespace lockstep

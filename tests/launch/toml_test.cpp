@@ -1,0 +1,99 @@
+#include "launch/toml.h"
+
+#include <gtest/gtest.h>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+std::string refusal(std::string_view text) {
+  try {
+    parse_toml(text, "a.toml");
+    return "accepted";
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+const TomlEntry& entry(const TomlDocument& document, const std::string& key) {
+  for (const auto& e : document.entries)
+    if (e.key == key) return e;
+  throw Error("no key " + key);
+}
+
+TEST(Toml, every_kind_of_value_keeps_its_type_and_line) {
+  const auto d = parse_toml(
+      "[a]\nb = true\ni = 1_000\nf = 1e-3\ns = 'x'\nl = [\n'p',\n'q']\n[c.d]\nn = 0x10\n"
+      "t = 2020-01-01\nm = [1]\n",
+      "a.toml");
+  EXPECT_EQ(std::get<bool>(entry(d, "a.b").value), true);
+  EXPECT_EQ(std::get<std::int64_t>(entry(d, "a.i").value), 1000);
+  EXPECT_EQ(std::get<double>(entry(d, "a.f").value), 1e-3);
+  EXPECT_EQ(std::get<std::string>(entry(d, "a.s").value), "x");
+  EXPECT_EQ(std::get<std::vector<std::string>>(entry(d, "a.l").value),
+            (std::vector<std::string>{"p", "q"}));
+  EXPECT_EQ(std::get<std::int64_t>(entry(d, "c.d.n").value), 16);
+  EXPECT_EQ(describe(entry(d, "c.d.t").value), "a date or time");
+  EXPECT_EQ(describe(entry(d, "c.d.m").value), "an array of more than strings");
+  EXPECT_EQ(entry(d, "a.b").line, 2);
+  EXPECT_EQ(entry(d, "c.d.n").line, 10);
+}
+
+TEST(Toml, inline_and_dotted_tables_are_tables_too) {
+  const auto d = parse_toml("a = { x = 1 }\nb.y = 2\n[empty]\n", "a.toml");
+  EXPECT_EQ(std::get<std::int64_t>(entry(d, "a.x").value), 1);
+  EXPECT_EQ(std::get<std::int64_t>(entry(d, "b.y").value), 2);
+  std::vector<std::string> names;
+  for (const auto& table : d.tables)
+    names.push_back(table.name);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "b", "empty"}));
+}
+
+TEST(Toml, a_key_with_a_dot_in_quotes_is_not_a_path) {
+  const auto d = parse_toml("\"train.steps\" = 1\n", "a.toml");
+  EXPECT_EQ(d.entries.at(0).key, "\"train.steps\"");
+}
+
+TEST(Toml, what_is_not_toml_is_refused_with_its_line) {
+  EXPECT_EQ(refusal("[a]\nb = \n").rfind("a.toml:2: not TOML: ", 0), 0u) << refusal("[a]\nb = \n");
+  EXPECT_EQ(refusal("x = 1\nx = 2\n").rfind("a.toml:2: not TOML: ", 0), 0u);
+  EXPECT_EQ(refusal("x = 'open").rfind("a.toml:1: not TOML: ", 0), 0u);
+  EXPECT_EQ(refusal("x = \"\xff\"").rfind("a.toml:1: not TOML: ", 0), 0u);
+}
+
+TEST(Toml, deep_nesting_is_refused_and_not_followed) {
+  std::string dotted = "\n";
+  for (int i = 0; i < 100000; ++i)
+    dotted += "a.";
+  EXPECT_EQ(refusal(dotted + "b = 1"), "a.toml:2: a line of 200005 bytes, expected at most 4096");
+  std::string arrays = "x = ";
+  for (int i = 0; i < 100000; ++i)
+    arrays += "[\n";
+  EXPECT_NE(refusal(arrays), "accepted");
+  std::string deepest;  // what one line may hold
+  for (int i = 0; i < 2040; ++i)
+    deepest += "a.";
+  EXPECT_EQ(parse_toml(deepest + "b = 1", "a.toml").entries.size(), 1u);
+}
+
+TEST(Toml, a_value_alone_is_one_value_only) {
+  EXPECT_EQ(std::get<std::int64_t>(*parse_toml_value("5")), 5);
+  EXPECT_EQ(std::get<std::string>(*parse_toml_value("'a b'")), "a b");
+  EXPECT_FALSE(parse_toml_value("cosine"));
+  EXPECT_FALSE(parse_toml_value(""));
+  EXPECT_FALSE(parse_toml_value("1\nother = 2"));
+}
+
+TEST(Toml, what_is_printed_reads_back_equal) {
+  for (const std::string text :
+       {"", "plain", "quote \" and \\", "tab\tnew\nline\x01\x7f", "\xc3\xa9"})
+    EXPECT_EQ(std::get<std::string>(*parse_toml_value(toml_quoted(text))), text);
+  for (const double value : {0.0, -0.0, 1.0, 0.1, 1e-8, 6e-4, 1e300, 1.0 / 3.0, 123456789.0})
+    EXPECT_EQ(std::get<double>(*parse_toml_value(toml_number(value))), value);
+  EXPECT_EQ(toml_number(1e-5f), "1e-05");
+  EXPECT_EQ(static_cast<float>(std::get<double>(*parse_toml_value(toml_number(1e-5f)))), 1e-5f);
+}
+
+}  // namespace
+}  // namespace lockstep
