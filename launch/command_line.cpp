@@ -6,6 +6,7 @@
 
 #include "launch/config_verb.h"
 #include "launch/nearest.h"
+#include "launch/train_verb.h"
 #include "launch/version.h"
 
 namespace lockstep {
@@ -117,6 +118,23 @@ void add_config(CLI::App& app, Run& run) {
   });
 }
 
+void add_train(CLI::App& app, Run& run) {
+  auto* verb = add_verb(app, "train", "train a model, or go on with a run where it stopped");
+  auto options = std::make_shared<TrainVerbOptions>();
+  describe(verb->add_option("config", options->config, "the run's configuration")->required(),
+           "Configuration", "CONFIG.toml");
+  add_settings(*verb, options->settings);
+  describe(verb->add_option("--run", options->run,
+                            "where the run is kept (default runs/ and the configuration's name)"),
+           "Run", "DIR");
+  describe(verb->add_option("--device", options->device, "what computes")->capture_default_str(),
+           "Run", "cpu|cuda");
+  verb->add_flag("--allow-dataset-change", options->allow_dataset_change,
+                 "go on although the training data are not what they were")
+      ->group("Run");
+  verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
+}
+
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto* verb : app.get_subcommands(nullptr))
@@ -170,6 +188,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.set_help_flag("-h,--help", "print this; after a verb, what it takes")->group(kOther);
   app.require_subcommand(1);
   Run run;
+  add_train(app, run);
   add_config(app, run);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

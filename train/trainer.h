@@ -1,0 +1,24 @@
+// Trainer: a run from its first start, or from its newest checkpoint, to its last step.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "core/tensor.h"
+#include "train/config.h"
+
+namespace lockstep {
+
+struct TrainOptions {
+  Config config;
+  std::string resolved_config;  // TOML: kept in the run directory and in checkpoints
+  std::filesystem::path run;
+  Device device;
+  bool allow_dataset_change = false;
+};
+
+// Returns the exit code: 0 when the last step is done; 130 after SIGINT, 75 after SIGTERM or
+// SIGUSR1, in both cases with everything saved. Throws what ended the run otherwise.
+int train(const TrainOptions& options);
+
+}  // namespace lockstep
