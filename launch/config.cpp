@@ -56,7 +56,8 @@ TomlValue value_of(const Setting& setting, const Option& option) {
                                   std::holds_alternative<std::vector<std::string>>(*parsed));
   if (is_text || (parsed && !takes_text)) return *parsed;
   const bool opens = setting.value.find_first_of("\"'[{") == 0;
-  if (opens && !parsed)
+  const bool is_utf8 = parse_toml_value(toml_quoted(setting.value)).has_value();
+  if (!is_utf8 || (opens && !parsed))
     throw ConfigError(
         str(setting.origin, ": ", setting.key, ": not a TOML value: ", setting.value));
   return setting.value;

@@ -159,6 +159,7 @@ TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
   EXPECT_EQ(c.log.sample_prompt, "42");
   EXPECT_EQ(c.train.init_from, "q");
   EXPECT_EQ(refusal("", {set("data.train=[\"a\"")}), "--set: data.train: not a TOML value: [\"a\"");
+  EXPECT_NE(refusal("", {set("log.sample_prompt=\xff")}), "accepted");  // not UTF-8
   EXPECT_THROW(parse_setting("train.steps"), UsageError);
   EXPECT_THROW(parse_setting("=5"), UsageError);
 }

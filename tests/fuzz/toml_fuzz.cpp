@@ -1,0 +1,52 @@
+// Any configuration is refused, or is printed as one that resolves to the same values. The text
+// behind a NUL is that of a setting on the command line.
+#include "launch/config.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  const std::string small =
+      "[model]\nfamily = 'llama3'\nlayers = 2\nwidth = 64\nheads = 4\nvocabulary = 257\n"
+      "[train]\nsequence_length = 32\nbatch_tokens = 96\n[data]\ntrain = ['a', \"b\\u00e9\"]\n";
+  return {small, small + std::string(1, '\0') + "train.steps=7",
+          small + std::string(1, '\0') + "data.validation=[\"x\"]",
+          small +
+              "[optimizer]\nlearning_rate = 1e-3\nbeta1 = +0.8\n[log]\ntensorboard = false\n"
+              "sample_prompt = \"\"\"\nmany\nlines\"\"\"\n[model.x]\n",
+          "model = {family = 'gpt2', layers = 1, width = 8, heads = 2}\ndata.train = 'x'\n"
+          "train.threads = 0x3\nschedule.kind = 'wsd'\n# a comment\n"};
+}
+
+namespace {
+
+// Not a ConfigError: what to_toml wrote must resolve.
+ResolvedConfig resolve_written(const std::string& text) {
+  try {
+    return resolve_config(text, "written", {});
+  } catch (const ConfigError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+void check(std::string_view input) {
+  const auto nul = std::min(input.find('\0'), input.size());
+  std::vector<Setting> settings;
+  if (nul < input.size()) settings.push_back(parse_setting(input.substr(nul + 1)));
+  const auto resolved = resolve_config(input.substr(0, nul), "input", settings);
+  const auto once = to_toml(resolve_written(to_toml(resolved)));
+  const auto twice = to_toml(resolve_written(once));
+  LOCKSTEP_CHECK(once == twice, once, " reads back as ", twice);
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    lockstep::fuzz::check({reinterpret_cast<const char*>(data), size});
+  } catch (const lockstep::ConfigError&) {
+  } catch (const lockstep::UsageError&) {
+  }
+  return 0;
+}
