@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "data/loader.h"
+#include "data/tokenizer.h"
 #include "kernels/peak.h"
 #include "train/memory.h"
 #include "train/meter.h"
@@ -42,6 +43,20 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no
+// text here: their samples start from token 0 and are shown as ids.
+std::vector<std::int32_t> sample_prompt(const Config& c) {
+  if (c.model.vocabulary != kByteVocabulary) return {0};
+  auto prompt = encode_bytes(c.log.sample_prompt);
+  prompt.insert(prompt.begin(), kDocumentToken);
+  return prompt;
+}
+
+std::int64_t sample_length(const Config& c) {
+  const auto prompt = static_cast<std::int64_t>(sample_prompt(c).size());
+  return std::min(prompt + c.log.sample_tokens, c.model.max_positions);
+}
+
 // What a run on this machine is built of, from the configuration.
 TrainingConfig training_config(const Config& c) {
   return {.model = c.model,
@@ -58,6 +73,7 @@ TrainingConfig training_config(const Config& c) {
           .sequence_length = c.train.sequence_length,
           .micro_batch_sequences = c.train.micro_batch,
           .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
+          .sample_tokens = c.log.sample_every_steps > 0 ? sample_length(c) : 0,
           .seed = c.train.seed};
 }
 
@@ -126,6 +142,7 @@ class Trainer {
   StepReport train_step();
   void report(StepReport report);
   double evaluate();
+  void sample();
   void check_skipped(const StepReport& report);
 
   // Whether what happens every so many steps (0: only at the end) is due after this step.
@@ -220,6 +237,7 @@ void Trainer::report(StepReport report) {
   if (due(config_.log.every_steps) || report.validation_loss) print_step(report);
   metrics_->append(report);
   if (tensorboard_) tensorboard_->append(report);
+  if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps)) sample();
 }
 
 void Trainer::check_skipped(const StepReport& report) {
@@ -236,6 +254,25 @@ void Trainer::check_skipped(const StepReport& report) {
                                   : str("the last good checkpoint is step ", saved_step_, " in ",
                                         run_.checkpoints().string()),
                   ". Lower optimizer.learning_rate, or look at the data around this step"));
+}
+
+void Trainer::sample() {
+  const auto prompt = sample_prompt(config_);
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  if (length >= sample_length(config_))
+    throw ConfigError(str("log.sample_prompt: ", length,
+                          " tokens, but the model has positions for ", config_.model.max_positions,
+                          "; shorten it"));
+  const auto tokens = training_.sample(prompt, sample_length(config_) - length,
+                                       {.temperature = 0.8f, .seed = config_.train.seed});
+  std::string text = config_.log.sample_prompt;
+  if (config_.model.vocabulary == kByteVocabulary)
+    text += decode_bytes(tokens);
+  else
+    for (const auto token : tokens)
+      text += str(" ", token);
+  log_info("sample after step ", step_, ": ", text);
+  training_.trace().take();
 }
 
 double Trainer::evaluate() {

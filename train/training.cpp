@@ -100,6 +100,17 @@ Training::Numbers Training::numbers() {
   return n;
 }
 
+std::vector<std::int32_t> Training::sample(std::span<const std::int32_t> prompt,
+                                           std::int64_t tokens, const Sampling& sampling) {
+  std::vector<std::int32_t> text;
+  generate(context({}), transformer_, {.prompt = prompt, .tokens = tokens, .sampling = sampling},
+           [&](std::int32_t token) {
+             text.push_back(token);
+             return true;
+           });
+  return text;
+}
+
 std::int64_t measure_training(const TrainingConfig& config, int threads) {
   Stream compute(Device{}, "measure", Stream::Mode::measuring, threads);
   Arena arena = Arena::measure(Device{});
@@ -110,6 +121,9 @@ std::int64_t measure_training(const TrainingConfig& config, int threads) {
   training.finish_step();
   training.begin_evaluation();
   training.evaluate(batch);
+  if (config.sample_tokens > 0)
+    training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
+                    {});
   return arena.peak_bytes();
 }
 

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "core/trace.h"
 #include "data/loader.h"
 #include "model/transformer.h"
+#include "train/generate.h"
 #include "train/optimizer.h"
 
 namespace lockstep {
@@ -22,6 +25,7 @@ struct TrainingConfig {
   std::int64_t sequence_length = 0;         // T
   std::int64_t micro_batch_sequences = 0;   // sequences that run through the model at once
   std::int64_t global_batch_sequences = 0;  // sequences of an optimizer step
+  std::int64_t sample_tokens = 0;           // of text sampled during training, prompt included
   std::uint64_t seed = 0;                   // of initial weights and stochastic rounding
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
@@ -52,6 +56,10 @@ class Training {
     bool applied = false;  // false: no valid token or a norm that is not finite; nothing changed
   };
   Numbers numbers();
+
+  // Tokens behind a prompt, while training pauses.
+  std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, std::int64_t tokens,
+                                   const Sampling& sampling);
 
   const TrainingConfig& config() const { return config_; }
   ParamStore& params() { return params_; }
