@@ -68,6 +68,10 @@ void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
   }
 }
 
+void ReadFile::drop_cache() const {
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);  // advice: nothing depends on it
+}
+
 void ReadFile::fail(std::int64_t offset, const std::string& what) const {
   throw DataError(str(path_.string(), ": at byte ", offset, ": ", what));
 }
@@ -126,6 +130,18 @@ void write_text(const fs::path& path, std::string_view text) {
   WriteFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();
+}
+
+void make_directories(const fs::path& directory) {
+  std::error_code unknown;
+  if (directory.empty() || fs::is_directory(directory, unknown)) return;
+  make_directories(directory.parent_path());
+  if (mkdir(directory.c_str(), 0777) != 0) {
+    const int error = errno;
+    if (error == EEXIST && fs::is_directory(directory, unknown)) return;
+    fail_writing(directory, "cannot create the directory", error);
+  }
+  sync_directory(directory_of(directory));
 }
 
 void sync_directory(const fs::path& directory) {

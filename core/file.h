@@ -29,6 +29,10 @@ class ReadFile {
   // or cannot be read.
   void read(std::span<std::byte> out, std::int64_t offset) const;
 
+  // Asks the system to forget what it caches of the file, so that the next read comes from the
+  // disk. Only what was fsynced is forgotten.
+  void drop_cache() const;
+
   [[noreturn]] void fail(std::int64_t offset,
                          const std::string& what) const;  // "PATH: at byte N: .."
 
@@ -63,7 +67,8 @@ class WriteFile {
 };
 
 void write_text(const std::filesystem::path& path, std::string_view text);  // WriteFile, committed
-void sync_directory(const std::filesystem::path& directory);                // fsync of its entries
+void make_directories(const std::filesystem::path& directory);  // durably; they may exist already
+void sync_directory(const std::filesystem::path& directory);    // fsync of its entries
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

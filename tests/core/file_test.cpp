@@ -142,6 +142,15 @@ TEST(WriteFile, names_a_directory_that_is_not_there) {
                   "cannot create: No such file or directory");
 }
 
+TEST(MakeDirectories, makes_all_levels_and_takes_those_that_are_there) {
+  const TemporaryDirectory directory;
+  make_directories(directory / "a/b/c");
+  make_directories(directory / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(directory / "a/b/c"));
+  spit(directory / "file", "");
+  expect_contains(message_of<Error>([&] { make_directories(directory / "file/b"); }), "file");
+}
+
 TEST(RenameDurably, renames_directories_and_says_why_it_cannot) {
   const TemporaryDirectory directory;
   std::filesystem::create_directory(directory / "from");

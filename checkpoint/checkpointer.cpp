@@ -1,0 +1,206 @@
+#include "checkpoint/checkpointer.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "checkpoint/safetensors.h"
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+  return {tensor.data, static_cast<std::size_t>(tensor.bytes())};
+}
+
+void check_slice(const StateSlice& s) {
+  LOCKSTEP_CHECK(s.whole.rank > 0 && 0 <= s.split.dim && s.split.dim < s.whole.rank &&
+                     0 <= s.piece.part && s.piece.part < s.split.parts,
+                 s.name, ": part ", s.piece.part, " of ", s.split.parts, " of ", s.whole);
+  LOCKSTEP_CHECK(0 <= s.piece.begin && s.piece.begin < s.piece.end &&
+                     s.piece.end <= part_elements(s.whole, s.split, s.piece.part) &&
+                     s.piece.end - s.piece.begin == s.local.elements(),
+                 s.name, ": elements [", s.piece.begin, ", ", s.piece.end, ") of a part of ",
+                 part_elements(s.whole, s.split, s.piece.part), " in a tensor of ",
+                 s.local.elements());
+  LOCKSTEP_CHECK(s.local.device.kind == Device::Kind::cpu, s.name, ": is not on the host");
+}
+
+// The name and shape under which any reader of safetensors finds a slice: its own where it is the
+// whole tensor, otherwise flat.
+StoredTensor stored_slice(const StateSlice& s) {
+  StoredTensor stored{s.name, stored_type(s.local.dtype), {}};
+  const auto& [part, begin, end] = s.piece;
+  if (end - begin == s.whole.elements()) {
+    for (int i = 0; i < s.whole.rank; ++i)
+      stored.shape.push_back(s.whole[i]);
+  } else {
+    stored.name +=
+        str("[", part, "/", s.split.parts, " of dim ", s.split.dim, ", ", begin, ":", end, "]");
+    stored.shape = {end - begin};
+  }
+  return stored;
+}
+
+// Removes a directory unless told to keep it.
+class Scaffold {
+ public:
+  explicit Scaffold(fs::path path) : path_(std::move(path)) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);  // what an interrupted save left
+    make_directories(path_);
+  }
+  Scaffold(const Scaffold&) = delete;
+  Scaffold& operator=(const Scaffold&) = delete;
+  ~Scaffold() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+  void keep() { path_.clear(); }
+
+ private:
+  fs::path path_;
+};
+
+// "" where the checkpoint is whole, else what is wrong with it.
+std::string damage_of(const fs::path& checkpoint, Depth depth) {
+  try {
+    verify_checkpoint(checkpoint, depth);
+    return "";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+void set_aside(const fs::path& checkpoint) {
+  const bool whole = damage_of(checkpoint, Depth::contents).empty();
+  fs::path aside;
+  for (int k = 1; aside.empty() || fs::exists(aside); ++k)
+    aside = str(checkpoint.string(), whole ? ".replaced-" : ".damaged-", k);
+  rename_durably(checkpoint, aside);
+  log_warning(checkpoint.string(), " is now ", aside.filename().string());
+}
+
+}  // namespace
+
+StateSlice whole_slice(std::string name, Tensor tensor) {
+  return {std::move(name), tensor.shape, unsplit(tensor.shape), {0, 0, tensor.elements()}, tensor};
+}
+
+Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, int keep_last)
+    : directory_(std::move(directory)), state_(std::move(state)), keep_last_(keep_last) {
+  for (const auto& slice : state_)
+    check_slice(slice);
+  // Wide elements first, so that each is aligned in the file.
+  std::stable_sort(state_.begin(), state_.end(), [](const StateSlice& a, const StateSlice& b) {
+    return bytes_per_element(a.local.dtype) > bytes_per_element(b.local.dtype);
+  });
+}
+
+Manifest Checkpointer::write_state(const fs::path& into) const {
+  constexpr char kRankFile[] = "rank-00000.safetensors";
+  std::vector<StoredTensor> stored;
+  for (const auto& slice : state_)
+    stored.push_back(stored_slice(slice));
+  SafetensorsWriter writer(into / kRankFile, std::move(stored), {{"format", "pt"}});
+  Manifest manifest;
+  const auto header_bytes = static_cast<std::int64_t>(writer.header().size());
+  manifest.files.push_back({kRankFile, header_bytes, header_bytes, hash_hex(writer.header())});
+  std::unordered_map<std::string_view, std::size_t> index;
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    const auto& slice = state_[i];
+    writer.write(bytes_of(slice.local));
+    manifest.files[0].bytes += slice.local.bytes();
+    const auto [entry, is_new] = index.emplace(slice.name, manifest.tensors.size());
+    if (is_new)
+      manifest.tensors.push_back({slice.name, slice.whole, slice.local.dtype, slice.split, {}});
+    manifest.tensors[entry->second].slices.push_back(
+        {slice.piece, 0, writer.tensors()[i].offset, hash_hex(bytes_of(slice.local))});
+  }
+  writer.commit();
+  return manifest;
+}
+
+void Checkpointer::save(std::int64_t step, const Json& about) {
+  const fs::path final_path = checkpoint_path(directory_, step);
+  Scaffold scaffold(final_path.string() + ".tmp");
+  Manifest manifest = write_state(scaffold.path());
+  manifest.step = step;
+  manifest.about = about;
+  const std::string text = manifest.dump();
+  Manifest::parse(text, "the manifest of this state");  // what a reader would refuse is not written
+  write_text(scaffold.path() / kManifestName, text);
+  if (fs::exists(final_path)) set_aside(final_path);
+  rename_durably(scaffold.path(), final_path);
+  scaffold.keep();
+  for (const auto later : checkpoint_steps(directory_))
+    if (later > step) set_aside(checkpoint_path(directory_, later));
+  if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_);
+}
+
+std::optional<std::int64_t> Checkpointer::latest() const {
+  return latest_checkpoint(directory_);
+}
+
+Json Checkpointer::load(std::int64_t step) const {
+  return load_checkpoint(checkpoint_path(directory_, step), state_, Match::exact);
+}
+
+fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
+  const std::string digits = std::to_string(step);
+  constexpr std::size_t kDigits = 8;
+  return directory /
+         ("step-" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits);
+}
+
+std::vector<std::int64_t> checkpoint_steps(const fs::path& directory) {
+  constexpr std::string_view kPrefix = "step-";
+  std::vector<std::int64_t> steps;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(directory, absent)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string digits = name.substr(kPrefix.size());
+    if (digits.find_first_not_of("0123456789") != digits.npos || digits.size() > 18) continue;
+    const std::int64_t step = std::strtoll(digits.c_str(), nullptr, 10);
+    if (checkpoint_path(directory, step) == entry.path()) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
+  auto steps = checkpoint_steps(directory);
+  for (; !steps.empty(); steps.pop_back()) {
+    const std::string damage = damage_of(checkpoint_path(directory, steps.back()), Depth::contents);
+    if (damage.empty()) return steps.back();
+    log_warning("not used, for it is damaged: ", damage);
+  }
+  return std::nullopt;
+}
+
+void prune_checkpoints(const fs::path& directory, int keep_last) {
+  LOCKSTEP_CHECK(keep_last > 0, "keep at least one checkpoint, not ", keep_last);
+  std::vector<fs::path> whole;
+  for (const auto step : checkpoint_steps(directory))
+    if (auto path = checkpoint_path(directory, step); damage_of(path, Depth::sizes).empty())
+      whole.push_back(std::move(path));
+  if (std::ssize(whole) <= keep_last) return;
+  verify_checkpoint(whole.back(), Depth::contents, /*from_disk=*/true);
+  whole.resize(whole.size() - static_cast<std::size_t>(keep_last));
+  for (const auto& path : whole) {
+    // Under its name it must be whole or not there, also when this is interrupted.
+    const fs::path going = path.string() + ".tmp";
+    rename_durably(path, going);
+    std::error_code error;
+    fs::remove_all(going, error);
+    if (error) log_warning("cannot delete ", going.string(), ": ", error.message());
+  }
+}
+
+}  // namespace lockstep

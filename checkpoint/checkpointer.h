@@ -1,0 +1,85 @@
+// Checkpointer: saves the state of a run so that it survives power loss, and finds the newest state
+// that can be trusted.
+//
+//   DIRECTORY/step-00001000/manifest.json, rank-00000.safetensors
+//
+// A checkpoint is written into step-N.tmp, every file fsynced, and exists from the rename to step-N
+// on. There is no pointer to the latest: it is the newest directory that validates. load() finds
+// elements by name and range, so it reads what any other layout wrote. One rank, synchronous.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/slices.h"
+#include "core/json.h"
+#include "core/tensor.h"
+
+namespace lockstep {
+
+// One rank's piece of one tensor of the state.
+struct StateSlice {
+  std::string name;  // "model.norm.weight/adam_m"
+  Shape whole;       // of the unpadded tensor
+  Split split;
+  Piece piece;
+  Tensor local;  // [piece.end - piece.begin], on the host
+};
+
+StateSlice whole_slice(std::string name, Tensor tensor);  // all of it
+
+class Checkpointer {
+ public:
+  // The tensors of `state` must outlive the checkpointer. Of checkpoints, the newest `keep_last`
+  // stay (0: all).
+  Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state, int keep_last = 0);
+
+  // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
+  // load(). A step-N that is there already, and any of a later step (the run was resumed from
+  // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. Throws
+  // TransientError where the disk is full; what was there before is then as it was.
+  void save(std::int64_t step, const Json& about);
+
+  // The newest that validates, which reads all its bytes; logs why newer ones do not.
+  std::optional<std::int64_t> latest() const;
+
+  // Fills the state; returns `about`. Throws DataError where the checkpoint is damaged or its
+  // tensors are not those of the state, naming the first difference.
+  Json load(std::int64_t step) const;
+
+ private:
+  Manifest write_state(const std::filesystem::path& into) const;
+
+  std::filesystem::path directory_;
+  std::vector<StateSlice> state_;
+  int keep_last_;
+};
+
+// exact: the checkpoint holds the tensors of the state and no others, in the same types.
+// subset: it may hold more (moments, for a reader of weights), and fp32 and bf16 convert.
+enum class Match : std::uint8_t { exact, subset };
+
+Json load_checkpoint(const std::filesystem::path& checkpoint, std::span<const StateSlice> state,
+                     Match match);
+
+// A directory of checkpoints, as every verb sees it.
+std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
+std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
+std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& directory);
+
+// Reads all of a checkpoint, or only manifest and sizes. Throws DataError naming what is damaged.
+// `from_disk`: what the page cache holds of it does not count.
+enum class Depth : std::uint8_t { sizes, contents };
+void verify_checkpoint(const std::filesystem::path& checkpoint, Depth depth,
+                       bool from_disk = false);
+
+// Deletes all but the newest `keep_last` whose sizes are right; nothing unless the newest, read
+// back from the disk, is whole (else throws). Damaged ones stay for a person to look at.
+void prune_checkpoints(const std::filesystem::path& directory, int keep_last);
+
+}  // namespace lockstep

@@ -1,0 +1,256 @@
+#include "checkpoint/manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+#include "checkpoint/safetensors.h"
+#include "core/file.h"
+#include "core/hash.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMostBytes = 100'000'000;
+constexpr int kVersion = 1;
+constexpr std::string_view kFormat = "lockstep checkpoint";
+constexpr std::size_t kHashDigits = 32;
+constexpr std::string_view kTailBegin = "\"xxh3_128\": \"", kTailEnd = "\"\n}\n";
+constexpr std::array kDTypes = {DType::fp32,     DType::bf16,  DType::fp8_e4m3,
+                                DType::fp8_e5m2, DType::int32, DType::uint8};
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw DataError(what);
+}
+
+std::int64_t integer(const Json& json, const char* key, std::int64_t least, std::int64_t most) {
+  const std::int64_t value = json.at(key).as_integer();
+  if (value < least || value > most)
+    refuse(str(key, " is ", value, ", expected ", least, " to ", most));
+  return value;
+}
+
+std::string hash_of(const Json& json, const char* key) {
+  const std::string& text = json.at(key).as_string();
+  if (text.size() != kHashDigits || text.find_first_not_of("0123456789abcdef") != text.npos)
+    refuse(str(key, " is no XXH3-128: ", text));
+  return text;
+}
+
+DType dtype_of_name(const std::string& text) {
+  for (const auto dtype : kDTypes)
+    if (text == name(stored_type(dtype))) return dtype;
+  refuse(str("unknown dtype \"", text, "\""));
+}
+
+ManifestFile parse_file(const Json& json) {
+  ManifestFile file;
+  file.name = json.at("name").as_string();
+  if (std::filesystem::path(file.name).filename() != file.name || file.name == ".." ||
+      file.name == "." || file.name.empty())
+    refuse(str("file name \"", file.name, "\" is not one beside the manifest"));
+  file.bytes = integer(json, "bytes", 0, INT64_MAX);
+  file.header_bytes = integer(json, "header_bytes", 0, file.bytes);
+  file.header_hash = hash_of(json, "header_xxh3_128");
+  return file;
+}
+
+Shape parse_shape(const Json& json) {
+  const auto& sizes = json.as_array();
+  if (sizes.empty() || sizes.size() > Shape::kMaxRank)
+    refuse(str("expected 1 to ", Shape::kMaxRank, " dimensions, found ", sizes.size()));
+  Shape shape;
+  std::int64_t bytes = 8;
+  for (const auto& size : sizes) {
+    const std::int64_t n = size.as_integer();
+    if (n < 1 || __builtin_mul_overflow(bytes, n, &bytes)) refuse(str("a dimension of size ", n));
+    shape.size[static_cast<std::size_t>(shape.rank++)] = n;
+  }
+  return shape;
+}
+
+Split parse_split(const Json& json, const Shape& shape) {
+  Split split;
+  split.dim = static_cast<int>(integer(json, "dim", 0, shape.rank - 1));
+  const std::int64_t size = shape[split.dim];
+  split.parts = static_cast<int>(integer(json, "parts", 1, std::min<std::int64_t>(size, 1 << 30)));
+  split.step = integer(json, "step", (size + split.parts - 1) / split.parts, size);
+  if (std::int64_t end = 0; __builtin_mul_overflow(split.step, split.parts, &end))
+    refuse(str(split.parts, " parts of ", split.step));
+  return split;
+}
+
+ManifestSlice parse_slice(const Json& json, const ManifestTensor& tensor,
+                          const std::vector<ManifestFile>& files) {
+  ManifestSlice slice;
+  slice.piece.part = static_cast<int>(integer(json, "part", 0, tensor.split.parts - 1));
+  const std::int64_t elements = part_elements(tensor.shape, tensor.split, slice.piece.part);
+  slice.piece.begin = integer(json, "begin", 0, elements);
+  slice.piece.end = integer(json, "end", slice.piece.begin + 1, elements);
+  slice.file = static_cast<int>(integer(json, "file", 0, std::ssize(files) - 1));
+  const auto& file = files[static_cast<std::size_t>(slice.file)];
+  slice.offset = integer(json, "offset", file.header_bytes, file.bytes);
+  slice.hash = hash_of(json, "xxh3_128");
+  if (tensor.slice_bytes(slice) > file.bytes - slice.offset)
+    refuse(str("a slice from byte ", slice.offset, " reaches beyond ", file.name));
+  return slice;
+}
+
+void check_every_element_once(const ManifestTensor& tensor) {
+  auto slices = tensor.slices;
+  std::sort(slices.begin(), slices.end(), [](const ManifestSlice& a, const ManifestSlice& b) {
+    return a.piece.part != b.piece.part ? a.piece.part < b.piece.part
+                                        : a.piece.begin < b.piece.begin;
+  });
+  auto slice = slices.begin();
+  for (int part = 0; part < tensor.split.parts; ++part) {
+    std::int64_t end = 0;
+    for (; slice != slices.end() && slice->piece.part == part; ++slice) {
+      if (slice->piece.begin != end)
+        refuse(str("part ", part, ": a slice starts at element ", slice->piece.begin, ", expected ",
+                   end));
+      end = slice->piece.end;
+    }
+    const std::int64_t elements = part_elements(tensor.shape, tensor.split, part);
+    if (end != elements)
+      refuse(str("part ", part, ": slices end at element ", end, " of ", elements));
+  }
+}
+
+ManifestTensor parse_tensor(const Json& json, const std::vector<ManifestFile>& files) {
+  ManifestTensor tensor;
+  tensor.name = json.at("name").as_string();
+  const auto read = [&] {
+    tensor.shape = parse_shape(json.at("shape"));
+    tensor.dtype = dtype_of_name(json.at("dtype").as_string());
+    tensor.split = parse_split(json, tensor.shape);
+    for (const auto& slice : json.at("slices").as_array())
+      tensor.slices.push_back(parse_slice(slice, tensor, files));
+    check_every_element_once(tensor);
+  };
+  in_context(read, tensor.name);
+  return tensor;
+}
+
+void check_every_byte_once(const Manifest& manifest) {
+  struct Extent {
+    int file;
+    std::int64_t begin, end;
+  };
+  std::vector<Extent> extents;
+  for (const auto& tensor : manifest.tensors)
+    for (const auto& slice : tensor.slices)
+      extents.push_back({slice.file, slice.offset, slice.offset + tensor.slice_bytes(slice)});
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return a.file != b.file ? a.file < b.file : a.begin < b.begin;
+  });
+  auto extent = extents.begin();
+  for (int f = 0; f < static_cast<int>(manifest.files.size()); ++f) {
+    const auto& file = manifest.files[static_cast<std::size_t>(f)];
+    std::int64_t end = file.header_bytes;
+    for (; extent != extents.end() && extent->file == f; ++extent) {
+      if (extent->begin != end)
+        refuse(str(file.name, ": a slice starts at byte ", extent->begin, ", expected ", end));
+      end = extent->end;
+    }
+    if (end != file.bytes) refuse(str(file.name, ": slices end at byte ", end, " of ", file.bytes));
+  }
+}
+
+void check_names(const Manifest& manifest) {
+  std::unordered_set<std::string_view> names;
+  for (const auto& tensor : manifest.tensors)
+    if (!names.insert(tensor.name).second)
+      refuse(str("the tensor ", tensor.name, " is there twice"));
+  names.clear();
+  for (const auto& file : manifest.files)
+    if (!names.insert(file.name).second) refuse(str("the file ", file.name, " is there twice"));
+}
+
+void check_hash(std::string_view text) {
+  const std::size_t tail = kTailBegin.size() + kHashDigits + kTailEnd.size();
+  if (text.size() < tail) refuse(str("expected a manifest, found ", text.size(), " bytes"));
+  const auto body = text.substr(0, text.size() - tail);
+  const std::string expected = str(kTailBegin, hash_hex(body), kTailEnd);
+  if (text.substr(body.size()) != expected)
+    refuse(str("expected to end with the hash of what is before, ",
+               expected.substr(kTailBegin.size(), kHashDigits), "; it is damaged or truncated"));
+}
+
+Json to_json(const ManifestFile& file) {
+  return Json::Object{{"name", file.name},
+                      {"bytes", file.bytes},
+                      {"header_bytes", file.header_bytes},
+                      {"header_xxh3_128", file.header_hash}};
+}
+
+Json to_json(const ManifestTensor& tensor) {
+  Json::Array shape, slices;
+  for (int i = 0; i < tensor.shape.rank; ++i)
+    shape.emplace_back(tensor.shape[i]);
+  for (const auto& slice : tensor.slices)
+    slices.emplace_back(Json::Object{{"part", slice.piece.part},
+                                     {"begin", slice.piece.begin},
+                                     {"end", slice.piece.end},
+                                     {"file", slice.file},
+                                     {"offset", slice.offset},
+                                     {"xxh3_128", slice.hash}});
+  return Json::Object{{"name", tensor.name},
+                      {"shape", std::move(shape)},
+                      {"dtype", name(stored_type(tensor.dtype))},
+                      {"dim", tensor.split.dim},
+                      {"parts", tensor.split.parts},
+                      {"step", tensor.split.step},
+                      {"slices", std::move(slices)}};
+}
+
+// One element a line.
+template <class T>
+std::string dump_lines(const std::vector<T>& all) {
+  std::string text = "[\n";
+  for (const auto& element : all)
+    text += to_json(element).dump() + (&element == &all.back() ? "\n" : ",\n");
+  return text + "]";
+}
+
+}  // namespace
+
+Manifest Manifest::parse(std::string_view text, const std::string& what) {
+  Manifest manifest;
+  const auto read = [&] {
+    check_hash(text);
+    const Json json = Json::parse(text, "not JSON");
+    const std::string& format = json.at("format").as_string();
+    if (format != kFormat) refuse(str("format is \"", format, "\", expected \"", kFormat, "\""));
+    integer(json, "version", kVersion, kVersion);
+    manifest.step = integer(json, "step", 0, INT64_MAX);
+    manifest.about = json.at("about");
+    for (const auto& file : json.at("files").as_array())
+      manifest.files.push_back(parse_file(file));
+    for (const auto& tensor : json.at("tensors").as_array())
+      manifest.tensors.push_back(parse_tensor(tensor, manifest.files));
+    check_names(manifest);
+    check_every_byte_once(manifest);
+  };
+  in_context(read, what);
+  return manifest;
+}
+
+std::string Manifest::dump() const {
+  std::string text =
+      str("{\n\"format\": ", Json(std::string(kFormat)).dump(), ",\n\"version\": ", kVersion,
+          ",\n\"step\": ", step, ",\n\"about\": ", about.dump(2),
+          ",\n\"files\": ", dump_lines(files), ",\n\"tensors\": ", dump_lines(tensors), ",\n");
+  const std::string hash = hash_hex(text);
+  text += str(kTailBegin, hash, kTailEnd);
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(text.size()) <= kMostBytes, "the manifest has ",
+                 text.size(), " bytes, more than a reader takes");
+  return text;
+}
+
+Manifest read_manifest(const std::filesystem::path& checkpoint) {
+  const auto path = checkpoint / kManifestName;
+  return Manifest::parse(read_text(path, kMostBytes), path.string());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,363 @@
+#include "checkpoint/checkpointer.h"
+
+#include <cstring>
+
+#include "checkpoint/safetensors.h"
+#include "tests/files.h"
+#include "tests/testing.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Bench;
+using testing::expect_bitwise_equal;
+using testing::expect_contains;
+using testing::message_of;
+using testing::slurp;
+using testing::spit;
+
+// A small state of several types: weights, moments, and random bits (NaN among them).
+class CheckpointerTest : public ::testing::Test {
+ protected:
+  CheckpointerTest() {
+    const std::vector<std::pair<std::string, DType>> names = {{"embed.weight", DType::bf16},
+                                                              {"embed.weight/adam_m", DType::fp32},
+                                                              {"norm.weight", DType::fp32},
+                                                              {"flags", DType::uint8}};
+    for (const auto& [name, dtype] : names)
+      state_.push_back(whole_slice(name, bench_.poisoned({7, 13}, dtype)));
+    fill(1);
+  }
+
+  void fill(std::uint64_t seed) {
+    for (const auto& slice : state_)
+      for (std::int64_t i = 0; i < slice.local.bytes(); ++i)
+        slice.local.data[i] = static_cast<std::byte>(
+            philox(seed, purpose_of(slice.name), static_cast<std::uint64_t>(i))[0]);
+  }
+  // Whether the state is what fill(seed) made.
+  bool holds(std::uint64_t seed) {
+    std::vector<Tensor> kept;
+    for (const auto& slice : state_)
+      kept.push_back(bench_.copy(slice.local));
+    fill(seed);
+    bool same = true;
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      same &= std::memcmp(kept[i].data, state_[i].local.data,
+                          static_cast<std::size_t>(kept[i].bytes())) == 0;
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      std::copy(kept[i].data, kept[i].data + kept[i].bytes(), state_[i].local.data);
+    return same;
+  }
+  void save(std::int64_t step, int keep_last = 0) {
+    fill(static_cast<std::uint64_t>(step));
+    Json about;
+    about.set("step", step);
+    Checkpointer(path(), state_, keep_last).save(step, about);
+  }
+  fs::path path() const { return directory_.path() / "checkpoints"; }
+  fs::path path(std::int64_t step) const { return checkpoint_path(path(), step); }
+  static std::vector<std::string> entries(const fs::path& directory) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory))
+      names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  // In place: a file that is emptied and written again is flushed by some file systems.
+  static void flip(const fs::path& file, std::size_t byte, int bit) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekg(static_cast<std::streamoff>(byte));
+    const int old = stream.get();
+    stream.seekp(static_cast<std::streamoff>(byte));
+    stream.put(static_cast<char>(old ^ (1 << bit)));
+  }
+
+  testing::TemporaryDirectory directory_;
+  Bench bench_;
+  std::vector<StateSlice> state_;
+};
+
+constexpr char kRankFile[] = "rank-00000.safetensors";
+
+TEST_F(CheckpointerTest, a_state_comes_back_bit_for_bit) {
+  save(5);
+  fill(6);
+  const Checkpointer checkpointer(path(), state_);
+  EXPECT_EQ(checkpointer.latest(), 5);
+  EXPECT_EQ(checkpointer.load(5).dump(), R"({"step":5})");
+  EXPECT_TRUE(holds(5));
+  EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000005"}));
+  EXPECT_EQ(entries(path(5)), (std::vector<std::string>{"manifest.json", kRankFile}));
+}
+
+TEST_F(CheckpointerTest, a_rank_file_is_a_safetensors_file_with_aligned_tensors) {
+  save(5);
+  const SafetensorsFile file(path(5) / kRankFile);
+  for (const auto& slice : state_) {
+    const auto* stored = file.find(slice.name);
+    ASSERT_NE(stored, nullptr) << slice.name;
+    EXPECT_EQ(stored->shape, (std::vector<std::int64_t>{7, 13}));
+    EXPECT_EQ(stored->offset % bytes_per_element(stored->type), 0) << slice.name;
+    Tensor read = bench_.poisoned({7, 13}, slice.local.dtype);
+    file.read(*stored, 0, read);
+    expect_bitwise_equal(read, slice.local, slice.name);
+  }
+}
+
+TEST_F(CheckpointerTest, the_same_state_gives_the_same_bytes) {
+  save(5);
+  const std::string manifest = slurp(path(5) / "manifest.json"), data = slurp(path(5) / kRankFile);
+  fs::remove_all(path());
+  save(5);
+  EXPECT_EQ(slurp(path(5) / "manifest.json"), manifest);
+  EXPECT_EQ(slurp(path(5) / kRankFile), data);
+}
+
+TEST_F(CheckpointerTest, the_newest_is_by_number_and_must_be_named_as_saved) {
+  EXPECT_EQ(latest_checkpoint(path()), std::nullopt);
+  for (const std::int64_t step : {9, 10, 123456789})
+    save(step);
+  for (const char* name : {"step-", "step-1", "step-000000011", "step-00000012x", "step-99999999"})
+    fs::create_directory(path() / name);
+  spit(path() / "step-99999998", "a file");
+  EXPECT_EQ(checkpoint_steps(path()),
+            (std::vector<std::int64_t>{9, 10, 99999998, 99999999, 123456789}));
+  fs::remove_all(path(123456789));
+  EXPECT_EQ(latest_checkpoint(path()), 10);
+}
+
+TEST_F(CheckpointerTest, what_an_interrupted_save_left_is_ignored_and_cleared) {
+  save(1);
+  save(2);
+  fs::rename(path(2), path(2).string() + ".tmp");
+  EXPECT_EQ(latest_checkpoint(path()), 1);
+  save(2);
+  EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));
+}
+
+TEST_F(CheckpointerTest, any_flipped_bit_is_found_and_the_one_before_is_used) {
+  save(1);
+  save(2);
+  const std::string whole = slurp(path(2) / kRankFile);
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), 8);
+  // Every bit of the header, and a third of all bytes of data.
+  for (std::size_t i = 0; i < whole.size(); i += i < 8 + header ? 1 : 3)
+    for (int bit = 0; bit < 8; bit += i < 8 + header ? 1 : 5) {
+      flip(path(2) / kRankFile, i, bit);
+      EXPECT_THROW(verify_checkpoint(path(2), Depth::contents), DataError) << i;
+      flip(path(2) / kRankFile, i, bit);
+    }
+  verify_checkpoint(path(2), Depth::contents);
+  flip(path(2) / kRankFile, whole.size() - 1, 7);
+  EXPECT_EQ(latest_checkpoint(path()), 1);
+  const Checkpointer checkpointer(path(), state_);
+  expect_contains(message_of<DataError>([&] { checkpointer.load(2); }), "is damaged: its XXH3-128");
+  checkpointer.load(1);
+  EXPECT_TRUE(holds(1));
+}
+
+TEST_F(CheckpointerTest, every_truncation_of_a_file_is_found) {
+  save(1);
+  for (const char* name : {"manifest.json", kRankFile}) {
+    const std::string whole = slurp(path(1) / name);
+    for (std::size_t n = whole.size(); n-- > 0;) {
+      fs::resize_file(path(1) / name, n);
+      EXPECT_THROW(verify_checkpoint(path(1), Depth::sizes), DataError) << name << " " << n;
+    }
+    spit(path(1) / name, whole + "x");
+    EXPECT_THROW(verify_checkpoint(path(1), Depth::sizes), DataError) << name;
+    fs::remove(path(1) / name);
+    EXPECT_THROW(verify_checkpoint(path(1), Depth::sizes), DataError) << name;
+    EXPECT_EQ(latest_checkpoint(path()), std::nullopt);
+    spit(path(1) / name, whole);
+  }
+  EXPECT_EQ(latest_checkpoint(path()), 1);
+}
+
+TEST_F(CheckpointerTest, swapped_and_stale_files_are_found) {
+  save(1);
+  save(2);
+  fs::copy_file(path(1) / kRankFile, path(2) / kRankFile, fs::copy_options::overwrite_existing);
+  EXPECT_EQ(latest_checkpoint(path()), 1);
+  verify_checkpoint(path(1) / "", Depth::contents);
+  fs::rename(path(1), path(3));
+  expect_contains(message_of<DataError>([&] { verify_checkpoint(path(3), Depth::contents); }),
+                  "step-00000003: its manifest is of step 1");
+}
+
+TEST_F(CheckpointerTest, saving_a_step_again_keeps_what_was_there_under_another_name) {
+  save(1);
+  save(2);
+  const std::string before = slurp(path(2) / kRankFile);
+  fill(77);
+  Checkpointer(path(), state_).save(2, Json());
+  Checkpointer(path(), state_).save(2, Json());
+  EXPECT_EQ(entries(path()),
+            (std::vector<std::string>{"step-00000001", "step-00000002", "step-00000002.replaced-1",
+                                      "step-00000002.replaced-2"}));
+  EXPECT_EQ(slurp(path() / "step-00000002.replaced-1" / kRankFile), before);
+  verify_checkpoint(path() / "step-00000002.replaced-1", Depth::contents);
+  flip(path(2) / kRankFile, before.size() - 1, 0);
+  save(2);
+  EXPECT_TRUE(fs::exists(path() / "step-00000002.damaged-1"));
+  Checkpointer(path(), state_).load(2);
+  EXPECT_TRUE(holds(2));
+}
+
+TEST_F(CheckpointerTest, a_run_resumed_from_an_old_step_does_not_return_to_later_ones) {
+  for (const std::int64_t step : {1, 2, 3, 4})
+    save(step);
+  save(2);
+  EXPECT_EQ(latest_checkpoint(path()), 2);
+  EXPECT_EQ(entries(path()),
+            (std::vector<std::string>{"step-00000001", "step-00000002", "step-00000002.replaced-1",
+                                      "step-00000003.replaced-1", "step-00000004.replaced-1"}));
+}
+
+TEST_F(CheckpointerTest, only_the_newest_stay) {
+  for (std::int64_t step = 1; step <= 5; ++step)
+    save(step, 2);
+  EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000004", "step-00000005"}));
+}
+
+TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {
+  for (const std::int64_t step : {1, 2, 3})
+    save(step);
+  flip(path(3) / kRankFile, slurp(path(3) / kRankFile).size() - 1, 0);
+  EXPECT_THROW(prune_checkpoints(path(), 1), DataError);
+  EXPECT_EQ(checkpoint_steps(path()).size(), 3u);
+  // One that is visibly damaged neither counts nor goes.
+  fs::remove(path(3) / kRankFile);
+  prune_checkpoints(path(), 1);
+  EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 3}));
+}
+
+TEST_F(CheckpointerTest, a_full_disk_is_transient_and_leaves_older_checkpoints) {
+  const testing::SmallDisk disk(std::int64_t{512} << 10);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  state_.push_back(whole_slice("large", bench_.random({20000}, DType::fp32)));
+  std::int64_t step = 0;
+  int exit_code = 0;
+  for (; exit_code == 0 && step < 10; ++step)
+    try {
+      fill(static_cast<std::uint64_t>(step));
+      Checkpointer(disk.path(), state_).save(step, Json());
+    } catch (const Error& error) {
+      exit_code = error.exit_code();
+      expect_contains(error.what(), "No space left on device; free some space");
+    }
+  EXPECT_EQ(exit_code, 75);
+  const auto latest = latest_checkpoint(disk.path());
+  EXPECT_EQ(latest, step - 2);
+  EXPECT_EQ(std::ssize(entries(disk.path())), step - 1);  // no leftovers
+  Checkpointer(disk.path(), state_).load(*latest);
+  EXPECT_TRUE(holds(static_cast<std::uint64_t>(*latest)));
+}
+
+TEST_F(CheckpointerTest, other_tensors_are_refused_by_name) {
+  save(1);
+  const auto refusal = [&](const std::vector<StateSlice>& state) {
+    return message_of<DataError>([&] { Checkpointer(path(), state).load(1); });
+  };
+  auto more = state_;
+  more.push_back(whole_slice("extra", bench_.random({2}, DType::fp32)));
+  expect_contains(refusal(more), "step-00000001: there is no tensor extra");
+  auto fewer = state_;
+  fewer.pop_back();
+  expect_contains(refusal(fewer), "there is a tensor flags that this run does not have");
+  auto reshaped = state_;
+  reshaped[2] = whole_slice("norm.weight", state_[2].local.view({13, 7}));
+  expect_contains(refusal(reshaped), "norm.weight has the shape [7, 13], this model's is [13, 7]");
+  auto retyped = state_;
+  retyped[2] = whole_slice("norm.weight", bench_.poisoned({7, 13}, DType::bf16));
+  expect_contains(refusal(retyped), "norm.weight is fp32, this run's is bf16");
+}
+
+TEST_F(CheckpointerTest, a_reader_of_weights_may_take_some_and_convert) {
+  state_[2].local = bench_.random({7, 13}, DType::fp32);
+  Checkpointer(path(), state_).save(1, Json(3));
+  const std::vector<StateSlice> wanted = {
+      whole_slice("norm.weight", bench_.poisoned({7, 13}, DType::bf16))};
+  EXPECT_EQ(load_checkpoint(path(1), wanted, Match::subset).as_integer(), 3);
+  for (std::int64_t i = 0; i < 7 * 13; ++i)
+    EXPECT_EQ(wanted[0].local.as<BFloat16>()[i], to_bf16(state_[2].local.as<float>()[i]));
+  const std::vector<StateSlice> flags = {
+      whole_slice("flags", bench_.poisoned({7, 13}, DType::fp32))};
+  expect_contains(message_of<DataError>([&] { load_checkpoint(path(1), flags, Match::subset); }),
+                  "flags is uint8, this run's is fp32");
+}
+
+// The slices of `tensor` for every part, each cut into two ranges at `cut`.
+std::vector<StateSlice> slices_of(Bench& bench, Tensor tensor, const Split& split, std::int64_t cut,
+                                  bool filled) {
+  std::vector<StateSlice> slices;
+  for (int part = 0; part < split.parts; ++part) {
+    const auto elements = part_elements(tensor.shape, split, part);
+    const auto middle = std::min(cut, elements);
+    for (const Piece piece : {Piece{part, 0, middle}, Piece{part, middle, elements}}) {
+      if (piece.begin == piece.end) continue;
+      Tensor local = bench.poisoned({piece.end - piece.begin}, tensor.dtype);
+      slices.push_back({"w", tensor.shape, split, piece, local});
+      if (!filled) continue;
+      intersect(Runs(tensor.shape, split, piece),
+                Runs(tensor.shape, unsplit(tensor.shape), {0, 0, tensor.elements()}),
+                [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+                  std::copy_n(tensor.as<float>() + from, count, local.as<float>() + to);
+                });
+    }
+  }
+  return slices;
+}
+
+TEST_F(CheckpointerTest, any_layout_reads_any_layout) {
+  const Shape shape{40, 30};
+  const Tensor tensor = bench_.random(shape, DType::fp32);
+  const std::vector<std::pair<Split, std::int64_t>> layouts = {
+      {unsplit(shape), 1200}, {unsplit(shape), 777}, {{0, 3, 14}, 100}, {{1, 4, 8}, 55},
+      {{1, 2, 15}, 600},      {{0, 40, 1}, 7},       {{1, 7, 5}, 1}};
+  std::int64_t step = 0;
+  for (const auto& [from, from_cut] : layouts) {
+    Checkpointer(path(), slices_of(bench_, tensor, from, from_cut, true)).save(++step, Json());
+    for (const auto& [to, to_cut] : layouts) {
+      auto target = slices_of(bench_, tensor, to, to_cut, false);
+      load_checkpoint(path(step), target, Match::exact);
+      const auto expected = slices_of(bench_, tensor, to, to_cut, true);
+      for (std::size_t i = 0; i < target.size(); ++i)
+        expect_bitwise_equal(target[i].local, expected[i].local, str("step ", step, " slice ", i));
+      // One rank of that layout alone.
+      target = slices_of(bench_, tensor, to, to_cut, false);
+      load_checkpoint(path(step), std::span(target).last(1), Match::exact);
+      expect_bitwise_equal(target.back().local, expected.back().local, str("step ", step));
+    }
+  }
+}
+
+TEST_F(CheckpointerTest, slices_larger_than_what_is_read_at_once_come_back) {
+  const Shape shape{3, 700001};
+  const Tensor tensor = bench_.random(shape, DType::fp32);
+  Checkpointer(path(), {whole_slice("w", tensor)}).save(1, Json());
+  Tensor whole = bench_.poisoned(shape, DType::fp32);
+  load_checkpoint(path(1), std::vector{whole_slice("w", whole)}, Match::exact);
+  expect_bitwise_equal(whole, tensor, "whole");
+  const auto expected = slices_of(bench_, tensor, {1, 2, 350001}, 500000, true);
+  const auto target = slices_of(bench_, tensor, {1, 2, 350001}, 500000, false);
+  load_checkpoint(path(1), target, Match::exact);
+  for (std::size_t i = 0; i < target.size(); ++i)
+    expect_bitwise_equal(target[i].local, expected[i].local, str("slice ", i));
+}
+
+TEST_F(CheckpointerTest, a_state_that_does_not_cover_its_tensors_is_not_written) {
+  auto slices = slices_of(bench_, bench_.random({4, 4}, DType::fp32), {0, 2, 2}, 3, true);
+  slices.pop_back();
+  expect_contains(message_of<DataError>([&] { Checkpointer(path(), slices).save(1, Json()); }),
+                  "w: part 1: slices end at element 3 of 8");
+  EXPECT_TRUE(entries(path()).empty());
+  slices[0].piece.end = 4;
+  EXPECT_THROW(Checkpointer(path(), slices), Error);
+}
+
+}  // namespace
+}  // namespace lockstep
