@@ -88,16 +88,18 @@ TEST(CommandLine, the_program_ends_with_a_code_that_says_whose_fault_it_was) {
 }
 
 TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refused) {
-  const auto run_with = [](const char* variable) {
+  const auto run_with = [](const char* variable, const std::string& more) {
     setenv(variable, "12", 1);
-    auto ended = run_program("config " LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml");
+    auto ended = run_program("config " LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml" + more);
     unsetenv(variable);
     return ended;
   };
-  const auto set = run_with("LOCKSTEP_TRAIN_STEPS");
+  const auto set = run_with("LOCKSTEP_TRAIN_STEPS", "");
   EXPECT_EQ(set.code, 0);
   expect_contains(set.output, "# environment LOCKSTEP_TRAIN_STEPS");
-  const auto misspelt = run_with("LOCKSTEP_TRAIN_STEP");
+  const auto both = run_with("LOCKSTEP_TRAIN_STEPS", " --set train.steps=5");
+  expect_contains(both.output, "\nsteps = 5 ");
+  const auto misspelt = run_with("LOCKSTEP_TRAIN_STEP", "");
   EXPECT_EQ(misspelt.code, 78);
   expect_contains(misspelt.output, "did you mean LOCKSTEP_TRAIN_STEPS?");
 }

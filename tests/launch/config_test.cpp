@@ -140,11 +140,13 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
   EXPECT_EQ(refusal("", {set("model.heads=3")}),
             "a.toml:4: model.width is 64, expected a multiple of model.heads (3), or set "
             "model.head_size");
-  EXPECT_NE(refusal("", {set("model.head_size=7")}), "accepted");
+  EXPECT_EQ(refusal("", {set("model.head_size=7")}),
+            "--set: model.head_size is 7, expected an even number, as rotary positions turn pairs");
   EXPECT_NE(refusal("", {set("train.micro_batch=4")}), "accepted");
   EXPECT_NE(refusal("", {set("model.max_positions=16")}), "accepted");
   EXPECT_NE(refusal("", {set("data.train=[]")}), "accepted");
-  EXPECT_NE(refusal("", {set("model.family=gpt2"), set("model.kv_heads=2")}), "accepted");
+  EXPECT_EQ(refusal("", {set("model.family=gpt2"), set("model.kv_heads=2")}),
+            "--set: model.kv_heads is 2, expected model.heads (4) for gpt2");
   EXPECT_NE(refusal("", {set("model.rope_scaling_low=9")}), "accepted");
 }
 

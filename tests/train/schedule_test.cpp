@@ -14,6 +14,7 @@ TEST(Schedule, warmup_is_a_straight_line_from_the_first_step_to_the_peak) {
   const Config::Schedule s{.kind = Decay::cosine, .warmup_steps = 10, .decay_fraction = 1};
   EXPECT_DOUBLE_EQ(learning_rate(s, kPeak, 1, 100), 0.1 * kPeak);
   EXPECT_DOUBLE_EQ(learning_rate(s, kPeak, 5, 100), 0.5 * kPeak);
+  EXPECT_DOUBLE_EQ(learning_rate(s, kPeak, 9, 100), 0.9 * kPeak);
   EXPECT_DOUBLE_EQ(learning_rate(s, kPeak, 10, 100), kPeak);
   EXPECT_DOUBLE_EQ(learning_rate(s, kPeak, 11, 100), kPeak);
   EXPECT_LT(learning_rate(s, kPeak, 12, 100), kPeak);

@@ -28,6 +28,8 @@ TEST(TensorBoard, records_are_the_bytes_that_the_package_writes) {
             "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c");
   EXPECT_EQ(hex(event_record(session_start_event(2.5, 300))),
             "100000000000000095fbfe1809000000000000044010ac023a0208017d05b37d");
+  EXPECT_EQ(hex(event_record(session_start_event(2.5, 200))),
+            "100000000000000095fbfe1809000000000000044010c8013a020801a0e37df1");
   const std::vector<Scalar> scalars{{"train/loss", 3.25f}, {"speed/mfu", 0.5f}};
   EXPECT_EQ(
       hex(event_record(scalars_event(3.5, 1, scalars))),
