@@ -133,9 +133,8 @@ TensorBoardLog::TensorBoardLog(const std::filesystem::path& directory, std::int6
   file_.emplace(file_name(directory), AppendFile::Mode::create_new);
   // START drops what has its step or a later one, so it names the step that comes next. A reader
   // ignores the first START it meets, so a run that begins needs one too.
-  const auto next = resumed_step == 0 ? 0 : resumed_step + 1;
   file_->append(event_record(version_event(wall_time())) +
-                event_record(session_start_event(wall_time(), next)));
+                event_record(session_start_event(wall_time(), resumed_step + 1)));
 }
 
 void TensorBoardLog::append(const StepReport& r) {
