@@ -102,13 +102,13 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, in
   });
 }
 
-Manifest Checkpointer::write_state(const fs::path& into) const {
+CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   constexpr char kRankFile[] = "rank-00000.safetensors";
   std::vector<StoredTensor> stored;
   for (const auto& slice : state_)
     stored.push_back(stored_slice(slice));
   SafetensorsWriter writer(into / kRankFile, std::move(stored), {{"format", "pt"}});
-  Manifest manifest;
+  CheckpointManifest manifest;
   const auto header_bytes = static_cast<std::int64_t>(writer.header().size());
   manifest.files.push_back({kRankFile, header_bytes, header_bytes, hash_hex(writer.header())});
   std::unordered_map<std::string_view, std::size_t> index;
@@ -129,12 +129,13 @@ Manifest Checkpointer::write_state(const fs::path& into) const {
 void Checkpointer::save(std::int64_t step, const Json& about) {
   const fs::path final_path = checkpoint_path(directory_, step);
   Scaffold scaffold(final_path.string() + ".tmp");
-  Manifest manifest = write_state(scaffold.path());
+  CheckpointManifest manifest = write_state(scaffold.path());
   manifest.step = step;
   manifest.about = about;
   const std::string text = manifest.dump();
-  Manifest::parse(text, "the manifest of this state");  // what a reader would refuse is not written
-  write_text(scaffold.path() / kManifestName, text);
+  CheckpointManifest::parse(
+      text, "the manifest of this state");  // what a reader would refuse is not written
+  write_text(scaffold.path() / kCheckpointManifestName, text);
   if (fs::exists(final_path)) set_aside(final_path);
   rename_durably(scaffold.path(), final_path);
   scaffold.keep();

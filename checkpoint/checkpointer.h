@@ -53,7 +53,7 @@ class Checkpointer {
   Json load(std::int64_t step) const;
 
  private:
-  Manifest write_state(const std::filesystem::path& into) const;
+  CheckpointManifest write_state(const std::filesystem::path& into) const;
 
   std::filesystem::path directory_;
   std::vector<StateSlice> state_;

@@ -113,7 +113,7 @@ void check_tensor(const fs::path& checkpoint, const ManifestTensor& tensor,
                         ", this run's is ", name(to), "; was the precision changed?"));
 }
 
-void check_names(const fs::path& checkpoint, const Manifest& manifest,
+void check_names(const fs::path& checkpoint, const CheckpointManifest& manifest,
                  const std::unordered_map<std::string_view, const ManifestTensor*>& by_name,
                  std::span<const StateSlice> state, Match match) {
   std::unordered_map<std::string_view, int> wanted;
@@ -142,7 +142,7 @@ bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
 }  // namespace
 
 void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk) {
-  const Manifest manifest = read_manifest(checkpoint);
+  const CheckpointManifest manifest = read_manifest(checkpoint);
   if (!is_named_after(checkpoint, manifest.step))
     throw DataError(str(checkpoint.string(), ": its manifest is of step ", manifest.step));
   std::vector<ReadFile> files;
@@ -161,7 +161,7 @@ void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk) 
 }
 
 Json load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> state, Match match) {
-  const Manifest manifest = read_manifest(checkpoint);
+  const CheckpointManifest manifest = read_manifest(checkpoint);
   std::unordered_map<std::string_view, const ManifestTensor*> by_name;
   for (const auto& tensor : manifest.tensors)
     by_name.emplace(tensor.name, &tensor);

@@ -132,7 +132,7 @@ ManifestTensor parse_tensor(const Json& json, const std::vector<ManifestFile>& f
   return tensor;
 }
 
-void check_every_byte_once(const Manifest& manifest) {
+void check_every_byte_once(const CheckpointManifest& manifest) {
   struct Extent {
     int file;
     std::int64_t begin, end;
@@ -157,7 +157,7 @@ void check_every_byte_once(const Manifest& manifest) {
   }
 }
 
-void check_names(const Manifest& manifest) {
+void check_names(const CheckpointManifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const auto& tensor : manifest.tensors)
     if (!names.insert(tensor.name).second)
@@ -215,8 +215,8 @@ std::string dump_lines(const std::vector<T>& all) {
 
 }  // namespace
 
-Manifest Manifest::parse(std::string_view text, const std::string& what) {
-  Manifest manifest;
+CheckpointManifest CheckpointManifest::parse(std::string_view text, const std::string& what) {
+  CheckpointManifest manifest;
   const auto read = [&] {
     check_hash(text);
     const Json json = Json::parse(text, "not JSON");
@@ -236,7 +236,7 @@ Manifest Manifest::parse(std::string_view text, const std::string& what) {
   return manifest;
 }
 
-std::string Manifest::dump() const {
+std::string CheckpointManifest::dump() const {
   std::string text =
       str("{\n\"format\": ", Json(std::string(kFormat)).dump(), ",\n\"version\": ", kVersion,
           ",\n\"step\": ", step, ",\n\"about\": ", about.dump(2),
@@ -248,9 +248,9 @@ std::string Manifest::dump() const {
   return text;
 }
 
-Manifest read_manifest(const std::filesystem::path& checkpoint) {
-  const auto path = checkpoint / kManifestName;
-  return Manifest::parse(read_text(path, kMostBytes), path.string());
+CheckpointManifest read_manifest(const std::filesystem::path& checkpoint) {
+  const auto path = checkpoint / kCheckpointManifestName;
+  return CheckpointManifest::parse(read_text(path, kMostBytes), path.string());
 }
 
 }  // namespace lockstep

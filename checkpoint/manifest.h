@@ -41,7 +41,7 @@ struct ManifestTensor {
   }
 };
 
-struct Manifest {
+struct CheckpointManifest {
   std::int64_t step = 0;
   Json about;  // what the run needs to go on, and what a person wants to know
   std::vector<ManifestFile> files;
@@ -49,12 +49,12 @@ struct Manifest {
 
   // Throws DataError "WHAT: ..." unless the text is whole and consistent: hash, ranges inside their
   // tensors and files, each element and each byte in exactly one slice.
-  static Manifest parse(std::string_view text, const std::string& what);
+  static CheckpointManifest parse(std::string_view text, const std::string& what);
   std::string dump() const;
 };
 
-inline constexpr char kManifestName[] = "manifest.json";
+inline constexpr char kCheckpointManifestName[] = "manifest.json";
 
-Manifest read_manifest(const std::filesystem::path& checkpoint);  // a step-N directory
+CheckpointManifest read_manifest(const std::filesystem::path& checkpoint);  // a step-N directory
 
 }  // namespace lockstep

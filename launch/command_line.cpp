@@ -5,6 +5,8 @@
 #include <iostream>
 
 #include "launch/config_verb.h"
+#include "launch/eval_verb.h"
+#include "launch/generate_verb.h"
 #include "launch/nearest.h"
 #include "launch/train_verb.h"
 #include "launch/version.h"
@@ -135,6 +137,57 @@ void add_train(CLI::App& app, Run& run) {
   verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
 }
 
+void add_machine(CLI::App& verb, std::string& device, std::int64_t& threads) {
+  describe(verb.add_option("--device", device, "what computes")->capture_default_str(), "Machine",
+           "cpu|cuda");
+  describe(verb.add_option("--threads", threads, "of the CPU (default: every processor)"),
+           "Machine", "N");
+}
+
+void add_generate(CLI::App& app, Run& run) {
+  auto* verb = add_verb(app, "generate", "continue a text");
+  auto options = std::make_shared<GenerateOptions>();
+  auto& sampling = options->sampling;
+  describe(
+      verb->add_option("model", options->model, "a run, or one of its checkpoints")->required(),
+      "Model", "DIR");
+  describe(verb->add_option("--prompt", options->prompt, "text to go on from"), "Text", "TEXT");
+  describe(verb->add_option("--tokens", options->tokens, "to generate")->capture_default_str(),
+           "Text", "N");
+  describe(verb->add_option("--temperature", sampling.temperature, "0: always the likeliest token")
+               ->capture_default_str(),
+           "Sampling", "X");
+  describe(verb->add_option("--top-k", sampling.top_k, "among the k likeliest; 0: all")
+               ->capture_default_str(),
+           "Sampling", "K");
+  describe(verb->add_option("--top-p", sampling.top_p, "among the likeliest that reach share p")
+               ->capture_default_str(),
+           "Sampling", "P");
+  describe(
+      verb->add_option("--seed", sampling.seed, "of the random numbers")->capture_default_str(),
+      "Sampling", "N");
+  add_machine(*verb, options->device, options->threads);
+  verb->callback([options, &run] { run = [options] { return run_generate(*options); }; });
+}
+
+void add_eval(CLI::App& app, Run& run) {
+  auto* verb = add_verb(app, "eval", "the loss of a model on held-out tokens");
+  auto options = std::make_shared<EvalOptions>();
+  describe(
+      verb->add_option("model", options->model, "a run, or one of its checkpoints")->required(),
+      "Model", "DIR");
+  describe(verb->add_option("--data", options->data, "datasets to evaluate on")->required(), "Data",
+           "DATASET");
+  describe(verb->add_option("--tokens", options->tokens, "at most (default: all)"), "Data", "N");
+  describe(verb->add_option("--sequence-length", options->sequence_length,
+                            "of a window (default: the model's positions, 1024 at most)"),
+           "Data", "TOKENS");
+  verb->add_flag("--document-mask", options->document_mask, "no attention across documents")
+      ->group("Data");
+  add_machine(*verb, options->device, options->threads);
+  verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
+}
+
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto* verb : app.get_subcommands(nullptr))
@@ -189,6 +242,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.require_subcommand(1);
   Run run;
   add_train(app, run);
+  add_generate(app, run);
+  add_eval(app, run);
   add_config(app, run);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "checkpoint/checkpointer.h"
 #include "core/cpu.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -12,10 +13,12 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "kernels/peak.h"
+#include "model/families.h"
 #include "train/memory.h"
 #include "train/meter.h"
 #include "train/metrics_log.h"
 #include "train/run_directory.h"
+#include "train/run_state.h"
 #include "train/schedule.h"
 #include "train/signals.h"
 #include "train/statistics.h"
@@ -139,10 +142,13 @@ class Trainer {
  private:
   void announce() const;
   void start();  // from the newest checkpoint, or from the beginning
+  void resume(const Json& about);
   StepReport train_step();
   void report(StepReport report);
   double evaluate();
   void sample();
+  Json about() const;
+  void save();
   void check_skipped(const StepReport& report);
 
   // Whether what happens every so many steps (0: only at the end) is due after this step.
@@ -160,6 +166,7 @@ class Trainer {
   Arena pinned_;
   Loader loader_;
   std::optional<Loader> validation_;
+  Checkpointer checkpointer_;
   Meter meter_;
   SpikeStatistics statistics_;
   std::optional<MetricsLog> metrics_;
@@ -180,6 +187,8 @@ Trainer::Trainer(const TrainOptions& options)
       training_(training_config(config_), compute_, arena_),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
+      checkpointer_(run_.checkpoints(), state_slices(training_.params(), training_.optimizer()),
+                    static_cast<int>(config_.checkpoint.keep_last)),
       meter_(meter_config(config_, compute_)) {
   if (!config_.data.validation.empty())
     validation_.emplace(validation_loader(config_), static_cast<int>(config_.train.micro_batch), 0,
@@ -189,14 +198,26 @@ Trainer::Trainer(const TrainOptions& options)
 int Trainer::run() {
   const StopSignals signals;
   start();
+  if (step_ >= steps()) {
+    log_info("all ", steps(), " steps are done; raise train.steps to go on");
+    return 0;
+  }
   write_text(run_.config(), options_.resolved_config);
   metrics_.emplace(run_.metrics(), step_);
   if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step_);
+  bool save_due = false;
   while (step_ < steps()) {
-    report(train_step());
+    const StepReport done = train_step();
+    report(done);
     const auto stop = signals.exit_code();
+    // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
+    save_due = save_due || due(config_.checkpoint.every_steps);
+    if (stop || step_ == steps() || (save_due && !done.skipped)) {
+      save();
+      save_due = false;
+    }
     if (stop) {
-      log_info("stopped by a signal after step ", step_, "");
+      log_info("stopped by a signal after step ", step_, "; the same command goes on from there");
       return *stop;
     }
   }
@@ -312,9 +333,66 @@ void Trainer::announce() const {
 
 void Trainer::start() {
   announce();
+  if (const auto newest = checkpointer_.latest()) {
+    resume(checkpointer_.load(*newest));
+    return;
+  }
   training_.initialize();
   log_info("starting from random weights, seed ", config_.train.seed, "; the run is kept in ",
            run_.path().string());
+}
+
+// What a checkpoint says beside its tensors.
+Json Trainer::about() const {
+  Json data;
+  data.set("seed", static_cast<std::int64_t>(config_.data.seed));
+  data.set("first_sample", first_sample_);
+  data.set("sequence_length", config_.train.sequence_length);
+  data.set("dataset", joined(config_.data.train));
+  data.set("fingerprint", loader_.dataset().fingerprint());
+  Json numerics;
+  numerics.set("device", "cpu");
+  numerics.set("cpu_level", name(cpu_level()));
+  numerics.set("threads", compute_.threads());
+  Json about;
+  about.set("step", step_);
+  about.set("tokens_seen", step_ * config_.train.batch_tokens);
+  about.set("seed", static_cast<std::int64_t>(config_.train.seed));
+  about.set("data", data);
+  about.set("model", config_to_huggingface(config_.model));
+  about.set("numerics", numerics);
+  about.set("configuration", options_.resolved_config);
+  return about;
+}
+
+void Trainer::resume(const Json& about) {
+  step_ = saved_step_ = about.at("step").as_integer();
+  const Json& data = about.at("data");
+  first_sample_ = data.at("first_sample").as_integer();
+  const auto& before = data.at("fingerprint").as_string();
+  const auto& now = loader_.dataset().fingerprint();
+  if (before != now && !options_.allow_dataset_change)
+    throw ConfigError(str("data.train: ", joined(config_.data.train), " is not what step ", step_,
+                          " was trained on (fingerprint ", now, ", then ", before, " of ",
+                          data.at("dataset").as_string(),
+                          "); put the dataset back, or accept with --allow-dataset-change"));
+  training_.params().refresh_weights(compute_);
+  log_info("going on from step ", step_, " of ", steps(), " in ", run_.path().string());
+  const Json& numerics = about.at("numerics");
+  if (numerics.at("cpu_level").as_string() != name(cpu_level()) ||
+      numerics.at("threads").as_integer() != compute_.threads())
+    log_warning("step ", step_, " was computed with ", numerics.at("cpu_level").as_string(),
+                " and ", numerics.at("threads").as_integer(), " threads, now ", name(cpu_level()),
+                " and ", compute_.threads(), ": the run goes on, but not bitwise");
+}
+
+void Trainer::save() {
+  const auto begin = Clock::now();
+  checkpointer_.save(step_, about());
+  saved_step_ = step_;
+  meter_.spent_between_steps(Phase::checkpoint, seconds_since(begin),
+                             config_.checkpoint.every_steps);
+  log_info("saved step ", step_, " in ", human_seconds(seconds_since(begin)));
 }
 
 }  // namespace

@@ -1,0 +1,24 @@
+// `lockstep eval`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct EvalOptions {
+  std::string model;                 // a run or a checkpoint
+  std::vector<std::string> data;     // datasets
+  std::int64_t sequence_length = 0;  // 0: the model's positions, 1024 at most
+  std::int64_t tokens = 0;           // 0: all
+  bool document_mask = false;
+  std::string device = "cpu";
+  std::int64_t threads = 0;  // 0: every processor this process may run on
+};
+
+// Writes one JSON object to standard output: loss_nats, bits_per_token, perplexity, tokens,
+// seconds.
+int run_eval(const EvalOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "launch/generate_verb.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/thread_pool.h"
+#include "data/tokenizer.h"
+#include "launch/train_verb.h"
+#include "train/generate.h"
+#include "train/inference.h"
+#include "train/model_source.h"
+#include "train/step_line.h"
+
+namespace lockstep {
+namespace {
+
+void write_out(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout) throw Error("cannot write to standard output");
+}
+
+// The prompt as the start of a document.
+std::vector<std::int32_t> encode(const std::string& prompt, const ModelConfig& model) {
+  if (model.vocabulary != kByteVocabulary)
+    throw UsageError(str("this model's vocabulary of ", model.vocabulary,
+                         " is not that of the tokenizer `bytes`, the only one so far"));
+  auto tokens = encode_bytes(prompt);
+  tokens.insert(tokens.begin(), kDocumentToken);
+  return tokens;
+}
+
+// The bytes of arena that generation peaks at.
+std::int64_t measure(const Inference::Config& config, int threads, const GenerateRequest& request) {
+  Stream stream(Device{}, "measure", Stream::Mode::measuring, threads);
+  Arena arena = Arena::measure(Device{});
+  Inference inference(config, stream, arena);
+  generate(inference.context(), inference.transformer(), request,
+           [](std::int32_t) { return true; });
+  return arena.peak_bytes();
+}
+
+}  // namespace
+
+int run_generate(const GenerateOptions& options) {
+  const auto source = find_model(options.model);
+  const auto prompt = encode(options.prompt, source.model);
+  const auto room = source.model.max_positions - static_cast<std::int64_t>(prompt.size());
+  const GenerateRequest request{.prompt = prompt,
+                                .tokens = std::min(options.tokens, std::max<std::int64_t>(room, 0)),
+                                .sampling = options.sampling};
+  if (request.tokens < options.tokens)
+    log_warning("the model has positions for ", source.model.max_positions, " tokens: generating ",
+                request.tokens, " behind the prompt");
+  const Inference::Config config{.model = source.model};
+  const int threads =
+      options.threads > 0 ? static_cast<int>(options.threads) : processors_allowed();
+  Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
+  Arena arena(stream.device(), Arena::Memory::device, measure(config, threads, request));
+  Inference inference(config, stream, arena);
+  load_weights(source, inference.params(), stream);
+
+  write_out(options.prompt);
+  const auto begin = std::chrono::steady_clock::now();
+  std::int64_t generated = 0;
+  generate(inference.context(), inference.transformer(), request, [&](std::int32_t token) {
+    ++generated;
+    if (token == kDocumentToken) return false;  // the document ends
+    write_out(decode_bytes({&token, 1}));
+    return true;
+  });
+  write_out("\n");
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  log_info(generated, " tokens in ", human_seconds(elapsed.count()), ", ",
+           human_count(static_cast<double>(generated) / elapsed.count()), " tok/s, from ",
+           source.path.string());
+  return 0;
+}
+
+}  // namespace lockstep

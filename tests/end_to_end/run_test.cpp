@@ -1,0 +1,205 @@
+// A run from the command line: it learns, stops when asked, goes on bitwise, and refuses what is
+// wrong.
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "tests/end_to_end/process.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory with a tiny configuration and a dataset of repeated sentences.
+class EndToEnd : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream(directory_ / "config.toml") << kConfig;
+    write_tokens(directory_ / "tokens.bin", 20000);
+  }
+
+  static void write_tokens(const fs::path& path, std::int32_t count) {
+    std::ofstream out(path, std::ios::binary);
+    const auto word = [&](auto value) {
+      out.write(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    word(std::int32_t{20240520});
+    word(std::int32_t{1});
+    word(count);
+    for (int i = 3; i < 256; ++i)
+      word(std::int32_t{0});
+    const std::string text = "the quick brown fox jumps over the lazy dog. ";
+    for (std::int32_t i = 0; i < count; ++i)
+      word(static_cast<std::uint16_t>(text[static_cast<std::size_t>(i) % text.size()]));
+  }
+
+  std::vector<std::string> train(const std::string& run, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments{"train", path("config.toml"),
+                                       "--run", path(run),
+                                       "--set", "data.train=" + path("tokens.bin"),
+                                       "--set", "data.validation=" + path("tokens.bin")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  Process start(std::vector<std::string> arguments) const {
+    return Process(directory_, std::move(arguments));
+  }
+  // Runs to its end; the exit code must be `expected`. Returns standard error.
+  std::string run(std::vector<std::string> arguments, int expected) const {
+    Process process = start(std::move(arguments));
+    EXPECT_EQ(process.wait(), expected) << process.err();
+    return process.err();
+  }
+
+  // What a step of a run computed, without its times.
+  std::vector<std::string> losses(const std::string& run) const {
+    std::ifstream in(directory_ / run / "metrics.jsonl");
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(in, line);) {
+      const Json step = Json::parse(line, "metrics.jsonl");
+      std::string text;
+      for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "tokens_seen"})
+        text += step.at(key).dump() + " ";
+      lines.push_back(text);
+    }
+    return lines;
+  }
+  std::string state(const std::string& run, const std::string& step) const {
+    return read_all(directory_ / run / "checkpoints" / step / "rank-00000.safetensors");
+  }
+
+  static constexpr const char* kConfig = R"(
+[model]
+family = "llama3"
+layers = 2
+width = 32
+heads = 2
+mlp_width = 64
+vocabulary = 257
+max_positions = 64
+[train]
+steps = 40
+batch_tokens = 256
+sequence_length = 32
+threads = 2
+[optimizer]
+learning_rate = 1e-2
+[schedule]
+kind = "constant"
+[eval]
+every_steps = 0
+[checkpoint]
+every_steps = 10
+)";
+  TemporaryDirectory temporary_;
+  const fs::path& directory_ = temporary_.path();
+};
+
+TEST_F(EndToEnd, a_run_learns_saves_evaluates_and_generates) {
+  run(train("run"), 0);
+  EXPECT_EQ(losses("run").size(), 40u);
+  Process eval = start({"eval", path("run"), "--data", path("tokens.bin"), "--tokens", "2048"});
+  ASSERT_EQ(eval.wait(), 0) << eval.err();
+  EXPECT_LT(Json::parse(eval.out(), "eval").at("loss_nats").as_double(), 2.5);
+  const std::vector<std::string> generate{"generate", path("run"), "--prompt",
+                                          "the ",     "--tokens",  "20"};
+  Process first = start(generate);
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(first.out().rfind("the ", 0), 0u) << first.out();
+  const auto text = first.out();
+  Process second = start(generate);
+  second.wait();
+  EXPECT_EQ(second.out(), text);
+}
+
+TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
+  run(train("whole"), 0);
+  for (const auto& [number, code] : {std::pair{SIGTERM, 75}, {SIGUSR1, 75}, {SIGINT, 130}}) {
+    const auto name = "stopped-" + std::to_string(number);
+    const std::vector<std::string> slow{"--set", "train.steps=100000"};
+    Process process = start(train(name, slow));
+    ASSERT_TRUE(process.says("saved step 10 ")) << process.err();
+    process.signal(number);
+    EXPECT_EQ(process.wait(), code) << process.err();
+    EXPECT_NE(process.err().find("stopped by a signal after step"), std::string::npos);
+  }
+  // Killed without warning, at some step behind the tenth: what was not saved is done again.
+  Process killed = start(train("killed"));
+  ASSERT_TRUE(killed.says("saved step 10 ")) << killed.err();
+  killed.signal(SIGKILL);
+  EXPECT_EQ(killed.wait(), 128 + SIGKILL);
+  run(train("killed"), 0);
+  EXPECT_EQ(losses("killed"), losses("whole"));
+  EXPECT_EQ(state("killed", "step-00000040"), state("whole", "step-00000040"));
+  EXPECT_FALSE(state("whole", "step-00000040").empty());
+}
+
+TEST_F(EndToEnd, a_damaged_checkpoint_is_passed_over) {
+  run(train("whole"), 0);
+  run(train("run", {"--set", "train.steps=20"}), 0);
+  const auto file = directory_ / "run/checkpoints/step-00000020/rank-00000.safetensors";
+  std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
+  damaged.seekp(static_cast<std::streamoff>(fs::file_size(file) - 100));
+  damaged.put('\x55');
+  damaged.close();
+  const auto said = run(train("run"), 0);
+  EXPECT_NE(said.find("going on from step 10"), std::string::npos) << said;
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+}
+
+TEST_F(EndToEnd, changed_data_are_refused_unless_allowed) {
+  run(train("run", {"--set", "train.steps=10"}), 0);
+  write_tokens(directory_ / "tokens.bin", 21000);
+  const auto said = run(train("run"), 78);
+  EXPECT_NE(said.find("--allow-dataset-change"), std::string::npos) << said;
+  run(train("run", {"--allow-dataset-change"}), 0);
+}
+
+TEST_F(EndToEnd, one_process_at_a_time_trains_in_a_directory) {
+  Process first = start(train("run", {"--set", "train.steps=100000"}));
+  ASSERT_TRUE(first.says("saved step 10 ")) << first.err();
+  const auto second_directory = directory_ / "second";
+  fs::create_directories(second_directory);
+  Process second(second_directory, train("run"));
+  EXPECT_EQ(second.wait(), 75);
+  EXPECT_NE(second.err().find("another process trains in"), std::string::npos) << second.err();
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait(), 75);
+}
+
+TEST_F(EndToEnd, a_run_that_diverges_stops_and_names_the_last_good_checkpoint) {
+  const auto said =
+      run(train("run", {"--set", "optimizer.learning_rate=100", "--set", "optimizer.weight_decay=1",
+                        "--set", "train.most_skipped=3", "--set", "checkpoint.every_steps=1"}),
+          1);
+  EXPECT_NE(said.find("3 updates in a row were skipped"), std::string::npos) << said;
+  EXPECT_NE(said.find("the last good checkpoint is step"), std::string::npos) << said;
+}
+
+TEST_F(EndToEnd, what_is_wrong_is_named_with_a_meaningful_exit_code) {
+  EXPECT_NE(run({"trian"}, 64).find("did you mean train"), std::string::npos);
+  EXPECT_NE(run(train("run", {"--set", "train.stesp=3"}), 78).find("train.steps"),
+            std::string::npos);
+  EXPECT_NE(run(train("run", {"--set", "data.train=" + path("absent")}), 65).find("absent"),
+            std::string::npos);
+  fs::resize_file(directory_ / "tokens.bin", 3000);
+  EXPECT_NE(run(train("run"), 65).find("tokens.bin: at byte 3000"), std::string::npos);
+  EXPECT_NE(run({"generate", path("nowhere")}, 65).find("nowhere"), std::string::npos);
+}
+
+TEST_F(EndToEnd, a_token_outside_the_vocabulary_is_named_with_file_and_byte) {
+  std::fstream file(directory_ / "tokens.bin", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(1024 + 2 * 777);
+  file.write("\x05\x01", 2);  // 261
+  file.close();
+  const auto said = run(train("run"), 65);
+  EXPECT_NE(said.find("tokens.bin"), std::string::npos) << said;
+  EXPECT_NE(said.find("2578"), std::string::npos) << said;
+  EXPECT_NE(said.find("261"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

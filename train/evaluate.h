@@ -1,0 +1,30 @@
+// Evaluate: the loss of a model on held-out tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/stream.h"
+#include "train/model_source.h"
+
+namespace lockstep {
+
+struct EvaluateRequest {
+  std::vector<std::string> datasets;
+  std::int64_t sequence_length = 0;  // of a window; at most the model's positions
+  std::int64_t micro_batch = 0;      // windows at once
+  std::int64_t tokens = 0;           // to evaluate, rounded down to windows; 0: all
+  bool document_mask = false;
+};
+
+struct Evaluation {
+  double loss = 0;  // mean over the tokens, nats
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// The mean loss over the first windows of the datasets, in their order, each token once.
+Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, Stream& stream);
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "train/run_state.h"
+
+namespace lockstep {
+namespace {
+
+// The elements of `flat`, a tensor laid out like the shard, that `segment` covers.
+StateSlice slice(ParamStore& params, const Segment& segment, Tensor flat, const char* suffix) {
+  const ParamSpec& spec = params.spec(segment.id);
+  return {.name = spec.name + suffix,
+          .whole = spec.shape,
+          .split = unsplit(spec.shape),
+          .piece = {0, segment.logical_begin, segment.logical_begin + segment.count},
+          .local = flat.rows(segment.shard_begin, segment.count)};
+}
+
+}  // namespace
+
+std::vector<StateSlice> weight_slices(ParamStore& params) {
+  std::vector<StateSlice> slices;
+  for (const ParamShard& shard : params.shards())
+    for (const Segment& segment : shard.segments)
+      slices.push_back(slice(params, segment, shard.master ? shard.master : shard.weight, ""));
+  return slices;
+}
+
+std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimizer) {
+  auto slices = weight_slices(params);
+  const auto shards = params.shards();
+  for (std::size_t s = 0; s < shards.size(); ++s)
+    for (const Segment& segment : shards[s].segments) {
+      slices.push_back(slice(params, segment, optimizer.moments()[s].m, "/adam_m"));
+      slices.push_back(slice(params, segment, optimizer.moments()[s].v, "/adam_v"));
+    }
+  slices.push_back(whole_slice("adamw/updates", optimizer.updates()));
+  return slices;
+}
+
+}  // namespace lockstep
