@@ -9,6 +9,10 @@
 namespace lockstep {
 namespace {
 
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
 Linear declare_matrix(ParamStore& params, int unit, const ModelConfig& config,
                       const Embedding& embedding) {
   if (config.tied_head) return Linear(embedding.weight());
@@ -37,8 +41,10 @@ void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const
   constexpr std::int64_t kRows = 64;  // whole tiles of the matrix product
   const auto row_bytes = stored_vocabulary_ * bytes_per_element(logits_dtype);
   const auto most = std::max(options_.logits_bytes / row_bytes / kRows * kRows, kRows);
-  for (std::int64_t first = 0; first < N; first += most)
-    body(first, std::min(most, N - first));
+  const auto chunks = ceil_divide(N, most);
+  const auto rows = ceil_divide(ceil_divide(N, chunks), kRows) * kRows;  // evenly, at most `most`
+  for (std::int64_t first = 0; first < N; first += rows)
+    body(first, std::min(rows, N - first));
 }
 
 void Head::loss_and_gradient(const StepContext& step, Tensor gradient, ConstTensor x,

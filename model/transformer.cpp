@@ -55,6 +55,12 @@ Tensor Transformer::allocate_rope_table(Arena& arena, Stream& stream,
   return table;
 }
 
+Transformer::Slot& Transformer::slot_of(int slot) {
+  LOCKSTEP_CHECK(0 <= slot && slot < static_cast<int>(slots_.size()), "slot ", slot, " of ",
+                 slots_.size(), "; allocate() makes them");
+  return slots_[static_cast<std::size_t>(slot)];
+}
+
 StepContext Transformer::with_table(const StepContext& step, ConstTensor rope_table) const {
   StepContext with = step;
   with.rope_table = rope_table;
@@ -64,7 +70,7 @@ StepContext Transformer::with_table(const StepContext& step, ConstTensor rope_ta
 void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs,
                           const Targets& targets) {
   const auto step = with_table(outer, rope_table_);
-  auto& s = slots_.at(static_cast<std::size_t>(slot));
+  auto& s = slot_of(slot);
   embedding_.forward(step, s.x[0], inputs);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     step.params.prefetch(blocks_[l].unit() + 1);
@@ -75,7 +81,7 @@ void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs
 
 void Transformer::backward(const StepContext& outer, int slot, ConstTensor inputs) {
   const auto step = with_table(outer, rope_table_);
-  auto& s = slots_.at(static_cast<std::size_t>(slot));
+  auto& s = slot_of(slot);
   step.params.reduce(head_.unit(), step.compute);
   for (auto l = blocks_.size(); l-- > 0;) {
     step.params.prefetch(blocks_[l].unit() - 1);

@@ -57,6 +57,7 @@ class Transformer {
     Tensor gradient;                   // [N, D], from the head back through the blocks
   };
 
+  Slot& slot_of(int slot);
   StepContext with_table(const StepContext& step, ConstTensor rope_table) const;
   Tensor allocate_rope_table(Arena& arena, Stream& stream, std::int64_t positions) const;
   Tensor run(const StepContext& step, ConstTensor inputs, const Cache* cache);

@@ -65,7 +65,7 @@ TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
 TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
   auto json = config_to_huggingface(smollm3_3b());
   json.set("num_hidden_layers", 5);
-  const auto rule = [&](std::vector<int> list) {
+  const auto rule = [&](const std::vector<int>& list) {
     Json array(Json::Array{});
     for (const int has_rope : list)
       array.push(has_rope);

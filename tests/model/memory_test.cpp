@@ -1,27 +1,8 @@
 // What a step takes: from arenas as much as a measuring arena says, from the heap nothing.
-#include <atomic>
-#include <cstdlib>
 #include <gtest/gtest.h>
-#include <new>
 
+#include "tests/allocations.h"
 #include "tests/model/tiny_model.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-
-// Counts every allocation of this test binary.
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
 
 namespace lockstep::testing {
 namespace {
@@ -114,7 +95,7 @@ TEST(Memory, a_layer_keeps_the_bytes_that_the_formulas_say) {
 
 TEST(Memory, logits_in_scratch_are_bounded) {
   auto config = tiny(Family::llama3);
-  config.vocabulary = 128 * 1024;
+  config.vocabulary = 131072;
   config.max_positions = 8192;
   const Case c{.config = config, .dtype = DType::fp32, .recompute = Recompute::block, .T = 8192};
   EXPECT_LT(peaks_of(c, true).scratch, std::int64_t{512} << 20);  // all at once: 8 GiB
@@ -135,9 +116,9 @@ TEST(Memory, a_step_allocates_nothing_from_the_heap) {
         model.transformer.evaluate(step, inputs, targets);
       };
       train();
-      const auto before = allocations.load();
+      const auto before = allocations();
       train();
-      EXPECT_EQ(allocations.load() - before, 0) << name(family) << " " << name(dtype);
+      EXPECT_EQ(allocations() - before, 0) << name(family) << " " << name(dtype);
     }
 }
 

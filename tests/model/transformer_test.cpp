@@ -10,10 +10,10 @@ namespace {
 
 class Decoder : public ::testing::TestWithParam<Family> {};
 
-// Which elements of a parameter to probe by finite differences: up to 12, spread.
-std::vector<std::size_t> probes(std::size_t elements) {
+// Elements of a parameter to probe by finite differences, spread evenly.
+std::vector<std::size_t> probes(std::size_t elements, std::size_t most) {
   std::vector<std::size_t> chosen;
-  const auto count = std::min<std::size_t>(elements, 12);
+  const auto count = std::min(elements, most);
   for (std::size_t i = 0; i < count; ++i)
     chosen.push_back((i * elements + elements / 2) / count);
   return chosen;
@@ -46,14 +46,17 @@ double magnitude(const Gradients& gradients, std::string name) {
   return largest;
 }
 
-void expect_gradients_are_slopes(TinyModel& model, double scale, double relative,
-                                 double z_loss = 0) {
+struct Probe {
+  double scale = 1, relative = 1e-5, z_loss = 0;
+  std::size_t elements = 3;  // of each parameter
+};
+void expect_gradients_are_slopes(TinyModel& model, const Probe& probe = {}) {
   auto reference = model.reference();
   const auto gradients = model.gradients();
   for (const auto& [name, gradient] : gradients)
-    for (const auto i : probes(gradient.size()))
-      EXPECT_NEAR(gradient[i], scale * slope(reference, model.batch, name, i, z_loss),
-                  relative * magnitude(gradients, name))
+    for (const auto i : probes(gradient.size(), probe.elements))
+      EXPECT_NEAR(gradient[i], probe.scale * slope(reference, model.batch, name, i, probe.z_loss),
+                  probe.relative * magnitude(gradients, name))
           << name << " element " << i;
 }
 
@@ -82,7 +85,7 @@ TEST_P(Decoder, loss_and_logits_are_those_of_the_reference) {
 TEST_P(Decoder, gradients_are_the_slopes_of_the_reference_loss) {
   TinyModel model(tiny(GetParam()));
   model.forward_backward();
-  expect_gradients_are_slopes(model, 1.0, 1e-5);
+  expect_gradients_are_slopes(model, {.elements = 10});
 }
 
 // bf16 keeps 8 bits of each activation; a gradient passes through some ten roundings, and a sum of
@@ -92,7 +95,7 @@ TEST_P(Decoder, bf16_stays_within_its_rounding_of_the_reference) {
   const double expected = model.reference().loss_sum(model.batch);
   EXPECT_NEAR(model.forward_backward(), expected, 1e-2 * expected);
   EXPECT_NEAR(model.evaluate(), expected, 1e-2 * expected);
-  expect_gradients_are_slopes(model, 1.0, 6e-2);
+  expect_gradients_are_slopes(model, {.relative = 6e-2});
 }
 
 TEST_P(Decoder, recompute_is_bitwise_exact) {
@@ -113,7 +116,7 @@ TEST_P(Decoder, tied_and_untied_heads_have_the_right_gradients) {
   config.tied_head = !config.tied_head;
   TinyModel model(config);
   model.forward_backward();
-  expect_gradients_are_slopes(model, 1.0, 1e-5);
+  expect_gradients_are_slopes(model);
 }
 
 // Loss chunk by chunk is bitwise the loss at once; weight gradients are summed in another order.
@@ -138,14 +141,14 @@ TEST_P(Decoder, an_unequal_mask_gives_the_gradient_of_the_masked_mean) {
   EXPECT_EQ(model.valid_tokens, 7);
   EXPECT_NEAR(loss, model.reference().loss_sum(model.batch), 1e-6 * loss);
   // The optimizer multiplies by nominal / valid: then it is the gradient of the masked mean.
-  expect_gradients_are_slopes(model, 1.0 / static_cast<double>(nominal), 1e-5);
+  expect_gradients_are_slopes(model, {.scale = 1 / static_cast<double>(nominal)});
 }
 
 TEST_P(Decoder, z_loss_is_in_the_gradient_and_not_in_evaluation) {
   TinyModel model(tiny(GetParam()), {.model = {.recompute = {}, .head = {.z_loss = 0.1f}}});
   const double expected = model.reference().loss_sum(model.batch, static_cast<double>(0.1f));
   EXPECT_NEAR(model.forward_backward(), expected, 1e-6 * expected);
-  expect_gradients_are_slopes(model, 1.0, 1e-5, static_cast<double>(0.1f));
+  expect_gradients_are_slopes(model, {.z_loss = static_cast<double>(0.1f)});
   EXPECT_LT(model.evaluate(), 0.99 * expected);
 }
 
@@ -183,6 +186,35 @@ TEST_P(Decoder, micro_batches_add_up) {
   model.transformer.forward(model.step(), 0, inputs, targets);
   model.transformer.backward(model.step(), 0, inputs);
   expect_same(model.gradients(), twice, 4e-6);
+}
+
+// Small initial weights leave the logits near zero: each token costs log V.
+TEST_P(Decoder, an_initialised_model_knows_nothing) {
+  TinyModel model(tiny(GetParam()));
+  model.params.initialize(model.bench.stream, 5);
+  const double per_token = model.evaluate() / static_cast<double>(model.batch.inputs.size());
+  EXPECT_NEAR(per_token, std::log(37.0), 0.02 * std::log(37.0));
+}
+
+TEST_P(Decoder, projections_into_the_residual_stream_start_as_the_family_says) {
+  const auto config = tiny(GetParam());
+  TinyModel model(config);
+  for (int unit = 0; unit < model.params.units(); ++unit)
+    for (const auto& spec : model.params.specs(unit)) {
+      if (spec.init != Init::normal) continue;
+      const bool residual = spec.name.find("c_proj") != std::string::npos ||
+                            spec.name.find("o_proj") != std::string::npos ||
+                            spec.name.find("down_proj") != std::string::npos;
+      EXPECT_FLOAT_EQ(spec.init_std, residual ? config.residual_init_std() : 0.02f) << spec.name;
+    }
+}
+
+TEST_P(Decoder, a_step_accounts_for_its_phases) {
+  TinyModel model(tiny(GetParam()));
+  model.forward_backward();
+  const auto seconds = model.trace.take();
+  for (const auto phase : {Phase::gemm, Phase::attention, Phase::memory_bound})
+    EXPECT_GT(seconds[static_cast<std::size_t>(phase)], 0) << name(phase);
 }
 
 std::string family_name(const ::testing::TestParamInfo<Family>& p) {
