@@ -141,7 +141,7 @@ void run(const Options& options) {
 }  // namespace
 }  // namespace lockstep::bench
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace lockstep;
   bench::Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -158,4 +158,7 @@ int main(int argc, char** argv) {
                                              : Recompute::none;
   }
   bench::run(options);
+} catch (const lockstep::Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return e.exit_code();
 }
