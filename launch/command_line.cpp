@@ -176,12 +176,14 @@ void add_eval(CLI::App& app, Run& run) {
   describe(
       verb->add_option("model", options->model, "a run, or one of its checkpoints")->required(),
       "Model", "DIR");
-  describe(verb->add_option("--data", options->data, "datasets to evaluate on")->required(), "Data",
-           "DATASET");
+  describe(verb->add_option("--data", options->data,
+                            "datasets to evaluate on (default: what the run held out)"),
+           "Data", "DATASET");
   describe(verb->add_option("--tokens", options->tokens, "at most (default: all)"), "Data", "N");
-  describe(verb->add_option("--sequence-length", options->sequence_length,
-                            "of a window (default: the model's positions, 1024 at most)"),
-           "Data", "TOKENS");
+  describe(
+      verb->add_option("--sequence-length", options->sequence_length,
+                       "of a window (default: the run's, or the model's positions, 1024 at most)"),
+      "Data", "TOKENS");
   verb->add_flag("--document-mask", options->document_mask, "no attention across documents")
       ->group("Data");
   add_machine(*verb, options->device, options->threads);

@@ -9,8 +9,8 @@ namespace lockstep {
 
 struct EvalOptions {
   std::string model;                 // a run or a checkpoint
-  std::vector<std::string> data;     // datasets
-  std::int64_t sequence_length = 0;  // 0: the model's positions, 1024 at most
+  std::vector<std::string> data;     // datasets; empty: what the run held out
+  std::int64_t sequence_length = 0;  // 0: the run's, or the model's positions, 1024 at most
   std::int64_t tokens = 0;           // 0: all
   bool document_mask = false;
   std::string device = "cpu";
