@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-#ifdef LOCKSTEP_CUDA
+#if LOCKSTEP_WITH_CUDA
 constexpr const char* kCuda = "yes";
 #else
 constexpr const char* kCuda = "no";
