@@ -9,7 +9,8 @@ namespace {
 
 ModelSource source_of_checkpoint(const std::filesystem::path& checkpoint) {
   Json about = read_manifest(checkpoint).about;
-  auto model = config_from_huggingface(about.at("model"), (checkpoint / kCheckpointManifestName).string());
+  auto model =
+      config_from_huggingface(about.at("model"), (checkpoint / kCheckpointManifestName).string());
   return {.path = checkpoint, .about = std::move(about), .model = model};
 }
 

@@ -1,0 +1,39 @@
+# Sourced: the quickstart's default text, an English dictionary from Debian's archive.
+# shellcheck shell=bash
+
+# fetch_dictionary DIRECTORY: gcide.dict.dz into DIRECTORY. The package is taken apart, not
+# installed: installing it would start a dictionary server.
+fetch_dictionary() {
+  local directory=$1 work
+  work=$(mktemp -d "$directory/.fetch.XXXXXX")
+  echo "downloading Debian's dict-gcide (14 MB), an English dictionary to train on; it is not installed"
+  if ! apt-cache show dict-gcide >/dev/null 2>&1; then
+    if ((EUID != 0)); then
+      echo "apt does not know the package yet; run this, then start again: sudo apt-get update"
+      exit 75
+    fi
+    apt-get update -qq </dev/null
+  fi
+  if ! (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download dict-gcide </dev/null); then
+    rm -rf "$work"
+    echo "could not download dict-gcide; with your own text: ./quickstart.sh TEXT..." >&2
+    exit 75
+  fi
+  dpkg-deb -x "$work"/dict-gcide_*.deb "$work/files"
+  mv "$work/files/usr/share/dictd/gcide.dict.dz" "$directory/"
+  mv "$work/files/usr/share/doc/dict-gcide/copyright" "$directory/"
+  rm -rf "$work"
+}
+
+# prepare_dictionary DIRECTORY: train.txt, validation.txt, and in byte_model.txt what counting
+# three-byte sequences predicts of the held-out text, in nats a byte.
+prepare_dictionary() {
+  mkdir -p "$1"
+  [[ -f $1/gcide.dict.dz ]] || fetch_dictionary "$1"
+  [[ -f $1/train.txt && -f $1/validation.txt ]] ||
+    python3 scripts/prepare_gcide.py "$1/gcide.dict.dz" "$1"
+  [[ -s $1/byte_model.txt ]] || {
+    python3 scripts/byte_model.py "$1/train.txt" "$1/validation.txt" >"$1/byte_model.tmp"
+    mv "$1/byte_model.tmp" "$1/byte_model.txt"
+  }
+}

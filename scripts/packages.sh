@@ -1,0 +1,57 @@
+# Sourced: the Debian packages that Lockstep needs, and how they come onto the machine.
+# shellcheck shell=bash disable=SC2034
+
+# package=what it is for
+build_packages=(
+  "cmake=configures the build"
+  "g++=compiles C++20"
+  "libcli11-dev=reads the command line"
+  "libtomlplusplus-dev=reads configurations"
+  "libxxhash-dev=checksums of datasets and checkpoints"
+  "ninja-build=runs the build"
+  "nlohmann-json3-dev=reads JSON"
+)
+script_packages=(
+  "python3=prepares the quickstart's text, sums up test results"
+)
+test_packages=(
+  "clang-format=checks the form of the sources"
+  "clang-tidy=checks the sources for mistakes"
+  "g++-aarch64-linux-gnu=proves that Grace hosts can compile it"
+  "git=lists the files of the repository, names the commit of a binary"
+  "libgtest-dev=runs the tests"
+)
+
+# installed PACKAGE
+installed() {
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# need_packages "PACKAGE=REASON"... installs those that are missing, after saying which and why.
+# Without root it prints the command to run and exits with 75 (try again).
+need_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "note: this is not Debian; assuming that these are installed: ${*%%=*}" >&2
+    return
+  fi
+  local entry missing=()
+  for entry in "$@"; do
+    installed "${entry%%=*}" && continue
+    ((${#missing[@]})) || echo "missing Debian packages:"
+    printf '  %-24s %s\n' "${entry%%=*}" "${entry#*=}"
+    missing+=("${entry%%=*}")
+  done
+  ((${#missing[@]})) || return 0
+  local install="apt-get install -y --no-install-recommends ${missing[*]}"
+  if ((EUID != 0)); then
+    echo "to install them needs root; run this, then start again:"
+    echo "  sudo sh -c 'apt-get update && $install'"
+    exit 75
+  fi
+  echo "installing them: $install"
+  export DEBIAN_FRONTEND=noninteractive
+  # An old list of packages may still serve where there is no network.
+  apt-get update -qq </dev/null || echo "note: apt-get update failed; going on with the lists at hand"
+  # shellcheck disable=SC2086
+  $install -qq </dev/null >/dev/null
+}

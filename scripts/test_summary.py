@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Counts test cases in CTest's JUnit files.
+
+usage: test_summary.py NAME=FILE...
+
+Prints each failed case, each skipped case with its reason, and as the last line
+`N passed, N failed, N skipped`. Exits with 1 when a case failed or none ran.
+"""
+
+import re
+import sys
+import xml.etree.ElementTree
+
+# How GoogleTest, and how our scripts and test mains, say why they skip.
+REASONS = [re.compile(r": Skipped\n(.+?)\n+\[  SKIPPED \]", re.DOTALL),
+           re.compile(r"^skipped: *(.+)$", re.IGNORECASE | re.MULTILINE)]
+
+
+def reason(case):
+    text = case.findtext("system-out") or ""
+    for pattern in REASONS:
+        found = pattern.search(text)
+        if found:
+            return " ".join(found.group(1).split())
+    return "disabled" if case.get("status") == "disabled" else "no reason given"
+
+
+def verdict(case):
+    """passed, failed or skipped. A case that CTest could not start is a failed one."""
+    status = case.get("status")
+    if status == "run":
+        return "passed"
+    skipped = case.find("skipped")
+    said = skipped.get("message", "") if skipped is not None else ""
+    if status == "disabled" or (status == "notrun" and said.startswith("SKIP_")):
+        return "skipped"
+    return "failed"
+
+
+def main(arguments):
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    failed, skipped = [], {}
+    for name, path in (argument.split("=", 1) for argument in arguments):
+        for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+            result = verdict(case)
+            counts[result] += 1
+            title = f"{name}: {case.get('name')}"
+            if result == "failed":
+                failed.append(title)
+            elif result == "skipped":
+                skipped.setdefault(reason(case), []).append(title)
+    for why, titles in skipped.items():
+        more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+        print(f"skipped  {titles[0]}{more}: {why}")
+    for title in failed:
+        print(f"FAILED   {title}")
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    return 0 if counts["passed"] and not counts["failed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Builds Lockstep and runs its tests.
+#
+#   ./test.sh              the CI tier: what a change must pass, in minutes
+#   ./test.sh --full       also what ends in about an hour: the sanitizers, the static analyzer
+#   ./test.sh --soak       also the sizes without an end in sight
+#   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)
+#
+# Ends with `N passed, N failed, N skipped`; exits with 1 when a test failed or none ran, with 75
+# when packages are missing and only root may install them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+. scripts/packages.sh
+
+presets=(cpu)
+labels='^ci$'
+words=()
+for argument in "$@"; do
+  case $argument in
+    --full) presets=(cpu asan tsan) labels='^(ci|full)$' ;;
+    --soak) presets=(cpu asan tsan) labels='^(ci|full|soak)$' ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    -*) echo "$0: no option $argument (--help lists them)" >&2; exit 64 ;;
+    *) words+=("$argument") ;;
+  esac
+done
+
+need_packages "${build_packages[@]}" "${script_packages[@]}" "${test_packages[@]}"
+
+# build PRESET, quietly unless it fails
+build() {
+  echo "building preset $1"
+  mkdir -p "build/$1"
+  local log="build/$1/build.log"
+  if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON && cmake --build --preset "$1"; } >"$log" 2>&1; then
+    tail -n 60 "$log"
+    echo "the build of preset $1 failed; all it said is in $log"
+    echo "0 passed, 1 failed, 0 skipped"
+    exit 1
+  fi
+}
+
+# run_tests PRESET LABELS
+run_tests() {
+  local filter=()
+  ((${#words[@]})) && filter=(-R "$(IFS='|'; echo "${words[*]}")")
+  rm -f "build/$1/tests.xml"
+  # One line for a hundred passed tests, everything about the others. Failures are read from the file.
+  ctest --preset "$1" -j "$(nproc)" -L "$2" "${filter[@]}" --output-junit tests.xml \
+    --test-output-size-passed 65536 </dev/null |
+    awk '/^ +Start +[0-9]+:/ || /^$/ { next }
+         / Passed +[0-9.]+ sec$/ { if (++passed % 100) next }
+         { print; fflush() }' || true
+  [[ -s build/$1/tests.xml ]] || { echo "ctest of preset $1 left no result"; exit 1; }
+}
+
+results=()
+for preset in "${presets[@]}"; do
+  build "$preset"
+  # The sanitizers run the CI tier: the long tests under them would take a day.
+  if [[ $preset == cpu ]]; then run_tests cpu "$labels"; else run_tests "$preset" '^ci$'; fi
+  results+=("$preset=build/$preset/tests.xml")
+done
+python3 scripts/test_summary.py "${results[@]}"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# scripts/packages.sh names what is missing, and without root stops with the command to run.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# A dpkg-query that knows one package, and an apt-get that must not be called.
+printf '#!/bin/sh\nfor name; do :; done\n[ "$name" = present ] && printf installed\n' >"$work/dpkg-query"
+printf '#!/bin/sh\necho "apt-get was called" >&2\nexit 9\n' >"$work/apt-get"
+chmod +x "$work"/*
+
+# need ENTRY...: need_packages as an ordinary user (EUID cannot be set, so the test replaces it)
+need() {
+  sed 's/EUID != 0/1/' "$here/../../scripts/packages.sh" >"$work/packages.sh"
+  (PATH="$work:$PATH"; . "$work/packages.sh"; need_packages "$@") >"$work/said" 2>&1
+}
+expect() { "$@" || { echo "failed: $*"; cat "$work/said"; exit 1; }; }
+
+expect need "present=has a reason"
+expect test ! -s "$work/said"
+
+status=0
+need "present=is there" "absent=is needed" "gone=is too" || status=$?
+expect test "$status" = 75
+expect grep -q 'absent  *is needed' "$work/said"
+expect grep -q 'apt-get update && apt-get install -y --no-install-recommends absent gone' "$work/said"
+expect test "$(grep -c 'is there' "$work/said")" = 0
+expect test "$(grep -c 'apt-get was called' "$work/said")" = 0
+echo ok
