@@ -4,6 +4,7 @@
 #include <functional>
 #include <iostream>
 
+#include "launch/checkpoint_verb.h"
 #include "launch/config_verb.h"
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
@@ -190,6 +191,15 @@ void add_eval(CLI::App& app, Run& run) {
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }
 
+void add_checkpoint(CLI::App& app, Run& run) {
+  auto* group = add_verb(app, "checkpoint", "what a run has saved");
+  group->require_subcommand(1);
+  auto* list = add_verb(*group, "list", "the checkpoints of a run, and whether each validates");
+  auto path = std::make_shared<std::string>();
+  describe(list->add_option("run", *path, "the run")->required(), "Run", "DIR");
+  list->callback([path, &run] { run = [path] { return checkpoint_list(*path); }; });
+}
+
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto* verb : app.get_subcommands(nullptr))
@@ -246,6 +256,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   add_train(app, run);
   add_generate(app, run);
   add_eval(app, run);
+  add_checkpoint(app, run);
   add_config(app, run);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
