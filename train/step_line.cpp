@@ -104,7 +104,7 @@ std::string human_eta(double seconds) {
   if (s < 60) return print("%llds", s);
   const auto minutes = (s + 30) / 60;
   if (minutes < 60) return print("%lldm", minutes);
-  if (minutes < 24 * 60) return print("%lldh%02lldm", minutes / 60, minutes % 60);
+  if (minutes < 1440) return print("%lldh%02lldm", minutes / 60, minutes % 60);
   const auto hours = (minutes + 30) / 60;
   return print("%lldd%02lldh", hours / 24, hours % 24);
 }

@@ -62,6 +62,27 @@ TEST(Toml, what_is_not_toml_is_refused_with_its_line) {
   EXPECT_EQ(refusal("x = \"\xff\"").rfind("a.toml:1: not TOML: ", 0), 0u);
 }
 
+TEST(Toml, a_malformed_name_of_a_table_is_refused) {
+  for (const char* text : {"[=]", "[\\u00e9 x]", "[[=]]", "[.a]", "[", "[[", "[a", "[]", "[#"})
+    EXPECT_EQ(refusal(text).rfind("a.toml:1: not TOML: ", 0), 0u) << text << refusal(text);
+}
+
+TEST(Toml, every_character_may_stand_in_a_string_and_few_outside) {
+  for (int c = 0x80; c <= 0xffff; ++c) {
+    if (c >= 0xd800 && c <= 0xdfff) continue;  // surrogates
+    const std::string utf8 =
+        c < 0x800
+            ? std::string{char(0xc0 | c >> 6), char(0x80 | (c & 63))}
+            : std::string{char(0xe0 | c >> 12), char(0x80 | (c >> 6 & 63)), char(0x80 | (c & 63))};
+    ASSERT_NE(refusal("y = 1\n" + utf8 + "x = 1"), "accepted") << c;
+    ASSERT_TRUE(parse_toml_value("'" + utf8 + "'")) << c;
+    const auto behind = parse_toml("x = \"\"\"\\\n y" + utf8 + "\"\"\"", "a.toml");
+    ASSERT_EQ(std::get<std::string>(behind.entries.at(0).value), "y" + utf8) << c;
+  }
+  const auto first = parse_toml("x = \"\"\"\\\n \u3042\"\"\"", "a.toml");
+  EXPECT_EQ(std::get<std::string>(first.entries.at(0).value), "\u3042");
+}
+
 TEST(Toml, deep_nesting_is_refused_and_not_followed) {
   std::string dotted = "\n";
   for (int i = 0; i < 100000; ++i)
