@@ -13,7 +13,8 @@
 
 #include "core/error.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming): libFuzzer's name
+    const std::uint8_t* data, std::size_t size);
 
 namespace lockstep::fuzz {
 

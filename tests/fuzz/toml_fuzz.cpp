@@ -9,13 +9,15 @@ std::vector<std::string> seeds() {
   const std::string small =
       "[model]\nfamily = 'llama3'\nlayers = 2\nwidth = 64\nheads = 4\nvocabulary = 257\n"
       "[train]\nsequence_length = 32\nbatch_tokens = 96\n[data]\ntrain = ['a', \"b\\u00e9\"]\n";
-  return {small, small + std::string(1, '\0') + "train.steps=7",
-          small + std::string(1, '\0') + "data.validation=[\"x\"]",
-          small +
-              "[optimizer]\nlearning_rate = 1e-3\nbeta1 = +0.8\n[log]\ntensorboard = false\n"
-              "sample_prompt = \"\"\"\nmany\nlines\"\"\"\n[model.x]\n",
-          "model = {family = 'gpt2', layers = 1, width = 8, heads = 2}\ndata.train = 'x'\n"
-          "train.threads = 0x3\nschedule.kind = 'wsd'\n# a comment\n"};
+  const std::string more =
+      "[optimizer]\nlearning_rate = 1e-3\nbeta1 = +0.8\n[log]\ntensorboard = false\n"
+      "sample_prompt = \"\"\"\nmany\nlines\"\"\"\n";
+  const std::string dotted =
+      "model = {family = 'gpt2', layers = 1, width = 8, heads = 2}\ndata.train = 'x'\n"
+      "train.threads = 0x3\nschedule.kind = 'wsd'\n# a comment\n";
+  const std::string nul(1, '\0');
+  return {small, small + nul + "train.steps=7", small + nul + "data.validation=[\"x\"]",
+          small + more, dotted};
 }
 
 namespace {

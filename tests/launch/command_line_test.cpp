@@ -10,6 +10,8 @@
 namespace lockstep::testing {
 namespace {
 
+const std::string kQuickstart = LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml";
+
 std::string refusal(const std::vector<std::string>& arguments) {
   return message_of<UsageError>([&] { run_command_line(arguments); });
 }
@@ -68,8 +70,8 @@ TEST(CommandLine, help_names_every_verb_and_each_verb_has_its_own) {
 }
 
 TEST(CommandLine, config_prints_values_and_where_each_came_from) {
-  const auto text = output_of({"config", LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml", "--set",
-                               "train.steps=7", "--set=train.steps=8"});
+  const auto text =
+      output_of({"config", kQuickstart, "--set", "train.steps=7", "--set=train.steps=8"});
   expect_contains(text, "\nsteps = 8 ");
   expect_contains(text, "# --set\n");
   expect_contains(text, "configs/quickstart.toml:");
@@ -83,14 +85,13 @@ TEST(CommandLine, the_program_ends_with_a_code_that_says_whose_fault_it_was) {
   const auto missing = run_program("config nowhere.toml");
   EXPECT_EQ(missing.code, 78);
   EXPECT_EQ(missing.output.rfind("lockstep: nowhere.toml: ", 0), 0u) << missing.output;
-  EXPECT_EQ(run_program("config " LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml >/dev/full").code,
-            1);
+  EXPECT_EQ(run_program("config " + kQuickstart + " >/dev/full").code, 1);
 }
 
 TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refused) {
   const auto run_with = [](const char* variable, const std::string& more) {
     setenv(variable, "12", 1);
-    auto ended = run_program("config " LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml" + more);
+    auto ended = run_program("config " + kQuickstart + more);
     unsetenv(variable);
     return ended;
   };
