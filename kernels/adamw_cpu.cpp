@@ -45,15 +45,11 @@ struct RandomBits {
 };
 LOCKSTEP_INLINE RandomBits random_bits(const Common& c, std::uint64_t t, std::int64_t block) {
   const auto first = t << 62 | c.step | static_cast<std::uint64_t>(block) * 8;
-  const auto draws = philox_lanes(c.seed, c.purpose, counters_from(first));
-  const Longs low = (Longs)interleave_lower(draws.word[0], draws.word[1]);
-  const Longs high = (Longs)interleave_lower(draws.word[2], draws.word[3]);
-  Halves halves[kVectors];
-  const Longs bits[2] = {lower_lanes(low, high), upper_lanes(low, high)};
-  __builtin_memcpy(halves, bits, sizeof halves);
+  std::uint16_t bits[kBlock];
+  store_draws(bits, philox_lanes(c.seed, c.purpose, counters_from(first)));
   RandomBits r;
   for (int i = 0; i < kVectors; ++i)
-    r.vector[i] = __builtin_convertvector(halves[i], Words);
+    r.vector[i] = widen_lanes<Words>(bits + i * kLanes);
   return r;
 }
 
@@ -74,8 +70,7 @@ LOCKSTEP_INLINE void store_rounded(float* p, Floats v, Words) {
   store(p, v);
 }
 LOCKSTEP_INLINE void store_rounded(BFloat16* p, Floats v, Words bits) {
-  const Halves h = round_stochastically(v, bits);
-  __builtin_memcpy(p, &h, sizeof h);
+  narrow(&p->bits, round_stochastically(v, bits));
 }
 
 // The run as pointers; W, M: types of weight and moments.

@@ -17,6 +17,7 @@
 #define LOCKSTEP_CPU_NAMESPACE cpu_avx512_bf16
 #endif
 
+#include <type_traits>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -30,7 +31,12 @@
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 #endif
 
+// Each needs the one before.
 // NOLINTBEGIN(misc-include-cleaner): inside the brackets on purpose
+// clang-format off
+#include "kernels/simd_lanes.h"
+#include "kernels/simd_narrow.h"
 #include "kernels/simd.h"
 #include "kernels/simd_random.h"
+// clang-format on
 // NOLINTEND(misc-include-cleaner)

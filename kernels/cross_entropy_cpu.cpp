@@ -3,6 +3,7 @@
 // place, so that the third only scales; bf16 would round twice and computes it again.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/check.h"
@@ -62,7 +63,7 @@ void gradient_row(T* x, float* loss, std::int64_t Vp, std::int32_t target,
   const std::int64_t V = args.vocabulary;
   if (target < 0) {
     *loss = 0;
-    std::fill_n(x, Vp, T{});
+    std::memset(static_cast<void*>(x), 0, static_cast<std::size_t>(Vp) * sizeof(T));
     return;
   }
   constexpr bool kKeepTerms = std::is_same_v<T, float>;
@@ -82,7 +83,7 @@ void gradient_row(T* x, float* loss, std::int64_t Vp, std::int32_t target,
     store(x + v, scale * term, n);
   });
   store_one(x + target, scale * target_term - args.gradient_scale);
-  std::fill_n(x + V, Vp - V, T{});
+  std::memset(static_cast<void*>(x + V), 0, static_cast<std::size_t>(Vp - V) * sizeof(T));
 }
 
 std::int32_t checked_target(const CrossEntropy& args, std::int64_t n) {

@@ -10,11 +10,16 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
+// A vector full of the value is written again and again.
 template <class T>
 void fill_all(Stream& stream, Tensor out, T value) {
-  T* p = out.as<T>();
-  parallel_elements(stream, out.elements(), [&](std::int64_t begin, std::int64_t end) {
-    std::fill(p + begin, p + end, value);
+  T pattern[sizeof(Floats) / sizeof(T)];
+  std::fill(std::begin(pattern), std::end(pattern), value);
+  constexpr std::int64_t kStride = sizeof pattern;
+  parallel_elements(stream, out.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    for (; begin + kStride <= end; begin += kStride)
+      std::memcpy(out.data + begin, pattern, kStride);
+    std::memcpy(out.data + begin, pattern, static_cast<std::size_t>(end - begin));
   });
 }
 
@@ -29,23 +34,27 @@ void convert_all(Stream& stream, To* out, const From* x, std::int64_t size) {
 
 constexpr std::int64_t kNormals = 64;  // of one round: 16 draws of 4 words
 
-// out[0, 64) = std * z for the draws [draw, draw + 16).
+// out[0, 64) = std * z for the draws [draw, draw + 16): a draw in the lower half of each Long, one
+// in the upper.
 LOCKSTEP_INLINE void normals(float* out, const RandomNormal& args, std::uint64_t draw) {
-  const auto even = philox_lanes(args.seed, args.purpose, (counters_from(0) << 1) + draw);
-  const auto odd = philox_lanes(args.seed, args.purpose, (counters_from(0) << 1) + (draw + 1));
-  for (int pair = 0; pair < 4; pair += 2) {
-    const Words radius_word = interleave_lower(even.word[pair], odd.word[pair]);
-    const Words angle_word = interleave_lower(even.word[pair + 1], odd.word[pair + 1]);
-    const Floats radius = args.std * sqrt(-2.0f * log(uniform_open_lanes(radius_word)));
-    const auto [sine, cosine] = sincos_turns(uniform_open_lanes(angle_word));
-    float z[2][kLanes];
-    store(z[0], radius * cosine);
-    store(z[1], radius * sine);
-    for (int i = 0; i < kLanes; ++i) {
-      out[4 * i + pair] = z[0][i];
-      out[4 * i + pair + 1] = z[1][i];
-    }
+  const auto first = philox_lanes(args.seed, args.purpose, counters_from(draw));
+  const auto second = philox_lanes(args.seed, args.purpose, counters_from(draw + 8));
+  Longs cosine[2], sine[2];  // z 0 and 2, z 1 and 3 of each draw
+  for (int pair = 0; pair < 2; ++pair) {
+    const auto word = [&](int i) {
+      return bits_as<std::uint32_t>(lower_halves(first.word[i], second.word[i]));
+    };
+    const Floats radius = args.std * sqrt(-2.0f * log(uniform_open_lanes(word(2 * pair))));
+    const auto angle = sincos_turns(uniform_open_lanes(word(2 * pair + 1)));
+    cosine[pair] = bits_as<std::uint64_t>(radius * angle.cos);
+    sine[pair] = bits_as<std::uint64_t>(radius * angle.sin);
   }
+  const auto low = zip(lower_halves(cosine[0], sine[0]), lower_halves(cosine[1], sine[1]));
+  const auto high = zip(upper_halves(cosine[0], sine[0]), upper_halves(cosine[1], sine[1]));
+  store_lanes(out, low.low);
+  store_lanes(out + 16, low.high);
+  store_lanes(out + 32, high.low);
+  store_lanes(out + 48, high.high);
 }
 
 }  // namespace

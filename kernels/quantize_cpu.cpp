@@ -1,6 +1,7 @@
 // A range of rows and columns is the unit of work: all columns for one scale a tensor, one block of
 // 128 x 128 for one scale a block.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "core/fp8.h"
@@ -13,54 +14,47 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-using Bytes = std::uint8_t __attribute__((vector_size(16)));
-
-// The bits of to_fp8 and fp8_to_float (core/fp8.h).
+// The bits of to_fp8 and fp8_to_float (core/fp8.h), one code a word.
 template <class F>
-LOCKSTEP_INLINE Bytes encode(Floats x) {
-  const Words u = (Words)x, magnitude = u & 0x7fffffffu;
-  const Words step =
-      (Words)((Floats)magnitude + F::kStepIsUlp) - std::bit_cast<std::uint32_t>(F::kStepIsUlp);
+LOCKSTEP_INLINE Words encode(Floats x) {
+  const Words u = bits_as<std::uint32_t>(x), magnitude = u & 0x7fffffffu;
+  const Floats absolute = bits_as<float>(magnitude);
+  const Words step = bits_as<std::uint32_t>(absolute + F::kStepIsUlp) -
+                     std::bit_cast<std::uint32_t>(F::kStepIsUlp);
   const Words half = ((magnitude >> F::kShift) & 1u) + ((1u << (F::kShift - 1)) - 1);
   const Words rounded = ((magnitude + half) >> F::kShift) - F::kRebias;
-  Words code = rounded > F::kLargest ? Words{} + F::kLargest : rounded;
-  code = (Floats)magnitude < F::kSmallestNormalValue ? step : code;
-  code |= (u >> 24) & 0x80u;
-  code = magnitude > 0x7f800000u ? Words{} + F::kNaN : code;
-  return __builtin_convertvector(code, Bytes);
+  const auto constant = [](std::uint32_t c) { return splat<std::uint32_t, kLanes>(c); };
+  Words code = select(rounded > F::kLargest, constant(F::kLargest), rounded);
+  code = select(absolute < F::kSmallestNormalValue, step, code) | ((u >> 24) & 0x80u);
+  return select(x != x, constant(F::kNaN), code);
 }
 template <class F>
-LOCKSTEP_INLINE Floats decode(Bytes bytes) {
-  const Words u = __builtin_convertvector(bytes, Words);
+LOCKSTEP_INLINE Floats decode(Words u) {
   const Words code = u & 0x7fu, sign = (u & 0x80u) << 24;
-  const Floats step = __builtin_convertvector((Ints)code, Floats) * F::kStep;
+  const Floats step = convert_to<float>(bits_as<std::int32_t>(code)) * F::kStep;
+  const auto constant = [](std::uint32_t c) { return splat<std::uint32_t, kLanes>(c); };
   Words magnitude = (code + F::kRebias) << F::kShift;
-  magnitude = code > F::kLargest ? Words{} + 0x7f800000u : magnitude;
-  magnitude = (code < F::kSmallestNormal ? (Words)step : magnitude) | sign;
-  return (Floats)(code >= F::kFirstNaN ? Words{} + 0x7fffffffu : magnitude);
-}
-
-template <class F>
-LOCKSTEP_INLINE void store(F* p, Bytes b, std::int64_t n) {
-  __builtin_memcpy(static_cast<void*>(p), &b, static_cast<std::size_t>(n));
-}
-template <class F>
-LOCKSTEP_INLINE Bytes load_bytes(const F* p, std::int64_t n) {
-  Bytes b{};
-  __builtin_memcpy(&b, p, static_cast<std::size_t>(n));
-  return b;
+  magnitude = select(code > F::kLargest, constant(0x7f800000u), magnitude);
+  magnitude = select(code < F::kSmallestNormal, bits_as<std::uint32_t>(step), magnitude) | sign;
+  return bits_as<float>(select(code >= F::kFirstNaN, constant(0x7fffffffu), magnitude));
 }
 
 template <class Format, class T>
 void encode_run(Format* q, const T* x, float scale, std::int64_t size) {
   for_vectors(size, [&](std::int64_t i, std::int64_t n) {
-    store(q + i, encode<Format>(load(x + i, n) / scale), n);
+    const Words code = encode<Format>(load(x + i, n) / scale);
+    if (n == kLanes) return narrow(&q[i].bits, code);
+    std::uint8_t codes[kLanes];
+    narrow(codes, code);
+    std::memcpy(&q[i].bits, codes, static_cast<std::size_t>(n));
   });
 }
 template <class Format, class T>
 void decode_run(T* y, const Format* q, float scale, std::int64_t size) {
   for_vectors(size, [&](std::int64_t i, std::int64_t n) {
-    lockstep::LOCKSTEP_CPU_NAMESPACE::store(y + i, decode<Format>(load_bytes(q + i, n)) * scale, n);
+    std::uint8_t codes[kLanes] = {};
+    std::memcpy(codes, &q[i].bits, static_cast<std::size_t>(n));
+    store(y + i, decode<Format>(widen_lanes<Words>(codes)) * scale, n);
   });
 }
 

@@ -1,52 +1,43 @@
-// Simd: vectors of 16 floats in GCC's vector extension, which the compiler maps to one zmm, two
-// ymm, four xmm or four NEON registers; so a kernel is written once and sums in the same order on
-// every processor. Included by cpu_begin.h only, for one instruction set at a time.
+// Simd: 16 floats (simd_lanes.h), their loads and stores in fp32 and bf16, and the functions that
+// kernels share. Streams flush denormals, so none of this cares for them, unless it says so.
+// Included by cpu_begin.h only.
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 
 inline constexpr int kLanes = 16;
 
-using Floats = float __attribute__((vector_size(64)));
-using Ints = std::int32_t __attribute__((vector_size(64)));
-using Words = std::uint32_t __attribute__((vector_size(64)));
-using Halves = std::uint16_t __attribute__((vector_size(32)));
-
-#define LOCKSTEP_INLINE static inline __attribute__((always_inline, unused))
+using Floats = Lanes<float, kLanes>;
+using Ints = Lanes<std::int32_t, kLanes>;
 
 LOCKSTEP_INLINE Floats splat(float x) {
-  return x - Floats{};  // and not +, which would lose the sign of -0
-}
-
-// v with lanes n and behind set to 0.
-LOCKSTEP_INLINE Floats first_lanes(Floats v, std::int64_t n) {
-  const Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return lane < static_cast<std::int32_t>(n) ? v : Floats{};
+  return splat<float, kLanes>(x);
 }
 
 LOCKSTEP_INLINE Floats load(const float* p) {
-  Floats v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
+  return load_lanes<Floats>(p);
 }
 LOCKSTEP_INLINE void store(float* p, Floats v) {
-  __builtin_memcpy(p, &v, sizeof v);
+  store_lanes(p, v);
 }
 
 LOCKSTEP_INLINE Floats load(const BFloat16* p) {
-  Halves h;
-  __builtin_memcpy(&h, p, sizeof h);
-  return (Floats)(__builtin_convertvector(h, Words) << 16);
+  return bits_as<float>(widen_lanes<Words>(&p->bits) << 16);
 }
-// Rounds to nearest, ties to even; NaN stays NaN. The same bits as to_bf16 (core/dtype.h).
-LOCKSTEP_INLINE Halves round_to_bf16(Floats v) {
-  const Words u = (Words)v;
+// Rounds to nearest, ties to even; NaN stays NaN. The same bits as to_bf16 (core/dtype.h), of
+// denormals too.
+LOCKSTEP_INLINE Words round_to_bf16(Floats v) {
+  const Words u = bits_as<std::uint32_t>(v);
   const Words rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  const Words quiet = (u >> 16) | 0x40u;
-  return __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded, Halves);
+  return select(v != v, (u >> 16) | 0x40u, rounded);
 }
+// Like round_to_bf16, but denormals may become 0.
 LOCKSTEP_INLINE void store(BFloat16* p, Floats v) {
-  const Halves h = round_to_bf16(v);
-  __builtin_memcpy(p, &h, sizeof h);
+#if LOCKSTEP_CPU_LEVEL >= 3
+  const auto rounded = _mm512_cvtneps_pbh((__m512)v.v);
+  __builtin_memcpy(static_cast<void*>(p), &rounded, sizeof rounded);
+#else
+  narrow(&p->bits, round_to_bf16(v));
+#endif
 }
 
 LOCKSTEP_INLINE void store_one(float* p, float x) {
@@ -67,36 +58,52 @@ template <class T>
 LOCKSTEP_INLINE void store_first(T* p, Floats v, std::int64_t n) {
   T buffer[kLanes];
   store(buffer, v);
-  __builtin_memcpy(p, buffer, static_cast<std::size_t>(n) * sizeof(T));
+  __builtin_memcpy(static_cast<void*>(p), buffer, static_cast<std::size_t>(n) * sizeof(T));
+}
+template <class T>
+LOCKSTEP_INLINE Floats load(const T* p, std::int64_t n) {
+  return n == kLanes ? load(p) : load_first(p, n);
+}
+template <class T>
+LOCKSTEP_INLINE void store(T* p, Floats v, std::int64_t n) {
+  if (n == kLanes)
+    store(p, v);
+  else
+    store_first(p, v, n);
 }
 
-// Where a is NaN, b; where b is NaN, b (as maxps and minps do).
+// v with lanes n and behind set to 0.
+LOCKSTEP_INLINE Floats first_lanes(Floats v, std::int64_t n) {
+  static constexpr std::int32_t kLane[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                 8, 9, 10, 11, 12, 13, 14, 15};
+  return select(load_lanes<Ints>(kLane) < static_cast<std::int32_t>(n), v, Floats{});
+}
+
+// Where one is NaN, b (as maxps and minps do).
 LOCKSTEP_INLINE Floats max(Floats a, Floats b) {
-  return a > b ? a : b;
+  return select(a > b, a, b);
 }
 LOCKSTEP_INLINE Floats min(Floats a, Floats b) {
-  return a < b ? a : b;
+  return select(a < b, a, b);
 }
 LOCKSTEP_INLINE Floats abs(Floats a) {
-  return (Floats)((Words)a & 0x7fffffffu);
+  return bits_as<float>(bits_as<std::uint32_t>(a) & 0x7fffffffu);
+}
+LOCKSTEP_INLINE Floats sqrt(Floats a) {
+  const auto f = [](auto v) {
+    for (std::size_t i = 0; i < sizeof v / sizeof v[0]; ++i)
+      v[i] = __builtin_sqrtf(v[i]);
+    return v;
+  };
+  return map(f, a);
 }
 
-// Horizontal sum and maximum, in a fixed tree: lanes i and i + 8, then + 4, + 2, + 1.
+// Sum and maximum of the lanes.
 LOCKSTEP_INLINE float total(Floats v) {
-  float a[kLanes];
-  store(a, v);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i)
-      a[i] += a[i + width];
-  return a[0];
+  return fold([](auto x, auto y) { return x + y; }, v);
 }
 LOCKSTEP_INLINE float largest(Floats v) {
-  float a[kLanes];
-  store(a, v);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i)
-      a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
-  return a[0];
+  return fold([](auto x, auto y) { return x > y ? x : y; }, v);
 }
 
 // Nearest integer, ties to even, for |x| < 2^22.
@@ -105,26 +112,32 @@ LOCKSTEP_INLINE Floats round_to_integer(Floats x) {
   return (x + magic) - magic;
 }
 
-// e^x, relative error below 2e-7 (tests/kernels/simd_test.cpp); 0 below -87.3, clamped above 88.3;
+// y * 2^n for integers n; 0 where that is denormal.
+LOCKSTEP_INLINE Floats scale_by_power(Floats y, Floats n) {
+#if LOCKSTEP_CPU_LEVEL >= 2
+  return {(Floats::Vector)_mm512_maskz_scalef_ps(0xffff, (__m512)y.v, (__m512)n.v)};
+#else
+  const Ints exponent = (convert_to<std::int32_t>(n) + 127) << 23;
+  return select(n < -126.0f, Floats{}, y * bits_as<float>(exponent));
+#endif
+}
+
+// e^x, relative error below 2e-7 (tests/kernels/simd_test.cpp); 0 below -87.7, clamped above 88.3;
 // NaN stays NaN.
-// x = n ln2 + r, |r| <= ln2 / 2, e^r by its Taylor polynomial of degree 7.
+// x = n ln2 + r, |r| <= ln2 / 2; e^r = 1 + r + r^2 p(r), p minimax of degree 4.
 LOCKSTEP_INLINE Floats exp(Floats x) {
-  const auto tiny = x < -87.3f;
-  x = min(splat(88.3f), max(splat(-87.3f), x));
+  x = min(splat(88.3f), max(splat(-88.0f), x));  // in this order NaN passes
   const Floats n = round_to_integer(x * 1.44269504f);
   Floats r = x - n * 0.693359375f;  // ln2 in two parts: the first has 9 bits, so n * it is exact
   r = r + n * 2.12194440e-4f;
-  Floats p = splat(1.0f / 5040);
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
+  Floats p = splat(1.38145402e-3f);
+  p = p * r + 8.36874511e-3f;
+  p = p * r + 4.16683908e-2f;
+  p = p * r + 1.66665204e-1f;
+  p = p * r + 4.99999934e-1f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const Ints exponent = (__builtin_convertvector(n, Ints) + 127) << 23;
-  const Floats y = p * (Floats)exponent;
-  return tiny ? Floats{} : y;
+  return scale_by_power(p, n);
 }
 
 // tanh x = 1 - 2 / (e^2x + 1); near 0, where that cancels, its odd polynomial.
@@ -138,17 +151,11 @@ LOCKSTEP_INLINE Floats tanh(Floats x) {
   p = p * s + 1.33314422036e-1f;
   p = p * s - 3.33332819422e-1f;
   const Floats near = x + x * s * p;
-  return abs(x) < 0.625f ? near : far;
+  return select(abs(x) < 0.625f, near, far);
 }
 
 LOCKSTEP_INLINE Floats sigmoid(Floats x) {
   return 1.0f / (1.0f + exp(-x));
-}
-
-LOCKSTEP_INLINE Floats sqrt(Floats x) {
-  for (int i = 0; i < kLanes; ++i)
-    x[i] = __builtin_sqrtf(x[i]);
-  return x;
 }
 
 // s = sigmoid(x) and s (1 - s), its derivative, which keeps its relative accuracy: 1 - s = e^-x s.
@@ -179,17 +186,6 @@ LOCKSTEP_INLINE void for_vectors(std::int64_t size, F&& f) {
     f(i, std::int64_t{kLanes});
   if (i < size) f(i, size - i);
 }
-template <class T>
-LOCKSTEP_INLINE Floats load(const T* p, std::int64_t n) {
-  return n == kLanes ? load(p) : load_first(p, n);
-}
-template <class T>
-LOCKSTEP_INLINE void store(T* p, Floats v, std::int64_t n) {
-  if (n == kLanes)
-    store(p, v);
-  else
-    store_first(p, v, n);
-}
 
 // Sum of f(i, n) (a vector of which the first n lanes count; the others are 0) over the vectors of
 // [0, size), in four accumulators of fixed order, so that additions overlap.
@@ -203,8 +199,9 @@ LOCKSTEP_INLINE Floats sum_vectors(std::int64_t size, F&& f) {
     c += f(i + 2 * kLanes, std::int64_t{kLanes});
     d += f(i + 3 * kLanes, std::int64_t{kLanes});
   }
-  for (; i < size; i += kLanes)
-    a += f(i, size - i < kLanes ? size - i : std::int64_t{kLanes});
+  for (; i + kLanes <= size; i += kLanes)
+    a += f(i, std::int64_t{kLanes});
+  if (i < size) b += f(i, size - i);
   return (a + b) + (c + d);
 }
 

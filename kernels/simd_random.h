@@ -3,29 +3,22 @@
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 
-using Longs = std::uint64_t __attribute__((vector_size(64)));
+using Longs = Lanes<std::uint64_t, 8>;
 
 // Product of the lower halves of the lanes of a with m; the upper halves of a may hold anything.
 LOCKSTEP_INLINE Longs multiply_lower(Longs a, std::uint32_t m) {
-#if defined(__AVX512F__)
-  return (Longs)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(m));
-#elif defined(__AVX2__)
-  __m256i half[2];
-  __builtin_memcpy(half, &a, sizeof a);
-  for (auto& h : half)
-    h = _mm256_mul_epu32(h, _mm256_set1_epi64x(m));
-  __builtin_memcpy(&a, half, sizeof a);
-  return a;
-#elif defined(__SSE2__)
-  __m128i quarter[4];
-  __builtin_memcpy(quarter, &a, sizeof a);
-  for (auto& q : quarter)
-    q = _mm_mul_epu32(q, _mm_set1_epi64x(m));
-  __builtin_memcpy(&a, quarter, sizeof a);
-  return a;
+  const auto f = [m](auto v) -> decltype(v) {
+#if LOCKSTEP_CPU_LEVEL >= 2
+    return (decltype(v))_mm512_maskz_mul_epu32(0xff, (__m512i)v, _mm512_set1_epi64(m));
+#elif LOCKSTEP_CPU_LEVEL == 1
+    return (decltype(v))_mm256_mul_epu32((__m256i)v, _mm256_set1_epi64x(m));
+#elif defined(__x86_64__)
+    return (decltype(v))_mm_mul_epu32((__m128i)v, _mm_set1_epi64x(m));
 #else
-  return (a & 0xffffffffu) * m;
+    return (v & 0xffffffffu) * std::uint64_t{m};
 #endif
+  };
+  return map(f, a);
 }
 
 // Eight draws: lane i has the words of philox(key, counter_high, counter_low[i]) in the lower
@@ -37,7 +30,8 @@ LOCKSTEP_INLINE PhiloxLanes philox_lanes(std::uint64_t key, std::uint64_t counte
                                          Longs counter_low) {
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   Longs c0 = counter_low, c1 = counter_low >> 32;
-  Longs c2 = Longs{} + counter_high, c3 = c2 >> 32;
+  Longs c2 = splat<std::uint64_t, 8>(counter_high), c3 = c2 >> 32;
+#pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const Longs p0 = multiply_lower(c0, 0xD2511F53u), p1 = multiply_lower(c2, 0xCD9E8D57u);
     c0 = (p1 >> 32) ^ c1 ^ k0;
@@ -50,40 +44,44 @@ LOCKSTEP_INLINE PhiloxLanes philox_lanes(std::uint64_t key, std::uint64_t counte
   return {{c0, c1, c2, c3}};
 }
 LOCKSTEP_INLINE Longs counters_from(std::uint64_t first) {
-  return Longs{0, 1, 2, 3, 4, 5, 6, 7} + first;
+  static constexpr std::uint64_t kLane[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  return load_lanes<Longs>(kLane) + first;
 }
 
-// The lower halves of even and odd lanes side by side: [a0 b0 a1 b1 ...].
-LOCKSTEP_INLINE Words interleave_lower(Longs a, Longs b) {
-  return (Words)((a & 0xffffffffu) | (b << 32));
+// The lower halves of a in the lower, those of b in the upper halves; and the upper halves of both.
+LOCKSTEP_INLINE Longs lower_halves(Longs a, Longs b) {
+  return (a & 0xffffffffu) | (b << 32);
 }
-LOCKSTEP_INLINE Longs lower_lanes(Longs a, Longs b) {
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+LOCKSTEP_INLINE Longs upper_halves(Longs a, Longs b) {
+  return (a >> 32) | (b & 0xffffffff00000000u);
 }
-LOCKSTEP_INLINE Longs upper_lanes(Longs a, Longs b) {
-  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+
+// Writes the eight draws one after the other, four words each.
+LOCKSTEP_INLINE void store_draws(void* p, const PhiloxLanes& draws) {
+  const auto [low, high] =
+      zip(lower_halves(draws.word[0], draws.word[1]), lower_halves(draws.word[2], draws.word[3]));
+  store_lanes(p, low);
+  store_lanes(static_cast<char*>(p) + sizeof low, high);
 }
 
 // Up or down to bf16, up with the probability of how far v is on its way, for uniform bits in
 // [0, 2^16): the mean over them is v. NaN stays NaN.
-LOCKSTEP_INLINE Halves round_stochastically(Floats v, Words bits) {
-  const Words u = (Words)v;
-  const Words quiet = (u >> 16) | 0x40u;
-  return __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? quiet : (u + bits) >> 16,
-                                 Halves);
+LOCKSTEP_INLINE Words round_stochastically(Floats v, Words random_bits) {
+  const Words u = bits_as<std::uint32_t>(v);
+  return select(v != v, u | 0x400000u, u + random_bits) >> 16;
 }
 
 // uniform_open of core/philox.h.
 LOCKSTEP_INLINE Floats uniform_open_lanes(Words w) {
-  return (__builtin_convertvector((Ints)(w >> 9), Floats) + 0.5f) * 0x1p-23f;
+  return (convert_to<float>(bits_as<std::int32_t>(w >> 9)) + 0.5f) * 0x1p-23f;
 }
 
 // ln x for normal x > 0, relative error below 3e-7 (also around 1).
 // x = 2^e m, m in [sqrt(1/2), sqrt 2); polynomial of Cephes logf.
 LOCKSTEP_INLINE Floats log(Floats x) {
-  const Words bits = (Words)x - 0x3f3504f3u;  // sqrt(1/2)
-  const Floats e = __builtin_convertvector((Ints)bits >> 23, Floats);
-  const Floats f = (Floats)((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+  const Words bits = bits_as<std::uint32_t>(x) - 0x3f3504f3u;  // sqrt(1/2)
+  const Floats e = convert_to<float>(bits_as<std::int32_t>(bits) >> 23);
+  const Floats f = bits_as<float>((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
   const Floats s = f * f;
   Floats p = splat(7.0376836292e-2f);
   p = p * f - 1.1514610310e-1f;
@@ -117,10 +115,12 @@ LOCKSTEP_INLINE SinCos sincos_turns(Floats x) {
   b = b * s + 1.0f / 24;
   b = b * s - 0.5f;
   b = b * s + 1.0f;
-  const Words k = (Words) __builtin_convertvector(quarter, Ints);
-  const Floats sine = (k & 1u) != 0u ? b : a, cosine = (k & 1u) != 0u ? a : b;
-  const Words sine_sign = (k & 2u) << 30, cosine_sign = ((k + 1u) & 2u) << 30;
-  return {(Floats)((Words)sine ^ sine_sign), (Floats)((Words)cosine ^ cosine_sign)};
+  const Words k = bits_as<std::uint32_t>(convert_to<std::int32_t>(quarter));
+  const auto odd = (k & 1u) != 0u;
+  const Words sine = bits_as<std::uint32_t>(select(odd, b, a));
+  const Words cosine = bits_as<std::uint32_t>(select(odd, a, b));
+  return {bits_as<float>(sine ^ ((k & 2u) << 30)),
+          bits_as<float>(cosine ^ (((k + 1u) & 2u) << 30))};
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -30,17 +30,13 @@ void simd_apply(SimdFunction f, float* y, const float* x, std::int64_t n) {
 
 void simd_round(BFloat16* y, const float* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kLanes)
-    store(y + i, load(x + i));
+    narrow(&y[i].bits, round_to_bf16(load(x + i)));
 }
 
 void simd_round_stochastically(BFloat16* y, const float* x, const std::uint32_t* bits,
                                std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    Words w;
-    __builtin_memcpy(&w, bits + i, sizeof w);
-    const Halves h = round_stochastically(load(x + i), w);
-    __builtin_memcpy(y + i, &h, sizeof h);
-  }
+  for (std::int64_t i = 0; i < n; i += kLanes)
+    narrow(&y[i].bits, round_stochastically(load(x + i), load_lanes<Words>(bits + i)));
 }
 
 void simd_copy(const SimdCopy& args) {
@@ -63,10 +59,7 @@ SimdSums simd_sums(const float* x, std::int64_t n) {
 
 void simd_draws(Philox4* eight, std::uint64_t key, std::uint64_t counter_high,
                 std::uint64_t first) {
-  const auto lanes = philox_lanes(key, counter_high, counters_from(first));
-  for (int i = 0; i < 8; ++i)
-    for (int word = 0; word < 4; ++word)
-      eight[i][static_cast<std::size_t>(word)] = static_cast<std::uint32_t>(lanes.word[word][i]);
+  store_draws(eight, philox_lanes(key, counter_high, counters_from(first)));
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

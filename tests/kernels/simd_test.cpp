@@ -89,10 +89,11 @@ TEST(Simd, exp_is_accurate_over_its_range) {
 }
 
 TEST(Simd, exp_of_what_is_out_of_range_is_zero_large_or_nan) {
+  Bench b;  // its stream flushes denormals
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x(16), y;
-  x = {-87.5f, -1e30f, -infinity, 88.4f,   1e30f,  infinity, nan,   -nan,
+  x = {-87.8f, -1e30f, -infinity, 88.4f,   1e30f,  infinity, nan,   -nan,
        0.0f,   -0.0f,  1e-38f,    -1e-38f, -88.0f, -100.0f,  88.3f, 200.0f};
   apply(SimdFunction::exp, y, x);
   for (const int i : {0, 1, 2, 12, 13})
