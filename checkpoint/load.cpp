@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/convert.h"
 #include "core/file.h"
 #include "core/hash.h"
 
@@ -46,21 +47,6 @@ void verify_range(const ReadFile& file, std::int64_t offset, std::int64_t bytes,
   check_hash(file, offset, what, expected, hasher.hex());
 }
 
-void convert(std::span<const std::byte> from, DType from_type, std::byte* to, DType to_type,
-             std::int64_t count) {
-  if (from_type == to_type) {
-    std::copy(from.begin(), from.end(), to);
-    return;
-  }
-  const bool widens = from_type == DType::bf16;
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (widens)
-      reinterpret_cast<float*>(to)[i] = to_float(reinterpret_cast<const BFloat16*>(from.data())[i]);
-    else
-      reinterpret_cast<BFloat16*>(to)[i] = to_bf16(reinterpret_cast<const float*>(from.data())[i]);
-  }
-}
-
 // Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
 // needed as a whole is checked against its hash.
 std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
@@ -83,11 +69,9 @@ std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
                       begin + static_cast<std::int64_t>(bytes.size()) / element};
     intersect(Runs(tensor.shape, tensor.split, piece), target_runs,
               [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-                convert(bytes.subspan(static_cast<std::size_t>(from * element),
-                                      static_cast<std::size_t>(count * element)),
-                        tensor.dtype,
-                        target.local.data + to * bytes_per_element(target.local.dtype),
-                        target.local.dtype, count);
+                convert_elements(bytes.data() + from * element, tensor.dtype,
+                                 target.local.data + to * bytes_per_element(target.local.dtype),
+                                 target.local.dtype, count);
                 copied += count;
               });
   });

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "checkpoint/convert.h"
 #include "core/json.h"
 
 namespace lockstep {
@@ -99,31 +100,16 @@ float half_to_float(std::uint16_t half) {
   return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
 }
 
-float load_float(StoredType type, const std::byte* at) {
-  if (type == StoredType::f32) {
-    float value = 0;
-    std::memcpy(&value, at, sizeof value);
-    return value;
+void widen(std::span<const std::byte> halves, std::span<float> floats) {
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, halves.data() + 2 * i, sizeof bits);
+    floats[i] = half_to_float(bits);
   }
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, at, sizeof bits);
-  return type == StoredType::bf16 ? to_float(BFloat16{bits}) : half_to_float(bits);
 }
 
 bool is_float(StoredType type) {
   return type == StoredType::f32 || type == StoredType::bf16 || type == StoredType::f16;
-}
-
-template <class T>
-void convert(StoredType type, std::span<const std::byte> from, T* to) {
-  const auto step = static_cast<std::size_t>(bytes_per_element(type));
-  for (std::size_t i = 0; i < from.size() / step; ++i) {
-    const float value = load_float(type, from.data() + i * step);
-    if constexpr (std::is_same_v<T, BFloat16>)
-      to[i] = to_bf16(value);
-    else
-      to[i] = value;
-  }
 }
 
 std::string build_header(const std::vector<StoredTensor>& tensors, const StoredMetadata& metadata) {
@@ -250,16 +236,18 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, Tenso
   if (!is_float(tensor.type) || (out.dtype != DType::fp32 && out.dtype != DType::bf16))
     file_.fail(tensor.offset, str(tensor.name, ": expected ", lockstep::name(out.dtype), ", found ",
                                   lockstep::name(tensor.type)));
-  constexpr std::int64_t kPiece = 65536;  // elements
+  constexpr std::int64_t kPiece = 65536;  // elements: in a cache
+  const bool halves = tensor.type == StoredType::f16;
+  const DType from = tensor.type == StoredType::bf16 ? DType::bf16 : DType::fp32;
   std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, out.elements()) * step));
+  std::vector<float> widened(halves ? piece.size() / 2 : 0);
   for (std::int64_t done = 0; done < out.elements(); done += kPiece) {
     const auto count = std::min(kPiece, out.elements() - done);
-    const auto part = std::span(piece).first(static_cast<std::size_t>(count * step));
-    file_.read(part, tensor.offset + (first + done) * step);
-    if (out.dtype == DType::fp32)
-      convert(tensor.type, part, out.as<float>() + done);
-    else
-      convert(tensor.type, part, out.as<BFloat16>() + done);
+    file_.read(std::span(piece).first(static_cast<std::size_t>(count * step)),
+               tensor.offset + (first + done) * step);
+    if (halves) widen(piece, widened);
+    convert_elements(halves ? std::as_bytes(std::span(widened)).data() : piece.data(), from,
+                     out.data + done * bytes_per_element(out.dtype), out.dtype, count);
   }
 }
 

@@ -36,7 +36,6 @@ Runs::Runs(const Shape& whole, const Split& split, const Piece& piece)
   stride_ = whole[split.dim] * behind;
   row_ = part_size(whole, split, piece.part) * behind;
   shift_ = split.step * piece.part * behind;
-  if (row_ == stride_) row_ = stride_ = whole.elements();  // rows without gaps are one run
 }
 
 std::int64_t Runs::begin() const {

@@ -1,5 +1,7 @@
 #include "model/families.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -121,10 +123,16 @@ std::string listed_name(const ModelConfig& config, std::string_view stored) {
   const auto ends_with = [&](std::string_view end) { return stored.ends_with(end); };
   if (config.tied_head && stored == "lm_head.weight") return "";
   if (ends_with(".rotary_emb.inv_freq")) return "";
-  if (config.family != Family::gpt2) return std::string(stored);
+  const auto starts_with_one_of = [&](std::initializer_list<std::string_view> starts) {
+    return std::any_of(starts.begin(), starts.end(),
+                       [&](auto start) { return stored.starts_with(start); });
+  };
+  if (config.family != Family::gpt2) {
+    const bool bare = starts_with_one_of({"embed_tokens.", "layers.", "norm."});
+    return (bare ? "model." : "") + std::string(stored);
+  }
   if (ends_with(".attn.bias") || ends_with(".attn.masked_bias")) return "";
-  const bool bare = stored.starts_with("h.") || stored.starts_with("wte.") ||
-                    stored.starts_with("wpe.") || stored.starts_with("ln_f.");
+  const bool bare = starts_with_one_of({"h.", "wte.", "wpe.", "ln_f."});
   return (bare ? "transformer." : "") + std::string(stored);
 }
 

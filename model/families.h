@@ -46,9 +46,9 @@ struct HuggingFaceTensor {
 // not among them.
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelConfig& config);
 
-// The name under which huggingface_tensors() lists what a file calls `stored`: GPT-2 files of old
-// leave out "transformer.". Empty for what carries no information: attention masks, RoPE
-// frequencies, the second copy of a tied head.
+// The name under which huggingface_tensors() lists what a file calls `stored`: files of a model
+// without its head leave out "transformer." or "model.". Empty for what carries no information:
+// attention masks, RoPE frequencies, the second copy of a tied head.
 std::string listed_name(const ModelConfig& config, std::string_view stored);
 
 }  // namespace lockstep

@@ -66,6 +66,7 @@ inline std::string slurp(const std::filesystem::path& path) {
   return std::move(out).str();
 }
 inline void spit(const std::filesystem::path& path, std::string_view bytes) {
+  std::filesystem::remove(path);  // emptied in place, it would be flushed to the disk
   std::ofstream(path, std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }

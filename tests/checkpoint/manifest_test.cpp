@@ -99,6 +99,11 @@ TEST(Manifest, each_element_must_be_in_exactly_one_slice) {
 TEST(Manifest, each_byte_must_be_in_exactly_one_slice) {
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].offset = 27; }),
                   "rank-00000.safetensors: a slice starts at byte 27, expected 28");
+  expect_contains(refusal_after([](Manifest& m) {
+                    m.tensors[0].slices[0].offset = 29;
+                    m.files[0].bytes += 1;
+                  }),
+                  "rank-00000.safetensors: a slice starts at byte 29, expected 28");
   expect_contains(refusal_after([](CheckpointManifest& m) { m.files[1].bytes += 1; }),
                   "rank-00001.safetensors: slices end at byte 24 of 25");
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors.pop_back(); }),

@@ -152,6 +152,9 @@ TEST(Families, names_of_old_gpt2_files_are_found_and_buffers_are_not) {
   EXPECT_EQ(listed_name(c, "h.0.attn.bias"), "");
   EXPECT_EQ(listed_name(c, "transformer.h.0.attn.masked_bias"), "");
   EXPECT_EQ(listed_name(c, "lm_head.weight"), "");
+  EXPECT_EQ(listed_name(llama3_8b(), "layers.0.mlp.up_proj.weight"),
+            "model.layers.0.mlp.up_proj.weight");
+  EXPECT_EQ(listed_name(llama3_8b(), "norm.weight"), "model.norm.weight");
   EXPECT_EQ(listed_name(llama3_8b(), "lm_head.weight"), "lm_head.weight");
   EXPECT_EQ(listed_name(llama3_8b(), "model.layers.0.self_attn.rotary_emb.inv_freq"), "");
 }

@@ -1,0 +1,15 @@
+// Conversion between the floating-point types of files and tensors, on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace lockstep {
+
+// `count` elements; fp32 and bf16, rounding to nearest even. The ranges do not overlap.
+void convert_elements(const std::byte* from, DType from_type, std::byte* to, DType to_type,
+                      std::int64_t count);
+
+}  // namespace lockstep

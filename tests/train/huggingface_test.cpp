@@ -1,0 +1,321 @@
+// Against the directories that `transformers` itself saved: tests/oracle/fixtures.
+#include "train/huggingface.h"
+
+#include "checkpoint/safetensors.h"
+#include "core/json.h"
+#include "model/families.h"
+#include "tests/files.h"
+#include "tests/train/model_weights.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Family kAll[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3, Family::smollm3};
+
+fs::path fixture(Family family) {
+  return fs::path(LOCKSTEP_FIXTURES) / name(family);
+}
+
+// A safetensors file in memory, to be changed and written.
+struct Contents {
+  struct Entry {
+    StoredTensor stored;
+    std::string bytes;
+  };
+  std::map<std::string, Entry> tensors;
+
+  static Contents of(const fs::path& path) {
+    Contents contents;
+    const std::string bytes = slurp(path);
+    const SafetensorsFile file(path);
+    for (const auto& tensor : file.tensors())
+      contents.tensors[tensor.name] = {tensor,
+                                       bytes.substr(static_cast<std::size_t>(tensor.offset),
+                                                    static_cast<std::size_t>(tensor.bytes))};
+    return contents;
+  }
+  void write(const fs::path& path) const {
+    std::vector<StoredTensor> list;
+    for (const auto& [name, entry] : tensors) {
+      list.push_back(entry.stored);
+      list.back().name = name;
+    }
+    SafetensorsWriter writer(path, list);
+    for (const auto& [name, entry] : tensors)
+      writer.write(std::as_bytes(std::span(entry.bytes)));
+    writer.commit();
+  }
+  std::map<std::string, std::string> bytes() const {
+    std::map<std::string, std::string> all;
+    for (const auto& [name, entry] : tensors)
+      all[name] = entry.bytes;
+    return all;
+  }
+};
+
+class HuggingFace : public ::testing::TestWithParam<Family> {
+ protected:
+  HuggingFace() : config_(huggingface_config(fixture(GetParam()))), weights_(config_) {}
+
+  // A copy of the fixture whose weights went through `change`.
+  template <class Change>
+  fs::path changed(const Change& change) {
+    const auto path = directory_ / str("changed-", ++copies_);
+    fs::create_directory(path);
+    fs::copy(fixture(GetParam()) / "config.json", path / "config.json");
+    auto contents = Contents::of(fixture(GetParam()) / "model.safetensors");
+    change(contents.tensors);
+    contents.write(path / "model.safetensors");
+    return path;
+  }
+  std::string refusal(const fs::path& path) {
+    return message_of<DataError>([&] { import_huggingface(path, config_, weights_.slices); });
+  }
+
+  TemporaryDirectory directory_;
+  ModelConfig config_;
+  ModelWeights weights_;
+  int copies_ = 0;
+};
+
+TEST_P(HuggingFace, what_transformers_saved_is_exported_with_the_same_bytes) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  export_huggingface(directory_ / "out", config_, weights_.slices, {.dtype = DType::fp32});
+  EXPECT_EQ(huggingface_config(directory_ / "out"), config_);
+  const auto ours = Contents::of(directory_ / "out/model.safetensors");
+  const auto theirs = Contents::of(fixture(GetParam()) / "model.safetensors");
+  EXPECT_EQ(ours.bytes(), theirs.bytes());
+  for (const auto& [name, entry] : ours.tensors)
+    EXPECT_EQ(entry.stored.shape, theirs.tensors.at(name).stored.shape) << name;
+}
+
+TEST_P(HuggingFace, every_parameter_is_filled_and_in_pieces_the_same) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  for (const auto& [name, values] : weights_.values())
+    for (const double value : values)
+      ASSERT_FALSE(std::isnan(value)) << name;
+  ModelWeights pieces(config_);
+  import_huggingface(fixture(GetParam()), config_, pieces.halves());
+  EXPECT_EQ(pieces.values(), weights_.values());
+  export_huggingface(directory_ / "whole", config_, weights_.slices, {});
+  export_huggingface(directory_ / "pieces", config_, pieces.halves(), {});
+  EXPECT_EQ(slurp(directory_ / "whole/model.safetensors"),
+            slurp(directory_ / "pieces/model.safetensors"));
+}
+
+TEST_P(HuggingFace, bf16_is_rounded_once_on_either_way) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  ModelWeights rounded(config_, DType::bf16);
+  import_huggingface(fixture(GetParam()), config_, rounded.slices);
+  auto expected = weights_.values();
+  for (auto& [name, values] : expected)
+    for (double& value : values)
+      value = to_float(to_bf16(static_cast<float>(value)));
+  EXPECT_EQ(rounded.values(), expected);
+  export_huggingface(directory_ / "a", config_, weights_.slices, {.dtype = DType::bf16});
+  export_huggingface(directory_ / "b", config_, rounded.slices, {.dtype = DType::bf16});
+  EXPECT_EQ(slurp(directory_ / "a/model.safetensors"), slurp(directory_ / "b/model.safetensors"));
+  ModelWeights again(config_);
+  import_huggingface(directory_ / "b", config_, again.slices);
+  EXPECT_EQ(again.values(), expected);
+}
+
+TEST_P(HuggingFace, shards_hold_each_tensor_once_and_are_read_back) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  const auto out = directory_ / "out";
+  export_huggingface(out, config_, weights_.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
+  EXPECT_FALSE(fs::exists(out / "model.safetensors"));
+  const Json index = Json::parse(slurp(out / "model.safetensors.index.json"), "index");
+  std::map<std::string, std::string> bytes, files;
+  std::int64_t total = 0;
+  for (const auto& [name, file] : index.at("weight_map").as_object()) {
+    const auto shard = Contents::of(out / file.as_string());
+    std::int64_t data = 0;
+    for (const auto& [tensor, entry] : shard.tensors)
+      data += entry.stored.bytes;
+    EXPECT_TRUE(shard.tensors.size() == 1 || data <= 9000) << data;
+    bytes[name] = shard.tensors.at(name).bytes;
+    total += std::ssize(bytes[name]);
+    files[file.as_string()] = name;
+  }
+  const auto count = std::to_string(files.size());
+  EXPECT_EQ(files.begin()->first,
+            "model-00001-of-" + std::string(5 - count.size(), '0') + count + ".safetensors");
+  EXPECT_EQ(bytes, Contents::of(fixture(GetParam()) / "model.safetensors").bytes());
+  EXPECT_EQ(index.at("metadata").at("total_size").as_integer(), total);
+  ModelWeights again(config_);
+  import_huggingface(out, config_, again.slices);
+  EXPECT_EQ(again.values(), weights_.values());
+}
+
+TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  const auto out = directory_ / "out";
+  export_huggingface(out, config_, weights_.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
+  const fs::path path = out / "model.safetensors.index.json";
+  const Json index = Json::parse(slurp(path), "index");
+  const auto& map = index.at("weight_map").as_object();
+  const std::string first = map.front().first, file = map.back().second.as_string();
+  const auto refusal_with = [&](const std::string& other_file) {
+    Json wrong = index, wrong_map = index.at("weight_map");
+    wrong_map.set(first, other_file);
+    wrong.set("weight_map", wrong_map);
+    spit(path, wrong.dump());
+    return refusal(out);
+  };
+  expect_contains(refusal_with(file), "index.json: " + first + " is not in " + file);
+  expect_contains(refusal_with("../" + file), "is not one beside it");
+  expect_contains(refusal_with("absent"), "absent: cannot open");
+  spit(path, "{}");
+  expect_contains(refusal(out), "index.json: the key \"weight_map\" is missing");
+}
+
+TEST_P(HuggingFace, missing_unexpected_and_misshapen_tensors_are_named) {
+  const auto tensors = huggingface_tensors(config_);
+  const std::string last = tensors.back().name;
+  expect_contains(refusal(changed([&](auto& all) { all.erase(last); })), " missing: " + last);
+  expect_contains(refusal(changed([&](auto& all) { all["extra"] = all[last]; })),
+                  "; unexpected: extra");
+  const auto many = refusal(changed([&](auto& all) { all.clear(); }));
+  expect_contains(many, "missing: ");
+  expect_contains(many, str(" and ", tensors.size() - 5, " more"));
+  const std::string matrix = tensors.front().name;
+  expect_contains(refusal(changed([&](auto& all) {
+                    std::swap(all[matrix].stored.shape[0], all[matrix].stored.shape[1]);
+                  })),
+                  matrix + " has the shape [");
+  expect_contains(refusal(changed([&](auto& all) { all[matrix].stored.type = StoredType::i32; })),
+                  "expected fp32, found I32");
+}
+
+TEST_P(HuggingFace, names_without_the_prefix_of_a_headed_model_are_understood) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  const auto bare = changed([](auto& all) {
+    auto old = std::move(all);
+    all.clear();
+    for (auto& [name, entry] : old) {
+      const auto dot = name.find('.');
+      const auto start = name.substr(0, dot);
+      all[start == "model" || start == "transformer" ? name.substr(dot + 1) : name] = entry;
+    }
+  });
+  ModelWeights again(config_);
+  import_huggingface(bare, config_, again.slices);
+  EXPECT_EQ(again.values(), weights_.values());
+  const auto tensor = huggingface_tensors(config_)[1].name;
+  const auto twice =
+      changed([&](auto& all) { all[tensor.substr(tensor.find('.') + 1)] = all[tensor]; });
+  expect_contains(refusal(twice), "is there twice");
+}
+
+TEST_P(HuggingFace, the_second_copy_of_a_tied_head_is_ignored) {
+  if (!config_.tied_head) return;
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  const std::string embedding = huggingface_tensors(config_)[0].name;
+  const auto path = changed([&](auto& all) { all["lm_head.weight"] = all[embedding]; });
+  ModelWeights again(config_);
+  import_huggingface(path, config_, again.slices);
+  EXPECT_EQ(again.values(), weights_.values());
+}
+
+INSTANTIATE_TEST_SUITE_P(all, HuggingFace, ::testing::ValuesIn(kAll),
+                         [](const auto& p) { return std::string(name(p.param)); });
+
+TEST(HuggingFaceFiles, fused_and_turned_matrices_of_gpt2_come_apart) {
+  const auto config = huggingface_config(fixture(Family::gpt2));
+  ModelWeights weights(config);
+  import_huggingface(fixture(Family::gpt2), config, weights.slices);
+  const auto values = weights.values();
+  const SafetensorsFile file(fixture(Family::gpt2) / "model.safetensors");
+  const std::string c_attn = "transformer.h.1.attn.c_attn";
+  const auto D = config.width;
+  Bench bench;
+  Tensor fused = bench.poisoned({D, 3 * D}, DType::fp32),
+         bias = bench.poisoned({3 * D}, DType::fp32);
+  file.read(*file.find(c_attn + ".weight"), 0, fused);
+  file.read(*file.find(c_attn + ".bias"), 0, bias);
+  const char* parts[] = {".q", ".k", ".v"};
+  for (std::int64_t part = 0; part < 3; ++part)
+    for (std::int64_t output = 0; output < D; ++output) {
+      const auto column = part * D + output;
+      EXPECT_EQ(values.at(c_attn + parts[part] + ".bias")[static_cast<std::size_t>(output)],
+                bias.as<float>()[column]);
+      for (std::int64_t input = 0; input < D; ++input)
+        ASSERT_EQ(values.at(c_attn + parts[part] +
+                            ".weight")[static_cast<std::size_t>(output * D + input)],
+                  fused.as<float>()[input * 3 * D + column]);
+    }
+}
+
+// More inputs than are turned at a time, and more elements than are read or written at once.
+TEST(HuggingFaceFiles, a_model_larger_than_the_buffers_survives_the_way_out_and_back) {
+  auto config = huggingface_config(fixture(Family::gpt2));
+  config.width = 210;
+  config.head_size = 70;
+  config.mlp_width = 500;
+  config.vocabulary = 2000;
+  ModelWeights weights(config), again(config);
+  for (const auto& slice : weights.slices)
+    for (std::int64_t i = 0; i < slice.local.elements(); ++i)
+      Bench::set(slice.local, i,
+                 philox(3, purpose_of(slice.name), static_cast<std::uint64_t>(i))[0] % 65536);
+  const TemporaryDirectory directory;
+  export_huggingface(directory / "out", config, weights.slices, {.dtype = DType::fp32});
+  import_huggingface(directory / "out", config, again.slices);
+  EXPECT_EQ(again.values(), weights.values());
+}
+
+TEST(HuggingFaceFiles, a_directory_without_weights_says_what_to_do) {
+  const TemporaryDirectory directory;
+  EXPECT_FALSE(is_huggingface_directory(directory.path()));
+  expect_contains(message_of<DataError>([&] { huggingface_config(directory.path()); }),
+                  "config.json: cannot open");
+  fs::copy(fixture(Family::llama3) / "config.json", directory / "config.json");
+  spit(directory / "pytorch_model.bin", "x");
+  EXPECT_TRUE(is_huggingface_directory(directory.path()));
+  const auto config = huggingface_config(directory.path());
+  ModelWeights weights(config);
+  expect_contains(
+      message_of<DataError>([&] { import_huggingface(directory.path(), config, weights.slices); }),
+      "save it with save_pretrained()");
+}
+
+TEST(HuggingFaceFiles, an_export_copies_tokenizer_files_and_overwrites_nothing) {
+  const TemporaryDirectory directory;
+  const auto config = huggingface_config(fixture(Family::qwen2));
+  ModelWeights weights(config);
+  import_huggingface(fixture(Family::qwen2), config, weights.slices);
+  fs::create_directory(directory / "from");
+  const std::string odd("{\"a\":\r\n \xff\0}", 12);
+  for (const char* name : {"tokenizer.json", "merges.txt", "config.json", "model.safetensors"})
+    spit(directory / "from" / name, odd);
+  const auto write = [&] {
+    export_huggingface(directory / "out", config, weights.slices,
+                       {.tokenizer_from = directory / "from"});
+  };
+  write();
+  EXPECT_EQ(slurp(directory / "out/tokenizer.json"), odd);
+  EXPECT_EQ(slurp(directory / "out/merges.txt"), odd);
+  EXPECT_EQ(huggingface_config(directory / "out"), config);
+  const Json json = Json::parse(slurp(directory / "out/config.json"), "config");
+  EXPECT_EQ(json.at("torch_dtype").as_string(), "bfloat16");
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory / "out"), {}), 4);
+  expect_contains(message_of<UsageError>(write), "expected an empty directory");
+}
+
+TEST(HuggingFaceFiles, an_export_that_fails_is_not_taken_for_a_model) {
+  const SmallDisk disk(std::int64_t{40} << 10);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  const auto config = huggingface_config(fixture(Family::llama3));
+  ModelWeights weights(config);
+  import_huggingface(fixture(Family::llama3), config, weights.slices);
+  EXPECT_THROW(export_huggingface(disk.path() / "out", config, weights.slices,
+                                  {.dtype = DType::fp32, .shard_bytes = 9000}),
+               TransientError);
+  EXPECT_FALSE(is_huggingface_directory(disk.path() / "out"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

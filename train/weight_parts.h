@@ -1,0 +1,59 @@
+// WeightParts: the slices of a model's weights by parameter name, and walking over those of a
+// matrix that a file holds turned. Import and export of foreign formats share it.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/checkpointer.h"
+
+namespace lockstep {
+
+class WeightParts {
+ public:
+  explicit WeightParts(std::span<const StateSlice> weights) {
+    for (const auto& slice : weights)
+      by_name_[slice.name].push_back(&slice);
+    for (auto& [name, slices] : by_name_)
+      std::sort(slices.begin(), slices.end(),
+                [](auto* a, auto* b) { return a->piece.begin < b->piece.begin; });
+  }
+
+  // The slices of a parameter, ascending; together all of it.
+  const std::vector<const StateSlice*>& of(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    LOCKSTEP_CHECK(found != by_name_.end(), "the model has no parameter ", name);
+    std::int64_t end = 0;
+    for (const auto* slice : found->second) {
+      LOCKSTEP_CHECK(slice->split.parts == 1 && slice->piece.begin == end, name,
+                     " is not whole on this rank");
+      end = slice->piece.end;
+    }
+    LOCKSTEP_CHECK(end == found->second.front()->whole.elements(), name,
+                   " is not whole on this rank");
+    return found->second;
+  }
+  const Shape& shape(const std::string& name) const { return of(name).front()->whole; }
+
+ private:
+  std::unordered_map<std::string, std::vector<const StateSlice*>> by_name_;
+};
+
+// Of a slice of a matrix [outputs, inputs], the elements whose input is in [first, last):
+// visit(output, input, count, at) for runs of `count` inputs from element `at` of the slice on.
+template <class Visit>
+void visit_inputs(const StateSlice& slice, std::int64_t first, std::int64_t last,
+                  const Visit& visit) {
+  const std::int64_t inputs = slice.whole[1];
+  const auto [part, begin, end] = slice.piece;
+  for (std::int64_t output = begin / inputs; output * inputs < end; ++output) {
+    const auto from = std::max(first, begin - output * inputs);
+    const auto to = std::min(last, end - output * inputs);
+    if (from < to) visit(output, from, to - from, output * inputs + from - begin);
+  }
+}
+
+}  // namespace lockstep
