@@ -99,7 +99,7 @@ TEST(Manifest, each_element_must_be_in_exactly_one_slice) {
 TEST(Manifest, each_byte_must_be_in_exactly_one_slice) {
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].offset = 27; }),
                   "rank-00000.safetensors: a slice starts at byte 27, expected 28");
-  expect_contains(refusal_after([](Manifest& m) {
+  expect_contains(refusal_after([](CheckpointManifest& m) {
                     m.tensors[0].slices[0].offset = 29;
                     m.files[0].bytes += 1;
                   }),
