@@ -15,6 +15,18 @@ std::vector<ModelConfig> published() {
   return {gpt2_124m(), llama3_8b(), qwen2_05b(), qwen3_06b(), smollm3_3b()};
 }
 
+TEST(Families, values_that_no_published_model_has_survive_too) {
+  auto c = llama3_8b();
+  c.rope_scaling =
+      RopeScaling{.factor = 32, .low_factor = 1.5f, .high_factor = 5.25f, .original_context = 4096};
+  c.rope_theta = 12345.5f;
+  c.norm_epsilon = 3e-7f;
+  c.init_std = 0.013f;
+  c.qkv_bias = c.out_bias = c.mlp_bias = c.tied_head = true;
+  c.head_size = 96;
+  EXPECT_EQ(config_from_huggingface(config_to_huggingface(c), "c"), c);
+}
+
 TEST(Families, a_config_survives_the_way_to_hugging_face_and_back) {
   for (const auto& c : published()) {
     const auto text = config_to_huggingface(c).dump(2);
@@ -60,6 +72,9 @@ TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
   EXPECT_EQ(c.rope_theta, 10000.0f);
   EXPECT_EQ(c.norm_epsilon, 1e-6f);
   EXPECT_FALSE(c.tied_head);
+  auto qwen3 = json;
+  qwen3.set("model_type", "qwen3");
+  EXPECT_EQ(config_from_huggingface(qwen3, "c").head_size, 128);
 }
 
 TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {

@@ -226,6 +226,15 @@ TEST(Transformer, sequences_longer_than_the_model_are_refused) {
   EXPECT_THROW(TinyModel(tiny(Family::gpt2), {.sequences = 1, .length = 41}), ConfigError);
 }
 
+TEST(Transformer, vocabularies_are_stored_in_whole_vectors) {
+  const auto stored = [](std::int64_t vocabulary) {
+    return stored_vocabulary(sized(Family::gpt2, {.vocabulary = vocabulary}));
+  };
+  EXPECT_EQ(stored(257), 272);
+  EXPECT_EQ(stored(50257), 50304);
+  EXPECT_EQ(stored(128256), 128256);
+}
+
 TEST(Transformer, padding_of_the_vocabulary_stays_zero) {
   for (const auto family : kFamilies) {
     TinyModel t(tiny(family));
