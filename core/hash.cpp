@@ -1,8 +1,12 @@
 #include "core/hash.h"
 
+#include <algorithm>
 #include <array>
+#include <vector>
 #define XXH_INLINE_ALL  // no library to find at run time
 #include <xxhash.h>
+
+#include "core/file.h"
 
 namespace lockstep {
 
@@ -41,6 +45,20 @@ std::string hash_hex(std::span<const std::byte> bytes) {
 
 std::string hash_hex(std::string_view text) {
   return hash_hex(std::as_bytes(std::span(text)));
+}
+
+std::string hash_of_file(const std::filesystem::path& path) {
+  const ReadFile file(path);
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  Hasher hasher;
+  for (std::int64_t at = 0; at < file.size_bytes();) {
+    const auto left = static_cast<std::size_t>(file.size_bytes() - at);
+    const auto bytes = std::span(piece).first(std::min(piece.size(), left));
+    file.read(bytes, at);
+    hasher.add(bytes);
+    at += static_cast<std::int64_t>(bytes.size());
+  }
+  return hasher.hex();
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,5 +29,6 @@ class Hasher {
 
 std::string hash_hex(std::span<const std::byte> bytes);
 std::string hash_hex(std::string_view text);
+std::string hash_of_file(const std::filesystem::path& path);  // of all its bytes, a piece at a time
 
 }  // namespace lockstep

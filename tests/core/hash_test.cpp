@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/files.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,6 +24,16 @@ TEST(Hash, does_not_depend_on_how_the_bytes_are_cut) {
     for (std::size_t at = 0; at < text.size(); at += piece)
       hasher.add(std::as_bytes(std::span(text).subspan(at, std::min(piece, text.size() - at))));
     EXPECT_EQ(hasher.hex(), hash_hex(text)) << piece;
+  }
+}
+
+TEST(Hash, of_a_file_is_of_all_its_bytes) {
+  const testing::TemporaryDirectory directory;
+  for (const std::size_t size : {0u, 1u, (1u << 20) - 1, 1u << 20, 3'000'000u}) {
+    std::string bytes(size, 'x');
+    if (size > 0) bytes.back() = 'y';
+    testing::spit(directory / "file", bytes);
+    EXPECT_EQ(hash_of_file(directory / "file"), hash_hex(bytes)) << size;
   }
 }
 
