@@ -1,84 +1,12 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fnmatch.h>
 #include <sys/resource.h>
 
 #include "core/hash.h"
-#include "data/manifest.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::int64_t kMostManifestBytes = 100'000'000;
-
-// Throws DataError where the directory cannot be read.
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  if (error)
-    throw DataError(str(directory.string(), ": cannot read the directory: ", error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
-// nanoGPT and llm.c keep both splits in one directory: taken as one dataset, a run would train on
-// what it is judged by.
-void refuse_mixed_splits(const fs::path& directory, const std::vector<std::string>& names) {
-  const auto has = [&](const char* part) {
-    return std::any_of(names.begin(), names.end(), [&](auto& n) { return contains(n, part); });
-  };
-  if (has("train") && has("val"))
-    throw DataError(str(directory.string(),
-                        ": holds shards of training and of validation; name one "
-                        "split by a pattern, as in \"",
-                        (directory / "*train*.bin").string(), '"'));
-}
-
-// The directory and the names of shards in it that a path means; no names: what its dataset.json
-// lists.
-struct Selection {
-  fs::path directory;
-  std::vector<std::string> names;
-};
-
-Selection select(const fs::path& path) {
-  const std::string last = path.filename().string();
-  const auto parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (contains(last, "*")) {
-    Selection selection{parent, names_in(parent)};
-    std::erase_if(selection.names, [&](const std::string& name) {
-      return fnmatch(last.c_str(), name.c_str(), FNM_PERIOD) != 0;
-    });
-    if (selection.names.empty())
-      throw DataError(str(path.string(), ": no file matches the pattern"));
-    return selection;
-  }
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (!fs::exists(status))
-    throw DataError(str(path.string(), ": ", error ? error.message() : "no such file or directory",
-                        "; datasets are made by `lockstep data pack`"));
-  if (!fs::is_directory(status)) return {parent, {last}};
-  Selection selection{path, names_in(path)};
-  if (std::binary_search(selection.names.begin(), selection.names.end(), kManifestName))
-    return {path, {}};
-  std::erase_if(selection.names, [](const std::string& name) { return !name.ends_with(".bin"); });
-  if (selection.names.empty())
-    throw DataError(str(path.string(), ": holds neither dataset.json nor *.bin shards"));
-  refuse_mixed_splits(path, selection.names);
-  return selection;
-}
 
 // A shard stays open: reading it later must not depend on what the path then names.
 void allow_open_files(std::size_t count) {
@@ -100,29 +28,17 @@ void check_same_format(const TokenFormat& a, const TokenFile& shard) {
                       a.vocabulary));
 }
 
-Shard open_shard(const fs::path& directory, const Manifest& manifest,
-                 const Manifest::Shard& entry) {
-  const auto path = directory / entry.file;
-  TokenFile file(path, manifest.format);
-  if (file.tokens() != entry.tokens)
-    file.file().fail(8, str("the header says ", file.tokens(), " tokens, ", kManifestName, " says ",
-                            entry.tokens));
-  DocumentEnds ends(directory / ends_name(entry.file), entry.documents, entry.tokens);
-  return {std::move(file), std::move(ends)};
-}
-
-std::string describe(const Shard& shard) {
-  const auto& file = shard.file.file();
-  return str(file.path().filename().string(), ' ', file.size_bytes(), '\n');
-}
-
 }  // namespace
 
 Dataset::Dataset(const std::vector<std::string>& paths) {
   if (paths.empty()) throw DataError("a dataset of no paths");
   std::string fingerprints;
   for (const auto& path : paths) {
-    fingerprint_ = open(path);
+    const auto list = list_shards(path);
+    allow_open_files(2 * (shards_.size() + list.shards.size()));
+    for (const auto& shard : list.shards)
+      shards_.push_back(open_shard(shard));
+    fingerprint_ = list.fingerprint;
     fingerprints += fingerprint_ + '\n';
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
@@ -130,38 +46,6 @@ Dataset::Dataset(const std::vector<std::string>& paths) {
     check_same_format(format(), shard.file);
     starts_.push_back(tokens() + shard.file.tokens());
   }
-}
-
-std::string Dataset::open(const fs::path& path) {
-  const auto [directory, names] = select(path);
-  const auto manifest = directory / kManifestName;
-  std::error_code error;
-  if (fs::exists(manifest, error)) return open_listed(manifest, names);
-  allow_open_files(shards_.size() + names.size());
-  std::string about;
-  for (const auto& name : names) {
-    shards_.push_back({TokenFile(directory / name), {}});
-    about += describe(shards_.back());
-  }
-  return hash_hex(about);
-}
-
-std::string Dataset::open_listed(const fs::path& path, const std::vector<std::string>& names) {
-  const auto text = read_text(path, kMostManifestBytes);
-  const auto manifest = Manifest::parse(text, path.string());
-  allow_open_files(2 * (shards_.size() + manifest.shards.size()));
-  std::string about = text;
-  std::size_t taken = 0;
-  for (const auto& entry : manifest.shards) {
-    if (!names.empty() && !std::binary_search(names.begin(), names.end(), entry.file)) continue;
-    shards_.push_back(open_shard(path.parent_path(), manifest, entry));
-    if (!names.empty()) about += describe(shards_.back());
-    ++taken;
-  }
-  if (taken == 0)
-    throw DataError(str((path.parent_path() / names.front()).string(), ": not a shard that ",
-                        kManifestName, " beside it lists"));
-  return hash_hex(about);
 }
 
 std::size_t Dataset::shard_of(std::int64_t token) const {

@@ -2,27 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "data/document_ends.h"
-#include "data/token_file.h"
+#include "data/shard_list.h"
 
 namespace lockstep {
 
-struct Shard {
-  TokenFile file;
-  std::optional<DocumentEnds> ends;  // where a dataset.json lists the shard
-};
-
 class Dataset {
  public:
-  // Each path: a shard; a directory with a dataset.json; a directory of *.bin shards of one format;
-  // or a pattern whose last part holds a '*' ("fineweb/*_train_*.bin"). Paths follow in the order
-  // given, shards of one path in the order of their names; all must be of one format. Throws
+  // The shards of each path (see list_shards), one path behind the other, all of one format. Throws
   // DataError naming what is wrong.
   explicit Dataset(const std::vector<std::string>& paths);
 
@@ -32,7 +22,7 @@ class Dataset {
   std::int64_t shard_start(std::size_t shard) const { return starts_[shard]; }  // in tokens
   std::size_t shard_of(std::int64_t token) const;
 
-  // XXH3-128 in hexadecimal of dataset.json; without one, of the names and sizes of the shards.
+  // Of the one path's list; of several paths, of their fingerprints.
   const std::string& fingerprint() const { return fingerprint_; }
 
   // Fills `out` with the tokens from `first`. Throws DataError naming file, byte and token where an
@@ -45,10 +35,6 @@ class Dataset {
                       std::int64_t first) const;
 
  private:
-  // Append the shards of one path; return its fingerprint.
-  std::string open(const std::filesystem::path& path);
-  std::string open_listed(const std::filesystem::path& manifest,
-                          const std::vector<std::string>& names);
   void mark_listed_documents(std::span<std::int32_t> document_start, std::int64_t first) const;
 
   std::vector<Shard> shards_;

@@ -1,6 +1,8 @@
 #include "data/document_ends.h"
 
+#include <algorithm>
 #include <span>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,12 +16,34 @@ DocumentEnds::DocumentEnds(const std::filesystem::path& path, std::int64_t count
                                        file_.size_bytes(), " bytes"));
 }
 
-std::int64_t DocumentEnds::end(std::int64_t i) const {
-  std::uint64_t value = 0;
-  file_.read(std::as_writable_bytes(std::span(&value, 1)), 8 * i);
+std::int64_t DocumentEnds::checked(std::int64_t i, std::uint64_t value) const {
   if (value < 1 || value > static_cast<std::uint64_t>(shard_tokens_))
     file_.fail(8 * i, str("document ends at token ", value, " of a shard of ", shard_tokens_));
   return static_cast<std::int64_t>(value);
+}
+
+std::int64_t DocumentEnds::end(std::int64_t i) const {
+  std::uint64_t value = 0;
+  file_.read(std::as_writable_bytes(std::span(&value, 1)), 8 * i);
+  return checked(i, value);
+}
+
+void DocumentEnds::for_each(FunctionRef<void(std::int64_t end)> visit) const {
+  constexpr std::int64_t kPiece = 1 << 16;
+  std::vector<std::uint64_t> piece;
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < count_; first += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, count_ - first)));
+    file_.read(std::as_writable_bytes(std::span(piece)), 8 * first);
+    for (std::size_t j = 0; j < piece.size(); ++j) {
+      const auto i = first + static_cast<std::int64_t>(j);
+      const auto end = checked(i, piece[j]);
+      if (end <= last)
+        file_.fail(8 * i, str("a document ends at token ", end, ", the one before at ", last));
+      visit(end);
+      last = end;
+    }
+  }
 }
 
 std::int64_t DocumentEnds::first_after(std::int64_t token) const {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/file.h"
+#include "core/function_ref.h"
 
 namespace lockstep {
 
@@ -21,10 +22,15 @@ class DocumentEnds {
   // End i. Throws DataError, naming the byte, when it lies outside the shard.
   std::int64_t end(std::int64_t i) const;
 
+  // Calls visit(end) for each in order. Throws DataError, naming the byte, where they do not rise.
+  void for_each(FunctionRef<void(std::int64_t end)> visit) const;
+
   // The first i with end(i) > token; count() if there is none.
   std::int64_t first_after(std::int64_t token) const;
 
  private:
+  std::int64_t checked(std::int64_t i, std::uint64_t value) const;
+
   ReadFile file_;
   std::int64_t count_, shard_tokens_;
 };

@@ -1,0 +1,33 @@
+// Progress: one line on standard error about work that takes more than a second: share, rate, ETA.
+// On a terminal the line is rewritten; elsewhere a new one comes every ten seconds.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+class Progress {
+ public:
+  Progress(std::string what, std::int64_t total_bytes);  // 0: unknown
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();  // clears the line of a terminal
+
+  void advance(std::int64_t bytes);  // by one thread
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void print(double seconds);
+
+  std::string what_;
+  std::int64_t total_bytes_, done_bytes_ = 0;
+  Clock::time_point begin_, next_;
+  bool terminal_, printed_ = false;
+};
+
+// "12 s", "3m10s", "2h05m"
+std::string format_seconds(double seconds);
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// verify: reads every byte of a dataset and compares it with what its files say of themselves.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Verification {
+  std::int64_t shards = 0, tokens = 0;
+  bool hashed = false;               // false: no dataset.json says what the hashes should be
+  std::vector<std::string> damages;  // each names a file; empty: whole
+};
+
+// Of the shards that `path` means (see list_shards): size, header, range of tokens, XXH3-128, list
+// of document ends. Throws DataError when it is not known what should be there.
+Verification verify(const std::filesystem::path& path);
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include "data/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/shards.h"
+
+namespace lockstep::testing {
+namespace {
+
+class VerifyTest : public ::testing::Test {
+ protected:
+  void write() { write_dataset(directory_ / "d", tokens_, 100); }
+  std::vector<std::string> damages() const { return verify(directory_ / "d").damages; }
+  // Flips bit `bit` of byte `byte` of a file.
+  void flip(const std::string& name, std::size_t byte, int bit) const {
+    auto bytes = slurp(directory_ / name);
+    bytes[byte] = static_cast<char>(bytes[byte] ^ (1 << bit));
+    spit(directory_ / name, bytes);
+  }
+
+  const Tokens tokens_ = random_documents(250);
+  TemporaryDirectory directory_;
+};
+
+TEST_F(VerifyTest, what_is_whole_is_found_whole) {
+  for (const auto boundary : {Boundary::front, Boundary::listed}) {
+    write_dataset(directory_ / "d", tokens_, 100, boundary);
+    const auto found = verify(directory_ / "d");
+    EXPECT_TRUE(found.damages.empty()) << found.damages[0];
+    EXPECT_TRUE(found.hashed);
+    EXPECT_EQ(found.shards, 3);
+    EXPECT_EQ(found.tokens, 250);
+  }
+}
+
+TEST_F(VerifyTest, every_flipped_bit_is_found) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 60; ++round) {
+    write();
+    const std::string name = str("d/part_10", random() % 3, round % 2 == 0 ? ".bin" : ".ends");
+    const auto size = std::filesystem::file_size(directory_ / name);
+    flip(name, random() % size, static_cast<int>(random() % 8));
+    const auto found = damages();
+    ASSERT_EQ(found.size(), 1u) << name;
+    expect_contains(found[0], name);
+  }
+}
+
+TEST_F(VerifyTest, all_damage_is_listed_not_only_the_first) {
+  write();
+  flip("d/part_100.bin", 1'030, 0);
+  flip("d/part_101.ends", 0, 7);
+  std::filesystem::resize_file(directory_ / "d/part_102.bin", 1'100);
+  const auto found = damages();
+  ASSERT_EQ(found.size(), 3u);
+  expect_contains(found[0], "part_100.bin: the XXH3-128 of its bytes is");
+  expect_contains(found[1], "part_101.ends");
+  expect_contains(found[2], "part_102.bin: at byte 1100: truncated");
+}
+
+TEST_F(VerifyTest, a_token_outside_the_vocabulary_is_named_by_its_byte) {
+  write();
+  flip("d/part_101.bin", 1'024 + 2 * 7 + 1, 6);
+  const auto found = damages();
+  ASSERT_EQ(found.size(), 1u);
+  expect_contains(found[0], "part_101.bin: at byte 1038: token 7 is");
+}
+
+// The hash agrees, the list does not rise: who wrote it was wrong.
+TEST_F(VerifyTest, a_list_of_ends_that_falls_is_found_though_its_hash_agrees) {
+  auto manifest = write_dataset(directory_ / "d", tokens_, 250);
+  auto ends = slurp(directory_ / "d/part_100.ends");
+  std::swap(ends[0], ends[8]);
+  spit(directory_ / "d/part_100.ends", ends);
+  manifest.shards[0].ends_hash = hash_hex(ends);
+  spit(directory_ / "d/dataset.json", manifest.dump());
+  const auto found = damages();
+  ASSERT_EQ(found.size(), 1u);
+  expect_contains(found[0], "part_100.ends: at byte 8: a document ends at token");
+}
+
+TEST_F(VerifyTest, a_missing_shard_is_damage_a_missing_manifest_is_an_error) {
+  write();
+  std::filesystem::remove(directory_ / "d/part_101.bin");
+  ASSERT_EQ(damages().size(), 1u);
+  expect_contains(damages()[0], "part_101.bin: cannot open");
+  spit(directory_ / "d/dataset.json", "{}");
+  EXPECT_THROW(damages(), DataError);
+  EXPECT_THROW(verify(directory_ / "nowhere"), DataError);
+}
+
+TEST_F(VerifyTest, shards_of_others_are_checked_as_far_as_they_say) {
+  std::filesystem::create_directories(directory_ / "d");
+  spit(directory_ / "d/a.bin", gpt2_shard(random_tokens(100, 50257)));
+  auto found = verify(directory_ / "d");
+  EXPECT_TRUE(found.damages.empty());
+  EXPECT_FALSE(found.hashed);
+  spit(directory_ / "d/b.bin", gpt2_shard({1, 2, 50257}));
+  found = verify(directory_ / "d");
+  ASSERT_EQ(found.damages.size(), 1u);
+  expect_contains(found.damages[0], "b.bin: at byte 1028: token 2 is 50257");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
