@@ -10,6 +10,10 @@
 
 namespace lockstep {
 
+// The definition whose hash stands for this tokenizer in datasets.
+inline constexpr std::string_view kByteTokenizer =
+    "bytes: ids 0 to 255 are bytes, 256 starts a document";
+
 inline constexpr std::int32_t kDocumentToken = 256;
 inline constexpr std::int32_t kByteVocabulary = 257;
 

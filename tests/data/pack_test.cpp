@@ -1,0 +1,375 @@
+#include "data/pack.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+
+#include "core/hash.h"
+#include "data/dataset.h"
+#include "data/verify.h"
+#include "tests/data/shards.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Documents = std::vector<std::string>;
+
+Tokens tokens_of(const Documents& documents) {
+  Tokens tokens;
+  for (const auto& document : documents) {
+    tokens.push_back(256);
+    for (const char c : document)
+      tokens.push_back(static_cast<unsigned char>(c));
+  }
+  return tokens;
+}
+
+// The pieces between separators that hold something.
+Documents split(const std::string& text, const std::string& separator) {
+  Documents documents;
+  for (std::size_t at = 0; at != std::string::npos;) {
+    const auto end = separator.empty() ? std::string::npos : text.find(separator, at);
+    const auto piece = text.substr(at, end == std::string::npos ? end : end - at);
+    if (!piece.empty()) documents.push_back(piece);
+    at = end == std::string::npos ? end : end + separator.size();
+  }
+  return documents;
+}
+
+std::string random_text(std::size_t size, std::uint64_t seed, const std::string& alphabet) {
+  std::mt19937_64 random(seed);
+  std::string text;
+  for (std::size_t i = 0; i < size; ++i)
+    text += alphabet[random() % alphabet.size()];
+  return text;
+}
+
+Tokens read_all(const fs::path& path) {
+  const Dataset dataset({path.string()});
+  Tokens tokens(static_cast<std::size_t>(dataset.tokens()));
+  dataset.read(tokens, 0);
+  return tokens;
+}
+
+class PackTest : public ::testing::Test {
+ protected:
+  fs::path input(const std::string& name, const std::string& bytes) {
+    fs::create_directories((directory_ / ("in/" + name)).parent_path());
+    spit(directory_ / ("in/" + name), bytes);
+    return directory_ / ("in/" + name);
+  }
+  PackOptions options(const std::vector<fs::path>& inputs) {
+    PackOptions options;
+    options.inputs = inputs;
+    options.out = directory_ / str("out", ++outputs_);
+    return options;
+  }
+  // Packs, expects exactly these documents, and checks all that the dataset says of itself.
+  void expect_packed(const PackOptions& options, const Documents& documents) {
+    const auto packed = pack(options);
+    ASSERT_EQ(packed.size(), 1u);
+    EXPECT_EQ(packed[0].path, options.out);
+    const auto expected = tokens_of(documents);
+    ASSERT_EQ(read_all(options.out), expected);
+    expect_consistent(packed[0], expected);
+  }
+  static void expect_consistent(const PackedDataset& packed, const Tokens& tokens) {
+    EXPECT_EQ(slurp(packed.path / "dataset.json"), packed.manifest.dump());
+    std::int64_t start = 0;
+    for (const auto& shard : packed.manifest.shards) {
+      const auto bytes = slurp(packed.path / shard.file);
+      EXPECT_EQ(bytes, gpt2_shard(slice(tokens, start, shard.tokens)));
+      EXPECT_EQ(shard.hash, hash_hex(bytes));
+      std::string ends;
+      for (auto end = start + 1; end <= start + shard.tokens; ++end)
+        if (end == static_cast<std::int64_t>(tokens.size()) ||
+            tokens[static_cast<std::size_t>(end)] == 256)
+          append(ends, static_cast<std::uint64_t>(end - start), 8);
+      EXPECT_EQ(slurp(packed.path / ends_name(shard.file)), ends);
+      EXPECT_EQ(shard.ends_hash, hash_hex(ends));
+      EXPECT_EQ(shard.documents, static_cast<std::int64_t>(ends.size() / 8));
+      start += shard.tokens;
+    }
+    EXPECT_EQ(start, static_cast<std::int64_t>(tokens.size()));
+  }
+  // What stands beside the input.
+  std::vector<std::string> outputs() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_.path()))
+      if (entry.path().filename() != "in") names.push_back(entry.path().filename());
+    return names;
+  }
+
+  TemporaryDirectory directory_;
+  int outputs_ = 0;
+};
+
+TEST_F(PackTest, every_byte_of_every_file_is_kept_in_the_order_of_the_files) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte)
+    all += static_cast<char>(byte);
+  const std::string invalid = "\xff\xfe broken \x80 UTF-8 \xc3";
+  const auto b = input("b.txt", invalid), a = input("a.txt", all), empty = input("c.txt", "");
+  expect_packed(options({b, a, empty}), {invalid, all});
+  expect_packed(options({directory_ / "in"}), {all, invalid});
+}
+
+TEST_F(PackTest, directories_are_read_whole_hidden_files_left_out) {
+  input("x/2.txt", "second");
+  input("x/1/z.txt", "first");
+  input("x/.git/config", "hidden");
+  input("x/.cache", "hidden");
+  const auto last = input("a.txt", "third");
+  expect_packed(options({directory_ / "in/x", last}), {"first", "second", "third"});
+}
+
+TEST_F(PackTest, separators_end_documents_wherever_reads_and_blocks_are_cut) {
+  for (const std::string separator : {"\n", "\n\n", "aab", "aaaa", "<|end|>"}) {
+    // Few letters, so that halves of separators are common; sizes around those of a read (2^18).
+    for (const std::size_t size :
+         {0u, 1u, 1000u, (1u << 18) - 1, 1u << 18, (1u << 18) + 1, 700'000u}) {
+      SCOPED_TRACE(separator + str(" ", size));
+      const auto text = str(random_text(size, size + 1, "ab\n"), separator, "x",
+                            random_text(1 + size % 7, size, "ab\n"), separator, separator);
+      auto o = options({input("text", text)});
+      o.document_separator = separator;
+      expect_packed(o, split(text, separator));
+    }
+  }
+}
+
+TEST_F(PackTest, a_separator_across_the_border_of_two_reads_is_found) {
+  for (std::size_t before = (1u << 18) - 8; before <= (1u << 18) + 1; ++before) {
+    const auto text = std::string(before, 'x') + "<|end|>" + "y";
+    auto o = options({input("text", text)});
+    o.document_separator = "<|end|>";
+    expect_packed(o, {std::string(before, 'x'), "y"});
+  }
+}
+
+TEST_F(PackTest, files_end_documents_too_and_no_separator_spans_two_files) {
+  auto o = options({input("1", "one\n"), input("2", "\ntwo\n\nthree")});
+  o.document_separator = "\n\n";
+  expect_packed(o, {"one\n", "\ntwo", "three"});
+}
+
+TEST_F(PackTest, shards_hold_what_they_should_at_any_size) {
+  const auto text = random_text(3'000, 5, "abcdefg\n");
+  for (const std::int64_t shard_tokens : {1, 2, 7, 1'000, 2'999, 3'000, 5'000}) {
+    auto o = options({input("text", shard_tokens <= 7 ? text.substr(0, 20) : text)});
+    o.document_separator = "\n";
+    o.shard_tokens = shard_tokens;
+    expect_packed(o, split(slurp(o.inputs[0]), "\n"));
+  }
+}
+
+// A document that ends with its block (2^19 tokens), its shard, or both, or one token before.
+TEST_F(PackTest, documents_that_end_where_blocks_and_shards_do_are_listed_once) {
+  const std::size_t block = std::size_t{1} << 19;
+  for (const std::size_t length : {block - 2, block - 1, block}) {
+    for (const std::size_t shard_tokens : {block - 1, block, block + 1, 2 * block}) {
+      const auto text = std::string(length, 'x') + "\n" + std::string(length, 'y') + "\nz";
+      auto o = options({input("text", text)});
+      o.document_separator = "\n";
+      o.shard_tokens = static_cast<std::int64_t>(shard_tokens);
+      expect_packed(o, split(text, "\n"));
+    }
+  }
+}
+
+TEST_F(PackTest, a_validation_share_splits_by_document_and_loses_none) {
+  Documents documents;
+  for (int i = 0; i < 1'000; ++i)
+    documents.push_back(
+        str("document ", i, " ", std::string(static_cast<std::size_t>(i % 50), 'x')));
+  std::string text;
+  for (const auto& document : documents)
+    text += document + "\n";
+  auto o = options({input("text", text)});
+  o.document_separator = "\n";
+  o.validation_share = 0.05;
+  o.shard_tokens = 700;
+  const auto packed = pack(o);
+  ASSERT_EQ(packed.size(), 2u);
+  Documents train, validation;
+  for (std::size_t i = 0; i < documents.size(); ++i)
+    (is_validation(static_cast<std::int64_t>(i), 0.05) ? validation : train)
+        .push_back(documents[i]);
+  EXPECT_EQ(validation.size(), 50u);
+  EXPECT_EQ(packed[0].path, o.out / "train");
+  EXPECT_EQ(packed[1].path, o.out / "validation");
+  EXPECT_EQ(read_all(o.out / "train"), tokens_of(train));
+  EXPECT_EQ(read_all(o.out / "validation"), tokens_of(validation));
+  expect_consistent(packed[0], tokens_of(train));
+  expect_consistent(packed[1], tokens_of(validation));
+  EXPECT_EQ(packed[1].manifest.shards[1].file, "validation_000001.bin");
+}
+
+TEST(Validation, every_prefix_has_its_share_to_within_one_document_or_two) {
+  for (const double share : {0.001, 0.005, 0.05, 0.1, 1.0 / 3, 0.5}) {
+    std::int64_t held_out = 0;
+    for (std::int64_t i = 0; i < 20'000; ++i) {
+      held_out += is_validation(i, share);
+      ASSERT_NEAR(static_cast<double>(held_out), share * static_cast<double>(i + 1),
+                  share < 0.2 ? 1.0 : 0.25 * static_cast<double>(i + 1) + 1)
+          << share << " " << i;
+    }
+  }
+}
+
+// Where a text repeats every 20 documents, a period of 20 would hold out the same kind each time.
+TEST(Validation, what_is_held_out_follows_no_period) {
+  std::array<int, 20> at_place{};
+  for (std::int64_t i = 0; i < 20'000; ++i)
+    at_place[static_cast<std::size_t>(i % 20)] += is_validation(i, 0.05);
+  for (const int n : at_place)
+    EXPECT_NEAR(n, 50, 35);  // 5 standard deviations
+}
+
+TEST_F(PackTest, one_document_cannot_be_split_and_the_message_says_what_helps) {
+  auto o = options({input("book", "one\n\ntwo\n\nthree\n\nfour")});
+  o.validation_share = 0.5;
+  expect_contains(message_of<DataError>([&] { pack(o); }), "--document-separator");
+  EXPECT_TRUE(outputs().empty());
+  o.document_separator = "\n\n";
+  EXPECT_EQ(pack(o).size(), 2u);
+}
+
+TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
+  const auto text = input("text", "text");
+  expect_contains(message_of<DataError>([&] { pack(options({directory_ / "none"})); }), "none");
+  expect_contains(message_of<DataError>([&] { pack(options({input("empty", "")})); }), "no text");
+  auto o = options({directory_ / "in"});
+  o.out = directory_ / "in/deep/out";
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "lies inside the input");
+  auto taken = options({text});
+  fs::create_directories(taken.out);
+  spit(taken.out / "x", "x");
+  expect_contains(message_of<UsageError>([&] { pack(taken); }), "exists");
+  fs::remove_all(taken.out);
+  EXPECT_TRUE(outputs().empty());
+  fs::create_directories(taken.out);
+  EXPECT_EQ(pack(taken).size(), 1u) << "an empty directory may be used";
+}
+
+TEST_F(PackTest, an_input_that_cannot_be_read_is_named) {
+  const auto locked = input("locked", "text");
+  chmod(locked.c_str(), 0);
+  chmod(directory_.path().c_str(), 0777);
+  const bool root = geteuid() == 0;
+  ASSERT_EQ(root ? seteuid(65534) : 0, 0);  // whom permissions bind
+  const auto message = message_of<DataError>([&] { pack(options({locked})); });
+  ASSERT_EQ(root ? seteuid(0) : 0, 0);
+  expect_contains(message, locked.string() + ": cannot open: Permission denied");
+  EXPECT_TRUE(outputs().empty());
+}
+
+TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {
+  const auto text = random_text(1'000'000, 9, "abc\n");
+  const auto pipe = directory_ / "in/pipe";
+  input("text", text);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] {
+    std::ofstream out(pipe, std::ios::binary);
+    for (std::size_t at = 0; at < text.size(); at += 1'234)
+      out << text.substr(at, 1'234) << std::flush;
+  });
+  auto o = options({pipe});
+  o.document_separator = "\n\n";
+  expect_packed(o, split(text, "\n\n"));
+  writer.join();
+
+  const int kept = dup(STDIN_FILENO), file = open((directory_ / "in/text").c_str(), O_RDONLY);
+  dup2(file, STDIN_FILENO);
+  expect_packed(options({"-"}), {text});
+  dup2(kept, STDIN_FILENO);
+  close(kept);
+  close(file);
+}
+
+TEST_F(PackTest, a_full_disk_leaves_nothing_and_says_so) {
+  const SmallDisk disk(std::int64_t{4} << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+  auto o = options({input("text", random_text(6'000'000, 3, "abc\n"))});
+  o.out = disk.path() / "out";
+  o.shard_tokens = 500'000;
+  expect_contains(message_of<TransientError>([&] { pack(o); }), "No space left");
+  EXPECT_TRUE(fs::is_empty(disk.path()));
+}
+
+TEST_F(PackTest, a_write_that_fails_leaves_nothing) {
+  auto o = options({input("text", random_text(3'000'000, 3, "abc\n"))});
+  o.shard_tokens = 1'000'000;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  for (const rlim_t most : {rlim_t{0}, rlim_t{100}, rlim_t{1'500'000}}) {
+    const auto old = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit small = before;
+    small.rlim_cur = most;
+    setrlimit(RLIMIT_FSIZE, &small);
+    std::string message = message_of<Error>([&] { pack(o); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, old);
+    expect_contains(message, "cannot write at byte");
+    EXPECT_TRUE(outputs().empty());
+  }
+}
+
+// Killed after each of many delays, what has the dataset's name is whole.
+TEST_F(PackTest, killed_at_any_time_the_dataset_is_whole_or_not_there) {
+  auto o = options({input("text", random_text(2'000'000, 3, "abc\n"))});
+  o.document_separator = "\n";
+  o.validation_share = 0.1;
+  o.shard_tokens = 300'000;
+  int whole = 0, absent = 0;
+  for (int delay = 0; delay < 40 && (whole < 3 || absent < 3); ++delay) {
+    const auto child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        pack(o);
+      } catch (...) {
+        _exit(1);
+      }
+      _exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(std::int64_t{500} << (delay % 12)));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (fs::exists(o.out)) {
+      ++whole;
+      for (const char* part : {"train", "validation"})
+        EXPECT_TRUE(verify(o.out / part).damages.empty());
+    } else {
+      ++absent;
+      EXPECT_FALSE(WIFEXITED(status)) << "it ended but left no dataset";
+    }
+    for (const auto& left : outputs())
+      fs::remove_all(directory_ / left);
+  }
+  EXPECT_GT(whole, 0);
+  EXPECT_GT(absent, 0);
+}
+
+TEST_F(PackTest, the_same_text_gives_the_same_bytes) {
+  const auto text = input("text", random_text(100'000, 3, "abc\n"));
+  std::vector<std::string> manifests;
+  for (int round = 0; round < 2; ++round) {
+    auto o = options({text});
+    o.document_separator = "\n";
+    o.validation_share = 0.1;
+    manifests.push_back(pack(o)[1].manifest.dump());
+  }
+  EXPECT_EQ(manifests[0], manifests[1]);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
