@@ -1,0 +1,123 @@
+#include "launch/data.h"
+
+#include <charconv>
+#include <chrono>
+#include <iostream>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "data/dataset.h"
+#include "data/inspect.h"
+#include "data/pack.h"
+#include "data/verify.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kDamaged = 65;
+
+// "0.5%" or "0.005".
+double share_of(const std::string& text) {
+  if (text.empty()) return 0;
+  const bool percent = text.back() == '%';
+  const char* end = text.data() + text.size() - (percent ? 1 : 0);
+  double value = 0;
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (percent) value /= 100;
+  if (parsed.ec != std::errc() || parsed.ptr != end || !(0 < value && value < 1))
+    throw UsageError(str("--validation ", text, ": expected a share of documents, as in 0.5%"));
+  return value;
+}
+
+// C escapes: \n \r \t \0 \\ \xHH.
+std::string unescape(const std::string& text) {
+  const auto fail = [&] {
+    throw UsageError(
+        str("--document-separator ", text, R"(: expected text with \n \r \t \0 \\ \xHH)"));
+  };
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      plain += text[i];
+      continue;
+    }
+    if (++i == text.size()) fail();
+    switch (text[i]) {
+      case 'n': plain += '\n'; break;
+      case 'r': plain += '\r'; break;
+      case 't': plain += '\t'; break;
+      case '0': plain += '\0'; break;
+      case '\\': plain += '\\'; break;
+      case 'x': {
+        const char* digits = text.data() + i + 1;
+        unsigned byte = 0;
+        if (i + 2 >= text.size() || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
+          fail();
+        plain += static_cast<char>(byte);
+        i += 2;
+        break;
+      }
+      default: fail();
+    }
+  }
+  return plain;
+}
+
+}  // namespace
+
+int data_pack(const DataPackOptions& options) {
+  if (options.tokenizer != "bytes")
+    throw UsageError(str("--tokenizer ", options.tokenizer, ": expected bytes"));
+  if (options.inputs.empty()) throw UsageError("nothing to pack; name files, directories or -");
+  if (options.out.empty()) throw UsageError("--out: expected the dataset's directory");
+  const auto begin = std::chrono::steady_clock::now();
+  const auto packed = pack({.inputs = {options.inputs.begin(), options.inputs.end()},
+                            .out = options.out,
+                            .document_separator = unescape(options.document_separator),
+                            .validation_share = share_of(options.validation),
+                            .shard_tokens = options.shard_tokens});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::int64_t bytes = 0;
+  for (const auto& [path, manifest] : packed) {
+    bytes += manifest.tokens() - manifest.documents();
+    std::cout << path.string() << ": " << with_commas(manifest.tokens()) << " tokens in "
+              << with_commas(manifest.documents()) << " documents, " << manifest.shards.size()
+              << (manifest.shards.size() == 1 ? " shard\n" : " shards\n");
+  }
+  if (seconds.count() < 1) return 0;
+  const auto megabytes = static_cast<double>(bytes) / 1e6;
+  char rate[64];
+  std::snprintf(rate, sizeof rate, "packed %.0f MB in %.1f s, %.0f MB/s", megabytes,
+                seconds.count(), megabytes / seconds.count());
+  log_info(rate);
+  return 0;
+}
+
+int data_inspect(const DataInspectOptions& options) {
+  std::cout << inspect(Dataset({options.dataset}), options.at, options.count);
+  return 0;
+}
+
+int data_verify(const std::vector<std::string>& datasets) {
+  int exit_code = 0;
+  for (const auto& path : datasets) {
+    Verification found;
+    try {
+      found = verify(path);
+    } catch (const DataError& error) {
+      found.damages.emplace_back(error.what());
+    }
+    for (const auto& damage : found.damages)
+      log_line(LogLevel::error, damage);
+    if (!found.damages.empty()) exit_code = kDamaged;
+    std::cout << path << ": " << found.shards << (found.shards == 1 ? " shard, " : " shards, ")
+              << with_commas(found.tokens) << " tokens, "
+              << (!found.damages.empty() ? "DAMAGED"
+                  : found.hashed         ? "whole"
+                                         : "sizes and tokens are right (no hashes to compare with)")
+              << '\n';
+  }
+  return exit_code;
+}
+
+}  // namespace lockstep

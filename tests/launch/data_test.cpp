@@ -1,0 +1,95 @@
+#include "launch/data.h"
+
+#include <functional>
+#include <gtest/gtest.h>
+
+#include "data/dataset.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+class DataVerbs : public ::testing::Test {
+ protected:
+  DataVerbs() {
+    spit(directory_ / "text", "one|two|three|four");
+    pack_.inputs = {(directory_ / "text").string()};
+    pack_.out = (directory_ / "d").string();
+  }
+  // What a verb that returns `code` writes to standard output.
+  static std::string output_of(int code, const std::function<int()>& verb) {
+    ::testing::internal::CaptureStdout();
+    const int returned = verb();
+    auto text = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(returned, code) << text;
+    return text;
+  }
+  std::string pack_refusal() const {
+    return message_of<UsageError>([&] { data_pack(pack_); });
+  }
+
+  TemporaryDirectory directory_;
+  DataPackOptions pack_;
+};
+
+TEST_F(DataVerbs, pack_says_what_it_made_and_verify_finds_it_whole) {
+  pack_.document_separator = std::string(1, '|');
+  pack_.validation = "25%";
+  const auto text = output_of(0, [&] { return data_pack(pack_); });
+  expect_contains(text, "d/train: ");
+  expect_contains(text, "d/validation: ");
+  expect_contains(text, " tokens in 3 documents, 1 shard\n");
+  expect_contains(output_of(0, [&] { return data_verify({str(pack_.out, "/train")}); }), "whole");
+  expect_contains(output_of(0, [&] { return data_inspect({.dataset = str(pack_.out, "/train")}); }),
+                  "vocabulary 257");
+}
+
+TEST_F(DataVerbs, verify_lists_damage_of_each_dataset_and_returns_65) {
+  output_of(0, [&] { return data_pack(pack_); });
+  const auto shard = directory_ / "d/train_000000.bin";
+  auto bytes = slurp(shard);
+  bytes.back() = 'x';
+  spit(shard, bytes);
+  ::testing::internal::CaptureStderr();
+  const auto text = output_of(65, [&] {
+    return data_verify({pack_.out, (directory_ / "nowhere").string()});
+  });
+  const auto errors = ::testing::internal::GetCapturedStderr();
+  expect_contains(text, "d: 1 shard, 19 tokens, DAMAGED\n");
+  expect_contains(errors, "train_000000.bin: at byte");
+  expect_contains(errors, "nowhere: ");
+}
+
+TEST_F(DataVerbs, separators_may_be_written_with_escapes) {
+  spit(directory_ / "text", std::string("a\n\tb\\c\0d", 8));
+  for (const auto& [written, documents] : std::vector<std::pair<std::string, std::size_t>>{
+           {R"(\n\t)", 2}, {R"(\\)", 2}, {R"(\0)", 2}, {R"(\x62\x5C)", 2}, {R"(b\x5cc)", 2}}) {
+    pack_.out = (directory_ / str("d", written.size(), documents, written[1])).string();
+    pack_.document_separator = written;
+    expect_contains(output_of(0, [&] { return data_pack(pack_); }),
+                    str(" in ", documents, " documents"));
+  }
+}
+
+TEST_F(DataVerbs, options_that_make_no_sense_are_refused_by_name) {
+  for (const std::string share : {"0%", "100%", "1", "-1%", "x", "%", "5 %", "0.5%%", "nan"}) {
+    pack_.validation = share;
+    expect_contains(pack_refusal(), str("--validation ", share));
+  }
+  pack_.validation = "";
+  for (const std::string separator : {"\\", "\\q", "\\x", "\\x1", "\\x1g"}) {
+    pack_.document_separator = separator;
+    expect_contains(pack_refusal(), "--document-separator");
+  }
+  pack_.document_separator = "";
+  pack_.tokenizer = "bpe";
+  expect_contains(pack_refusal(), "--tokenizer bpe");
+  pack_.tokenizer = "bytes";
+  pack_.out = "";
+  expect_contains(pack_refusal(), "--out");
+  pack_.inputs.clear();
+  expect_contains(pack_refusal(), "nothing to pack");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
