@@ -2,6 +2,8 @@
 
 #include "checkpoint/checkpointer.h"
 #include "model/families.h"
+#include "train/huggingface.h"
+#include "train/llmc.h"
 #include "train/run_state.h"
 
 namespace lockstep {
@@ -11,7 +13,10 @@ ModelSource source_of_checkpoint(const std::filesystem::path& checkpoint) {
   Json about = read_manifest(checkpoint).about;
   auto model =
       config_from_huggingface(about.at("model"), (checkpoint / kCheckpointManifestName).string());
-  return {.path = checkpoint, .about = std::move(about), .model = model};
+  return {.form = ModelSource::Form::checkpoint,
+          .path = checkpoint,
+          .about = std::move(about),
+          .model = model};
 }
 
 }  // namespace
@@ -28,14 +33,33 @@ ModelSource find_model(const std::filesystem::path& path) {
                           path.string(), "`"));
     return source_of_checkpoint(checkpoint_path(checkpoints, *newest));
   }
+  ModelSource source{.form = ModelSource::Form::huggingface, .path = path, .model = {}};
+  if (is_huggingface_directory(path)) {
+    source.model = huggingface_config(path);
+    return source;
+  }
+  if (is_llmc_model(path)) {
+    source.form = ModelSource::Form::llmc;
+    source.model = llmc_config(path);
+    return source;
+  }
   throw DataError(str(path.string(), exists(path) ? "" : " does not exist",
-                      ": expected the directory of a run (with checkpoints/) or of a checkpoint "
+                      ": expected the directory of a run (with checkpoints/), of a checkpoint "
                       "(with ",
-                      kCheckpointManifestName, ")"));
+                      kCheckpointManifestName,
+                      ") or of a Hugging Face model (with config.json), or "
+                      "an llm.c model"));
 }
 
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream) {
-  load_checkpoint(source.path, weight_slices(params), Match::subset);
+  const auto weights = weight_slices(params);
+  switch (source.form) {
+    case ModelSource::Form::checkpoint: load_checkpoint(source.path, weights, Match::subset); break;
+    case ModelSource::Form::huggingface:
+      import_huggingface(source.path, source.model, weights);
+      break;
+    case ModelSource::Form::llmc: import_llmc(source.path, weights); break;
+  }
   params.refresh_weights(stream);
 }
 
