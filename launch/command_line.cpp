@@ -6,6 +6,7 @@
 
 #include "launch/checkpoint_verb.h"
 #include "launch/config_verb.h"
+#include "launch/data.h"
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
 #include "launch/nearest.h"
@@ -200,6 +201,60 @@ void add_checkpoint(CLI::App& app, Run& run) {
   list->callback([path, &run] { run = [path] { return checkpoint_list(*path); }; });
 }
 
+void add_data_pack(CLI::App& data, Run& run) {
+  auto* verb = add_verb(data, "pack", "turn text into a dataset of tokens");
+  auto options = std::make_shared<DataPackOptions>();
+  describe(verb->add_option("input", options->inputs,
+                            "text files, or directories with them; -: standard input")
+               ->required(),
+           "Text", "INPUT");
+  describe(verb->add_option("--document-separator", options->document_separator,
+                            "what stands between documents, such as '\\n\\n' (default: a file is "
+                            "a document)"),
+           "Text", "TEXT");
+  describe(verb->add_option("--out", options->out, "the dataset; must not exist yet")->required(),
+           "Dataset", "DIR");
+  describe(verb->add_option("--tokenizer", options->tokenizer, "what turns text into tokens")
+               ->capture_default_str(),
+           "Dataset", "bytes");
+  describe(verb->add_option("--validation", options->validation,
+                            "share of documents held out in DIR/validation, such as 0.5%; the "
+                            "rest is DIR/train"),
+           "Dataset", "SHARE");
+  describe(verb->add_option("--shard-tokens", options->shard_tokens, "in a file at most")
+               ->capture_default_str(),
+           "Dataset", "TOKENS");
+  verb->callback([options, &run] { run = [options] { return data_pack(*options); }; });
+}
+
+void add_data_inspect(CLI::App& data, Run& run) {
+  auto* verb = add_verb(data, "inspect", "say what a dataset holds, and show some of it");
+  auto options = std::make_shared<DataInspectOptions>();
+  describe(verb->add_option("dataset", options->dataset, "its directory, or a shard")->required(),
+           "Dataset", "DATASET");
+  describe(verb->add_option("--at", options->at, "first token to show")->capture_default_str(),
+           "Dataset", "N");
+  describe(verb->add_option("--count", options->count, "tokens to show")->capture_default_str(),
+           "Dataset", "N");
+  verb->callback([options, &run] { run = [options] { return data_inspect(*options); }; });
+}
+
+void add_data_verify(CLI::App& data, Run& run) {
+  auto* verb = add_verb(data, "verify", "read every byte of datasets and list all damage");
+  auto datasets = std::make_shared<std::vector<std::string>>();
+  describe(verb->add_option("dataset", *datasets, "directories, or shards")->required(), "Dataset",
+           "DATASET");
+  verb->callback([datasets, &run] { run = [datasets] { return data_verify(*datasets); }; });
+}
+
+void add_data(CLI::App& app, Run& run) {
+  auto* group = add_verb(app, "data", "datasets of tokens");
+  group->require_subcommand(1);
+  add_data_pack(*group, run);
+  add_data_inspect(*group, run);
+  add_data_verify(*group, run);
+}
+
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto* verb : app.get_subcommands(nullptr))
@@ -253,6 +308,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.set_help_flag("-h,--help", "print this; after a verb, what it takes")->group(kOther);
   app.require_subcommand(1);
   Run run;
+  add_data(app, run);
   add_train(app, run);
   add_generate(app, run);
   add_eval(app, run);

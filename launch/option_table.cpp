@@ -231,7 +231,9 @@ const std::array kOptions{
            ""},
     // --------------------------------------------------------------------------------- schedule
     Option{LOCKSTEP_KEY(schedule.kind), kAny, "",
-           "Shape of the learning rate's decay (docs/training_step.md).", ""},
+           "How the learning rate falls: half a cosine, a straight line, never, or by 1 - sqrt "
+           "after a long constant rate (wsd); train/schedule.h has the formulas.",
+           ""},
     Option{LOCKSTEP_KEY(schedule.warmup_steps), kCount, "steps",
            "Steps over which the learning rate grows from zero.", "2% of train.steps",
            [](Config& c) { c.schedule.warmup_steps = c.train.steps / 50; }},

@@ -58,6 +58,16 @@ TEST(CommandLine, what_is_missing_or_too_much_is_refused_with_where_to_look) {
             "--set train.steps: expected table.key=value");
 }
 
+TEST(CommandLine, a_verb_of_a_verb_has_its_own_hints) {
+  EXPECT_EQ(refusal({"data", "pakc"}), "unknown verb pakc; did you mean pack?");
+  EXPECT_EQ(refusal({"data"}), "expected a verb; see `lockstep data --help`");
+  EXPECT_EQ(refusal({"data", "pack", "a.txt", "--uot", "d"}),
+            "unknown flag --uot; did you mean --out?");
+  EXPECT_EQ(refusal({"data", "pack", "a.txt"}),
+            "--out is required; see `lockstep data pack --help`");
+  expect_contains(refusal({"data", "inspect", "a", "--at", "x"}), "see `lockstep data inspect");
+}
+
 TEST(CommandLine, help_names_every_verb_and_each_verb_has_its_own) {
   const auto help = output_of({"--help"});
   expect_contains(help, "usage: lockstep VERB [FLAGS]");
