@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# From a fresh clone to a trained model that writes: installs what is missing, builds, packs a text,
+# trains a small byte-level model for about two minutes, evaluates it and lets it write.
+#
+#   ./quickstart.sh              on an English dictionary (Debian's dict-gcide, 14 MB to download)
+#   ./quickstart.sh TEXT...      on your own text files, or directories of them
+#
+# QUICKSTART_SECONDS   how long to train (default 120)
+#
+# Everything stays below this directory: datasets/quickstart, runs/quickstart. A run that was there
+# is kept beside it. Exits with 75 when packages are missing and only root may install them.
+set -euo pipefail
+texts=()
+for argument in "$@"; do
+  case $argument in
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    -*) echo "$0: no option $argument (--help lists them)" >&2; exit 64 ;;
+  esac
+  [[ -e $argument ]] || { echo "$0: there is no $argument" >&2; exit 66; }
+  texts+=("$(realpath "$argument")")
+done
+cd "$(dirname "${BASH_SOURCE[0]}")"
+. scripts/packages.sh
+. scripts/dictionary.sh
+
+seconds=${QUICKSTART_SECONDS:-120}
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "QUICKSTART_SECONDS is $seconds, not a number" >&2; exit 64; }
+name=quickstart
+((${#texts[@]})) && name=quickstart-text
+dataset=datasets/$name
+run=runs/$name
+
+say() { printf '\n== %s\n' "$*"; }
+
+# The CUDA preset only where it can run.
+preset=cpu
+if command -v nvcc >/dev/null && nvidia-smi >/dev/null 2>&1; then preset=cuda; fi
+lockstep=build/$preset/lockstep
+
+build() {
+  local log=build/$preset/build.log tests=()
+  mkdir -p "build/$preset"
+  installed libgtest-dev || tests=(-DLOCKSTEP_TESTS=OFF)
+  if ! { cmake --preset "$preset" "${tests[@]}" &&
+         cmake --build --preset "$preset" --target lockstep; } >"$log" 2>&1; then
+    tail -n 60 "$log"
+    echo "the build failed; all it said is in $log" >&2
+    exit 1
+  fi
+}
+
+# pack_own_texts: held-out paragraphs, 5% of a small text and 0.5% of a large one.
+pack_own_texts() {
+  local bytes share=5%
+  bytes=$(du -cb "${texts[@]}" | tail -n 1 | cut -f 1)
+  ((bytes > 100000000)) && share=0.5%
+  rm -rf "$dataset"
+  "$lockstep" data pack "${texts[@]}" --out "$dataset" --validation "$share" \
+    --document-separator '\n\n'
+}
+
+# pack_dictionary: once; a pack that was interrupted begins again.
+pack_dictionary() {
+  [[ -f $dataset/complete ]] && return
+  prepare_dictionary "$dataset/source"
+  local part
+  for part in train validation; do
+    rm -rf "${dataset:?}/$part"
+    "$lockstep" data pack "$dataset/source/$part.txt" --out "$dataset/$part"
+  done
+  touch "$dataset/complete"
+}
+
+# train RUN KEY=VALUE...
+train() {
+  local directory=$1 settings=() setting
+  shift
+  for setting in "data.train=$dataset/train" "data.validation=$dataset/validation" "$@"; do
+    settings+=(--set "$setting")
+  done
+  "$lockstep" train configs/quickstart.toml --run "$directory" "${settings[@]}"
+}
+
+# measured_step_seconds: the median step of a short run.
+measured_step_seconds() {
+  local trial
+  trial=$(mktemp -d "runs/.measure.XXXXXX")
+  if ! train "$trial/run" train.steps=20 eval.every_steps=0 checkpoint.every_steps=0 \
+    eval.tokens=1536 log.tensorboard=false >"$trial/said" 2>&1; then
+    cat "$trial/said" >&2
+    rm -rf "$trial"
+    return 1
+  fi
+  python3 - "$trial/run/metrics.jsonl" <<'PYTHON'
+import json, statistics, sys
+steps = [json.loads(line)["step_seconds"] for line in open(sys.argv[1])]
+print(f"{statistics.median(steps[5:]):.6f}")
+PYTHON
+  rm -rf "$trial"
+}
+
+# An earlier run is kept under the next free number.
+keep_earlier_run() {
+  local number=1
+  [[ -e $run ]] || return 0
+  while [[ -e $run.$number ]]; do ((++number)); done
+  mv "$run" "$run.$number"
+  echo "the run before this one is now $run.$number"
+}
+
+need_packages "${build_packages[@]}" "${script_packages[@]}"
+
+say "building ($preset)"
+build
+"$lockstep" --version
+
+say "text"
+if ((${#texts[@]})); then pack_own_texts; else pack_dictionary; fi
+echo "packed in $dataset"
+
+say "measuring the speed of a step"
+mkdir -p runs
+step_seconds=$(measured_step_seconds)
+steps=$(awk -v total="$seconds" -v step="$step_seconds" \
+  'BEGIN { n = int(total / step); print n < 20 ? 20 : n }')
+echo "$step_seconds s a step: $steps steps in about $seconds s"
+
+say "training in $run"
+keep_earlier_run
+train "$run" "train.steps=$steps"
+
+say "evaluating on text that was held out"
+held_out=0  # all of it
+((seconds < 60)) && held_out=131072
+"$lockstep" eval "$run" --tokens "$held_out" >"$run/evaluation.json"
+loss=$(python3 -c 'import json, sys; print("%.4f" % json.load(sys.stdin)["loss_nats"])' \
+  <"$run/evaluation.json")
+echo "$loss nats a byte"
+
+say "writing"
+"$lockstep" generate "$run" --prompt "${QUICKSTART_PROMPT:-The}" --tokens 400 --temperature 0.8
+echo
+
+say "done"
+if ((${#texts[@]} == 0)); then
+  echo "loss on held-out text: $loss nats a byte;" \
+    "counting what follows each two bytes reaches $(cat "$dataset/source/byte_model.txt")"
+fi
+cat <<END
+the model      $run/checkpoints
+its metrics    $run/metrics.jsonl (also for TensorBoard: tensorboard --logdir runs)
+its settings   $run/config.toml, from configs/quickstart.toml (docs/configuration.md)
+its text       $dataset
+
+try next
+  $lockstep generate $run --prompt "Ocean" --temperature 0.7
+  $lockstep train configs/quickstart.toml --run runs/longer --set train.steps=$((steps * 5))
+  ./quickstart.sh YOUR_TEXT.txt
+END
