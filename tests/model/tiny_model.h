@@ -77,18 +77,17 @@ class TinyModel {
   double forward_backward(float gradient_scale = 1.0f) {
     const auto s = step();
     const auto inputs = bench.integers(batch.inputs);
-    const auto targets = fresh_targets(gradient_scale);
+    targets = fresh_targets(gradient_scale);
     params.begin_step(bench.stream);
     transformer.forward(s, 0, inputs, targets);
     transformer.backward(s, 0, inputs);
     params.finish_backward(bench.stream);
-    valid_tokens = targets.valid_tokens.as<std::int32_t>()[0];
     return get(targets.loss_sum, 0);
   }
   double evaluate() {
-    const auto targets = fresh_targets(1.0f);
-    transformer.evaluate(step(), bench.integers(batch.inputs), targets);
-    return get(targets.loss_sum, 0);
+    const auto evaluated = fresh_targets(1.0f);
+    transformer.evaluate(step(), bench.integers(batch.inputs), evaluated);
+    return get(evaluated.loss_sum, 0);
   }
   // [B T, Vp], Vp >= V
   Tensor logits() {
@@ -99,7 +98,7 @@ class TinyModel {
 
   Targets fresh_targets(float gradient_scale) {
     return {.ids = bench.integers(batch.targets),
-            .loss_sum = bench.integers_as_fp32_zero(),
+            .loss_sum = bench.random({1}, DType::fp32, 0.0f),
             .valid_tokens = bench.integers({0}),
             .gradient_scale = gradient_scale};
   }
@@ -124,14 +123,7 @@ class TinyModel {
     return r;
   }
 
-  struct Memory : Bench {
-    Tensor integers_as_fp32_zero() {
-      const auto t = arena.allocate("loss", DType::fp32, {1});
-      t.as<float>()[0] = 0;
-      return t;
-    }
-  };
-  Memory bench;
+  Bench bench;
   Arena scratch{Device{}, Arena::Memory::host, std::int64_t{64} << 20};
   Comms comms = make_comms(Mesh{});
   Trace trace;
@@ -139,7 +131,7 @@ class TinyModel {
   Transformer transformer;
   std::int64_t B, T;
   ReferenceBatch batch;
-  int valid_tokens = 0;
+  Targets targets;  // of the last forward_backward
 
  private:
   static int draw(std::int64_t index, std::uint64_t purpose, std::int64_t below) {
