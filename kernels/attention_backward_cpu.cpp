@@ -82,7 +82,7 @@ struct BackwardScratch {
 template <bool kMasked, class Word>
 void probabilities(const BackwardScratch<Word>& s, float scale, const Visible& visible,
                    Range keys) {
-  constexpr int kRows = 2, kVectors = 2;
+  constexpr std::int64_t kRows = 2, kVectors = 2;
   constexpr auto kStacked = BackwardScratch<Word>::kStacked;
   for (std::int64_t j = 0; j < keys.count; j += kRows)
     for (std::int64_t i = 0; i < kBlock; i += kVectors * kWidth) {

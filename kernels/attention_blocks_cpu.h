@@ -11,10 +11,10 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr int kBlock = 64;  // queries, and keys, of a block
-constexpr int kBlockPanels = kBlock / kPanel;
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-constexpr float kLow = -1e30f;  // below every score; finite, so that differences are
+inline constexpr std::int64_t kBlock = 64;  // queries, and keys, of a block
+inline constexpr std::int64_t kBlockPanels = kBlock / kPanel;
+inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+inline constexpr float kLow = -1e30f;  // below every score; finite, so that differences are
 
 // Which keys the queries of a block see: first to last, each.
 struct Visible {

@@ -1,4 +1,7 @@
-// One query at a time.
+// Attention over a cache. Many new tokens (prefill) go by blocks, as in training. Few (decode) read
+// the cache once, which is what they cost: its keys are cut into spans, each span gives every new
+// token's head a partial softmax, and the partials are joined in order. Spans have a fixed length,
+// so the bits do not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,73 +17,325 @@
 
 #include "kernels/cpu_begin.h"  // after every other include
 
+#include "kernels/attention_online_cpu.h"
+
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-template <class A, class B>
-float dot(const A* a, const B* b, std::int64_t K) {
-  Floats sum{};
-  for_vectors(K, [&](std::int64_t k, std::int64_t n) { sum += load(a + k, n) * load(b + k, n); });
-  return total(sum);
+constexpr std::int64_t kFewTokens = 8;  // below, blocks would leave most lanes empty
+constexpr std::int64_t kSpan = 256;     // keys
+
+struct CachedSizes {
+  CachedSizes(Tensor out, const KvCache& cache, ConstTensor positions)
+      : B(positions.shape[0]),
+        n(positions.shape[1]),
+        C(cache.keys.shape[1]),
+        H(out.shape[1]),
+        G(cache.keys.shape[2]),
+        K(out.shape[2]),
+        heads(H / G),
+        spans((C + kSpan - 1) / kSpan) {}
+  std::int64_t B, n, C, H, G, K, heads, spans;
+};
+
+// The sums over the lanes of each vector, in a vector.
+template <int S = kWidth / 2>
+LOCKSTEP_INLINE Vector lane_sums(Vector (&rows)[kWidth]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < S; ++r) {
+    auto a = (WordVector)rows[r], b = (WordVector)rows[r + S];
+    exchange<S>(a, b, std::make_integer_sequence<int, kWidth>{});
+    rows[r] = (Vector)a + (Vector)b;
+  }
+  if constexpr (S > 1) return lane_sums<S / 2>(rows);
+  return rows[0];
 }
 
-template <class A>
-void add_scaled(float* y, float factor, const A* x, std::int64_t K) {
-  for_vectors(K, [&](std::int64_t k, std::int64_t n) {
-    store(y + k, load(y + k, n) + factor * load(x + k, n), n);
+// A query head over one span: its maximum, its sum, and out in units of 2^maximum.
+struct Partial {
+  explicit Partial(float* memory) : maximum(memory), sum(memory + 1), out(memory + kPanel) {}
+  static std::int64_t floats(std::int64_t K) { return kPanel + round_up(K, kPanel); }
+  float *maximum, *sum, *out;
+};
+
+// The kv heads [first, last) of a sequence over one span of its keys: all heads of a key are read
+// before the next key, so that the cache is read in the order it lies.
+template <class E>
+struct SpanTask {
+  const E *q, *k, *v;           // head 0 of the first new token, of the span's first key
+  float* p;                     // [n, H, kSpan], memory
+  float* partials;              // of the first new token's head 0
+  std::int64_t partial_stride;  // from head to head
+  const std::int32_t* positions;
+  std::int64_t begin, keys;  // the span: its first key, how many to read
+  std::int64_t first, last;
+};
+
+constexpr std::int64_t kStep = 16;      // keys between two prefetches
+constexpr int kManyHeads = kWidth / 4;  // of a group, at once, where it has several
+
+// p[head][.] = q . k for the heads [h, h + Heads) of the group g and the keys [j, j + kWidth /
+// Heads); behind the last head or key, that one again.
+template <int Heads, class Word, class E>
+LOCKSTEP_INLINE void span_scores(const SpanTask<E>& task, const CachedSizes& s, std::int64_t token,
+                                 std::int64_t g, std::int64_t h, std::int64_t j) {
+  constexpr std::int64_t kKeys = kWidth / Heads;
+  constexpr int kElements = kWidth * kPerWord<Word>;
+  const auto end = (g + 1) * s.heads;
+  const E *q[Heads], *k[kKeys];
+  for (int r = 0; r < Heads; ++r)
+    q[r] = task.q + (token * (s.H + 2 * s.G) + std::min(h + r, end - 1)) * s.K;
+  for (int i = 0; i < kKeys; ++i)
+    k[i] = task.k + (std::min(j + i, task.keys - 1) * s.G + g) * s.K;
+  Vector sums[kWidth] = {};
+  const auto add = [&](std::int64_t at, std::int64_t elements) {
+    WordVector left[Heads];
+#pragma GCC unroll 16
+    for (int r = 0; r < Heads; ++r)
+      left[r] = row_words<Word>(q[r] + at, elements);
+#pragma GCC unroll 16
+    for (int i = 0; i < kKeys; ++i) {
+      const auto right = row_words<Word>(k[i] + at, elements);
+#pragma GCC unroll 16
+      for (int r = 0; r < Heads; ++r)
+        sums[r * kKeys + i] = multiply_words<Word>(sums[r * kKeys + i], left[r], right);
+    }
+  };
+  std::int64_t at = 0;
+  for (; at + kElements <= s.K; at += kElements)
+    add(at, kElements);
+  if (at < s.K) add(at, s.K - at);
+  alignas(64) float x[kWidth];
+  write(x, lane_sums(sums));
+  for (int r = 0; r < Heads && h + r < end; ++r)
+    __builtin_memcpy(task.p + (token * s.H + h + r) * kSpan + j, x + r * kKeys,
+                     sizeof(float) * kKeys);
+}
+
+// Turns the scores of a head into exponentials, 0 for keys that the token does not see.
+inline void span_softmax(Partial partial, float* p, std::int64_t visible, std::int64_t keys,
+                         float scale) {
+  std::fill(p + visible, p + round_up(keys, kWidth), -INFINITY);
+  Vector high = Vector{} + kLow, sum{};
+  for (std::int64_t j = 0; j < keys; j += kWidth)
+    high = larger(high, read<Vector>(p + j) * scale);
+  for (int i = 1; i < kWidth; ++i)
+    high[0] = std::max(high[0], high[i]);
+  for (std::int64_t j = 0; j < keys; j += kWidth) {
+    const Vector x = exp2(read<Vector>(p + j) * scale - high[0]);
+    write(p + j, x);
+    sum += x;
+  }
+  *partial.maximum = high[0];
+  *partial.sum = 0;
+  for (int i = 0; i < kWidth; ++i)
+    *partial.sum += sum[i];
+}
+
+// out += p v for the heads [h, h + Heads) of the group g (behind the last, nothing), the keys
+// [j, j + kStep) and the columns of `Vectors` vectors from c on.
+template <int Heads, int Vectors, class E>
+LOCKSTEP_INLINE void span_values(const SpanTask<E>& task, const CachedSizes& s, std::int64_t token,
+                                 std::int64_t g, std::int64_t h, std::int64_t j, std::int64_t c) {
+  const auto end = (g + 1) * s.heads;
+  const float* p[Heads];
+  float* out[Heads];
+  Vector sums[Heads][Vectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < Heads; ++r) {
+    const auto row = token * s.H + std::min(h + r, end - 1);
+    p[r] = task.p + row * kSpan;
+    out[r] = Partial(task.partials + row * task.partial_stride).out + c;
+#pragma GCC unroll 4
+    for (int i = 0; i < Vectors; ++i)
+      sums[r][i] = read<Vector>(out[r] + i * kWidth);
+  }
+  const E* v = task.v + (j * s.G + g) * s.K + c;
+  const auto last = std::min(j + kStep, task.keys);
+  for (auto key = j; key < last; ++key, v += s.G * s.K) {
+    Vector right[Vectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < Vectors; ++i)
+      right[i] = (Vector)row_words<float>(v + i * kWidth, Vectors > 1 ? kWidth : s.K - c);
+#pragma GCC unroll 4
+    for (int r = 0; r < Heads; ++r)
+#pragma GCC unroll 4
+      for (int i = 0; i < Vectors; ++i)
+        sums[r][i] += p[r][key] * right[i];
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < Heads; ++r)
+#pragma GCC unroll 4
+    for (int i = 0; i < Vectors; ++i)
+      write(out[r] + i * kWidth, sums[r][i]);
+}
+
+// Asks for the step of keys (or values) behind the one at hand.
+template <class E>
+LOCKSTEP_INLINE void prefetch_step(const E* rows, const CachedSizes& s, std::int64_t g) {
+  for (std::int64_t i = kStep; i < 2 * kStep; ++i)
+    for (std::int64_t k = 0; k < s.K; k += 64 / static_cast<std::int64_t>(sizeof(E)))
+      __builtin_prefetch(rows + (i * s.G + g) * s.K + k, 0, 2);
+}
+
+template <int Heads, class E, class Word = typename WordOf<E>::type>
+void attend_span(const SpanTask<E>& task, const CachedSizes& s) {
+  // f(token, g, first head, first key) for each step of keys, in the order of the cache.
+  const auto for_steps = [&](const E* rows, auto&& f) {
+    for (std::int64_t j = 0; j < task.keys; j += kStep)
+      for (auto g = task.first; g < task.last; ++g) {
+        prefetch_step(rows + j * s.G * s.K, s, g);
+        for (std::int64_t token = 0; token < s.n; ++token)
+          for (auto h = g * s.heads; h < (g + 1) * s.heads; h += Heads)
+            f(token, g, h, j);
+      }
+  };
+  for_steps(task.k, [&](auto token, auto g, auto h, auto j) {
+    for (std::int64_t i = 0; i < kStep; i += kWidth / Heads)
+      span_scores<Heads, Word>(task, s, token, g, h, j + i);
+  });
+  const float scale = kLog2E / std::sqrt(static_cast<float>(s.K));
+  for (std::int64_t token = 0; token < s.n; ++token)
+    for (auto h = task.first * s.heads; h < task.last * s.heads; ++h) {
+      const auto row = token * s.H + h;
+      const Partial partial(task.partials + row * task.partial_stride);
+      const auto visible =
+          std::clamp<std::int64_t>(task.positions[token] + 1 - task.begin, 0, task.keys);
+      span_softmax(partial, task.p + row * kSpan, visible, task.keys, scale);
+      std::fill_n(partial.out, round_up(s.K, kPanel), 0.0f);
+    }
+  for_steps(task.v, [&](auto token, auto g, auto h, auto j) {
+    constexpr std::int64_t kVectors = 4;
+    std::int64_t c = 0;
+    for (; c + kVectors * kWidth <= s.K; c += kVectors * kWidth)
+      span_values<Heads, kVectors>(task, s, token, g, h, j, c);
+    for (; c < s.K; c += kWidth)
+      span_values<Heads, 1>(task, s, token, g, h, j, c);
   });
 }
 
-template <class T, class A>
-void copy_scaled(T* y, float factor, const A* x, std::int64_t K) {
-  for_vectors(K, [&](std::int64_t k, std::int64_t n) { store(y + k, factor * load(x + k, n), n); });
+// out = the spans' partials joined; the first takes up the sums.
+template <class E>
+void join_spans(E* out, float* partials, std::int64_t spans, std::int64_t K) {
+  const auto floats = Partial::floats(K);
+  float high = kLow;
+  for (std::int64_t s = 0; s < spans; ++s)
+    high = std::max(high, *Partial(partials + s * floats).maximum);
+  const Partial all(partials);
+  for (std::int64_t s = 0; s < spans; ++s) {
+    const Partial one(partials + s * floats);
+    const float weight = exp2(Vector{} + (*one.maximum - high))[0];
+    *all.sum = (s == 0 ? 0.0f : *all.sum) + weight * *one.sum;
+    for (std::int64_t k = 0; k < K; k += kWidth)
+      write(all.out + k,
+            (s == 0 ? Vector{} : read<Vector>(all.out + k)) + weight * read<Vector>(one.out + k));
+  }
+  store_rows(out, 0, all.out, 0, 1, K, 1.0f / *all.sum);
 }
 
-// out = softmax(q k / sqrt(K)) v over `keys` rows of k and v; returns the log of the sum of
-// exponents. scores: keys floats; sums: K floats.
-template <class T>
-float attend(T* out, const T* q, const T* k, const T* v, std::int64_t keys, std::int64_t stride,
-             std::int64_t K, float* scores, float* sums) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(K));
-  float high = -INFINITY, sum = 0;
-  for (std::int64_t j = 0; j < keys; ++j) {
-    scores[j] = scale * dot(q, k + j * stride, K);
-    high = std::max(high, scores[j]);
-  }
-  std::fill_n(sums, K, 0.0f);
-  for (std::int64_t j = 0; j < keys; ++j) {
-    const float p = std::exp(scores[j] - high);
-    sum += p;
-    add_scaled(sums, p, v + j * stride, K);
-  }
-  copy_scaled(out, 1 / sum, sums, K);
-  return high + std::log(sum);
+template <class E>
+void append(Stream& stream, const KvCache& cache, ConstTensor qkv, ConstTensor positions,
+            const CachedSizes& s) {
+  const auto all = s.H + 2 * s.G, row = s.G * s.K;
+  stream.parallel_ranges(s.B * s.n, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) {
+      const auto at = (i / s.n * s.C + positions.as<std::int32_t>()[i]) * row;
+      const E* token = qkv.as<E>() + (i * all + s.H) * s.K;
+      std::copy_n(token, row, cache.keys.as<E>() + at);
+      std::copy_n(token + row, row, cache.values.as<E>() + at);
+    }
+  });
+}
+
+template <class E>
+void decode(Stream& stream, Tensor memory, Tensor partials, Tensor out, const KvCache& cache,
+            ConstTensor qkv, const std::int32_t* positions, const CachedSizes& s) {
+  const auto floats = Partial::floats(s.K);  // of partials [token, head, span]
+  const auto end = std::int64_t{1} + *std::max_element(positions, positions + s.B * s.n);
+  const auto spans = (end + kSpan - 1) / kSpan;
+  // Kv heads of a task: one while that keeps few threads busy, else all.
+  const auto group = s.B * spans < std::int64_t{4} * stream.threads() ? 1 : s.G;
+  const auto groups = s.G / group;
+  stream.parallel_for(s.B * spans * groups, [&](std::int64_t task, int thread) {
+    const auto b = task / (spans * groups), span = task / groups % spans, g = task % groups;
+    const auto token = b * s.n, begin = span * kSpan;
+    const auto keys =
+        std::int64_t{1} - begin + *std::max_element(positions + token, positions + token + s.n);
+    if (keys <= 0) return;
+    const auto at = (b * s.C + begin) * s.G * s.K;
+    (s.heads == 1
+         ? attend_span<1, E>
+         : attend_span<kManyHeads, E>)({.q = qkv.as<E>() + token * (s.H + 2 * s.G) * s.K,
+                                        .k = cache.keys.as<E>() + at,
+                                        .v = cache.values.as<E>() + at,
+                                        .p = memory.as<float>() + thread * s.n * s.H * kSpan,
+                                        .partials = partials.as<float>() +
+                                                    (token * s.H * s.spans + span) * floats,
+                                        .partial_stride = s.spans * floats,
+                                        .positions = positions + token,
+                                        .begin = begin,
+                                        .keys = std::min(keys, kSpan),
+                                        .first = g * group,
+                                        .last = (g + 1) * group},
+                                       s);
+  });
+  stream.parallel_for(s.B * s.n, [&](std::int64_t token, int) {
+    for (auto h = token * s.H; h < (token + 1) * s.H; ++h)
+      join_spans(out.as<E>() + h * s.K, partials.as<float>() + h * s.spans * floats,
+                 positions[token] / kSpan + 1, s.K);
+  });
+}
+
+template <class E>
+void prefill(Stream& stream, Tensor memory, Tensor out, const KvCache& cache, ConstTensor qkv,
+             const std::int32_t* positions, const CachedSizes& s, std::int64_t blocks) {
+  const auto all = s.H + 2 * s.G, chunk = blocks * kBlock, chunks = (s.n + chunk - 1) / chunk;
+  stream.parallel_for(chunks * s.B * s.G, [&](std::int64_t task, int thread) {
+    const auto b = task % (s.B * s.G) / s.G, g = task % s.G;
+    const auto begin = (chunks - 1 - task / (s.B * s.G)) * chunk;  // those with most keys first
+    attend_online<E>({.q = qkv.as<E>() + (b * s.n * all + g * s.heads) * s.K,
+                      .k = cache.keys.as<E>() + (b * s.C * s.G + g) * s.K,
+                      .v = cache.values.as<E>() + (b * s.C * s.G + g) * s.K,
+                      .out = out.as<E>() + (b * s.n * s.H + g * s.heads) * s.K,
+                      .lse = nullptr,
+                      .q_stride = all * s.K,
+                      .kv_stride = s.G * s.K,
+                      .out_stride = s.H * s.K,
+                      .lse_stride = 0,
+                      .first = nullptr,
+                      .last = positions + b * s.n,
+                      .heads = s.heads,
+                      .begin = begin,
+                      .count = std::min(chunk, s.n - begin),
+                      .K = s.K},
+                     {memory.rows(thread, 1).data});
+  });
 }
 
 }  // namespace
 
 void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache& cache,
                       ConstTensor qkv, ConstTensor positions) {
-  const auto B = positions.shape[0], n = positions.shape[1], C = cache.keys.shape[1];
-  const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
-  const Arena::Scope scope(scratch);
-  const auto rows = scratch.allocate("attention_scores", DType::fp32, {stream.threads(), C + K});
-  if (stream.is_measuring()) return;
+  const CachedSizes s(out, cache, positions);
   with_float(qkv.dtype, [&]<class E>(E) {
-    for (std::int64_t i = 0; i < B * n; ++i) {
-      const auto at = (i / n * C + positions.as<std::int32_t>()[i]) * G * K;
-      const E* token = qkv.as<E>() + (i * all + H) * K;
-      std::copy_n(token, G * K, cache.keys.as<E>() + at);
-      std::copy_n(token + G * K, G * K, cache.values.as<E>() + at);
+    const Arena::Scope scope(scratch);
+    const auto last = positions.as<std::int32_t>();
+    if (s.n < kFewTokens) {
+      const auto memory =
+          scratch.allocate("attention", DType::fp32, {stream.threads(), s.n * s.H * kSpan});
+      const auto partials = scratch.allocate("attention_partials", DType::fp32,
+                                             {s.B * s.n * s.H * s.spans, Partial::floats(s.K)});
+      if (stream.is_measuring()) return;
+      append<E>(stream, cache, qkv, positions, s);
+      decode<E>(stream, memory, partials, out, cache, qkv, last, s);
+    } else {
+      const auto blocks = task_blocks(s.B * s.G, s.heads, s.n, stream.threads());
+      const auto memory = scratch.allocate(
+          "attention", DType::uint8, {stream.threads(), online_bytes<E>(blocks * s.heads, s.K)});
+      if (stream.is_measuring()) return;
+      append<E>(stream, cache, qkv, positions, s);
+      prefill<E>(stream, memory, out, cache, qkv, last, s, blocks);
     }
-    stream.parallel_for(B * n * H, [&](std::int64_t task, int thread) {
-      const auto i = task / H, h = task % H, g = h / (H / G);
-      const auto at = (i / n * C * G + g) * K;
-      float* scores = rows.as<float>() + thread * (C + K);
-      attend(out.as<E>() + (i * H + h) * K, qkv.as<E>() + (i * all + h) * K,
-             cache.keys.as<E>() + at, cache.values.as<E>() + at,
-             positions.as<std::int32_t>()[i] + std::int64_t{1}, G * K, K, scores, scores + C);
-    });
   });
 }
 

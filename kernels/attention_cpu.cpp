@@ -16,26 +16,6 @@
 #include "kernels/attention_online_cpu.h"
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
-namespace {
-
-// Blocks of queries that share one packing of the keys; what they compute does not depend on it.
-std::int64_t task_blocks(std::int64_t sequences_and_heads, std::int64_t heads_in_group,
-                         std::int64_t T, int threads) {
-  auto blocks = std::clamp<std::int64_t>(8 / heads_in_group, 1, kMaxTaskBlocks);
-  while (blocks > 1 && sequences_and_heads * T < std::int64_t{4} * threads * blocks * kBlock)
-    blocks /= 2;
-  return blocks;
-}
-
-template <class E>
-std::int64_t online_bytes(std::int64_t states, std::int64_t K) {
-  using Word = typename WordOf<E>::type;
-  Carver carver;
-  const OnlineScratch<Word> counted(carver, HeadSize<Word>(K), states);
-  return carver.used;
-}
-
-}  // namespace
 
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
                        ConstTensor document_start) {

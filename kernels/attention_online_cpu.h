@@ -19,7 +19,7 @@ struct OnlineTask {
   std::int64_t heads, begin, count, K;
 };
 
-constexpr std::int64_t kMaxTaskBlocks = 4;  // blocks of queries that share packed keys
+inline constexpr std::int64_t kMaxTaskBlocks = 4;  // blocks of queries that share packed keys
 
 // The memory of a task. A state is a head's block of queries on its way over the keys; out is
 // sum over j of 2^(score - maximum) v, scores in powers of 2.
@@ -109,9 +109,10 @@ void online_block(const OnlineScratch<Word>& s, const HeadSize<Word>& size, std:
         rows, size.columns / kPanel);
   };
   if (all_visible(visible, keys)) {
-    constexpr int U = std::min(4, kBlock / kWidth);
-    for (std::int64_t column = 0; column < kBlock; column += std::int64_t{U} * kWidth)
-      online_softmax<U, false>(s, maximum, sum, column, scale, visible, keys.begin, keys.count);
+    constexpr int kVectors = std::min<int>(4, kBlock / kWidth);
+    for (std::int64_t column = 0; column < kBlock; column += kVectors * kWidth)
+      online_softmax<kVectors, false>(s, maximum, sum, column, scale, visible, keys.begin,
+                                      keys.count);
     add_values(0, visible.count, keys.count);
     return;
   }
@@ -179,6 +180,23 @@ void attend_online(const OnlineTask<E>& task, Carver carver) {
   for (std::int64_t b = 0; b < blocks; ++b)
     for (std::int64_t h = 0; h < task.heads; ++h)
       finish_state(task, s, size, b * task.heads + h, h, task.begin + b * kBlock, visible[b].count);
+}
+
+// Blocks of queries that share one packing of the keys; what they compute does not depend on it.
+inline std::int64_t task_blocks(std::int64_t sequences_and_heads, std::int64_t heads_in_group,
+                                std::int64_t T, int threads) {
+  auto blocks = std::clamp<std::int64_t>(8 / heads_in_group, 1, kMaxTaskBlocks);
+  while (blocks > 1 && sequences_and_heads * T < std::int64_t{4} * threads * blocks * kBlock)
+    blocks /= 2;
+  return blocks;
+}
+
+template <class E>
+std::int64_t online_bytes(std::int64_t states, std::int64_t K) {
+  using Word = typename WordOf<E>::type;
+  Carver carver;
+  const OnlineScratch<Word> counted(carver, HeadSize<Word>(K), states);
+  return carver.used;
 }
 
 }  // namespace

@@ -12,19 +12,19 @@ namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
 #if LOCKSTEP_CPU_LEVEL >= 2
-inline constexpr int kWidth = 16;
+inline constexpr std::int64_t kWidth = 16;
 inline constexpr int kTileRows = 6, kTilePanels = 4;  // 24 of 32 registers hold sums
 #elif LOCKSTEP_CPU_LEVEL == 1
-inline constexpr int kWidth = 8;
+inline constexpr std::int64_t kWidth = 8;
 inline constexpr int kTileRows = 6, kTilePanels = 1;  // 12 of 16
 #elif defined(__aarch64__)
-inline constexpr int kWidth = 4;
+inline constexpr std::int64_t kWidth = 4;
 inline constexpr int kTileRows = 6, kTilePanels = 1;  // 24 of 32
 #else
-inline constexpr int kWidth = 4;
+inline constexpr std::int64_t kWidth = 4;
 inline constexpr int kTileRows = 2, kTilePanels = 1;  // 8 of 16
 #endif
-inline constexpr int kPanel = 16;  // columns are padded to whole panels
+inline constexpr std::int64_t kPanel = 16;  // columns are padded to whole panels
 
 using Vector = float __attribute__((vector_size(4 * kWidth)));
 using IntVector = std::int32_t __attribute__((vector_size(4 * kWidth)));
@@ -63,15 +63,21 @@ LOCKSTEP_INLINE void write(T* p, V v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-// sum + a b, lane by lane
-LOCKSTEP_INLINE Vector multiply_add(Vector sum, const float* a, WordVector b) {
-  return sum + *a * (Vector)b;
-}
+// sum + a b, lane by lane, over the elements of a word
+template <class Word>
+LOCKSTEP_INLINE Vector multiply_words(Vector sum, WordVector a, WordVector b) {
 #if LOCKSTEP_CPU_LEVEL == 3
-LOCKSTEP_INLINE Vector multiply_add(Vector sum, const Pair* a, WordVector b) {
-  return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)(WordVector{} + a->bits), (__m512bh)b);
-}
+  if constexpr (kPerWord<Word> == 2)
+    return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 #endif
+  return sum + (Vector)a * (Vector)b;
+}
+LOCKSTEP_INLINE WordVector broadcast(const float* p) {
+  return (WordVector)(Vector{} + *p);
+}
+LOCKSTEP_INLINE WordVector broadcast(const Pair* p) {
+  return WordVector{} + p->bits;
+}
 
 enum class Sum : std::uint8_t { fresh, add, scale_and_add };
 enum class Layout : std::uint8_t {
@@ -114,7 +120,7 @@ __attribute__((noinline)) void tile_product(const Product<Word>& p) {
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v)
-        sums[r][v] = multiply_add(sums[r][v], a + r * a_row, right[v]);
+        sums[r][v] = multiply_words<Word>(sums[r][v], broadcast(a + r * a_row), right[v]);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
@@ -165,6 +171,15 @@ void product(Product<Word> p, std::int64_t rows, std::int64_t panels) {
   }
 }
 
+// bf16 as fp32
+LOCKSTEP_INLINE WordVector widen(HalfVector h) {
+#if LOCKSTEP_CPU_LEVEL >= 2  // __builtin_convertvector takes two halves, and joins them
+  return (WordVector)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)h) << 16;
+#else
+  return __builtin_convertvector(h, WordVector) << 16;
+#endif
+}
+
 // The next kWidth words of a row of which `elements` are left; 0 past its end.
 template <class Word, class E>
 LOCKSTEP_INLINE WordVector row_words(const E* p, std::int64_t elements) {
@@ -178,7 +193,7 @@ LOCKSTEP_INLINE WordVector row_words(const E* p, std::int64_t elements) {
   if constexpr (sizeof(E) * kPerWord<Word> == sizeof(Word)) {
     return read<WordVector>(p);
   } else {
-    return __builtin_convertvector(read<HalfVector>(p), WordVector) << 16;
+    return widen(read<HalfVector>(p));
   }
 }
 
@@ -256,7 +271,7 @@ LOCKSTEP_INLINE void write_row(float* p, Vector first, Vector second) {
 LOCKSTEP_INLINE void write_stacked(Pair* p, Vector lower, Vector upper) {
   const auto l = (HalfVector)_mm512_cvtneps_pbh((__m512)lower);
   const auto u = (HalfVector)_mm512_cvtneps_pbh((__m512)upper);
-  write(p, __builtin_convertvector(l, WordVector) | __builtin_convertvector(u, WordVector) << 16);
+  write(p, widen(l) >> 16 | widen(u));
 }
 LOCKSTEP_INLINE void write_row(Pair* p, Vector first, Vector second) {
   write(p, (WordVector)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));

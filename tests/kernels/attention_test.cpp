@@ -16,8 +16,8 @@ using reference::FirstKeys;
 
 // T = 1, T beside a multiple of any tile, one kv head, as many as query heads, between; odd K.
 const AttentionShape kShapes[] = {{1, 1, 1, 1, 1},     {2, 1, 3, 1, 16},  {1, 2, 2, 2, 5},
-                                  {3, 17, 4, 2, 32},   {2, 65, 2, 1, 64}, {1, 127, 3, 3, 80},
-                                  {1, 200, 6, 2, 128}, {2, 96, 4, 4, 48}, {1, 300, 2, 1, 36}};
+                                  {3, 17, 4, 2, 32},   {2, 65, 2, 1, 64}, {1, 127, 2, 2, 80},
+                                  {1, 200, 3, 1, 128}, {2, 96, 4, 4, 48}, {1, 300, 2, 1, 36}};
 
 FirstKeys whole_sequences(AttentionShape s) {
   return FirstKeys(static_cast<std::size_t>(s.tokens()), 0);
@@ -86,29 +86,51 @@ Tensor tokens_of(Bench& b, ConstTensor t, std::int64_t B, std::int64_t first, st
   return part;
 }
 
+// Prefill in two pieces, some decoding of several tokens at once, then one by one.
+Doubles cached_attention(Bench& b, Stream& stream, ConstTensor qkv, AttentionShape s) {
+  const KvCache cache{b.poisoned({s.B, s.T + 3, s.G, s.K}, qkv.dtype),
+                      b.poisoned({s.B, s.T + 3, s.G, s.K}, qkv.dtype)};
+  Doubles all(static_cast<std::size_t>(s.out().elements()));
+  for (std::int64_t done = 0, count = s.T - 31; done < s.T; count = done < s.T - 16 ? 9 : 3) {
+    if (done >= s.T - 7) count = 1;
+    const auto out = b.poisoned({s.B * count, s.H, s.K}, qkv.dtype);
+    FirstKeys positions;
+    for (std::int64_t i = 0; i < s.B * count; ++i)
+      positions.push_back(static_cast<std::int32_t>(done + i % count));
+    attention_cached(stream, b.arena, out, cache, tokens_of(b, qkv, s.B, done, count),
+                     b.integers(positions, {s.B, count}));
+    const auto values = doubles(out);
+    const auto row = s.H * s.K;
+    for (std::int64_t i = 0; i < s.B; ++i)
+      std::copy_n(values.begin() + i * count * row, count * row,
+                  all.begin() + (i * s.T + done) * row);
+    done += count;
+  }
+  return all;
+}
+
+// More and fewer tokens than a span of the cache; one query head a kv head, and several.
+const AttentionShape kCachedShapes[] = {
+    {2, 90, 6, 2, 32}, {1, 41, 3, 1, 20}, {1, 560, 1, 1, 80}, {1, 300, 5, 1, 132}};
+
 TEST_P(Attention, cached_equals_whole_token_by_token) {
-  for (const AttentionShape s : {AttentionShape{2, 90, 4, 2, 32}, {1, 41, 3, 1, 20}}) {
+  for (const auto s : kCachedShapes) {
+    SCOPED_TRACE(str("T ", s.T, " K ", s.K));
     Bench b;
     const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
-    const auto expected = reference::attention(doubles(qkv), whole_sequences(s), s).out;
-    const KvCache cache{b.poisoned({s.B, s.T + 3, s.G, s.K}, GetParam()),
-                        b.poisoned({s.B, s.T + 3, s.G, s.K}, GetParam())};
-    std::int64_t done = 0;
-    for (std::int64_t count = 17; done < s.T; count = done < 35 ? 18 : 1) {  // prefill, then decode
-      const auto part = tokens_of(b, qkv, s.B, done, count);
-      const auto out = b.poisoned({s.B * count, s.H, s.K}, GetParam());
-      FirstKeys positions;
-      for (std::int64_t i = 0; i < s.B * count; ++i)
-        positions.push_back(static_cast<std::int32_t>(done + i % count));
-      attention_cached(b.stream, b.arena, out, cache, part, b.integers(positions, {s.B, count}));
-      Doubles want;
-      for (std::int64_t i = 0; i < s.B; ++i) {
-        const auto from = expected.begin() + (i * s.T + done) * s.H * s.K;
-        want.insert(want.end(), from, from + count * s.H * s.K);
-      }
-      expect_close(out, want, tolerance(GetParam()), str("tokens from ", done));
-      done += count;
-    }
+    expect_close(cached_attention(b, b.stream, qkv, s),
+                 reference::attention(doubles(qkv), whole_sequences(s), s).out,
+                 tolerance(GetParam()), "out");
+  }
+}
+
+TEST_P(Attention, cached_results_do_not_depend_on_the_thread_count) {
+  for (const auto s : kCachedShapes) {
+    Bench b;
+    const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
+    Stream one{Device{}, "one", Stream::Mode::immediate, 1};
+    Stream three{Device{}, "three", Stream::Mode::immediate, 3};
+    EXPECT_EQ(cached_attention(b, one, qkv, s), cached_attention(b, three, qkv, s));
   }
 }
 
@@ -181,6 +203,39 @@ TEST(AttentionContract, what_does_not_fit_is_refused_by_name) {
                                b.integers({0, 1, 2, 3, 4, 5}, {2, 3}));
             }).find("positions[1, 2] is 5, but the cache holds 5 tokens"),
             std::string::npos);
+}
+
+TEST(AttentionContract, a_measuring_stream_counts_the_scratch_and_touches_nothing) {
+  for (const auto s : {AttentionShape{1, 300, 4, 2, 48}, {3, 5, 2, 2, 20}}) {
+    Bench b;
+    const auto qkv = b.random(s.qkv(), DType::bf16), out = b.random(s.out(), DType::bf16);
+    const auto dqkv = b.copy(qkv), before = b.copy(out);
+    const auto lse = b.random({s.H, s.tokens()}, DType::fp32);
+    const auto starts = b.integers(whole_sequences(s), {s.B, s.T});
+    const KvCache cache{b.random({s.B, s.T, s.G, s.K}, DType::bf16),
+                        b.random({s.B, s.T, s.G, s.K}, DType::bf16)};
+    FirstKeys positions;
+    for (std::int32_t i = 0; i < s.tokens(); ++i)
+      positions.push_back(i % static_cast<std::int32_t>(s.T));
+    const auto positions_tensor = b.integers(positions, {s.B, s.T});
+    Stream measuring(Device{}, "measure", Stream::Mode::measuring, 2);
+    const auto peak_bytes = [&](Stream& stream, Arena scratch, int what) {
+      if (what == 0) attention_forward(stream, scratch, out, lse, qkv, starts);
+      if (what == 1) attention_backward(stream, scratch, dqkv, out, out, lse, qkv, starts);
+      if (what == 2) attention_cached(stream, scratch, out, cache, qkv, positions_tensor);
+      return scratch.peak_bytes();
+    };
+    const auto memory = [] { return Arena(Device{}, Arena::Memory::host, 1 << 26); };
+    for (int what = 0; what < 3; ++what) {
+      const auto counted = peak_bytes(measuring, Arena::measure(Device{}), what);
+      expect_bitwise_equal(out, before, "out");
+      expect_bitwise_equal(dqkv, qkv, "dqkv");
+      EXPECT_EQ(counted, peak_bytes(b.stream, memory(), what));
+      EXPECT_GT(counted, 0);
+      std::copy(before.data, before.data + before.bytes(), out.data);
+      std::copy(qkv.data, qkv.data + qkv.bytes(), dqkv.data);
+    }
+  }
 }
 
 TEST(AttentionContract, the_reference_gradient_is_the_derivative_of_the_reference) {
