@@ -17,6 +17,7 @@
 #include "train/memory.h"
 #include "train/meter.h"
 #include "train/metrics_log.h"
+#include "train/model_source.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
@@ -58,6 +59,27 @@ std::vector<std::int32_t> sample_prompt(const Config& c) {
 std::int64_t sample_length(const Config& c) {
   const auto prompt = static_cast<std::int64_t>(sample_prompt(c).size());
   return std::min(prompt + c.log.sample_tokens, c.model.max_positions);
+}
+
+// Refuses initial weights of another model, naming the first size that differs.
+void check_same_model(const ModelConfig& there, const ModelConfig& here, const std::string& path) {
+  const auto check = [&](const char* key, auto in_file, auto in_config) {
+    if (in_file != in_config)
+      throw ConfigError(str("train.init_from: ", path, " holds a model with ", key, " = ", in_file,
+                            ", but model.", key, " is ", in_config));
+  };
+  check("family", std::string(name(there.family)), std::string(name(here.family)));
+  check("layers", there.layers, here.layers);
+  check("width", there.width, here.width);
+  check("heads", there.heads, here.heads);
+  check("kv_heads", there.kv_heads, here.kv_heads);
+  check("head_size", there.head_size, here.head_size);
+  check("mlp_width", there.mlp_width, here.mlp_width);
+  check("vocabulary", there.vocabulary, here.vocabulary);
+  check("tied_head", there.tied_head, here.tied_head);
+  check("rope_theta", there.rope_theta, here.rope_theta);
+  check("norm_epsilon", there.norm_epsilon, here.norm_epsilon);
+  if (here.learned_positions) check("max_positions", there.max_positions, here.max_positions);
 }
 
 // What a run on this machine is built of, from the configuration.
@@ -338,6 +360,14 @@ void Trainer::start() {
     return;
   }
   training_.initialize();
+  if (!config_.train.init_from.empty()) {
+    const auto source = find_model(config_.train.init_from);
+    check_same_model(source.model, config_.model, config_.train.init_from);
+    load_weights(source, training_.params(), compute_);
+    log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
+             run_.path().string());
+    return;
+  }
   log_info("starting from random weights, seed ", config_.train.seed, "; the run is kept in ",
            run_.path().string());
 }

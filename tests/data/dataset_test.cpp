@@ -227,18 +227,23 @@ TEST_F(DatasetTest, a_list_of_ends_that_is_damaged_is_refused_when_it_is_used) {
   auto ends = slurp(directory_ / "d" / "part_100.ends");
   const Dataset dataset({at("d")});
   Tokens starts(300);
+  // In place: the dataset has the file open.
+  const auto overwrite = [&](const std::string& bytes) {
+    std::fstream(at("d/part_100.ends"), std::ios::in | std::ios::out | std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  };
   ends[7] = 1;  // the first end: 2^56 and more
-  write("d/part_100.ends", ends);
+  overwrite(ends);
   expect_contains(message_of<DataError>([&] { dataset.find_documents(starts, tokens, 0); }),
                   "part_100.ends: at byte 0: document ends at token 72057594");
   ends = std::string(ends.size(), '\0');
-  write("d/part_100.ends", ends);
+  overwrite(ends);
   expect_contains(message_of<DataError>([&] { dataset.find_documents(starts, tokens, 0); }),
                   "document ends at token 0");
   std::string falling;
   for (std::int64_t i = 0; i < manifest.documents(); ++i)
     append(falling, i == manifest.documents() - 1 ? 1 : 200, 8);
-  write("d/part_100.ends", falling);
+  overwrite(falling);
   Tokens few(5);
   expect_contains(
       message_of<DataError>([&] { dataset.find_documents(few, slice(tokens, 199, 5), 199); }),

@@ -179,6 +179,24 @@ TEST_F(EndToEnd, a_run_that_diverges_stops_and_names_the_last_good_checkpoint) {
   EXPECT_NE(said.find("the last good checkpoint is step"), std::string::npos) << said;
 }
 
+TEST_F(EndToEnd, a_run_starts_from_the_weights_of_another) {
+  run(train("first", {"--set", "train.steps=20"}), 0);
+  const std::vector<std::string> from{"--set", "train.init_from=" + path("first"),
+                                      "--set", "optimizer.learning_rate=0",
+                                      "--set", "train.steps=1"};
+  run(train("second", from), 0);
+  Process a = start({"eval", path("first"), "--tokens", "1024"});
+  ASSERT_EQ(a.wait(), 0) << a.err();
+  const double expected = Json::parse(a.out(), "eval").at("loss_nats").as_double();
+  Process b = start({"eval", path("second"), "--tokens", "1024"});
+  ASSERT_EQ(b.wait(), 0) << b.err();
+  EXPECT_EQ(Json::parse(b.out(), "eval").at("loss_nats").as_double(), expected);
+  auto other = from;
+  other.insert(other.end(), {"--set", "model.layers=3"});
+  const auto said = run(train("third", other), 78);
+  EXPECT_NE(said.find("layers = 2, but model.layers is 3"), std::string::npos) << said;
+}
+
 TEST_F(EndToEnd, what_is_wrong_is_named_with_a_meaningful_exit_code) {
   EXPECT_NE(run({"trian"}, 64).find("did you mean train"), std::string::npos);
   EXPECT_NE(run(train("run", {"--set", "train.stesp=3"}), 78).find("train.steps"),
