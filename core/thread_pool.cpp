@@ -5,6 +5,7 @@
 #include <mutex>
 #include <pthread.h>
 #include <sched.h>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -38,7 +39,7 @@ void flush_denormals() {
 #endif
 }
 
-std::vector<int> allowed_processors() {
+std::vector<int> affinity() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::vector<int> cpus;
@@ -48,18 +49,29 @@ std::vector<int> allowed_processors() {
   return cpus;
 }
 
-void pin_to(int cpu) {
+// Of the process, constant: later calls may come from a thread that is pinned.
+const std::vector<int>& allowed_processors() {
+  static const std::vector<int> cpus = affinity();
+  return cpus;
+}
+
+void run_on(std::span<const int> cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
+  for (const int cpu : cpus)
+    CPU_SET(cpu, &set);
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a hint: failure costs only speed
 }
 
 }  // namespace
 
 int processors_allowed() {
-  const auto cpus = allowed_processors();
+  const auto& cpus = allowed_processors();
   return cpus.empty() ? 1 : static_cast<int>(cpus.size());
+}
+
+void use_all_processors() {
+  run_on(allowed_processors());
 }
 
 // A round: the caller publishes body and task count, resets the claim counter, and advances
@@ -74,6 +86,7 @@ struct ThreadPool::State {
   std::mutex error_mutex;
   std::exception_ptr error;
   std::vector<std::thread> workers;
+  bool pinned = false;
 
   void work(int thread) {
     try {
@@ -107,11 +120,12 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique<State>()) {
   LOCKSTEP_CHECK(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
   flush_denormals();
-  const auto cpus = allowed_processors();
-  const bool pin = threads > 1 && static_cast<int>(cpus.size()) == threads;
+  const auto& cpus = allowed_processors();
+  state_->pinned = threads > 1 && static_cast<int>(cpus.size()) == threads;
+  if (state_->pinned) run_on({&cpus[0], 1});
   for (int i = 1; i < threads; ++i)
-    state_->workers.emplace_back([this, i, pin, cpu = pin ? cpus[static_cast<std::size_t>(i)] : 0] {
-      if (pin) pin_to(cpu);
+    state_->workers.emplace_back([this, i, &cpus] {
+      if (state_->pinned) run_on({&cpus[static_cast<std::size_t>(i)], 1});
       state_->serve(i);
     });
 }
@@ -122,6 +136,7 @@ ThreadPool::~ThreadPool() {
   state_->round.notify_all();
   for (auto& worker : state_->workers)
     worker.join();
+  if (state_->pinned) use_all_processors();
 }
 
 void ThreadPool::run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) {

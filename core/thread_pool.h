@@ -12,7 +12,8 @@ namespace lockstep {
 class ThreadPool {
  public:
   // `threads` counts the caller; threads - 1 workers are started. When the process may run on
-  // exactly that many processors, each worker is pinned to one.
+  // exactly that many processors, each of them, the caller too, is pinned to one: two on the same
+  // processor would halve the speed. The destructor gives the caller its freedom back.
   explicit ThreadPool(int threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -31,6 +32,11 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-int processors_allowed();  // the processors this process may run on (its affinity mask)
+// The processors this process may run on: its affinity mask at the first call.
+int processors_allowed();
+
+// Lets the calling thread run on all of them again: threads that do not compute inherit the pin of
+// the thread that starts them.
+void use_all_processors();
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <span>
 #include <thread>
 
+#include "core/thread_pool.h"
 #include "data/order.h"
 
 namespace lockstep {
@@ -125,6 +126,7 @@ Buffer* Loader::Impl::next_ready() {
 }
 
 void Loader::Impl::serve(std::span<std::int32_t> window) {
+  use_all_processors();
   std::unique_lock lock(mutex);
   for (;;) {
     auto free = buffers.end();

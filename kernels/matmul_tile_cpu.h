@@ -47,7 +47,7 @@ LOCKSTEP_INLINE void store_words(float* p, VecWords v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 LOCKSTEP_INLINE VecWords broadcast(const float* p) {
-  std::uint32_t word;
+  std::uint32_t word = 0;
   __builtin_memcpy(&word, p, sizeof word);
   return VecWords{} + word;  // as integers: a float would lose the sign of -0 and half of a pair
 }

@@ -48,7 +48,7 @@ LOCKSTEP_INLINE W widen(const std::uint16_t* p) {
   return {(W::Vector)_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i*)p))};
 }
 LOCKSTEP_INLINE W widen(const std::uint8_t* p) {
-  int four;
+  int four = 0;
   __builtin_memcpy(&four, p, sizeof four);
   return {(W::Vector)_mm_cvtepu8_epi32(_mm_cvtsi32_si128(four))};
 }

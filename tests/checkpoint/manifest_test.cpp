@@ -30,7 +30,7 @@ CheckpointManifest example() {
 }
 
 std::string refusal(const std::string& text) {
-  const auto message = message_of<DataError>([&] { CheckpointManifest::parse(text, "m"); });
+  auto message = message_of<DataError>([&] { CheckpointManifest::parse(text, "m"); });
   expect_contains(message, "m: ");
   return message;
 }
@@ -70,9 +70,9 @@ TEST(Manifest, every_truncation_and_every_flipped_bit_is_refused) {
   refusal(text + "\n");
   for (std::size_t i = 0; i < text.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
-      text[i] ^= static_cast<char>(1 << bit);
+      text[i] = static_cast<char>(text[i] ^ (1 << bit));
       refusal(text);
-      text[i] ^= static_cast<char>(1 << bit);
+      text[i] = static_cast<char>(text[i] ^ (1 << bit));
     }
   EXPECT_EQ(CheckpointManifest::parse(text, "m").step, 1000);
 }

@@ -31,13 +31,13 @@ class Safetensors : public ::testing::Test {
     return SafetensorsFile(directory_ / "a");
   }
   std::string refusal(const std::string& bytes) {
-    const std::string message = message_of<DataError>([&] { open(bytes); });
+    std::string message = message_of<DataError>([&] { open(bytes); });
     expect_contains(message, (directory_ / "a").string());
     return message;
   }
   // With one tensor "w" that says `entry`.
   std::string refusal_of(const std::string& entry, std::size_t data_bytes) {
-    const std::string message =
+    std::string message =
         refusal(file_bytes("{\"w\":" + entry + "}", std::string(data_bytes, 'd')));
     return message;
   }

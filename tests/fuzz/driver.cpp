@@ -111,7 +111,7 @@ void mutate(std::string& text, const std::string& other, Choices& choose) {
   const auto count = std::min(choose.below(16) + 1, text.size() - at);
   switch (choose.below(9)) {
     case 0:
-      if (!text.empty()) text[at] ^= static_cast<char>(1u << choose.below(8));
+      if (!text.empty()) text[at] = static_cast<char>(text[at] ^ (1 << choose.below(8)));
       break;
     case 1:
       if (!text.empty()) text[at] = static_cast<char>(choose.below(256));

@@ -171,7 +171,7 @@ TEST(SumLosses, counts_valid_tokens_and_adds_to_what_is_there) {
 TEST(CrossEntropyContract, wrong_arguments_are_refused_by_name) {
   Bench b;
   const auto logits = b.random({2, 8}, DType::fp32), losses = b.poisoned({2}, DType::fp32);
-  const auto call = [&](std::vector<std::int32_t> targets, int vocabulary) -> std::string {
+  const auto call = [&](const std::vector<std::int32_t>& targets, int vocabulary) -> std::string {
     try {
       cross_entropy_loss(
           b.stream, logits,

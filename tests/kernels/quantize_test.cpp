@@ -98,8 +98,10 @@ TEST_P(Quantize, blocks_have_their_own_scales) {
     const auto x = b.random(shape, type), q = b.poisoned(shape, fp8), y = b.poisoned(shape, type);
     const Shape grid{(R + 127) / 128, (C + 127) / 128};
     const auto scales = b.poisoned(grid, DType::fp32);
-    for (std::int64_t i = 0; i < R * C; ++i)  // magnitudes 1, 10, 100, ... from block to block
-      Bench::set(x, i, get(x, i) * std::pow(10, static_cast<double>(i / C / 128 + i % C / 128)));
+    for (std::int64_t i = 0; i < R * C; ++i) {  // magnitudes 1, 10, 100, ... from block to block
+      const auto block = i / C / 128 + i % C / 128;
+      Bench::set(x, i, get(x, i) * std::pow(10, static_cast<double>(block)));
+    }
     quantize_blocks(b.stream, q, scales, x);
     dequantize(b.stream, y, q, scales);
     std::vector<float> absmax(static_cast<std::size_t>(grid.elements()));

@@ -31,7 +31,7 @@ HEADERS = (".h", ".cuh")
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 # Included once per instruction set, as brackets around code.
 REPEATED = {"kernels/cpu_begin.h", "kernels/cpu_end.h", "kernels/simd.h",
-            "kernels/simd_random.h"}
+            "kernels/simd_lanes.h", "kernels/simd_narrow.h", "kernels/simd_random.h"}
 # Slow to compile and to check: behind one file each.
 SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11"}
 DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)

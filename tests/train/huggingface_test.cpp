@@ -62,7 +62,7 @@ class HuggingFace : public ::testing::TestWithParam<Family> {
   // A copy of the fixture whose weights went through `change`.
   template <class Change>
   fs::path changed(const Change& change) {
-    const auto path = directory_ / str("changed-", ++copies_);
+    auto path = directory_ / str("changed-", ++copies_);
     fs::create_directory(path);
     fs::copy(fixture(GetParam()) / "config.json", path / "config.json");
     auto contents = Contents::of(fixture(GetParam()) / "model.safetensors");
@@ -288,7 +288,7 @@ TEST(HuggingFaceFiles, an_export_copies_tokenizer_files_and_overwrites_nothing) 
   ModelWeights weights(config);
   import_huggingface(fixture(Family::qwen2), config, weights.slices);
   fs::create_directory(directory / "from");
-  const std::string odd("{\"a\":\r\n \xff\0}", 12);
+  const std::string odd = std::string("{\"a\":\r\n \xff") + '\0' + "}";
   for (const char* name : {"tokenizer.json", "merges.txt", "config.json", "model.safetensors"})
     spit(directory / "from" / name, odd);
   const auto write = [&] {
