@@ -1,0 +1,85 @@
+// Any manifest.json is refused, or says of each element and each byte exactly one place.
+#include <cstring>
+
+#include "checkpoint/manifest.h"
+#include "core/hash.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+CheckpointManifest example() {
+  const std::string hash(32, 'a');
+  CheckpointManifest m;
+  m.step = 7;
+  m.about = Json::parse(R"({"tokens":[1,2.5]})", "about");
+  m.files = {{"a", 32, 8, hash}, {"b", 24, 8, hash}};
+  m.tensors.push_back(
+      {"w",
+       {2, 5},
+       DType::bf16,
+       {1, 2, 3},
+       {{{0, 0, 6}, 0, 20, hash}, {{1, 0, 1}, 1, 8, hash}, {{1, 1, 4}, 1, 10, hash}}});
+  m.tensors.push_back({"v", {3}, DType::fp32, {0, 1, 3}, {{{0, 0, 3}, 0, 8, hash}}});
+  m.tensors.push_back({"u", {8}, DType::uint8, {0, 1, 8}, {{{0, 0, 8}, 1, 16, hash}}});
+  return m;
+}
+
+void check_places(const CheckpointManifest& m) {
+  std::int64_t file_bytes = 0, slice_bytes = 0;
+  for (const auto& file : m.files)
+    file_bytes += file.bytes - file.header_bytes;
+  for (const auto& tensor : m.tensors) {
+    std::int64_t elements = 0;
+    for (const auto& slice : tensor.slices) {
+      const auto& file = m.files.at(static_cast<std::size_t>(slice.file));
+      slice_bytes += tensor.slice_bytes(slice);
+      elements += slice.piece.end - slice.piece.begin;
+      LOCKSTEP_CHECK(slice.offset >= file.header_bytes &&
+                         slice.offset + tensor.slice_bytes(slice) <= file.bytes,
+                     "outside the file: ", tensor.name);
+      std::int64_t visited = 0;
+      Runs runs(tensor.shape, tensor.split, slice.piece);
+      for (; !runs.done() && visited < 1000; runs.advance(runs.count())) {
+        LOCKSTEP_CHECK(runs.begin() >= 0 && runs.count() > 0 &&
+                           runs.begin() + runs.count() <= tensor.shape.elements(),
+                       "outside the tensor: ", tensor.name);
+        ++visited;
+      }
+    }
+    LOCKSTEP_CHECK(elements == tensor.shape.elements(), "elements of ", tensor.name);
+  }
+  LOCKSTEP_CHECK(slice_bytes == file_bytes, slice_bytes, " bytes of slices, ", file_bytes);
+}
+
+void check(const std::string& text) {
+  CheckpointManifest manifest;
+  try {
+    manifest = CheckpointManifest::parse(text, "input");
+  } catch (const DataError&) {
+    return;
+  }
+  check_places(manifest);
+  try {
+    CheckpointManifest::parse(manifest.dump(), "written");
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  return {example().dump()};
+}
+
+}  // namespace lockstep::fuzz
+
+// As it is; and with the hash that its text has, which every mutation spoils.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  lockstep::fuzz::check(text);
+  const std::string body = text.substr(0, text.rfind("\"xxh3_128\""));
+  lockstep::fuzz::check(body + "\"xxh3_128\": \"" + lockstep::hash_hex(body) + "\"\n}\n");
+  return 0;
+}

@@ -1,0 +1,47 @@
+// Any config.json is refused, or makes a model that can be written as a config.json again.
+#include "model/families.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  return {
+      R"({"model_type":"gpt2","n_layer":2,"n_embd":12,"n_head":3,"n_inner":null,"n_positions":8,)"
+      R"("vocab_size":9,"activation_function":"gelu_new","layer_norm_epsilon":1e-05})",
+      R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":12,"num_attention_heads":6,)"
+      R"("num_key_value_heads":2,"intermediate_size":8,"max_position_embeddings":16,)"
+      R"("vocab_size":9,"rms_norm_eps":1e-05,"rope_theta":500000.0,"tie_word_embeddings":true,)"
+      R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
+      R"("high_freq_factor":4.0,"original_max_position_embeddings":8}})",
+      R"({"model_type":"qwen3","num_hidden_layers":1,"hidden_size":8,"num_attention_heads":2,)"
+      R"("head_dim":6,"intermediate_size":8,"max_position_embeddings":16,"vocab_size":9,)"
+      R"("rope_parameters":{"rope_type":"default","rope_theta":1000000.0},"hidden_act":"silu"})",
+      R"({"model_type":"smollm3","num_hidden_layers":4,"hidden_size":8,"num_attention_heads":2,)"
+      R"("intermediate_size":8,"max_position_embeddings":16,"vocab_size":9,)"
+      R"("no_rope_layers":[1,1,1,0],"no_rope_layer_interval":4,"use_sliding_window":false})"};
+}
+
+namespace {
+
+void check(std::string_view text) {
+  const auto config = config_from_huggingface(Json::parse(text, "input"), "input");
+  LOCKSTEP_CHECK(parameter_count(config) > 0 && flops_per_token(config, 8).causal > 0, "no size");
+  const std::string written = config_to_huggingface(config).dump();
+  try {
+    const auto again = config_from_huggingface(Json::parse(written, "written"), "written");
+    LOCKSTEP_CHECK(again == config, "reads back otherwise: ", written);
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    lockstep::fuzz::check({reinterpret_cast<const char*>(data), size});
+  } catch (const lockstep::DataError&) {
+  }
+  return 0;
+}
