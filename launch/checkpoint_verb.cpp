@@ -7,6 +7,13 @@
 #include <sys/stat.h>
 
 #include "checkpoint/checkpointer.h"
+#include "core/log.h"
+#include "core/thread_pool.h"
+#include "model/families.h"
+#include "train/huggingface.h"
+#include "train/inference.h"
+#include "train/model_source.h"
+#include "train/run_state.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +46,60 @@ std::string state_of(const fs::path& checkpoint) {
   }
 }
 
+// A model's fp32 weights, whole, in memory of their own.
+class Weights {
+ public:
+  explicit Weights(const std::string& path)
+      : source_(find_model(path)),
+        stream_(Device{}, "compute", Stream::Mode::immediate, processors_allowed()),
+        arena_(Device{}, Arena::Memory::host, measure(source_.model)),
+        inference_({.model = source_.model}, stream_, arena_) {
+    load_weights(source_, inference_.params(), stream_);
+  }
+  const ModelSource& source() const { return source_; }
+  std::vector<StateSlice> slices() { return weight_slices(inference_.params()); }
+
+ private:
+  static std::int64_t measure(const ModelConfig& model) {
+    Stream stream(Device{}, "measure", Stream::Mode::measuring);
+    Arena arena = Arena::measure(Device{});
+    const Inference inference({.model = model}, stream, arena);
+    return arena.peak_bytes();
+  }
+
+  ModelSource source_;
+  Stream stream_;
+  Arena arena_;
+  Inference inference_;
+};
+
 }  // namespace
+
+int checkpoint_export(const CheckpointExportOptions& options) {
+  if (options.dtype != "bf16" && options.dtype != "fp32")
+    throw UsageError(str("--dtype ", options.dtype, ": expected bf16 or fp32"));
+  Weights weights(options.model);
+  export_huggingface(options.out, weights.source().model, weights.slices(),
+                     {.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
+                      .tokenizer_from = options.tokenizer_from});
+  log_info("wrote ", weights.source().path.string(), " to ", options.out, " in ", options.dtype);
+  return 0;
+}
+
+int checkpoint_import(const CheckpointImportOptions& options) {
+  const auto directory = fs::path(options.out) / "checkpoints";
+  if (fs::exists(directory) && !checkpoint_steps(directory).empty())
+    throw UsageError(str(options.out, " has checkpoints already; name a new directory with --out"));
+  Weights weights(options.model);
+  Json about;
+  about.set("step", 0);
+  about.set("model", config_to_huggingface(weights.source().model));
+  about.set("imported_from", weights.source().path.string());
+  Checkpointer(directory, weights.slices()).save(0, about);
+  log_info("wrote ", weights.source().path.string(), " to ",
+           checkpoint_path(directory, 0).string());
+  return 0;
+}
 
 int checkpoint_list(const std::string& run) {
   const auto directory = fs::path(run) / "checkpoints";

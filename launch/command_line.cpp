@@ -192,6 +192,32 @@ void add_eval(CLI::App& app, Run& run) {
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }
 
+constexpr const char* kModelForms =
+    "a run, a checkpoint, a Hugging Face directory or an llm.c model";
+
+void add_export(CLI::App& group, Run& run) {
+  auto* verb = add_verb(group, "export", "write a model as a Hugging Face directory");
+  auto options = std::make_shared<CheckpointExportOptions>();
+  describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
+  describe(verb->add_option("--out", options->out, "the directory to write")->required(), "Output",
+           "DIR");
+  describe(verb->add_option("--dtype", options->dtype, "of the weights")->capture_default_str(),
+           "Output", "bf16|fp32");
+  describe(verb->add_option("--tokenizer-from", options->tokenizer_from,
+                            "copy the tokenizer files of this directory"),
+           "Output", "DIR");
+  verb->callback([options, &run] { run = [options] { return checkpoint_export(*options); }; });
+}
+
+void add_import(CLI::App& group, Run& run) {
+  auto* verb = add_verb(group, "import", "make a model the first checkpoint of a run");
+  auto options = std::make_shared<CheckpointImportOptions>();
+  describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
+  describe(verb->add_option("--out", options->out, "the run's directory")->required(), "Output",
+           "DIR");
+  verb->callback([options, &run] { run = [options] { return checkpoint_import(*options); }; });
+}
+
 void add_checkpoint(CLI::App& app, Run& run) {
   auto* group = add_verb(app, "checkpoint", "what a run has saved");
   group->require_subcommand(1);
@@ -199,6 +225,8 @@ void add_checkpoint(CLI::App& app, Run& run) {
   auto path = std::make_shared<std::string>();
   describe(list->add_option("run", *path, "the run")->required(), "Run", "DIR");
   list->callback([path, &run] { run = [path] { return checkpoint_list(*path); }; });
+  add_export(*group, run);
+  add_import(*group, run);
 }
 
 void add_data_pack(CLI::App& data, Run& run) {

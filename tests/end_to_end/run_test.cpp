@@ -197,6 +197,22 @@ TEST_F(EndToEnd, a_run_starts_from_the_weights_of_another) {
   EXPECT_NE(said.find("layers = 2, but model.layers is 3"), std::string::npos) << said;
 }
 
+TEST_F(EndToEnd, a_model_survives_export_and_import) {
+  run(train("run", {"--set", "train.steps=10"}), 0);
+  run({"checkpoint", "export", path("run"), "--out", path("hf"), "--dtype", "fp32"}, 0);
+  run({"checkpoint", "import", path("hf"), "--out", path("back")}, 0);
+  std::vector<double> losses;
+  for (const char* model : {"run", "hf", "back"}) {
+    Process eval = start({"eval", path(model), "--data", path("tokens.bin"), "--tokens", "1024",
+                          "--sequence-length", "32"});
+    ASSERT_EQ(eval.wait(), 0) << eval.err();
+    losses.push_back(Json::parse(eval.out(), "eval").at("loss_nats").as_double());
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+  run({"checkpoint", "import", path("hf"), "--out", path("run")}, 64);  // it has checkpoints
+}
+
 TEST_F(EndToEnd, what_is_wrong_is_named_with_a_meaningful_exit_code) {
   EXPECT_NE(run({"trian"}, 64).find("did you mean train"), std::string::npos);
   EXPECT_NE(run(train("run", {"--set", "train.stesp=3"}), 78).find("train.steps"),
