@@ -3,12 +3,21 @@
 #include "kernels/check.h"
 
 namespace lockstep {
+namespace {
+
+void check_matrix(const char* what, ConstTensor t, const char* dims) {
+  LOCKSTEP_CHECK(t.shape.rank == 2, what, " is ", t.shape, ", expected ", dims);
+  LOCKSTEP_CHECK(t.shape[1] > 0, what, " is ", t.shape, ", expected columns");
+}
+
+}  // namespace
 
 void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, ConstTensor weight,
                     const MatmulEpilogue& epilogue) {
-  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [N, I]");
-  LOCKSTEP_CHECK(weight.shape.rank == 2, "weight is ", weight.shape, ", expected [O, I]");
+  check_matrix("x", x, "[N, I]");
+  check_matrix("weight", weight, "[O, I]");
   const auto N = x.shape[0], I = x.shape[1], O = weight.shape[0];
+  LOCKSTEP_CHECK(O > 0, "weight is ", weight.shape, ", expected rows");
   check_float("x", x);
   check_tensor("weight", weight, {O, I}, x.dtype);
   check_shape("y", y, {N, O});
@@ -16,31 +25,34 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
   if (epilogue.bias) check_tensor("bias", epilogue.bias, {O}, x.dtype);
   if (epilogue.pre_gelu) check_tensor("pre_gelu", epilogue.pre_gelu, {N, O}, y.dtype);
   if (epilogue.residual) check_tensor("residual", epilogue.residual, {N, O}, y.dtype);
+  if (N == 0) return;
   LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_forward(stream, scratch, y, x, weight, epilogue));
 }
 
 void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
                            ConstTensor weight, ConstTensor pre_gelu) {
-  LOCKSTEP_CHECK(dy.shape.rank == 2, "dy is ", dy.shape, ", expected [N, O]");
-  LOCKSTEP_CHECK(weight.shape.rank == 2, "weight is ", weight.shape, ", expected [O, I]");
+  check_matrix("dy", dy, "[N, O]");
+  check_matrix("weight", weight, "[O, I]");
   const auto N = dy.shape[0], O = dy.shape[1], I = weight.shape[1];
   check_float("dy", dy);
   check_tensor("weight", weight, {O, I}, dy.dtype);
   check_tensor("dx", dx, {N, I}, dy.dtype);
   if (pre_gelu) check_tensor("pre_gelu", pre_gelu, {N, I}, dy.dtype);
+  if (N == 0) return;
   LOCKSTEP_DISPATCH_SCRATCH(stream,
                             matmul_backward_input(stream, scratch, dx, dy, weight, pre_gelu));
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
                             ConstTensor dy, ConstTensor x) {
-  LOCKSTEP_CHECK(dy.shape.rank == 2, "dy is ", dy.shape, ", expected [N, O]");
-  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [N, I]");
+  check_matrix("dy", dy, "[N, O]");
+  check_matrix("x", x, "[N, I]");
   const auto N = dy.shape[0], O = dy.shape[1], I = x.shape[1];
   check_float("dy", dy);
   check_tensor("x", x, {N, I}, dy.dtype);
   check_tensor("dweight", dweight, {O, I}, DType::fp32);
   if (dbias) check_tensor("dbias", dbias, {O}, DType::fp32);
+  if (N == 0) return;
   LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_backward_weight(stream, scratch, dweight, dbias, dy, x));
 }
 

@@ -4,7 +4,7 @@
 //
 //   for each block of k (kDepth words):      the sums of earlier blocks wait in scratch
 //     pack B [depth, columns]                stays in L2
-//     for each kRowsPacked rows: pack A      for each kMr rows (in L1): a tile with each panel of B
+//     for some rows at a time: pack A        each kMr rows make a tile with each panel of B
 //
 // The last block's tiles go through the epilogue while they are in L1. How k is cut depends on
 // nothing but k, so the bits do not depend on the number of threads.
@@ -28,22 +28,22 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kTaskRows = 512, kTaskColumns = 384 / kNr * kNr;
-constexpr std::int64_t kRowsPacked = 96;  // rows of A packed at once; a multiple of kStrip and kMr
-constexpr std::int64_t kFewRows = 16;     // up to this many, the weight is read in place
+constexpr std::int64_t kTaskRows = 1024, kTaskColumns = 384 / kNr * kNr;
+constexpr std::int64_t kFewRows = 16;  // up to this many, the weight is read in place
 
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
+// Rows of A packed at once: of a transposed A, a cache line.
+template <class T>
+constexpr std::int64_t kRowsPacked = 64 / std::int64_t{sizeof(T)};
 
-// A thread's scratch, in floats.
+// A thread's scratch, in floats: packed A, packed B, sums.
+constexpr std::int64_t kMostRowsPacked = kRowsPacked<BFloat16>;
 constexpr std::int64_t kPackedA =
-    std::max(kRowsPacked * kRowStride, kRowsPacked / kStrip * kStripStride);
+    std::max(kMostRowsPacked * kRowStride, kMostRowsPacked / kStrip * kStripStride);
 constexpr std::int64_t kPackedB = kTaskColumns / kNr * kPanelStride;
 constexpr std::int64_t kSums = kTaskRows * kTaskColumns;
 constexpr std::int64_t kThreadScratch = kPackedA + kPackedB + kSums;
 
-// C = A B of M x N, cut into rows x columns tasks.
+// C [M, N], cut into tasks of rows x columns.
 struct Tasks {
   std::int64_t M, N, rows, columns, across;
   std::int64_t count() const { return divide_up(M, rows) * across; }
@@ -53,52 +53,67 @@ Tasks cut(std::int64_t M, std::int64_t N, int threads) {
   const auto even = [](std::int64_t size, std::int64_t pieces, std::int64_t unit) {
     return divide_up(divide_up(size, pieces), unit) * unit;
   };
-  const auto columns = even(N, divide_up(N, kTaskColumns), kNr);
-  const auto across = divide_up(N, columns);
-  auto down = divide_up(M, kTaskRows);
+  auto columns = even(N, divide_up(N, kTaskColumns), kNr);
+  auto across = divide_up(N, columns), down = divide_up(M, kTaskRows);
   // Few tasks, and not the same number for each thread: cut M further, as long as packing B for
-  // each piece stays small beside the product.
+  // each piece stays small beside the product; then N.
   while (down * across % threads != 0 && down * across < 8 * threads && M / (down + 1) >= 64)
     ++down;
+  for (auto pieces = across; down * across < threads && columns > kNr;
+       across = divide_up(N, columns))
+    columns = even(N, ++pieces, kNr);
   return {M, N, even(M, down, kMr), columns, across};
 }
 
-enum class Contiguous { k, lines };  // which dimension of an operand lies contiguous in memory
+enum class Contiguous : std::uint8_t { k, lines };  // which dimension of an operand
 
-// out(tile, tile_stride, row, rows, column, columns) takes finished sums; sums_of_a(row, rows, ...)
+// A task: some rows and columns of C = A B, by one thread.
 template <Contiguous A, Contiguous B, class T>
 class Product {
  public:
-  Product(const Operand<T>& a, const Operand<T>& b, float* scratch)
+  // line_sums [a.lines], where not null, receives the sums over k of each row of A.
+  Product(const Operand<T>& a, const Operand<T>& b, float* scratch, float* line_sums)
       : a_(a),
         b_(b),
         packed_a_(scratch),
         packed_b_(scratch + kPackedA),
-        sums_(scratch + kPackedA + kPackedB) {}
+        sums_(scratch + kPackedA + kPackedB),
+        line_sums_(line_sums) {}
 
+  // Calls finish(tile, row, rows, column, columns) once for each tile.
   template <class Finish>
   void run(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,
-           Finish&& finish) {
-    const auto depth = kDepth * kPerWord<T>;
-    const bool one_block = a_.k <= depth;
+           const Finish& finish) {
+    const auto words = divide_up(a_.k, kPerWord<T>);
+    const auto depth = divide_up(divide_up(words, divide_up(words, kDepth)), kAheadWords) *
+                       kAheadWords * kPerWord<T>;
     for (std::int64_t k = 0; k < a_.k; k += depth) {
       const auto length = std::min(depth, a_.k - k);
       pack_b({column, columns, k, length});
-      for (std::int64_t r = 0; r < rows; r += kRowsPacked) {
-        const Block block{row + r, std::min(kRowsPacked, rows - r), k, length};
+      for (std::int64_t r = 0; r < rows; r += kRowsPacked<T>) {
+        const Block block{row + r, std::min(kRowsPacked<T>, rows - r), k, length};
         pack_a(block);
-        float* sums = one_block ? sums_ : sums_ + r * divide_up(columns, kNr) * kNr;
-        multiply(block, column, columns, sums, one_block, finish);
+        // With one block of k, one tile of sums is enough.
+        float* sums = depth >= a_.k ? sums_ : sums_ + r * divide_up(columns, kNr) * kNr;
+        multiply(block, column, columns, sums, finish);
       }
     }
   }
 
  private:
   void pack_a(const Block& block) {
-    if constexpr (A == Contiguous::k)
+    if constexpr (A == Contiguous::k) {
       pack_rows(packed_a_, a_, block);
-    else
+    } else {
       pack_lines<kStrip, kStripStride>(packed_a_, a_, block);
+      if (line_sums_ == nullptr) return;
+      for (std::int64_t i = 0; i < block.lines; i += kStrip) {
+        float sums[kStrip] = {};
+        add_line_sums<T>(sums, packed_a_ + i / kStrip * kStripStride, words_of<T>(block));
+        for (std::int64_t j = 0; j < std::min(kStrip, block.lines - i); ++j)
+          line_sums_[block.line + i + j] += sums[j];
+      }
+    }
   }
   void pack_b(const Block& block) {
     if constexpr (B == Contiguous::k)
@@ -107,44 +122,65 @@ class Product {
       pack_lines<kNr, kPanelStride>(packed_b_, b_, block);
   }
 
-  template <class Finish>
-  void multiply(const Block& block, std::int64_t column, std::int64_t columns, float* tile,
-                bool reuse_tile, Finish&& finish) {
-    constexpr int kStride = A == Contiguous::k ? kRowStride : 1;
-    constexpr int kStep = A == Contiguous::k ? 1 : kStrip;
-    const bool last = block.k + block.depth == a_.k;
-    const auto words = words_of<T>(block);
-    for (std::int64_t r = 0; r < block.lines; r += kMr) {
-      const float* a = packed_a_ + (A == Contiguous::k ? r * kRowStride
-                                                       : r / kStrip * kStripStride + r % kStrip);
-      for (std::int64_t c = 0; c < columns; c += kNr, tile += reuse_tile ? 0 : kMr * kNr) {
-        const float* b = packed_b_ + c / kNr * kPanelStride;
-        const auto width = std::min<std::int64_t>(kNr, columns - c);
-        if (width > 2 * kWide && kVectors == 3)
-          multiply_tile<T, kVectors, kStride, kStep>(tile, a, b, words, block.k > 0);
-        else if (width > kWide)
-          multiply_tile<T, 2, kStride, kStep>(tile, a, b, words, block.k > 0);
-        else
-          multiply_tile<T, 1, kStride, kStep>(tile, a, b, words, block.k > 0);
-        if (last)
-          finish(tile, block.line + r, std::min<std::int64_t>(kMr, block.lines - r), column + c,
-                 width);
-      }
+  // What the tile of this index brings closer of the rows that are packed after `block`.
+  Ahead ahead(const Block& block, std::int64_t tile) const {
+    tile = std::min(tile, kRowsPacked<T>);
+    const auto row = block.line + kRowsPacked<T>;
+    if constexpr (A == Contiguous::k) {  // a row each
+      const T* p = a_.data + (row + tile) * a_.stride + block.k;
+      return {reinterpret_cast<const std::byte*>(p), 64};
+    } else {  // a cache line of some rows of k each
+      const auto k = block.k + tile * divide_up(words_of<T>(block), kAheadWords);
+      const T* p = a_.data + k * a_.stride + row;
+      return {reinterpret_cast<const std::byte*>(p), a_.stride * std::int64_t{sizeof(T)}};
     }
   }
 
+  template <class Finish>
+  void multiply(const Block& block, std::int64_t column, std::int64_t columns, float* tile,
+                const Finish& finish) {
+    const bool first = block.k == 0, last = block.k + block.depth == a_.k;
+    std::int64_t index = 0;
+    for (std::int64_t r = 0; r < block.lines; r += kMr)
+      for (std::int64_t c = 0; c < columns; c += kNr) {
+        const auto width = std::min<std::int64_t>(kNr, columns - c);
+        multiply_panel(tile, r, c, width, words_of<T>(block), !first, ahead(block, index++));
+        if (last)
+          finish(tile, block.line + r, std::min<std::int64_t>(kMr, block.lines - r), column + c,
+                 width);
+        if (!(first && last)) tile += kMr * kNr;
+      }
+  }
+
+  void multiply_panel(float* tile, std::int64_t row, std::int64_t column, std::int64_t width,
+                      std::int64_t words, bool accumulate, Ahead next) {
+    constexpr int kStride = A == Contiguous::k ? kRowStride : 1;
+    constexpr int kStep = A == Contiguous::k ? 1 : kStrip;
+    const float* a = packed_a_ + (A == Contiguous::k ? row * kRowStride
+                                                     : row / kStrip * kStripStride + row % kStrip);
+    const float* b = packed_b_ + column / kNr * kPanelStride;
+    if (kVectors == 3 && width > 2 * kWide)
+      multiply_tile<T, kVectors, kStride, kStep>(tile, a, b, words, accumulate, next);
+    else if (width > kWide)
+      multiply_tile<T, 2, kStride, kStep>(tile, a, b, words, accumulate, next);
+    else
+      multiply_tile<T, 1, kStride, kStep>(tile, a, b, words, accumulate, next);
+  }
+
   Operand<T> a_, b_;
-  float *packed_a_, *packed_b_, *sums_;
+  float *packed_a_, *packed_b_, *sums_, *line_sums_;
 };
 
-// finish(tile, row, rows, column, columns) for all of C = A B; the tile's rows are kNr apart.
+// Calls finish(tile, row, rows, column, columns) for all of C = A B; the tile's rows are kNr apart.
+// line_sums [a.lines], where not null: the sums over k of each row of A are added.
 template <Contiguous A, Contiguous B, class T, class Finish>
 void multiply(Stream& stream, Tensor scratch, const Operand<T>& a, const Operand<T>& b,
-              Finish&& finish) {
+              float* line_sums, const Finish& finish) {
   const auto tasks = cut(a.lines, b.lines, stream.threads());
   stream.parallel_for(tasks.count(), [&](std::int64_t task, int thread) {
     const auto row = task / tasks.across * tasks.rows, column = task % tasks.across * tasks.columns;
-    Product<A, B, T> product(a, b, scratch.as<float>() + thread * kThreadScratch);
+    Product<A, B, T> product(a, b, scratch.as<float>() + thread * kThreadScratch,
+                             column == 0 ? line_sums : nullptr);
     product.run(row, std::min(tasks.rows, tasks.M - row), column,
                 std::min(tasks.columns, tasks.N - column), finish);
   });
@@ -152,7 +188,8 @@ void multiply(Stream& stream, Tensor scratch, const Operand<T>& a, const Operand
 
 // The same for few rows of A, both operands with contiguous k.
 template <class T, class Finish>
-void multiply_few_rows(Stream& stream, const Operand<T>& a, const Operand<T>& b, Finish&& finish) {
+void multiply_few_rows(Stream& stream, const Operand<T>& a, const Operand<T>& b,
+                       const Finish& finish) {
   stream.parallel_for(divide_up(b.lines, kNr), [&](std::int64_t task, int) {
     float sums[kFewRows * kNr];
     const auto first = task * kNr, columns = std::min<std::int64_t>(kNr, b.lines - first);
@@ -224,7 +261,7 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
                                          epilogue.pre_gelu ? epilogue.pre_gelu.as<Y>() : nullptr,
                                          epilogue.residual ? epilogue.residual.as<Y>() : nullptr};
       if (N > kFewRows)
-        multiply<Contiguous::k, Contiguous::k>(stream, panels, a, b, finish);
+        multiply<Contiguous::k, Contiguous::k>(stream, panels, a, b, nullptr, finish);
       else
         multiply_few_rows(stream, a, b, finish);
     });
@@ -242,7 +279,7 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
     T* out = dx.as<T>();
     const T* before = pre_gelu ? pre_gelu.as<T>() : nullptr;
     multiply<Contiguous::k, Contiguous::lines>(
-        stream, panels, a, b,
+        stream, panels, a, b, nullptr,
         [=](const float* tile, std::int64_t row, std::int64_t rows, std::int64_t column,
             std::int64_t columns) {
           for (std::int64_t r = 0; r < rows; ++r) {
@@ -267,7 +304,7 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
     const Operand<T> a{dy.as<T>(), O, O, N}, b{x.as<T>(), I, I, N};
     float* out = dweight.as<float>();
     multiply<Contiguous::lines, Contiguous::lines>(
-        stream, panels, a, b,
+        stream, panels, a, b, dbias ? dbias.as<float>() : nullptr,
         [=](const float* tile, std::int64_t row, std::int64_t rows, std::int64_t column,
             std::int64_t columns) {
           for (std::int64_t r = 0; r < rows; ++r) {
@@ -277,12 +314,6 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
             });
           }
         });
-    if (dbias)
-      stream.parallel_ranges(O, 64, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t n = 0; n < N; ++n)
-          for (auto o = begin; o < end; ++o)
-            dbias.as<float>()[o] += to_float(dy.as<T>()[n * O + o]);
-      });
   });
 }
 

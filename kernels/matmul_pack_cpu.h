@@ -9,14 +9,35 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-inline constexpr std::int64_t kDepth = 384;              // words of k in a block
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+inline constexpr std::int64_t kDepth = 384;              // words of k in a block, at most
 inline constexpr std::int64_t kStrip = 16;               // columns of a strip of a transposed A
 inline constexpr std::int64_t kRowStride = kDepth + 16;  // of a row of A
 inline constexpr std::int64_t kStripStride = kStrip * kDepth + 80;  // not a multiple of 4 KiB
 inline constexpr std::int64_t kPanelStride = kNr * kDepth + 80;     // of a panel of B
 
-// Words at p: kWide of them, of which the first `words` (or `elements`, a word may be half full)
-// exist.
+// An operand, as seen from the product: `lines` rows of A or columns of B, each of k elements.
+// With contiguous k, element (line, k) is data[line * stride + k], else data[k * stride + line].
+template <class T>
+struct Operand {
+  const T* data;
+  std::int64_t stride, lines, k;
+};
+
+// Part of an operand: lines [line, line + lines), elements [k, k + depth).
+struct Block {
+  std::int64_t line, lines, k, depth;
+};
+
+template <class T>
+std::int64_t words_of(const Block& block) {
+  return divide_up(block.depth, kPerWord<T>);
+}
+
+// The kWide words at p, of which `elements` exist (a word may be half full).
 LOCKSTEP_INLINE VecWords read_words(const float* p) {
   return load_words(p);
 }
@@ -35,22 +56,22 @@ LOCKSTEP_INLINE VecWords read_words(const T* p, std::int64_t elements) {
   return read_words(buffer);
 }
 
-// Words of which element e is row e of k: one row, or two interleaved.
+// One word of each of kWide lines, of which `lines` exist: of element k at p and, in the upper half
+// of a pair, the next one at `next` (null: there is none).
 template <class T>
-LOCKSTEP_INLINE VecWords read_column_words(const T* p, std::int64_t columns) {
-  T buffer[kWide] = {};
-  if (columns < kWide) {
-    if (columns > 0)
-      __builtin_memcpy(static_cast<void*>(buffer), p,
-                       static_cast<std::size_t>(columns) * sizeof(T));
-    p = buffer;
-  }
+LOCKSTEP_INLINE VecWords read_across(const T* p, const T* next, std::int64_t lines) {
   if constexpr (kPerWord<T> == 1) {
-    return read_words(p);
+    return read_words(p, lines);
   } else {
-    VecHalves h;
-    __builtin_memcpy(&h, p, sizeof h);
-    return __builtin_convertvector(h, VecWords);
+    const auto halves = [lines](const T* at) {
+      VecHalves h{};
+      if (lines >= kWide)
+        __builtin_memcpy(&h, at, sizeof h);
+      else if (lines > 0)
+        __builtin_memcpy(&h, at, static_cast<std::size_t>(lines) * sizeof(T));
+      return __builtin_convertvector(h, VecWords);
+    };
+    return next == nullptr ? halves(p) : halves(p) | halves(next) << 16;
   }
 }
 
@@ -78,52 +99,38 @@ LOCKSTEP_INLINE void transpose(VecWords (&v)[kWide]) {
   }
 }
 
-// An operand, as seen from the product: `lines` rows of A or columns of B, each of k elements.
-// k_contiguous: element (line, k) is data[line * stride + k], else data[k * stride + line].
-template <class T>
-struct Operand {
-  const T* data;
-  std::int64_t stride, lines, k;
-};
-
-// Part of an operand: lines [line, line + lines), elements [k, k + depth).
-struct Block {
-  std::int64_t line, lines, k, depth;
-};
-
-template <class T>
-std::int64_t words_of(const Block& block) {
-  return (block.depth + kPerWord<T> - 1) / kPerWord<T>;
-}
-
 // A with contiguous k: rows at kRowStride, as many as fill the last tile.
 template <class T>
 void pack_rows(float* out, const Operand<T>& a, const Block& block) {
   const auto words = words_of<T>(block);
   for (std::int64_t i = 0; i < block.lines; ++i) {
     const T* row = a.data + (block.line + i) * a.stride + block.k;
-    for (std::int64_t w = 0; w < words; w += kWide)
-      store_words(out + i * kRowStride + w,
-                  read_words(row + w * kPerWord<T>, block.depth - w * kPerWord<T>));
+    for (std::int64_t w = 0; w < words; w += kWide) {
+      const auto k = w * kPerWord<T>;
+      __builtin_prefetch(row + a.stride + k);
+      store_words(out + i * kRowStride + w, read_words(row + k, block.depth - k));
+    }
   }
   for (auto i = block.lines; i % kMr != 0; ++i)
     std::fill_n(out + i * kRowStride, words, 0.0f);
 }
 
 // An operand with contiguous lines: groups of Width lines, each [words, Width], GroupStride apart.
-// Sums over k of each line are added to sums, where given.
 template <int Width, std::int64_t GroupStride, class T>
 void pack_lines(float* out, const Operand<T>& source, const Block& block) {
   const auto words = words_of<T>(block);
   for (std::int64_t w = 0; w < words; ++w) {
-    const T* row = source.data + (block.k + w * kPerWord<T>)*source.stride + block.line;
-    const bool full = (w + 1) * kPerWord<T> <= block.depth;
+    const auto k = w * kPerWord<T>;
+    const T* row = source.data + (block.k + k) * source.stride + block.line;
+    const T* next = k + 1 < block.depth ? row + source.stride : nullptr;
     for (std::int64_t group = 0; group * Width < block.lines; ++group)
-      for (std::int64_t c = group * Width, j = 0; j < Width; c += kWide, j += kWide) {
-        VecWords v = read_column_words(row + c, block.lines - c);
-        if (kPerWord<T> == 2 && full)
-          v |= read_column_words(row + source.stride + c, block.lines - c) << 16;
-        store_words(out + group * GroupStride + w * Width + j, v);
+      for (std::int64_t j = 0; j < Width; j += kWide) {
+        const auto line = group * Width + j;
+        for (int e = 0; e < kPerWord<T>; ++e)
+          __builtin_prefetch(row + (4 * kPerWord<T> + e) * source.stride + line);
+        store_words(
+            out + group * GroupStride + w * Width + j,
+            read_across(row + line, next == nullptr ? next : next + line, block.lines - line));
       }
   }
 }
@@ -134,20 +141,40 @@ void pack_transposed(float* out, const Operand<T>& b, const Block& block) {
   const auto words = words_of<T>(block);
   for (std::int64_t line = 0; line < block.lines; line += kWide) {
     float* panel = out + line / kNr * kPanelStride + line % kNr;
-    const auto lines = std::min<std::int64_t>(kWide, block.lines - line);
+    const auto last = std::min<std::int64_t>(kWide, block.lines - line) - 1;
     for (std::int64_t w = 0; w < words; w += kWide) {
+      const auto k = w * kPerWord<T>;
       VecWords v[kWide];
 #pragma GCC unroll 16
-      for (int i = 0; i < kWide; ++i) {
-        const auto clamped = std::min<std::int64_t>(i, lines - 1);
-        v[i] = read_words(
-            b.data + (block.line + line + clamped) * b.stride + block.k + w * kPerWord<T>,
-            i < lines ? block.depth - w * kPerWord<T> : 0);
+      for (std::int64_t i = 0; i < kWide; ++i) {
+        const T* p = b.data + (block.line + line + std::min(i, last)) * b.stride + block.k + k;
+        __builtin_prefetch(p + kWide * kPerWord<T>);
+        v[i] = read_words(p, i <= last ? block.depth - k : 0);
       }
       transpose(v);
       for (std::int64_t i = 0; i < std::min<std::int64_t>(kWide, words - w); ++i)
         store_words(panel + (w + i) * kNr, v[i]);
     }
+  }
+}
+
+// sums[i] += the elements of line i of a strip, over k.
+template <class T>
+void add_line_sums(float* sums, const float* strip, std::int64_t words) {
+  for (std::int64_t j = 0; j < kStrip; j += kWide) {
+    Vec parts[4] = {};  // four at once: an addition waits for the one before it
+    for (std::int64_t begin = 0; begin < words; begin += 4)
+#pragma GCC unroll 4
+      for (int part = 0; part < 4; ++part) {
+        if (begin + part >= words) break;
+        const VecWords v = load_words(strip + (begin + part) * kStrip + j);
+        if constexpr (kPerWord<T> == 2)
+          parts[part] += (Vec)(v << 16) + (Vec)(v & 0xffff0000u);
+        else
+          parts[part] += (Vec)v;
+      }
+    const Vec sum = (Vec)load_words(sums + j) + ((parts[0] + parts[1]) + (parts[2] + parts[3]));
+    store_words(sums + j, (VecWords)sum);
   }
 }
 

@@ -25,20 +25,23 @@ template <int Rows, int Columns, class T>
 void dot_rows(float* out, std::int64_t out_stride, const T* a, std::int64_t a_stride, const T* b,
               std::int64_t b_stride, std::int64_t k) {
   constexpr int kStep = kWide * kPerWord<T>;
-  Vec sums[Rows][Columns];
-  for (int r = 0; r < Rows; ++r)
-    for (int c = 0; c < Columns; ++c)
-      sums[r][c] = Vec{};
-  for (std::int64_t i = 0; i < k; i += kStep) {
+  Vec sums[Rows][Columns] = {};
+  const auto step = [&](std::int64_t i, auto... elements) {
     VecWords columns[Columns];
     for (int c = 0; c < Columns; ++c)
-      columns[c] = read_words(b + c * b_stride + i, k - i);
+      columns[c] = read_words(b + c * b_stride + i, elements...);
+#pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
-      const VecWords row = read_words(a + r * a_stride + i, k - i);
+      const VecWords row = read_words(a + r * a_stride + i, elements...);
       for (int c = 0; c < Columns; ++c)
         sums[r][c] = multiply_add<T>(sums[r][c], row, columns[c]);
     }
-  }
+  };
+  std::int64_t i = 0;
+  for (; i + kStep <= k; i += kStep)
+    step(i);
+  if (i < k) step(i, k - i);
+#pragma GCC unroll 4
   for (int r = 0; r < Rows; ++r)
     for (int c = 0; c < Columns; ++c)
       out[r * out_stride + c] = horizontal_sum(sums[r][c]);

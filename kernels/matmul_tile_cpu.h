@@ -62,31 +62,45 @@ LOCKSTEP_INLINE Vec multiply_add(Vec sum, VecWords a, VecWords b) {
   return sum + (Vec)a * (Vec)b;
 }
 
+// Memory that will be packed next: each tile brings lines of it into L2, one every kAheadWords of
+// its k. Spread like this because the processor drops prefetches that come in a burst.
+struct Ahead {
+  const std::byte* line;
+  std::int64_t step_bytes;
+};
+inline constexpr std::int64_t kAheadWords = 16;
+
 // tile [kMr, kNr] = (accumulate ? tile : 0) + a b over k words; the first `Vectors` of each row.
 //   a: row i, word k at a[i * AStride + k * AStep]        b [k, kNr]
 template <class T, int Vectors, int AStride, int AStep>
 __attribute__((noinline)) void multiply_tile(float* tile, const float* a, const float* b,
-                                             std::int64_t words, bool accumulate) {
-  Vec sums[kMr][Vectors];
-  for (int i = 0; i < kMr; ++i)
-    for (int j = 0; j < Vectors; ++j) {
-      sums[i][j] = Vec{};
-      if (accumulate) __builtin_prefetch(tile + i * kNr + j * kWide, 1);
-    }
-  for (std::int64_t k = 0; k < words; ++k) {
-    VecWords row[Vectors];
-    for (int j = 0; j < Vectors; ++j)
-      row[j] = load_words(b + j * kWide);
-#pragma GCC unroll 8
-    for (int i = 0; i < kMr; ++i) {
-      const VecWords left = broadcast(a + i * AStride);
+                                             std::int64_t words, bool accumulate, Ahead ahead) {
+  if (accumulate)
+    for (int i = 0; i < kMr * kNr; i += 16)
+      __builtin_prefetch(tile + i, 1);
+  Vec sums[kMr][Vectors] = {};
+  for (std::int64_t begin = 0; begin < words; begin += kAheadWords) {
+    __builtin_prefetch(ahead.line, 0, 2);
+    ahead.line += ahead.step_bytes;
+    const auto end = std::min(words, begin + kAheadWords);
+#pragma GCC unroll 1
+    for (auto k = begin; k < end; ++k) {
+      VecWords row[Vectors];
       for (int j = 0; j < Vectors; ++j)
-        sums[i][j] = multiply_add<T>(sums[i][j], left, row[j]);
+        row[j] = load_words(b + j * kWide);
+#pragma GCC unroll 8
+      for (int i = 0; i < kMr; ++i) {
+        const VecWords left = broadcast(a + i * AStride);
+        for (int j = 0; j < Vectors; ++j)
+          sums[i][j] = multiply_add<T>(sums[i][j], left, row[j]);
+      }
+      a += AStep;
+      b += kNr;
     }
-    a += AStep;
-    b += kNr;
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kMr; ++i)
+#pragma GCC unroll 3
     for (int j = 0; j < Vectors; ++j) {
       float* p = tile + i * kNr + j * kWide;
       if (accumulate) sums[i][j] += (Vec)load_words(p);

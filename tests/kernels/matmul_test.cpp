@@ -12,10 +12,10 @@ using reference::MatmulSize;
 
 // N tokens, I inputs, O outputs: single elements, primes, a row or two (decoding), and sizes past
 // every block of the packed kernel in each dimension in turn.
-constexpr MatmulSize kSizes[] = {{1, 1, 1},     {1, 7, 3},       {2, 64, 130},  {5, 131, 17},
-                                 {13, 48, 96},  {16, 259, 101},  {17, 31, 53},  {40, 96, 64},
-                                 {97, 101, 89}, {128, 128, 128}, {61, 700, 45}, {300, 37, 70},
-                                 {33, 50, 517}};
+constexpr MatmulSize kSizes[] = {{1, 1, 1},     {1, 7, 3},       {2, 64, 130},   {5, 131, 17},
+                                 {13, 48, 96},  {16, 259, 101},  {17, 31, 53},   {40, 96, 64},
+                                 {97, 101, 89}, {128, 128, 128}, {61, 700, 45},  {300, 37, 70},
+                                 {33, 50, 517}, {20, 1700, 30},  {30, 20, 1700}, {1700, 20, 30}};
 
 Shape shape(std::size_t rows, std::size_t columns) {
   return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
@@ -183,6 +183,13 @@ TEST(MatmulContract, a_shape_that_does_not_fit_is_refused_by_name) {
         matmul_forward(s, a, b.random({4, 6}, bf16), x, weight);
       },
       "y is bf16, expected fp32");
+  expect_refusal([&] { matmul_forward(s, a, y, x.view({32}), weight); },
+                 "x is [32], expected [N, I]");
+  expect_refusal(
+      [&] {
+        matmul_forward(s, a, y, b.random({4, 0}, fp32), b.random({6, 0}, fp32));
+      },
+      "x is [4, 0], expected columns");
   expect_refusal([&] { matmul_backward_input(s, a, other, y, weight); },
                  "dx is [6, 9], expected [4, 8]");
   expect_refusal([&] { matmul_backward_input(s, a, x, y, weight, other); },
@@ -191,6 +198,29 @@ TEST(MatmulContract, a_shape_that_does_not_fit_is_refused_by_name) {
                  "dweight is [6, 9], expected [6, 8]");
   expect_refusal([&] { matmul_backward_weight(s, a, weight, b.random({7}, fp32), y, x); },
                  "dbias is [7], expected [6]");
+}
+
+TEST(MatmulContract, no_token_changes_nothing) {
+  Bench b;
+  const auto none = b.random({0, 8}, DType::fp32), weight = b.random({8, 8}, DType::fp32);
+  const auto before = b.copy(weight);
+  matmul_forward(b.stream, b.arena, none, none, weight);
+  matmul_backward_input(b.stream, b.arena, none, none, weight);
+  matmul_backward_weight(b.stream, b.arena, weight, {}, none, none);
+  expect_bitwise_equal(weight, before, "dweight");
+}
+
+TEST(MatmulContract, a_measuring_stream_counts_the_scratch_and_touches_nothing) {
+  Bench b;
+  const auto x = b.random({70, 33}, DType::bf16), weight = b.random({20, 33}, DType::bf16);
+  const auto y = b.random({70, 20}, DType::bf16), before = b.copy(y);
+  Arena scratch(Device{}, Arena::Memory::host, 32 << 20), counted = Arena::measure(Device{});
+  Stream measuring(Device{}, "measure", Stream::Mode::measuring, 2);
+  matmul_forward(measuring, counted, y, x, weight);
+  expect_bitwise_equal(y, before, "y");
+  matmul_forward(b.stream, scratch, y, x, weight);
+  EXPECT_GT(scratch.peak_bytes(), 0);
+  EXPECT_EQ(counted.peak_bytes(), scratch.peak_bytes());
 }
 
 TEST(MatmulContract, the_reference_gradients_are_the_derivatives_of_the_reference) {
