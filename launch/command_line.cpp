@@ -10,6 +10,7 @@
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
 #include "launch/nearest.h"
+#include "launch/toml.h"
 #include "launch/train_verb.h"
 #include "launch/version.h"
 
@@ -130,6 +131,13 @@ void add_train(CLI::App& app, Run& run) {
   add_settings(*verb, options->settings);
   describe(verb->add_option("--run", options->run,
                             "where the run is kept (default runs/ and the configuration's name)"),
+           "Run", "DIR");
+  const auto init_from = [options](const std::string& path) {
+    options->settings.push_back({"train.init_from", toml_quoted(path), "--init-from"});
+  };
+  describe(verb->add_option_function<std::string>(
+               "--init-from", init_from,
+               "start from the weights of a run, a Hugging Face or an llm.c model"),
            "Run", "DIR");
   describe(verb->add_option("--device", options->device, "what computes")->capture_default_str(),
            "Run", "cpu|cuda");

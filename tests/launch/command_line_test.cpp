@@ -98,6 +98,14 @@ TEST(CommandLine, the_program_ends_with_a_code_that_says_whose_fault_it_was) {
   EXPECT_EQ(run_program("config " + kQuickstart + " >/dev/full").code, 1);
 }
 
+TEST(CommandLine, init_from_is_the_key_of_that_name) {
+  // A directory whose name is not UTF-8 cannot be kept in a configuration.
+  EXPECT_EQ(message_of<ConfigError>([] {
+              run_command_line({"train", kQuickstart, "--init-from", "\xff"});
+            }),
+            "--init-from: train.init_from: not a TOML value: \"\xff\"");
+}
+
 TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refused) {
   const auto run_with = [](const char* variable, const std::string& more) {
     setenv(variable, "12", 1);
