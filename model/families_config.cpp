@@ -256,8 +256,9 @@ Json config_to_huggingface(const ModelConfig& c) {
     write_llama(json, c);
   json.set("initializer_range", decimal(c.init_std));
   json.set("tie_word_embeddings", c.tied_head);
-  json.set("bos_token_id", Json());
-  json.set("eos_token_id", Json());
+  // Said, because the defaults of a family may lie beyond this vocabulary.
+  for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    json.set(token, Json());
   return json;
 }
 

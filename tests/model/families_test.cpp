@@ -34,6 +34,13 @@ TEST(Families, a_config_survives_the_way_to_hugging_face_and_back) {
   }
 }
 
+// A family's default may lie beyond a small vocabulary, and `transformers` then refuses the model.
+TEST(Families, special_tokens_are_not_left_to_the_defaults_of_a_family) {
+  for (const auto& c : published())
+    for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      EXPECT_TRUE(config_to_huggingface(c).at(token).is_null()) << token;
+}
+
 TEST(Families, the_published_llama_3_config_is_understood) {
   const auto* const text = R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
