@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kPrefix = "step-", kUnfinished = ".tmp";
+
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.data, static_cast<std::size_t>(tensor.bytes())};
 }
@@ -46,12 +48,11 @@ StoredTensor stored_slice(const StateSlice& s) {
   return stored;
 }
 
-// Removes a directory unless told to keep it.
+// The directory that a checkpoint is written into, removed unless it is kept.
 class Scaffold {
  public:
   explicit Scaffold(fs::path path) : path_(std::move(path)) {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);  // what an interrupted save left
+    remove_leftovers(path_.parent_path());
     make_directories(path_);
   }
   Scaffold(const Scaffold&) = delete;
@@ -64,6 +65,18 @@ class Scaffold {
   void keep() { path_.clear(); }
 
  private:
+  // What interrupted saves and deletions left: one process at a time writes here.
+  static void remove_leftovers(const fs::path& directory) {
+    std::error_code ignored;
+    std::vector<fs::path> leftovers;
+    for (const auto& entry : fs::directory_iterator(directory, ignored))
+      if (const auto name = entry.path().filename().string();
+          name.starts_with(kPrefix) && name.ends_with(kUnfinished))
+        leftovers.push_back(entry.path());
+    for (const auto& path : leftovers)
+      fs::remove_all(path, ignored);
+  }
+
   fs::path path_;
 };
 
@@ -128,7 +141,7 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
 
 void Checkpointer::save(std::int64_t step, const Json& about) {
   const fs::path final_path = checkpoint_path(directory_, step);
-  Scaffold scaffold(final_path.string() + ".tmp");
+  Scaffold scaffold(str(final_path.string(), kUnfinished));
   CheckpointManifest manifest = write_state(scaffold.path());
   manifest.step = step;
   manifest.about = about;
@@ -156,11 +169,10 @@ fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
   const std::string digits = std::to_string(step);
   constexpr std::size_t kDigits = 8;
   return directory /
-         ("step-" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits);
+         str(kPrefix, std::string(kDigits - std::min(kDigits, digits.size()), '0'), digits);
 }
 
 std::vector<std::int64_t> checkpoint_steps(const fs::path& directory) {
-  constexpr std::string_view kPrefix = "step-";
   std::vector<std::int64_t> steps;
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(directory, absent)) {
@@ -196,7 +208,7 @@ void prune_checkpoints(const fs::path& directory, int keep_last) {
   whole.resize(whole.size() - static_cast<std::size_t>(keep_last));
   for (const auto& path : whole) {
     // Under its name it must be whole or not there, also when this is interrupted.
-    const fs::path going = path.string() + ".tmp";
+    const fs::path going = str(path.string(), kUnfinished);
     rename_durably(path, going);
     std::error_code error;
     fs::remove_all(going, error);

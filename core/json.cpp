@@ -72,11 +72,13 @@ class Builder {
 
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::json::exception& error) {
-    // The library's text repeats the position in front of the reason.
-    const std::string text = error.what();
-    const auto reason = text.find(": ");
-    fail_at(position > 0 ? position - 1 : 0,
-            reason == std::string::npos ? text : text.substr(reason + 2));
+    // The library's text repeats the position in front of the reason, and quotes what it read,
+    // which need not be UTF-8.
+    std::string text = error.what();
+    text.erase(0, text.find(": ") + 2);
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }, '?');
+    fail_at(position > 0 ? position - 1 : 0, text);
   }
 
   Json take() { return std::move(root_); }

@@ -9,13 +9,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
 #include "core/hash.h"
+#include "core/log.h"
 #include "data/order.h"
 #include "data/progress.h"
 #include "data/shard_writer.h"
@@ -209,6 +209,17 @@ void read_documents(TextSource& source, const std::string& separator, Documents&
   }
 }
 
+// A run that was killed could not remove what it wrote.
+void warn_of_leftovers(const fs::path& out) {
+  const auto parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
+  std::error_code error;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().string().starts_with(out.filename().string() + ".tmp-"))
+      log_warning(it->path().string(),
+                  ": left by a run that was stopped, unless one is writing it "
+                  "now; it may be removed");
+}
+
 // A directory beside `out` that takes its name at the end, or goes.
 class OutputDirectory {
  public:
@@ -217,6 +228,7 @@ class OutputDirectory {
     std::error_code error;
     if (fs::exists(out_, error) && !(fs::is_directory(out_, error) && fs::is_empty(out_, error)))
       throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
+    warn_of_leftovers(out_);
     create(temporary_);
   }
   OutputDirectory(const OutputDirectory&) = delete;

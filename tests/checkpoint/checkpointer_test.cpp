@@ -132,6 +132,7 @@ TEST_F(CheckpointerTest, what_an_interrupted_save_left_is_ignored_and_cleared) {
   save(1);
   save(2);
   fs::rename(path(2), path(2).string() + ".tmp");
+  fs::create_directory(path() / "step-00000007.tmp");  // a deletion that was interrupted
   EXPECT_EQ(latest_checkpoint(path()), 1);
   save(2);
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));

@@ -1,5 +1,6 @@
 #include "core/json.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -132,7 +133,11 @@ TEST(Json, invalid_utf8_is_refused_when_read_and_replaced_when_written) {
                        "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80",
                        "\xC3",         "\xE2\x82",         "\xFF"};
   for (const char* text : bad) {
-    expect_contains(refusal(str("\"", text, "\"")), "t: at byte ");
+    const std::string message = refusal(str("\"", text, "\""));
+    expect_contains(message, "t: at byte ");
+    EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x80;
+    })) << message;
     const std::string written = Json(str("a", text, "b")).dump();
     EXPECT_EQ(written.substr(0, 5), "\"a\xEF\xBF\xBD");
     EXPECT_EQ(parse(written).as_string().back(), 'b');
