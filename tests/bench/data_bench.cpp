@@ -1,0 +1,181 @@
+// data_bench [DIRECTORY]: what the data pipeline can do, each best and median of rounds.
+//
+//   pack      bytes of text a second, from a file in the page cache to synced shards on the disk of
+//             DIRECTORY (default: the temporary directory): as one document, and as paragraphs with
+//             a validation split. Written are twice as many bytes as read: the plain writing and
+//             syncing of so many is timed in the same round, as the bound that the disk sets.
+//   locate    samples found in the order, a second, from sample 10^12 on: permutation and shard.
+//   read      random windows read, a second, by one thread, of 257 and 1025 tokens.
+//   loader    batches of 16 x 257 tokens handed out as fast as they are taken; and, with a step of
+//             10 ms between them, the share of the time that was waited.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "core/file.h"
+#include "core/philox.h"
+#include "data/loader.h"
+#include "data/order.h"
+#include "data/pack.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRounds = 5;
+constexpr std::int64_t kTextBytes = 512'000'000;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// `amount` over the seconds of each round.
+void report(const char* what, double amount, const char* unit, std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  std::printf("%-34s best %9.1f %s   median %9.1f %s\n", what, amount / seconds.front(), unit,
+              amount / seconds[seconds.size() / 2], unit);
+}
+
+// Words of random letters, a paragraph every few hundred bytes.
+void write_text(const fs::path& path) {
+  std::string piece;
+  for (std::uint64_t i = 0; piece.size() < 8'000'000; ++i) {
+    const auto words = philox(1, 2, i);
+    for (std::uint32_t letter = 0; letter < 2 + words[0] % 8; ++letter)
+      piece += static_cast<char>('a' + (words[1] >> (3 * letter)) % 26);
+    piece += words[2] % 80 == 0 ? "\n\n" : " ";
+  }
+  WriteFile file(path);
+  while (file.size_bytes() < kTextBytes)
+    file.write(std::as_bytes(std::span(piece)));
+  file.commit();
+}
+
+void write_plainly(const fs::path& path, std::int64_t bytes) {
+  const std::vector<std::byte> piece(std::size_t{1} << 20, std::byte{7});
+  WriteFile file(path);
+  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(piece.size()))
+    file.write(piece);
+  file.commit();
+}
+
+void bench_pack(const fs::path& directory) {
+  const auto text = directory / "text";
+  const auto bytes = static_cast<double>(fs::file_size(text));
+  std::vector<double> whole, paragraphs, plain;
+  for (int round = 0; round < kRounds; ++round) {
+    PackOptions options;
+    options.inputs = {text};
+    options.out = directory / "packed";
+    fs::remove_all(options.out);
+    whole.push_back(seconds_of([&] { pack(options); }));
+    options.document_separator = "\n\n";
+    options.validation_share = 0.005;
+    fs::remove_all(options.out);
+    paragraphs.push_back(seconds_of([&] { pack(options); }));
+    fs::remove(directory / "plain");
+    plain.push_back(seconds_of(
+        [&] { write_plainly(directory / "plain", static_cast<std::int64_t>(2 * bytes)); }));
+  }
+  report("pack, one document", bytes / 1e6, "MB/s", whole);
+  report("pack, paragraphs, validation", bytes / 1e6, "MB/s", paragraphs);
+  report("plain writing of as many bytes", bytes / 1e6, "MB/s", plain);
+}
+
+void bench_locate(const Dataset& dataset) {
+  constexpr std::int64_t kSamples = 1'000'000, kFirst = 1'000'000'000'000, kLength = 256;
+  const auto samples = (dataset.tokens() - 1) / kLength;
+  std::vector<double> seconds;
+  std::size_t sum = 0;
+  for (int round = 0; round < kRounds; ++round)
+    seconds.push_back(seconds_of([&] {
+      for (std::int64_t g = kFirst; g < kFirst + kSamples; ++g)
+        sum += dataset.shard_of(sample_at(7, samples, g) * kLength);
+    }));
+  report("locate from sample 10^12", kSamples / 1e6, "M/s ", seconds);
+  if (sum == 1) std::printf("\n");  // the work is used
+}
+
+void bench_read(const Dataset& dataset, std::int64_t window) {
+  constexpr std::int64_t kWindows = 100'000;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(window));
+  const auto samples = (dataset.tokens() - 1) / (window - 1);
+  std::vector<double> seconds;
+  for (int round = 0; round < kRounds; ++round)
+    seconds.push_back(seconds_of([&] {
+      for (std::int64_t g = 0; g < kWindows; ++g)
+        dataset.read(tokens, sample_at(7, samples, g) * (window - 1));
+    }));
+  const auto name = str("read windows of ", window);
+  report(name.c_str(), kWindows / 1e3, "k/s ", seconds);
+  const auto rate = str("  as tokens");
+  report(rate.c_str(), static_cast<double>(kWindows * window) / 1e6, "M/s ", seconds);
+}
+
+void bench_loader(const std::string& path) {
+  constexpr int kSequences = 16, kBatches = 2'000, kSteps = 200;
+  for (const bool document_mask : {false, true}) {
+    Loader::Config config;
+    config.datasets = {path};
+    config.sequence_length = 256;
+    config.global_batch_sequences = kSequences;
+    config.document_mask = document_mask;
+    std::vector<double> seconds;
+    double share = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      Arena pinned(Device{}, Arena::Memory::pinned_host, std::int64_t{16} << 20);
+      Loader loader(config, kSequences, 0, 1, pinned);
+      std::int64_t first = 0;
+      const auto take = [&] {
+        loader.release(loader.batch(first, 0));
+        first += kSequences;
+      };
+      seconds.push_back(seconds_of([&] {
+        for (int i = 0; i < kBatches; ++i)
+          take();
+      }));
+      const auto waited = loader.waited_seconds();
+      const auto all = seconds_of([&] {
+        for (int i = 0; i < kSteps; ++i) {
+          take();
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+      });
+      share = std::max(share, (loader.waited_seconds() - waited) / all);
+    }
+    report(document_mask ? "loader, document mask" : "loader", kBatches * kSequences / 1e3,
+           "k samples/s", seconds);
+    std::printf("%-34s worst %8.3f %%\n", "  waited with steps of 10 ms", 100 * share);
+  }
+}
+
+int run(const fs::path& parent) {
+  const auto directory = parent / str("data_bench-", getpid());
+  fs::create_directories(directory);
+  write_text(directory / "text");
+  bench_pack(directory);
+  const auto train = (directory / "packed/train").string();
+  const Dataset dataset({train});
+  bench_locate(dataset);
+  bench_read(dataset, 257);
+  bench_read(dataset, 1025);
+  bench_loader(train);
+  fs::remove_all(directory);
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int arguments, char** argument) {
+  return lockstep::run(arguments > 1 ? argument[1] : std::filesystem::temp_directory_path());
+}

@@ -1,0 +1,54 @@
+// Any dataset.json is refused, or says only what can be and reads back from what is written of it.
+#include "data/manifest.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+Manifest example(Boundary boundary, int shards) {
+  Manifest manifest;
+  manifest.format = {"bytes", kShardHeaderBytes, 2,
+                     257,     boundary,          boundary == Boundary::listed ? -1 : 256};
+  manifest.tokenizer_hash = std::string(32, 'a');
+  for (int i = 0; i < shards; ++i)
+    manifest.shards.push_back(
+        {str("train_00000", i, ".bin"), 100, 3, std::string(32, '0'), std::string(32, '1')});
+  return manifest;
+}
+
+// Not a DataError: what was accepted must be written so that it is accepted again.
+void check(const Manifest& manifest) {
+  LOCKSTEP_CHECK(!manifest.shards.empty() && manifest.tokens() > 0, "an empty dataset");
+  const auto& format = manifest.format;
+  LOCKSTEP_CHECK(format.boundary == Boundary::listed ||
+                     (0 <= format.boundary_token && format.boundary_token < format.vocabulary),
+                 "boundary token ", format.boundary_token);
+  for (const auto& shard : manifest.shards) {
+    LOCKSTEP_CHECK(shard.tokens > 0 && shard.documents <= shard.tokens, shard.file);
+    LOCKSTEP_CHECK(std::filesystem::path(shard.file).filename() == shard.file, shard.file);
+  }
+  const auto text = manifest.dump();
+  try {
+    LOCKSTEP_CHECK(Manifest::parse(text, "written").dump() == text, "it reads back as another");
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  return {example(Boundary::front, 1).dump(), example(Boundary::listed, 3).dump()};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using lockstep::Manifest;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  try {
+    lockstep::fuzz::check(Manifest::parse(text, "input"));
+  } catch (const lockstep::DataError&) {
+  }
+  return 0;
+}

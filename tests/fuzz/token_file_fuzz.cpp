@@ -1,0 +1,75 @@
+// Any file is refused, or is a shard whose header and size agree and whose tokens can all be read.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "data/token_file.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr std::int64_t kAny = std::int64_t{1} << 32;
+
+std::string shard(std::int32_t magic, std::int32_t version, std::int32_t tokens, int token_bytes) {
+  const std::array<std::int32_t, 3> words{magic, version, tokens};
+  std::string bytes(kShardHeaderBytes, '\0');
+  std::memcpy(bytes.data(), words.data(), sizeof words);
+  for (std::int32_t i = 0; i < tokens * token_bytes; ++i)
+    bytes.push_back(static_cast<char>(i * 37));
+  return bytes;
+}
+
+// Not a DataError: the file was accepted, so nothing but a token out of range may be refused.
+void check_reads(const TokenFile& file) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(file.tokens()));
+  try {
+    file.read(all, 0, kAny);
+    for (std::int64_t first = 0; first < file.tokens(); first += 1 + file.tokens() / 7) {
+      std::vector<std::int32_t> some(
+          static_cast<std::size_t>(std::min<std::int64_t>(5, file.tokens() - first)));
+      file.read(some, first, kAny);
+      LOCKSTEP_CHECK(std::equal(some.begin(), some.end(), all.begin() + first),
+                     "a window differs from the whole");
+    }
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+  file.read(all, 0, file.format().vocabulary);
+  for (const auto token : all)
+    LOCKSTEP_CHECK(0 <= token && token < file.format().vocabulary, "token ", token);
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  return {shard(kShardMagicU16, kShardVersionU16, 40, 2),
+          shard(kShardMagicU32, kShardVersionU32, 20, 4),
+          shard(kShardMagicU16, kShardVersionU16, 1, 2)};
+}
+
+}  // namespace lockstep::fuzz
+
+// As it is; and with the number of tokens that its size has, which most mutations spoil.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lockstep;  // NOLINT(google-build-using-namespace)
+  static const fuzz::MemoryFile file;
+  std::vector<std::uint8_t> bytes(data, data + size);
+  for (const bool mended : {false, true}) {
+    if (mended && size <= kShardHeaderBytes) break;
+    if (mended) {
+      const auto tokens = static_cast<std::int32_t>((size - kShardHeaderBytes) / 2);
+      std::memcpy(bytes.data() + 8, &tokens, sizeof tokens);
+    }
+    file.set(bytes.data(), bytes.size());
+    try {
+      const TokenFile shard(file.path());
+      LOCKSTEP_CHECK(
+          shard.tokens() > 0 && shard.offset_of(shard.tokens()) == static_cast<std::int64_t>(size),
+          shard.tokens(), " tokens in ", size, " bytes");
+      fuzz::check_reads(shard);
+    } catch (const DataError&) {
+    }
+  }
+  return 0;
+}
