@@ -30,6 +30,39 @@ TEST_P(RmsNorm, forward_equals_the_reference) {
   }
 }
 
+TEST_P(RmsNorm, sum_may_be_x_or_residual) {
+  Bench b;
+  const Shape shape{9, 35};
+  const auto x = b.random(shape, GetParam()), residual = b.random(shape, GetParam());
+  const auto weight = b.random({35}, GetParam()), rstd = b.poisoned({9}, DType::fp32);
+  const auto y = b.poisoned(shape, GetParam()), sum = b.poisoned(shape, GetParam());
+  rmsnorm_forward(b.stream, y, rstd, sum, x, residual, weight, 1e-5f);
+  for (const bool over_x : {true, false}) {
+    const auto x2 = b.copy(x), residual2 = b.copy(residual), y2 = b.poisoned(shape, GetParam());
+    const auto sum2 = over_x ? x2 : residual2;
+    rmsnorm_forward(b.stream, y2, rstd, sum2, x2, residual2, weight, 1e-5f);
+    expect_bitwise_equal(sum2, sum, "sum");
+    expect_bitwise_equal(y2, y, "y");
+  }
+}
+
+TEST_P(RmsNorm, backward_has_the_same_bits_on_any_number_of_threads) {
+  Bench b;
+  const Shape shape{300, 50};
+  const auto s = b.random(shape, GetParam()), weight = b.random({50}, GetParam());
+  const auto dy = b.random(shape, GetParam()), rstd = b.random({300}, DType::fp32);
+  const auto before = b.random(shape, GetParam()), dweight_before = b.random({50}, DType::fp32);
+  const auto dx = b.copy(before), dweight = b.copy(dweight_before);
+  rmsnorm_backward(b.stream, b.arena, dx, dweight, dy, s, rstd, weight);
+  for (const int threads : {1, 3}) {
+    Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
+    const auto dx2 = b.copy(before), dweight2 = b.copy(dweight_before);
+    rmsnorm_backward(stream, b.arena, dx2, dweight2, dy, s, rstd, weight);
+    expect_bitwise_equal(dx2, dx, "dx");
+    expect_bitwise_equal(dweight2, dweight, "dweight");
+  }
+}
+
 TEST_P(RmsNorm, backward_equals_the_reference) {
   for (const Shape shape : {Shape{1, 1}, {3, 16}, {70, 33}, {64, 768}}) {
     Bench b;

@@ -14,7 +14,8 @@ class Tree(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         self.write("core/error.h", "#pragma once\n#include <string>\n")
-        self.write("core/error.cpp", '#include "core/error.h"\n#include <nlohmann/json.hpp>\n')
+        self.write("core/error.cpp", '#include "core/error.h"\n' + "".join(
+            f"#include <{prefix}>\n" for prefix in structure.SINGLE))
         self.write("core/CMakeLists.txt", "lockstep_library(core error.cpp)\n"
                    "target_link_libraries(lockstep_core PUBLIC Threads::Threads)\n")
         self.write("kernels/gelu.cpp", '#include "core/error.h"\n')
@@ -91,8 +92,22 @@ class Tree(unittest.TestCase):
         self.expect("nlohmann", "core/error.cpp", "core/json.cpp")
 
     def test_a_slow_library_in_a_header(self):
-        self.write("launch/config.h", "#pragma once\n#include <toml++/toml.h>\n")
-        self.expect("launch/config.h", "toml++")
+        self.write("core/config.h", "#pragma once\n#include <toml++/toml.h>\n")
+        self.write("core/error.cpp", "".join(
+            f"#include <{prefix}>\n" for prefix in structure.SINGLE if prefix != "toml++/"))
+        self.expect("core/config.h", "toml++")
+
+    def test_a_slow_library_nowhere(self):
+        self.write("core/error.cpp", "".join(
+            f"#include <{prefix}>\n" for prefix in structure.SINGLE if prefix != "CLI/"))
+        self.expect("CLI11", "no file")
+
+    def test_the_brackets_of_an_instruction_set_need_no_guard(self):
+        self.write("kernels/cpu_begin.h", '#include "kernels/simd.h"\n')
+        self.write("kernels/simd.h", "// no guard\n")
+        self.assertEqual(structure.faults(self.root), [])
+        self.write("kernels/other.h", "// no guard\n")
+        self.expect("kernels/other.h", "pragma once")
 
     def test_text(self):
         self.write("core/a.cpp", "// caf\u00e9\n")
