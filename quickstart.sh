@@ -138,7 +138,7 @@ loss=$(python3 -c 'import json, sys; print("%.4f" % json.load(sys.stdin)["loss_n
 echo "$loss nats a byte"
 
 say "writing"
-"$lockstep" generate "$run" --prompt "${QUICKSTART_PROMPT:-The}" --tokens 400 --temperature 0.8
+"$lockstep" generate "$run" --prompt "${QUICKSTART_PROMPT:-The}" --tokens 250 --temperature 0.8
 echo
 
 say "done"
