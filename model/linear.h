@@ -18,7 +18,8 @@ struct LinearEpilogue {
 
 class Linear {
  public:
-  // With t tensor ranks:
+  // How the matrix lies on t tensor ranks. There is one so far (make_comms()), with which both are
+  // y = x W^T + b; the collectives come with the ranks:
   //   outputs: y [N, O/t] = gather(x [N/t, I]) W^T + b     gathers the sequence, splits the outputs
   //   inputs:  y [N/t, O] = scatter_sum(x [N, I/t] W^T) + b   sums over ranks, splits the sequence
   enum class Split : std::uint8_t { outputs, inputs };
