@@ -42,7 +42,7 @@ class Checkpointer {
   // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
   // load(). A step-N that is there already, and any of a later step (the run was resumed from
   // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. Throws
-  // TransientError where the disk is full; what was there before is then as it was.
+  // DataError where it cannot be written; what was there before is then as it was.
   void save(std::int64_t step, const Json& about);
 
   // The newest that validates, which reads all its bytes; logs why newer ones do not.

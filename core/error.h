@@ -24,10 +24,17 @@ class UsageError : public Error {  // the command line
   int exit_code() const override { return 64; }
 };
 
-class DataError : public Error {  // a file is not what it claims to be; names file and offset
+// A file is not what it claims to be, or cannot be read or written; names file and offset.
+class DataError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return 65; }
+};
+
+// This process may not or cannot open a file now, which says nothing of what it holds.
+class AccessError : public DataError {
+ public:
+  using DataError::DataError;
 };
 
 class TransientError : public Error {  // the same command may succeed later or elsewhere

@@ -18,10 +18,9 @@ std::string reason(int error) {
 }
 
 [[noreturn]] void fail_writing(const fs::path& path, const std::string& what, int error) {
-  const std::string text = str(path.string(), ": ", what, ": ", reason(error));
-  if (error == ENOSPC || error == EDQUOT)
-    throw TransientError(text + "; free some space or choose another directory");
-  throw Error(text);
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw DataError(str(path.string(), ": ", what, ": ", reason(error),
+                      full ? "; free some space or choose another directory" : ""));
 }
 
 fs::path directory_of(const fs::path& path) {
@@ -33,7 +32,11 @@ fs::path directory_of(const fs::path& path) {
 ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
   // O_NONBLOCK: opening a pipe nobody writes to must not hang. It means nothing to a regular file.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw DataError(str(path_.string(), ": cannot open: ", reason(errno)));
+  if (descriptor_ < 0) {
+    const std::string text = str(path_.string(), ": cannot open: ", reason(errno));
+    if (errno == ENOENT || errno == ENOTDIR) throw DataError(text);
+    throw AccessError(text);
+  }
   struct stat status {};
   if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor_);

@@ -16,7 +16,8 @@ namespace lockstep {
 // error, not a signal.
 class ReadFile {
  public:
-  // Throws DataError when it cannot be opened or is not a regular file.
+  // Throws DataError when it is not there or not a regular file, AccessError when it cannot be
+  // opened all the same.
   explicit ReadFile(std::filesystem::path path);
   ReadFile(ReadFile&& other) noexcept;
   ReadFile& operator=(ReadFile&&) = delete;
@@ -46,8 +47,8 @@ std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes
 
 // A file that gets its name only when commit() returns: written as PATH.tmp-PID, then fsynced,
 // closed and renamed, and the directory fsynced. Destroyed without commit, it is removed. Throws
-// TransientError where the disk is full or a quota reached, Error otherwise; a failed fsync is
-// never tried again on the same file.
+// DataError where it cannot be written, as when the disk is full; a failed fsync is never tried
+// again on the same file.
 class WriteFile {
  public:
   explicit WriteFile(std::filesystem::path path);

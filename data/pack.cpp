@@ -253,9 +253,7 @@ class OutputDirectory {
   static void create(const fs::path& directory) {
     std::error_code error;
     fs::create_directories(directory, error);
-    if (error == std::errc::no_space_on_device)
-      throw TransientError(str(directory.string(), ": cannot create: ", error.message()));
-    if (error) throw Error(str(directory.string(), ": cannot create: ", error.message()));
+    if (error) throw DataError(str(directory.string(), ": cannot create: ", error.message()));
   }
 
   fs::path out_, temporary_;

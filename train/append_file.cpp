@@ -12,6 +12,7 @@ AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(
   descriptor_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | existing, 0644);
   if (descriptor_ < 0)
     throw DataError(str(path_.string(), ": cannot open for writing: ", std::strerror(errno)));
+  size_bytes_ = lseek(descriptor_, 0, SEEK_END);
 }
 
 AppendFile::~AppendFile() {
@@ -23,14 +24,21 @@ void AppendFile::append(std::string_view record) {
   do {
     written = write(descriptor_, record.data(), record.size());
   } while (written < 0 && errno == EINTR);
-  if (written == static_cast<ssize_t>(record.size())) return;
+  const auto size = static_cast<std::int64_t>(record.size());
+  if (written == size) {
+    size_bytes_ += size;
+    return;
+  }
   const char* reason = written < 0 ? std::strerror(errno) : "the disk is full or a quota reached";
-  throw TransientError(str(path_.string(), ": cannot append: ", reason));
+  const auto text = str(path_.string(), ": at byte ", size_bytes_, ": cannot append: ", reason);
+  truncate(size_bytes_);
+  throw DataError(text);
 }
 
 void AppendFile::truncate(std::int64_t bytes) {
   if (ftruncate(descriptor_, bytes) != 0)
     throw DataError(str(path_.string(), ": cannot truncate: ", std::strerror(errno)));
+  size_bytes_ = bytes;
 }
 
 }  // namespace lockstep

@@ -21,12 +21,14 @@ class AppendFile {
   ~AppendFile();
 
   const std::filesystem::path& path() const { return path_; }
-  void append(std::string_view record);  // throws TransientError, as when the disk is full
+  // Throws DataError naming the byte, as when the disk is full; the file is then as it was.
+  void append(std::string_view record);
   void truncate(std::int64_t bytes);
 
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
+  std::int64_t size_bytes_ = 0;
 };
 
 }  // namespace lockstep

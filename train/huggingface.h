@@ -33,7 +33,7 @@ struct HuggingFaceExport {
 
 // Writes a directory that `transformers` loads. `weights` hold every element of every parameter.
 // config.json comes last, so an interrupted export is not taken for a model. Throws UsageError
-// where the directory is not empty, TransientError where the disk is full.
+// where the directory is not empty, DataError where it cannot be written.
 void export_huggingface(const std::filesystem::path& directory, const ModelConfig& config,
                         std::span<const StateSlice> weights, const HuggingFaceExport& options);
 

@@ -101,22 +101,22 @@ TEST(WriteFile, leaves_nothing_without_commit) {
   EXPECT_EQ(entries(directory.path()), 0);
 }
 
-TEST(WriteFile, a_full_disk_is_transient_and_leaves_the_old_file) {
+TEST(WriteFile, a_full_disk_is_said_and_leaves_the_old_file) {
   const TemporaryDirectory directory;
   spit(directory / "a", "old");
   std::filesystem::create_symlink("/dev/full", directory / str("a.tmp-", getpid()));
   const auto write = [&] { write_text(directory / "a", "new"); };
-  const std::string message = message_of<TransientError>(write);
+  const std::string message = message_of<DataError>(write);
   expect_contains(message, "a: cannot write at byte 0: No space left on device; free some space");
   EXPECT_EQ(slurp(directory / "a"), "old");
   EXPECT_EQ(entries(directory.path()), 1);
 }
 
-TEST(WriteFile, a_disk_that_fills_up_is_transient) {
+TEST(WriteFile, a_disk_that_fills_up_leaves_the_old_file) {
   const testing::SmallDisk disk(std::int64_t{64} << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   write_text(disk.path() / "old", "old");
-  EXPECT_THROW(write_text(disk.path() / "a", std::string(1 << 20, 'x')), TransientError);
+  EXPECT_THROW(write_text(disk.path() / "a", std::string(1 << 20, 'x')), DataError);
   EXPECT_EQ(slurp(disk.path() / "old"), "old");
   EXPECT_EQ(entries(disk.path()), 1);
 }

@@ -311,7 +311,7 @@ TEST_F(PackTest, a_full_disk_leaves_nothing_and_says_so) {
   auto o = options({input("text", random_text(6'000'000, 3, "abc\n"))});
   o.out = disk.path() / "out";
   o.shard_tokens = 500'000;
-  expect_contains(message_of<TransientError>([&] { pack(o); }), "No space left");
+  expect_contains(message_of<DataError>([&] { pack(o); }), "No space left");
   EXPECT_TRUE(fs::is_empty(disk.path()));
 }
 

@@ -313,7 +313,7 @@ TEST(HuggingFaceFiles, an_export_that_fails_is_not_taken_for_a_model) {
   import_huggingface(fixture(Family::llama3), config, weights.slices);
   EXPECT_THROW(export_huggingface(disk.path() / "out", config, weights.slices,
                                   {.dtype = DType::fp32, .shard_bytes = 9000}),
-               TransientError);
+               DataError);
   EXPECT_FALSE(is_huggingface_directory(disk.path() / "out"));
 }
 

@@ -93,15 +93,20 @@ TEST(MetricsLog, a_line_that_somebody_added_stays) {
   EXPECT_EQ(slurp(path), text);
 }
 
-TEST(MetricsLog, a_full_disk_is_an_error_that_names_the_file) {
-  const SmallDisk disk(4096);
+TEST(MetricsLog, a_full_disk_is_an_error_that_names_file_and_byte_and_leaves_whole_lines) {
+  const SmallDisk disk(8192);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small file system";
-  MetricsLog log(disk.path() / "metrics.jsonl", 0);
+  const auto path = disk.path() / "metrics.jsonl";
+  MetricsLog log(path, 0);
   const auto fill = [&] {
     for (int step = 1; step < 1000; ++step)
       log.append(at(step));
   };
-  expect_contains(message_of<TransientError>(fill), "metrics.jsonl: cannot append: ");
+  const auto message = message_of<DataError>(fill);
+  expect_contains(message, str("metrics.jsonl: at byte ", std::filesystem::file_size(path),
+                               ": cannot append: "));
+  EXPECT_EQ(slurp(path).back(), '\n');
+  EXPECT_GT(steps_in(slurp(path)).size(), 3u);
 }
 
 TEST(MetricsLog, a_directory_that_is_not_there_is_an_error_that_names_the_file) {
