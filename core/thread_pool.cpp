@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -70,6 +71,11 @@ int processors_allowed() {
   return cpus.empty() ? 1 : static_cast<int>(cpus.size());
 }
 
+int most_threads() {
+  constexpr int kForEachProcessor = 4;
+  return kForEachProcessor * processors_allowed();
+}
+
 void use_all_processors() {
   run_on(allowed_processors());
 }
@@ -120,17 +126,33 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique<State>()) {
   LOCKSTEP_CHECK(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
   flush_denormals();
+  state_->pinned = threads > 1 && processors_allowed() == threads;
+  try {
+    start_workers();
+  } catch (const std::system_error& error) {
+    const auto started = state_->workers.size() + 1;
+    stop_workers();
+    throw Error(str("started ", started, " of ", threads, " threads, the next: ", error.what(),
+                    "; ask for fewer"));
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_workers();
+}
+
+void ThreadPool::start_workers() {
   const auto& cpus = allowed_processors();
-  state_->pinned = threads > 1 && static_cast<int>(cpus.size()) == threads;
-  if (state_->pinned) run_on({&cpus[0], 1});
-  for (int i = 1; i < threads; ++i)
+  state_->workers.reserve(static_cast<std::size_t>(threads_ - 1));
+  for (int i = 1; i < threads_; ++i)
     state_->workers.emplace_back([this, i, &cpus] {
       if (state_->pinned) run_on({&cpus[static_cast<std::size_t>(i)], 1});
       state_->serve(i);
     });
+  if (state_->pinned) run_on({&cpus[0], 1});
 }
 
-ThreadPool::~ThreadPool() {
+void ThreadPool::stop_workers() {
   state_->stopping.store(true, std::memory_order_relaxed);
   state_->round.fetch_add(1, std::memory_order_release);
   state_->round.notify_all();

@@ -14,6 +14,7 @@ class ThreadPool {
   // `threads` counts the caller; threads - 1 workers are started. When the process may run on
   // exactly that many processors, each of them, the caller too, is pinned to one: two on the same
   // processor would halve the speed. The destructor gives the caller its freedom back.
+  // Throws Error where the system starts no more threads.
   explicit ThreadPool(int threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -28,12 +29,19 @@ class ThreadPool {
 
  private:
   struct State;
+  void start_workers();
+  void stop_workers();
+
   int threads_;
   std::unique_ptr<State> state_;
 };
 
 // The processors this process may run on: its affinity mask at the first call.
 int processors_allowed();
+
+// The most threads that a person may ask for: threads that share a processor wait for each other at
+// every join.
+int most_threads();
 
 // Lets the calling thread run on all of them again: threads that do not compute inherit the pin of
 // the thread that starts them.

@@ -1,9 +1,14 @@
 #include "core/thread_pool.h"
 
 #include <atomic>
+#include <cstdio>
 #include <gtest/gtest.h>
 #include <stdexcept>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <vector>
+
+#include "core/error.h"
 
 namespace lockstep {
 namespace {
@@ -40,6 +45,25 @@ TEST(ThreadPool, an_exception_reaches_the_caller_and_the_pool_goes_on) {
   std::atomic<int> count{0};
   pool.run(10, [&](std::int64_t, int) { count.fetch_add(1); });
   EXPECT_EQ(count.load(), 10);
+}
+
+// In a process whose user may have few: a user that no one else is, where there is a choice.
+TEST(ThreadPool, threads_that_cannot_start_are_an_error_and_those_that_did_end) {
+  const auto start_too_many = [] {
+    const bool root = geteuid() == 0;
+    const rlimit few{root ? 4u : 1u, root ? 4u : 1u};
+    setrlimit(RLIMIT_NPROC, &few);
+    if (root && setuid(static_cast<uid_t>(1'000'000'000 + getpid())) != 0) _exit(2);
+    try {
+      ThreadPool pool(20);
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      _exit(1);
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(start_too_many(), ::testing::ExitedWithCode(1),
+              "started [0-9]+ of 20 threads, the next: .*; ask for fewer");
 }
 
 }  // namespace
