@@ -27,7 +27,38 @@ fs::path directory_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (status.type() == fs::file_type::none)
+    throw AccessError(str(path.string(), ": cannot look at it: ", error.message()));
+  return status;
+}
+
 }  // namespace
+
+bool path_exists(const fs::path& path) {
+  return fs::exists(status_of(path));
+}
+
+bool directory_exists(const fs::path& path) {
+  return fs::is_directory(status_of(path));
+}
+
+std::vector<fs::path> directory_entries(const fs::path& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator it(directory, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error))
+    entries.push_back(it->path());
+  if (error) {
+    const auto text = str(directory.string(), ": cannot read the directory: ", error.message());
+    if (!path_exists(directory)) throw DataError(text);
+    throw AccessError(text);
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
 
 ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
   // O_NONBLOCK: opening a pipe nobody writes to must not hang. It means nothing to a regular file.

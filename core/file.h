@@ -7,10 +7,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.h"
 
 namespace lockstep {
+
+// What is there. Each throws DataError where the system does not say, as when a directory on the
+// way may not be entered.
+bool path_exists(const std::filesystem::path& path);
+bool directory_exists(const std::filesystem::path& path);
+std::vector<std::filesystem::path> directory_entries(
+    const std::filesystem::path& directory);  // sorted; DataError where there is none
 
 // A file opened for reading by pread, so that threads may share it and a truncated file is an
 // error, not a signal.
@@ -67,6 +75,7 @@ class WriteFile {
   std::int64_t size_bytes_ = 0;
 };
 
+// Each throws DataError where it cannot be done.
 void write_text(const std::filesystem::path& path, std::string_view text);  // WriteFile, committed
 void make_directories(const std::filesystem::path& directory);  // durably; they may exist already
 void sync_directory(const std::filesystem::path& directory);    // fsync of its entries

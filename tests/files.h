@@ -2,6 +2,7 @@
 // that bad files must give.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -34,6 +35,22 @@ class TemporaryDirectory {
 
  private:
   std::filesystem::path path_;
+};
+
+// While it lives, permissions bind this process, even started by root.
+class AsNobody {
+ public:
+  AsNobody() : root_(geteuid() == 0) {
+    LOCKSTEP_CHECK(!root_ || seteuid(65534) == 0, "cannot become another user");
+  }
+  AsNobody(const AsNobody&) = delete;
+  AsNobody& operator=(const AsNobody&) = delete;
+  ~AsNobody() {
+    if (root_ && seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  bool root_;
 };
 
 // A file system in memory of `size_bytes`, to be filled; only root may mount one.

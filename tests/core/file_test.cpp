@@ -9,6 +9,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AsNobody;
 using testing::expect_contains;
 using testing::message_of;
 using testing::slurp;
@@ -158,6 +159,26 @@ TEST(RenameDurably, renames_directories_and_says_why_it_cannot) {
   EXPECT_TRUE(std::filesystem::is_directory(directory / "to"));
   expect_contains(message_of<Error>([&] { rename_durably(directory / "from", directory / "to"); }),
                   "cannot rename to");
+}
+
+TEST(Directories, what_is_not_there_is_an_answer_and_what_cannot_be_looked_at_an_error) {
+  const TemporaryDirectory directory;
+  spit(directory / "file", "x");
+  make_directories(directory / "d/e");
+  EXPECT_TRUE(path_exists(directory / "file") && directory_exists(directory / "d"));
+  EXPECT_FALSE(path_exists(directory / "no") || path_exists(directory / "file/no") ||
+               directory_exists(directory / "file"));
+  const auto d = directory / "d", file = directory / "file";
+  EXPECT_EQ(directory_entries(directory.path()), (std::vector{d, file}));
+  expect_contains(message_of<DataError>([&] { directory_entries(directory / "no"); }),
+                  "no: cannot read the directory: No such file");
+  chmod(directory.path().c_str(), 0);
+  const AsNobody nobody;
+  expect_contains(message_of<AccessError>([&] { path_exists(file); }),
+                  "file: cannot look at it: Permission denied");
+  expect_contains(message_of<AccessError>([&] { directory_exists(d); }), "Permission denied");
+  expect_contains(message_of<AccessError>([&] { directory_entries(directory.path()); }),
+                  "cannot read the directory: Permission denied");
 }
 
 }  // namespace
