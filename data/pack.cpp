@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "data/order.h"
@@ -225,11 +226,10 @@ class OutputDirectory {
  public:
   explicit OutputDirectory(const fs::path& out)
       : out_(out), temporary_(str(out.string(), ".tmp-", getpid())) {
-    std::error_code error;
-    if (fs::exists(out_, error) && !(fs::is_directory(out_, error) && fs::is_empty(out_, error)))
+    if (path_exists(out_) && !(directory_exists(out_) && directory_entries(out_).empty()))
       throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
     warn_of_leftovers(out_);
-    create(temporary_);
+    make_directories(temporary_);
   }
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
@@ -240,7 +240,7 @@ class OutputDirectory {
 
   const fs::path& path() const { return temporary_; }
   fs::path subdirectory(const char* name) const {
-    create(temporary_ / name);
+    make_directories(temporary_ / name);
     return temporary_ / name;
   }
   void commit() {
@@ -250,24 +250,29 @@ class OutputDirectory {
   }
 
  private:
-  static void create(const fs::path& directory) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error) throw DataError(str(directory.string(), ": cannot create: ", error.message()));
-  }
-
   fs::path out_, temporary_;
 };
 
+// The output's path with its name at the end: `d/` names d.
+fs::path output_path(const fs::path& out) {
+  const auto normal = out.lexically_normal();
+  auto path = normal.has_filename() ? normal : normal.parent_path();
+  if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
+    throw UsageError(str(out.string(), ": expected the name of a directory to make"));
+  return path;
+}
+
 // A second run would pack the first one's shards.
-void refuse_output_inside_input(const PackOptions& options) {
-  std::error_code error;
-  const auto out = fs::weakly_canonical(options.out, error).string() + "/";
-  for (const auto& input : options.inputs)
-    if (fs::is_directory(input, error) &&
-        out.starts_with(fs::canonical(input, error).string() + "/"))
-      throw UsageError(
-          str(options.out.string(), ": lies inside the input directory ", input.string()));
+void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>& inputs) {
+  std::error_code unknown;
+  const auto whole = fs::weakly_canonical(fs::absolute(out), unknown);
+  for (const auto& input : inputs) {
+    if (!fs::is_directory(input, unknown)) continue;
+    const auto directory = fs::canonical(input, unknown);
+    if (std::mismatch(directory.begin(), directory.end(), whole.begin(), whole.end()).first ==
+        directory.end())
+      throw UsageError(str(out.string(), ": lies inside the input directory ", input.string()));
+  }
 }
 
 void check_split(const Documents& documents, const PackOptions& options) {
@@ -296,9 +301,10 @@ bool is_validation(std::int64_t document, double share) {
 std::vector<PackedDataset> pack(const PackOptions& options) {
   LOCKSTEP_CHECK(0 <= options.validation_share && options.validation_share < 1, "validation share ",
                  options.validation_share);
-  refuse_output_inside_input(options);
+  const auto path = output_path(options.out);
+  refuse_output_inside_input(path, options.inputs);
   const auto files = text_files(options.inputs);
-  OutputDirectory out(options.out);
+  OutputDirectory out(path);
   const bool two = options.validation_share > 0;
   std::vector<std::unique_ptr<ShardWriter>> splits;
   for (const char* name : {"train", "validation"})
@@ -321,7 +327,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
                            kByteVocabulary, Boundary::front,   kDocumentToken};
   std::vector<PackedDataset> packed;
   for (std::size_t i = 0; i < splits.size(); ++i)
-    packed.push_back({two ? options.out / (i == 0 ? "train" : "validation") : options.out,
+    packed.push_back({two ? path / (i == 0 ? "train" : "validation") : path,
                       splits[i]->finish(format, hash_hex(kByteTokenizer))});
   if (two)
     for (const auto& dataset : packed)

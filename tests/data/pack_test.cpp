@@ -59,6 +59,19 @@ Tokens read_all(const fs::path& path) {
   return tokens;
 }
 
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const fs::path& path) : before_(fs::current_path()) {
+    fs::current_path(path);
+  }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+  ~WorkingDirectory() { fs::current_path(before_); }
+
+ private:
+  fs::path before_;
+};
+
 // Of a child process.
 [[noreturn]] void pack_and_exit(const PackOptions& options) {
   try {
@@ -260,6 +273,19 @@ TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
   auto o = options({directory_ / "in"});
   o.out = directory_ / "in/deep/out";
   expect_contains(message_of<UsageError>([&] { pack(o); }), "lies inside the input");
+  {
+    const WorkingDirectory inside(directory_ / "in");
+    for (const char* name : {"out", "./deep/../out", "../in/out"}) {
+      auto relative = options({"."});
+      relative.out = name;
+      expect_contains(message_of<UsageError>([&] { pack(relative); }), "lies inside the input");
+    }
+  }
+  for (const char* name : {".", "..", "/", "x/..", ""}) {
+    auto nameless = options({text});
+    nameless.out = name;
+    expect_contains(message_of<UsageError>([&] { pack(nameless); }), "expected the name");
+  }
   auto taken = options({text});
   fs::create_directories(taken.out);
   spit(taken.out / "x", "x");
@@ -270,14 +296,28 @@ TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
   EXPECT_EQ(pack(taken).size(), 1u) << "an empty directory may be used";
 }
 
+TEST_F(PackTest, the_output_may_be_relative_or_end_with_a_slash) {
+  const auto text = input("text", "text");
+  const WorkingDirectory here(directory_.path());
+  for (const char* name : {"a/", "./b", "c/./d//", "x/../e"}) {
+    auto o = options({text});
+    o.out = name;
+    const auto path = pack(o)[0].path;
+    EXPECT_EQ(read_all(path), tokens_of({"text"})) << path;
+    EXPECT_EQ(path.filename().string().size(), 1u) << path;
+    EXPECT_TRUE(verify(path).damages.empty());
+    fs::remove_all(path);
+  }
+}
+
 TEST_F(PackTest, an_input_that_cannot_be_read_is_named) {
   const auto locked = input("locked", "text");
   chmod(locked.c_str(), 0);
   chmod(directory_.path().c_str(), 0777);
-  const bool root = geteuid() == 0;
-  ASSERT_EQ(root ? seteuid(65534) : 0, 0);  // whom permissions bind
-  const auto message = message_of<DataError>([&] { pack(options({locked})); });
-  ASSERT_EQ(root ? seteuid(0) : 0, 0);
+  const auto message = [&] {
+    const AsNobody nobody;
+    return message_of<DataError>([&] { pack(options({locked})); });
+  }();
   expect_contains(message, locked.string() + ": cannot open: Permission denied");
   EXPECT_TRUE(outputs().empty());
 }
