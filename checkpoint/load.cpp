@@ -126,6 +126,7 @@ bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
 }  // namespace
 
 void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk) {
+  if (from_disk) ReadFile(checkpoint / kCheckpointManifestName).drop_cache();
   const CheckpointManifest manifest = read_manifest(checkpoint);
   if (!is_named_after(checkpoint, manifest.step))
     throw DataError(str(checkpoint.string(), ": its manifest is of step ", manifest.step));

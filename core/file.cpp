@@ -179,7 +179,8 @@ void make_directories(const fs::path& directory) {
 }
 
 void sync_directory(const fs::path& directory) {
-  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const char* name = directory.empty() ? "." : directory.c_str();
+  const int descriptor = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail_writing(directory, "cannot open the directory", errno);
   // EINVAL: a file system without directory syncs; nothing more can be asked of it.
   const int error = fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;

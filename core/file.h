@@ -78,7 +78,7 @@ class WriteFile {
 // Each throws DataError where it cannot be done.
 void write_text(const std::filesystem::path& path, std::string_view text);  // WriteFile, committed
 void make_directories(const std::filesystem::path& directory);  // durably; they may exist already
-void sync_directory(const std::filesystem::path& directory);    // fsync of its entries
+void sync_directory(const std::filesystem::path& directory);    // fsync of its entries; "": of .
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

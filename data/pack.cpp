@@ -224,8 +224,8 @@ void warn_of_leftovers(const fs::path& out) {
 // A directory beside `out` that takes its name at the end, or goes.
 class OutputDirectory {
  public:
-  explicit OutputDirectory(const fs::path& out)
-      : out_(out), temporary_(str(out.string(), ".tmp-", getpid())) {
+  explicit OutputDirectory(const fs::path& out)  // delegates: what it throws leaves nothing behind
+      : OutputDirectory(out, str(out.string(), ".tmp-", getpid())) {
     if (path_exists(out_) && !(directory_exists(out_) && directory_entries(out_).empty()))
       throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
     warn_of_leftovers(out_);
@@ -244,12 +244,14 @@ class OutputDirectory {
     return temporary_ / name;
   }
   void commit() {
-    sync_directory(temporary_);
     rename_durably(temporary_, out_);
     temporary_.clear();
   }
 
  private:
+  OutputDirectory(fs::path out, fs::path temporary)
+      : out_(std::move(out)), temporary_(std::move(temporary)) {}
+
   fs::path out_, temporary_;
 };
 
@@ -329,9 +331,6 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   for (std::size_t i = 0; i < splits.size(); ++i)
     packed.push_back({two ? path / (i == 0 ? "train" : "validation") : path,
                       splits[i]->finish(format, hash_hex(kByteTokenizer))});
-  if (two)
-    for (const auto& dataset : packed)
-      sync_directory(out.path() / dataset.path.filename());
   out.commit();
   return packed;
 }

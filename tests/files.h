@@ -18,8 +18,9 @@ namespace lockstep::testing {
 // Removed, with all in it, at the end.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+  explicit TemporaryDirectory(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "lockstep-XXXXXX").string();
     LOCKSTEP_CHECK(mkdtemp(pattern.data()) != nullptr, "cannot create ", pattern);
     path_ = pattern;
   }

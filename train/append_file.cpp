@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "core/file.h"
+
 namespace lockstep {
 
 AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
@@ -13,6 +15,7 @@ AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(
   if (descriptor_ < 0)
     throw DataError(str(path_.string(), ": cannot open for writing: ", std::strerror(errno)));
   size_bytes_ = lseek(descriptor_, 0, SEEK_END);
+  sync_directory(path_.parent_path());
 }
 
 AppendFile::~AppendFile() {
@@ -39,6 +42,11 @@ void AppendFile::truncate(std::int64_t bytes) {
   if (ftruncate(descriptor_, bytes) != 0)
     throw DataError(str(path_.string(), ": cannot truncate: ", std::strerror(errno)));
   size_bytes_ = bytes;
+}
+
+void AppendFile::sync() {
+  if (fsync(descriptor_) != 0)
+    throw DataError(str(path_.string(), ": cannot sync: ", std::strerror(errno)));
 }
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@ class AppendFile {
   // Throws DataError naming the byte, as when the disk is full; the file is then as it was.
   void append(std::string_view record);
   void truncate(std::int64_t bytes);
+  void sync();  // returns when all that was appended is on the disk
 
  private:
   std::filesystem::path path_;

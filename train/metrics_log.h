@@ -21,6 +21,7 @@ class MetricsLog {
   MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step);
 
   void append(const StepReport& report);
+  void sync() { file_.sync(); }
 
  private:
   AppendFile file_;

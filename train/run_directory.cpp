@@ -4,19 +4,15 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
-#include "core/error.h"
+#include "core/file.h"
 
 namespace lockstep {
 
 RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)) {
-  std::error_code error;
-  std::filesystem::create_directories(checkpoints(), error);
-  if (error)
-    throw DataError(str("cannot create the run directory ", path_.string(), ": ", error.message()));
+  make_directories(checkpoints());
   const auto name = path_ / "lock";
   lock_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0)

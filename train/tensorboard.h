@@ -33,6 +33,7 @@ class TensorBoardLog {
   TensorBoardLog(const std::filesystem::path& directory, std::int64_t resumed_step);
 
   void append(const StepReport& report);
+  void sync() { file_->sync(); }
 
  private:
   std::optional<AppendFile> file_;

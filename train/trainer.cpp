@@ -171,6 +171,7 @@ class Trainer {
   void sample();
   Json about() const;
   void save();
+  void sync_logs();
   void check_skipped(const StepReport& report);
 
   // Whether what happens every so many steps (0: only at the end) is due after this step.
@@ -416,8 +417,15 @@ void Trainer::resume(const Json& about) {
                 " and ", compute_.threads(), ": the run goes on, but not bitwise");
 }
 
+// A run that goes on from a checkpoint does not write again what its logs say of the steps before.
+void Trainer::sync_logs() {
+  metrics_->sync();
+  if (tensorboard_) tensorboard_->sync();
+}
+
 void Trainer::save() {
   const auto begin = Clock::now();
+  sync_logs();
   checkpointer_.save(step_, about());
   saved_step_ = step_;
   meter_.spent_between_steps(Phase::checkpoint, seconds_since(begin),

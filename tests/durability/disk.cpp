@@ -1,0 +1,293 @@
+#include "tests/durability/disk.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fstream>
+#include <map>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Action = Disk::Action;
+
+std::atomic<Disk*> watching = nullptr;
+
+// The names and bytes of a directory tree, as a process sees them and as the disk must keep them.
+class Tree {
+ public:
+  void apply(const Disk::Call& call) {
+    const auto node = find(call.path);
+    switch (call.action) {
+      case Action::create: add(call.path, false); break;
+      case Action::make_directory: add(call.path, true); break;
+      case Action::write: write(nodes_.at(node), call); break;
+      case Action::truncate:
+        nodes_.at(node).bytes.resize(static_cast<std::size_t>(call.offset));
+        break;
+      case Action::sync: sync(nodes_.at(node)); break;
+      case Action::failed_sync: nodes_.at(node).unsyncable = true; break;
+      case Action::remove:
+        nodes_.at(node).removed = true;
+        names_of(call.path).erase(last(call.path));
+        break;
+      case Action::rename:
+        names_of(call.to)[last(call.to)] = node;
+        names_of(call.path).erase(last(call.path));
+        break;
+      default: break;
+    }
+  }
+
+  void add_rest(Disk::Loss loss, const std::string& path, Disk::Rest& rest,
+                std::size_t node = 0) const {
+    const Node& n = nodes_.at(node);
+    if (!n.is_directory) {
+      rest[path] = loss == Disk::Loss::nothing ? n.bytes : n.synced_bytes;
+      return;
+    }
+    rest[path] = std::nullopt;
+    const bool synced = loss == Disk::Loss::all || loss == Disk::Loss::order;
+    for (const auto& [name, child] : synced ? n.synced_names : n.names)
+      if (loss != Disk::Loss::order || !nodes_.at(child).removed)
+        add_rest(loss, str(path, "/", name), rest, child);
+  }
+
+ private:
+  struct Node {
+    bool is_directory = false;
+    bool removed = false;
+    bool unsyncable = false;  // its sync failed: the kernel calls lost bytes written
+    std::string bytes = {}, synced_bytes = {};
+    std::map<std::string, std::size_t> names = {}, synced_names = {};
+  };
+
+  static std::string last(const fs::path& path) { return path.filename().string(); }
+  static constexpr std::size_t kAbsent = SIZE_MAX;
+
+  std::size_t find(const fs::path& path) const {
+    std::size_t node = 0;
+    for (const auto& name : path) {
+      if (name == ".") continue;
+      const auto& names = nodes_.at(node).names;
+      const auto found = names.find(name.string());
+      if (found == names.end()) return kAbsent;
+      node = found->second;
+    }
+    return node;
+  }
+  std::map<std::string, std::size_t>& names_of(const fs::path& path) {
+    return nodes_.at(find(path.parent_path())).names;
+  }
+  void add(const fs::path& path, bool is_directory) {
+    names_of(path)[last(path)] = nodes_.size();
+    nodes_.push_back({.is_directory = is_directory});
+  }
+  static void write(Node& node, const Disk::Call& call) {
+    const auto offset = call.offset < 0 ? node.bytes.size() : static_cast<std::size_t>(call.offset);
+    node.bytes.resize(std::max(node.bytes.size(), offset + call.bytes.size()));
+    node.bytes.replace(offset, call.bytes.size(), call.bytes);
+  }
+  static void sync(Node& node) {
+    if (!node.unsyncable) node.synced_bytes = node.bytes;
+    node.synced_names = node.names;
+  }
+
+  std::vector<Node> nodes_ = {{.is_directory = true}};
+};
+
+// The function behind the one that is defined here.
+template <class F>
+F* next(const char* name) {
+  void* found = dlsym(RTLD_NEXT, name);
+  LOCKSTEP_CHECK(found != nullptr, "there is no ", name);
+  return reinterpret_cast<F*>(found);
+}
+
+std::string path_of(int descriptor) {
+  std::string path(4096, '\0');
+  const auto link = str("/proc/self/fd/", descriptor);
+  const auto size = readlink(link.c_str(), path.data(), path.size());
+  path.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
+  return path;
+}
+
+// act(), which the disk that is watched hears of where the call is about a file of it.
+template <class Act>
+auto observed(const fs::path& path, Disk::Call call, const Act& act) {
+  Disk* disk = watching;
+  if (disk == nullptr) return act();
+  call.path = disk->relative(path);
+  return call.path.empty() ? act() : disk->run(std::move(call), act);
+}
+template <class Act>
+auto observed(int descriptor, Disk::Call call, const Act& act) {
+  return watching == nullptr ? act() : observed(path_of(descriptor), std::move(call), act);
+}
+
+}  // namespace
+
+Disk::Disk(const fs::path& root) : root_(fs::canonical(root)) {
+  LOCKSTEP_CHECK(watching == nullptr, "one disk is watched at a time");
+  watching = this;
+}
+
+Disk::~Disk() {
+  watching = nullptr;
+}
+
+void Disk::fail(std::size_t call, int error) {
+  failing_ = call;
+  error_ = error;
+}
+
+Disk::Rest Disk::rest(std::size_t calls, Loss loss) const {
+  Tree tree;
+  for (std::size_t i = 0; i < calls; ++i)
+    tree.apply(calls_.at(i));
+  Rest rest;
+  tree.add_rest(loss, "", rest);
+  return rest;
+}
+
+void write_rest(const Disk::Rest& rest, const fs::path& into) {
+  fs::remove_all(into);
+  for (const auto& [path, bytes] : rest) {
+    if (bytes)
+      std::ofstream(into.string() + path, std::ios::binary)
+          .write(bytes->data(), std::ssize(*bytes));
+    else
+      fs::create_directory(into.string() + path);
+  }
+}
+
+std::string Disk::relative(const fs::path& path) const {
+  const auto relative = fs::absolute(path).lexically_normal().lexically_relative(root_);
+  if (relative.empty() || *relative.begin() == "..") return "";
+  return relative.has_filename() ? relative.string() : relative.parent_path().string();
+}
+
+// Calls come one after the other, so that their order is what the list says.
+template <class Act>
+auto Disk::run(Call call, const Act& act) {
+  const std::lock_guard lock(mutex_);
+  decltype(act()) result = -1;
+  if (calls_.size() == failing_) {
+    if (call.action == Action::close) act();  // what a close says, the descriptor is gone
+    call.action = call.action == Action::sync ? Action::failed_sync : Action::failed;
+    errno = error_;
+  } else if (result = act(); result < 0) {
+    call.action = Action::failed;
+  }
+  const int error = errno;
+  if (call.action == Action::write) call.bytes.resize(static_cast<std::size_t>(result));
+  if (call.action == Action::read) call.count = static_cast<std::int64_t>(result);
+  calls_.push_back(std::move(call));
+  errno = error;
+  return result;
+}
+
+}  // namespace lockstep::testing
+
+using lockstep::testing::Disk;
+using lockstep::testing::next;
+using lockstep::testing::observed;
+using lockstep::testing::path_of;
+using Action = lockstep::testing::Disk::Action;
+
+// What a disk cannot write down ends the process.
+// NOLINTBEGIN(bugprone-exception-escape)
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  static const auto real = next<int(const char*, int, ...)>("open");
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  const bool creates = (flags & O_CREAT) != 0 && access(path, F_OK) != 0;
+  const bool empties = !creates && (flags & O_TRUNC) != 0;
+  const auto action = creates ? Action::create : empties ? Action::truncate : Action::open;
+  return observed(path, {action, ""}, [&] { return real(path, flags, mode); });
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static const auto real = next<int(const char*, mode_t)>("mkdir");
+  return observed(path, {Action::make_directory, ""}, [&] { return real(path, mode); });
+}
+
+ssize_t write(int file, const void* bytes, size_t count) {
+  static const auto real = next<ssize_t(int, const void*, size_t)>("write");
+  // Only files that are appended to are written without an offset.
+  Disk::Call call{Action::write, "", "", -1, {static_cast<const char*>(bytes), count}};
+  return observed(file, std::move(call), [&] { return real(file, bytes, count); });
+}
+
+ssize_t pwrite(int file, const void* bytes, size_t count, off_t offset) {
+  static const auto real = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  Disk::Call call{Action::write, "", "", offset, {static_cast<const char*>(bytes), count}};
+  return observed(file, std::move(call), [&] { return real(file, bytes, count, offset); });
+}
+
+ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
+  static const auto real = next<ssize_t(int, void*, size_t, off_t)>("pread");
+  return observed(file, {Action::read, ""}, [&] { return real(file, bytes, count, offset); });
+}
+
+int posix_fadvise(int file, off_t offset, off_t count, int advice) noexcept {
+  static const auto real = next<int(int, off_t, off_t, int)>("posix_fadvise");
+  return observed(file, {Action::drop_cache, ""},
+                  [&] { return real(file, offset, count, advice); });
+}
+
+int ftruncate(int file, off_t size) noexcept {
+  static const auto real = next<int(int, off_t)>("ftruncate");
+  return observed(file, {Action::truncate, "", "", size}, [&] { return real(file, size); });
+}
+
+int fsync(int file) {
+  static const auto real = next<int(int)>("fsync");
+  // The disk of the machine need not do what only the list is asked for.
+  return lockstep::testing::watching == nullptr
+             ? real(file)
+             : observed(file, {Action::sync, ""}, [&] { return 0; });
+}
+
+int close(int file) {
+  static const auto real = next<int(int)>("close");
+  return observed(file, {Action::close, ""}, [&] { return real(file); });
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static const auto real = next<int(const char*, const char*)>("rename");
+  Disk* disk = lockstep::testing::watching;
+  Disk::Call call{Action::rename, "", disk == nullptr ? "" : disk->relative(to)};
+  return observed(from, std::move(call), [&] { return real(from, to); });
+}
+
+int remove(const char* path) noexcept {
+  static const auto real = next<int(const char*)>("remove");
+  return observed(path, {Action::remove, ""}, [&] { return real(path); });
+}
+
+int unlink(const char* path) noexcept {
+  static const auto real = next<int(const char*)>("unlink");
+  return observed(path, {Action::remove, ""}, [&] { return real(path); });
+}
+
+int unlinkat(int directory, const char* path, int flags) noexcept {
+  static const auto real = next<int(int, const char*, int)>("unlinkat");
+  const auto whole = directory == AT_FDCWD ? std::filesystem::path(path)
+                                           : std::filesystem::path(path_of(directory)) / path;
+  return observed(whole, {Action::remove, ""}, [&] { return real(directory, path, flags); });
+}
+
+}  // extern "C"
+// NOLINTEND(bugprone-exception-escape)

@@ -1,0 +1,84 @@
+// Packing against a disk that loses what was not synced, and calls that fail.
+#include "data/pack.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "data/verify.h"
+#include "tests/durability/disk.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PackDurability : public ::testing::TestWithParam<double> {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 12; ++i)
+      text += str("document ", i, "\n\n");
+    spit(input_ / "text", text);
+  }
+  PackOptions options(const Disk& disk) {
+    return {.inputs = {input_ / "text"},
+            .out = disk.root() / "new/dataset",
+            .document_separator = "\n\n",
+            .validation_share = GetParam(),
+            .shard_tokens = 60};
+  }
+  // Whether the datasets are there; fails where they are there and not whole.
+  bool is_there(const fs::path& root) {
+    if (!fs::exists(root / "new/dataset")) return false;
+    for (const char* name : {"train", "validation"}) {
+      const auto found =
+          verify(GetParam() > 0 ? root / "new/dataset" / name : root / "new/dataset");
+      EXPECT_EQ(found.damages, std::vector<std::string>{});
+      EXPECT_TRUE(found.hashed);
+    }
+    return true;
+  }
+  TemporaryDirectory input_, directory_, rest_;
+};
+
+TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_there) {
+  Disk disk(directory_.path());
+  pack(options(disk));
+  EXPECT_GT(disk.calls().size(), 50u);
+  at_every_moment(disk, rest_ / "rest", [&](std::size_t calls, const fs::path& rest) {
+    const bool there = is_there(rest);
+    EXPECT_TRUE(there || calls < disk.calls().size());
+  });
+}
+
+TEST_P(PackDurability, whichever_call_fails_packing_says_so_or_has_packed) {
+  for (std::size_t k = 0;; ++k) {
+    SCOPED_TRACE(str("call ", k, " fails"));
+    const TemporaryDirectory directory(fast_directory());
+    Disk disk(directory.path());
+    disk.fail(k, k % 2 == 0 ? EIO : ENOSPC);
+    bool said = false;
+    try {
+      pack(options(disk));
+    } catch (const Error&) {
+      said = true;
+    }
+    if (disk.calls().size() <= k) break;  // it needs no more calls
+    for (const auto loss : Disk::kLosses) {
+      write_rest(disk.rest(disk.calls().size(), loss), rest_ / "rest");
+      EXPECT_TRUE(is_there(rest_ / "rest") || said);
+    }
+    if (fs::exists(disk.root() / "new"))
+      for (const auto& entry : fs::directory_iterator(disk.root() / "new")) {
+        EXPECT_EQ(entry.path().filename(), "dataset");
+      }
+    if (HasFailure()) FAIL() << "the call was on " << disk.calls().at(k).path;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(share, PackDurability, ::testing::Values(0, 0.3),
+                         [](const auto& p) { return p.param > 0 ? "with_validation" : "alone"; });
+
+}  // namespace
+}  // namespace lockstep::testing
