@@ -83,19 +83,16 @@ class LlmcFile {
     }
   }
 
+  // No product here overflows: the configuration was validated.
   void check_size() const {
     const auto& c = config_;
-    const __int128 elements =
-        static_cast<__int128>(padded_vocabulary_ + c.max_positions) * c.width +
-        static_cast<__int128>(c.layers) *
-            (12 * static_cast<__int128>(c.width) * c.width + 13 * c.width) +
-        2 * c.width;
-    const __int128 bytes =
-        static_cast<__int128>(sizeof(Header)) + elements * bytes_per_element(dtype_);
+    const std::int64_t elements = (padded_vocabulary_ + c.max_positions) * c.width +
+                                  c.layers * (12 * c.width * c.width + 13 * c.width) + 2 * c.width;
+    const auto bytes =
+        static_cast<std::int64_t>(sizeof(Header)) + elements * bytes_per_element(dtype_);
     if (bytes != file_.size_bytes())
-      file_.fail(file_.size_bytes(),
-                 str("the header makes a file of ", static_cast<double>(bytes), " bytes, it has ",
-                     file_.size_bytes(), "; is it truncated?"));
+      file_.fail(file_.size_bytes(), str("the header makes a file of ", bytes, " bytes, it has ",
+                                         file_.size_bytes(), "; is it truncated?"));
   }
 
   ReadFile file_;

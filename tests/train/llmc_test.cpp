@@ -131,6 +131,10 @@ TEST_F(Llmc, headers_that_make_no_model_are_refused) {
   expect_contains(with(6, INT32_MAX), "at byte 24: the width is 2147483647");
   expect_contains(with(7, 6), "at byte 28: a vocabulary of 7 padded to 6");
   expect_contains(with(4, 4096), "the header makes a file of");
+  EXPECT_EQ(with(4, 4096).find("e+"), std::string::npos) << "bytes are counted";
+  const auto bytes = Written(DType::fp32).bytes;
+  expect_contains(refusal(bytes + "x"), str("the header makes a file of ", bytes.size(),
+                                            " bytes, it has ", bytes.size() + 1));
 }
 
 }  // namespace
