@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 
 #include "checkpoint/checkpointer.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "model/families.h"
 #include "train/huggingface.h"
 #include "train/inference.h"
 #include "train/model_source.h"
+#include "train/run_directory.h"
 #include "train/run_state.h"
 
 namespace lockstep {
@@ -22,8 +24,10 @@ namespace fs = std::filesystem;
 
 std::int64_t bytes_of(const fs::path& directory) {
   std::int64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(directory))
-    if (entry.is_regular_file()) bytes += static_cast<std::int64_t>(entry.file_size());
+  std::error_code not_a_file;
+  for (const auto& path : directory_entries(directory))
+    if (const auto size = fs::file_size(path, not_a_file); !not_a_file)
+      bytes += static_cast<std::int64_t>(size);
   return bytes;
 }
 
@@ -87,8 +91,9 @@ int checkpoint_export(const CheckpointExportOptions& options) {
 }
 
 int checkpoint_import(const CheckpointImportOptions& options) {
-  const auto directory = fs::path(options.out) / "checkpoints";
-  if (fs::exists(directory) && !checkpoint_steps(directory).empty())
+  const RunDirectory run(options.out);
+  const auto directory = run.checkpoints();
+  if (!checkpoint_steps(directory).empty())
     throw UsageError(str(options.out, " has checkpoints already; name a new directory with --out"));
   Weights weights(options.model);
   Json about;
@@ -103,7 +108,7 @@ int checkpoint_import(const CheckpointImportOptions& options) {
 
 int checkpoint_list(const std::string& run) {
   const auto directory = fs::path(run) / "checkpoints";
-  if (!fs::is_directory(directory))
+  if (!directory_exists(directory))
     throw DataError(str(run, ": expected the directory of a run, with checkpoints/"));
   for (const auto step : checkpoint_steps(directory)) {
     const auto path = checkpoint_path(directory, step);
@@ -112,8 +117,6 @@ int checkpoint_list(const std::string& run) {
                   static_cast<double>(bytes_of(path)) / (1 << 20));
     std::cout << line << saved_at(path) << "  " << state_of(path) << "\n";
   }
-  std::cout.flush();
-  if (!std::cout) throw Error("cannot write to standard output");
   return 0;
 }
 

@@ -37,7 +37,8 @@ struct HuggingFaceExport {
 void export_huggingface(const std::filesystem::path& directory, const ModelConfig& config,
                         std::span<const StateSlice> weights, const HuggingFaceExport& options);
 
-// Copies those of the files that describe a tokenizer, byte for byte.
+// Copies those of the files that describe a tokenizer, byte for byte. Throws DataError where there
+// is none.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

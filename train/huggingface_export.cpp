@@ -140,26 +140,32 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
   LOCKSTEP_CHECK(options.dtype == DType::fp32 || options.dtype == DType::bf16, "export as ",
                  name(options.dtype));
   make_directories(directory);
-  if (!fs::is_empty(directory))
+  if (!directory_entries(directory).empty())
     throw UsageError(str(directory.string(), ": expected an empty directory; choose another"));
+  if (!options.tokenizer_from.empty()) copy_tokenizer(options.tokenizer_from, directory);
   const WeightParts parts(weights);
   const auto files = cut_into_files(huggingface_tensors(config), options);
   for (std::size_t file = 0; file < files.size(); ++file)
     write_file(directory / file_name(file, files.size()), files[file], parts, options.dtype);
   if (files.size() > 1)
     write_text(directory / "model.safetensors.index.json", index_of(files, options.dtype));
-  if (!options.tokenizer_from.empty()) copy_tokenizer(options.tokenizer_from, directory);
   Json json = config_to_huggingface(config);
   json.set("torch_dtype", options.dtype == DType::fp32 ? "float32" : "bfloat16");
   write_text(directory / "config.json", json.dump(2) + "\n");
 }
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  bool found = false;
   for (const char* name : kTokenizerFiles) {
-    if (!fs::exists(from / name)) continue;
-    constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+    if (!path_exists(from / name)) continue;
     write_text(to / name, read_text(from / name, kMostBytes));
+    found = true;
   }
+  if (!found)
+    throw DataError(str(from.string(),
+                        ": holds no tokenizer: expected a directory with files such as ",
+                        "tokenizer.json or vocab.json"));
 }
 
 }  // namespace lockstep

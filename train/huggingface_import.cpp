@@ -33,9 +33,9 @@ class WeightFiles {
  public:
   WeightFiles(const fs::path& directory, const ModelConfig& config)
       : directory_(directory), config_(config) {
-    if (fs::exists(directory / kWeights))
+    if (path_exists(directory / kWeights))
       add_file(kWeights);
-    else if (fs::exists(directory / kIndex))
+    else if (path_exists(directory / kIndex))
       add_shards();
     else
       throw DataError(str(directory.string(), ": expected ", kWeights, " or ", kIndex,
@@ -166,8 +166,7 @@ void read_turned(const FoundTensor& found, const HuggingFaceTensor& tensor,
 }  // namespace
 
 bool is_huggingface_directory(const fs::path& path) {
-  std::error_code unknown;
-  return fs::exists(path / kConfig, unknown);
+  return path_exists(path / kConfig);
 }
 
 ModelConfig huggingface_config(const fs::path& directory) {

@@ -1,6 +1,7 @@
 #include "train/model_source.h"
 
 #include "checkpoint/checkpointer.h"
+#include "core/file.h"
 #include "model/families.h"
 #include "train/huggingface.h"
 #include "train/llmc.h"
@@ -22,9 +23,9 @@ ModelSource source_of_checkpoint(const std::filesystem::path& checkpoint) {
 }  // namespace
 
 ModelSource find_model(const std::filesystem::path& path) {
-  if (exists(path / kCheckpointManifestName)) return source_of_checkpoint(path);
+  if (path_exists(path / kCheckpointManifestName)) return source_of_checkpoint(path);
   const auto checkpoints = path / "checkpoints";
-  if (exists(checkpoints)) {
+  if (path_exists(checkpoints)) {
     const auto newest = latest_checkpoint(checkpoints);
     if (!newest)
       throw DataError(str(checkpoints.string(),
@@ -43,7 +44,7 @@ ModelSource find_model(const std::filesystem::path& path) {
     source.model = llmc_config(path);
     return source;
   }
-  throw DataError(str(path.string(), exists(path) ? "" : " does not exist",
+  throw DataError(str(path.string(), path_exists(path) ? "" : " does not exist",
                       ": expected the directory of a run (with checkpoints/), of a checkpoint "
                       "(with ",
                       kCheckpointManifestName,

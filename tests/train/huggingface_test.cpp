@@ -305,6 +305,14 @@ TEST(HuggingFaceFiles, an_export_copies_tokenizer_files_and_overwrites_nothing) 
   expect_contains(message_of<UsageError>(write), "expected an empty directory");
 }
 
+TEST(HuggingFaceFiles, a_tokenizer_that_is_not_there_is_refused) {
+  const TemporaryDirectory directory;
+  spit(directory / "config.json", "{}");
+  for (const auto& from : {directory.path(), directory / "nowhere"})
+    expect_contains(message_of<DataError>([&] { copy_tokenizer(from, directory.path()); }),
+                    from.string() + ": holds no tokenizer");
+}
+
 TEST(HuggingFaceFiles, an_export_that_fails_is_not_taken_for_a_model) {
   const SmallDisk disk(std::int64_t{40} << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
