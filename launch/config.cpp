@@ -54,8 +54,8 @@ TomlValue value_of(const Setting& setting, const Option& option) {
                           std::holds_alternative<Choice>(field);
   const bool is_text = parsed && (std::holds_alternative<std::string>(*parsed) ||
                                   std::holds_alternative<std::vector<std::string>>(*parsed));
-  if (is_text || (parsed && !takes_text)) return *parsed;
   const bool opens = setting.value.find_first_of("\"'[{") == 0;
+  if (is_text || (parsed && (!takes_text || opens))) return *parsed;
   const bool is_utf8 = parse_toml_value(toml_quoted(setting.value)).has_value();
   if (!is_utf8 || (opens && !parsed))
     throw ConfigError(
@@ -248,7 +248,8 @@ std::string to_toml(const ResolvedConfig& config) {
       if (option.table() != table) continue;
       auto line = str(option.name(), " = ", to_toml(option, config.values));
       constexpr std::size_t kComment = 40;
-      line.resize(std::max(line.size() + 2, kComment), ' ');
+      const auto last = line.size() - (line.rfind('\n') + 1);  // npos + 1 is 0
+      line.append(std::max(last + 2, kComment) - last, ' ');
       text += str(line, "# ", comment(config.origins.find(option.key)->second), "\n");
     }
   }

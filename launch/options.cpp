@@ -81,10 +81,11 @@ struct Print {
   std::string operator()(const double* member) const { return toml_number(*member); }
   std::string operator()(const std::string* member) const { return toml_quoted(*member); }
   std::string operator()(const std::vector<std::string>* member) const {
+    if (member->size() == 1) return str("[", toml_quoted(member->front()), "]");
     std::string text;
     for (const auto& element : *member)
-      text += str(text.empty() ? "" : ", ", toml_quoted(element));
-    return "[" + text + "]";
+      text += str("\n  ", toml_quoted(element), ",");
+    return str("[", text, text.empty() ? "]" : "\n]");
   }
   std::string operator()(const Choice& choice) const {
     return toml_quoted(choice.names[*choice.value]);

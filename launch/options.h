@@ -50,6 +50,6 @@ const Option* find_option(std::string_view key);
 std::string assign(const Option& option, Config& config, const TomlValue& value);
 
 std::string expected(const Option& option);                       // "an integer, at least 1"
-std::string to_toml(const Option& option, const Config& config);  // its value
+std::string to_toml(const Option& option, const Config& config);  // its value; a list one a line
 
 }  // namespace lockstep

@@ -110,13 +110,14 @@ TomlDocument parse_toml(std::string_view text, const std::string& name) {
 }
 
 std::optional<TomlValue> parse_toml_value(std::string_view text) {
-  if (text.size() > kLongestLine || text.find('\n') != text.npos) return std::nullopt;
   try {
+    check_lines(text, "value");
     const auto table = toml::parse(str("value = ", text));
-    return value_of(*table.get("value"));
+    if (table.size() == 1) return value_of(*table.get("value"));
+  } catch (const ConfigError&) {
   } catch (const toml::parse_error&) {
-    return std::nullopt;
   }
+  return std::nullopt;
 }
 
 std::string describe(const TomlValue& value) {

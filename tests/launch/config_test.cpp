@@ -166,6 +166,15 @@ TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
   EXPECT_THROW(parse_setting("=5"), UsageError);
 }
 
+TEST(Config, an_array_of_numbers_is_no_name_of_a_file) {
+  EXPECT_EQ(refusal("", {set("data.train=[1]")}),
+            "--set: data.train: expected a string or an array of strings; found an array of more "
+            "than strings");
+  EXPECT_EQ(refusal("", {set("data.train={a = 1}")}),
+            "--set: data.train: expected a string or an array of strings; found a table");
+  EXPECT_EQ(resolve("", {set("data.train='[1]'")}).values.data.train.at(0), "[1]");
+}
+
 TEST(Config, what_is_printed_resolves_to_the_same_values) {
   const auto first =
       resolve("[optimizer]\nlearning_rate = 0.1234567890123\n[precision]\nmoments = 'bf16'",
@@ -177,6 +186,18 @@ TEST(Config, what_is_printed_resolves_to_the_same_values) {
     EXPECT_EQ(to_toml(option, first.values), to_toml(option, second.values)) << option.key;
     EXPECT_EQ(second.origins.find(option.key)->second.rfind("again.toml:", 0), 0u) << option.key;
   }
+}
+
+TEST(Config, a_long_list_is_printed_so_that_it_can_be_read_back) {
+  std::string list;
+  for (int i = 0; i < 200; ++i)
+    list += "'/a/directory/of/some/length/with/many/shards/train_" + std::to_string(i) + ".bin',\n";
+  const auto first = resolve("validation = [\n" + list + "]\n");
+  ASSERT_EQ(first.values.data.validation.size(), 200u);
+  const auto text = to_toml(first);
+  EXPECT_EQ(resolve_config(text, "printed", {}).values.data.validation,
+            first.values.data.validation);
+  EXPECT_NE(text.find(".bin\",\n]  "), std::string::npos) << text;
 }
 
 TEST(Config, every_option_is_described_and_holds_its_default) {

@@ -104,6 +104,9 @@ TEST(Toml, a_value_alone_is_one_value_only) {
   EXPECT_FALSE(parse_toml_value("cosine"));
   EXPECT_FALSE(parse_toml_value(""));
   EXPECT_FALSE(parse_toml_value("1\nother = 2"));
+  EXPECT_FALSE(parse_toml_value("1\n[other]"));
+  EXPECT_EQ(std::get<std::vector<std::string>>(*parse_toml_value("[\n'a',\n'b',\n]")).size(), 2u);
+  EXPECT_FALSE(parse_toml_value(std::string(5000, ' ') + "1"));
 }
 
 TEST(Toml, what_is_printed_reads_back_equal) {
