@@ -10,12 +10,14 @@ namespace lockstep {
 
 struct TrainVerbOptions {
   std::string config;             // a TOML file
-  std::string run;                // directory of the run; empty: runs/NAME of the file's name
+  std::string run;                // directory of the run; empty: see run_train
   std::string device = "cpu";     // "cpu" or "cuda"
   std::vector<Setting> settings;  // of --set
   bool allow_dataset_change = false;
 };
 
+// Where no run is named, a run's saved config.toml goes on with that run, and another file starts
+// (or goes on with) runs/ and the file's name.
 int run_train(const TrainVerbOptions& options);
 
 // The device that --device names. Throws UsageError on another name, ConfigError where this build

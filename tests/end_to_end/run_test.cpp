@@ -158,6 +158,13 @@ TEST_F(EndToEnd, changed_data_are_refused_unless_allowed) {
   run(train("run", {"--allow-dataset-change"}), 0);
 }
 
+TEST_F(EndToEnd, the_configuration_that_a_run_saved_goes_on_with_that_run) {
+  run(train("run", {"--set", "train.steps=10"}), 0);
+  const auto said = run({"train", path("run/config.toml"), "--set", "train.steps=12"}, 0);
+  EXPECT_NE(said.find("going on from step 10 of 12"), std::string::npos) << said;
+  EXPECT_EQ(losses("run").size(), 12u);
+}
+
 TEST_F(EndToEnd, one_process_at_a_time_trains_in_a_directory) {
   Process first = start(train("run", {"--set", "train.steps=100000"}));
   ASSERT_TRUE(first.says("saved step 10 ")) << first.err();
