@@ -1,9 +1,12 @@
 #include "launch/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <functional>
 #include <iostream>
+#include <limits>
 
+#include "core/thread_pool.h"
 #include "launch/checkpoint_verb.h"
 #include "launch/config_verb.h"
 #include "launch/data.h"
@@ -20,6 +23,8 @@ namespace {
 using Run = std::function<int()>;
 
 constexpr const char* kOther = "Other";  // the last topic of each help
+constexpr const char* kModelForms =
+    "a run, a checkpoint, a Hugging Face directory or an llm.c model";
 
 std::string full_name(const CLI::App& app) {
   const auto* parent = app.get_parent();
@@ -89,6 +94,18 @@ CLI::Option* describe(CLI::Option* option, const char* topic, const char* unit) 
   return option->group(topic)->type_name(unit);
 }
 
+// Refuses other numbers than those from `least` to `most`, by the flag's name.
+CLI::Option* within(CLI::Option* option, double least, double most = HUGE_VAL) {
+  return option->check([least, most](const std::string& text) -> std::string {
+    double value = 0;
+    if (!CLI::detail::lexical_cast(text, value)) return "";  // the conversion says so
+    if (least <= value && value <= most) return "";
+    const auto limit =
+        std::isinf(most) ? "" : str(" and at most ", static_cast<std::int64_t>(most));
+    return str("expected at least ", least, limit, ", found ", text);
+  });
+}
+
 CLI::App* add_verb(CLI::App& app, const char* name, const char* what) {
   auto* verb = app.add_subcommand(name, what);
   verb->set_help_flag("-h,--help", "print this")->group(kOther);
@@ -129,8 +146,10 @@ void add_train(CLI::App& app, Run& run) {
   describe(verb->add_option("config", options->config, "the run's configuration")->required(),
            "Configuration", "CONFIG.toml");
   add_settings(*verb, options->settings);
-  describe(verb->add_option("--run", options->run,
-                            "where the run is kept (default runs/ and the configuration's name)"),
+  describe(verb->add_option(
+               "--run", options->run,
+               "where the run is kept (default: the run that saved CONFIG.toml, or runs/ and its "
+               "name)"),
            "Run", "DIR");
   const auto init_from = [options](const std::string& path) {
     options->settings.push_back({"train.init_from", toml_quoted(path), "--init-from"});
@@ -147,23 +166,24 @@ void add_train(CLI::App& app, Run& run) {
   verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
 }
 
-void add_machine(CLI::App& verb, std::string& device, std::int64_t& threads) {
+void add_machine(CLI::App& verb, std::string& device, int& threads) {
   describe(verb.add_option("--device", device, "what computes")->capture_default_str(), "Machine",
            "cpu|cuda");
-  describe(verb.add_option("--threads", threads, "of the CPU (default: every processor)"),
-           "Machine", "N");
+  within(describe(verb.add_option("--threads", threads, "of the CPU (default: every processor)"),
+                  "Machine", "N"),
+         1, most_threads());
 }
 
 void add_generate(CLI::App& app, Run& run) {
   auto* verb = add_verb(app, "generate", "continue a text");
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
-  describe(
-      verb->add_option("model", options->model, "a run, or one of its checkpoints")->required(),
-      "Model", "DIR");
+  describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
   describe(verb->add_option("--prompt", options->prompt, "text to go on from"), "Text", "TEXT");
-  describe(verb->add_option("--tokens", options->tokens, "to generate")->capture_default_str(),
-           "Text", "N");
+  within(
+      describe(verb->add_option("--tokens", options->tokens, "to generate")->capture_default_str(),
+               "Text", "N"),
+      0);
   describe(verb->add_option("--temperature", sampling.temperature, "0: always the likeliest token")
                ->capture_default_str(),
            "Sampling", "X");
@@ -173,9 +193,11 @@ void add_generate(CLI::App& app, Run& run) {
   describe(verb->add_option("--top-p", sampling.top_p, "among the likeliest that reach share p")
                ->capture_default_str(),
            "Sampling", "P");
-  describe(
-      verb->add_option("--seed", sampling.seed, "of the random numbers")->capture_default_str(),
-      "Sampling", "N");
+  within(
+      describe(
+          verb->add_option("--seed", sampling.seed, "of the random numbers")->capture_default_str(),
+          "Sampling", "N"),
+      0);
   add_machine(*verb, options->device, options->threads);
   verb->callback([options, &run] { run = [options] { return run_generate(*options); }; });
 }
@@ -183,25 +205,23 @@ void add_generate(CLI::App& app, Run& run) {
 void add_eval(CLI::App& app, Run& run) {
   auto* verb = add_verb(app, "eval", "the loss of a model on held-out tokens");
   auto options = std::make_shared<EvalOptions>();
-  describe(
-      verb->add_option("model", options->model, "a run, or one of its checkpoints")->required(),
-      "Model", "DIR");
+  describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
   describe(verb->add_option("--data", options->data,
                             "datasets to evaluate on (default: what the run held out)"),
            "Data", "DATASET");
-  describe(verb->add_option("--tokens", options->tokens, "at most (default: all)"), "Data", "N");
-  describe(
-      verb->add_option("--sequence-length", options->sequence_length,
-                       "of a window (default: the run's, or the model's positions, 1024 at most)"),
-      "Data", "TOKENS");
+  within(describe(verb->add_option("--tokens", options->tokens, "at most; 0: all (default)"),
+                  "Data", "N"),
+         0);
+  within(describe(verb->add_option(
+                      "--sequence-length", options->sequence_length,
+                      "of a window (default: the run's, or the model's positions, 1024 at most)"),
+                  "Data", "TOKENS"),
+         1);
   verb->add_flag("--document-mask", options->document_mask, "no attention across documents")
       ->group("Data");
   add_machine(*verb, options->device, options->threads);
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }
-
-constexpr const char* kModelForms =
-    "a run, a checkpoint, a Hugging Face directory or an llm.c model";
 
 void add_export(CLI::App& group, Run& run) {
   auto* verb = add_verb(group, "export", "write a model as a Hugging Face directory");
@@ -257,9 +277,10 @@ void add_data_pack(CLI::App& data, Run& run) {
                             "share of documents held out in DIR/validation, such as 0.5%; the "
                             "rest is DIR/train"),
            "Dataset", "SHARE");
-  describe(verb->add_option("--shard-tokens", options->shard_tokens, "in a file at most")
-               ->capture_default_str(),
-           "Dataset", "TOKENS");
+  within(describe(verb->add_option("--shard-tokens", options->shard_tokens, "in a file at most")
+                      ->capture_default_str(),
+                  "Dataset", "TOKENS"),
+         1, std::numeric_limits<std::int32_t>::max());
   verb->callback([options, &run] { run = [options] { return data_pack(*options); }; });
 }
 
@@ -268,10 +289,14 @@ void add_data_inspect(CLI::App& data, Run& run) {
   auto options = std::make_shared<DataInspectOptions>();
   describe(verb->add_option("dataset", options->dataset, "its directory, or a shard")->required(),
            "Dataset", "DATASET");
-  describe(verb->add_option("--at", options->at, "first token to show")->capture_default_str(),
-           "Dataset", "N");
-  describe(verb->add_option("--count", options->count, "tokens to show")->capture_default_str(),
-           "Dataset", "N");
+  within(
+      describe(verb->add_option("--at", options->at, "first token to show")->capture_default_str(),
+               "Dataset", "N"),
+      0);
+  within(
+      describe(verb->add_option("--count", options->count, "tokens to show")->capture_default_str(),
+               "Dataset", "N"),
+      0);
   verb->callback([options, &run] { run = [options] { return data_inspect(*options); }; });
 }
 

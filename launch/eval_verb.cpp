@@ -48,8 +48,7 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
 int run_eval(const EvalOptions& options) {
   const auto source = find_model(options.model);
   const auto request = request_of(options, source);
-  const int threads =
-      options.threads > 0 ? static_cast<int>(options.threads) : processors_allowed();
+  const int threads = options.threads > 0 ? options.threads : processors_allowed();
   Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
   const auto result = evaluate(source, request, stream);
   Json json;
@@ -63,8 +62,7 @@ int run_eval(const EvalOptions& options) {
   json.set("perplexity", std::exp(result.loss));
   json.set("tokens", result.tokens);
   json.set("seconds", result.seconds);
-  std::cout << json.dump() << std::endl;
-  if (!std::cout) throw Error("cannot write to standard output");
+  std::cout << json.dump() << "\n";
   return 0;
 }
 

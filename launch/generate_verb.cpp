@@ -17,11 +17,6 @@
 namespace lockstep {
 namespace {
 
-void write_out(const std::string& text) {
-  std::cout << text << std::flush;
-  if (!std::cout) throw Error("cannot write to standard output");
-}
-
 // The prompt as the start of a document.
 std::vector<std::int32_t> encode(const std::string& prompt, const ModelConfig& model) {
   if (model.vocabulary != kByteVocabulary)
@@ -55,23 +50,22 @@ int run_generate(const GenerateOptions& options) {
     log_warning("the model has positions for ", source.model.max_positions, " tokens: generating ",
                 request.tokens, " behind the prompt");
   const Inference::Config config{.model = source.model};
-  const int threads =
-      options.threads > 0 ? static_cast<int>(options.threads) : processors_allowed();
+  const int threads = options.threads > 0 ? options.threads : processors_allowed();
   Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
   Arena arena(stream.device(), Arena::Memory::device, measure(config, threads, request));
   Inference inference(config, stream, arena);
   load_weights(source, inference.params(), stream);
 
-  write_out(options.prompt);
+  std::cout << options.prompt << std::flush;
   const auto begin = std::chrono::steady_clock::now();
   std::int64_t generated = 0;
   generate(inference.context(), inference.transformer(), request, [&](std::int32_t token) {
     ++generated;
     if (token == kDocumentToken) return false;  // the document ends
-    write_out(decode_bytes({&token, 1}));
-    return true;
+    std::cout << decode_bytes({&token, 1}) << std::flush;
+    return std::cout.good();
   });
-  write_out("\n");
+  std::cout << "\n";
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   log_info(generated, " tokens in ", human_seconds(elapsed.count()), ", ",
            human_count(static_cast<double>(generated) / elapsed.count()), " tok/s, from ",

@@ -8,12 +8,12 @@
 namespace lockstep {
 
 struct GenerateOptions {
-  std::string model;  // a run or a checkpoint
+  std::string model;  // a run, a checkpoint, a Hugging Face directory or an llm.c model
   std::string prompt;
   std::int64_t tokens = 256;
   Sampling sampling;
   std::string device = "cpu";
-  std::int64_t threads = 0;  // 0: every processor this process may run on
+  int threads = 0;  // 0: every processor this process may run on
 };
 
 // Writes the prompt and what follows it to standard output, each token as it comes.

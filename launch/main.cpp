@@ -9,7 +9,9 @@
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::run_command_line({argv + 1, argv + argc});
+    const int code = lockstep::run_command_line({argv + 1, argv + argc});
+    if (!std::cout.flush()) throw lockstep::DataError("standard output: cannot write");
+    return code;
   } catch (const lockstep::Error& e) {
     std::cerr << "lockstep: " << e.what() << "\n";
     return e.exit_code();

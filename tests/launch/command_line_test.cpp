@@ -2,8 +2,12 @@
 
 #include <cstdio>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <sstream>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "core/thread_pool.h"
 #include "launch/config.h"
 #include "tests/files.h"
 
@@ -95,7 +99,77 @@ TEST(CommandLine, the_program_ends_with_a_code_that_says_whose_fault_it_was) {
   const auto missing = run_program("config nowhere.toml");
   EXPECT_EQ(missing.code, 78);
   EXPECT_EQ(missing.output.rfind("lockstep: nowhere.toml: ", 0), 0u) << missing.output;
-  EXPECT_EQ(run_program("config " + kQuickstart + " >/dev/full").code, 1);
+}
+
+TEST(CommandLine, output_that_cannot_be_written_is_an_error_of_every_verb) {
+  const TemporaryDirectory directory;
+  spit(directory / "text", "text");
+  const auto dataset = (directory / "d").string();
+  const std::string packing = str("data pack ", (directory / "text").string(), " --out ", dataset);
+  for (const auto& arguments :
+       {packing, "data inspect " + dataset, "data verify " + dataset, std::string("--help"),
+        std::string("--version"), std::string("data --help"), "config " + kQuickstart}) {
+    const auto ended = run_program(arguments + " 2>&1 >/dev/full #");
+    EXPECT_EQ(ended.code, 65) << arguments;
+    expect_contains(ended.output, "lockstep: standard output: cannot write\n");
+  }
+}
+
+TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> verbs{
+      {"generate m --tokens", {"-5", "-1"}},
+      {"generate m --seed", {"-1"}},
+      {"generate m --threads", {"0", "-3", "100000"}},
+      {"eval m --tokens", {"-5"}},
+      {"eval m --sequence-length", {"-1", "0"}},
+      {"eval m --threads", {"-3", "100000"}},
+      {"data pack t --out d --shard-tokens", {"0", "-1", "2147483648", "9999999999"}},
+      {"data inspect d --at", {"-1"}},
+      {"data inspect d --count", {"-4"}}};
+  for (const auto& [verb, values] : verbs)
+    for (const auto& value : values) {
+      std::istringstream words(verb);
+      std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
+      const auto flag = arguments.back();
+      arguments.push_back(value);
+      const auto message = refusal(arguments);
+      expect_contains(message, str(flag, ": expected at least "));
+      expect_contains(message, str(", found ", value, "; see `lockstep "));
+    }
+  expect_contains(refusal({"eval", "m", "--threads", "100000"}),
+                  str("expected at least 1 and at most ", most_threads(), ", found 100000"));
+  expect_contains(refusal({"eval", "m", "--tokens", "many"}), "--tokens");
+}
+
+TEST(CommandLine, more_threads_than_help_are_refused_with_the_key_s_origin) {
+  expect_contains(message_of<ConfigError>([] {
+                    run_command_line({"train", kQuickstart, "--set", "train.threads=4096"});
+                  }),
+                  str("--set: train.threads is 4096, expected at most ", most_threads()));
+}
+
+// Root's files, seen by another user.
+TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  std::filesystem::create_directories(run / "checkpoints");
+  spit(directory / "text", "text");
+  chmod(directory.path().c_str(), 0755);
+  const auto refused = [&](const std::vector<std::string>& arguments) {
+    const AsNobody nobody;
+    return message_of<DataError>([&] { run_command_line(arguments); });
+  };
+  const auto made = (directory / "made").string();
+  expect_contains(refused({"data", "pack", (directory / "text").string(), "--out", made}),
+                  "cannot create the directory: Permission denied");
+  chmod(run.c_str(), 0);
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{"generate", run.string()},
+                                             {"eval", run.string()},
+                                             {"checkpoint", "list", run.string()},
+                                             {"checkpoint", "export", run.string(), "--out", made},
+                                             {"checkpoint", "import", run.string(), "--out", made}})
+    expect_contains(refused(arguments), "Permission denied");
 }
 
 TEST(CommandLine, init_from_is_the_key_of_that_name) {
