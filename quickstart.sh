@@ -8,7 +8,8 @@
 # QUICKSTART_SECONDS   how long to train (default 120)
 #
 # Everything stays below this directory: datasets/quickstart, runs/quickstart. A run that was there
-# is kept beside it. Exits with 75 when packages are missing and only root may install them.
+# is kept beside it. Exits with 75 when packages are missing and only root may install them, with 65
+# when there is no text to train on.
 set -euo pipefail
 texts=()
 for argument in "$@"; do
@@ -16,7 +17,7 @@ for argument in "$@"; do
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     -*) echo "$0: no option $argument (--help lists them)" >&2; exit 64 ;;
   esac
-  [[ -e $argument ]] || { echo "$0: there is no $argument" >&2; exit 66; }
+  [[ -e $argument ]] || { echo "$0: there is no $argument" >&2; exit 65; }
   texts+=("$(realpath "$argument")")
 done
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -49,20 +50,15 @@ build() {
   fi
 }
 
-# pack_own_texts: held-out paragraphs, 5% of a small text and 0.5% of a large one.
-pack_own_texts() {
-  local bytes share=5%
-  bytes=$(du -cb "${texts[@]}" | tail -n 1 | cut -f 1)
-  ((bytes > 100000000)) && share=0.5%
-  rm -rf "$dataset"
-  "$lockstep" data pack "${texts[@]}" --out "$dataset" --validation "$share" \
-    --document-separator '\n\n'
+# split_own_texts: every time, for the files may have changed.
+split_own_texts() {
+  python3 scripts/hold_out.py "$dataset/source" "${texts[@]}"
+  rm -f "$dataset/complete"
 }
 
-# pack_dictionary: once; a pack that was interrupted begins again.
-pack_dictionary() {
+# pack_text: what $dataset/source holds, once; a pack that was interrupted begins again.
+pack_text() {
   [[ -f $dataset/complete ]] && return
-  prepare_dictionary "$dataset/source"
   local part
   for part in train validation; do
     rm -rf "${dataset:?}/$part"
@@ -111,6 +107,9 @@ keep_earlier_run() {
 
 need_packages "${build_packages[@]}" "${script_packages[@]}"
 
+say "text"
+if ((${#texts[@]})); then split_own_texts; else prepare_dictionary "$dataset/source"; fi
+
 say "building ($preset)"
 build
 "$lockstep" --version
@@ -118,8 +117,8 @@ build
 precision=fp32
 [[ $("$lockstep" --version) == *avx512_bf16* ]] && precision=bf16
 
-say "text"
-if ((${#texts[@]})); then pack_own_texts; else pack_dictionary; fi
+say "packing"
+pack_text
 echo "packed in $dataset"
 
 say "measuring the speed of a step"
@@ -162,6 +161,6 @@ its text       $dataset
 
 try next
   $lockstep generate $run --prompt "Ocean" --temperature 0.7
-  $lockstep train configs/quickstart.toml --run runs/longer --set train.steps=$((steps * 5))
+  $lockstep train $run/config.toml --run runs/longer --set train.steps=$((steps * 5))
   ./quickstart.sh YOUR_TEXT.txt
 END

@@ -81,8 +81,9 @@ int data_pack(const DataPackOptions& options) {
   for (const auto& [path, manifest] : packed) {
     bytes += manifest.tokens() - manifest.documents();
     std::cout << path.string() << ": " << with_commas(manifest.tokens()) << " tokens in "
-              << with_commas(manifest.documents()) << " documents, " << manifest.shards.size()
-              << (manifest.shards.size() == 1 ? " shard\n" : " shards\n");
+              << with_commas(manifest.documents())
+              << (manifest.documents() == 1 ? " document, " : " documents, ")
+              << manifest.shards.size() << (manifest.shards.size() == 1 ? " shard\n" : " shards\n");
   }
   if (seconds.count() < 1) return 0;
   const auto megabytes = static_cast<double>(bytes) / 1e6;
