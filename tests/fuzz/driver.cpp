@@ -93,6 +93,12 @@ void copy_group(std::string& text, const std::string& other, Choices& choose) {
   if (to_count > 0 && count > 0) text.replace(to, to_count, other.substr(from, count));
 }
 
+// Leaves out what stands between two commas.
+void erase_element(std::string& text, Choices& choose) {
+  const auto [at, count] = group(text, ',', ',', choose);
+  if (count > 0) text.erase(at, count - 1);
+}
+
 // Overwrites 4 or 8 bytes with an integer that readers mind.
 void replace_integer(std::string& text, Choices& choose) {
   constexpr std::uint64_t kValues[] = {0,      1,          0x7f,       0xff,       0x7fff,
@@ -109,7 +115,7 @@ void replace_integer(std::string& text, Choices& choose) {
 void mutate(std::string& text, const std::string& other, Choices& choose) {
   const auto at = choose.below(text.size());
   const auto count = std::min(choose.below(16) + 1, text.size() - at);
-  switch (choose.below(9)) {
+  switch (choose.below(10)) {
     case 0:
       if (!text.empty()) text[at] = static_cast<char>(text[at] ^ (1 << choose.below(8)));
       break;
@@ -122,6 +128,7 @@ void mutate(std::string& text, const std::string& other, Choices& choose) {
     case 5: replace_number(text, choose); break;
     case 6: replace_integer(text, choose); break;
     case 7: copy_group(text, choose.below(2) == 0 ? std::string(text) : other, choose); break;
+    case 8: erase_element(text, choose); break;
     default: text.replace(at, count, other.substr(choose.below(other.size()), count)); break;
   }
   if (text.size() > kMostBytes) text.resize(kMostBytes);

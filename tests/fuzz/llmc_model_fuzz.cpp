@@ -1,0 +1,105 @@
+// Any file is refused, or is a model whose parameters fill it to its last byte.
+#include <algorithm>
+#include <cstring>
+#include <list>
+
+#include "tests/fuzz/fuzz.h"
+#include "tests/train/model_weights.h"
+#include "train/llmc.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr std::size_t kHeaderBytes = 1024, kMostBytes = 8192;
+
+// version, length, vocabulary, layers, heads, width, padded vocabulary
+using Entries = std::array<std::int32_t, 7>;
+
+// Bytes that the header of a small model makes; 0 where it makes none, or a large one.
+std::size_t bytes_of(const Entries& e) {
+  const bool small = std::all_of(e.begin(), e.end(), [](auto n) { return 1 <= n && n < 64; });
+  if (!small) return 0;
+  const int width = e[5],
+            elements = (e[6] + e[1]) * width + e[3] * (12 * width * width + 13 * width) + 2 * width;
+  const auto bytes = kHeaderBytes + static_cast<std::size_t>(elements * (e[0] == 3 ? 4 : 2));
+  return bytes <= kMostBytes ? bytes : 0;
+}
+
+std::string model(const Entries& entries) {
+  std::string bytes(bytes_of(entries), '\0');
+  const std::int32_t magic = 20240326;
+  std::memcpy(bytes.data(), &magic, sizeof magic);
+  std::memcpy(bytes.data() + sizeof magic, entries.data(), sizeof entries);
+  for (std::size_t i = kHeaderBytes; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(i * 37);
+  return bytes;
+}
+
+// Weights to import into; those of the last few models are kept, for they cost more than a check.
+const testing::ModelWeights& weights_of(const ModelConfig& config, DType dtype) {
+  struct Known {
+    Known(const ModelConfig& c, DType d) : config(c), dtype(d), weights(c, d) {}
+    ModelConfig config;
+    DType dtype;
+    testing::ModelWeights weights;
+  };
+  static std::list<Known> known;
+  for (const auto& one : known)
+    if (one.config == config && one.dtype == dtype) return one.weights;
+  if (known.size() == 8) known.pop_front();
+  return known.emplace_back(config, dtype).weights;
+}
+
+void check(const std::filesystem::path& path, const std::string& bytes) {
+  const ModelConfig config = llmc_config(path);
+  std::int32_t version = 0;
+  std::memcpy(&version, bytes.data() + 4, sizeof version);
+  const auto& weights = weights_of(config, version == 3 ? DType::fp32 : DType::bf16);
+  try {
+    import_llmc(path, weights.slices);
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+  for (const auto& slice : weights.slices) {
+    const auto size = static_cast<std::size_t>(slice.local.bytes());
+    const auto at = slice.name == "transformer.wte.weight"  ? kHeaderBytes
+                    : slice.name == "transformer.ln_f.bias" ? bytes.size() - size
+                                                            : 0;
+    LOCKSTEP_CHECK(at == 0 || std::memcmp(slice.local.data, bytes.data() + at, size) == 0,
+                   slice.name, " is not what lies at byte ", at);
+  }
+}
+
+void run(const std::string& bytes) {
+  static const MemoryFile file;
+  file.set(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  LOCKSTEP_CHECK(
+      is_llmc_model(file.path()) || bytes.substr(0, 4) != model({3, 1, 1, 1, 1, 1, 1}).substr(0, 4),
+      "not taken for a model");
+  try {
+    check(file.path(), bytes);
+  } catch (const DataError&) {
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  return {model({3, 2, 3, 1, 2, 4, 5}), model({5, 3, 7, 2, 1, 3, 7}), model({5, 1, 1, 1, 1, 1, 1})};
+}
+
+}  // namespace lockstep::fuzz
+
+// As it is; and with the size that its header makes, which most mutations spoil.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string bytes(reinterpret_cast<const char*>(data), size);
+  lockstep::fuzz::run(bytes);
+  lockstep::fuzz::Entries entries;
+  if (size < lockstep::fuzz::kHeaderBytes) return 0;
+  std::memcpy(entries.data(), data + 4, sizeof entries);
+  if (const auto right = lockstep::fuzz::bytes_of(entries); right != 0 && right != size) {
+    bytes.resize(right);
+    lockstep::fuzz::run(bytes);
+  }
+  return 0;
+}
