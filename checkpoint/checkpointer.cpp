@@ -48,6 +48,17 @@ StoredTensor stored_slice(const StateSlice& s) {
   return stored;
 }
 
+std::vector<fs::path> entries_of(const fs::path& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error))
+    entries.push_back(entry->path());
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw AccessError(str(directory.string(), ": cannot list the directory: ", error.message()));
+  return entries;
+}
+
 // The directory that a checkpoint is written into, removed unless it is kept.
 class Scaffold {
  public:
@@ -68,23 +79,22 @@ class Scaffold {
   // What interrupted saves and deletions left: one process at a time writes here.
   static void remove_leftovers(const fs::path& directory) {
     std::error_code ignored;
-    std::vector<fs::path> leftovers;
-    for (const auto& entry : fs::directory_iterator(directory, ignored))
-      if (const auto name = entry.path().filename().string();
+    for (const auto& path : entries_of(directory))
+      if (const auto name = path.filename().string();
           name.starts_with(kPrefix) && name.ends_with(kUnfinished))
-        leftovers.push_back(entry.path());
-    for (const auto& path : leftovers)
-      fs::remove_all(path, ignored);
+        fs::remove_all(path, ignored);
   }
 
   fs::path path_;
 };
 
-// "" where the checkpoint is whole, else what is wrong with it.
+// "" where the checkpoint is whole, else what is wrong with it. Throws where it cannot be opened.
 std::string damage_of(const fs::path& checkpoint, Depth depth) {
   try {
     verify_checkpoint(checkpoint, depth);
     return "";
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError& error) {
     return error.what();
   }
@@ -93,7 +103,8 @@ std::string damage_of(const fs::path& checkpoint, Depth depth) {
 void set_aside(const fs::path& checkpoint) {
   const bool whole = damage_of(checkpoint, Depth::contents).empty();
   fs::path aside;
-  for (int k = 1; aside.empty() || fs::exists(aside); ++k)
+  std::error_code unknown;
+  for (int k = 1; aside.empty() || fs::exists(aside, unknown); ++k)
     aside = str(checkpoint.string(), whole ? ".replaced-" : ".damaged-", k);
   rename_durably(checkpoint, aside);
   log_warning(checkpoint.string(), " is now ", aside.filename().string());
@@ -139,7 +150,7 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   return manifest;
 }
 
-void Checkpointer::save(std::int64_t step, const Json& about) {
+void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep) {
   const fs::path final_path = checkpoint_path(directory_, step);
   Scaffold scaffold(str(final_path.string(), kUnfinished));
   CheckpointManifest manifest = write_state(scaffold.path());
@@ -149,16 +160,33 @@ void Checkpointer::save(std::int64_t step, const Json& about) {
   CheckpointManifest::parse(
       text, "the manifest of this state");  // what a reader would refuse is not written
   write_text(scaffold.path() / kCheckpointManifestName, text);
-  if (fs::exists(final_path)) set_aside(final_path);
+  if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path);
   rename_durably(scaffold.path(), final_path);
   scaffold.keep();
   for (const auto later : checkpoint_steps(directory_))
     if (later > step) set_aside(checkpoint_path(directory_, later));
-  if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_);
+  if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
 }
 
-std::optional<std::int64_t> Checkpointer::latest() const {
-  return latest_checkpoint(directory_);
+std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {
+  auto steps = checkpoint_steps(directory_);
+  if (steps.empty()) return std::nullopt;
+  std::string reasons;
+  for (; !steps.empty(); steps.pop_back()) {
+    const auto path = checkpoint_path(directory_, steps.back());
+    try {
+      verify_checkpoint(path, Depth::sizes);
+      accept(read_manifest(path).about);
+      return load_checkpoint(path, state_, Match::exact);
+    } catch (const AccessError&) {
+      throw;
+    } catch (const DataError& error) {
+      log_warning("not used: ", error.what());
+      reasons += str(error.what(), "; ");
+    }
+  }
+  throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "move ",
+                      directory_.filename().string(), "/ away to start afresh"));
 }
 
 Json Checkpointer::load(std::int64_t step) const {
@@ -174,14 +202,13 @@ fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
 
 std::vector<std::int64_t> checkpoint_steps(const fs::path& directory) {
   std::vector<std::int64_t> steps;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(directory, absent)) {
-    const std::string name = entry.path().filename().string();
+  for (const auto& path : entries_of(directory)) {
+    const std::string name = path.filename().string();
     if (!name.starts_with(kPrefix)) continue;
     const std::string digits = name.substr(kPrefix.size());
     if (digits.find_first_not_of("0123456789") != digits.npos || digits.size() > 18) continue;
     const std::int64_t step = std::strtoll(digits.c_str(), nullptr, 10);
-    if (checkpoint_path(directory, step) == entry.path()) steps.push_back(step);
+    if (checkpoint_path(directory, step) == path) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -197,7 +224,7 @@ std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
   return std::nullopt;
 }
 
-void prune_checkpoints(const fs::path& directory, int keep_last) {
+void prune_checkpoints(const fs::path& directory, int keep_last, std::optional<std::int64_t> keep) {
   LOCKSTEP_CHECK(keep_last > 0, "keep at least one checkpoint, not ", keep_last);
   std::vector<fs::path> whole;
   for (const auto step : checkpoint_steps(directory))
@@ -207,6 +234,7 @@ void prune_checkpoints(const fs::path& directory, int keep_last) {
   verify_checkpoint(whole.back(), Depth::contents, /*from_disk=*/true);
   whole.resize(whole.size() - static_cast<std::size_t>(keep_last));
   for (const auto& path : whole) {
+    if (keep && path == checkpoint_path(directory, *keep)) continue;
     // Under its name it must be whole or not there, also when this is interrupted.
     const fs::path going = str(path.string(), kUnfinished);
     rename_durably(path, going);

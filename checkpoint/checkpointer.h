@@ -17,6 +17,7 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/slices.h"
+#include "core/function_ref.h"
 #include "core/json.h"
 #include "core/tensor.h"
 
@@ -41,12 +42,17 @@ class Checkpointer {
 
   // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
   // load(). A step-N that is there already, and any of a later step (the run was resumed from
-  // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. Throws
+  // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. `keep`: a
+  // step whose checkpoint stays although there are `keep_last` newer ones. Throws
   // DataError where it cannot be written; what was there before is then as it was.
-  void save(std::int64_t step, const Json& about);
+  void save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep = std::nullopt);
 
-  // The newest that validates, which reads all its bytes; logs why newer ones do not.
-  std::optional<std::int64_t> latest() const;
+  // Fills the state from the newest checkpoint that is whole, and returns its `about`; nothing
+  // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Logs
+  // why newer ones are not used. Throws DataError where there are checkpoints but none can be used,
+  // and AccessError at the first that cannot be opened: whether to start afresh is for a person to
+  // say.
+  std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const;
 
   // Fills the state; returns `about`. Throws DataError where the checkpoint is damaged or its
   // tensors are not those of the state, naming the first difference.
@@ -67,7 +73,8 @@ enum class Match : std::uint8_t { exact, subset };
 Json load_checkpoint(const std::filesystem::path& checkpoint, std::span<const StateSlice> state,
                      Match match);
 
-// A directory of checkpoints, as every verb sees it.
+// A directory of checkpoints, as every verb sees it; one that is not there has none. Throws
+// AccessError where it cannot be listed.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
 std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& directory);
@@ -78,8 +85,10 @@ enum class Depth : std::uint8_t { sizes, contents };
 void verify_checkpoint(const std::filesystem::path& checkpoint, Depth depth,
                        bool from_disk = false);
 
-// Deletes all but the newest `keep_last` whose sizes are right; nothing unless the newest, read
-// back from the disk, is whole (else throws). Damaged ones stay for a person to look at.
-void prune_checkpoints(const std::filesystem::path& directory, int keep_last);
+// Deletes all but the newest `keep_last` whose sizes are right, and that of step `keep`; nothing
+// unless the newest, read back from the disk, is whole (else throws). Damaged ones stay for a
+// person to look at.
+void prune_checkpoints(const std::filesystem::path& directory, int keep_last,
+                       std::optional<std::int64_t> keep = std::nullopt);
 
 }  // namespace lockstep

@@ -37,6 +37,15 @@ std::span<std::int32_t> row(Tensor tensor, std::int64_t i) {
           static_cast<std::size_t>(tensor.shape[1])};
 }
 
+// Room for one window a thread, [kThreads, T + 1], and for the batches.
+Tensor allocate_buffers(Arena& pinned, std::int64_t B, std::int64_t T, std::span<Buffer> buffers) {
+  const Tensor windows = pinned.allocate("loader windows", DType::int32, {Loader::kThreads, T + 1});
+  for (auto& buffer : buffers)
+    for (Tensor* t : {&buffer.inputs, &buffer.targets, &buffer.positions, &buffer.document_start})
+      *t = pinned.allocate("loader batch", DType::int32, {B, T});
+  return windows;
+}
+
 }  // namespace
 
 // Threads claim tickets in order and fill any free buffer; batch() hands tickets out in order. A
@@ -85,10 +94,8 @@ Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks
     throw DataError(str(c.datasets.front(), ": holds ", dataset.tokens(),
                         " tokens, fewer than one window of ", T, " and the token behind it"));
   micro_steps = static_cast<int>((S + B * ranks - 1) / (B * ranks));
-  windows = pinned.allocate("loader windows", DType::int32, {kThreads, T + 1});
-  for (auto& buffer : buffers)
-    for (Tensor* t : {&buffer.inputs, &buffer.targets, &buffer.positions, &buffer.document_start})
-      *t = pinned.allocate("loader batch", DType::int32, {B, T});
+  if (c.most_samples > 0) samples = std::min(samples, c.most_samples);
+  windows = allocate_buffers(pinned, B, T, buffers);
   threads.reserve(kThreads);
 }
 
@@ -193,6 +200,12 @@ Loader::~Loader() = default;
 
 const Dataset& Loader::dataset() const {
   return impl_->dataset;
+}
+std::int64_t Loader::pinned_bytes(int sequences, int sequence_length) {
+  Arena pinned = Arena::measure(Device{});
+  std::array<Buffer, kBuffers> buffers;
+  allocate_buffers(pinned, sequences, sequence_length, buffers);
+  return pinned.peak_bytes();
 }
 std::int64_t Loader::samples() const {
   return impl_->samples;

@@ -36,9 +36,10 @@ class Loader {
     int sequence_length = 0;
     std::int64_t global_batch_sequences = 0;  // of a step, over all data ranks
     std::int64_t vocabulary = 0;              // of the model: a token from it on is refused; 0: any
-    bool document_mask = false;  // false: a window is one document (document_start is all 0)
-    bool shuffle = true;         // false: windows in the order of the dataset
-    bool repeat = true;          // false: samples from samples() on are masked (one evaluation)
+    bool document_mask = false;     // false: a window is one document (document_start is all 0)
+    bool shuffle = true;            // false: windows in the order of the dataset
+    bool repeat = true;             // false: samples from samples() on are masked (one evaluation)
+    std::int64_t most_samples = 0;  // samples() is at most this; 0: all of the dataset
   };
 
   // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be
@@ -50,7 +51,10 @@ class Loader {
   ~Loader();
 
   const Dataset& dataset() const;
-  std::int64_t samples() const;  // windows in the dataset: one epoch
+  // What a loader takes from `pinned`.
+  static std::int64_t pinned_bytes(int sequences, int sequence_length);
+
+  std::int64_t samples() const;  // windows in the dataset, or most_samples of them: one epoch
   int micro_steps() const;  // of a step: the global batch over data_ranks * sequences, rounded up
 
   // The micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits for the

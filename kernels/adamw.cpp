@@ -14,14 +14,15 @@ void check(const AdamWScalars& scalars) {
 
 }  // namespace
 
-void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
-                   ConstTensor valid_tokens, const AdamWConfig& config) {
+void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
+                   const AdamWConfig& config) {
   check(scalars);
-  check_tensor("squares", squares, {1}, DType::fp32);
-  check_tensor("valid_tokens", valid_tokens, {1}, DType::int32);
+  check_tensor("squares", sums.squares, {1}, DType::fp32);
+  check_tensor("loss", sums.loss, {1}, DType::fp32);
+  check_tensor("valid_tokens", sums.valid_tokens, {1}, DType::int32);
   LOCKSTEP_CHECK(config.nominal_tokens >= 1, "nominal_tokens is ", config.nominal_tokens,
                  ", expected at least 1");
-  LOCKSTEP_DISPATCH(stream, adamw_control(stream, scalars, squares, valid_tokens, config));
+  LOCKSTEP_DISPATCH(stream, adamw_control(stream, scalars, sums, config));
 }
 
 void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,

@@ -23,12 +23,17 @@ struct AdamWConfig {
   std::int64_t nominal_tokens = 1;  // the tokens of a step that gradients were scaled by
 };
 
+// What the step was, [1] each: sum of squares of all gradients, sum of losses, valid tokens.
+struct AdamWSums {
+  ConstTensor squares, loss;  // fp32
+  ConstTensor valid_tokens;   // int32
+};
+
 // Decides the step. With s = nominal / valid tokens and norm = s * sqrt(squares): the gradient
-// scale is s * min(1, clip / norm). Without a valid token (norm counts as 0), or with a norm that
-// is not finite, the update is skipped and `updates` stays.
-//   squares [1] fp32: the sum of squares of all gradients      valid_tokens [1] int32
-void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
-                   ConstTensor valid_tokens, const AdamWConfig& config);
+// scale is s * min(1, clip / norm). Without a valid token (norm counts as 0), or with a loss or
+// norm that is not finite, the update is skipped and `updates` stays.
+void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
+                   const AdamWConfig& config);
 
 // One run of elements, with g = grad * gradient scale:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,
@@ -53,8 +58,8 @@ void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scala
                   const AdamWConfig& config);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
-    void adamw_control(Stream& stream, const AdamWScalars& scalars, ConstTensor squares,
-                       ConstTensor valid_tokens, const AdamWConfig& config);
+    void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
+                       const AdamWConfig& config);
     void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
                       const AdamWConfig& config);)
 

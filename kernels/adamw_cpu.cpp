@@ -162,14 +162,14 @@ void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
 
 }  // namespace
 
-void adamw_control(Stream&, const AdamWScalars& scalars, ConstTensor squares,
-                   ConstTensor valid_tokens, const AdamWConfig& config) {
+void adamw_control(Stream&, const AdamWScalars& scalars, const AdamWSums& sums,
+                   const AdamWConfig& config) {
   float* control = scalars.control.as<float>();
-  const auto valid = *valid_tokens.as<std::int32_t>();
+  const auto valid = *sums.valid_tokens.as<std::int32_t>();
   const double s =
       valid > 0 ? static_cast<double>(config.nominal_tokens) / static_cast<double>(valid) : 0;
-  const double norm = s == 0 ? 0 : s * std::sqrt(static_cast<double>(*squares.as<float>()));
-  const bool apply = valid > 0 && std::isfinite(norm);
+  const double norm = s == 0 ? 0 : s * std::sqrt(static_cast<double>(*sums.squares.as<float>()));
+  const bool apply = valid > 0 && std::isfinite(norm) && std::isfinite(*sums.loss.as<float>());
   const bool clip = config.clip_norm > 0 && norm > static_cast<double>(config.clip_norm);
   auto& updates = *scalars.updates.as<std::int32_t>();
   if (apply) ++updates;

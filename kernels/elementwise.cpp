@@ -10,6 +10,11 @@ void fill(Stream& stream, Tensor out, float value) {
   LOCKSTEP_DISPATCH(stream, fill(stream, out, value));
 }
 
+void fill_integer(Stream& stream, Tensor out, std::int32_t value) {
+  check_dtype("out", out, DType::int32);
+  LOCKSTEP_DISPATCH(stream, fill_integer(stream, out, value));
+}
+
 void add(Stream& stream, Tensor inout, ConstTensor x) {
   check_float("inout", inout);
   check_dtype("x", x, inout.dtype);

@@ -70,6 +70,10 @@ void fill(Stream& stream, Tensor out, float value) {
   }
 }
 
+void fill_integer(Stream& stream, Tensor out, std::int32_t value) {
+  fill_all(stream, out, value);
+}
+
 void add(Stream& stream, Tensor inout, ConstTensor x) {
   with_float(x.dtype, [&]<class T>(T) {
     T* sum = inout.as<T>();

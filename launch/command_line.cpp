@@ -209,7 +209,8 @@ void add_eval(CLI::App& app, Run& run) {
   describe(verb->add_option("--data", options->data,
                             "datasets to evaluate on (default: what the run held out)"),
            "Data", "DATASET");
-  within(describe(verb->add_option("--tokens", options->tokens, "at most; 0: all (default)"),
+  within(describe(verb->add_option("--tokens", options->tokens,
+                                   "rounded down to windows, at least one; 0: all (default)"),
                   "Data", "N"),
          0);
   within(describe(verb->add_option(

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "data/tokenizer.h"
 #include "launch/nearest.h"
 #include "launch/options.h"
 
@@ -105,6 +106,20 @@ void fill_defaults(ResolvedConfig& resolved, const std::string& name) {
   }
 }
 
+struct ToJson {
+  Json operator()(const std::vector<std::string>& values) const {
+    Json::Array array;
+    for (const auto& value : values)
+      array.emplace_back(value);
+    return array;
+  }
+  Json operator()(const TomlOther& other) const { LOCKSTEP_FAIL("a value is ", other.kind); }
+  template <class Value>
+  Json operator()(const Value& value) const {
+    return value;
+  }
+};
+
 // Values that are possible each, but not together.
 class Consistency {
  public:
@@ -144,6 +159,17 @@ class Consistency {
     require(t.micro_batch <= t.batch_tokens / T, "train.micro_batch",
             str("at most the sequences of a step (", t.batch_tokens / T, ")"));
     require(!resolved_.values.data.train.empty(), "data.train", "at least one dataset");
+  }
+
+  void check_log() const {
+    const auto& l = resolved_.values.log;
+    const auto& m = resolved_.values.model;
+    if (l.sample_every_steps == 0) return;
+    require(m.vocabulary == kByteVocabulary || l.sample_prompt.empty(), "log.sample_prompt",
+            str("none: text becomes tokens only where model.vocabulary is ", kByteVocabulary));
+    require(static_cast<std::int64_t>(l.sample_prompt.size()) + 1 < m.max_positions,
+            "log.sample_prompt",
+            str("fewer bytes than model.max_positions (", m.max_positions, ") less one"));
   }
 
  private:
@@ -216,6 +242,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   const Consistency consistency(resolved);
   consistency.check_model();
   consistency.check_train();
+  consistency.check_log();
   auto& values = resolved.values;
   if (values.rope_scaling.factor > 1) values.model.rope_scaling = values.rope_scaling;
   values.model.validate();
@@ -254,6 +281,21 @@ std::string to_toml(const ResolvedConfig& config) {
     }
   }
   return text;
+}
+
+Json to_json(const ResolvedConfig& config) {
+  Json json;
+  for (const auto& option : options())
+    json.set(std::string(option.key),
+             std::visit(ToJson{}, *parse_toml_value(to_toml(option, config.values))));
+  return json;
+}
+
+ResolvedConfig config_from_json(const Json& json, const std::string& origin) {
+  std::vector<Setting> settings;
+  for (const auto& [key, value] : json.as_object())
+    settings.push_back({key, value.dump(), origin});
+  return resolve_config("", origin, settings);
 }
 
 }  // namespace lockstep

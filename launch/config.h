@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "train/config.h"
 
 namespace lockstep {
@@ -44,6 +45,11 @@ ResolvedConfig load_config(const std::filesystem::path& file,
 
 // The whole configuration as TOML that resolves to equal values, with origins as comments.
 std::string to_toml(const ResolvedConfig& config);
+
+// The values alone, as checkpoints keep them: {"train.steps": 1000, ...}; and back, with `origin`
+// as the origin of each.
+Json to_json(const ResolvedConfig& config);
+ResolvedConfig config_from_json(const Json& json, const std::string& origin);
 
 // docs/configuration.md.
 std::string configuration_reference();

@@ -15,12 +15,12 @@ namespace {
 
 // What the run was configured with: where it held out data, and the length of its windows.
 Config configuration_of(const ModelSource& source) {
-  const auto* text = source.about.find("configuration");
-  if (text == nullptr)
+  const auto* values = source.about.find("configuration");
+  if (values == nullptr)
     throw UsageError(str(source.path.string(),
                          " does not say what it was trained on; name held-out "
                          "datasets with --data"));
-  return resolve_config(text->as_string(), source.path.string() + ": configuration", {}).values;
+  return config_from_json(*values, source.path.string() + ": configuration").values;
 }
 
 EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source) {

@@ -59,12 +59,14 @@ int run_generate(const GenerateOptions& options) {
   std::cout << options.prompt << std::flush;
   const auto begin = std::chrono::steady_clock::now();
   std::int64_t generated = 0;
-  generate(inference.context(), inference.transformer(), request, [&](std::int32_t token) {
+  const auto emit = [&](std::int32_t token) {
     ++generated;
     if (token == kDocumentToken) return false;  // the document ends
     std::cout << decode_bytes({&token, 1}) << std::flush;
     return std::cout.good();
-  });
+  };
+  in_context([&] { generate(inference.context(), inference.transformer(), request, emit); },
+             source.path.string());
   std::cout << "\n";
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   log_info(generated, " tokens in ", human_seconds(elapsed.count()), ", ",

@@ -41,6 +41,8 @@ constexpr Range kAny{};
 constexpr Range kCount{0, 1e15};
 constexpr Range kPositive{1, 1e15};
 constexpr Range kRatio{0, 1};
+constexpr Range kSteps{1, 1'000'000'000};        // random numbers of a step: see kernels/adamw.h
+constexpr Range kBatchTokens{1, 2'147'483'647};  // valid tokens of a step are counted in int32
 
 std::int64_t default_vocabulary(Family family) {
   if (family == Family::gpt2) return 50257;
@@ -165,7 +167,7 @@ const std::array kOptions{
            "gpt2, smollm3: true; others: false"},
     Option{LOCKSTEP_KEY(model.init_std), {0, 10}, "", "Standard deviation of initial weights.", ""},
     // ------------------------------------------------------------------------------------ train
-    Option{LOCKSTEP_KEY(train.steps), kPositive, "steps", "Updates of the weights in the run.", ""},
+    Option{LOCKSTEP_KEY(train.steps), kSteps, "steps", "Updates of the weights in the run.", ""},
     Option{LOCKSTEP_KEY(train.sequence_length),
            {1, 1 << 24},
            "tokens",
@@ -174,7 +176,7 @@ const std::array kOptions{
            [](Config& c) {
              c.train.sequence_length = std::min<std::int64_t>(1024, c.model.max_positions);
            }},
-    Option{LOCKSTEP_KEY(train.batch_tokens), kPositive, "tokens",
+    Option{LOCKSTEP_KEY(train.batch_tokens), kBatchTokens, "tokens",
            "Tokens of a step, a multiple of train.sequence_length.", ""},
     Option{LOCKSTEP_KEY(train.micro_batch),
            {1, 1 << 24},

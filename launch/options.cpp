@@ -8,8 +8,9 @@ namespace lockstep {
 namespace {
 
 std::string number_text(double value) {
-  return std::floor(value) == value && std::abs(value) < 1e7 ? str(static_cast<std::int64_t>(value))
-                                                             : str(value);
+  return std::floor(value) == value && std::abs(value) < 1e10
+             ? str(static_cast<std::int64_t>(value))
+             : str(value);
 }
 
 std::string range_text(const Option::Range& range) {

@@ -42,6 +42,7 @@ int run_train(const TrainVerbOptions& options) {
   check_threads(config);
   return train({.config = config.values,
                 .resolved_config = to_toml(config),
+                .settings = to_json(config),
                 .run = options.run.empty() ? default_run(options.config) : fs::path(options.run),
                 .device = device_of(options.device),
                 .allow_dataset_change = options.allow_dataset_change});

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
-#include <optional>
+#include <cmath>
 
 #include "data/loader.h"
-#include "kernels/elementwise.h"
 #include "train/batch_shape.h"
 #include "train/inference.h"
+#include "train/loss_sum.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +27,8 @@ class Evaluator {
                  .vocabulary = source.model.vocabulary,
                  .document_mask = request.document_mask,
                  .shuffle = false,
-                 .repeat = false},
+                 .repeat = false,
+                 .most_samples = most_windows(request.tokens, request.sequence_length)},
                 static_cast<int>(request.micro_batch), 0, 1, arena),
         loss_sum_(arena.allocate("loss_sum", DType::fp32, {1})),
         valid_tokens_(arena.allocate("valid_tokens", DType::int32, {1})) {}
@@ -36,18 +36,9 @@ class Evaluator {
   Inference& inference() { return inference_; }
   Loader& loader() { return loader_; }
 
-  // Sum of the losses of one micro-batch, and its tokens.
-  void add(const Batch& batch, double& loss, std::int64_t& tokens) {
-    fill(stream_, loss_sum_, 0.0f);
-    fill(stream_, valid_tokens_, 0.0f);
-    const auto n = batch.inputs.elements();
-    inference_.transformer().evaluate(
-        inference_.context(batch), batch.inputs.view({n}),
-        {.ids = batch.targets.view({n}), .loss_sum = loss_sum_, .valid_tokens = valid_tokens_});
-    stream_.synchronize();
-    if (stream_.is_measuring()) return;
-    loss += *loss_sum_.as<float>();
-    tokens += *valid_tokens_.as<std::int32_t>();
+  LossSum evaluate(const Batch& batch) {
+    return evaluate_batch(inference_.transformer(), inference_.context(batch), batch, loss_sum_,
+                          valid_tokens_);
   }
 
  private:
@@ -61,9 +52,7 @@ std::int64_t measure(const ModelSource& source, const EvaluateRequest& request, 
   Stream stream(Device{}, "measure", Stream::Mode::measuring, threads);
   Arena arena = Arena::measure(Device{});
   Evaluator evaluator(source, request, stream, arena);
-  double loss = 0;
-  std::int64_t tokens = 0;
-  evaluator.add(batch_shape(request.micro_batch, request.sequence_length), loss, tokens);
+  evaluator.evaluate(batch_shape(request.micro_batch, request.sequence_length));
   return arena.peak_bytes();
 }
 
@@ -75,18 +64,17 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
   Evaluator evaluator(source, request, stream, arena);
   load_weights(source, evaluator.inference().params(), stream);
 
-  auto samples = evaluator.loader().samples();
-  if (request.tokens > 0)
-    samples =
-        std::min(samples, std::max<std::int64_t>(request.tokens / request.sequence_length, 1));
-  Evaluation result;
-  for (std::int64_t first = 0; first < samples; first += request.micro_batch) {
-    const Batch batch = evaluator.loader().batch(first, 0);
-    evaluator.add(batch, result.loss, result.tokens);
-    evaluator.loader().release(batch, stream.record());
-  }
-  result.loss = result.tokens > 0 ? result.loss / static_cast<double>(result.tokens)
-                                  : std::numeric_limits<double>::quiet_NaN();
+  std::int64_t tokens = 0;
+  const LossSum sum = evaluate_all(evaluator.loader(), stream, [&](const Batch& batch) {
+    const LossSum part = evaluator.evaluate(batch);
+    if (!std::isfinite(part.loss))
+      throw DataError(str(source.path.string(), ": the loss of tokens ", tokens, " to ",
+                          tokens + part.tokens, " is ", part.loss,
+                          "; its weights are not those of a trained model"));
+    tokens += part.tokens;
+    return part;
+  });
+  Evaluation result{.loss = sum.mean(), .tokens = sum.tokens};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

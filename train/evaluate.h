@@ -14,7 +14,7 @@ struct EvaluateRequest {
   std::vector<std::string> datasets;
   std::int64_t sequence_length = 0;  // of a window; at most the model's positions
   std::int64_t micro_batch = 0;      // windows at once
-  std::int64_t tokens = 0;           // to evaluate, rounded down to windows; 0: all
+  std::int64_t tokens = 0;           // to evaluate, see most_windows; 0: all
   bool document_mask = false;
 };
 
@@ -24,7 +24,8 @@ struct Evaluation {
   double seconds = 0;
 };
 
-// The mean loss over the first windows of the datasets, in their order, each token once.
+// The mean loss over the first windows of the datasets, in their order, each token once. Throws
+// DataError naming model and tokens where it is not finite.
 Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, Stream& stream);
 
 }  // namespace lockstep

@@ -6,20 +6,12 @@
 
 namespace lockstep {
 
-void Meter::begin_step() {
-  begin_ = Clock::now();
-}
-
-StepReport Meter::finish_step(std::int64_t step, double data_wait_seconds, Trace& trace) {
-  const std::chrono::duration<double> elapsed = Clock::now() - begin_;
+StepReport Meter::step(std::int64_t step, double seconds) {
   StepReport report;
   report.step = step;
   report.steps = config_.steps;
-  report.tokens_seen = step * config_.step_tokens;
-  report.step_seconds = elapsed.count();
-  report.data_wait_seconds = data_wait_seconds;
-  report.phase_seconds = trace.take();
-  report.tokens_per_second = static_cast<double>(config_.step_tokens) / elapsed.count();
+  report.step_seconds = seconds;
+  report.tokens_per_second = static_cast<double>(config_.step_tokens) / seconds;
   if (config_.peak_flops > 0) {
     const double tokens_per_peak = report.tokens_per_second / config_.peak_flops;
     report.model_flops_utilization = config_.flops_per_token * tokens_per_peak;
@@ -33,7 +25,7 @@ StepReport Meter::finish_step(std::int64_t step, double data_wait_seconds, Trace
   const double weight = measured_steps_ <= 2
                             ? 1.0
                             : std::max(1.0 / 20, 1.0 / static_cast<double>(measured_steps_ - 1));
-  smooth_step_seconds_ += weight * (elapsed.count() - smooth_step_seconds_);
+  smooth_step_seconds_ += weight * (seconds - smooth_step_seconds_);
   report.eta_seconds = eta_seconds(step);
   return report;
 }

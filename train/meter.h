@@ -1,8 +1,7 @@
-// Meter: what a step cost. It takes the step's wall time, the phases from core/trace, and turns
-// them into rates against the device's peak.
+// Meter: what a step cost. It takes wall times, and turns them into rates against the device's peak
+// and into the time that is left.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "core/trace.h"
@@ -24,22 +23,18 @@ class Meter {
 
   const Config& config() const { return config_; }
 
-  void begin_step();
-
-  // The report of the step that began last, but for what only the trainer knows (losses, learning
-  // rate).   step: counted from 1      data_wait_seconds: part of the step's time
-  StepReport finish_step(std::int64_t step, double data_wait_seconds, Trace& trace);
+  // The report of a step, but for what only the trainer knows (losses, learning rate, phases).
+  //   step: counted from 1      seconds: its wall time
+  StepReport step(std::int64_t step, double seconds);
 
   // Time that the run spends between steps, once every `every_steps` (0: never again), so that the
   // ETA counts it: evaluations and saves.
   void spent_between_steps(Phase phase, double seconds, std::int64_t every_steps);
 
  private:
-  using Clock = std::chrono::steady_clock;
   double eta_seconds(std::int64_t step) const;
 
   Config config_;
-  Clock::time_point begin_;
   double smooth_step_seconds_ = 0;  // mean that forgets with a time constant of about 20 steps
   std::int64_t measured_steps_ = 0;
   double evaluation_seconds_per_step_ = 0, checkpoint_seconds_per_step_ = 0;

@@ -20,13 +20,12 @@ void Optimizer::allocate(Arena& arena, Stream& stream) {
   squares_ = zeros("gradient_squares", DType::fp32, {1});
 }
 
-void Optimizer::step(Stream& stream, Arena& scratch, ConstTensor learning_rate, ConstTensor step,
-                     ConstTensor valid_tokens) {
+void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
   fill(stream, squares_, 0.0f);
   for (const ParamShard& shard : params_.shards())
     sum_of_squares(stream, scratch, squares_, shard.grad);
-  const AdamWScalars scalars{learning_rate, step, updates_, control_};
-  adamw_control(stream, scalars, squares_, valid_tokens, config_.adamw);
+  const AdamWScalars scalars{step.learning_rate, step.step, updates_, control_};
+  adamw_control(stream, scalars, {squares_, step.loss_sum, step.valid_tokens}, config_.adamw);
 
   const auto shards = params_.shards();
   for (std::size_t s = 0; s < shards.size(); ++s) {

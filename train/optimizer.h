@@ -28,12 +28,18 @@ class Optimizer {
   // Moments and the count of updates, all zero. `params` is allocated already.
   void allocate(Arena& arena, Stream& stream);
 
+  // What a step is told on the stream's device, [1] each.
+  struct Step {
+    ConstTensor learning_rate;  // fp32
+    ConstTensor step;           // int32
+    ConstTensor loss_sum;       // fp32
+    ConstTensor valid_tokens;   // int32
+  };
+
   // Scales gradients by nominal / valid tokens, clips by the global norm, updates, refreshes the
-  // compute-type weights. Asynchronous. Without a valid token, or with a norm that is not finite,
-  // nothing changes.
-  //   learning_rate [1] fp32, step [1] int32, valid_tokens [1] int32: on the stream's device
-  void step(Stream& stream, Arena& scratch, ConstTensor learning_rate, ConstTensor step,
-            ConstTensor valid_tokens);
+  // compute-type weights. Asynchronous. Without a valid token, or with a loss or norm that is not
+  // finite, nothing changes.
+  void step(Stream& stream, Arena& scratch, const Step& step);
 
   ConstTensor grad_norm() const { return control_.rows(4, 1); }  // [1], before clipping
   ConstTensor applied() const { return control_.rows(3, 1); }  // [1]: 1, or 0 where it was skipped

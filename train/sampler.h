@@ -23,7 +23,8 @@ class Sampler {
 
   // The token at `index` of the generated text, from its logits (at least `vocabulary` of them):
   // softmax(logits / temperature), cut by top-k, then by top-p, drawn with the uniform number that
-  // philox gives for (seed, index). A function of its arguments alone.
+  // philox gives for (seed, index). A function of its arguments alone. Throws DataError where a
+  // logit is not finite: then the weights are not those of a trained model.
   int draw(std::span<const float> logits, std::uint64_t index);
 
  private:

@@ -5,15 +5,23 @@
 
 namespace lockstep {
 
+std::vector<double> SlidingWindow::values() const {
+  std::vector<double> values;
+  for (std::size_t i = count_ - std::min(count_, kSize); i < count_; ++i)
+    values.push_back(values_[i % kSize]);
+  return values;
+}
+
+// Sums run from the oldest value, so that a window that was saved and restored gives the same bits.
 double SlidingWindow::z_score(double value) const {
   const auto n = std::min(count_, kSize);
   if (n < kFewest || !std::isfinite(value)) return StepReport::kUnknown;
   double sum = 0, squares = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    sum += values_[i];
+  for (std::size_t i = count_ - n; i < count_; ++i)
+    sum += values_[i % kSize];
   const double mean = sum / static_cast<double>(n);
-  for (std::size_t i = 0; i < n; ++i)
-    squares += (values_[i] - mean) * (values_[i] - mean);
+  for (std::size_t i = count_ - n; i < count_; ++i)
+    squares += (values_[i % kSize] - mean) * (values_[i % kSize] - mean);
   const double deviation = std::sqrt(squares / static_cast<double>(n));
   return deviation > 0 ? (value - mean) / deviation : StepReport::kUnknown;
 }
@@ -23,11 +31,11 @@ void SlidingWindow::add(double value) {
 }
 
 void SpikeStatistics::observe(StepReport& report) {
-  report.loss_z = loss_.z_score(report.loss);
-  report.grad_norm_z = grad_norm_.z_score(report.grad_norm);
+  report.loss_z = loss.z_score(report.loss);
+  report.grad_norm_z = grad_norm.z_score(report.grad_norm);
   if (report.skipped) return;
-  loss_.add(report.loss);
-  grad_norm_.add(report.grad_norm);
+  loss.add(report.loss);
+  grad_norm.add(report.grad_norm);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "train/step_report.h"
 
@@ -14,7 +15,8 @@ class SlidingWindow {
   // (value - mean) / standard deviation of the window; unknown (NaN) while it holds fewer than 16
   // values, where they are all equal, or where `value` is not finite.
   double z_score(double value) const;
-  void add(double value);  // a value that is not finite is left out
+  void add(double value);              // a value that is not finite is left out
+  std::vector<double> values() const;  // from the oldest; added to an empty window, they restore it
 
  private:
   static constexpr std::size_t kSize = 128, kFewest = 16;
@@ -24,12 +26,9 @@ class SlidingWindow {
 
 // Fills in the z-scores of a report from the accepted steps before it. A skipped step changes no
 // weight and is not what later steps are compared with.
-class SpikeStatistics {
- public:
+struct SpikeStatistics {
+  SlidingWindow loss, grad_norm;
   void observe(StepReport& report);
-
- private:
-  SlidingWindow loss_, grad_norm_;
 };
 
 }  // namespace lockstep

@@ -24,8 +24,10 @@ struct StepReport {
   std::int64_t tokens_seen = 0;   // of the run, this step included (nominal, masked ones too)
 
   double step_seconds = 0;
-  double data_wait_seconds = 0;                      // part of step_seconds
-  std::array<double, kPhases> phase_seconds{};       // by Phase; what is not in a span is in none
+  double data_wait_seconds = 0;  // part of step_seconds
+  // By Phase; what is not in a span is in none. Evaluation and checkpoint are no part of
+  // step_seconds: the evaluation after this step, and the saves since the step before.
+  std::array<double, kPhases> phase_seconds{};
   double tokens_per_second = 0;                      // nominal tokens of the step / step_seconds
   double model_flops_utilization = kUnknown;         // causal count, in [0, 1]
   double model_flops_utilization_square = kUnknown;  // full-square (PaLM) count

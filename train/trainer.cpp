@@ -4,25 +4,27 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/checkpointer.h"
 #include "core/cpu.h"
 #include "core/file.h"
+#include "core/function_ref.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "kernels/peak.h"
-#include "model/families.h"
+#include "train/loss_sum.h"
 #include "train/memory.h"
 #include "train/meter.h"
 #include "train/metrics_log.h"
 #include "train/model_source.h"
+#include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
 #include "train/signals.h"
-#include "train/statistics.h"
 #include "train/step_line.h"
 #include "train/tensorboard.h"
 #include "train/training.h"
@@ -32,15 +34,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string joined(const std::vector<std::string>& paths) {
-  std::string text;
-  for (const auto& path : paths)
-    text += (text.empty() ? "" : ", ") + path;
-  return text;
-}
-
 double gib(std::int64_t bytes) {
   return std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100;
+}
+
+double& seconds_of(StepReport& report, Phase phase) {
+  return report.phase_seconds[static_cast<std::size_t>(phase)];
 }
 
 double seconds_since(Clock::time_point begin) {
@@ -59,27 +58,6 @@ std::vector<std::int32_t> sample_prompt(const Config& c) {
 std::int64_t sample_length(const Config& c) {
   const auto prompt = static_cast<std::int64_t>(sample_prompt(c).size());
   return std::min(prompt + c.log.sample_tokens, c.model.max_positions);
-}
-
-// Refuses initial weights of another model, naming the first size that differs.
-void check_same_model(const ModelConfig& there, const ModelConfig& here, const std::string& path) {
-  const auto check = [&](const char* key, auto in_file, auto in_config) {
-    if (in_file != in_config)
-      throw ConfigError(str("train.init_from: ", path, " holds a model with ", key, " = ", in_file,
-                            ", but model.", key, " is ", in_config));
-  };
-  check("family", std::string(name(there.family)), std::string(name(here.family)));
-  check("layers", there.layers, here.layers);
-  check("width", there.width, here.width);
-  check("heads", there.heads, here.heads);
-  check("kv_heads", there.kv_heads, here.kv_heads);
-  check("head_size", there.head_size, here.head_size);
-  check("mlp_width", there.mlp_width, here.mlp_width);
-  check("vocabulary", there.vocabulary, here.vocabulary);
-  check("tied_head", there.tied_head, here.tied_head);
-  check("rope_theta", there.rope_theta, here.rope_theta);
-  check("norm_epsilon", there.norm_epsilon, here.norm_epsilon);
-  if (here.learned_positions) check("max_positions", there.max_positions, here.max_positions);
 }
 
 // What a run on this machine is built of, from the configuration.
@@ -111,13 +89,14 @@ Loader::Config train_loader(const Config& c) {
           .document_mask = c.data.document_mask};
 }
 
-// Held-out windows in the order of the dataset, each once.
+// Held-out windows in the order of the dataset, each once, up to eval.tokens.
 Loader::Config validation_loader(const Config& c) {
   Loader::Config loader = train_loader(c);
   loader.datasets = c.data.validation;
   loader.global_batch_sequences = c.train.micro_batch;
   loader.shuffle = false;
   loader.repeat = false;
+  loader.most_samples = most_windows(c.eval.tokens, c.train.sequence_length);
   return loader;
 }
 
@@ -128,11 +107,9 @@ int threads(const Config& c) {
 
 // A run's loaders take their buffers from here.
 std::int64_t pinned_bytes(const Config& c) {
-  Arena pinned = Arena::measure(Device{});
-  const auto B = static_cast<int>(c.train.micro_batch);
-  const Loader train(train_loader(c), B, 0, 1, pinned);
-  if (!c.data.validation.empty()) const Loader validation(validation_loader(c), B, 0, 1, pinned);
-  return pinned.peak_bytes();
+  const auto bytes = Loader::pinned_bytes(static_cast<int>(c.train.micro_batch),
+                                          static_cast<int>(c.train.sequence_length));
+  return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
 // The bytes a step takes. Refused before anything is allocated where this machine has less.
@@ -164,21 +141,30 @@ class Trainer {
  private:
   void announce() const;
   void start();  // from the newest checkpoint, or from the beginning
-  void resume(const Json& about);
+  void initialize();
   StepReport train_step();
   void report(StepReport report);
-  double evaluate();
+  void log(const StepReport& report);
+  void try_logs(FunctionRef<void()> act);
+  double evaluate(StepReport& report);
   void sample();
-  Json about() const;
+  void save_or_warn();
   void save();
-  void sync_logs();
   void check_skipped(const StepReport& report);
+  std::string last_good_checkpoint() const;
 
   // Whether what happens every so many steps (0: only at the end) is due after this step.
   bool due(std::int64_t every_steps) const {
-    return step_ == steps() || (every_steps > 0 && step_ % every_steps == 0);
+    return step() == steps() || (every_steps > 0 && step() % every_steps == 0);
   }
+  std::int64_t step() const { return progress_.step; }
   std::int64_t steps() const { return config_.train.steps; }
+  RunFacts facts() const {
+    return {.config = config_,
+            .settings = options_.settings,
+            .fingerprint = loader_.dataset().fingerprint(),
+            .threads = compute_.threads()};
+  }
 
   const TrainOptions& options_;
   const Config& config_;
@@ -191,14 +177,14 @@ class Trainer {
   std::optional<Loader> validation_;
   Checkpointer checkpointer_;
   Meter meter_;
-  SpikeStatistics statistics_;
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
 
-  std::int64_t step_ = 0;          // done so far
-  std::int64_t first_sample_ = 0;  // of the next step
-  std::int64_t saved_step_ = -1;   // of the newest checkpoint
+  Progress progress_;
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint
   std::int64_t skipped_in_a_row_ = 0;
+  double checkpoint_seconds_ = 0;  // since the last report
+  bool log_failed_ = false;
 };
 
 Trainer::Trainer(const TrainOptions& options)
@@ -221,26 +207,28 @@ Trainer::Trainer(const TrainOptions& options)
 int Trainer::run() {
   const StopSignals signals;
   start();
-  if (step_ >= steps()) {
+  if (step() >= steps()) {
     log_info("all ", steps(), " steps are done; raise train.steps to go on");
     return 0;
   }
   write_text(run_.config(), options_.resolved_config);
-  metrics_.emplace(run_.metrics(), step_);
-  if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step_);
+  metrics_.emplace(run_.metrics(), step());
+  if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step());
   bool save_due = false;
-  while (step_ < steps()) {
+  while (step() < steps()) {
     const StepReport done = train_step();
     report(done);
     const auto stop = signals.exit_code();
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
     save_due = save_due || due(config_.checkpoint.every_steps);
-    if (stop || step_ == steps() || (save_due && !done.skipped)) {
+    if (stop || step() == steps()) {
       save();
+    } else if (save_due && !done.skipped) {
+      save_or_warn();
       save_due = false;
     }
     if (stop) {
-      log_info("stopped by a signal after step ", step_, "; the same command goes on from there");
+      log_info("stopped by a signal after step ", step(), "; the same command goes on from there");
       return *stop;
     }
   }
@@ -248,23 +236,30 @@ int Trainer::run() {
 }
 
 StepReport Trainer::train_step() {
-  ++step_;
-  meter_.begin_step();
+  const auto begin = Clock::now();
   const double waited = loader_.waited_seconds();
+  const auto number = ++progress_.step;
   const double rate =
-      learning_rate(config_.schedule, config_.optimizer.learning_rate, step_, steps());
-  training_.begin_step(step_, rate);
+      learning_rate(config_.schedule, config_.optimizer.learning_rate, number, steps());
+  training_.begin_step(number, rate);
   for (int m = 0; m < loader_.micro_steps(); ++m) {
-    const Batch batch = loader_.batch(first_sample_, m);
+    const Batch batch = [&] {
+      const Trace::Span span(training_.trace(), Phase::data, compute_);
+      return loader_.batch(progress_.first_sample, m);
+    }();
     training_.micro_step(batch);
     loader_.release(batch, compute_.record());
   }
   training_.finish_step();
-  first_sample_ += training_.config().global_batch_sequences;
+  progress_.first_sample += training_.config().global_batch_sequences;
+  progress_.tokens_seen += config_.train.batch_tokens;
   const auto numbers = training_.numbers();
 
-  StepReport report =
-      meter_.finish_step(step_, loader_.waited_seconds() - waited, training_.trace());
+  StepReport report = meter_.step(number, seconds_since(begin));
+  report.data_wait_seconds = loader_.waited_seconds() - waited;
+  report.phase_seconds = training_.trace().take();
+  seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0);
+  report.tokens_seen = progress_.tokens_seen;
   report.loss = numbers.loss;
   report.grad_norm = numbers.grad_norm;
   report.valid_tokens = numbers.valid_tokens;
@@ -275,65 +270,87 @@ StepReport Trainer::train_step() {
 
 // One line for people, one object for programs.
 void Trainer::report(StepReport report) {
-  statistics_.observe(report);
-  check_skipped(report);
-  if (validation_ && due(config_.eval.every_steps)) report.validation_loss = evaluate();
+  progress_.statistics.observe(report);
+  if (validation_ && due(config_.eval.every_steps)) report.validation_loss = evaluate(report);
   if (due(config_.log.every_steps) || report.validation_loss) print_step(report);
-  metrics_->append(report);
-  if (tensorboard_) tensorboard_->append(report);
+  log(report);
+  check_skipped(report);
   if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps)) sample();
 }
 
+void Trainer::log(const StepReport& report) {
+  try_logs([&] {
+    metrics_->append(report);
+    if (tensorboard_) tensorboard_->append(report);
+  });
+}
+
+// Training is worth more than its log: one that cannot be written is warned of, once.
+void Trainer::try_logs(FunctionRef<void()> act) {
+  try {
+    act();
+  } catch (const DataError& error) {
+    if (!log_failed_) log_warning(error.what(), "; the run goes on, its logs have holes");
+    log_failed_ = true;
+  }
+}
+
+// A step that was applied had a finite loss, so the weights before it, and the newest checkpoint
+// with them, are good.
 void Trainer::check_skipped(const StepReport& report) {
   if (!report.skipped) {
     skipped_in_a_row_ = 0;
+    progress_.good_step = saved_step_;
     return;
   }
   log_warning("step ", report.step, ": loss ", report.loss, ", gradient norm ", report.grad_norm,
               "; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < config_.train.most_skipped) return;
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
-                  report.step, "; ",
-                  saved_step_ < 0 ? std::string("there is no checkpoint yet")
-                                  : str("the last good checkpoint is step ", saved_step_, " in ",
-                                        run_.checkpoints().string()),
+                  report.step, "; ", last_good_checkpoint(),
                   ". Lower optimizer.learning_rate, or look at the data around this step"));
+}
+
+std::string Trainer::last_good_checkpoint() const {
+  if (saved_step_ < 0) return "there is no checkpoint yet";
+  const auto newest = checkpoint_path(run_.checkpoints(), saved_step_).string();
+  const auto good = checkpoint_path(run_.checkpoints(), progress_.good_step);
+  std::error_code unknown;
+  if (progress_.good_step < 0 || !std::filesystem::exists(good, unknown))
+    return str("no step after a checkpoint was good; ", newest, " is not to be trusted");
+  const auto text =
+      str("the last good checkpoint is step ", progress_.good_step, " in ", good.string());
+  if (progress_.good_step == saved_step_) return text;
+  return str(text, "; to go on from it, move ", newest, " away");
 }
 
 void Trainer::sample() {
   const auto prompt = sample_prompt(config_);
-  const auto length = static_cast<std::int64_t>(prompt.size());
-  if (length >= sample_length(config_))
-    throw ConfigError(str("log.sample_prompt: ", length,
-                          " tokens, but the model has positions for ", config_.model.max_positions,
-                          "; shorten it"));
-  const auto tokens = training_.sample(prompt, sample_length(config_) - length,
-                                       {.temperature = 0.8f, .seed = config_.train.seed});
+  const auto room = sample_length(config_) - static_cast<std::int64_t>(prompt.size());
   std::string text = config_.log.sample_prompt;
-  if (config_.model.vocabulary == kByteVocabulary)
-    text += decode_bytes(tokens);
-  else
-    for (const auto token : tokens)
-      text += str(" ", token);
-  log_info("sample after step ", step_, ": ", text);
+  try {
+    const auto tokens =
+        training_.sample(prompt, room, {.temperature = 0.8f, .seed = config_.train.seed});
+    if (config_.model.vocabulary == kByteVocabulary)
+      text += decode_bytes(tokens);
+    else
+      for (const auto token : tokens)
+        text += str(" ", token);
+    log_info("sample after step ", step(), ": ", text);
+  } catch (const DataError& error) {  // of weights that went wrong; the next step will say so
+    log_warning("no sample after step ", step(), ": ", error.what());
+  }
   training_.trace().take();
 }
 
-double Trainer::evaluate() {
+double Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
-  const auto B = config_.train.micro_batch, T = config_.train.sequence_length;
-  auto samples = validation_->samples();
-  if (config_.eval.tokens > 0) samples = std::min(samples, std::max(config_.eval.tokens / T, B));
-  training_.begin_evaluation();
-  for (std::int64_t first = 0; first < samples; first += B) {
-    const Batch batch = validation_->batch(first, 0);
-    training_.evaluate(batch);
-    validation_->release(batch, compute_.record());
-  }
-  const double loss = training_.numbers().loss;
+  const auto sum = evaluate_all(*validation_, compute_,
+                                [&](const Batch& batch) { return training_.evaluate(batch); });
   training_.trace().take();
-  meter_.spent_between_steps(Phase::evaluation, seconds_since(begin), config_.eval.every_steps);
-  return loss;
+  const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
+  meter_.spent_between_steps(Phase::evaluation, seconds, config_.eval.every_steps);
+  return sum.mean();
 }
 
 void Trainer::announce() const {
@@ -356,81 +373,56 @@ void Trainer::announce() const {
 
 void Trainer::start() {
   announce();
-  if (const auto newest = checkpointer_.latest()) {
-    resume(checkpointer_.load(*newest));
-    return;
-  }
+  const auto accept = [&](const Json& about) {
+    check_resume(about, facts(), options_.allow_dataset_change);
+  };
+  const auto about = checkpointer_.load_newest(accept);
+  if (!about) return initialize();
+  progress_ = progress_in(*about);
+  saved_step_ = step();
+  training_.params().refresh_weights(compute_);
+  log_info("going on from step ", step(), " of ", steps(), " in ", run_.path().string());
+  log_changes(*about, facts());
+}
+
+void Trainer::initialize() {
   training_.initialize();
-  if (!config_.train.init_from.empty()) {
-    const auto source = find_model(config_.train.init_from);
-    check_same_model(source.model, config_.model, config_.train.init_from);
-    load_weights(source, training_.params(), compute_);
-    log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
+  if (config_.train.init_from.empty()) {
+    log_info("starting from random weights, seed ", config_.train.seed, "; the run is kept in ",
              run_.path().string());
     return;
   }
-  log_info("starting from random weights, seed ", config_.train.seed, "; the run is kept in ",
+  const auto source = find_model(config_.train.init_from);
+  check_same_model(source.model, config_.model,
+                   str("train.init_from: ", config_.train.init_from, " holds"));
+  load_weights(source, training_.params(), compute_);
+  log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
            run_.path().string());
 }
 
-// What a checkpoint says beside its tensors.
-Json Trainer::about() const {
-  Json data;
-  data.set("seed", static_cast<std::int64_t>(config_.data.seed));
-  data.set("first_sample", first_sample_);
-  data.set("sequence_length", config_.train.sequence_length);
-  data.set("dataset", joined(config_.data.train));
-  data.set("fingerprint", loader_.dataset().fingerprint());
-  Json numerics;
-  numerics.set("device", "cpu");
-  numerics.set("cpu_level", name(cpu_level()));
-  numerics.set("threads", compute_.threads());
-  Json about;
-  about.set("step", step_);
-  about.set("tokens_seen", step_ * config_.train.batch_tokens);
-  about.set("seed", static_cast<std::int64_t>(config_.train.seed));
-  about.set("data", data);
-  about.set("model", config_to_huggingface(config_.model));
-  about.set("numerics", numerics);
-  about.set("configuration", options_.resolved_config);
-  return about;
-}
-
-void Trainer::resume(const Json& about) {
-  step_ = saved_step_ = about.at("step").as_integer();
-  const Json& data = about.at("data");
-  first_sample_ = data.at("first_sample").as_integer();
-  const auto& before = data.at("fingerprint").as_string();
-  const auto& now = loader_.dataset().fingerprint();
-  if (before != now && !options_.allow_dataset_change)
-    throw ConfigError(str("data.train: ", joined(config_.data.train), " is not what step ", step_,
-                          " was trained on (fingerprint ", now, ", then ", before, " of ",
-                          data.at("dataset").as_string(),
-                          "); put the dataset back, or accept with --allow-dataset-change"));
-  training_.params().refresh_weights(compute_);
-  log_info("going on from step ", step_, " of ", steps(), " in ", run_.path().string());
-  const Json& numerics = about.at("numerics");
-  if (numerics.at("cpu_level").as_string() != name(cpu_level()) ||
-      numerics.at("threads").as_integer() != compute_.threads())
-    log_warning("step ", step_, " was computed with ", numerics.at("cpu_level").as_string(),
-                " and ", numerics.at("threads").as_integer(), " threads, now ", name(cpu_level()),
-                " and ", compute_.threads(), ": the run goes on, but not bitwise");
-}
-
-// A run that goes on from a checkpoint does not write again what its logs say of the steps before.
-void Trainer::sync_logs() {
-  metrics_->sync();
-  if (tensorboard_) tensorboard_->sync();
+// A periodic save that fails is tried again when the next one is due.
+void Trainer::save_or_warn() {
+  try {
+    save();
+  } catch (const Error& error) {
+    log_warning("step ", step(), " is not saved: ", error.what(), "; the run goes on");
+  }
 }
 
 void Trainer::save() {
   const auto begin = Clock::now();
-  sync_logs();
-  checkpointer_.save(step_, about());
-  saved_step_ = step_;
-  meter_.spent_between_steps(Phase::checkpoint, seconds_since(begin),
-                             config_.checkpoint.every_steps);
-  log_info("saved step ", step_, " in ", human_seconds(seconds_since(begin)));
+  // A run that goes on from here does not write again what its logs say of the steps before.
+  try_logs([&] {
+    metrics_->sync();
+    if (tensorboard_) tensorboard_->sync();
+  });
+  const auto good = progress_.good_step;
+  checkpointer_.save(step(), describe_run(progress_, facts()),
+                     good < 0 ? std::nullopt : std::optional(good));
+  saved_step_ = step();
+  const double seconds = checkpoint_seconds_ = seconds_since(begin);
+  meter_.spent_between_steps(Phase::checkpoint, seconds, config_.checkpoint.every_steps);
+  log_info("saved step ", step(), " in ", human_seconds(seconds));
 }
 
 }  // namespace

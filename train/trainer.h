@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "core/json.h"
 #include "core/tensor.h"
 #include "train/config.h"
 
@@ -11,7 +12,8 @@ namespace lockstep {
 
 struct TrainOptions {
   Config config;
-  std::string resolved_config;  // TOML: kept in the run directory and in checkpoints
+  std::string resolved_config;  // TOML: kept in the run directory
+  Json settings;                // its values by key: {"train.steps": 1000, ...}; in checkpoints
   std::filesystem::path run;
   Device device;
   bool allow_dataset_change = false;

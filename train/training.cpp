@@ -1,7 +1,5 @@
 #include "train/training.h"
 
-#include <limits>
-
 #include "kernels/elementwise.h"
 #include "train/batch_shape.h"
 
@@ -60,9 +58,10 @@ Targets Training::targets(const Batch& batch) const {
 }
 
 void Training::begin_step(std::int64_t step, double learning_rate) {
-  begin_evaluation();
+  fill(compute_, loss_sum_, 0.0f);
+  fill(compute_, valid_tokens_, 0.0f);
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
-  fill(compute_, step_, static_cast<float>(step));
+  fill_integer(compute_, step_, static_cast<std::int32_t>(step));
   params_.begin_step(compute_);
 }
 
@@ -76,25 +75,22 @@ void Training::micro_step(const Batch& batch) {
 void Training::finish_step() {
   params_.finish_backward(compute_);
   const Trace::Span span(trace_, Phase::optimizer, compute_);
-  optimizer_.step(compute_, arena_, learning_rate_, step_, valid_tokens_);
+  optimizer_.step(compute_, arena_,
+                  {.learning_rate = learning_rate_,
+                   .step = step_,
+                   .loss_sum = loss_sum_,
+                   .valid_tokens = valid_tokens_});
 }
 
-void Training::begin_evaluation() {
-  fill(compute_, loss_sum_, 0.0f);
-  fill(compute_, valid_tokens_, 0.0f);
-}
-
-void Training::evaluate(const Batch& batch) {
-  transformer_.evaluate(context(batch), batch.inputs.view({batch.inputs.elements()}),
-                        targets(batch));
+LossSum Training::evaluate(const Batch& batch) {
+  return evaluate_batch(transformer_, context(batch), batch, loss_sum_, valid_tokens_);
 }
 
 Training::Numbers Training::numbers() {
   compute_.synchronize();
   Numbers n;
   n.valid_tokens = *valid_tokens_.as<std::int32_t>();
-  n.loss = n.valid_tokens > 0 ? *loss_sum_.as<float>() / static_cast<double>(n.valid_tokens)
-                              : std::numeric_limits<double>::quiet_NaN();
+  n.loss = LossSum{*loss_sum_.as<float>(), n.valid_tokens}.mean();
   n.grad_norm = *optimizer_.grad_norm().as<float>();
   n.applied = *optimizer_.applied().as<float>() != 0;
   return n;
@@ -119,7 +115,6 @@ std::int64_t measure_training(const TrainingConfig& config, int threads) {
   training.begin_step(1, 0);
   training.micro_step(batch);
   training.finish_step();
-  training.begin_evaluation();
   training.evaluate(batch);
   if (config.sample_tokens > 0)
     training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,

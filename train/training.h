@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "model/transformer.h"
 #include "train/generate.h"
+#include "train/loss_sum.h"
 #include "train/optimizer.h"
 
 namespace lockstep {
@@ -44,16 +45,15 @@ class Training {
   void micro_step(const Batch& batch);  // forward and backward; adds to the gradients
   void finish_step();                   // the optimizer
 
-  // Evaluation: begin, micro-batches; no gradients.
-  void begin_evaluation();
-  void evaluate(const Batch& batch);
+  // The losses of a micro-batch, without gradients. Waits for the device.
+  LossSum evaluate(const Batch& batch);
 
-  // What the micro-batches since begin_step or begin_evaluation saw. Waits for the device.
+  // What the micro-batches since begin_step saw; before any evaluation. Waits for the device.
   struct Numbers {
     double loss = 0;  // mean over valid tokens, nats; NaN without one
     std::int64_t valid_tokens = 0;
     double grad_norm = 0;  // of the step, before clipping
-    bool applied = false;  // false: no valid token or a norm that is not finite; nothing changed
+    bool applied = false;  // false: no valid token, or loss or norm not finite; nothing changed
   };
   Numbers numbers();
 

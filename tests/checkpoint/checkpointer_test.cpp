@@ -85,7 +85,7 @@ TEST_F(CheckpointerTest, a_state_comes_back_bit_for_bit) {
   save(5);
   fill(6);
   const Checkpointer checkpointer(path(), state_);
-  EXPECT_EQ(checkpointer.latest(), 5);
+  EXPECT_EQ(latest_checkpoint(path()), 5);
   EXPECT_EQ(checkpointer.load(5).dump(), R"({"step":5})");
   EXPECT_TRUE(holds(5));
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000005"}));
@@ -222,6 +222,53 @@ TEST_F(CheckpointerTest, only_the_newest_stay) {
   for (std::int64_t step = 1; step <= 5; ++step)
     save(step, 2);
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000004", "step-00000005"}));
+}
+
+TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    fill(static_cast<std::uint64_t>(step));
+    Checkpointer(path(), state_, 1).save(step, Json(), 2);
+  }
+  EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000002", "step-00000005"}));
+}
+
+TEST_F(CheckpointerTest, the_newest_that_is_whole_and_accepted_is_loaded) {
+  const Checkpointer checkpointer(path(), state_);
+  const auto any = [](const Json&) {};
+  EXPECT_EQ(checkpointer.load_newest(any), std::nullopt);
+  for (const std::int64_t step : {1, 2, 3})
+    save(step);
+  flip(path(3) / kRankFile, slurp(path(3) / kRankFile).size() - 1, 0);
+  EXPECT_EQ(checkpointer.load_newest(any)->dump(), R"({"step":2})");
+  EXPECT_TRUE(holds(2));
+  const auto refuse = [](const Json& about) { throw ConfigError("not " + about.dump()); };
+  expect_contains(message_of<ConfigError>([&] { checkpointer.load_newest(refuse); }),
+                  R"(not {"step":3})");
+}
+
+TEST_F(CheckpointerTest, where_none_is_whole_nothing_starts_afresh) {
+  for (const std::int64_t step : {1, 2})
+    save(step);
+  flip(path(1) / kRankFile, slurp(path(1) / kRankFile).size() - 1, 0);
+  fs::remove(path(2) / kRankFile);
+  const auto message =
+      message_of<DataError>([&] { Checkpointer(path(), state_).load_newest([](const Json&) {}); });
+  expect_contains(message, "step-00000001/rank-00000.safetensors: at byte");
+  expect_contains(message, "step-00000002/rank-00000.safetensors: cannot open");
+  expect_contains(message, "away to start afresh");
+}
+
+// A link to itself cannot be opened, for whoever asks.
+TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
+  for (const std::int64_t step : {1, 2})
+    save(step);
+  fs::remove(path(2) / kRankFile);
+  fs::create_symlink(kRankFile, path(2) / kRankFile);
+  EXPECT_THROW(Checkpointer(path(), state_).load_newest([](const Json&) {}), AccessError);
+  EXPECT_THROW(latest_checkpoint(path()), AccessError);
+  spit(directory_ / "file", "text");
+  expect_contains(message_of<AccessError>([&] { checkpoint_steps(directory_ / "file"); }),
+                  "cannot list the directory");
 }
 
 TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {

@@ -121,6 +121,20 @@ TEST_F(LoaderTest, one_pass_masks_what_lies_behind_the_last_sample) {
   }
 }
 
+TEST_F(LoaderTest, one_pass_over_some_samples_masks_the_others) {
+  auto some = config(60);
+  some.shuffle = some.repeat = false;
+  some.most_samples = 70;
+  Loader loader(some, 60, 0, 1, pinned_);
+  EXPECT_EQ(loader.samples(), 70);
+  const auto batch = loader.batch(60, 0);
+  expect_sample(batch, 9, 69);
+  expect_masked(batch, 10);
+  loader.release(batch);
+  some.most_samples = 1000;
+  EXPECT_EQ(Loader(some, 60, 0, 1, pinned_).samples(), 125);
+}
+
 TEST_F(LoaderTest, a_batch_that_does_not_divide_is_rounded_up_and_masked) {
   Loader loader(config(7), 3, 0, 1, pinned_);
   ASSERT_EQ(loader.micro_steps(), 3);
@@ -382,6 +396,7 @@ TEST_F(LoaderTest, a_measuring_arena_counts_the_same_bytes) {
   const auto before = pinned_.used_bytes();
   Loader loader(config(8), 4, 0, 1, pinned_);
   EXPECT_EQ(measure.peak_bytes(), pinned_.used_bytes() - before);
+  EXPECT_EQ(Loader::pinned_bytes(4, int{kLength}), measure.peak_bytes());
   EXPECT_GE(measure.peak_bytes(), Loader::kBuffers * 4 * 4 * kLength * 4);
 }
 

@@ -61,6 +61,7 @@ TEST(RunDurability, whenever_the_power_goes_off_the_logs_reach_as_far_as_the_new
   Disk disk(directory.path());
   const TrainOptions options{.config = tiny(data / "tokens.bin"),
                              .resolved_config = "# resolved",
+                             .settings = Json::Object{},
                              .run = disk.root() / "new/runs/run",
                              .device = {}};
   ASSERT_EQ(train(options), 0);

@@ -1,101 +1,11 @@
 // A run from the command line: it learns, stops when asked, goes on bitwise, and refuses what is
 // wrong.
-#include <gtest/gtest.h>
+#include "tests/end_to_end/run.h"
 
-#include "core/json.h"
-#include "tests/end_to_end/process.h"
-#include "tests/files.h"
+#include <gtest/gtest.h>
 
 namespace lockstep::testing {
 namespace {
-
-namespace fs = std::filesystem;
-
-// A directory with a tiny configuration and a dataset of repeated sentences.
-class EndToEnd : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::ofstream(directory_ / "config.toml") << kConfig;
-    write_tokens(directory_ / "tokens.bin", 20000);
-  }
-
-  static void write_tokens(const fs::path& path, std::int32_t count) {
-    std::ofstream out(path, std::ios::binary);
-    const auto word = [&](auto value) {
-      out.write(reinterpret_cast<const char*>(&value), sizeof value);
-    };
-    word(std::int32_t{20240520});
-    word(std::int32_t{1});
-    word(count);
-    for (int i = 3; i < 256; ++i)
-      word(std::int32_t{0});
-    const std::string text = "the quick brown fox jumps over the lazy dog. ";
-    for (std::int32_t i = 0; i < count; ++i)
-      word(static_cast<std::uint16_t>(text[static_cast<std::size_t>(i) % text.size()]));
-  }
-
-  std::vector<std::string> train(const std::string& run, std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments{"train", path("config.toml"),
-                                       "--run", path(run),
-                                       "--set", "data.train=" + path("tokens.bin"),
-                                       "--set", "data.validation=" + path("tokens.bin")};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  }
-  std::string path(const std::string& name) const { return (directory_ / name).string(); }
-  Process start(std::vector<std::string> arguments) const {
-    return Process(directory_, std::move(arguments));
-  }
-  // Runs to its end; the exit code must be `expected`. Returns standard error.
-  std::string run(std::vector<std::string> arguments, int expected) const {
-    Process process = start(std::move(arguments));
-    EXPECT_EQ(process.wait(), expected) << process.err();
-    return process.err();
-  }
-
-  // What a step of a run computed, without its times.
-  std::vector<std::string> losses(const std::string& run) const {
-    std::ifstream in(directory_ / run / "metrics.jsonl");
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(in, line);) {
-      const Json step = Json::parse(line, "metrics.jsonl");
-      std::string text;
-      for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "tokens_seen"})
-        text += step.at(key).dump() + " ";
-      lines.push_back(text);
-    }
-    return lines;
-  }
-  std::string state(const std::string& run, const std::string& step) const {
-    return read_all(directory_ / run / "checkpoints" / step / "rank-00000.safetensors");
-  }
-
-  static constexpr const char* kConfig = R"(
-[model]
-family = "llama3"
-layers = 2
-width = 32
-heads = 2
-mlp_width = 64
-vocabulary = 257
-max_positions = 64
-[train]
-steps = 40
-batch_tokens = 256
-sequence_length = 32
-threads = 2
-[optimizer]
-learning_rate = 1e-2
-[schedule]
-kind = "constant"
-[eval]
-every_steps = 0
-[checkpoint]
-every_steps = 10
-)";
-  TemporaryDirectory temporary_;
-  const fs::path& directory_ = temporary_.path();
-};
 
 TEST_F(EndToEnd, a_run_learns_saves_evaluates_and_generates) {
   run(train("run"), 0);
@@ -136,20 +46,6 @@ TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
   EXPECT_FALSE(state("whole", "step-00000040").empty());
 }
 
-TEST_F(EndToEnd, a_damaged_checkpoint_is_passed_over) {
-  run(train("whole"), 0);
-  run(train("run", {"--set", "train.steps=20"}), 0);
-  const auto file = directory_ / "run/checkpoints/step-00000020/rank-00000.safetensors";
-  std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
-  damaged.seekp(static_cast<std::streamoff>(fs::file_size(file) - 100));
-  damaged.put('\x55');
-  damaged.close();
-  const auto said = run(train("run"), 0);
-  EXPECT_NE(said.find("going on from step 10"), std::string::npos) << said;
-  EXPECT_EQ(losses("run"), losses("whole"));
-  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
-}
-
 TEST_F(EndToEnd, changed_data_are_refused_unless_allowed) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   write_tokens(directory_ / "tokens.bin", 21000);
@@ -177,15 +73,6 @@ TEST_F(EndToEnd, one_process_at_a_time_trains_in_a_directory) {
   EXPECT_EQ(first.wait(), 75);
 }
 
-TEST_F(EndToEnd, a_run_that_diverges_stops_and_names_the_last_good_checkpoint) {
-  const auto said =
-      run(train("run", {"--set", "optimizer.learning_rate=100", "--set", "optimizer.weight_decay=1",
-                        "--set", "train.most_skipped=3", "--set", "checkpoint.every_steps=1"}),
-          1);
-  EXPECT_NE(said.find("3 updates in a row were skipped"), std::string::npos) << said;
-  EXPECT_NE(said.find("the last good checkpoint is step"), std::string::npos) << said;
-}
-
 TEST_F(EndToEnd, a_run_starts_from_the_weights_of_another) {
   run(train("first", {"--set", "train.steps=20"}), 0);
   const std::vector<std::string> from{"--set", "train.init_from=" + path("first"),
@@ -202,6 +89,41 @@ TEST_F(EndToEnd, a_run_starts_from_the_weights_of_another) {
   other.insert(other.end(), {"--set", "model.layers=3"});
   const auto said = run(train("third", other), 78);
   EXPECT_NE(said.find("layers = 2, but model.layers is 3"), std::string::npos) << said;
+  const auto scaled = run(
+      with(train("fourth", from), {"model.rope_scaling_factor=8", "model.rope_scaling_context=8"}),
+      78);
+  EXPECT_NE(scaled.find("rope_scaling_factor = 1, but model.rope_scaling_factor is 8"),
+            std::string::npos)
+      << scaled;
+}
+
+TEST_F(EndToEnd, an_evaluation_takes_at_most_the_tokens_asked_for) {
+  run(train("run", {"--set", "train.steps=1"}), 0);
+  const auto tokens = [&](const char* most) {
+    Process eval = start({"eval", path("run"), "--data", path("tokens.bin"), "--sequence-length",
+                          "32", "--tokens", most});
+    EXPECT_EQ(eval.wait(), 0) << eval.err();
+    return Json::parse(eval.out(), "eval").at("tokens").as_integer();
+  };
+  EXPECT_EQ(tokens("100"), 96);
+  EXPECT_EQ(tokens("5000"), 4992);  // not a multiple of the windows read at once
+  EXPECT_EQ(tokens("1"), 32);
+  EXPECT_EQ(tokens("0"), 19968);
+}
+
+TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {
+  run(with(train("run"), {"eval.every_steps=5", "eval.tokens=256", "train.steps=20"}), 0);
+  const auto seconds = [&](std::int64_t step, const char* phase) {
+    return metrics("run", step).at(std::string(phase) + "_seconds").as_double();
+  };
+  EXPECT_GT(seconds(5, "evaluation"), 0);
+  EXPECT_EQ(seconds(6, "evaluation"), 0);
+  EXPECT_GT(seconds(11, "checkpoint"), 0);  // of the save behind step 10
+  EXPECT_EQ(seconds(12, "checkpoint"), 0);
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    EXPECT_GT(seconds(step, "data"), 0);
+    EXPECT_LT(seconds(step, "data"), seconds(step, "step"));
+  }
 }
 
 TEST_F(EndToEnd, a_model_survives_export_and_import) {

@@ -75,7 +75,7 @@ TEST_P(AdamWModes, twenty_steps_follow_the_reference) {
       std::copy(grad.data, grad.data + grad.bytes(), p.grad.data);
       p.step.as<std::int32_t>()[0] = step;
       Bench::set(squares, 0, reference::squares(doubles(p.grad)));
-      adamw_control(b.stream, p.scalars, squares, valid, with_tokens);
+      adamw_control(b.stream, p.scalars, {squares, squares, valid}, with_tokens);
       Bench::set(p.learning_rate, 0, rate);
       adamw_update(b.stream, p.run, p.scalars, with_tokens);
       expected.step(doubles(p.grad), {.rate = rate, .decay = 0.3, .scale = 2});
@@ -221,15 +221,16 @@ struct Control {
   double scale, correction1, correction2, applied, norm, updates;
 };
 Control control(double squares, std::int32_t valid, const AdamWConfig& config,
-                std::int32_t updates = 3) {
+                double loss_sum = 40) {
   Bench b;
   const Parameter p(b, kModes[0], 1);
-  p.scalars.updates.as<std::int32_t>()[0] = updates;
-  const auto s = b.random({1}, DType::fp32);
+  p.scalars.updates.as<std::int32_t>()[0] = 3;
+  const auto s = b.random({1}, DType::fp32), loss = b.random({1}, DType::fp32);
   Bench::set(s, 0, squares);
+  Bench::set(loss, 0, loss_sum);
   for (int i = 0; i < 5; ++i)
     Bench::set(p.scalars.control, i, std::nan(""));
-  adamw_control(b.stream, p.scalars, s, b.integers({valid}), config);
+  adamw_control(b.stream, p.scalars, {s, loss, b.integers({valid})}, config);
   const auto c = doubles(p.scalars.control);
   return {c[0], c[1], c[2], c[3], c[4], get(p.scalars.updates, 0)};
 }
@@ -259,6 +260,16 @@ TEST(AdamWControl, skips_without_valid_tokens_or_with_a_norm_that_is_not_finite)
       EXPECT_EQ(c.scale, 0);
       EXPECT_EQ(std::isfinite(c.norm), valid == 0);
     }
+  }
+}
+
+TEST(AdamWControl, skips_with_a_loss_that_is_not_finite_though_the_norm_is) {
+  for (const double loss : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    const auto c = control(4, 5, {.nominal_tokens = 10}, loss);
+    EXPECT_EQ(c.applied, 0) << loss;
+    EXPECT_EQ(c.updates, 3);
+    EXPECT_EQ(c.scale, 0);
+    EXPECT_NEAR(c.norm, 4, 1e-6);
   }
 }
 

@@ -125,7 +125,7 @@ TEST_P(Allocation, the_optimizer_allocates_nothing) {
   run.m = random({20000}), run.v = random({20000});
   run.grad = floats({20000});
   run.first_index = 3;
-  expect_none("adamw_control", [&] { adamw_control(b.stream, scalars, one, valid, {}); });
+  expect_none("adamw_control", [&] { adamw_control(b.stream, scalars, {one, one, valid}, {}); });
   expect_none("adamw_update", [&] { adamw_update(b.stream, run, scalars, {}); });
 }
 

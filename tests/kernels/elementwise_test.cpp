@@ -40,6 +40,14 @@ TEST_P(Elementwise, convert_rounds_once_or_copies) {
     }
 }
 
+TEST(ElementwiseContract, fill_integer_is_exact_where_floats_have_gaps) {
+  Bench b;
+  const auto t = b.integers({0, 0, 0});
+  fill_integer(b.stream, t, 2147483647);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(t.as<std::int32_t>()[i], 2147483647);
+}
+
 TEST(ElementwiseContract, fill_writes_every_element_of_each_type) {
   for (const auto size : kSizes)
     for (const auto type : {DType::fp32, DType::bf16, DType::int32, DType::uint8}) {
@@ -68,6 +76,7 @@ TEST(ElementwiseContract, sizes_and_types_that_do_not_fit_are_refused) {
   EXPECT_THROW(convert(b.stream, x, y), Error);
   EXPECT_THROW(convert(b.stream, x, b.integers({1, 2, 3, 4})), Error);
   EXPECT_THROW(fill(b.stream, b.arena.allocate("q", DType::fp8_e4m3, {4}), 0), Error);
+  EXPECT_THROW(fill_integer(b.stream, b.random({4}, DType::fp32), 0), Error);
   EXPECT_THROW(random_normal(b.stream, x, {.first_index = 2}), Error);
 }
 

@@ -86,6 +86,42 @@ TEST(Config, the_command_line_wins_over_the_environment_over_the_file_over_defau
   EXPECT_EQ(c.origins.at("model.head_size"), "default: model.width / model.heads");
 }
 
+TEST(Config, values_survive_a_checkpoint) {
+  const auto c = resolve("[optimizer]\nlearning_rate = 3e-5\n[log]\nsample_prompt = 'a \"b\"\t'",
+                         {set("data.train=['x', 'y z']"), set("model.family=qwen3")});
+  const auto text = Json::parse(to_json(c).dump(2), "about");
+  EXPECT_EQ(text.at("optimizer.learning_rate").as_double(), 3e-5);
+  EXPECT_EQ(text.at("model.norm_epsilon").as_double(), 1e-6);
+  EXPECT_EQ(text.at("data.train").as_array().size(), 2u);
+  const auto back = config_from_json(text, "a checkpoint");
+  EXPECT_EQ(to_json(back).dump(), to_json(c).dump());
+  EXPECT_EQ(back.values.model, c.values.model);
+  EXPECT_EQ(back.values.log.sample_prompt, "a \"b\"\t");
+}
+
+TEST(Config, a_prompt_that_no_sample_can_start_from_is_refused) {
+  const Setting samples = set("log.sample_every_steps=5"), prompt = set("log.sample_prompt=hello");
+  const Setting positions = set("model.max_positions=32");
+  EXPECT_EQ(resolve("", {samples, prompt, positions}).values.log.sample_prompt, "hello");
+  const auto text = std::string(31, 'x');
+  const Setting too_long{"log.sample_prompt", text, "--set"};
+  EXPECT_EQ(refusal("", {samples, too_long, positions}),
+            "--set: log.sample_prompt is \"" + text +
+                "\", expected fewer bytes than model.max_positions (32) less one");
+  EXPECT_EQ(refusal("", {too_long, positions}), "accepted");  // no samples
+  EXPECT_EQ(refusal("", {samples, prompt, set("model.vocabulary=300")}),
+            "--set: log.sample_prompt is \"hello\", expected none: text becomes tokens only where "
+            "model.vocabulary is 257");
+}
+
+TEST(Config, counts_that_a_step_cannot_hold_are_refused) {
+  EXPECT_EQ(refusal("", {set("train.steps=1000000001")}),
+            "--set: train.steps: expected an integer, at least 1 and at most 1000000000; found the "
+            "integer 1000000001");
+  EXPECT_NE(refusal("", {set("train.batch_tokens=2147483648")}).find("at most 2147483647"),
+            std::string::npos);
+}
+
 TEST(Config, an_unknown_key_or_table_is_refused_with_the_nearest) {
   EXPECT_EQ(refusal("[optimizer]\nlearning_rat = 1"),
             "a.toml:13: unknown key optimizer.learning_rat; did you mean "

@@ -27,9 +27,11 @@ TEST_P(AdamWAgainstPyTorch, twenty_losses_agree) {
   for (std::size_t step = 0; step < expected.size(); ++step) {
     const double sum = model.forward_backward(1.0f / static_cast<float>(nominal));
     EXPECT_NEAR(sum / loaded.valid, expected[step], 1e-5 * expected[step]) << "step " << step;
-    optimizer.step(bench.stream, model.scratch, learning_rate,
-                   bench.integers({static_cast<std::int32_t>(step) + 1}),
-                   model.targets.valid_tokens);
+    optimizer.step(bench.stream, model.scratch,
+                   {.learning_rate = learning_rate,
+                    .step = bench.integers({static_cast<std::int32_t>(step) + 1}),
+                    .loss_sum = model.targets.loss_sum,
+                    .valid_tokens = model.targets.valid_tokens});
   }
 }
 

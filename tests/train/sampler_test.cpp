@@ -23,6 +23,23 @@ TEST(Sampler, temperature_zero_takes_the_first_of_the_likeliest) {
   EXPECT_EQ(sampler.draw(kLogits, 7), 1);
 }
 
+TEST(Sampler, logits_that_are_not_finite_are_refused_by_token) {
+  for (const float temperature : {0.0f, 1.0f})
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      Sampler sampler({.temperature = temperature}, 5);
+      auto logits = kLogits;
+      logits[3] = bad;
+      try {
+        sampler.draw(logits, 7);
+        ADD_FAILURE() << "accepted " << bad;
+      } catch (const DataError& e) {
+        EXPECT_NE(std::string(e.what()).find("generated token 7: the logit of token 3 is "),
+                  std::string::npos)
+            << e.what();
+      }
+    }
+}
+
 TEST(Sampler, shares_are_the_softmax) {
   const int draws = 40000;
   const auto share = shares({.temperature = 0.7f, .seed = 3}, draws);

@@ -38,6 +38,22 @@ TEST(Statistics, only_the_last_128_values_count) {
   EXPECT_LT(w.z_score(5), 3);
 }
 
+TEST(Statistics, a_window_restored_from_its_values_gives_the_same_bits) {
+  for (const int count : {5, 16, 128, 200, 1000}) {
+    SlidingWindow w, restored;
+    for (int i = 0; i < count; ++i)
+      w.add(1.0 / (1 + i * 7 % 11));
+    for (const double value : w.values())
+      restored.add(value);
+    for (int i = 0; i < 300; ++i) {
+      const double a = w.z_score(0.3), b = restored.z_score(0.3);
+      ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << count << ' ' << i;
+      w.add(0.01 * i);
+      restored.add(0.01 * i);
+    }
+  }
+}
+
 TEST(Statistics, a_score_is_unknown_until_there_is_something_to_compare_with) {
   SlidingWindow w;
   for (int i = 0; i < 15; ++i)

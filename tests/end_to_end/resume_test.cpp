@@ -1,0 +1,204 @@
+// What a run does when it is started again: goes on bitwise, refuses to become another run, and
+// never throws work away.
+#include <algorithm>
+#include <regex>
+
+#include "tests/end_to_end/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+class Resume : public EndToEnd {};
+
+struct Variant {
+  const char* name;
+  std::vector<std::string> settings;
+};
+void PrintTo(const Variant& v, std::ostream* out) {
+  *out << v.name;
+}
+class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> {
+ protected:
+  // A dataset of short documents.
+  void pack() {
+    std::ofstream text(directory_ / "text");
+    for (int i = 0; i < 2000; ++i)
+      text << "document " << i * 7919 % 1000 << " says " << i % 13 << "\n\n";
+    text.close();
+    run({"data", "pack", path("text"), "--out", path("packed"), "--document-separator", "\\n\\n",
+         "--validation", "10%"},
+        0);
+  }
+  std::vector<std::string> variant(const std::string& run, std::vector<std::string> more) const {
+    auto all = with(train(run), GetParam().settings);
+    more.insert(more.end(),
+                {"data.train=" + path("packed/train"),
+                 "data.validation=" + path("packed/validation"), "schedule.warmup_steps=4"});
+    return with(all, more);
+  }
+};
+
+TEST_P(ResumeOf, a_stopped_run_goes_on_bitwise_and_watching_it_changes_nothing) {
+  pack();
+  const std::vector<std::string> watched{"eval.every_steps=5", "eval.tokens=96",
+                                         "log.sample_every_steps=4", "log.sample_tokens=6"};
+  auto endless = watched;
+  endless.emplace_back("train.steps=1000000");
+  Process stopped = start(variant("run", endless));
+  ASSERT_TRUE(stopped.says("saved step 10 ")) << stopped.err();
+  stopped.signal(SIGTERM);
+  ASSERT_EQ(stopped.wait(), 75) << stopped.err();
+  const auto said = stopped.err();
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(said, match, std::regex("after step ([0-9]+); the same")));
+  const auto last = std::stoll(match[1]) + 15;
+  auto ending = watched;
+  ending.push_back("train.steps=" + std::to_string(last));
+  run(variant("run", ending), 0);
+  run(variant("whole", ending), 0);
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(std::ssize(losses("run")), last);
+  const auto name = checkpoint("run", last).filename().string();
+  EXPECT_EQ(state("run", name), state("whole", name));
+  EXPECT_FALSE(state("whole", name).empty());
+  run(variant("unwatched", {"train.steps=" + std::to_string(last), "data.validation=[]"}), 0);
+  EXPECT_EQ(state("unwatched", name), state("whole", name));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    variants, ResumeOf,
+    ::testing::Values(
+        Variant{"fp32", {}},
+        Variant{"masked_micro_batches", {"train.micro_batch=3", "data.document_mask=true"}},
+        Variant{"bf16_with_masters", {"precision.compute=bf16", "train.micro_batch=3"}},
+        Variant{"bf16_rounded_stochastically",
+                {"precision.compute=bf16", "precision.master_weights=false",
+                 "precision.moments=bf16", "data.document_mask=true"}}),
+    [](const auto& p) { return std::string(p.param.name); });
+
+TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
+  run(train("whole"), 0);
+  run(train("run", {"--set", "train.steps=20"}), 0);
+  damage(checkpoint("run", 20));
+  const auto said = run(train("run"), 0);
+  EXPECT_NE(said.find("going on from step 10"), std::string::npos) << said;
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+}
+
+TEST_F(Resume, a_run_without_a_checkpoint_that_can_be_used_is_left_as_it_was) {
+  run(train("run", {"--set", "train.steps=20"}), 0);
+  for (const std::int64_t step : {10, 20})
+    damage(checkpoint("run", step));
+  const auto before = slurp(directory_ / "run/metrics.jsonl");
+  const auto said = run(train("run"), 65);
+  for (const char* part :
+       {"step-00000010", "step-00000020", "is damaged", "move checkpoints/ away to start afresh"})
+    expect_contains(said, part);
+  EXPECT_EQ(slurp(directory_ / "run/metrics.jsonl"), before);
+  fs::rename(directory_ / "run/checkpoints", directory_ / "run/away");
+  expect_contains(run(train("run"), 0), "starting from random weights");
+}
+
+TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_changed_is_said) {
+  run(train("run", {"--set", "train.steps=10"}), 0);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refused{
+      {{"model.heads=4"}, "heads = 2, but model.heads is 4"},
+      {{"model.layers=3"}, "layers = 2, but model.layers is 3"},
+      {{"model.rope_theta=100"}, "rope_theta = 500000, but model.rope_theta is 100"},
+      {{"data.seed=77"}, "data.seed is 77, but was 1 up to step 10"},
+      {{"train.sequence_length=64"}, "train.sequence_length is 64, but was 32 up to step 10"}};
+  for (const auto& [settings, expected] : refused)
+    expect_contains(run(with(train("run"), settings), 78), expected);
+  const auto said = run(with(train("run"), {"optimizer.learning_rate=0.005"}), 0);
+  expect_contains(said, "changed: optimizer.learning_rate: 0.01 -> 0.005");
+  expect_contains(said, "changed: train.steps: 10 -> 40");
+  EXPECT_EQ(said.find("changed: model"), std::string::npos) << said;
+}
+
+TEST_F(Resume, tokens_seen_are_those_of_the_batches_that_were) {
+  run(with(train("run"), {"train.steps=10"}), 0);
+  run(with(train("run"), {"train.steps=20", "train.batch_tokens=512"}), 0);
+  EXPECT_EQ(metrics("run", 10).at("tokens_seen").as_integer(), 2560);
+  EXPECT_EQ(metrics("run", 20).at("tokens_seen").as_integer(), 2560 + 5120);
+}
+
+TEST_F(Resume, a_run_that_diverges_stops_at_a_checkpoint_that_is_good) {
+  const std::vector<std::string> diverging{"optimizer.learning_rate=100",
+                                           "optimizer.weight_decay=1", "train.most_skipped=3",
+                                           "checkpoint.every_steps=1", "checkpoint.keep_last=1"};
+  run(with(train("run"), {"train.steps=5", "checkpoint.every_steps=1"}), 0);
+  const auto said = run(with(train("run"), diverging), 1);
+  expect_contains(said, "3 updates in a row were skipped");
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(said, match,
+                                std::regex("last one at step ([0-9]+); the last good checkpoint is "
+                                           "step ([0-9]+) in (.*); to go on from it, move (.*) "
+                                           "away")))
+      << said;
+  // The step that ended the run is in its log.
+  EXPECT_TRUE(metrics("run", std::stoll(match[1])).at("skipped").as_bool());
+  Process good = start({"eval", match[3], "--tokens", "1024"});
+  EXPECT_EQ(good.wait(), 0) << good.err();
+  const std::string bad = match[4];
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"eval", bad, "--tokens", "1024"}, {"generate", bad}}) {
+    const auto refusal = run(verb, 65);
+    expect_contains(refusal, bad);
+    expect_contains(refusal, "nan");
+  }
+  fs::remove_all(bad);
+  const auto again = run(with(train("run"), {"optimizer.learning_rate=1e-3"}), 0);
+  expect_contains(again, "going on from step " + match[2].str());
+}
+
+// A run on a small disk, filled until `relieve`.
+class FullDisk : public EndToEnd {
+ protected:
+  void SetUp() override {
+    EndToEnd::SetUp();
+    if (!disk_.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+    fs::create_directory_symlink(disk_.path(), directory_ / "run");
+  }
+  void fill(std::int64_t left) {
+    std::ofstream out(disk_.path() / "filler", std::ios::binary);
+    out << std::string(static_cast<std::size_t>(kBytes - left), 'x');
+  }
+  void relieve() { fs::remove(disk_.path() / "filler"); }
+
+  static constexpr std::int64_t kBytes = std::int64_t{16} << 20;
+  SmallDisk disk_{kBytes};
+};
+
+TEST_F(FullDisk, a_save_that_fails_is_said_and_tried_again) {
+  fill(300'000);  // less than a checkpoint
+  Process process = start(with(train("run"), {"train.steps=1000000", "log.tensorboard=false"}));
+  ASSERT_TRUE(process.says("step 10 is not saved: ")) << process.err();
+  relieve();
+  ASSERT_TRUE(process.says("saved step ")) << process.err();
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 75) << process.err();
+}
+
+TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
+  fill(300'000);
+  const auto said = run(with(train("run"), {"train.steps=20", "log.tensorboard=false"}), 65);
+  expect_contains(said, "step 10 is not saved: ");
+  expect_contains(said, "No space left on device");
+  EXPECT_EQ(losses("run").size(), 20u);
+}
+
+TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
+  fill(20'000);
+  Process process = start(with(train("run"), {"train.steps=1000000", "checkpoint.every_steps=0"}));
+  ASSERT_TRUE(process.says(": cannot append: ")) << process.err();
+  relieve();
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 75) << process.err();
+  const auto said = process.err(), text = std::string(": cannot append: ");
+  EXPECT_EQ(said.find(text), said.rfind(text));
+  expect_contains(said, "saved step ");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

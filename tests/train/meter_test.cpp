@@ -1,0 +1,53 @@
+#include "train/meter.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+Meter meter(std::int64_t steps = 100) {
+  return Meter({.steps = steps,
+                .step_tokens = 1000,
+                .flops_per_token = 6e6,
+                .flops_per_token_square = 8e6,
+                .peak_flops = 1e11,
+                .limit_bytes = 77});
+}
+
+TEST(Meter, rates_are_over_the_time_of_the_step) {
+  Meter m = meter();
+  const auto r = m.step(1, 0.25);
+  EXPECT_EQ(r.step, 1);
+  EXPECT_EQ(r.steps, 100);
+  EXPECT_DOUBLE_EQ(r.tokens_per_second, 4000);
+  EXPECT_DOUBLE_EQ(r.model_flops_utilization, 0.24);
+  EXPECT_DOUBLE_EQ(r.model_flops_utilization_square, 0.32);
+  EXPECT_EQ(r.limit_bytes, 77);
+  EXPECT_GT(r.peak_bytes, 1 << 20);
+}
+
+TEST(Meter, the_eta_counts_steps_evaluations_and_saves) {
+  Meter m = meter();
+  EXPECT_DOUBLE_EQ(m.step(1, 9).eta_seconds, 99 * 9.0);
+  EXPECT_DOUBLE_EQ(m.step(2, 2).eta_seconds, 98 * 2.0);  // the first step warms up
+  EXPECT_DOUBLE_EQ(m.step(3, 4).eta_seconds, 97 * 3.0);
+  m.spent_between_steps(Phase::evaluation, 10, 5);
+  m.spent_between_steps(Phase::checkpoint, 20, 10);
+  EXPECT_DOUBLE_EQ(m.step(4, 3).eta_seconds, 96 * (3.0 + 2 + 2));
+  m.spent_between_steps(Phase::evaluation, 10, 0);  // never again
+  EXPECT_DOUBLE_EQ(m.step(5, 3).eta_seconds, 95 * (3.0 + 2));
+}
+
+TEST(Meter, the_eta_follows_a_change_of_speed_within_some_twenty_steps) {
+  Meter m = meter(100000);
+  for (int step = 1; step <= 200; ++step)
+    m.step(step, 1);
+  double eta = 0;
+  for (int step = 201; step <= 260; ++step)
+    eta = m.step(step, 2).eta_seconds;
+  EXPECT_NEAR(eta / (100000 - 260), 2, 0.1);
+  EXPECT_DOUBLE_EQ(Meter(m).step(100000, 2).eta_seconds, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// What a checkpoint says of a run, and what may go on from it.
+#include "train/resume.h"
+
+#include <gtest/gtest.h>
+
+#include "model/families.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+ModelConfig model_of(Family family) {
+  ModelConfig m = family_defaults(family);
+  m.layers = 8;
+  m.width = 64;
+  m.heads = m.kv_heads = 4;
+  m.head_size = 16;
+  m.mlp_width = 128;
+  m.vocabulary = 257;
+  m.max_positions = 64;
+  return m;
+}
+
+constexpr Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
+                                Family::smollm3};
+
+TEST(Resume, progress_comes_back_bit_for_bit) {
+  Config config;
+  config.model = model_of(Family::qwen3);
+  const Json settings = Json::Object{};
+  Progress progress{
+      .step = 7, .first_sample = 1234, .tokens_seen = 99, .good_step = 5, .statistics = {}};
+  for (int i = 0; i < 200; ++i) {
+    progress.statistics.loss.add(1.0 / (3 + i));
+    progress.statistics.grad_norm.add(i * 0.1);
+  }
+  const RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  const Json about = Json::parse(describe_run(progress, facts).dump(2), "about");
+  check_resume(about, facts, false);
+  Progress back = progress_in(about);
+  EXPECT_EQ(back.step, 7);
+  EXPECT_EQ(back.first_sample, 1234);
+  EXPECT_EQ(back.tokens_seen, 99);
+  EXPECT_EQ(back.good_step, 5);
+  for (int i = 0; i < 200; ++i) {
+    StepReport a;
+    a.loss = 3 + 0.1 * i;
+    a.grad_norm = 1.0 / (1 + i);
+    StepReport b = a;
+    progress.statistics.observe(a);
+    back.statistics.observe(b);
+    ASSERT_EQ(a.loss_z, b.loss_z) << i;
+    ASSERT_EQ(a.grad_norm_z, b.grad_norm_z) << i;
+  }
+}
+
+TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
+  Config config;
+  config.model = model_of(Family::llama3);
+  Json about, settings;
+  about.set("step", 0);
+  const RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  expect_contains(message_of<ConfigError>([&] { check_resume(about, facts, false); }),
+                  "--init-from");
+}
+
+TEST(SameModel, every_family_is_the_same_as_what_its_checkpoint_says) {
+  for (const auto family : kFamilies) {
+    auto here = model_of(family);
+    const auto there = config_from_huggingface(config_to_huggingface(here), "file");
+    check_same_model(there, here, "a file holds");
+    here.init_std = 0.5f;  // what weights start from is no part of a model
+    check_same_model(there, here, "a file holds");
+    here.max_positions = 32;
+    if (family == Family::gpt2) {
+      EXPECT_THROW(check_same_model(there, here, "a file holds"), ConfigError);
+    } else {
+      check_same_model(there, here, "a file holds");
+    }
+  }
+}
+
+TEST(SameModel, any_difference_is_refused_by_key) {
+  const auto here = model_of(Family::llama3);
+  const auto refusal = [&](auto change) {
+    auto there = here;
+    change(there);
+    return message_of<ConfigError>([&] { check_same_model(there, here, "a file holds"); });
+  };
+  using M = ModelConfig;
+  expect_contains(refusal([](M& m) { m.family = Family::qwen3; }), "model.family is llama3");
+  expect_contains(refusal([](M& m) { m.heads = 2; }), "heads = 2, but model.heads is 4");
+  expect_contains(refusal([](M& m) { m.rope_theta = 7; }), "rope_theta = 7");
+  expect_contains(refusal([](M& m) { m.no_rope_every = 4; }), "no_rope_every = 4");
+  expect_contains(refusal([](M& m) { m.norm_epsilon = 0.5f; }), "norm_epsilon = 0.5");
+  expect_contains(refusal([](M& m) { m.tied_head = !m.tied_head; }), "tied_head = ");
+  expect_contains(refusal([](M& m) { m.rope_scaling = RopeScaling{.factor = 3}; }),
+                  "rope_scaling_factor = 3, but model.rope_scaling_factor is");
+  expect_contains(refusal([](M& m) { m.qkv_bias = true; }), "another form of the family llama3");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

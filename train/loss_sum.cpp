@@ -1,0 +1,44 @@
+#include "train/loss_sum.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+
+double LossSum::mean() const {
+  return tokens > 0 ? loss / static_cast<double>(tokens) : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length) {
+  return tokens > 0 ? std::max<std::int64_t>(tokens / sequence_length, 1) : 0;
+}
+
+LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch, Tensor loss,
+                       Tensor tokens) {
+  fill(step.compute, loss, 0.0f);
+  fill(step.compute, tokens, 0.0f);
+  const auto n = batch.inputs.elements();
+  model.evaluate(step, batch.inputs.view({n}),
+                 {.ids = batch.targets.view({n}), .loss_sum = loss, .valid_tokens = tokens});
+  step.compute.synchronize();
+  if (step.compute.is_measuring()) return {};
+  return {*loss.as<float>(), *tokens.as<std::int32_t>()};
+}
+
+LossSum evaluate_all(Loader& loader, Stream& compute,
+                     FunctionRef<LossSum(const Batch& batch)> evaluate) {
+  LossSum sum;
+  for (std::int64_t first = 0; first < loader.samples();) {
+    const Batch batch = loader.batch(first, 0);
+    const LossSum part = evaluate(batch);
+    first += batch.inputs.shape[0];
+    loader.release(batch, compute.record());
+    sum.loss += part.loss;
+    sum.tokens += part.tokens;
+  }
+  return sum;
+}
+
+}  // namespace lockstep

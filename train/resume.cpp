@@ -1,0 +1,162 @@
+#include "train/resume.h"
+
+#include "core/cpu.h"
+#include "core/log.h"
+#include "model/families.h"
+
+namespace lockstep {
+namespace {
+
+Json to_json(const SlidingWindow& window) {
+  Json::Array values;
+  for (const double value : window.values())
+    values.emplace_back(value);
+  return values;
+}
+
+SlidingWindow window_in(const Json& json) {
+  SlidingWindow window;
+  for (const auto& value : json.as_array())
+    window.add(value.as_double());
+  return window;
+}
+
+void check_same(const char* key, std::int64_t before, std::int64_t now, std::int64_t step,
+                const char* why) {
+  if (before != now)
+    throw ConfigError(str(key, " is ", now, ", but was ", before, " up to step ", step, "; ", why,
+                          ": set it back, or start another run with --init-from"));
+}
+
+// What remains of a model when all that may differ is made equal.
+ModelConfig essence(ModelConfig model) {
+  const ModelConfig neutral = family_defaults(model.family);
+  model.init_std = neutral.init_std;
+  model.scale_residual_init = neutral.scale_residual_init;
+  if (!model.learned_positions) {
+    model.max_positions = neutral.max_positions;
+    return model;
+  }
+  model.rope_theta = neutral.rope_theta;
+  model.rope_scaling = neutral.rope_scaling;
+  model.no_rope_every = neutral.no_rope_every;
+  return model;
+}
+
+}  // namespace
+
+std::string joined(const std::vector<std::string>& paths) {
+  std::string text;
+  for (const auto& path : paths)
+    text += (text.empty() ? "" : ", ") + path;
+  return text;
+}
+
+Json describe_run(const Progress& progress, const RunFacts& facts) {
+  const Config& config = facts.config;
+  Json data;
+  data.set("seed", static_cast<std::int64_t>(config.data.seed));
+  data.set("first_sample", progress.first_sample);
+  data.set("sequence_length", config.train.sequence_length);
+  data.set("dataset", joined(config.data.train));
+  data.set("fingerprint", facts.fingerprint);
+  Json numerics;
+  numerics.set("device", "cpu");
+  numerics.set("cpu_level", name(cpu_level()));
+  numerics.set("threads", facts.threads);
+  Json statistics;
+  statistics.set("loss", to_json(progress.statistics.loss));
+  statistics.set("grad_norm", to_json(progress.statistics.grad_norm));
+  Json about;
+  about.set("step", progress.step);
+  about.set("tokens_seen", progress.tokens_seen);
+  about.set("last_good_checkpoint", progress.good_step);
+  about.set("data", data);
+  about.set("model", config_to_huggingface(config.model));
+  about.set("numerics", numerics);
+  about.set("configuration", facts.settings);
+  about.set("statistics", statistics);
+  return about;
+}
+
+Progress progress_in(const Json& about) {
+  const Json& statistics = about.at("statistics");
+  return {.step = about.at("step").as_integer(),
+          .first_sample = about.at("data").at("first_sample").as_integer(),
+          .tokens_seen = about.at("tokens_seen").as_integer(),
+          .good_step = about.at("last_good_checkpoint").as_integer(),
+          .statistics = {.loss = window_in(statistics.at("loss")),
+                         .grad_norm = window_in(statistics.at("grad_norm"))}};
+}
+
+void check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change) {
+  const auto step = about.at("step").as_integer();
+  if (about.find("data") == nullptr)
+    throw ConfigError(str("the checkpoint of step ", step,
+                          " holds weights alone: start another run "
+                          "from it with --init-from"));
+  const std::string where = str("the checkpoint of step ", step, " holds");
+  check_same_model(config_from_huggingface(about.at("model"), where), facts.config.model, where);
+  const Json& data = about.at("data");
+  check_same("data.seed", data.at("seed").as_integer(),
+             static_cast<std::int64_t>(facts.config.data.seed), step,
+             "the order of the data would be another");
+  check_same("train.sequence_length", data.at("sequence_length").as_integer(),
+             facts.config.train.sequence_length, step, "the windows of the data would be others");
+  const auto& before = data.at("fingerprint").as_string();
+  if (before != facts.fingerprint && !allow_dataset_change)
+    throw ConfigError(str("data.train: ", joined(facts.config.data.train), " is not what step ",
+                          step, " was trained on (fingerprint ", facts.fingerprint, ", then ",
+                          before, " of ", data.at("dataset").as_string(),
+                          "); put the dataset back, or accept with --allow-dataset-change"));
+}
+
+void log_changes(const Json& about, const RunFacts& facts) {
+  const Json& before = about.at("configuration");
+  const auto dump = [](const Json* value) { return value ? value->dump() : "not set"; };
+  for (const auto& [key, now] : facts.settings.as_object())
+    if (const auto old = dump(before.find(key)); old != now.dump())
+      log_info("changed: ", key, ": ", old, " -> ", now.dump());
+  const Json& numerics = about.at("numerics");
+  if (numerics.at("cpu_level").as_string() != name(cpu_level()) ||
+      numerics.at("threads").as_integer() != facts.threads)
+    log_warning("step ", about.at("step").as_integer(), " was computed with ",
+                numerics.at("cpu_level").as_string(), " and ", numerics.at("threads").as_integer(),
+                " threads, now ", name(cpu_level()), " and ", facts.threads,
+                ": the run goes on, but not bitwise");
+}
+
+void check_same_model(const ModelConfig& there, const ModelConfig& here, const std::string& where) {
+  if (essence(there) == essence(here)) return;
+  const auto check = [&](const char* key, auto is_there, auto is_here) {
+    if (is_there != is_here)
+      throw ConfigError(
+          str(where, " a model with ", key, " = ", is_there, ", but model.", key, " is ", is_here));
+  };
+  check("family", std::string(name(there.family)), std::string(name(here.family)));
+  check("layers", there.layers, here.layers);
+  check("width", there.width, here.width);
+  check("heads", there.heads, here.heads);
+  check("kv_heads", there.kv_heads, here.kv_heads);
+  check("head_size", there.head_size, here.head_size);
+  check("mlp_width", there.mlp_width, here.mlp_width);
+  check("vocabulary", there.vocabulary, here.vocabulary);
+  check("tied_head", there.tied_head, here.tied_head);
+  check("norm_epsilon", there.norm_epsilon, here.norm_epsilon);
+  if (here.learned_positions) {
+    check("max_positions", there.max_positions, here.max_positions);
+  } else {
+    const RopeScaling none{.factor = 1};
+    const auto a = there.rope_scaling.value_or(none), b = here.rope_scaling.value_or(none);
+    check("rope_theta", there.rope_theta, here.rope_theta);
+    check("no_rope_every", there.no_rope_every, here.no_rope_every);
+    check("rope_scaling_factor", a.factor, b.factor);
+    check("rope_scaling_low", a.low_factor, b.low_factor);
+    check("rope_scaling_high", a.high_factor, b.high_factor);
+    check("rope_scaling_context", a.original_context, b.original_context);
+  }
+  throw ConfigError(str(where, " a model of another form of the family ", name(here.family),
+                        ": its biases, norms or activation differ"));
+}
+
+}  // namespace lockstep

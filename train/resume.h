@@ -1,0 +1,50 @@
+// Resume: what a checkpoint says beside its tensors, and whether a configuration may go on from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "train/config.h"
+#include "train/statistics.h"
+
+namespace lockstep {
+
+// Where a run is.
+struct Progress {
+  std::int64_t step = 0;          // done so far
+  std::int64_t first_sample = 0;  // of the next step
+  std::int64_t tokens_seen = 0;   // nominal, masked ones too
+  std::int64_t good_step = -1;    // of the last checkpoint known to be good; -1: none. The loss of
+                                  // step N tells of the weights before it, not of those it makes
+  SpikeStatistics statistics;
+};
+
+// What a run computes its steps from, and with.
+struct RunFacts {
+  const Config& config;
+  const Json& settings;     // its values by key
+  std::string fingerprint;  // of the training data
+  int threads;              // that compute
+};
+
+Json describe_run(const Progress& progress, const RunFacts& facts);
+Progress progress_in(const Json& about);  // throws DataError where it does not say
+
+// Throws ConfigError naming the key, the stored and the new value where the run would not be the
+// one that was saved: another model, order of the data, window length, or other data (unless
+// `allow_dataset_change`).
+void check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change);
+
+// One line for each other key that differs, `key: old -> new`, and a warning where the machine
+// computes in another order than the one that saved.
+void log_changes(const Json& about, const RunFacts& facts);
+
+std::string joined(const std::vector<std::string>& paths);  // "a, b"
+
+// Refuses weights of another model, naming the first key that differs: initial standard deviations
+// and, with rotary positions, the longest sequence make no other model. `where`: "DIR holds".
+void check_same_model(const ModelConfig& there, const ModelConfig& here, const std::string& where);
+
+}  // namespace lockstep
