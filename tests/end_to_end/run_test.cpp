@@ -126,6 +126,24 @@ TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {
   }
 }
 
+// Big enough that what any process takes does not matter. An evaluation takes the most, and is in
+// the peak of the step behind it.
+TEST_F(EndToEnd, the_memory_of_a_run_is_what_was_announced) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take memory of their own";
+#endif
+  const auto said =
+      run(with(train("run"), {"train.steps=2", "eval.every_steps=1", "train.sequence_length=64",
+                              "train.batch_tokens=65536", "train.micro_batch=1024",
+                              "model.width=64", "model.mlp_width=192"}),
+          0);
+  const auto at = said.find("memory: ");
+  ASSERT_NE(at, std::string::npos) << said;
+  const double announced = std::stod(said.substr(at + 8)) * (1 << 30);
+  EXPECT_GT(announced, 0.5 * (1 << 30));
+  EXPECT_NEAR(metrics("run", 2).at("peak_bytes").as_double() / announced, 1, 0.05);
+}
+
 TEST_F(EndToEnd, a_model_survives_export_and_import) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   run({"checkpoint", "export", path("run"), "--out", path("hf"), "--dtype", "fp32"}, 0);
