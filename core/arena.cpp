@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/integer.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,8 +28,15 @@ constexpr bool kPoison = false;
 constexpr bool kPoison = true;
 #endif
 
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) {
-  return (n + to - 1) / to * to;
+// Checked, because a size that is negative or overflows would hand out memory twice.
+std::int64_t bytes_of(std::string_view name, DType dtype, const Shape& shape) {
+  std::int64_t bytes = bytes_per_element(dtype);
+  for (int i = 0; i < shape.rank; ++i) {
+    LOCKSTEP_CHECK(shape[i] >= 0, name, " ", shape, " has a negative size");
+    LOCKSTEP_CHECK(!__builtin_mul_overflow(bytes, shape[i], &bytes), name, " ", shape,
+                   " has more bytes than 64 bits can count");
+  }
+  return bytes;
 }
 
 double mib(std::int64_t bytes) {
@@ -49,7 +58,7 @@ struct Arena::State {
   std::vector<Named> names;  // live allocations, for the message when one does not fit
 
   State(Device d, bool measure, std::int64_t bytes)
-      : device(d), measuring(measure), capacity(bytes) {
+      : device(d), measuring(measure), capacity(round_up(bytes, kAlignment)) {
     LOCKSTEP_CHECK(bytes >= 0, "arena of ", bytes, " bytes");
     mapped = round_up(bytes, kHugePage) + kHugePage;
     void* p = mmap(nullptr, static_cast<std::size_t>(mapped),
@@ -93,11 +102,12 @@ Arena::Arena(Arena&&) noexcept = default;
 
 Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   State& s = *state_;
-  Tensor t{s.base + s.used, shape, dtype, s.device};
-  const auto bytes = round_up(t.bytes(), kAlignment);
-  LOCKSTEP_CHECK(bytes <= s.capacity - s.used, "out of memory: ", name, " ", shape, " needs ",
-                 mib(bytes), " MiB, ", mib(s.capacity - s.used), " of ", mib(s.capacity),
+  const Tensor t{s.base + s.used, shape, dtype, s.device};
+  const auto needed = bytes_of(name, dtype, shape), left = s.capacity - s.used;
+  LOCKSTEP_CHECK(needed <= left, "out of memory: ", name, " ", shape, " needs ", mib(needed),
+                 " MiB, ", mib(left), " of ", mib(s.capacity),
                  " MiB are left; the largest allocations:", s.table());
+  const auto bytes = round_up(needed, kAlignment);
   s.used += bytes;
   s.peak = std::max(s.peak, s.used);
   State::Named named{};

@@ -30,6 +30,8 @@ struct Shape {
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::int64_t> sizes) {
+    LOCKSTEP_CHECK(sizes.size() <= kMaxRank, "a shape of ", sizes.size(), " sizes, at most ",
+                   kMaxRank, " are supported");
     for (auto s : sizes)
       size[static_cast<std::size_t>(rank++)] = s;
   }

@@ -1,7 +1,10 @@
 #include "core/arena.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -40,6 +43,49 @@ TEST(Arena, what_does_not_fit_is_refused_with_the_largest_names) {
     EXPECT_NE(std::string(e.what()).find("logits [100000]"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("activations"), std::string::npos) << e.what();
   }
+}
+
+TEST(Arena, a_shape_that_is_no_size_is_refused_and_takes_no_memory) {
+  Arena arena(Device{}, Arena::Memory::host, 1 << 20);
+  arena.allocate("kept", DType::uint8, {1000});
+  const auto used = arena.used_bytes();
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const Shape& shape : {Shape{-256}, Shape{2, -1}, Shape{-1, -1}, Shape{most},
+                             Shape{most / 2, 3}, Shape{std::int64_t{1} << 62, 4, 4}}) {
+    EXPECT_THROW(arena.allocate("t", DType::bf16, shape), Error) << shape;
+    EXPECT_EQ(arena.used_bytes(), used) << shape;
+  }
+  EXPECT_EQ(arena.allocate("none", DType::fp32, {3, 0}).bytes(), 0);
+}
+
+TEST(Arena, a_last_tensor_may_end_where_the_arena_ends) {
+  Arena arena(Device{}, Arena::Memory::host, 1000);
+  EXPECT_THROW(arena.allocate("t", DType::uint8, {1025}), Error);
+  arena.allocate("t", DType::uint8, {1000});
+}
+
+TEST(Shape, more_sizes_than_it_holds_are_refused) {
+  EXPECT_EQ((Shape{1, 2, 3, 4}).elements(), 24);
+  EXPECT_THROW((Shape{1, 2, 3, 4, 5}), Error);
+}
+
+TEST(Arena, debug_builds_poison_what_a_scope_gives_back) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "a release build leaves the bytes as they are";
+#else
+  Arena arena(Device{}, Arena::Memory::host, 1 << 20);
+  const auto kept = arena.allocate("kept", DType::uint8, {1000});
+  std::memset(kept.data, 1, 1000);
+  Tensor scratch;
+  {
+    const Arena::Scope scope(arena);
+    scratch = arena.allocate("scratch", DType::fp32, {3, 1000});
+    std::memset(scratch.data, 0, static_cast<std::size_t>(scratch.bytes()));
+  }
+  for (std::int64_t i = 0; i < scratch.elements(); ++i)
+    ASSERT_TRUE(std::isnan(scratch.as<float>()[i])) << i;
+  EXPECT_TRUE(std::all_of(kept.data, kept.data + 1000, [](auto b) { return b == std::byte{1}; }));
+#endif
 }
 
 TEST(Arena, measuring_counts_the_same_bytes_without_memory) {
