@@ -2,18 +2,11 @@
 
 #include <utility>
 
+#include "core/integer.h"
 #include "core/philox.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
-namespace {
-
-std::int64_t round_up(std::int64_t n, std::int64_t to) {
-  return (n + to - 1) / to * to;
-}
-
-}  // namespace
-
 ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
     : options_(options), comms_(comms) {
   if (mesh.world() != 1)
@@ -26,6 +19,12 @@ ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
 const ParamStore::Unit& ParamStore::unit_of(int unit) const {
   LOCKSTEP_CHECK(0 <= unit && unit < units(), "unit ", unit, " of ", units());
   return units_[static_cast<std::size_t>(unit)];
+}
+
+const ParamShard& ParamStore::shard_of(int unit) const {
+  LOCKSTEP_CHECK(!shards_.empty(), "unit ", unit_of(unit).name, " is used before allocate");
+  unit_of(unit);
+  return shards_[static_cast<std::size_t>(unit)];
 }
 
 const ParamStore::Place& ParamStore::place_of(ParamId id) const {
@@ -70,7 +69,12 @@ ParamId ParamStore::declare(int unit, ParamSpec spec) {
 std::vector<ParamId> ParamStore::declare_stacked(int unit, std::vector<ParamSpec> specs) {
   LOCKSTEP_CHECK(!specs.empty(), "an empty stacked group");
   std::vector<ParamId> ids;
+  const auto first = specs.front().shape;
   for (auto& spec : specs) {
+    auto as_first = spec.shape;
+    as_first.size[0] = first[0];
+    LOCKSTEP_CHECK(as_first == first, spec.name, " is ", spec.shape, ", stacked on ", first,
+                   "; parts of a group may differ in dimension 0 only");
     LOCKSTEP_CHECK(specs.size() == 1 || spec.stored_rows == 0, spec.name,
                    " is stacked and has padding rows");
     ids.push_back(append(unit, std::move(spec)));
@@ -153,30 +157,27 @@ void ParamStore::prefetch(int unit) {
 }
 
 ParamStore::Use ParamStore::use(int unit, Stream&) {
-  LOCKSTEP_CHECK(!shards_.empty(), "parameters are used before allocate");
-  unit_of(unit);
+  shard_of(unit);
   return {this, unit};
 }
 
 ConstTensor ParamStore::Use::operator[](ParamId id) const {
   LOCKSTEP_CHECK(id.unit == unit_, "a parameter of unit ", id.unit, " in the use of unit ", unit_);
-  return store_->part(store_->shards_[static_cast<std::size_t>(unit_)].weight, id);
+  return store_->part(store_->shard_of(unit_).weight, id);
 }
 
 ConstTensor ParamStore::Use::stacked(ParamId first) const {
   LOCKSTEP_CHECK(first.unit == unit_, "a group of unit ", first.unit, " in the use of unit ",
                  unit_);
-  return store_->group(store_->shards_[static_cast<std::size_t>(unit_)].weight, first);
+  return store_->group(store_->shard_of(unit_).weight, first);
 }
 
 Tensor ParamStore::grad(ParamId id) {
-  unit_of(id.unit);
-  return part(shards_[static_cast<std::size_t>(id.unit)].grad, id);
+  return part(shard_of(id.unit).grad, id);
 }
 
 Tensor ParamStore::stacked_grad(ParamId first) {
-  unit_of(first.unit);
-  return group(shards_[static_cast<std::size_t>(first.unit)].grad, first);
+  return group(shard_of(first.unit).grad, first);
 }
 
 Tensor ParamStore::part(Tensor flat, ParamId id) const {

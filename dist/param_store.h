@@ -17,13 +17,8 @@
 namespace lockstep {
 
 enum class Init : std::uint8_t { zeros, ones, normal };
-enum class Role : std::uint8_t {
-  matrix,
-  embedding,
-  head,
-  vector
-};  // what an optimizer may treat
-    // differently
+// What an optimizer may treat differently.
+enum class Role : std::uint8_t { matrix, embedding, head, vector };
 
 struct ParamSpec {
   std::string name;     // "model.layers.3.self_attn.q_proj.weight": key of checkpoint and of Init
@@ -115,7 +110,6 @@ class ParamStore {
   void finish_backward(Stream& compute);   // those of the step are: sums over the replicate axis
 
   int units() const { return static_cast<int>(units_.size()); }
-  const std::string& unit_name(int unit) const { return unit_of(unit).name; }
   std::span<const ParamSpec> specs(int unit) const { return unit_of(unit).specs; }
   const ParamSpec& spec(ParamId id) const;
   std::span<ParamShard> shards() { return shards_; }
@@ -135,6 +129,7 @@ class ParamStore {
   };
 
   const Unit& unit_of(int unit) const;
+  const ParamShard& shard_of(int unit) const;  // after allocate
   const Place& place_of(ParamId id) const;
   ParamId append(int unit, ParamSpec spec);
   Tensor part(Tensor flat, ParamId id) const;

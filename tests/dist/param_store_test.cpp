@@ -156,6 +156,32 @@ TEST(ParamStore, weights_alone_take_no_more_memory_than_weights_and_cannot_be_tr
   EXPECT_THROW(s.params.begin_step(s.b.stream), Error);
 }
 
+TEST(ParamStore, nothing_is_read_before_allocate) {
+  Store s({});
+  EXPECT_THROW((void)s.params.use(0, s.b.stream), Error);
+  EXPECT_THROW(s.params.grad(s.table), Error);
+  EXPECT_THROW(s.params.stacked_grad(s.q), Error);
+  s.allocate();
+  EXPECT_TRUE(bool(s.params.grad(s.table)));
+  EXPECT_THROW(s.params.grad({.unit = 2, .index = 0}), Error);
+}
+
+TEST(ParamStore, parts_of_a_group_that_are_no_one_matrix_are_refused) {
+  for (const Shape& other : {Shape{2, 4}, Shape{2}, Shape{2, 3, 1}}) {
+    auto comms = make_comms(Mesh{});
+    ParamStore params(Mesh{}, comms, {});
+    const int unit = params.add_unit("unit");
+    try {
+      params.declare_stacked(unit, {{.name = "q", .shape = {4, 3}}, {.name = "k", .shape = other}});
+      ADD_FAILURE() << "accepted " << other;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(str("k is ", other, ", stacked on [4, 3]")),
+                std::string::npos)
+          << e.what();
+    }
+  }
+}
+
 TEST(ParamStore, a_mesh_of_more_ranks_is_refused) {
   auto comms = make_comms(Mesh{});
   EXPECT_THROW(ParamStore(Mesh{{1, 1, 2}}, comms, {}), ConfigError);
