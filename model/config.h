@@ -19,10 +19,8 @@ Family family_of(std::string_view name);  // throws ConfigError that lists the n
 
 struct ModelConfig {
   enum class Norm : std::uint8_t { layer, rms };
-  enum class Activation : std::uint8_t {
-    gelu,
-    swiglu
-  };  // gelu: the tanh form, in a two-matrix mlp
+  // gelu: the tanh form, in a two-matrix mlp.
+  enum class Activation : std::uint8_t { gelu, swiglu };
 
   Family family = Family::llama3;
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_size = 0, mlp_width = 0;

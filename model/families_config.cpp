@@ -19,6 +19,7 @@ class Keys {
     const Json* value = json_.find(key);
     return value == nullptr || value->is_null() ? nullptr : value;
   }
+  bool has(const char* key) const { return json_.find(key) != nullptr; }  // null, too
   [[noreturn]] void fail(const char* key, const std::string& what) const {
     throw DataError(str(file_, ": ", key, ": ", what));
   }
@@ -31,11 +32,14 @@ class Keys {
   std::int64_t integer(const char* key, std::int64_t otherwise) const {
     return find(key) == nullptr ? otherwise : integer(key);
   }
-  float number(const char* key, double otherwise) const {
+  float number(const char* key) const {
     const Json* value = find(key);
-    if (value == nullptr) return static_cast<float>(otherwise);
+    if (value == nullptr) fail(key, "missing");
     if (!value->is_number()) fail(key, "expected a number");
     return static_cast<float>(value->as_double());
+  }
+  float number(const char* key, double otherwise) const {
+    return find(key) == nullptr ? static_cast<float>(otherwise) : number(key);
   }
   bool flag(const char* key, bool otherwise) const {
     const Json* value = find(key);
@@ -69,15 +73,17 @@ struct FamilyEntry {
   Family family;
   const char* model_type;
   const char* architecture;
-  double rope_theta;  // where config.json has none
-  bool tied_head;     // likewise
+  // Where config.json has none:
+  double rope_theta;
+  bool tied_head;
+  std::int64_t kv_heads;  // 0: as many as heads, which null means in every family
 };
 constexpr FamilyEntry kEntries[] = {
-    {Family::gpt2, "gpt2", "GPT2LMHeadModel", 10000, true},
-    {Family::llama3, "llama", "LlamaForCausalLM", 10000, false},
-    {Family::qwen2, "qwen2", "Qwen2ForCausalLM", 10000, false},
-    {Family::qwen3, "qwen3", "Qwen3ForCausalLM", 10000, false},
-    {Family::smollm3, "smollm3", "SmolLM3ForCausalLM", 2000000, true},
+    {Family::gpt2, "gpt2", "GPT2LMHeadModel", 10000, true, 0},
+    {Family::llama3, "llama", "LlamaForCausalLM", 10000, false, 0},
+    {Family::qwen2, "qwen2", "Qwen2ForCausalLM", 10000, false, 32},
+    {Family::qwen3, "qwen3", "Qwen3ForCausalLM", 10000, false, 32},
+    {Family::smollm3, "smollm3", "SmolLM3ForCausalLM", 2000000, true, 4},
 };
 
 const FamilyEntry& entry_of(const Keys& keys) {
@@ -115,12 +121,11 @@ void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
   if (type == "default") return;
   if (type != "llama3")
     rope.fail("rope_type", str("is '", type, "', supported are 'default' and 'llama3'"));
-  c.rope_scaling =
-      RopeScaling{.factor = rope.number("factor", 8),
-                  .low_factor = rope.number("low_freq_factor", 1),
-                  .high_factor = rope.number("high_freq_factor", 4),
-                  .original_context = static_cast<int>(std::clamp<std::int64_t>(
-                      rope.integer("original_max_position_embeddings", 8192), 0, 1 << 30))};
+  c.rope_scaling = RopeScaling{.factor = rope.number("factor"),
+                               .low_factor = rope.number("low_freq_factor"),
+                               .high_factor = rope.number("high_freq_factor"),
+                               .original_context = static_cast<int>(std::clamp<std::int64_t>(
+                                   rope.integer("original_max_position_embeddings"), 0, 1 << 30))};
 }
 
 // SmolLM3 lists layers with RoPE (1) and without (0); ours is the rule behind the list.
@@ -145,12 +150,22 @@ std::int64_t read_no_rope_every(ModelConfig c, const Keys& keys) {
   return c.no_rope_every;
 }
 
+void check_layer_types(const Keys& keys) {
+  const Json* types = keys.find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array()) keys.fail("layer_types", "expected a list");
+  for (const auto& type : types->as_array())
+    if (!type.is_string() || type.as_string() != "full_attention")
+      keys.fail("layer_types", str("has ", type.dump(), ", supported is \"full_attention\""));
+}
+
 ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   auto c = family_defaults(entry.family);
   c.layers = keys.integer("num_hidden_layers");
   c.width = keys.integer("hidden_size");
   c.heads = keys.integer("num_attention_heads");
-  c.kv_heads = keys.integer("num_key_value_heads", c.heads);
+  const bool as_heads = keys.has("num_key_value_heads") || entry.kv_heads == 0;
+  c.kv_heads = keys.integer("num_key_value_heads", as_heads ? c.heads : entry.kv_heads);
   const auto even_split = c.heads > 0 ? c.width / c.heads : 0;
   c.head_size = keys.integer("head_dim", entry.family == Family::qwen3 ? 128 : even_split);
   c.mlp_width = keys.integer("intermediate_size");
@@ -162,6 +177,7 @@ ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   c.mlp_bias = keys.flag("mlp_bias", false);
   keys.must_be_one_of("hidden_act", {"silu"});
   keys.must_be("use_sliding_window", false);
+  check_layer_types(keys);
   return c;
 }
 

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "model/families.h"
 
 namespace lockstep {
 namespace {
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 Linear declare_matrix(ParamStore& params, int unit, const ModelConfig& config,
                       const Embedding& embedding) {
@@ -41,8 +38,8 @@ void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const
   constexpr std::int64_t kRows = 64;  // whole tiles of the matrix product
   const auto row_bytes = stored_vocabulary_ * bytes_per_element(logits_dtype);
   const auto most = std::max(options_.logits_bytes / row_bytes / kRows * kRows, kRows);
-  const auto chunks = ceil_divide(N, most);
-  const auto rows = ceil_divide(ceil_divide(N, chunks), kRows) * kRows;  // evenly, at most `most`
+  const auto chunks = std::max<std::int64_t>(divide_up(N, most), 1);
+  const auto rows = round_up(divide_up(N, chunks), kRows);  // evenly, at most `most`
   for (std::int64_t first = 0; first < N; first += rows)
     body(first, std::min(rows, N - first));
 }

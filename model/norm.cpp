@@ -6,12 +6,12 @@
 namespace lockstep {
 
 Norm::Norm(ParamStore& params, int unit, const std::string& name, const ModelConfig& config)
-    : has_bias_(config.norm == ModelConfig::Norm::layer), epsilon_(config.norm_epsilon) {
+    : is_layer_norm_(config.norm == ModelConfig::Norm::layer), epsilon_(config.norm_epsilon) {
   weight_ = params.declare(unit, {.name = name + ".weight",
                                   .shape = {config.width},
                                   .role = Role::vector,
                                   .init = Init::ones});
-  if (has_bias_)
+  if (is_layer_norm_)
     bias_ = params.declare(unit, {.name = name + ".bias",
                                   .shape = {config.width},
                                   .role = Role::vector,
@@ -19,7 +19,7 @@ Norm::Norm(ParamStore& params, int unit, const std::string& name, const ModelCon
 }
 
 Shape Norm::stats_shape(std::int64_t N) const {
-  return has_bias_ ? Shape{N, 2} : Shape{N};
+  return is_layer_norm_ ? Shape{N, 2} : Shape{N};
 }
 
 void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
@@ -35,14 +35,14 @@ void Norm::add_forward(const StepContext& step, const ParamStore::Use& use, Tens
 void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
                    Tensor sum, ConstTensor x, ConstTensor residual) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-  if (has_bias_) {
+  if (is_layer_norm_) {
     layernorm_forward(step.compute, {.y = y,
                                      .stats = stats,
                                      .sum = sum,
                                      .x = x,
                                      .residual = residual,
                                      .weight = use[weight_],
-                                     .bias = use[bias_],
+                                     .bias = use[*bias_],
                                      .epsilon = epsilon_});
   } else {
     rmsnorm_forward(step.compute, y, stats, sum, x, residual, use[weight_], epsilon_);
@@ -53,11 +53,11 @@ void Norm::backward(const StepContext& step, const ParamStore::Use& use, Tensor 
                     ConstTensor dy, ConstTensor x, ConstTensor stats) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto dweight = step.params.grad(weight_);
-  if (has_bias_) {
+  if (is_layer_norm_) {
     layernorm_backward(step.compute, step.scratch,
                        {.dx = gradient,
                         .dweight = dweight,
-                        .dbias = step.params.grad(bias_),
+                        .dbias = step.params.grad(*bias_),
                         .dy = dy,
                         .s = x,
                         .stats = stats,

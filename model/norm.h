@@ -1,6 +1,7 @@
 // Norm: LayerNorm or RMSNorm over the width, as the family has it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "model/config.h"
@@ -34,9 +35,10 @@ class Norm {
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
                Tensor sum, ConstTensor x, ConstTensor residual) const;
 
-  bool has_bias_;  // LayerNorm
+  bool is_layer_norm_;
   float epsilon_;
-  ParamId weight_, bias_;
+  ParamId weight_;
+  std::optional<ParamId> bias_;  // of LayerNorm
 };
 
 }  // namespace lockstep

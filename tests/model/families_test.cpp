@@ -84,6 +84,55 @@ TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
   EXPECT_EQ(config_from_huggingface(qwen3, "c").head_size, 128);
 }
 
+// Null means as many as query heads in every family; an absent key is its class's default.
+TEST(Families, absent_kv_heads_are_the_default_of_the_family) {
+  const auto kv_heads = [](ModelConfig c, bool absent) {
+    c.heads = 32;
+    auto json = config_to_huggingface(c);
+    Json::Object object;
+    for (const auto& [key, value] : json.as_object())
+      if (key != "num_key_value_heads") object.emplace_back(key, value);
+    if (!absent) object.emplace_back("num_key_value_heads", Json());
+    return config_from_huggingface(Json(object), "c").kv_heads;
+  };
+  for (const auto& c : {llama3_8b(), qwen2_05b(), qwen3_06b(), smollm3_3b()})
+    EXPECT_EQ(kv_heads(c, false), 32) << name(c.family);
+  EXPECT_EQ(kv_heads(llama3_8b(), true), 32);
+  EXPECT_EQ(kv_heads(qwen2_05b(), true), 32);
+  EXPECT_EQ(kv_heads(qwen3_06b(), true), 32);
+  EXPECT_EQ(kv_heads(smollm3_3b(), true), 4);
+}
+
+TEST(Families, a_rope_scaling_that_lacks_a_number_is_refused_by_its_key) {
+  for (const char* key :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    auto json = config_to_huggingface(llama3_8b());
+    auto scaling = json.at("rope_scaling");
+    scaling.set(key, Json());
+    json.set("rope_scaling", scaling);
+    try {
+      config_from_huggingface(json, "c");
+      ADD_FAILURE() << "accepted without " << key;
+    } catch (const DataError& e) {
+      EXPECT_NE(std::string(e.what()).find(str(key, ": missing")), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(Families, layers_that_attend_to_a_window_are_refused) {
+  auto json = config_to_huggingface(smollm3_3b());
+  Json types(Json::Array{});
+  for (int layer = 0; layer < 36; ++layer)
+    types.push("full_attention");
+  json.set("layer_types", types);
+  EXPECT_EQ(config_from_huggingface(json, "c"), smollm3_3b());
+  types.push("sliding_attention");
+  for (const auto& refused : {types, Json("full_attention"), Json(Json::Array{Json(1)})}) {
+    json.set("layer_types", refused);
+    EXPECT_THROW(config_from_huggingface(json, "c"), DataError) << refused.dump();
+  }
+}
+
 TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
   auto json = config_to_huggingface(smollm3_3b());
   json.set("num_hidden_layers", 5);

@@ -226,6 +226,34 @@ TEST(Transformer, sequences_longer_than_the_model_are_refused) {
   EXPECT_THROW(TinyModel(tiny(Family::gpt2), {.sequences = 1, .length = 41}), ConfigError);
 }
 
+TEST(Head, no_token_adds_nothing) {
+  Bench b;
+  auto comms = make_comms(Mesh{});
+  ParamStore params(Mesh{}, comms, {});
+  const auto config = tiny(Family::llama3);
+  const Embedding embedding(params, config);
+  const Head head(params, config, embedding, {});
+  params.allocate(b.arena, b.stream);
+  params.begin_step(b.stream);
+  Trace trace;
+  const StepContext step{.compute = b.stream,
+                         .scratch = b.arena,
+                         .params = params,
+                         .comms = comms,
+                         .trace = trace,
+                         .positions = {},
+                         .document_start = {},
+                         .rope_table = {}};
+  const Targets targets{.ids = b.integers({}, {0}),
+                        .loss_sum = b.random({1}, DType::fp32, 0.0f),
+                        .valid_tokens = b.integers({0})};
+  const auto none = b.random({0, config.width}, DType::fp32);
+  head.loss_and_gradient(step, none, none, targets);
+  head.loss(step, none, targets);
+  EXPECT_EQ(get(targets.loss_sum, 0), 0);
+  EXPECT_EQ(get(targets.valid_tokens, 0), 0);
+}
+
 TEST(Transformer, vocabularies_are_stored_in_whole_vectors) {
   const auto stored = [](std::int64_t vocabulary) {
     return stored_vocabulary(sized(Family::gpt2, {.vocabulary = vocabulary}));
