@@ -4,8 +4,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/integer.h"
 #include "kernels/adamw.h"
-#include "kernels/check.h"
 #include "kernels/parallel.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -147,7 +147,7 @@ void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
                          run.m.as<M>(), run.v.as<M>(), run.grad.as<float>()};
   const auto first = run.first_index, last = first + run.weight.elements();
   const auto skipped = first / kBlock;  // blocks before the run
-  const auto blocks = (last + kBlock - 1) / kBlock - skipped;
+  const auto blocks = divide_up(last, kBlock) - skipped;
   stream.parallel_ranges(blocks, 256, [&](std::int64_t from, std::int64_t to) {
     for (auto block = skipped + from; block < skipped + to; ++block) {
       const auto begin = std::max(first, block * kBlock);

@@ -13,8 +13,8 @@
 #include <immintrin.h>
 #endif
 
+#include "core/integer.h"
 #include "kernels/attention.h"
-#include "kernels/check.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -102,7 +102,7 @@ void probabilities(const BackwardScratch<Word>& s, float scale, const Visible& v
         write_row(s.p + (j + r) * kStacked + i / kPerWord<Word>, p[r][0], p[r][1]);
         write_row(s.ds + (j + r) * kStacked + i / kPerWord<Word>, ds[r][0], ds[r][1]);
       }
-      if constexpr (kPerWord < Word >> 1)
+      if constexpr (kPerWord<Word> == 2)
         for (int u = 0; u < kVectors; ++u)
           write_stacked(s.ds_stacked + j / kPerWord<Word> * kBlock + i + u * kWidth, ds[0][u],
                         ds[1][u]);
@@ -128,7 +128,7 @@ void backward_block(const BackwardTask<E>& task, const BackwardScratch<Word>& s,
     const auto rows = all ? keys.count : std::min<std::int64_t>(kPanel, keys.count - r);
     const auto skipped = panel_of_key(visible, keys, r) * kPanel / kPer;
     const auto add = [&](float* d, const Word* a, const Word* b) {
-      const auto depth = (visible.count + kPer - 1) / kPer - skipped;
+      const auto depth = divide_up(visible.count, kPer) - skipped;
       product<Sum::add, Layout::rows, Word>(
           {d + (at + r) * size.columns, size.columns, a + r * s.kStacked + skipped, s.kStacked,
            b + skipped * size.columns, size.columns, depth},
@@ -141,7 +141,7 @@ void backward_block(const BackwardTask<E>& task, const BackwardScratch<Word>& s,
     const auto depth = all ? keys.count : keys_of_panel(visible, keys, i / kPanel);
     product<Sum::add, Layout::across, Word>(
         {s.dq + i * size.columns, size.columns, s.ds_stacked + i, kBlock,
-         s.k_stacked + at / kPer * size.columns, size.columns, (depth + kPer - 1) / kPer},
+         s.k_stacked + at / kPer * size.columns, size.columns, divide_up(depth, kPer)},
         all ? visible.count : std::min<std::int64_t>(kPanel, visible.count - i), panels);
   }
 }
@@ -181,7 +181,7 @@ void backward_task(const BackwardTask<E>& task, Carver carver) {
   const auto first_key = keys.begin * task.qkv_stride;
   pack_rows(s.k, size.row, task.k + first_key, task.qkv_stride, keys.count, size.K);
   pack_rows(s.v, size.row, task.v + first_key, task.qkv_stride, keys.count, size.K);
-  if (kPerWord < Word >> 1)
+  if constexpr (kPerWord<Word> == 2)
     pack_stacked(s.k_stacked, size.columns, task.k + first_key, task.qkv_stride, keys.count,
                  size.K);
   std::fill_n(s.dk, round_up(keys.count, kBlock) * size.columns, 0.0f);
@@ -217,7 +217,7 @@ constexpr std::int64_t kPassTokens = 256;  // of a task of two passes
 
 // Whether one pass keeps the threads busy for more than 5/7 of the time.
 bool one_pass(std::int64_t tasks, int threads, std::int64_t T) {
-  const auto rounds = (tasks + threads - 1) / threads;
+  const auto rounds = divide_up(tasks, threads);
   return T <= kBlock || 7 * tasks >= 5 * rounds * threads;
 }
 
@@ -266,7 +266,7 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
       });
       return;
     }
-    const auto chunks = (T + kPassTokens - 1) / kPassTokens;
+    const auto chunks = divide_up(T, kPassTokens);
     stream.parallel_for(2 * chunks * B * G, [&](std::int64_t task, int thread) {
       const auto chunk = task / 2 / (B * G), head = task / 2 % (B * G);
       const bool keys = task % 2 == 0;  // the costliest ranges first: early keys, late queries

@@ -29,7 +29,7 @@ inline Visible visible_keys(const std::int32_t* first, const std::int32_t* last,
                             std::int64_t count) {
   Visible v;
   v.count = count;
-  v.panels = (count + kPanel - 1) / kPanel;
+  v.panels = divide_up(count, kPanel);
   v.min_first = v.min_last = INT32_MAX;
   for (auto& l : v.panel_last)
     l = -1;
@@ -76,7 +76,7 @@ struct HeadSize {
   explicit HeadSize(std::int64_t size)
       : K(size),
         columns(round_up(K, kPanel)),
-        words((K + kPerWord<Word> - 1) / kPerWord<Word>),
+        words(divide_up(K, kPerWord<Word>)),
         row(round_up(words, kPanel)) {}
   std::int64_t K;
   std::int64_t columns;  // of what is [., K] with K along the lanes

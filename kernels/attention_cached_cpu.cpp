@@ -12,8 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include "core/integer.h"
 #include "kernels/attention.h"
-#include "kernels/check.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -34,7 +34,7 @@ struct CachedSizes {
         G(cache.keys.shape[2]),
         K(out.shape[2]),
         heads(H / G),
-        spans((C + kSpan - 1) / kSpan) {}
+        spans(divide_up(C, kSpan)) {}
   std::int64_t B, n, C, H, G, K, heads, spans;
 };
 
@@ -252,7 +252,7 @@ void decode(Stream& stream, Tensor memory, Tensor partials, Tensor out, const Kv
             ConstTensor qkv, const std::int32_t* positions, const CachedSizes& s) {
   const auto floats = Partial::floats(s.K);  // of partials [token, head, span]
   const auto end = std::int64_t{1} + *std::max_element(positions, positions + s.B * s.n);
-  const auto spans = (end + kSpan - 1) / kSpan;
+  const auto spans = divide_up(end, kSpan);
   // Kv heads of a task: one while that keeps few threads busy, else all.
   const auto group = s.B * spans < std::int64_t{4} * stream.threads() ? 1 : s.G;
   const auto groups = s.G / group;
@@ -289,7 +289,7 @@ void decode(Stream& stream, Tensor memory, Tensor partials, Tensor out, const Kv
 template <class E>
 void prefill(Stream& stream, Tensor memory, Tensor out, const KvCache& cache, ConstTensor qkv,
              const std::int32_t* positions, const CachedSizes& s, std::int64_t blocks) {
-  const auto all = s.H + 2 * s.G, chunk = blocks * kBlock, chunks = (s.n + chunk - 1) / chunk;
+  const auto all = s.H + 2 * s.G, chunk = blocks * kBlock, chunks = divide_up(s.n, chunk);
   stream.parallel_for(chunks * s.B * s.G, [&](std::int64_t task, int thread) {
     const auto b = task % (s.B * s.G) / s.G, g = task % s.G;
     const auto begin = (chunks - 1 - task / (s.B * s.G)) * chunk;  // those with most keys first

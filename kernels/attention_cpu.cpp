@@ -8,8 +8,8 @@
 #include <immintrin.h>
 #endif
 
+#include "core/integer.h"
 #include "kernels/attention.h"
-#include "kernels/check.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -27,7 +27,7 @@ void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, C
     const auto bytes = online_bytes<E>(blocks * heads, K);
     const auto memory = scratch.allocate("attention", DType::uint8, {stream.threads(), bytes});
     if (stream.is_measuring()) return;
-    const auto chunk = blocks * kBlock, chunks = (T + chunk - 1) / chunk;
+    const auto chunk = blocks * kBlock, chunks = divide_up(T, chunk);
     stream.parallel_for(chunks * B * G, [&](std::int64_t task, int thread) {
       const auto b = task % (B * G) / G, g = task % G;
       const auto begin = (chunks - 1 - task / (B * G)) * chunk;  // those with most keys first

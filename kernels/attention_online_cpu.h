@@ -105,7 +105,7 @@ void online_block(const OnlineScratch<Word>& s, const HeadSize<Word>& size, std:
   const auto add_values = [&](std::int64_t row, std::int64_t rows, std::int64_t depth) {
     product<Sum::scale_and_add, Layout::across, Word>(
         {out + row * size.columns, size.columns, s.p + row, kBlock, s.v, size.columns,
-         (depth + kPerWord<Word> - 1) / kPerWord<Word>, s.rescale + row},
+         divide_up(depth, kPerWord<Word>), s.rescale + row},
         rows, size.columns / kPanel);
   };
   if (all_visible(visible, keys)) {
@@ -147,7 +147,7 @@ void finish_state(const OnlineTask<E>& task, const OnlineScratch<Word>& s,
 template <class E, class Word = typename WordOf<E>::type>
 void attend_online(const OnlineTask<E>& task, Carver carver) {
   const HeadSize<Word> size(task.K);
-  const auto blocks = (task.count + kBlock - 1) / kBlock;
+  const auto blocks = divide_up(task.count, kBlock);
   const OnlineScratch<Word> s(carver, size, blocks * task.heads);
   const float scale = kLog2E / std::sqrt(static_cast<float>(task.K));
   Visible visible[kMaxTaskBlocks];

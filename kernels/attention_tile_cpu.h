@@ -48,10 +48,6 @@ struct WordOf<BFloat16> {
 template <class Word>
 inline constexpr int kPerWord = std::is_same_v<Word, Pair> ? 2 : 1;
 
-LOCKSTEP_INLINE std::int64_t round_up(std::int64_t n, std::int64_t to) {
-  return (n + to - 1) / to * to;
-}
-
 template <class V, class T>
 LOCKSTEP_INLINE V read(const T* p) {
   V v;
@@ -157,8 +153,8 @@ void panel_product(Product<Word> p, std::int64_t rows) {
 
 template <Sum kSum, Layout kLayout, class Word>
 void product(Product<Word> p, std::int64_t rows, std::int64_t panels) {
-  for (auto groups = (panels + kTilePanels - 1) / kTilePanels; groups > 0; --groups) {
-    const auto now = (panels + groups - 1) / groups;
+  for (auto groups = divide_up(panels, kTilePanels); groups > 0; --groups) {
+    const auto now = divide_up(panels, groups);
     if (now == 1) panel_product<1, kSum, kLayout>(p, rows);
     if constexpr (kTilePanels == 4) {
       if (now == 2) panel_product<2, kSum, kLayout>(p, rows);
@@ -282,12 +278,14 @@ LOCKSTEP_INLINE Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }
 
-// 2^x for x <= 126, relative error 1e-7; exactly 1 at 0, and 0 below -126. 2^x = 2^n 2^r with
-// |r| <= 1/2; adding 1.5 x 2^23 leaves n in the low bits of a float. The polynomial minimises the
-// largest relative error among those with value 1 at 0.
+// 2^x for x <= 126, relative error 2e-7; exactly 1 at 0, and 0 below -126; NaN stays NaN. 2^x =
+// 2^n 2^r with |r| <= 1/2; adding 1.5 x 2^23 + 127 leaves n + 127, the exponent of 2^n, in the low
+// bits of a float. The polynomial minimises the largest relative error among those with value 1 at
+// 0.
 LOCKSTEP_INLINE Vector exp2(Vector x) {
-  const Vector shifted = x + 0x1.8p23f;
-  const Vector r = x - (shifted - 0x1.8p23f);
+  constexpr float kShift = 0x1.8p23f + 127;
+  const Vector shifted = x + kShift;
+  const Vector r = x - (shifted - kShift);
   Vector p = Vector{} + 1.5353362e-4f;
   p = p * r + 1.33988750e-3f;
   p = p * r + 9.61843692e-3f;
@@ -295,12 +293,12 @@ LOCKSTEP_INLINE Vector exp2(Vector x) {
   p = p * r + 2.40226477e-1f;
   p = p * r + 6.93147182e-1f;
   p = p * r + 1.0f;
-  const Vector y = (Vector)((WordVector)p + ((WordVector)shifted << 23));
+  const Vector y = p * (Vector)((WordVector)shifted << 23);
   return x < -126.0f ? Vector{} : y;
 }
 
-// log2 x of a normal x > 0, absolute error 1e-7 (relative above 2). x = 2^n m with m within sqrt 2
-// of 1, and log m = 2 artanh s, s = (m - 1) / (m + 1), by its series.
+// log2 x of a normal x > 0, absolute error 2e-7 (relative above 2); NaN stays NaN. x = 2^n m with m
+// within sqrt 2 of 1, and log m = 2 artanh s, s = (m - 1) / (m + 1), by its series.
 LOCKSTEP_INLINE Vector log2(Vector x) {
   const IntVector n = ((IntVector)x - 0x3f3504f3) >> 23;
   const Vector m = (Vector)((IntVector)x - (n << 23));
@@ -310,7 +308,8 @@ LOCKSTEP_INLINE Vector log2(Vector x) {
   p = p * t + 1.0f / 5;
   p = p * t + 1.0f / 3;
   p = p * t + 1.0f;
-  return __builtin_convertvector(n, Vector) + s * p * 2.88539008f;  // 2 / ln 2
+  const Vector y = __builtin_convertvector(n, Vector) + s * p * 2.88539008f;  // 2 / ln 2
+  return x != x ? x : y;
 }
 
 }  // namespace

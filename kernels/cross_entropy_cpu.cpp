@@ -6,7 +6,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/check.h"
 #include "kernels/cross_entropy.h"
 
 #include "kernels/cpu_begin.h"  // after every other include

@@ -15,8 +15,21 @@
 #endif
 
 namespace lockstep {
+
 inline constexpr bool kWithCuda = LOCKSTEP_WITH_CUDA != 0;
+
+// Calls f with a value of the element type, so that a kernel template is chosen by dtype:
+// with_float(x.dtype, [&]<class T>(T) { kernel(x.as<T>()); });
+template <class F>
+void with_float(DType dtype, F&& f) {
+  if (dtype == DType::bf16) {
+    f(BFloat16{});
+  } else {
+    f(0.0f);
+  }
 }
+
+}  // namespace lockstep
 
 #if defined(__x86_64__)
 #define LOCKSTEP_KERNELS(...) \

@@ -15,14 +15,6 @@ void fill_integer(Stream& stream, Tensor out, std::int32_t value) {
   LOCKSTEP_DISPATCH(stream, fill_integer(stream, out, value));
 }
 
-void add(Stream& stream, Tensor inout, ConstTensor x) {
-  check_float("inout", inout);
-  check_dtype("x", x, inout.dtype);
-  LOCKSTEP_CHECK(x.elements() == inout.elements(), "x has ", x.elements(), " elements, inout ",
-                 inout.elements(), ", expected the same number");
-  LOCKSTEP_DISPATCH(stream, add(stream, inout, x));
-}
-
 void convert(Stream& stream, Tensor out, ConstTensor x) {
   if (x.dtype != out.dtype) {
     check_float("x", x);

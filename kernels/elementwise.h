@@ -6,7 +6,6 @@ namespace lockstep {
 
 void fill(Stream& stream, Tensor out, float value);                 // any type but fp8
 void fill_integer(Stream& stream, Tensor out, std::int32_t value);  // exactly; int32 only
-void add(Stream& stream, Tensor inout, ConstTensor x);  // inout += x, same type and size
 
 // out = x, rounded to the type of out (fp32, bf16; or equal types, copied). Same element count.
 void convert(Stream& stream, Tensor out, ConstTensor x);
@@ -25,7 +24,6 @@ void random_normal(Stream& stream, Tensor out, const RandomNormal& args);
 LOCKSTEP_KERNELS(  // arguments are already checked
     void fill(Stream& stream, Tensor out, float value);
     void fill_integer(Stream& stream, Tensor out, std::int32_t value);
-    void add(Stream& stream, Tensor inout, ConstTensor x);
     void convert(Stream& stream, Tensor out, ConstTensor x);
     void random_normal(Stream& stream, Tensor out, const RandomNormal& args);)
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/parallel.h"
 
@@ -72,18 +71,6 @@ void fill(Stream& stream, Tensor out, float value) {
 
 void fill_integer(Stream& stream, Tensor out, std::int32_t value) {
   fill_all(stream, out, value);
-}
-
-void add(Stream& stream, Tensor inout, ConstTensor x) {
-  with_float(x.dtype, [&]<class T>(T) {
-    T* sum = inout.as<T>();
-    const T* term = x.as<T>();
-    parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {
-      for_vectors(end - begin, [&](std::int64_t i, std::int64_t n) {
-        store(sum + begin + i, load(sum + begin + i, n) + load(term + begin + i, n), n);
-      });
-    });
-  });
 }
 
 void convert(Stream& stream, Tensor out, ConstTensor x) {

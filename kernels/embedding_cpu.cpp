@@ -2,7 +2,7 @@
 // and adds its columns of each, so no two threads touch one element and each sum has one order.
 #include <cstring>
 
-#include "kernels/check.h"
+#include "core/integer.h"
 #include "kernels/embedding.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -61,13 +61,11 @@ void embedding_backward(Stream& stream, Tensor dweight, Tensor dposition_weight,
   const auto D = dy.shape[1];
   constexpr std::int64_t kColumns = 2 * kLanes;  // two cache lines of fp32
   with_float(dy.dtype, [&]<class T>(T) {
-    stream.parallel_ranges(
-        (D + kColumns - 1) / kColumns, 2, [&](std::int64_t first, std::int64_t last) {
-          const auto begin = first * kColumns, end = std::min(D, last * kColumns);
-          add_rows<T>(dweight, ids, dy, begin, end, "id");
-          if (dposition_weight)
-            add_rows<T>(dposition_weight, positions, dy, begin, end, "position");
-        });
+    stream.parallel_ranges(divide_up(D, kColumns), 2, [&](std::int64_t first, std::int64_t last) {
+      const auto begin = first * kColumns, end = std::min(D, last * kColumns);
+      add_rows<T>(dweight, ids, dy, begin, end, "id");
+      if (dposition_weight) add_rows<T>(dposition_weight, positions, dy, begin, end, "position");
+    });
   });
 }
 

@@ -1,4 +1,3 @@
-#include "kernels/check.h"
 #include "kernels/gelu.h"
 #include "kernels/parallel.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/check.h"
 #include "kernels/layernorm.h"
+#include "kernels/parallel.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -88,7 +88,7 @@ void layernorm_forward(Stream& stream, const LayerNormForward& args) {
 }
 
 void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward& args) {
-  const auto N = args.s.shape[0], D = args.s.shape[1], blocks = norm_row_blocks(N);
+  const auto N = args.s.shape[0], D = args.s.shape[1], blocks = row_blocks(N);
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("layernorm_gradients", DType::fp32, {blocks, 2, D});
   if (stream.is_measuring()) return;

@@ -7,7 +7,7 @@ namespace lockstep {
 
 // The three products of a linear layer y = x W^T. Dimensions: N tokens, I inputs, O outputs.
 // x, W and dy share one type, fp32 or bf16; sums are fp32, rounded once when stored. On the CPU the
-// bits do not depend on the number of threads, and scratch takes about 2.2 MiB a thread; of forward
+// bits do not depend on the number of threads, and scratch takes about 2.1 MiB a thread; of forward
 // with up to 16 tokens (decoding) none. Denormals count as 0. N may be 0, I and O not.
 
 // What happens to a sum before it is stored; an absent tensor is left out.

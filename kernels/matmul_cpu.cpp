@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/check.h"
+#include "core/integer.h"
 #include "kernels/matmul.h"
 
 #include "kernels/cpu_begin.h"  // after every other include

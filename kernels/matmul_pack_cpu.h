@@ -9,10 +9,6 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
 inline constexpr std::int64_t kDepth = 384;              // words of k in a block, at most
 inline constexpr std::int64_t kStrip = 16;               // columns of a strip of a transposed A
 inline constexpr std::int64_t kRowStride = kDepth + 16;  // of a row of A

@@ -8,8 +8,6 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/check.h"
-
 #include "kernels/cpu_begin.h"  // after every other include
 
 #include "kernels/matmul_tile_cpu.h"

@@ -4,15 +4,13 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/check.h"
+#include "kernels/parallel.h"
 #include "kernels/qk_norm.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
-
-constexpr std::int64_t kBlocks = 32;  // partial sums of the weights' gradients
 
 template <class T>
 void forward_head(T* out, float* rstd, const T* s, const T* weight, std::int64_t K, float epsilon) {
@@ -80,19 +78,19 @@ void qk_norm_forward(Stream& stream, const QkNormForward& args) {
 }
 
 void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args) {
-  const auto N = args.qkv.shape[0], K = args.qkv.shape[2];
+  const auto N = args.qkv.shape[0], K = args.qkv.shape[2], blocks = row_blocks(N);
   const Arena::Scope scope(scratch);
-  const auto partial = scratch.allocate("qk_norm_dweights", DType::fp32, {kBlocks, 2 * K});
+  const auto partial = scratch.allocate("qk_norm_dweights", DType::fp32, {blocks, 2 * K});
   if (stream.is_measuring()) return;
   with_float(args.qkv.dtype, [&]<class T>(T) {
-    stream.parallel_for(kBlocks, [&](std::int64_t block, int) {
+    stream.parallel_for(blocks, [&](std::int64_t block, int) {
       float* sums = partial.as<float>() + block * 2 * K;
       std::fill_n(sums, 2 * K, 0.0f);
-      for (auto n = N * block / kBlocks; n < N * (block + 1) / kBlocks; ++n)
+      for (auto n = N * block / blocks; n < N * (block + 1) / blocks; ++n)
         backward_token<T>(args, sums, n);
     });
   });
-  for (std::int64_t block = 0; block < kBlocks; ++block)
+  for (std::int64_t block = 0; block < blocks; ++block)
     for (std::int64_t k = 0; k < K; ++k) {
       args.dq_weight.as<float>()[k] += partial.as<float>()[block * 2 * K + k];
       args.dk_weight.as<float>()[k] += partial.as<float>()[block * 2 * K + K + k];

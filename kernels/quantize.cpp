@@ -1,5 +1,6 @@
 #include "kernels/quantize.h"
 
+#include "core/integer.h"
 #include "kernels/check.h"
 
 namespace lockstep {
@@ -11,8 +12,7 @@ void check_fp8(const char* what, ConstTensor t) {
 }
 
 Shape blocks_of(ConstTensor t) {
-  return {(t.shape[0] + kQuantizeBlock - 1) / kQuantizeBlock,
-          (t.shape[1] + kQuantizeBlock - 1) / kQuantizeBlock};
+  return {divide_up(t.shape[0], kQuantizeBlock), divide_up(t.shape[1], kQuantizeBlock)};
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "core/fp8.h"
-#include "kernels/check.h"
 #include "kernels/parallel.h"
 #include "kernels/quantize.h"
 

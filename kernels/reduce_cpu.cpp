@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/check.h"
+#include "core/integer.h"
 #include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -31,7 +31,7 @@ float absmax_of(const T* x, std::int64_t size) {
 }
 
 Tensor allocate_partial(Arena& scratch, const char* name, ConstTensor x) {
-  return scratch.allocate(name, DType::fp32, {(x.elements() + kChunk - 1) / kChunk});
+  return scratch.allocate(name, DType::fp32, {divide_up(x.elements(), kChunk)});
 }
 
 // partial[c] = f(chunk c).

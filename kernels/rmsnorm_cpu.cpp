@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/check.h"
+#include "kernels/parallel.h"
 #include "kernels/rmsnorm.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -63,7 +63,7 @@ void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTen
 
 void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
                       ConstTensor s, ConstTensor rstd, ConstTensor weight) {
-  const auto N = s.shape[0], D = s.shape[1], blocks = norm_row_blocks(N);
+  const auto N = s.shape[0], D = s.shape[1], blocks = row_blocks(N);
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {blocks, D});
   if (stream.is_measuring()) return;

@@ -1,7 +1,6 @@
 // Tokens are spread over threads; the cosines and sines of a token serve all its heads.
 #include <cstdint>
 
-#include "kernels/check.h"
 #include "kernels/rope.h"
 
 #include "kernels/cpu_begin.h"  // after every other include

@@ -140,20 +140,6 @@ LOCKSTEP_INLINE Floats exp(Floats x) {
   return scale_by_power(p, n);
 }
 
-// tanh x = 1 - 2 / (e^2x + 1); near 0, where that cancels, its odd polynomial.
-LOCKSTEP_INLINE Floats tanh(Floats x) {
-  const Floats e = exp(x + x);
-  const Floats far = 1.0f - 2.0f / (e + 1.0f);
-  const Floats s = x * x;
-  Floats p = splat(-5.70498872745e-3f);  // Cephes tanhf, |x| < 0.625
-  p = p * s + 2.06390887954e-2f;
-  p = p * s - 5.37397155531e-2f;
-  p = p * s + 1.33314422036e-1f;
-  p = p * s - 3.33332819422e-1f;
-  const Floats near = x + x * s * p;
-  return select(abs(x) < 0.625f, near, far);
-}
-
 LOCKSTEP_INLINE Floats sigmoid(Floats x) {
   return 1.0f / (1.0f + exp(-x));
 }

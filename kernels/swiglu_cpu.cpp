@@ -1,4 +1,3 @@
-#include "kernels/check.h"
 #include "kernels/swiglu.h"
 
 #include "kernels/cpu_begin.h"  // after every other include

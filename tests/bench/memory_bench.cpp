@@ -256,10 +256,6 @@ void Bench::rest(DType type) {
     const auto x = random({n}, type);
     return {"", x.bytes(), [=, this] { fill(stream_, x, 0); }};
   });
-  measure("add", type, [&]() -> Case {
-    const auto x = random({n}, type), y = random({n}, type);
-    return {"", 3 * x.bytes(), [=, this] { add(stream_, y, x); }};
-  });
   measure("copy", type, [&]() -> Case {
     const auto x = random({n}, type), y = random({n}, type);
     return {"", 2 * x.bytes(), [=, this] { convert(stream_, y, x); }};

@@ -107,7 +107,6 @@ TEST_P(Allocation, elementwise_reductions_and_fp8_allocate_nothing) {
   const auto q = b.poisoned({kRows, kWidth}, DType::fp8_e4m3), blocks = floats({1, 2});
   const auto wide = floats({kRows, kWidth});
   expect_none("fill", [&] { fill(b.stream, y, 1); });
-  expect_none("add", [&] { add(b.stream, y, x); });
   expect_none("convert", [&] { convert(b.stream, wide, x); });
   expect_none("random_normal", [&] { random_normal(b.stream, y, {}); });
   expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, x); });

@@ -1,5 +1,5 @@
-// Functions of kernels/simd.h and simd_random.h behind arrays, compiled once per CpuLevel like an
-// operator, so that simd_test.cpp reaches the ones of the level it runs on.
+// Functions of kernels/simd.h, simd_random.h and attention_tile_cpu.h behind arrays, compiled once
+// per CpuLevel like an operator, so that simd_test.cpp reaches the ones of the level it runs on.
 #pragma once
 
 #include "core/philox.h"
@@ -9,14 +9,15 @@ namespace lockstep {
 
 enum class SimdFunction : std::uint8_t {
   exp,
+  exp2,
   gelu,
   gelu_slope,
   log,
+  log2,
   sigmoid,
   sine_of_turns,
   cosine_of_turns,
   square_root,
-  tanh,
 };
 
 // The widths of load and store: fp32 to fp32, and the two conversions.

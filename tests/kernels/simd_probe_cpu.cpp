@@ -1,22 +1,40 @@
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "core/integer.h"
 #include "core/philox.h"
 #include "tests/kernels/simd_probe.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
+#include "kernels/attention_tile_cpu.h"
+
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
+
+// Attention's functions take vectors of a register.
+template <class F>
+Floats by_registers(Floats x, F&& f) {
+  float v[kLanes];
+  store(v, x);
+  for (std::int64_t i = 0; i < kLanes; i += kWidth)
+    write(v + i, f(read<Vector>(v + i)));
+  return load(v);
+}
 
 Floats value(SimdFunction f, Floats x) {
   switch (f) {
     case SimdFunction::exp: return exp(x);
+    case SimdFunction::exp2: return by_registers(x, [](Vector v) { return exp2(v); });
     case SimdFunction::gelu: return gelu(x);
     case SimdFunction::gelu_slope: return gelu_slope(x);
     case SimdFunction::log: return log(x);
+    case SimdFunction::log2: return by_registers(x, [](Vector v) { return log2(v); });
     case SimdFunction::sigmoid: return sigmoid(x);
     case SimdFunction::sine_of_turns: return sincos_turns(x).sin;
     case SimdFunction::cosine_of_turns: return sincos_turns(x).cos;
     case SimdFunction::square_root: return sqrt(x);
-    case SimdFunction::tanh: return tanh(x);
   }
   return x;
 }

@@ -108,11 +108,48 @@ TEST(Simd, exp_of_what_is_out_of_range_is_zero_large_or_nan) {
     EXPECT_EQ(y[static_cast<std::size_t>(i)], 1);
 }
 
-TEST(Simd, tanh_and_sigmoid_are_accurate_over_all_numbers) {
-  const auto all = numbers_between(-3e38f, 3e38f);
+TEST(Simd, exp2_is_accurate_over_its_range) {
   EXPECT_LT(worst_error(
-                SimdFunction::tanh, all, [](double x) { return std::tanh(x); }, magnitude),
-            4e-7);
+                SimdFunction::exp2, numbers_between(-126, 126),
+                [](double x) { return std::exp2(x); }, magnitude),
+            2e-7);
+}
+
+TEST(Simd, exp2_is_exact_at_integers_and_zero_below_its_range) {
+  std::vector<float> x, y;
+  for (int n = -126; n <= 126; ++n)
+    x.push_back(static_cast<float>(n));
+  for (const float low :
+       {-126.01f, -127.5f, -1e3f, -1e30f, -std::numeric_limits<float>::infinity()})
+    x.push_back(low);
+  x.resize(272);
+  apply(SimdFunction::exp2, y, x);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    EXPECT_EQ(y[i], x[i] < -126 ? 0.0f : std::exp2(x[i])) << x[i];
+}
+
+TEST(Simd, log2_is_accurate_over_the_normal_numbers) {
+  const auto unit = [](double y) { return std::max(1.0, std::abs(y)); };
+  for (const auto& x : {numbers_between(0x1p-126f, 3e38f), numbers_between(0.9f, 1.1f)})
+    EXPECT_LT(worst_error(
+                  SimdFunction::log2, x, [](double v) { return std::log2(v); }, unit),
+              2e-7);
+}
+
+// 0xffffffff fills memory that a scope gave back, 0x7fffffff is what a NaN in fp8 reads as.
+TEST(Simd, nan_of_any_payload_stays_nan_in_the_softmax_of_attention) {
+  std::vector<float> x(16), y;
+  for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fffffffu, 0xffffffffu, 0x7fc00001u,
+                                   0x7fc000ffu, 0x7f800001u, 0xff800001u}) {
+    x[5] = std::bit_cast<float>(bits);
+    for (const auto f : {SimdFunction::exp2, SimdFunction::log2}) {
+      apply(f, y, x);
+      EXPECT_TRUE(std::isnan(y[5])) << std::hex << bits << " became " << y[5];
+    }
+  }
+}
+
+TEST(Simd, sigmoid_is_accurate_over_its_range) {
   EXPECT_LT(worst_error(
                 SimdFunction::sigmoid, numbers_between(-87.0f, 3e38f),
                 [](double x) { return 1 / (1 + std::exp(-x)); }, magnitude),
