@@ -16,8 +16,7 @@ namespace {
 class Evaluator {
  public:
   Evaluator(const ModelSource& source, const EvaluateRequest& request, Stream& stream, Arena& arena)
-      : stream_(stream),
-        inference_({.model = source.model,
+      : inference_({.model = source.model,
                     .sequences = request.micro_batch,
                     .sequence_length = request.sequence_length},
                    stream, arena),
@@ -42,7 +41,6 @@ class Evaluator {
   }
 
  private:
-  Stream& stream_;
   Inference inference_;
   Loader loader_;
   Tensor loss_sum_, valid_tokens_;

@@ -318,8 +318,7 @@ std::string Trainer::last_good_checkpoint() const {
   std::error_code unknown;
   if (progress_.good_step < 0 || !std::filesystem::exists(good, unknown))
     return str("no step after a checkpoint was good; ", newest, " is not to be trusted");
-  const auto text =
-      str("the last good checkpoint is step ", progress_.good_step, " in ", good.string());
+  auto text = str("the last good checkpoint is step ", progress_.good_step, " in ", good.string());
   if (progress_.good_step == saved_step_) return text;
   return str(text, "; to go on from it, move ", newest, " away");
 }
