@@ -14,8 +14,8 @@ struct Variant {
   const char* name;
   std::vector<std::string> settings;
 };
-void PrintTo(const Variant& v, std::ostream* out) {
-  *out << v.name;
+std::ostream& operator<<(std::ostream& out, const Variant& v) {
+  return out << v.name;
 }
 class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> {
  protected:
