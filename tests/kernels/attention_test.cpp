@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <gtest/gtest.h>
 #include <string>
@@ -17,7 +18,8 @@ using reference::FirstKeys;
 // T = 1, T beside a multiple of any tile, one kv head, as many as query heads, between; odd K.
 const AttentionShape kShapes[] = {{1, 1, 1, 1, 1},     {2, 1, 3, 1, 16},  {1, 2, 2, 2, 5},
                                   {3, 17, 4, 2, 32},   {2, 65, 2, 1, 64}, {1, 127, 2, 2, 80},
-                                  {1, 200, 3, 1, 128}, {2, 96, 4, 4, 48}, {1, 300, 2, 1, 36}};
+                                  {1, 200, 3, 1, 128}, {2, 96, 4, 4, 48}, {1, 300, 2, 1, 36},
+                                  {1, 130, 2, 1, 256}, {1, 70, 4, 2, 200}};
 
 FirstKeys whole_sequences(AttentionShape s) {
   return FirstKeys(static_cast<std::size_t>(s.tokens()), 0);
@@ -43,36 +45,98 @@ FirstKeys documents(AttentionShape s, std::uint32_t longest) {
 
 class Attention : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Attention, forward_equals_the_reference) {
+// Forward and backward of one qkv.
+struct Attended {
+  Attended(Bench& b, AttentionShape s, ConstTensor input, const FirstKeys& first_keys)
+      : shape(s),
+        starts(first_keys),
+        qkv(input),
+        dout(b.random(s.out(), input.dtype)),
+        out(b.poisoned(s.out(), input.dtype)),
+        lse(b.poisoned({s.H, s.tokens()}, DType::fp32)),
+        dqkv(b.poisoned(s.qkv(), input.dtype)) {
+    const auto document_start = b.integers(starts, {s.B, s.T});
+    attention_forward(b.stream, b.arena, out, lse, qkv, document_start);
+    attention_backward(b.stream, b.arena, dqkv, dout, out, lse, qkv, document_start);
+  }
+
+  // Heads [first, first + count) of each token of a tensor shaped like qkv.
+  Doubles heads(const Doubles& values, std::int64_t first, std::int64_t count) const {
+    Doubles part;
+    for (std::int64_t n = 0; n < shape.tokens(); ++n) {
+      const auto from = values.begin() + (n * shape.heads() + first) * shape.K;
+      part.insert(part.end(), from, from + count * shape.K);
+    }
+    return part;
+  }
+
+  // Each of dq, dk and dv beside its own largest element. dq and dk come from the difference of
+  // dout v and dout out, into which the rounding of out enters: twice the tolerance.
+  void expect_gradients(double relative) const {
+    const auto expected = reference::attention_gradient(doubles(dout), doubles(qkv), starts, shape);
+    const auto actual = doubles(dqkv);
+    const auto H = shape.H, G = shape.G;
+    const auto compare = [&](const char* what, double bound, std::int64_t first,
+                             std::int64_t count) {
+      expect_close(heads(actual, first, count), heads(expected, first, count), bound, what);
+    };
+    if (shape.T == 1) return expect_close(dqkv, expected, relative, "dqkv");  // dq = dk = 0
+    compare("dq", 2 * relative, 0, H);
+    compare("dk", 2 * relative, H, G);
+    compare("dv", relative, H + G, G);
+  }
+
+  AttentionShape shape;
+  FirstKeys starts;
+  ConstTensor qkv, dout;
+  Tensor out, lse, dqkv;
+};
+
+TEST_P(Attention, forward_and_backward_equal_the_reference) {
   for (const auto s : kShapes)
     for (const auto& starts : {whole_sequences(s), documents(s, 5), documents(s, 150)}) {
       SCOPED_TRACE(str("T ", s.T, " K ", s.K));
       Bench b;
-      const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
-      const auto out = b.poisoned(s.out(), GetParam());
-      const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
-      attention_forward(b.stream, b.arena, out, lse, qkv, b.integers(starts, {s.B, s.T}));
-      const auto expected = reference::attention(doubles(qkv), starts, s);
-      expect_close(out, expected.out, tolerance(GetParam()), "out");
-      expect_close(lse, expected.lse, tolerance(DType::fp32), "lse");
+      const Attended run(b, s, b.random(s.qkv(), GetParam(), 2.0f), starts);
+      const auto expected = reference::attention(doubles(run.qkv), starts, s);
+      expect_close(run.out, expected.out, tolerance(GetParam()), "out");
+      expect_close(run.lse, expected.lse, tolerance(DType::fp32), "lse");
+      run.expect_gradients(tolerance(GetParam()));
     }
 }
 
-TEST_P(Attention, backward_equals_the_reference) {
-  for (const auto s : kShapes)
-    for (const auto& starts : {whole_sequences(s), documents(s, 5), documents(s, 150)}) {
-      SCOPED_TRACE(str("T ", s.T, " K ", s.K));
+// Scores up to +-1e3: the running maximum jumps by hundreds, most exponentials are 0, and many a
+// softmax has one 1. An fp32 score of 1e3 is off by some 1e-4, and so is its exponential.
+TEST_P(Attention, large_scores_equal_the_reference) {
+  for (const AttentionShape s : {AttentionShape{1, 300, 2, 1, 36}, {2, 70, 2, 2, 64}})
+    for (const auto& starts : {whole_sequences(s), documents(s, 150)}) {
       Bench b;
-      const auto qkv = b.random(s.qkv(), GetParam(), 2.0f);
-      const auto dout = b.random(s.out(), GetParam());
-      const auto out = b.poisoned(s.out(), GetParam()), dqkv = b.poisoned(s.qkv(), GetParam());
-      const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
-      const auto starts_tensor = b.integers(starts, {s.B, s.T});
-      attention_forward(b.stream, b.arena, out, lse, qkv, starts_tensor);
-      attention_backward(b.stream, b.arena, dqkv, dout, out, lse, qkv, starts_tensor);
-      expect_close(dqkv, reference::attention_gradient(doubles(dout), doubles(qkv), starts, s),
-                   tolerance(GetParam()), "dqkv");
+      const Attended run(b, s, b.random(s.qkv(), GetParam(), 30.0f), starts);
+      const auto expected = reference::attention(doubles(run.qkv), starts, s);
+      const auto [low, high] = std::minmax_element(expected.lse.begin(), expected.lse.end());
+      EXPECT_LT(*low, -100);
+      EXPECT_GT(*high, 700);
+      expect_close(run.out, expected.out, tolerance(GetParam()) + 4e-4, "out");
+      expect_close(run.lse, expected.lse, tolerance(DType::fp32), "lse");
+      run.expect_gradients(tolerance(GetParam()) + 4e-4);
     }
+}
+
+// Whatever all scores of a query have in common drops out.
+TEST_P(Attention, equal_scores_of_any_size_give_the_mean_of_the_values) {
+  const AttentionShape s{1, 100, 2, 1, 16};
+  for (const double score : {-8192.0, -1024.0, 1024.0, 8192.0}) {
+    Bench b;
+    const auto qkv = b.random(s.qkv(), GetParam());
+    for (std::int64_t n = 0; n < s.T; ++n)
+      for (std::int64_t i = 0; i < 3 * s.K; ++i)  // queries 2, keys score / 8: 16 products over 4
+        Bench::set(qkv, n * 4 * s.K + i, i < 2 * s.K ? 2 : score / 8);
+    const Attended run(b, s, qkv, whole_sequences(s));
+    const auto expected = reference::attention(doubles(qkv), run.starts, s);
+    EXPECT_NEAR(expected.lse[0], score, 1e-9);
+    expect_close(run.out, expected.out, tolerance(GetParam()), "out");
+    expect_close(run.lse, expected.lse, tolerance(DType::fp32), "lse");
+  }
 }
 
 // The new tokens [first, first + count) of each sequence.
@@ -110,8 +174,11 @@ Doubles cached_attention(Bench& b, Stream& stream, ConstTensor qkv, AttentionSha
 }
 
 // More and fewer tokens than a span of the cache; one query head a kv head, and several.
-const AttentionShape kCachedShapes[] = {
-    {2, 90, 6, 2, 32}, {1, 41, 3, 1, 20}, {1, 560, 1, 1, 80}, {1, 300, 5, 1, 132}};
+const AttentionShape kCachedShapes[] = {{2, 90, 6, 2, 32},
+                                        {1, 41, 3, 1, 20},
+                                        {1, 560, 1, 1, 80},
+                                        {1, 300, 5, 1, 132},
+                                        {1, 70, 2, 1, 256}};
 
 TEST_P(Attention, cached_equals_whole_token_by_token) {
   for (const auto s : kCachedShapes) {
@@ -153,6 +220,51 @@ TEST_P(Attention, results_do_not_depend_on_the_thread_count) {
     expect_bitwise_equal(out, first_out, "out");
     expect_bitwise_equal(dqkv, first_dqkv, "dqkv");
   }
+}
+
+void set_bits(ConstTensor t, std::int64_t i, std::uint32_t bits) {
+  auto* data = const_cast<std::byte*>(t.data);
+  if (t.dtype == DType::bf16)
+    reinterpret_cast<BFloat16*>(data)[i].bits = static_cast<std::uint16_t>(bits >> 16);
+  else
+    reinterpret_cast<float*>(data)[i] = std::bit_cast<float>(bits);
+}
+
+// One element of q, k or v of one token, with the bits that debug builds and fp8 leave behind.
+TEST_P(Attention, a_nan_reaches_all_that_it_is_in) {
+  const AttentionShape s{1, 150, 2, 1, 32};
+  constexpr std::int64_t kToken = 70;
+  for (const std::uint32_t bits : {0xffffffffu, 0x7fffffffu, 0x7fc00000u})
+    for (const int part : {0, 2, 3}) {  // the first query head, the key, the value
+      SCOPED_TRACE(str(std::hex, bits, " in head ", part));
+      Bench b;
+      const auto qkv = b.random(s.qkv(), GetParam());
+      set_bits(qkv, (kToken * 4 + part) * s.K, bits);
+      const Attended run(b, s, qkv, whole_sequences(s));
+      const auto cached = cached_attention(b, b.stream, qkv, s);
+      for (auto n = kToken; n < (part == 0 ? kToken + 1 : s.T); ++n) {
+        const auto element = n * s.H * s.K;  // of the first head
+        EXPECT_TRUE(std::isnan(get(run.out, element))) << "out of token " << n;
+        EXPECT_TRUE(std::isnan(cached[static_cast<std::size_t>(element)])) << "cached, token " << n;
+        EXPECT_EQ(std::isnan(get(run.lse, n)), part != 3) << "lse of token " << n;
+        EXPECT_TRUE(std::isnan(get(run.dqkv, n * 4 * s.K))) << "dq of token " << n;
+      }
+      for (std::int64_t n = 0; n <= kToken; ++n)
+        EXPECT_TRUE(std::isnan(get(run.dqkv, (n * 4 + 2) * s.K))) << "dk of token " << n;
+    }
+}
+
+// Not of a key: a score of -inf is a key that is left out.
+TEST_P(Attention, an_infinity_makes_no_number) {
+  const AttentionShape s{1, 90, 2, 1, 32};
+  for (const std::uint32_t bits : {0x7f800000u, 0xff800000u})
+    for (const int part : {0, 3}) {
+      Bench b;
+      const auto qkv = b.random(s.qkv(), GetParam());
+      set_bits(qkv, (s.T - 1) * 4 * s.K + part * s.K, bits);
+      const Attended run(b, s, qkv, whole_sequences(s));
+      EXPECT_FALSE(std::isfinite(get(run.out, (s.T - 1) * s.H * s.K))) << part;
+    }
 }
 
 TEST_P(Attention, the_first_token_sees_only_itself) {

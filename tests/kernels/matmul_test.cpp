@@ -11,11 +11,13 @@ namespace {
 using reference::MatmulSize;
 
 // N tokens, I inputs, O outputs: single elements, primes, a row or two (decoding), and sizes past
-// every block of the packed kernel in each dimension in turn.
-constexpr MatmulSize kSizes[] = {{1, 1, 1},     {1, 7, 3},       {2, 64, 130},   {5, 131, 17},
-                                 {13, 48, 96},  {16, 259, 101},  {17, 31, 53},   {40, 96, 64},
-                                 {97, 101, 89}, {128, 128, 128}, {61, 700, 45},  {300, 37, 70},
-                                 {33, 50, 517}, {20, 1700, 30},  {30, 20, 1700}, {1700, 20, 30}};
+// every block of the packed kernel in each dimension in turn; the last three also take several
+// blocks of the depth over several packings of rows and panels of columns.
+constexpr MatmulSize kSizes[] = {{1, 1, 1},        {1, 7, 3},       {2, 64, 130},    {5, 131, 17},
+                                 {13, 48, 96},     {16, 259, 101},  {17, 31, 53},    {40, 96, 64},
+                                 {97, 101, 89},    {128, 128, 128}, {61, 700, 45},   {300, 37, 70},
+                                 {33, 50, 517},    {20, 1700, 30},  {30, 20, 1700},  {1700, 20, 30},
+                                 {100, 1700, 130}, {70, 130, 1700}, {1700, 100, 130}};
 
 Shape shape(std::size_t rows, std::size_t columns) {
   return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
@@ -55,12 +57,13 @@ TEST_P(Matmul, forward_adds_bias_and_residual) {
     const auto x = b.random(shape(s.N, s.I), GetParam());
     const auto weight = b.random(shape(s.O, s.I), GetParam());
     const auto bias = b.random(shape(s.O), GetParam(), 3);
+    const auto product = reference::matmul(doubles(x), doubles(weight), s);
     for (const auto type : {GetParam(), DType::fp32}) {
       const auto residual = b.random(shape(s.N, s.O), type, 3);
       const auto y = b.poisoned(shape(s.N, s.O), type), in_place = b.copy(residual);
       matmul_forward(b.stream, b.arena, y, x, weight, {.bias = bias, .residual = residual});
       matmul_forward(b.stream, b.arena, in_place, x, weight, {.bias = bias, .residual = in_place});
-      auto expected = reference::matmul(doubles(x), doubles(weight), s);
+      auto expected = product;
       add_rows(expected, doubles(bias));
       add_rows(expected, doubles(residual));
       expect_close(y, expected, tolerance(type), text(s, "y"));
@@ -113,15 +116,16 @@ TEST_P(Matmul, backward_input_equals_the_reference) {
 
 TEST_P(Matmul, backward_weight_adds_to_the_gradients) {
   for (const auto s : kSizes) {
+    Bench b;
+    const auto dy = b.random(shape(s.N, s.O), GetParam());
+    const auto x = b.random(shape(s.N, s.I), GetParam());
+    const auto product = reference::matmul_dweight(doubles(dy), doubles(x), s);
     for (const bool with_bias : {false, true}) {
-      Bench b;
-      const auto dy = b.random(shape(s.N, s.O), GetParam());
-      const auto x = b.random(shape(s.N, s.I), GetParam());
       const auto dweight = b.random(shape(s.O, s.I), DType::fp32, 3);
       const auto dbias = with_bias ? b.random(shape(s.O), DType::fp32, 3) : Tensor{};
       auto weight_expected = doubles(dweight), bias_expected = doubles(dbias);
       matmul_backward_weight(b.stream, b.arena, dweight, dbias, dy, x);
-      add_rows(weight_expected, reference::matmul_dweight(doubles(dy), doubles(x), s));
+      add_rows(weight_expected, product);
       expect_close(dweight, weight_expected, tolerance(DType::fp32), text(s, "dweight"));
       if (!with_bias) continue;
       add_rows(bias_expected, reference::column_sums(doubles(dy), s.O));
@@ -131,7 +135,8 @@ TEST_P(Matmul, backward_weight_adds_to_the_gradients) {
 }
 
 TEST_P(Matmul, bits_do_not_depend_on_the_run_or_the_threads) {
-  for (const MatmulSize s : {MatmulSize{3, 300, 70}, {150, 300, 200}}) {
+  for (const MatmulSize s :
+       {MatmulSize{3, 300, 70}, {150, 300, 200}, {100, 1700, 130}, {70, 130, 1700}}) {
     Bench b;
     const auto x = b.random(shape(s.N, s.I), GetParam());
     const auto weight = b.random(shape(s.O, s.I), GetParam());

@@ -53,9 +53,13 @@ TEST_P(QkNorm, forward_equals_the_reference_and_copies_values) {
       expect_close(heads_of(got, s, s.H, s.G), k.y, tolerance(GetParam()), "k");
       EXPECT_EQ(heads_of(got, s, s.H + s.G, s.G), heads_of(in, s, s.H + s.G, s.G));
       for (std::int64_t n = 0; n < s.N; ++n)
-        EXPECT_NEAR(rstds[static_cast<std::size_t>(n * (s.H + s.G) + s.H)],
-                    k.rstd[static_cast<std::size_t>(n * s.G)],
-                    4e-6 * k.rstd[static_cast<std::size_t>(n * s.G)]);
+        for (int h = 0; h < s.H + s.G; ++h) {
+          const double expected = h < s.H ? q.rstd[static_cast<std::size_t>(n * s.H + h)]
+                                          : k.rstd[static_cast<std::size_t>(n * s.G + h - s.H)];
+          EXPECT_NEAR(rstds[static_cast<std::size_t>(n * (s.H + s.G) + h)], expected,
+                      4e-6 * expected)
+              << "token " << n << " head " << h;
+        }
     }
 }
 

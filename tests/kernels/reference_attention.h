@@ -2,6 +2,7 @@
 // by finite differences in the operator's test.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -56,13 +57,14 @@ inline AttentionResult attention(const Doubles& qkv, const FirstKeys& starts, At
     for (std::int64_t n = 0; n < s.tokens(); ++n) {
       const auto first = n / s.T * s.T + starts[static_cast<std::size_t>(n)];
       Doubles exponents;
+      for (auto j = first; j <= n; ++j)
+        exponents.push_back(dot_at(qkv, s.query(n, h), qkv, s.key(j, h), s.K) /
+                            std::sqrt(static_cast<double>(s.K)));
+      const double high = *std::max_element(exponents.begin(), exponents.end());
       double sum = 0;
-      for (auto j = first; j <= n; ++j) {
-        exponents.push_back(std::exp(dot_at(qkv, s.query(n, h), qkv, s.key(j, h), s.K) /
-                                     std::sqrt(static_cast<double>(s.K))));
-        sum += exponents.back();
-      }
-      r.lse[static_cast<std::size_t>(h * s.tokens() + n)] = std::log(sum);
+      for (auto& e : exponents)
+        sum += e = std::exp(e - high);
+      r.lse[static_cast<std::size_t>(h * s.tokens() + n)] = high + std::log(sum);
       for (auto j = first; j <= n; ++j)
         add_at(r.out, s.output(n, h), exponents[static_cast<std::size_t>(j - first)] / sum, qkv,
                s.value(j, h), s.K);

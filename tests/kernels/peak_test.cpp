@@ -1,0 +1,44 @@
+#include "kernels/peak.h"
+
+#include <chrono>
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "kernels/matmul.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+class Peak : public ::testing::TestWithParam<DType> {};
+
+// The best of some large products. The factor is loose: the machine may be busy with other work
+// during the one and not during the other.
+TEST_P(Peak, no_product_is_far_beyond_it) {
+  Bench b;
+  constexpr std::int64_t kSize = 384;
+  const auto x = b.random({kSize, kSize}, GetParam()), weight = b.random(x.shape, GetParam());
+  const auto y = b.poisoned(x.shape, GetParam());
+  const double peak = measure_peak_flops(b.stream, GetParam());
+  ASSERT_TRUE(std::isfinite(peak));
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    matmul_forward(b.stream, b.arena, y, x, weight);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
+  }
+  EXPECT_GT(peak, best / 4);
+}
+
+TEST(PeakContract, what_has_no_peak_is_refused) {
+  Bench b;
+  Stream measuring(Device{}, "measure", Stream::Mode::measuring, 2);
+  EXPECT_THROW(measure_peak_flops(measuring, DType::fp32), Error);
+  EXPECT_THROW(measure_peak_flops(b.stream, DType::int32), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(types, Peak, kFloatTypes, dtype_name);
+
+}  // namespace
+}  // namespace lockstep::testing
