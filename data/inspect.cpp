@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/units.h"
 #include "data/tokenizer.h"
 
 namespace lockstep {
@@ -125,16 +126,6 @@ void write_tokens(std::ostream& out, const Dataset& dataset,
 }
 
 }  // namespace
-
-std::string with_commas(std::int64_t n) {
-  const auto digits = std::to_string(n);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
 
 std::string inspect(const Dataset& dataset, std::int64_t at, std::int64_t count,
                     std::int64_t most_scanned) {

@@ -14,6 +14,4 @@ namespace lockstep {
 std::string inspect(const Dataset& dataset, std::int64_t at, std::int64_t count,
                     std::int64_t most_scanned = std::int64_t{1} << 28);
 
-std::string with_commas(std::int64_t n);  // n >= 0: 1234567 -> "1,234,567"
-
 }  // namespace lockstep

@@ -1,12 +1,12 @@
 #include "data/progress.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <unistd.h>
 #include <utility>
 
 #include "core/log.h"
+#include "core/units.h"
 
 namespace lockstep {
 namespace {
@@ -15,25 +15,7 @@ void write_error(const std::string& text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-std::string megabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.0f MB", bytes / 1e6);
-  return text;
-}
-
 }  // namespace
-
-std::string format_seconds(double seconds) {
-  const auto s = std::llround(std::max(0.0, seconds));
-  char text[48];
-  if (s < 60)
-    std::snprintf(text, sizeof text, "%lld s", s);
-  else if (s < 3600)
-    std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
-  else
-    std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
-  return text;
-}
 
 Progress::Progress(std::string what, std::int64_t total_bytes)
     : what_(std::move(what)),
@@ -58,14 +40,14 @@ void Progress::print(double seconds) {
   printed_ = true;
   const auto done = static_cast<double>(done_bytes_), total = static_cast<double>(total_bytes_);
   const double rate = done / seconds;
-  std::string line = str(what_, ' ', megabytes(done));
+  std::string line = str(what_, ' ', human_bytes(done));
   if (total_bytes_ > 0) {
     char share[32];
     std::snprintf(share, sizeof share, " %.1f%%", std::min(100.0, 100 * done / total));
-    line += str(" of ", megabytes(total), share);
+    line += str(" of ", human_bytes(total), share);
   }
-  line += str(" | ", megabytes(rate), "/s");
-  if (total_bytes_ > 0) line += str(" | eta ", format_seconds((total - done) / rate));
+  line += str(" | ", human_bytes(rate), "/s");
+  if (total_bytes_ > 0) line += str(" | eta ", human_eta((total - done) / rate));
   if (terminal_)
     write_error("\r" + line + "\033[K");
   else

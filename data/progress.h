@@ -27,7 +27,4 @@ class Progress {
   bool terminal_, printed_ = false;
 };
 
-// "12 s", "3m10s", "2h05m"
-std::string format_seconds(double seconds);
-
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "core/units.h"
 #include "model/families.h"
 #include "train/huggingface.h"
 #include "train/inference.h"
@@ -113,8 +114,8 @@ int checkpoint_list(const std::string& run) {
   for (const auto step : checkpoint_steps(directory)) {
     const auto path = checkpoint_path(directory, step);
     char line[64];
-    std::snprintf(line, sizeof line, "step %9lld  %10.1f MiB  ", static_cast<long long>(step),
-                  static_cast<double>(bytes_of(path)) / (1 << 20));
+    std::snprintf(line, sizeof line, "step %9lld  %9s  ", static_cast<long long>(step),
+                  human_bytes(static_cast<double>(bytes_of(path))).c_str());
     std::cout << line << saved_at(path) << "  " << state_of(path) << "\n";
   }
   return 0;

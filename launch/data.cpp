@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/units.h"
 #include "data/dataset.h"
 #include "data/inspect.h"
 #include "data/pack.h"
@@ -86,11 +87,9 @@ int data_pack(const DataPackOptions& options) {
               << manifest.shards.size() << (manifest.shards.size() == 1 ? " shard\n" : " shards\n");
   }
   if (seconds.count() < 1) return 0;
-  const auto megabytes = static_cast<double>(bytes) / 1e6;
-  char rate[64];
-  std::snprintf(rate, sizeof rate, "packed %.0f MB in %.1f s, %.0f MB/s", megabytes,
-                seconds.count(), megabytes / seconds.count());
-  log_info(rate);
+  const auto size = static_cast<double>(bytes);
+  log_info("packed ", human_bytes(size), " in ", human_seconds(seconds.count()), ", ",
+           human_bytes(size / seconds.count()), "/s");
   return 0;
 }
 

@@ -7,12 +7,12 @@
 
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "core/units.h"
 #include "data/tokenizer.h"
 #include "launch/train_verb.h"
 #include "train/generate.h"
 #include "train/inference.h"
 #include "train/model_source.h"
-#include "train/step_line.h"
 
 namespace lockstep {
 namespace {

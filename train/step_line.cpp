@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/units.h"
 
 namespace lockstep {
 namespace {
@@ -22,13 +23,6 @@ __attribute__((format(printf, 1, 2))) std::string print(const char* format, ...)
   std::vsnprintf(text.data(), text.size(), format, arguments);
   va_end(arguments);
   return text.data();
-}
-
-// Three significant digits in four characters: 0.41, 4.12, 41.2, 412.
-std::string three_digits(double value) {
-  if (!std::isfinite(value)) return print("%4.4s", std::isnan(value) ? "nan" : "inf");
-  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return print("%4.*f", decimals, value);
 }
 
 std::string trimmed(const std::string& text) {
@@ -81,33 +75,6 @@ bool terminal_takes_colour() {
 }
 
 }  // namespace
-
-std::string human_count(double value) {
-  constexpr std::array<const char*, 5> kUnits{"", "k", "M", "G", "T"};
-  std::size_t unit = 0;
-  while (value >= 999.5 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  if (unit == 0) return print("%.0f", value);
-  return trimmed(three_digits(value)) + kUnits[unit];
-}
-
-std::string human_seconds(double seconds) {
-  if (seconds < 0.9995) return trimmed(three_digits(1000 * seconds)) + " ms";
-  return trimmed(three_digits(seconds)) + " s";
-}
-
-std::string human_eta(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e10) return "?";
-  const auto s = static_cast<long long>(std::llround(seconds));
-  if (s < 60) return print("%llds", s);
-  const auto minutes = (s + 30) / 60;
-  if (minutes < 60) return print("%lldm", minutes);
-  if (minutes < 1440) return print("%lldh%02lldm", minutes / 60, minutes % 60);
-  const auto hours = (minutes + 30) / 60;
-  return print("%lldd%02lldh", hours / 24, hours % 24);
-}
 
 std::string step_line(const StepReport& r, bool colour) {
   const double done = r.steps > 0 ? static_cast<double>(r.step) / static_cast<double>(r.steps) : 0;

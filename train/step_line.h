@@ -19,9 +19,4 @@ std::string validation_line(const StepReport& report);
 // where that is a terminal that takes it.
 void print_step(const StepReport& report);
 
-// Three significant digits at most, in human units.
-std::string human_count(double value);      // "812", "12.3k", "2.54M"
-std::string human_seconds(double seconds);  // "412 ms", "4.12 s"
-std::string human_eta(double seconds);      // "42s", "58m", "1h02m", "3d04h"
-
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "core/function_ref.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "kernels/peak.h"

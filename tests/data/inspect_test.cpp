@@ -66,12 +66,5 @@ TEST_F(InspectTest, tokens_of_others_are_shown_as_ids_and_a_long_dataset_is_scan
   expect_contains(inspect(dataset, 0, 1, 4), "documents    in the first 4 tokens: 1\n");
 }
 
-TEST(WithCommas, groups_digits_by_three) {
-  EXPECT_EQ(with_commas(0), "0");
-  EXPECT_EQ(with_commas(999), "999");
-  EXPECT_EQ(with_commas(1'000), "1,000");
-  EXPECT_EQ(with_commas(1'234'567), "1,234,567");
-}
-
 }  // namespace
 }  // namespace lockstep::testing

@@ -71,25 +71,6 @@ TEST(StepLine, colour_is_only_where_it_was_asked_for) {
   EXPECT_NE(step_line(r, true).find("\x1b[31mskipped\x1b[0m"), std::string::npos);
 }
 
-TEST(StepLine, units_are_human) {
-  EXPECT_EQ(human_count(0), "0");
-  EXPECT_EQ(human_count(812.4), "812");
-  EXPECT_EQ(human_count(999.6), "1.00k");
-  EXPECT_EQ(human_count(12345), "12.3k");
-  EXPECT_EQ(human_count(2.541e6), "2.54M");
-  EXPECT_EQ(human_count(7e12), "7.00T");
-  EXPECT_EQ(human_seconds(0.0567), "56.7 ms");
-  EXPECT_EQ(human_seconds(0.4123), "412 ms");
-  EXPECT_EQ(human_seconds(4.123), "4.12 s");
-  EXPECT_EQ(human_seconds(123.4), "123 s");
-  EXPECT_EQ(human_eta(42), "42s");
-  EXPECT_EQ(human_eta(58 * 60), "58m");
-  EXPECT_EQ(human_eta(62 * 60), "1h02m");
-  EXPECT_EQ(human_eta((3 * 24 + 4) * 3600), "3d04h");
-  EXPECT_EQ(human_eta(59 * 60 + 45), "1h00m");
-  EXPECT_EQ(human_eta(StepReport::kUnknown), "?");
-}
-
 TEST(StepLine, a_validation_has_a_line_of_its_own) {
   auto r = sample();
   r.validation_loss = 3.19874;

@@ -1,0 +1,17 @@
+// Units: numbers as people read them, with three significant digits where there is no other need.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+std::string three_digits(double value);     // in four characters: "0.41", "4.12", "41.2", " 412"
+std::string with_commas(std::int64_t n);    // n >= 0: 1234567 -> "1,234,567"
+std::string human_count(double value);      // "812", "12.3k", "2.54M"
+std::string human_seconds(double seconds);  // "412 ms", "4.12 s"
+std::string human_eta(double seconds);      // "42s", "58m", "1h02m", "3d04h"; "?" where unknown
+std::string human_bytes(double bytes);      // of files and their speed: "812 B", "40.1 MB"
+std::string human_memory(double bytes);     // "812 B", "40.1 MiB", "1.25 GiB"
+
+}  // namespace lockstep
