@@ -7,6 +7,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/json.h"
 
 namespace lockstep {
 namespace {
@@ -23,20 +24,6 @@ constexpr std::array kDTypes = {DType::fp32,     DType::bf16,  DType::fp8_e4m3,
   throw DataError(what);
 }
 
-std::int64_t integer(const Json& json, const char* key, std::int64_t least, std::int64_t most) {
-  const std::int64_t value = json.at(key).as_integer();
-  if (value < least || value > most)
-    refuse(str(key, " is ", value, ", expected ", least, " to ", most));
-  return value;
-}
-
-std::string hash_of(const Json& json, const char* key) {
-  const std::string& text = json.at(key).as_string();
-  if (text.size() != kHashDigits || text.find_first_not_of("0123456789abcdef") != text.npos)
-    refuse(str(key, " is no XXH3-128: ", text));
-  return text;
-}
-
 DType dtype_of_name(const std::string& text) {
   for (const auto dtype : kDTypes)
     if (text == name(stored_type(dtype))) return dtype;
@@ -49,9 +36,9 @@ ManifestFile parse_file(const Json& json) {
   if (std::filesystem::path(file.name).filename() != file.name || file.name == ".." ||
       file.name == "." || file.name.empty())
     refuse(str("file name \"", file.name, "\" is not one beside the manifest"));
-  file.bytes = integer(json, "bytes", 0, INT64_MAX);
-  file.header_bytes = integer(json, "header_bytes", 0, file.bytes);
-  file.header_hash = hash_of(json, "header_xxh3_128");
+  file.bytes = integer_at(json, "bytes", 0, INT64_MAX);
+  file.header_bytes = integer_at(json, "header_bytes", 0, file.bytes);
+  file.header_hash = hash_at(json, "header_xxh3_128");
   return file;
 }
 
@@ -71,10 +58,11 @@ Shape parse_shape(const Json& json) {
 
 Split parse_split(const Json& json, const Shape& shape) {
   Split split;
-  split.dim = static_cast<int>(integer(json, "dim", 0, shape.rank - 1));
+  split.dim = static_cast<int>(integer_at(json, "dim", 0, shape.rank - 1));
   const std::int64_t size = shape[split.dim];
-  split.parts = static_cast<int>(integer(json, "parts", 1, std::min<std::int64_t>(size, 1 << 30)));
-  split.step = integer(json, "step", (size + split.parts - 1) / split.parts, size);
+  split.parts =
+      static_cast<int>(integer_at(json, "parts", 1, std::min<std::int64_t>(size, 1 << 30)));
+  split.step = integer_at(json, "step", (size + split.parts - 1) / split.parts, size);
   if (std::int64_t end = 0; __builtin_mul_overflow(split.step, split.parts, &end))
     refuse(str(split.parts, " parts of ", split.step));
   return split;
@@ -83,14 +71,14 @@ Split parse_split(const Json& json, const Shape& shape) {
 ManifestSlice parse_slice(const Json& json, const ManifestTensor& tensor,
                           const std::vector<ManifestFile>& files) {
   ManifestSlice slice;
-  slice.piece.part = static_cast<int>(integer(json, "part", 0, tensor.split.parts - 1));
+  slice.piece.part = static_cast<int>(integer_at(json, "part", 0, tensor.split.parts - 1));
   const std::int64_t elements = part_elements(tensor.shape, tensor.split, slice.piece.part);
-  slice.piece.begin = integer(json, "begin", 0, elements);
-  slice.piece.end = integer(json, "end", slice.piece.begin + 1, elements);
-  slice.file = static_cast<int>(integer(json, "file", 0, std::ssize(files) - 1));
+  slice.piece.begin = integer_at(json, "begin", 0, elements);
+  slice.piece.end = integer_at(json, "end", slice.piece.begin + 1, elements);
+  slice.file = static_cast<int>(integer_at(json, "file", 0, std::ssize(files) - 1));
   const auto& file = files[static_cast<std::size_t>(slice.file)];
-  slice.offset = integer(json, "offset", file.header_bytes, file.bytes);
-  slice.hash = hash_of(json, "xxh3_128");
+  slice.offset = integer_at(json, "offset", file.header_bytes, file.bytes);
+  slice.hash = hash_at(json, "xxh3_128");
   if (tensor.slice_bytes(slice) > file.bytes - slice.offset)
     refuse(str("a slice from byte ", slice.offset, " reaches beyond ", file.name));
   return slice;
@@ -222,8 +210,8 @@ CheckpointManifest CheckpointManifest::parse(std::string_view text, const std::s
     const Json json = Json::parse(text, "not JSON");
     const std::string& format = json.at("format").as_string();
     if (format != kFormat) refuse(str("format is \"", format, "\", expected \"", kFormat, "\""));
-    integer(json, "version", kVersion, kVersion);
-    manifest.step = integer(json, "step", 0, INT64_MAX);
+    integer_at(json, "version", kVersion, kVersion);
+    manifest.step = integer_at(json, "step", 0, INT64_MAX);
     manifest.about = json.at("about");
     for (const auto& file : json.at("files").as_array())
       manifest.files.push_back(parse_file(file));

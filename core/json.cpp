@@ -332,4 +332,32 @@ void Json::push(Json value) {
   std::get<Array>(value_).push_back(std::move(value));
 }
 
+std::int64_t integer_at(const Json& object, const char* key, std::int64_t least,
+                        std::int64_t most) {
+  const Json& json = object.at(key);
+  if (!json.is_integer())
+    throw DataError(str('"', key, "\" is ", json.dump(), ", expected an integer"));
+  const auto value = json.as_integer();
+  if (value < least || value > most)
+    throw DataError(str('"', key, "\" is ", value, ", expected ", least,
+                        least == most ? std::string() : str(" to ", most)));
+  return value;
+}
+
+const std::string& text_at(const Json& object, const char* key) {
+  const Json& json = object.at(key);
+  if (!json.is_string())
+    throw DataError(str('"', key, "\" is ", json.dump(), ", expected a string"));
+  return json.as_string();
+}
+
+const std::string& hash_at(const Json& object, const char* key) {
+  constexpr std::size_t kDigits = 32;
+  const auto& text = text_at(object, key);
+  if (text.size() != kDigits || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    throw DataError(
+        str('"', key, "\" is \"", text, "\", expected ", kDigits, " hexadecimal digits"));
+  return text;
+}
+
 }  // namespace lockstep

@@ -67,4 +67,10 @@ class Json {
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 
+// Members of an object, checked. Throw DataError naming the key, what was expected and what is
+// there.
+std::int64_t integer_at(const Json& object, const char* key, std::int64_t least, std::int64_t most);
+const std::string& text_at(const Json& object, const char* key);
+const std::string& hash_at(const Json& object, const char* key);  // as hash_hex writes it
+
 }  // namespace lockstep

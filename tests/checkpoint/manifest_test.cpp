@@ -113,21 +113,21 @@ TEST(Manifest, each_byte_must_be_in_exactly_one_slice) {
 TEST(Manifest, slices_must_be_inside_their_tensor_and_file) {
   expect_contains(
       refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].piece.part = 2; }),
-      "w: part is 2, expected 0 to 1");
+      "w: \"part\" is 2, expected 0 to 1");
   expect_contains(
       refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].piece.end = 7; }),
-      "w: end is 7, expected 1 to 6");
+      "w: \"end\" is 7, expected 1 to 6");
   expect_contains(
       refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].piece.begin = -1; }),
-      "w: begin is -1");
+      "w: \"begin\" is -1");
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].file = 2; }),
-                  "v: file is 2, expected 0 to 1");
+                  "v: \"file\" is 2, expected 0 to 1");
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].offset = 15; }),
-                  "v: offset is 15, expected 16 to 40");
+                  "v: \"offset\" is 15, expected 16 to 40");
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].offset = 30; }),
                   "reaches beyond rank-00000.safetensors");
   expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].hash = "A"; }),
-                  "xxh3_128 is no XXH3-128: A");
+                  "\"xxh3_128\" is \"A\", expected 32");
 }
 
 TEST(Manifest, shapes_and_splits_must_make_sense) {
@@ -140,10 +140,10 @@ TEST(Manifest, shapes_and_splits_must_make_sense) {
   const auto split = [](const Split& s) {
     return refusal_after([&](CheckpointManifest& m) { m.tensors[0].split = s; });
   };
-  expect_contains(split({2, 2, 3}), "w: dim is 2, expected 0 to 1");
-  expect_contains(split({1, 0, 3}), "w: parts is 0, expected 1 to 5");
-  expect_contains(split({1, 6, 1}), "w: parts is 6, expected 1 to 5");
-  expect_contains(split({1, 2, 2}), "w: step is 2, expected 3 to 5");
+  expect_contains(split({2, 2, 3}), "w: \"dim\" is 2, expected 0 to 1");
+  expect_contains(split({1, 0, 3}), "w: \"parts\" is 0, expected 1 to 5");
+  expect_contains(split({1, 6, 1}), "w: \"parts\" is 6, expected 1 to 5");
+  expect_contains(split({1, 2, 2}), "w: \"step\" is 2, expected 3 to 5");
   expect_contains(refusal_after([](CheckpointManifest& m) {
                     m.tensors[1].shape = {std::int64_t{1} << 40};
                     m.tensors[1].split = {0, 1 << 30, std::int64_t{1} << 40};
@@ -169,8 +169,8 @@ TEST(Manifest, other_formats_and_versions_are_refused) {
     return refusal(text + "\"xxh3_128\": \"" + hash_hex(text) + "\"\n}\n");
   };
   expect_contains(with("lockstep checkpoint", "other"), "format is \"other\"");
-  expect_contains(with("\"version\": 1", "\"version\": 2"), "version is 2, expected 1 to 1");
-  expect_contains(with("\"step\": 1000", "\"step\": -1"), "step is -1");
+  expect_contains(with("\"version\": 1", "\"version\": 2"), "\"version\" is 2, expected 1");
+  expect_contains(with("\"step\": 1000", "\"step\": -1"), "\"step\" is -1");
   expect_contains(with("\"BF16\"", "\"F17\""), "w: unknown dtype \"F17\"");
   expect_contains(with("\"about\"", "\"above\""), "the key \"about\" is missing");
 }

@@ -170,5 +170,18 @@ TEST(Json, set_and_push_build_values) {
   EXPECT_THROW(list.set("a", 1), DataError);
 }
 
+TEST(Json, members_are_checked_by_name) {
+  const auto json =
+      Json::parse(R"({"n": 5, "x": 1.5, "h": "0123456789abcdef0123456789abcdeF"})", "t");
+  EXPECT_EQ(integer_at(json, "n", 5, 5), 5);
+  const auto refusal = [](const auto& act) { return testing::message_of<DataError>(act); };
+  EXPECT_EQ(refusal([&] { integer_at(json, "n", 6, 9); }), "\"n\" is 5, expected 6 to 9");
+  EXPECT_EQ(refusal([&] { integer_at(json, "n", 4, 4); }), "\"n\" is 5, expected 4");
+  EXPECT_EQ(refusal([&] { integer_at(json, "x", 0, 9); }), "\"x\" is 1.5, expected an integer");
+  EXPECT_EQ(refusal([&] { text_at(json, "n"); }), "\"n\" is 5, expected a string");
+  EXPECT_EQ(refusal([&] { hash_at(json, "h"); }),
+            "\"h\" is \"0123456789abcdef0123456789abcdeF\", expected 32 hexadecimal digits");
+}
+
 }  // namespace
 }  // namespace lockstep
