@@ -1,5 +1,5 @@
-// Log: one line an event, to standard error, with the time, and rank and host when there are
-// several. Standard output belongs to results.
+// Log: one line an event, to standard error, with the time. Standard output belongs to
+// results.
 #pragma once
 
 #include <string>

@@ -36,7 +36,7 @@ class Stream {
   // CPU: body(task, thread) for each task in [0, tasks); see ThreadPool::run.
   void parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t task, int thread)> body);
 
-  // CPU: body(begin, end) over [0, n) in pieces of at least `grain` (the last may be shorter).
+  // CPU: body(begin, end) over [0, n) in pieces of at least `grain`, or one piece.
   void parallel_ranges(std::int64_t n, std::int64_t grain,
                        FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
 

@@ -1,16 +1,17 @@
 #include "core/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
+#include <fstream>
 #include <mutex>
-#include <pthread.h>
-#include <sched.h>
-#include <span>
+#include <sstream>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "core/processors.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -29,46 +30,46 @@ void pause_briefly() {
 #endif
 }
 
-// Denormals are flushed: they are noise in training and slow down the moments of AdamW by 2.6x.
-void flush_denormals() {
+std::uint64_t float_control() {
 #if defined(__x86_64__)
-  _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ and DAZ
+  return _mm_getcsr();
 #elif defined(__aarch64__)
   std::uint64_t fpcr = 0;
   asm volatile("mrs %0, fpcr" : "=r"(fpcr));
-  asm volatile("msr fpcr, %0" ::"r"(fpcr | (std::uint64_t{1} << 24)));
+  return fpcr;
 #endif
 }
-
-std::vector<int> affinity() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  return cpus;
+void set_float_control(std::uint64_t control) {
+#if defined(__x86_64__)
+  _mm_setcsr(static_cast<unsigned>(control));
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" ::"r"(control));
+#endif
+}
+void flush_denormals() {
+#if defined(__x86_64__)
+  constexpr std::uint64_t kFlush = 0x8040;  // FTZ and DAZ
+#elif defined(__aarch64__)
+  constexpr std::uint64_t kFlush = std::uint64_t{1} << 24;
+#endif
+  set_float_control(float_control() | kFlush);
 }
 
 // Of the process, constant: later calls may come from a thread that is pinned.
 const std::vector<int>& allowed_processors() {
-  static const std::vector<int> cpus = affinity();
-  return cpus;
-}
-
-void run_on(std::span<const int> cpus) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus)
-    CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a hint: failure costs only speed
+  static const std::vector<int> processors = affinity();
+  return processors;
 }
 
 }  // namespace
 
 int processors_allowed() {
-  const auto& cpus = allowed_processors();
-  return cpus.empty() ? 1 : static_cast<int>(cpus.size());
+  static const int granted = [] {
+    std::ostringstream membership;
+    membership << std::ifstream("/proc/self/cgroup").rdbuf();
+    return processors_granted(membership.str(), "/sys/fs/cgroup");
+  }();
+  return std::clamp(static_cast<int>(allowed_processors().size()), 1, granted);
 }
 
 int most_threads() {
@@ -77,7 +78,7 @@ int most_threads() {
 }
 
 void use_all_processors() {
-  run_on(allowed_processors());
+  set_affinity(allowed_processors());
 }
 
 // A round: the caller publishes body and task count, resets the claim counter, and advances
@@ -92,6 +93,7 @@ struct ThreadPool::State {
   std::mutex error_mutex;
   std::exception_ptr error;
   std::vector<std::thread> workers;
+  std::uint64_t callers_float_control = 0;
   bool pinned = false;
 
   void work(int thread) {
@@ -125,8 +127,9 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique<State>()) {
   LOCKSTEP_CHECK(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
+  state_->callers_float_control = float_control();
   flush_denormals();
-  state_->pinned = threads > 1 && processors_allowed() == threads;
+  state_->pinned = threads > 1 && static_cast<int>(allowed_processors().size()) == threads;
   try {
     start_workers();
   } catch (const std::system_error& error) {
@@ -146,10 +149,10 @@ void ThreadPool::start_workers() {
   state_->workers.reserve(static_cast<std::size_t>(threads_ - 1));
   for (int i = 1; i < threads_; ++i)
     state_->workers.emplace_back([this, i, &cpus] {
-      if (state_->pinned) run_on({&cpus[static_cast<std::size_t>(i)], 1});
+      if (state_->pinned) set_affinity({&cpus[static_cast<std::size_t>(i)], 1});
       state_->serve(i);
     });
-  if (state_->pinned) run_on({&cpus[0], 1});
+  if (state_->pinned) set_affinity({&cpus[0], 1});
 }
 
 void ThreadPool::stop_workers() {
@@ -159,6 +162,7 @@ void ThreadPool::stop_workers() {
   for (auto& worker : state_->workers)
     worker.join();
   if (state_->pinned) use_all_processors();
+  set_float_control(state_->callers_float_control);
 }
 
 void ThreadPool::run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) {

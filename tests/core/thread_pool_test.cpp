@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "core/error.h"
+#include "core/processors.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +47,61 @@ TEST(ThreadPool, an_exception_reaches_the_caller_and_the_pool_goes_on) {
   std::atomic<int> count{0};
   pool.run(10, [&](std::int64_t, int) { count.fetch_add(1); });
   EXPECT_EQ(count.load(), 10);
+}
+
+// Calls body on each of the pool's threads once: none takes a second task before all have one.
+void on_each_thread(ThreadPool& pool, FunctionRef<void(int)> body) {
+  std::atomic<int> waiting{pool.threads()};
+  pool.run(pool.threads(), [&](std::int64_t, int thread) {
+    body(thread);
+    waiting.fetch_sub(1);
+    while (waiting.load() > 0)
+      std::this_thread::yield();
+  });
+}
+
+TEST(ThreadPool, threads_for_all_processors_are_pinned_to_one_each_while_it_lives) {
+  const auto all = affinity();
+  if (all.size() < 2 || all.size() > 256) GTEST_SKIP() << "on " << all.size() << " processors";
+  {
+    ThreadPool pool(static_cast<int>(all.size()));
+    std::vector<std::vector<int>> of_thread(all.size());
+    on_each_thread(pool,
+                   [&](int thread) { of_thread[static_cast<std::size_t>(thread)] = affinity(); });
+    for (std::size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(of_thread[i], std::vector<int>{all[i]}) << "thread " << i;
+    std::thread([&] {
+      EXPECT_EQ(affinity().size(), 1u);  // inherited
+      use_all_processors();
+      EXPECT_EQ(affinity(), all);
+    }).join();
+  }
+  EXPECT_EQ(affinity(), all);
+}
+
+TEST(ThreadPool, fewer_and_more_threads_than_processors_run_where_they_like) {
+  const auto all = affinity();
+  for (const int threads : {static_cast<int>(all.size()) + 1, 1}) {
+    ThreadPool pool(threads);
+    on_each_thread(pool, [&](int thread) { EXPECT_EQ(affinity(), all) << "thread " << thread; });
+  }
+}
+
+TEST(ThreadPool, denormals_are_flushed_on_its_threads_while_it_lives) {
+  const auto half_of_the_smallest_normal = [] {
+    const volatile float smallest = 0x1p-126f;
+    return smallest * 0.5f;
+  };
+  ASSERT_NE(half_of_the_smallest_normal(), 0);
+  {
+    ThreadPool pool(3);
+    on_each_thread(pool, [&](int thread) {
+      EXPECT_EQ(half_of_the_smallest_normal(), 0) << "thread " << thread;
+    });
+    { ThreadPool inner(1); }
+    EXPECT_EQ(half_of_the_smallest_normal(), 0);
+  }
+  EXPECT_NE(half_of_the_smallest_normal(), 0);
 }
 
 // In a process whose user may have few: a user that no one else is, where there is a choice.
