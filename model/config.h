@@ -47,8 +47,8 @@ struct ModelConfig {
   std::int64_t attention_width() const { return heads * head_size; }  // H K
 
   // Standard deviation of a projection into the residual stream (attention's and the mlp's last
-  // matrix). GPT-2: Radford et al. 2019, section 2.3; init_std itself where a family's paper does
-  // not scale them.
+  // matrix). GPT-2: Radford et al. 2019, section 2.3; SmolLM3: nanotron's StandardParametrizator;
+  // init_std itself in the other families.
   float residual_init_std() const;
 
   // Throws ConfigError that names the key and says what it must be. Every model that passes can be

@@ -47,9 +47,12 @@ TEST(ModelConfig, every_fourth_layer_of_smollm3_has_no_rope) {
   EXPECT_FALSE(gpt2_124m().has_rope(0));
 }
 
-TEST(ModelConfig, gpt2_scales_residual_projections_by_depth) {
-  EXPECT_FLOAT_EQ(gpt2_124m().residual_init_std(), 0.02f / std::sqrt(24.0f));
-  EXPECT_FLOAT_EQ(llama3_8b().residual_init_std(), 0.02f);
+// 0.02 / sqrt(24) and 0.02 / sqrt(72) in those that scale.
+TEST(ModelConfig, residual_projections_start_as_each_family_was_trained) {
+  EXPECT_NEAR(gpt2_124m().residual_init_std(), 0.00408248, 1e-8);
+  EXPECT_NEAR(smollm3_3b().residual_init_std(), 0.00235702, 1e-8);
+  for (const auto& c : {llama3_8b(), qwen2_05b(), qwen3_06b()})
+    EXPECT_EQ(c.residual_init_std(), 0.02f) << name(c.family);
 }
 
 struct Mistake {
