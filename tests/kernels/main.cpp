@@ -1,5 +1,5 @@
-// main of kernels_tests: where LOCKSTEP_CPU names a level that this machine lacks, one line and
-// exit code 77, which CTest counts as skipped.
+// main of kernels_tests and model_tests: where LOCKSTEP_CPU names a level that this machine lacks,
+// one line and exit code 77, which CTest counts as skipped.
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <iostream>

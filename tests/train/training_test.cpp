@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
+#include "tests/allocations.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {
@@ -113,6 +114,27 @@ TEST(Training, stochastic_rounding_and_bf16_moments_learn_too) {
   for (int i = 1; i <= 300; ++i)
     last = rig.step(i, i < 200 ? 1e-2 : 2e-3).loss;
   EXPECT_LT(last, 0.05);
+}
+
+TEST(Training, a_step_allocates_nothing_from_the_heap) {
+  auto plain = tiny(), mixed = tiny(DType::bf16), rounded = tiny(DType::bf16);
+  rounded.stochastic_rounding = true;
+  rounded.moments = DType::bf16;
+  for (const auto& config : {plain, mixed, rounded}) {
+    Rig rig(config);
+    const auto first = rig.batch(0, 2), second = rig.batch(2, 2);
+    const auto step = [&](std::int64_t number) {
+      rig.training.begin_step(number, 1e-3);
+      rig.training.micro_step(first);
+      rig.training.micro_step(second);
+      rig.training.finish_step();
+      return rig.training.numbers().applied;
+    };
+    EXPECT_TRUE(step(1));
+    const auto before = allocations();
+    EXPECT_TRUE(step(2));
+    EXPECT_EQ(allocations() - before, 0) << name(config.compute) << " " << name(config.moments);
+  }
 }
 
 TEST(Training, micro_batches_do_not_change_the_gradient) {
