@@ -2,8 +2,9 @@
 # Builds Lockstep and runs its tests.
 #
 #   ./test.sh              the CI tier: what a change must pass, in minutes
-#   ./test.sh --full       also what ends in about an hour: the sanitizers, the static analyzer
-#   ./test.sh --soak       also the sizes without an end in sight
+#   ./test.sh --full       also what ends in about an hour: the sanitizers, the static analyzer, long
+#                          fuzzing, a run killed 500 times, shards of 2^31 tokens
+#   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer
 #   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)
 #
 # Ends with `N passed, N failed, N skipped`; exits with 1 when a test failed or none ran, with 75

@@ -1,0 +1,73 @@
+// A run that is killed at any time, again and again, ends as one that never was.
+#include <random>
+
+#include "tests/end_to_end/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+class Killed : public EndToEnd {
+ protected:
+  std::vector<std::string> train_to(const std::string& run, std::int64_t steps,
+                                    bool save_every_step) const {
+    return with(train(run),
+                {"schedule.warmup_steps=4",  // else it depends on the number of steps
+                 "train.steps=" + std::to_string(steps),
+                 save_every_step ? "checkpoint.every_steps=1" : "checkpoint.every_steps=0"});
+  }
+
+  // Starts the run and kills it: half of the times while it starts, half while it steps and saves.
+  void start_and_kill() {
+    Process process = start(train_to("killed", 1'000'000'000, true));
+    const bool stepping = random_() % 2 == 0;
+    const bool says = !stepping || process.says("saved step ");
+    ASSERT_TRUE(says) << process.err();
+    const auto most_ms = stepping ? 100 : 500;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (1000 * most_ms)));
+    process.signal(SIGKILL);
+    ASSERT_EQ(process.wait(), 128 + SIGKILL) << process.err();
+  }
+
+  std::int64_t saved() const {
+    std::int64_t newest = 0;
+    std::error_code absent;  // killed before it made the directory
+    for (const auto& entry : fs::directory_iterator(directory_ / "killed/checkpoints", absent))
+      if (const auto name = entry.path().filename().string(); name.find('.') == std::string::npos)
+        newest = std::max<std::int64_t>(newest, std::stoll(name.substr(5)));
+    return newest;
+  }
+
+  void kill_again_and_again(int kills) {
+    for (int i = 0; i < kills; ++i) {
+      const auto before = saved();
+      ASSERT_NO_FATAL_FAILURE(start_and_kill()) << "kill " << i;
+      ASSERT_GE(saved(), before) << "kill " << i;
+    }
+    const auto last = saved() + 5;
+    std::printf("killed %d times in %lld steps\n", kills, static_cast<long long>(last - 5));
+    run(train_to("killed", last, true), 0);
+    run(train_to("whole", last, false), 0);
+    EXPECT_TRUE(losses("killed") == losses("whole"));
+    const auto name = checkpoint("whole", last).filename().string();
+    EXPECT_TRUE(state("killed", name) == state("whole", name));
+    EXPECT_FALSE(state("whole", name).empty());
+  }
+
+ private:
+  std::mt19937_64 random_{std::random_device{}()};
+};
+
+TEST_F(Killed, a_few_times_a_run_ends_as_if_it_never_was) {
+  kill_again_and_again(6);
+}
+
+TEST_F(Killed, full_hundreds_of_times_a_run_ends_as_if_it_never_was) {
+  kill_again_and_again(500);
+}
+
+TEST_F(Killed, soak_thousands_of_times_a_run_ends_as_if_it_never_was) {
+  kill_again_and_again(25000);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
