@@ -138,8 +138,11 @@ class Consistency {
     require(m.heads % m.kv_heads == 0, "model.kv_heads",
             str("a divisor of model.heads (", m.heads, ")"));
     const bool sized = resolved_.origins.find("model.head_size")->second.rfind("default", 0) != 0;
-    require(sized || m.width % m.heads == 0, "model.width",
-            str("a multiple of model.heads (", m.heads, "), or set model.head_size"));
+    // gpt2 has no head size of its own; of llama3, `transformers` loads no other width.
+    const bool divides = m.family == Family::gpt2 || m.family == Family::llama3;
+    require(m.width % m.heads == 0 || (sized && !divides), "model.width",
+            str("a multiple of model.heads (", m.heads, ")",
+                divides ? str(" for ", name(m.family)) : ", or set model.head_size"));
     require(m.learned_positions || m.head_size % 2 == 0, "model.head_size",
             "an even number, as rotary positions turn pairs");
     const auto& scaling = resolved_.values.rope_scaling;

@@ -69,6 +69,9 @@ void check_family(const ModelConfig& c) {
   }
   if (c.family != Family::llama3 && c.family != Family::smollm3)
     as_in_family(c.mlp_bias == defaults.mlp_bias, "mlp_bias");
+  require(c.family != Family::llama3 || c.width % c.heads == 0, "width is ", c.width,
+          ", expected a multiple of heads (", c.heads,
+          ") in the family llama3, because `transformers` loads no other, whatever the head size");
   if (c.family != Family::gpt2) return;
   require(c.kv_heads == c.heads, "kv_heads is ", c.kv_heads, ", expected heads (", c.heads,
           ") in the family gpt2");

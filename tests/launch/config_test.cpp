@@ -173,9 +173,15 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
             "such as 96");
   EXPECT_EQ(refusal("", {set("model.kv_heads=3")}),
             "--set: model.kv_heads is 3, expected a divisor of model.heads (4)");
-  EXPECT_EQ(refusal("", {set("model.heads=3")}),
-            "a.toml:4: model.width is 64, expected a multiple of model.heads (3), or set "
-            "model.head_size");
+  const std::string width = "a.toml:4: model.width is 64, expected a multiple of model.heads (3)";
+  EXPECT_EQ(refusal("", {set("model.heads=3"), set("model.family=qwen3")}),
+            width + ", or set model.head_size");
+  const auto heads_of_16 = [](const char* family) {
+    return refusal("", {set(family), set("model.heads=3"), set("model.head_size=16")});
+  };
+  EXPECT_EQ(heads_of_16("model.family=qwen3"), "accepted");
+  EXPECT_EQ(heads_of_16("model.family=llama3"), width + " for llama3");
+  EXPECT_EQ(heads_of_16("model.family=gpt2"), width + " for gpt2");
   EXPECT_EQ(refusal("", {set("model.head_size=7")}),
             "--set: model.head_size is 7, expected an even number, as rotary positions turn pairs");
   EXPECT_NE(refusal("", {set("train.micro_batch=4")}), "accepted");

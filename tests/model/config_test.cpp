@@ -69,6 +69,7 @@ TEST(ModelConfig, a_wrong_value_is_refused_by_key_with_what_was_expected) {
       {[](auto& c) { c.rope_theta = 0; }, "model.rope_theta is 0, expected more than 1"},
       {[](auto& c) { c.rope_scaling->low_factor = 9; }, "model.rope_scaling.low_factor is 9"},
       {[](auto& c) { c.qk_norm = true; }, "model.qk_norm differs from what the family llama3 has"},
+      {[](auto& c) { c.width = 4100; }, "model.width is 4100, expected a multiple of heads (32)"},
       {[](auto& c) { c.init_std = -1; }, "model.init_std is -1"},
       {[](auto& c) { c.vocabulary = 1LL << 40; }, "model.vocabulary is 1099511627776"},
   };

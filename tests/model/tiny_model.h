@@ -18,7 +18,7 @@ inline const Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, 
 inline ModelConfig tiny(Family family) {
   const bool gpt2 = family == Family::gpt2;
   auto c = sized(family, {.layers = 2,
-                          .width = gpt2 ? 30 : 28,
+                          .width = 30,
                           .heads = gpt2 ? 3 : 6,
                           .kv_heads = gpt2 ? 3 : 2,
                           .head_size = 10,
