@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/oracle/fixtures: what PyTorch computes for a tiny model of each family.
 
-usage: make_fixtures.py [FAMILY...]      (needs torch, transformers and safetensors)
+usage: make_fixtures.py [--out DIR] [FAMILY...]      (needs torch, transformers and safetensors)
 
 For each family, in a folder of its name:
   config.json, model.safetensors  the model as `transformers` saves it, fp32
@@ -18,10 +18,10 @@ Weights are drawn wider than any family's initialisation, so that each nonlinear
 computed in float64 (what `transformers` itself does in fp32 aside) and stored in fp32.
 """
 
+import argparse
 import copy
 import math
 import pathlib
-import sys
 
 import torch
 import torch.nn.functional as F
@@ -60,12 +60,13 @@ CONFIGS = {
 }
 
 
-def make_model(config):
+def make_model(config, spread=0.2):
+    """Matrices drawn with a standard deviation of `spread`, vectors with 0.1."""
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():
         for name, p in model.named_parameters():
             centre = 1.0 if p.dim() == 1 and not name.endswith("bias") else 0.0
-            p.copy_(centre + torch.randn_like(p) * (0.1 if p.dim() == 1 else 0.2))
+            p.copy_(centre + torch.randn_like(p) * (0.1 if p.dim() == 1 else spread))
     return model
 
 
@@ -102,10 +103,10 @@ def bf16_error(model, inputs, targets):
                if p.grad.norm() > 1e-12)
 
 
-def make(family):
+def make(family, out=FIXTURES):
     torch.manual_seed(sorted(CONFIGS).index(family))
     config = CONFIGS[family]()
-    folder = FIXTURES / family
+    folder = out / family
     model = make_model(config)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -128,11 +129,16 @@ def make(family):
     save_file(expected, folder / "expected.safetensors", metadata=versions)
     losses = expected["adamw_losses"]
     bytes_all = sum(f.stat().st_size for f in folder.iterdir())
-    print(f"{family}: bf16 error {expected['bf16_error'].item():.4f}, loss {loss.item():.6f} (uniform {math.log(config.vocab_size):.3f}), "
+    print(f"{family}: bf16 error {expected['bf16_error'].item():.4f}, loss {loss.item():.6f} "
+          f"(uniform {math.log(config.vocab_size):.3f}), "
           f"after 20 steps {losses[-1]:.6f}, {bytes_all} bytes")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or CONFIGS:
-        make(name)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path, default=FIXTURES)
+    parser.add_argument("families", nargs="*", metavar="FAMILY")
+    arguments = parser.parse_args()
+    for name in arguments.families or CONFIGS:
+        make(name, arguments.out)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares Lockstep's reader of safetensors with the `safetensors` package on damaged files.
 
-usage: safetensors_differential.py VERDICT_PROGRAM [FILES]      (needs safetensors)
+usage: safetensors_differential.py VERDICT_PROGRAM [FILES [SEED]]      (needs safetensors)
 
 Random headers, most of them wrong in one place, go to both readers. What Lockstep accepts, the
 package must accept with the same tensors; what it refuses and the package accepts must be refused
@@ -104,16 +104,17 @@ def theirs(content):
     for name, tensor in found:
         begin, end = order[name]["data_offsets"]
         shape = "".join(f"{n}," for n in tensor["shape"])
-        lines.append((begin, end, f"{name} {order[name]['dtype']} [{shape}] {8 + length + begin} {end - begin}"))
-    return "\n".join(sorted(line for _, _, line in lines))
+        lines.append(f"{name} {order[name]['dtype']} [{shape}] {8 + length + begin} {end - begin}")
+    return "\n".join(sorted(lines))
 
 
 def main():
     program, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20000
-    rng = random.Random(1)
+    rng = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
     seen, wrong = collections.Counter(), 0
-    with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace") as reader:
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace")
+    with (tempfile.TemporaryDirectory() as folder,
+          subprocess.Popen([program], **pipes) as reader):
         path = pathlib.Path(folder) / "f"
         for _ in range(count):
             content = random_file(rng)

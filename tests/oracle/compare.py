@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Compares Lockstep with PyTorch and `transformers`, live. tests/oracle/run.sh builds and calls it.
+
+usage: compare.py [--seed N] [--family NAME]... [--files N] [--keep DIR] LOCKSTEP VERDICT
+
+For each family a model of random shape and weights goes from `transformers` to Lockstep, is
+evaluated, trained, and goes back. Every draw follows from the seed, which is printed. A check
+prints one line: what was compared, the largest error that was found, and its limit.
+"""
+
+import argparse
+import collections
+import copy
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import make_fixtures
+import models
+import training
+from lockstep import Lockstep, write_shards, write_toml
+
+# Relative errors. Lockstep computes in fp32, PyTorch here in float64 (the norms of `transformers`
+# and its RoPE tables aside). A loss is a mean of hundreds of logarithms, each with an error of some
+# roundings (6e-8) that mostly cancel; the weights that it follows from drift apart over 20 steps.
+LOSS = 1e-5
+# Gradients, without the cancelling.
+GRAD_NORM = 5e-5
+# Both sides compute the formula in float64 and print every digit.
+RATE = 1e-12
+# The same program on the same weights: of the same machine the same bits; others round otherwise.
+FIXTURES = 1e-6
+
+
+class Report:
+    def __init__(self):
+        self.counts = collections.Counter()
+        self.worst = {}
+
+    def check(self, name, passed, detail=""):
+        self.counts["passed" if passed else "failed"] += 1
+        verdict = "ok    " if passed else "FAILED"
+        print(f"{verdict} {name}{': ' if detail else ''}{detail}", flush=True)
+        return passed
+
+    def skip(self, name, reason):
+        self.counts["skipped"] += 1
+        print(f"skipped {name}: {reason}", flush=True)
+
+    def within(self, kind, name, error, limit):
+        """`kind`: under which the largest error is reported at the end."""
+        self.worst[kind] = max(self.worst.get(kind, (0.0, limit)), (error, limit))
+        return self.check(f"{name}: {kind}", error <= limit, f"{error:.1e} (limit {limit:.0e})")
+
+    def run(self, name, act, *arguments):
+        """What an act throws is a failed check, and the others go on."""
+        try:
+            act(self, *arguments)
+        except Exception as error:  # whatever it was, it is reported
+            self.check(name, False, f"{type(error).__name__}: {error}")
+
+    def finish(self):
+        for kind, (error, limit) in self.worst.items():
+            print(f"largest error, {kind}: {error:.2e} (limit {limit:.0e})")
+        print(", ".join(f"{self.counts[what]} {what}" for what in ("passed", "failed", "skipped")))
+        return 1 if self.counts["failed"] or not self.counts["passed"] else 0
+
+
+def relative(ours, theirs):
+    return abs(ours - theirs) / abs(theirs)
+
+
+def largest(ours, theirs):
+    """max |a - b| / max |b|"""
+    ours, theirs = ours.double(), theirs.double()
+    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
+
+
+def weights_of(directory):
+    return {name: tensor for path in sorted(directory.glob("*.safetensors"))
+            for name, tensor in load_file(path).items()}
+
+
+def same_tensors(ours, theirs):
+    return ours.keys() == theirs.keys() and all(
+        ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name])
+        for name in theirs)
+
+
+# ---------------------------------------------------------------------------------------- fixtures
+
+
+def check_fixture(report, family, folder):
+    committed, made = make_fixtures.FIXTURES / family, folder / family
+    make_fixtures.make(family, folder)
+    configs = [json.loads((path / "config.json").read_text()) for path in (committed, made)]
+    for config in configs:
+        config.pop("transformers_version")
+    report.check(f"fixture {family}: config.json", configs[0] == configs[1])
+    error = 0.0
+    for file in ("model", "expected"):
+        old, new = (load_file(path / f"{file}.safetensors") for path in (committed, made))
+        if not report.check(f"fixture {family}: tensors of {file}", old.keys() == new.keys()):
+            return
+        # A statistic of bf16, which changes by parts of itself with the order of a sum.
+        spread = old.pop("bf16_error", None), new.pop("bf16_error", None)
+        if spread[0] is not None:
+            ratio = (spread[1] / spread[0]).item()
+            report.check(f"fixture {family}: bf16 error", 0.5 < ratio < 2, f"ratio {ratio:.3f}")
+        error = max(error, *(largest(new[name], old[name]) for name in old))
+    report.within("fixtures made again", family, error, FIXTURES)
+
+
+# --------------------------------------------------------------------------- there and back again
+
+
+class Case:
+    """One family's model of this seed, saved by `transformers`, and tokens for it."""
+
+    def __init__(self, family, seed, folder, lockstep):
+        rng = random.Random(f"{family} {seed}")
+        self.family, self.lockstep, self.folder, self.rng = family, lockstep, folder, rng
+        folder.mkdir()
+        self.shape = models.Shape(family, rng)
+        self.model = models.random_model(self.shape, rng.randrange(1 << 30))
+        self.held_out, self.held_out_shards = self.tokens("held_out", rng.randrange(5, 40))
+
+    def tokens(self, name, count):
+        """Windows of random tokens, and the shards that hold them; some tokens fill no window."""
+        folder = self.folder / name
+        folder.mkdir()
+        length = count * self.shape.length + 1 + self.rng.randrange(self.shape.length)
+        tokens = numpy.random.default_rng(self.rng.randrange(1 << 30)).integers(
+            self.shape.vocabulary, size=length)
+        # The models of later checks learn something: half of all tokens are of a few kinds.
+        tokens[::2] %= 7
+        return models.windows(tokens, self.shape.length), write_shards(folder, self.rng, tokens)
+
+    def loss(self, model):
+        return self.lockstep.loss(model, self.held_out_shards, self.shape.length)
+
+    def same_logits(self, ours, theirs):
+        """The same weights in the same program of `transformers`: every bit of the logits."""
+        ours, theirs = models.load(ours), models.load(theirs)
+        inputs = self.held_out[:3, :-1]
+        with torch.no_grad():
+            return ours.dtype == theirs.dtype and torch.equal(ours(inputs).logits,
+                                                              theirs(inputs).logits)
+
+
+def check_directory(report, case, dtype, sharded):
+    """One form of the directory: evaluated, imported, evaluated, exported, compared."""
+    form = f"{dtype} {'sharded' if sharded else 'single'}"
+    name = f"{case.family}, {form}"
+    stored = copy.deepcopy(case.model).to(torch.float32 if dtype == "fp32" else torch.bfloat16)
+    saved, run, out, rounded = (case.folder / f"{form.replace(' ', '_')}_{end}"
+                                for end in ("saved", "run", "out", "rounded"))
+    size = sum(p.numel() * p.element_size() for p in stored.parameters())
+    stored.save_pretrained(saved, max_shard_size=size // 3 if sharded else size * 2)
+    files = len(list(saved.glob("*.safetensors")))
+    report.check(f"{name}: files of transformers", (files > 1) == sharded, f"{files}")
+
+    expected = models.evaluate(models.load(saved), case.held_out)
+    ours = case.loss(saved)
+    report.within("loss of imported weights", name, relative(ours, expected), LOSS)
+    case.lockstep.import_(saved, run)
+    report.check(f"{name}: the imported run has the loss of the directory", case.loss(run) == ours)
+
+    case.lockstep.export(run, out, dtype)
+    report.check(f"{name}: exported tensors have the same bits",
+                 same_tensors(weights_of(out), weights_of(saved)))
+    report.check(f"{name}: transformers gives the export the same logits",
+                 case.same_logits(out, saved))
+    if dtype == "bf16":
+        return
+    case.lockstep.export(saved, rounded, "bf16")
+    expected = {key: tensor.bfloat16() for key, tensor in weights_of(saved).items()}
+    report.check(f"{name}: exported as bf16, each weight is rounded to nearest",
+                 same_tensors(weights_of(rounded), expected))
+
+
+# ---------------------------------------------------------------------------------------- training
+
+
+def columns(metrics):
+    return [step["loss"] for step in metrics], [step["grad_norm"] for step in metrics]
+
+
+def check_steps(report, name, metrics, recipe, expected):
+    report.check(f"{name}: number of steps",
+                 [step["step"] for step in metrics] == list(range(1, training.STEPS + 1)))
+    errors = expected.errors(*columns(metrics))
+    clipped = training.clipped(recipe, expected.grad_norms)
+    report.check(f"{name}: clipping acts on some steps", 0 < clipped < training.STEPS,
+                 f"{clipped} of {training.STEPS}")
+    report.within("loss of each step of AdamW", name, errors[0], LOSS)
+    report.within("gradient norm of each step", name, errors[1], GRAD_NORM)
+    report.within("learning rate of each step", name,
+                  max(abs(step["learning_rate"] - recipe.rate(step["step"]))
+                      for step in metrics) / recipe.learning_rate, RATE)
+
+
+def check_exported_run(report, case, name, run):
+    """The export of a trained run, loaded by `transformers`, against `lockstep eval` of the run."""
+    out = run.with_name(run.name + "_out")
+    case.lockstep.export(run, out, "fp32")
+    exported = models.evaluate(models.load(out), case.held_out)
+    report.within("loss of the exported run", name, relative(case.loss(run), exported), LOSS)
+    return exported
+
+
+def check_training(report, case):
+    name = f"{case.family}, trained"
+    case.shape.bias = False  # the configuration has no key for it
+    data, shards = case.tokens("train", case.rng.randrange(20, 60))
+    model, recipe, expected = training.draw(
+        case.rng, lambda: models.random_model(case.shape, case.rng.randrange(1 << 30)), data,
+        (LOSS / 5, GRAD_NORM / 5))
+    print(f"       {name}: {recipe}, {len(data)} windows in {len(shards)} shards")
+    start = case.folder / "start"
+    model.save_pretrained(start)
+    if case.rng.random() < 0.5:  # the same weights by way of a run
+        case.lockstep.import_(start, case.folder / "start_run")
+        start = case.folder / "start_run"
+
+    config, run = case.folder / "train.toml", case.folder / "trained"
+    write_toml(config, recipe.tables(case.shape, shards))
+    metrics = case.lockstep.train(config, run, start)
+    check_steps(report, name, metrics, recipe, expected)
+    for what, wrong in training.mistakes(recipe):
+        error = training.train(model, wrong, data).errors(*columns(metrics))[0]
+        report.check(f"{name}: {what} would be seen", error > 2 * LOSS, f"{error:.1e}")
+
+    exported = check_exported_run(report, case, name, run)
+    report.within("loss after training", name,
+                  relative(exported, models.evaluate(expected.model, case.held_out)), LOSS)
+    config, run = case.folder / "train_bf16.toml", case.folder / "trained_bf16"
+    write_toml(config, recipe.tables(case.shape, shards, compute="bf16"))
+    case.lockstep.train(config, run, start)
+    check_exported_run(report, case, f"{case.family}, trained in bf16", run)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def check_family(report, family, seed, folder, lockstep):
+    case = Case(family, seed, folder, lockstep)
+    print(f"       {family}: {case.shape}")
+    for dtype in ("fp32", "bf16"):
+        for sharded in (False, True):
+            report.run(f"{family}, {dtype}, sharded: {sharded}", check_directory, case, dtype,
+                       sharded)
+    report.run(f"{family}, trained", check_training, case)
+
+
+def check_safetensors(report, verdict, files, seed):
+    script = pathlib.Path(__file__).with_name("safetensors_differential.py")
+    done = subprocess.run([sys.executable, script, verdict, str(files), str(seed)], text=True,
+                          capture_output=True)
+    print(done.stdout + done.stderr, end="")
+    report.check(f"safetensors: {files} files get the same answer of both readers",
+                 done.returncode == 0)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="tests/oracle/run.sh")
+    parser.add_argument("--seed", type=int, help="of every draw (default: another each time)")
+    parser.add_argument("--family", action="append", choices=models.FAMILIES,
+                        help="only this one; repeatable")
+    parser.add_argument("--files", type=int, default=5000,
+                        help="damaged safetensors files (default 5000)")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR",
+                        help="leave models, data and runs there")
+    parser.add_argument("lockstep", help=argparse.SUPPRESS)
+    parser.add_argument("verdict", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    seed = random.randrange(1 << 32) if arguments.seed is None else arguments.seed
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}; --seed {seed}")
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    report = Report()
+    families = arguments.family or models.FAMILIES
+    lockstep = Lockstep(arguments.lockstep)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or pathlib.Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for family in families:
+            report.run(f"fixture {family}", check_fixture, family, folder / "fixtures")
+        for family in families:
+            report.run(family, check_family, family, seed, folder / family, lockstep)
+    report.run("safetensors", check_safetensors, arguments.verdict, arguments.files, seed)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
