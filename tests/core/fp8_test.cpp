@@ -3,8 +3,11 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "core/hash.h"
 #include "core/philox.h"
 
 #if LOCKSTEP_HAVE_CUDA_FP8
@@ -119,18 +122,51 @@ TYPED_TEST(Fp8Format, conversions_are_constant_expressions) {
   static_assert(fp8_to_float(to_fp8<F>(1e9f)) == F::kLargestValue);
 }
 
+// The hash of a format's codes of interesting() and of the fp32 bits of its 256 codes.
+template <class Format, class Encode, class Decode>
+std::string hash_of_conversions(Encode&& encode_one, Decode&& decode_one) {
+  std::vector<std::uint8_t> codes;
+  for (const float x : interesting<Format>())
+    codes.push_back(static_cast<std::uint8_t>(encode_one(x)));
+  std::vector<float> values;
+  for (int code = 0; code < 256; ++code)
+    values.push_back(decode_one(code));
+  Hasher hash;
+  hash.add(std::as_bytes(std::span(codes)));
+  hash.add(std::as_bytes(std::span(values)));
+  return hash.hex();
+}
+
+// Made from cuda_fp8.h of CUDA 13.0 by has_the_bits_of_cuda_fp8, which prints what it finds.
+template <class Format>
+constexpr const char* kCudaHash = "";
+template <>
+constexpr const char* kCudaHash<E4M3> = "544d77b1fd254a6cd4bea0f326cbee87";
+template <>
+constexpr const char* kCudaHash<E5M2> = "84757a83e6a9a9563e6804cc94e7b16f";
+
+TYPED_TEST(Fp8Format, has_the_bits_that_cuda_fp8_had) {
+  EXPECT_EQ(hash_of_conversions<TypeParam>(encode<TypeParam>, decode<TypeParam>),
+            kCudaHash<TypeParam>);
+}
+
 TYPED_TEST(Fp8Format, has_the_bits_of_cuda_fp8) {
 #if LOCKSTEP_HAVE_CUDA_FP8
   const auto format = std::is_same_v<TypeParam, E4M3> ? __NV_E4M3 : __NV_E5M2;
+  const auto cuda_encode = [=](float x) {
+    return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, format);
+  };
+  const auto cuda_decode = [=](int code) {
+    return __half2float(
+        __half(__nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), format)));
+  };
   for (const float x : interesting<TypeParam>())
-    ASSERT_EQ(encode<TypeParam>(x), __nv_cvt_float_to_fp8(x, __NV_SATFINITE, format))
-        << std::hexfloat << x;
-  for (int code = 0; code < 256; ++code) {
-    const auto half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), format);
-    const float expected = __half2float(__half(half));
-    const float x = decode<TypeParam>(code);
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(expected)) << code;
-  }
+    ASSERT_EQ(encode<TypeParam>(x), cuda_encode(x)) << std::hexfloat << x;
+  for (int code = 0; code < 256; ++code)
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(decode<TypeParam>(code)),
+              std::bit_cast<std::uint32_t>(cuda_decode(code)))
+        << code;
+  EXPECT_EQ(hash_of_conversions<TypeParam>(cuda_encode, cuda_decode), kCudaHash<TypeParam>);
 #else
   GTEST_SKIP() << "cuda_fp8.h was not found when this was built (it comes with the CUDA toolkit)";
 #endif
