@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/integer.h"
+#include "core/units.h"
 
 namespace lockstep {
 namespace {
@@ -104,6 +105,10 @@ Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   State& s = *state_;
   const Tensor t{s.base + s.used, shape, dtype, s.device};
   const auto needed = bytes_of(name, dtype, shape), left = s.capacity - s.used;
+  if (s.measuring && needed > left)
+    throw ConfigError(str("more than ", human_memory(static_cast<double>(s.capacity)),
+                          " of memory would be needed, at last for ", name, " ", shape,
+                          "; make the model or the batch smaller"));
   LOCKSTEP_CHECK(needed <= left, "out of memory: ", name, " ", shape, " needs ", mib(needed),
                  " MiB, ", mib(left), " of ", mib(s.capacity),
                  " MiB are left; the largest allocations:", s.table());

@@ -24,7 +24,7 @@ class Arena {
   Arena& operator=(Arena&&) = delete;
 
   // A new tensor, aligned to 256 bytes, uninitialised. Throws Error with a table of the largest
-  // names when it does not fit.
+  // names when it does not fit; when measuring, ConfigError beyond what any machine has.
   Tensor allocate(std::string_view name, DType dtype, Shape shape);
 
   Device device() const;

@@ -141,6 +141,18 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
   expect_contains(refusal({"eval", "m", "--tokens", "many"}), "--tokens");
 }
 
+TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
+  const TemporaryDirectory directory;
+  for (const char* setting : {"model.layers=1000", "train.micro_batch=1048576"}) {
+    std::vector<std::string> arguments{"train", kQuickstart, "--run", (directory / "run").string()};
+    for (const char* more :
+         {"model.width=1048576", "model.head_size=64", "train.batch_tokens=268435456"})
+      arguments.insert(arguments.end(), {"--set", more});
+    arguments.insert(arguments.end(), {"--set", setting});
+    expect_contains(message_of<ConfigError>([&] { run_command_line(arguments); }), "of memory");
+  }
+}
+
 TEST(CommandLine, more_threads_than_help_are_refused_with_the_key_s_origin) {
   expect_contains(message_of<ConfigError>([] {
                     run_command_line({"train", kQuickstart, "--set", "train.threads=4096"});
@@ -162,14 +174,16 @@ TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
   const auto made = (directory / "made").string();
   expect_contains(refused({"data", "pack", (directory / "text").string(), "--out", made}),
                   "cannot create the directory: Permission denied");
-  chmod(run.c_str(), 0);
-  for (const auto& arguments :
-       std::vector<std::vector<std::string>>{{"generate", run.string()},
-                                             {"eval", run.string()},
-                                             {"checkpoint", "list", run.string()},
-                                             {"checkpoint", "export", run.string(), "--out", made},
-                                             {"checkpoint", "import", run.string(), "--out", made}})
-    expect_contains(refused(arguments), "Permission denied");
+  for (const auto& locked : {run / "checkpoints", run}) {
+    chmod(locked.c_str(), 0);
+    for (const auto& arguments : std::vector<std::vector<std::string>>{
+             {"generate", run.string()},
+             {"eval", run.string()},
+             {"checkpoint", "list", run.string()},
+             {"checkpoint", "export", run.string(), "--out", made},
+             {"checkpoint", "import", run.string(), "--out", made}})
+      expect_contains(refused(arguments), "Permission denied");
+  }
 }
 
 TEST(CommandLine, init_from_is_the_key_of_that_name) {
