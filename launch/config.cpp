@@ -297,7 +297,7 @@ Json to_json(const ResolvedConfig& config) {
 ResolvedConfig config_from_json(const Json& json, const std::string& origin) {
   std::vector<Setting> settings;
   for (const auto& [key, value] : json.as_object())
-    settings.push_back({key, value.dump(), origin});
+    settings.push_back({key, value.dump(2), origin});  // a long list: many lines
   return resolve_config("", origin, settings);
 }
 

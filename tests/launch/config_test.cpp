@@ -239,6 +239,8 @@ TEST(Config, a_long_list_is_printed_so_that_it_can_be_read_back) {
   const auto text = to_toml(first);
   EXPECT_EQ(resolve_config(text, "printed", {}).values.data.validation,
             first.values.data.validation);
+  EXPECT_EQ(config_from_json(to_json(first), "checkpoint").values.data.validation,
+            first.values.data.validation);
   EXPECT_NE(text.find(".bin\",\n]  "), std::string::npos) << text;
 }
 
