@@ -49,14 +49,7 @@ StoredTensor stored_slice(const StateSlice& s) {
 }
 
 std::vector<fs::path> entries_of(const fs::path& directory) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error))
-    entries.push_back(entry->path());
-  if (error && error != std::errc::no_such_file_or_directory)
-    throw AccessError(str(directory.string(), ": cannot list the directory: ", error.message()));
-  return entries;
+  return path_exists(directory) ? directory_entries(directory) : std::vector<fs::path>();
 }
 
 // The directory that a checkpoint is written into, removed unless it is kept.

@@ -35,10 +35,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double gib(std::int64_t bytes) {
-  return std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100;
-}
-
 double& seconds_of(StepReport& report, Phase phase) {
   return report.phase_seconds[static_cast<std::size_t>(phase)];
 }
@@ -118,10 +114,19 @@ std::int64_t checked_bytes(const Config& c) {
   const auto needed = measure_training(training_config(c), threads(c));
   const auto available = available_memory_bytes();
   if (needed > available)
-    throw ConfigError(str("this run needs ", gib(needed), " GiB of memory, and ", gib(available),
-                          " GiB are free on this machine; make model or train.micro_batch smaller, "
+    throw ConfigError(str("this run needs ", human_memory(static_cast<double>(needed)),
+                          " of memory, and ", human_memory(static_cast<double>(available)),
+                          " are free on this machine; make model or train.micro_batch smaller, "
                           "or keep fewer activations with train.recompute = \"block\""));
   return needed;
+}
+
+// The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one.
+std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints) {
+  if (checkpoint_steps(checkpoints) != std::vector<std::int64_t>{0}) return std::nullopt;
+  const auto path = checkpoint_path(checkpoints, 0);
+  if (read_manifest(path).about.find("imported_from") == nullptr) return std::nullopt;
+  return path;
 }
 
 Meter::Config meter_config(const Config& c, Stream& compute) {
@@ -142,7 +147,7 @@ class Trainer {
  private:
   void announce() const;
   void start();  // from the newest checkpoint, or from the beginning
-  void initialize();
+  void initialize(const std::filesystem::path& weights);  // empty: random ones
   StepReport train_step();
   void report(StepReport report);
   void log(const StepReport& report);
@@ -364,7 +369,8 @@ void Trainer::announce() const {
            human_count(static_cast<double>(loader_.dataset().tokens())), " tokens; a step takes ",
            config_.train.batch_tokens, " of them in ", loader_.micro_steps(), " micro-batches of ",
            config_.train.micro_batch, " x ", config_.train.sequence_length);
-  log_info("memory: ", gib(arena_.capacity_bytes()), " GiB for weights, optimizer and activations");
+  log_info("memory: ", human_memory(static_cast<double>(arena_.capacity_bytes())),
+           " for weights, optimizer and activations");
   log_info("MFU = tokens/s x ", human_count(flops.causal),
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
            " over the full square) / ", human_count(meter_.config().peak_flops),
@@ -373,11 +379,12 @@ void Trainer::announce() const {
 
 void Trainer::start() {
   announce();
+  if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);
   };
   const auto about = checkpointer_.load_newest(accept);
-  if (!about) return initialize();
+  if (!about) return initialize(config_.train.init_from);
   progress_ = progress_in(*about);
   saved_step_ = step();
   training_.params().refresh_weights(compute_);
@@ -385,16 +392,15 @@ void Trainer::start() {
   log_changes(*about, facts());
 }
 
-void Trainer::initialize() {
+void Trainer::initialize(const std::filesystem::path& weights) {
   training_.initialize();
-  if (config_.train.init_from.empty()) {
+  if (weights.empty()) {
     log_info("starting from random weights, seed ", config_.train.seed, "; the run is kept in ",
              run_.path().string());
     return;
   }
-  const auto source = find_model(config_.train.init_from);
-  check_same_model(source.model, config_.model,
-                   str("train.init_from: ", config_.train.init_from, " holds"));
+  const auto source = find_model(weights);
+  check_same_model(source.model, config_.model, str(weights.string(), " holds"));
   load_weights(source, training_.params(), compute_);
   log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
            run_.path().string());

@@ -268,7 +268,7 @@ TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
   EXPECT_THROW(latest_checkpoint(path()), AccessError);
   spit(directory_ / "file", "text");
   expect_contains(message_of<AccessError>([&] { checkpoint_steps(directory_ / "file"); }),
-                  "cannot list the directory");
+                  "cannot read the directory");
 }
 
 TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {

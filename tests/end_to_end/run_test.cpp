@@ -139,7 +139,8 @@ TEST_F(EndToEnd, the_memory_of_a_run_is_what_was_announced) {
           0);
   const auto at = said.find("memory: ");
   ASSERT_NE(at, std::string::npos) << said;
-  const double announced = std::stod(said.substr(at + 8)) * (1 << 30);
+  const double unit = said.find(" GiB for weights", at) != std::string::npos ? 1 << 30 : 1 << 20;
+  const double announced = std::stod(said.substr(at + 8)) * unit;
   EXPECT_GT(announced, 0.5 * (1 << 30));
   EXPECT_NEAR(metrics("run", 2).at("peak_bytes").as_double() / announced, 1, 0.05);
 }
@@ -158,6 +159,17 @@ TEST_F(EndToEnd, a_model_survives_export_and_import) {
   EXPECT_EQ(losses[1], losses[0]);
   EXPECT_EQ(losses[2], losses[0]);
   run({"checkpoint", "import", path("hf"), "--out", path("run")}, 64);  // it has checkpoints
+}
+
+TEST_F(EndToEnd, an_imported_run_trains_as_one_that_starts_from_the_same_weights) {
+  run(train("run", {"--set", "train.steps=10"}), 0);
+  run({"checkpoint", "import", path("run"), "--out", path("imported")}, 0);
+  const auto said = run(train("imported", {"--set", "train.steps=5"}), 0);
+  EXPECT_NE(said.find("starting from the weights in "), std::string::npos) << said;
+  run(train("second", {"--init-from", path("run"), "--set", "train.steps=5"}), 0);
+  EXPECT_EQ(losses("imported"), losses("second"));
+  run(train("imported", {"--set", "train.steps=8"}), 0);  // goes on from its own checkpoint
+  EXPECT_EQ(losses("imported").size(), 8u);
 }
 
 TEST_F(EndToEnd, what_is_wrong_is_named_with_a_meaningful_exit_code) {
