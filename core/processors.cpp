@@ -5,7 +5,6 @@
 #include <climits>
 #include <cmath>
 #include <fstream>
-#include <pthread.h>
 #include <sched.h>
 #include <sstream>
 
@@ -61,7 +60,7 @@ std::vector<int> affinity() {
   return processors;
 }
 
-void set_affinity(std::span<const int> processors) {
+void set_affinity(std::span<const int> processors, pthread_t thread) {
   if (processors.empty()) return;
   const auto last =
       static_cast<std::size_t>(*std::max_element(processors.begin(), processors.end()));
@@ -70,7 +69,7 @@ void set_affinity(std::span<const int> processors) {
     const auto i = static_cast<std::size_t>(processor);
     mask[i / kBits] |= 1ul << i % kBits;
   }
-  pthread_setaffinity_np(pthread_self(), bytes(mask), reinterpret_cast<cpu_set_t*>(mask.data()));
+  pthread_setaffinity_np(thread, bytes(mask), reinterpret_cast<cpu_set_t*>(mask.data()));
 }
 
 int processors_granted(const std::string& membership, const std::filesystem::path& root) {

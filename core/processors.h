@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <pthread.h>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,8 +12,8 @@ namespace lockstep {
 // Those that the calling thread may run on, ascending; empty where the system does not say.
 std::vector<int> affinity();
 
-// Lets the calling thread run on these. A hint: failure costs only speed.
-void set_affinity(std::span<const int> processors);
+// Lets a thread, by default the calling one, run on these. A hint: failure costs only speed.
+void set_affinity(std::span<const int> processors, pthread_t thread = pthread_self());
 
 // The processors' worth of time that control groups grant, rounded up: the least of cpu.max
 // (version 2) or cpu.cfs_quota_us (version 1) of the group and those above it; INT_MAX where none

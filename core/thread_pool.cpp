@@ -147,11 +147,11 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::start_workers() {
   const auto& cpus = allowed_processors();
   state_->workers.reserve(static_cast<std::size_t>(threads_ - 1));
-  for (int i = 1; i < threads_; ++i)
-    state_->workers.emplace_back([this, i, &cpus] {
-      if (state_->pinned) set_affinity({&cpus[static_cast<std::size_t>(i)], 1});
-      state_->serve(i);
-    });
+  for (int i = 1; i < threads_; ++i) {
+    auto& worker = state_->workers.emplace_back([this, i] { state_->serve(i); });
+    if (state_->pinned)
+      set_affinity({&cpus[static_cast<std::size_t>(i)], 1}, worker.native_handle());
+  }
   if (state_->pinned) set_affinity({&cpus[0], 1});
 }
 
