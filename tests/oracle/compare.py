@@ -34,7 +34,7 @@ from lockstep import Lockstep, write_shards, write_toml
 LOSS = 1e-5
 # Gradients, without the cancelling.
 GRAD_NORM = 1e-4
-# Of that, what PyTorch's own fp32 may take: where rounding is amplified more, a draw is drawn again.
+# Of both, what PyTorch's own fp32 may take; a draw that amplifies rounding more is drawn again.
 OWN = 0.1
 # Both sides compute the formula in float64 and print every digit.
 RATE = 1e-12
