@@ -35,6 +35,8 @@ ModelConfig essence(ModelConfig model) {
   model.scale_residual_init = neutral.scale_residual_init;
   if (!model.learned_positions) {
     model.max_positions = neutral.max_positions;
+    if (model.no_rope_every > model.layers) model.no_rope_every = 0;  // never comes
+    if (model.rope_scaling && model.rope_scaling->factor == 1) model.rope_scaling.reset();
     return model;
   }
   model.rope_theta = neutral.rope_theta;
@@ -126,8 +128,10 @@ void log_changes(const Json& about, const RunFacts& facts) {
                 ": the run goes on, but not bitwise");
 }
 
-void check_same_model(const ModelConfig& there, const ModelConfig& here, const std::string& where) {
-  if (essence(there) == essence(here)) return;
+void check_same_model(const ModelConfig& found, const ModelConfig& expected,
+                      const std::string& where) {
+  const ModelConfig there = essence(found), here = essence(expected);
+  if (there == here) return;
   const auto check = [&](const char* key, auto is_there, auto is_here) {
     if (is_there != is_here)
       throw ConfigError(

@@ -45,6 +45,7 @@ std::string joined(const std::vector<std::string>& paths);  // "a, b"
 
 // Refuses weights of another model, naming the first key that differs: initial standard deviations
 // and, with rotary positions, the longest sequence make no other model. `where`: "DIR holds".
-void check_same_model(const ModelConfig& there, const ModelConfig& here, const std::string& where);
+void check_same_model(const ModelConfig& found, const ModelConfig& expected,
+                      const std::string& where);
 
 }  // namespace lockstep

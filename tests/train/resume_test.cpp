@@ -80,6 +80,19 @@ TEST(SameModel, every_family_is_the_same_as_what_its_checkpoint_says) {
   }
 }
 
+TEST(SameModel, what_is_said_otherwise_is_the_same) {
+  auto here = model_of(Family::smollm3), there = here;
+  here.no_rope_every = 0;
+  there.no_rope_every = there.layers + 1;  // `transformers` may write 4 for three layers
+  check_same_model(there, here, "a file holds");
+  check_same_model(here, there, "a file holds");
+  there.rope_scaling = RopeScaling{.factor = 1, .original_context = 64};
+  check_same_model(there, here, "a file holds");
+  there.no_rope_every = there.layers;
+  expect_contains(message_of<ConfigError>([&] { check_same_model(there, here, "a file holds"); }),
+                  "no_rope_every = ");
+}
+
 TEST(SameModel, any_difference_is_refused_by_key) {
   const auto here = model_of(Family::llama3);
   const auto refusal = [&](auto change) {
