@@ -55,9 +55,10 @@ void flush_denormals() {
   set_float_control(float_control() | kFlush);
 }
 
-// Of the process, constant: later calls may come from a thread that is pinned.
+// Of the process, constant: later calls may come from a thread that is pinned. Never destroyed: a
+// pool that lives to the end of the process asks when it goes.
 const std::vector<int>& allowed_processors() {
-  static const std::vector<int> processors = affinity();
+  static const auto& processors = *new std::vector<int>(affinity());
   return processors;
 }
 
