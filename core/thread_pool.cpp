@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <fstream>
 #include <mutex>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "core/control_groups.h"
 #include "core/error.h"
 #include "core/processors.h"
 
@@ -65,11 +64,7 @@ const std::vector<int>& allowed_processors() {
 }  // namespace
 
 int processors_allowed() {
-  static const int granted = [] {
-    std::ostringstream membership;
-    membership << std::ifstream("/proc/self/cgroup").rdbuf();
-    return processors_granted(membership.str(), "/sys/fs/cgroup");
-  }();
+  static const int granted = processors_granted(control_groups());
   return std::clamp(static_cast<int>(allowed_processors().size()), 1, granted);
 }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <string>
+
+#include "core/control_groups.h"
+#include "core/error.h"
+#include "core/units.h"
 
 namespace lockstep {
 namespace {
@@ -16,13 +19,6 @@ std::int64_t proc_bytes(const char* file, const std::string& key) {
   return 0;
 }
 
-// A control group's number; "max" and absence are no limit.
-std::int64_t cgroup_bytes(const char* file) {
-  std::ifstream in(file);
-  std::int64_t bytes = 0;
-  return in >> bytes ? bytes : std::numeric_limits<std::int64_t>::max();
-}
-
 }  // namespace
 
 std::int64_t process_peak_bytes() {
@@ -30,12 +26,20 @@ std::int64_t process_peak_bytes() {
 }
 
 std::int64_t machine_memory_bytes() {
-  return std::min(proc_bytes("/proc/meminfo", "MemTotal:"),
-                  cgroup_bytes("/sys/fs/cgroup/memory.max"));
+  return std::min(proc_bytes("/proc/meminfo", "MemTotal:"), memory_granted(control_groups()).limit);
 }
 
 std::int64_t available_memory_bytes() {
-  return std::min(proc_bytes("/proc/meminfo", "MemAvailable:"), machine_memory_bytes());
+  return std::min(proc_bytes("/proc/meminfo", "MemAvailable:"),
+                  memory_granted(control_groups()).left);
+}
+
+void require_memory(std::int64_t bytes, const char* remedy) {
+  const auto available = available_memory_bytes();
+  if (bytes > available)
+    throw ConfigError(str("this needs ", human_memory(static_cast<double>(bytes)),
+                          " of memory, and ", human_memory(static_cast<double>(available)),
+                          " are free on this machine; ", remedy));
 }
 
 }  // namespace lockstep

@@ -1,0 +1,106 @@
+#include "core/control_groups.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string_view>
+
+#include "core/function_ref.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+bool lists(const std::string& names, std::string_view name) {  // "cpu,cpuacct" lists "cpu"
+  std::istringstream parts(names);
+  for (std::string part; std::getline(parts, part, ',');)
+    if (part == name) return true;
+  return false;
+}
+
+// The directory of each group that limits `controller` ("cpu"), from the process's up to the root:
+// a container may see its own group as the root.
+void visit(const ControlGroups& groups, std::string_view controller,
+           FunctionRef<void(const fs::path&)> act) {
+  std::istringstream lines(groups.membership);
+  for (std::string id, controllers, path; std::getline(lines, id, ':') &&
+                                          std::getline(lines, controllers, ':') &&
+                                          std::getline(lines, path);) {
+    const bool version_2 = controllers.empty();
+    if (!version_2 && !lists(controllers, controller)) continue;
+    const auto root = version_2 ? groups.root : groups.root / controller;
+    for (fs::path group = path;; group = group.parent_path()) {
+      act(root / group.relative_path());
+      if (!group.has_relative_path()) break;
+    }
+  }
+}
+
+// The number that a file starts with; otherwise ("max", no such file) `none`.
+template <class Number>
+Number number_in(const fs::path& file, Number none) {
+  Number number{};
+  return std::ifstream(file) >> number ? number : none;
+}
+
+// The number behind `key` in a file of lines "key number"; 0 where there is none.
+std::int64_t number_of(const char* key, const fs::path& file) {
+  std::ifstream in(file);
+  std::int64_t number = 0;
+  for (std::string name; in >> name >> number;)
+    if (name == key) return number;
+  return 0;
+}
+
+int granted_by(const fs::path& group) {
+  double time = -1, period = 0;  // -1: no limit
+  if (!(std::ifstream(group / "cpu.max") >> time >> period)) {
+    time = number_in(group / "cpu.cfs_quota_us", -1.0);
+    period = number_in(group / "cpu.cfs_period_us", 0.0);
+  }
+  if (time <= 0 || period <= 0) return INT_MAX;
+  return static_cast<int>(std::ceil(std::min(time / period, 1e6)));
+}
+
+MemoryGranted memory_of(const fs::path& group, const char* limit, const char* used,
+                        const char* dropped_first) {
+  const auto most = number_in(group / limit, kUnlimited);
+  const auto bytes = number_in<std::int64_t>(group / used, 0);
+  const auto in_use = bytes - number_of(dropped_first, group / "memory.stat");
+  return {most, most == kUnlimited ? most : std::max<std::int64_t>(most - in_use, 0)};
+}
+
+}  // namespace
+
+ControlGroups control_groups() {
+  std::ostringstream membership;
+  membership << std::ifstream("/proc/self/cgroup").rdbuf();
+  return {membership.str(), "/sys/fs/cgroup"};
+}
+
+int processors_granted(const ControlGroups& groups) {
+  int least = INT_MAX;
+  visit(groups, "cpu", [&](const fs::path& group) { least = std::min(least, granted_by(group)); });
+  return least;
+}
+
+MemoryGranted memory_granted(const ControlGroups& groups) {
+  MemoryGranted least{kUnlimited, kUnlimited};
+  visit(groups, "memory", [&](const fs::path& group) {
+    for (const auto& granted : {memory_of(group, "memory.max", "memory.current", "inactive_file"),
+                                memory_of(group, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                          "total_inactive_file")}) {
+      least.limit = std::min(least.limit, granted.limit);
+      least.left = std::min(least.left, granted.left);
+    }
+  });
+  return least;
+}
+
+}  // namespace lockstep
