@@ -14,6 +14,7 @@
 #include "model/families.h"
 #include "train/huggingface.h"
 #include "train/inference.h"
+#include "train/memory.h"
 #include "train/model_source.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
@@ -69,6 +70,7 @@ class Weights {
     Stream stream(Device{}, "measure", Stream::Mode::measuring);
     Arena arena = Arena::measure(Device{});
     const Inference inference({.model = model}, stream, arena);
+    require_memory(arena.peak_bytes(), "use a machine with more");
     return arena.peak_bytes();
   }
 

@@ -9,7 +9,7 @@
 #include "core/thread_pool.h"
 #include "launch/checkpoint_verb.h"
 #include "launch/config_verb.h"
-#include "launch/data.h"
+#include "launch/data_verb.h"
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
 #include "launch/nearest.h"

@@ -248,7 +248,11 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   consistency.check_log();
   auto& values = resolved.values;
   if (values.rope_scaling.factor > 1) values.model.rope_scaling = values.rope_scaling;
-  values.model.validate();
+  try {
+    values.model.validate();
+  } catch (const ConfigError& error) {  // what no single key is to blame for
+    throw ConfigError(str(name, ": ", error.what()));
+  }
   return resolved;
 }
 

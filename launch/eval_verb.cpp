@@ -6,7 +6,7 @@
 
 #include "core/thread_pool.h"
 #include "launch/config.h"
-#include "launch/train_verb.h"
+#include "launch/device.h"
 #include "train/evaluate.h"
 
 namespace lockstep {

@@ -9,9 +9,10 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
-#include "launch/train_verb.h"
+#include "launch/device.h"
 #include "train/generate.h"
 #include "train/inference.h"
+#include "train/memory.h"
 #include "train/model_source.h"
 
 namespace lockstep {
@@ -52,7 +53,9 @@ int run_generate(const GenerateOptions& options) {
   const Inference::Config config{.model = source.model};
   const int threads = options.threads > 0 ? options.threads : processors_allowed();
   Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
-  Arena arena(stream.device(), Arena::Memory::device, measure(config, threads, request));
+  const auto bytes = measure(config, threads, request);
+  require_memory(bytes, "generate with a smaller model, or fewer --tokens");
+  Arena arena(stream.device(), Arena::Memory::device, bytes);
   Inference inference(config, stream, arena);
   load_weights(source, inference.params(), stream);
 

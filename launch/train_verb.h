@@ -20,8 +20,4 @@ struct TrainVerbOptions {
 // (or goes on with) runs/ and the file's name.
 int run_train(const TrainVerbOptions& options);
 
-// The device that --device names. Throws UsageError on another name, ConfigError where this build
-// has no such backend.
-Device device_of(const std::string& name);
-
 }  // namespace lockstep

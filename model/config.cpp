@@ -15,19 +15,18 @@ void require(bool condition, const Args&... what) {
   if (!condition) throw ConfigError(str("model.", what...));
 }
 
-// The bounds are far beyond any model, and keep every product of sizes within 64 bits.
 void check_sizes(const ModelConfig& c) {
   const auto between = [](const char* key, std::int64_t value, std::int64_t most) {
     require(1 <= value && value <= most, key, " is ", value, ", expected 1 to ", most);
   };
-  between("layers", c.layers, 1 << 12);
-  between("width", c.width, 1 << 20);
-  between("heads", c.heads, 1 << 12);
-  between("kv_heads", c.kv_heads, 1 << 12);
-  between("head_size", c.head_size, 1 << 12);
-  between("mlp_width", c.mlp_width, 1 << 22);
-  between("vocabulary", c.vocabulary, 1 << 26);
-  between("max_positions", c.max_positions, 1 << 30);
+  between("layers", c.layers, kMostLayers);
+  between("width", c.width, kMostWidth);
+  between("heads", c.heads, kMostHeads);
+  between("kv_heads", c.kv_heads, kMostHeads);
+  between("head_size", c.head_size, kMostHeadSize);
+  between("mlp_width", c.mlp_width, kMostMlpWidth);
+  between("vocabulary", c.vocabulary, kMostVocabulary);
+  between("max_positions", c.max_positions, kMostPositions);
   require(c.heads % c.kv_heads == 0, "kv_heads is ", c.kv_heads, ", expected a divisor of heads (",
           c.heads, "), so that query heads share key/value heads evenly");
 }

@@ -12,6 +12,11 @@
 
 namespace lockstep {
 
+// Bounds of sizes, far beyond any model: they keep every product of sizes within 64 bits.
+constexpr std::int64_t kMostLayers = 1 << 12, kMostWidth = 1 << 20, kMostHeads = 1 << 12,
+                       kMostHeadSize = 1 << 12, kMostMlpWidth = 1 << 22, kMostVocabulary = 1 << 26,
+                       kMostPositions = 1 << 30;
+
 enum class Family : std::uint8_t { gpt2, llama3, qwen2, qwen3, smollm3 };
 
 const char* name(Family family);

@@ -146,6 +146,9 @@ void check_same_model(const ModelConfig& found, const ModelConfig& expected,
   check("mlp_width", there.mlp_width, here.mlp_width);
   check("vocabulary", there.vocabulary, here.vocabulary);
   check("tied_head", there.tied_head, here.tied_head);
+  check("qkv_bias", there.qkv_bias, here.qkv_bias);
+  check("out_bias", there.out_bias, here.out_bias);
+  check("mlp_bias", there.mlp_bias, here.mlp_bias);
   check("norm_epsilon", there.norm_epsilon, here.norm_epsilon);
   if (here.learned_positions) {
     check("max_positions", there.max_positions, here.max_positions);
@@ -160,7 +163,7 @@ void check_same_model(const ModelConfig& found, const ModelConfig& expected,
     check("rope_scaling_context", a.original_context, b.original_context);
   }
   throw ConfigError(str(where, " a model of another form of the family ", name(here.family),
-                        ": its biases, norms or activation differ"));
+                        ": its norms or activation differ"));
 }
 
 }  // namespace lockstep

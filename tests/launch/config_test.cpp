@@ -1,5 +1,7 @@
 #include "launch/config.h"
 
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -66,6 +68,33 @@ TEST(Config, the_family_decides_what_the_model_starts_from) {
   EXPECT_TRUE(gpt2.learned_positions);
   EXPECT_TRUE(gpt2.tied_head);
   EXPECT_EQ(gpt2.mlp_width, 256);
+}
+
+TEST(Config, a_size_within_its_range_is_refused_only_where_it_was_set) {
+  for (const auto& option : options()) {
+    if (option.table() != "model" || !std::isfinite(option.range.most)) continue;
+    for (const double value : {option.range.least, option.range.most}) {
+      const auto text = std::to_string(static_cast<std::int64_t>(value));
+      const auto said = refusal("", {{std::string(option.key), text, "--set"}});
+      EXPECT_FALSE(said.starts_with("a.toml: ")) << option.key << " = " << text << ": " << said;
+    }
+  }
+}
+
+TEST(Config, biases_are_the_familys_unless_said_otherwise) {
+  using Biases = std::array<bool, 3>;  // of q, k and v, of attention's output, of the mlp
+  const auto biases = [](const std::vector<Setting>& settings) {
+    const auto m = resolve("", settings).values.model;
+    return Biases{m.qkv_bias, m.out_bias, m.mlp_bias};
+  };
+  const auto qkv = set("model.qkv_bias=true"), mlp = set("model.mlp_bias=true");
+  EXPECT_EQ(biases({set("model.family=gpt2")}), (Biases{true, true, true}));
+  EXPECT_EQ(biases({set("model.family=qwen2")}), (Biases{true, false, false}));
+  EXPECT_EQ(biases({set("model.family=llama3")}), (Biases{false, false, false}));
+  EXPECT_EQ(biases({set("model.family=llama3"), qkv, mlp}), (Biases{true, true, true}));
+  EXPECT_EQ(biases({set("model.family=smollm3"), qkv}), (Biases{true, true, false}));
+  EXPECT_EQ(refusal("", {set("model.family=qwen3"), mlp}),
+            "a.toml: model.mlp_bias differs from what the family qwen3 has");
 }
 
 TEST(Config, the_command_line_wins_over_the_environment_over_the_file_over_defaults) {

@@ -109,7 +109,7 @@ TEST(SameModel, any_difference_is_refused_by_key) {
   expect_contains(refusal([](M& m) { m.tied_head = !m.tied_head; }), "tied_head = ");
   expect_contains(refusal([](M& m) { m.rope_scaling = RopeScaling{.factor = 3}; }),
                   "rope_scaling_factor = 3, but model.rope_scaling_factor is");
-  expect_contains(refusal([](M& m) { m.qkv_bias = true; }), "another form of the family llama3");
+  expect_contains(refusal([](M& m) { m.qkv_bias = true; }), "qkv_bias = 1, but model.qkv_bias is");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "launch/data.h"
+#include "launch/data_verb.h"
 
 #include <charconv>
 #include <chrono>
