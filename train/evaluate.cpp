@@ -8,6 +8,7 @@
 #include "train/batch_shape.h"
 #include "train/inference.h"
 #include "train/loss_sum.h"
+#include "train/memory.h"
 
 namespace lockstep {
 namespace {
@@ -58,12 +59,14 @@ std::int64_t measure(const ModelSource& source, const EvaluateRequest& request, 
 
 Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, Stream& stream) {
   const auto begin = std::chrono::steady_clock::now();
-  Arena arena(stream.device(), Arena::Memory::device, measure(source, request, stream.threads()));
+  const auto bytes = measure(source, request, stream.threads());
+  require_memory(bytes, "evaluate a smaller model, or windows of a shorter --sequence-length");
+  Arena arena(stream.device(), Arena::Memory::device, bytes);
   Evaluator evaluator(source, request, stream, arena);
   load_weights(source, evaluator.inference().params(), stream);
 
   std::int64_t tokens = 0;
-  const LossSum sum = evaluate_all(evaluator.loader(), stream, [&](const Batch& batch) {
+  const auto evaluate_next = [&](const Batch& batch) {
     const LossSum part = evaluator.evaluate(batch);
     if (!std::isfinite(part.loss))
       throw DataError(str(source.path.string(), ": the loss of tokens ", tokens, " to ",
@@ -71,7 +74,9 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
                           "; its weights are not those of a trained model"));
     tokens += part.tokens;
     return part;
-  });
+  };
+  const auto never = [] { return false; };
+  const LossSum sum = *evaluate_all(evaluator.loader(), stream, evaluate_next, never);
   Evaluation result{.loss = sum.mean(), .tokens = sum.tokens};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

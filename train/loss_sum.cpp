@@ -27,8 +27,9 @@ LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch&
   return {*loss.as<float>(), *tokens.as<std::int32_t>()};
 }
 
-LossSum evaluate_all(Loader& loader, Stream& compute,
-                     FunctionRef<LossSum(const Batch& batch)> evaluate) {
+std::optional<LossSum> evaluate_all(Loader& loader, Stream& compute,
+                                    FunctionRef<LossSum(const Batch& batch)> evaluate,
+                                    FunctionRef<bool()> stop) {
   LossSum sum;
   for (std::int64_t first = 0; first < loader.samples();) {
     const Batch batch = loader.batch(first, 0);
@@ -37,6 +38,7 @@ LossSum evaluate_all(Loader& loader, Stream& compute,
     loader.release(batch, compute.record());
     sum.loss += part.loss;
     sum.tokens += part.tokens;
+    if (stop()) return std::nullopt;
   }
   return sum;
 }

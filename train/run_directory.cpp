@@ -19,7 +19,11 @@ RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)) 
     throw DataError(
         str("cannot write in the run directory ", path_.string(), ": ", std::strerror(errno)));
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
   close(lock_);
+  if (reason != EWOULDBLOCK)
+    throw DataError(str("cannot lock ", name.string(), ": ", std::strerror(reason),
+                        "; choose a directory on another file system with --run"));
   throw TransientError(str("another process trains in ", path_.string(),
                            "; wait for it, or choose another directory with --run"));
 }

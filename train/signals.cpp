@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGUSR1};
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
 constexpr std::int64_t kSameRequestNanoseconds = 100'000'000;
 
 // A handler has no other way to say what it saw. Lock-free, so they may be touched in it.
@@ -45,11 +45,15 @@ StopSignals::StopSignals() {
   first_signal = 0;
   first_nanoseconds = 0;
   struct sigaction action {};
-  action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i)
-    sigaction(kSignals[i], &action, &handlers_before[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    auto& before = handlers_before[i];
+    sigaction(kSignals[i], nullptr, &before);
+    const bool ignored = kSignals[i] == SIGHUP && before.sa_handler == SIG_IGN;
+    action.sa_handler = ignored || kSignals[i] == SIGPIPE ? SIG_IGN : handle;
+    sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {

@@ -2,10 +2,11 @@
 //
 //   SIGINT (Ctrl-C)                        exit code 130
 //   SIGTERM, SIGUSR1 (a scheduler's)       exit code 75: start it again, it goes on
+//   SIGHUP (its terminal is gone)          exit code 75, unless it is ignored, as by nohup
 //   any of them a second time              ends the process at once with 128 + its number
 //
-// A repeat within 100 ms is the same request: timeout(1) and mpirun deliver a signal to a process
-// and to its group.
+// SIGPIPE is ignored: a run outlives those who read its output. A repeat within 100 ms is the same
+// request: timeout(1) and mpirun deliver a signal to a process and to its group.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,7 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  StopSignals();   // takes the three signals; one at a time may exist
+  StopSignals();   // takes the signals; one at a time may exist
   ~StopSignals();  // gives them back
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

@@ -11,18 +11,16 @@
 #include "core/file.h"
 #include "core/function_ref.h"
 #include "core/log.h"
-#include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
-#include "kernels/peak.h"
 #include "train/loss_sum.h"
-#include "train/memory.h"
 #include "train/meter.h"
 #include "train/metrics_log.h"
 #include "train/model_source.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
+#include "train/run_parts.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
 #include "train/signals.h"
@@ -43,84 +41,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no
-// text here: their samples start from token 0 and are shown as ids.
-std::vector<std::int32_t> sample_prompt(const Config& c) {
-  if (c.model.vocabulary != kByteVocabulary) return {0};
-  auto prompt = encode_bytes(c.log.sample_prompt);
-  prompt.insert(prompt.begin(), kDocumentToken);
-  return prompt;
-}
-
-std::int64_t sample_length(const Config& c) {
-  const auto prompt = static_cast<std::int64_t>(sample_prompt(c).size());
-  return std::min(prompt + c.log.sample_tokens, c.model.max_positions);
-}
-
-// What a run on this machine is built of, from the configuration.
-TrainingConfig training_config(const Config& c) {
-  return {.model = c.model,
-          .recompute = c.train.recompute,
-          .compute = c.precision.compute,
-          .stochastic_rounding = c.precision.compute == DType::bf16 && !c.precision.master_weights,
-          .moments = c.precision.moments,
-          .adamw = {.beta1 = static_cast<float>(c.optimizer.beta1),
-                    .beta2 = static_cast<float>(c.optimizer.beta2),
-                    .epsilon = static_cast<float>(c.optimizer.epsilon),
-                    .weight_decay = static_cast<float>(c.optimizer.weight_decay),
-                    .clip_norm = static_cast<float>(c.optimizer.clip_norm)},
-          .z_loss = static_cast<float>(c.optimizer.z_loss),
-          .sequence_length = c.train.sequence_length,
-          .micro_batch_sequences = c.train.micro_batch,
-          .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
-          .sample_tokens = c.log.sample_every_steps > 0 ? sample_length(c) : 0,
-          .seed = c.train.seed};
-}
-
-Loader::Config train_loader(const Config& c) {
-  return {.datasets = c.data.train,
-          .seed = c.data.seed,
-          .sequence_length = static_cast<int>(c.train.sequence_length),
-          .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
-          .vocabulary = c.model.vocabulary,
-          .document_mask = c.data.document_mask};
-}
-
-// Held-out windows in the order of the dataset, each once, up to eval.tokens.
-Loader::Config validation_loader(const Config& c) {
-  Loader::Config loader = train_loader(c);
-  loader.datasets = c.data.validation;
-  loader.global_batch_sequences = c.train.micro_batch;
-  loader.shuffle = false;
-  loader.repeat = false;
-  loader.most_samples = most_windows(c.eval.tokens, c.train.sequence_length);
-  return loader;
-}
-
-// Threads of this run: what the configuration says, or every processor it may run on.
-int threads(const Config& c) {
-  return c.train.threads > 0 ? static_cast<int>(c.train.threads) : processors_allowed();
-}
-
-// A run's loaders take their buffers from here.
-std::int64_t pinned_bytes(const Config& c) {
-  const auto bytes = Loader::pinned_bytes(static_cast<int>(c.train.micro_batch),
-                                          static_cast<int>(c.train.sequence_length));
-  return c.data.validation.empty() ? bytes : 2 * bytes;
-}
-
-// The bytes a step takes. Refused before anything is allocated where this machine has less.
-std::int64_t checked_bytes(const Config& c) {
-  const auto needed = measure_training(training_config(c), threads(c));
-  const auto available = available_memory_bytes();
-  if (needed > available)
-    throw ConfigError(str("this run needs ", human_memory(static_cast<double>(needed)),
-                          " of memory, and ", human_memory(static_cast<double>(available)),
-                          " are free on this machine; make model or train.micro_batch smaller, "
-                          "or keep fewer activations with train.recompute = \"block\""));
-  return needed;
-}
-
 // The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one.
 std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints) {
   if (checkpoint_steps(checkpoints) != std::vector<std::int64_t>{0}) return std::nullopt;
@@ -129,14 +49,18 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
   return path;
 }
 
-Meter::Config meter_config(const Config& c, Stream& compute) {
-  const auto flops = flops_per_token(c.model, c.train.sequence_length);
-  return {.steps = c.train.steps,
-          .step_tokens = c.train.batch_tokens,
-          .flops_per_token = flops.causal,
-          .flops_per_token_square = flops.square,
-          .peak_flops = measure_peak_flops(compute, c.precision.compute),
-          .limit_bytes = machine_memory_bytes()};
+// Says what is trained, and in how much memory, before the memory is taken: where it is large, the
+// system needs seconds for it.
+std::int64_t announced_bytes(const Config& config, const Stream& compute) {
+  const auto& m = config.model;
+  log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
+           " parameters, ", m.layers, " layers, width ", m.width, "; ",
+           name(config.precision.compute), " on ", cpu_name(), " (", name(cpu_level()), ", ",
+           compute.threads(), " threads)");
+  const auto bytes = checked_training_bytes(config);
+  log_info("memory: ", human_memory(static_cast<double>(bytes)),
+           " for weights, optimizer and activations");
+  return bytes;
 }
 
 class Trainer {
@@ -145,14 +69,13 @@ class Trainer {
   int run();
 
  private:
-  void announce() const;
   void start();  // from the newest checkpoint, or from the beginning
   void initialize(const std::filesystem::path& weights);  // empty: random ones
   StepReport train_step();
   void report(StepReport report);
   void log(const StepReport& report);
   void try_logs(FunctionRef<void()> act);
-  double evaluate(StepReport& report);
+  std::optional<double> evaluate(StepReport& report);
   void sample();
   void save_or_warn();
   void save();
@@ -174,6 +97,7 @@ class Trainer {
 
   const TrainOptions& options_;
   const Config& config_;
+  const StopSignals signals_;
   RunDirectory run_;
   Stream compute_;
   Arena arena_;
@@ -197,8 +121,8 @@ Trainer::Trainer(const TrainOptions& options)
     : options_(options),
       config_(options.config),
       run_(options.run),
-      compute_(options.device, "compute", Stream::Mode::immediate, lockstep::threads(config_)),
-      arena_(options.device, Arena::Memory::device, checked_bytes(config_)),
+      compute_(options.device, "compute", Stream::Mode::immediate, threads_of(config_)),
+      arena_(options.device, Arena::Memory::device, announced_bytes(config_, compute_)),
       training_(training_config(config_), compute_, arena_),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
@@ -211,7 +135,6 @@ Trainer::Trainer(const TrainOptions& options)
 }
 
 int Trainer::run() {
-  const StopSignals signals;
   start();
   if (step() >= steps()) {
     log_info("all ", steps(), " steps are done; raise train.steps to go on");
@@ -220,11 +143,15 @@ int Trainer::run() {
   write_text(run_.config(), options_.resolved_config);
   metrics_.emplace(run_.metrics(), step());
   if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step());
+  if (const auto stop = signals_.exit_code()) {
+    log_info("stopped by a signal before step ", step() + 1);
+    return *stop;
+  }
   bool save_due = false;
   while (step() < steps()) {
     const StepReport done = train_step();
     report(done);
-    const auto stop = signals.exit_code();
+    const auto stop = signals_.exit_code();
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
     save_due = save_due || due(config_.checkpoint.every_steps);
     if (stop || step() == steps()) {
@@ -277,11 +204,14 @@ StepReport Trainer::train_step() {
 // One line for people, one object for programs.
 void Trainer::report(StepReport report) {
   progress_.statistics.observe(report);
-  if (validation_ && due(config_.eval.every_steps)) report.validation_loss = evaluate(report);
+  const bool stopping = signals_.exit_code().has_value();
+  if (validation_ && due(config_.eval.every_steps) && !stopping)
+    report.validation_loss = evaluate(report);
   if (due(config_.log.every_steps) || report.validation_loss) print_step(report);
   log(report);
   check_skipped(report);
-  if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps)) sample();
+  if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps) && !stopping)
+    sample();
 }
 
 void Trainer::log(const StepReport& report) {
@@ -348,37 +278,29 @@ void Trainer::sample() {
   training_.trace().take();
 }
 
-double Trainer::evaluate(StepReport& report) {
+// Nothing when a signal came meanwhile: who asks the run to stop does not wait for an evaluation.
+std::optional<double> Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
-  const auto sum = evaluate_all(*validation_, compute_,
-                                [&](const Batch& batch) { return training_.evaluate(batch); });
+  const auto sum = evaluate_all(
+      *validation_, compute_, [&](const Batch& batch) { return training_.evaluate(batch); },
+      [&] { return signals_.exit_code().has_value(); });
   training_.trace().take();
   const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
   meter_.spent_between_steps(Phase::evaluation, seconds, config_.eval.every_steps);
-  return sum.mean();
+  if (!sum) return std::nullopt;
+  return sum->mean();
 }
 
-void Trainer::announce() const {
-  const auto& m = config_.model;
-  const auto flops = flops_per_token(m, config_.train.sequence_length);
-  log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
-           " parameters, ", m.layers, " layers, width ", m.width, "; ",
-           name(config_.precision.compute), " on ", cpu_name(), " (", name(cpu_level()), ", ",
-           compute_.threads(), " threads)");
+void Trainer::start() {
+  const auto flops = flops_per_token(config_.model, config_.train.sequence_length);
   log_info("data: ", joined(config_.data.train), ", ",
            human_count(static_cast<double>(loader_.dataset().tokens())), " tokens; a step takes ",
            config_.train.batch_tokens, " of them in ", loader_.micro_steps(), " micro-batches of ",
            config_.train.micro_batch, " x ", config_.train.sequence_length);
-  log_info("memory: ", human_memory(static_cast<double>(arena_.capacity_bytes())),
-           " for weights, optimizer and activations");
   log_info("MFU = tokens/s x ", human_count(flops.causal),
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
            " over the full square) / ", human_count(meter_.config().peak_flops),
            " FLOP/s, the measured peak of ", name(config_.precision.compute), " multiply-adds");
-}
-
-void Trainer::start() {
-  announce();
   if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);

@@ -9,9 +9,11 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <string>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace lockstep::testing {
@@ -21,7 +23,7 @@ inline std::string read_all(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A lockstep process whose outputs go into files of `directory`.
+// A lockstep process whose outputs go into files of `directory`. It does not outlive the test.
 class Process {
  public:
   Process(const std::filesystem::path& directory, std::vector<std::string> arguments)
@@ -35,16 +37,25 @@ class Process {
       std::filesystem::remove(file);  // what an earlier process said is not this one's
     pid_ = fork();
     if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed cannot end it
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
     execv(argv[0], argv.data());
     _exit(127);
   }
 
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process() {
+    if (pid_ == 0) return;
+    signal(SIGKILL);
+    wait();
+  }
+
   // The exit code; a signal that ended it counts 128 and its number.
   int wait() {
     int status = 0;
-    waitpid(pid_, &status, 0);
+    waitpid(std::exchange(pid_, 0), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
@@ -60,7 +71,9 @@ class Process {
     return false;
   }
 
-  void signal(int number) const { kill(pid_, number); }
+  void signal(int number) const {
+    if (pid_ != 0) kill(pid_, number);
+  }
   std::string out() const { return read_all(out_); }
   std::string err() const { return read_all(err_); }
 

@@ -125,7 +125,7 @@ TEST_F(Resume, tokens_seen_are_those_of_the_batches_that_were) {
 
 TEST_F(Resume, a_run_that_diverges_stops_at_a_checkpoint_that_is_good) {
   const std::vector<std::string> diverging{"optimizer.learning_rate=100",
-                                           "optimizer.weight_decay=1", "train.most_skipped=3",
+                                           "optimizer.weight_decay=100", "train.most_skipped=3",
                                            "checkpoint.every_steps=1", "checkpoint.keep_last=1"};
   run(with(train("run"), {"train.steps=5", "checkpoint.every_steps=1"}), 0);
   const auto said = run(with(train("run"), diverging), 1);
@@ -169,6 +169,37 @@ class FullDisk : public EndToEnd {
   static constexpr std::int64_t kBytes = std::int64_t{16} << 20;
   SmallDisk disk_{kBytes};
 };
+
+// Its evaluations take half a minute.
+class Signalled : public EndToEnd {
+ protected:
+  Process start_run() {
+    write_tokens(directory_ / "long.bin", 20'000'000);
+    return start(with(train("run"), {"data.validation=" + path("long.bin"), "eval.every_steps=1",
+                                     "eval.tokens=0"}));
+  }
+};
+
+TEST_F(Signalled, during_an_evaluation_a_run_saves_and_ends_at_once) {
+  Process process = start_run();
+  ASSERT_TRUE(process.says("starting from random weights")) << process.err();
+  while (read_all(directory_ / "run/config.toml").empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // the step takes milliseconds
+  const auto begin = std::chrono::steady_clock::now();
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 75) << process.err();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_TRUE(fs::exists(checkpoint("run", 1)));
+  EXPECT_EQ(losses("run").size(), 1u);
+}
+
+TEST_F(Signalled, while_it_starts_a_run_ends_as_one_that_may_go_on) {
+  Process process = start_run();
+  ASSERT_TRUE(process.says("memory: ")) << process.err();
+  process.signal(SIGUSR1);
+  EXPECT_EQ(process.wait(), 75) << process.err();
+}
 
 TEST_F(FullDisk, a_save_that_fails_is_said_and_tried_again) {
   fill(300'000);  // less than a checkpoint

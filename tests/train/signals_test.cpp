@@ -13,7 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(Signals, nothing_is_asked_before_a_signal_and_after_it_the_exit_code_is_known) {
-  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}}) {
+  for (const auto& [signal, code] :
+       {std::pair{SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}, {SIGHUP, 75}}) {
     const StopSignals signals;
     EXPECT_FALSE(signals.exit_code());
     std::raise(signal);
@@ -47,11 +48,24 @@ TEST(Signals, a_signal_that_is_delivered_twice_is_one_request) {
   EXPECT_EQ(exit_after(SIGTERM, 0ms, SIGTERM), 75);
 }
 
+TEST(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_nothing) {
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    const StopSignals signals;
+    std::raise(SIGPIPE);
+    std::raise(SIGHUP);
+    EXPECT_FALSE(signals.exit_code());
+  }
+  std::signal(SIGHUP, SIG_DFL);
+}
+
 TEST(Signals, what_handled_the_signals_before_handles_them_again) {
   { const StopSignals signals; }
-  struct sigaction now {};
-  sigaction(SIGUSR1, nullptr, &now);
-  EXPECT_EQ(now.sa_handler, SIG_DFL);
+  for (const int signal : {SIGUSR1, SIGPIPE, SIGHUP}) {
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << signal;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+#include "train/run_directory.h"
+
+#include <sys/wait.h>
+
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
+  const TemporaryDirectory temporary;
+  const RunDirectory run(temporary / "a/b");
+  EXPECT_TRUE(std::filesystem::is_directory(temporary / "a/b/checkpoints"));
+  EXPECT_EQ(run.config(), temporary / "a/b/config.toml");
+  EXPECT_EQ(run.metrics(), temporary / "a/b/metrics.jsonl");
+}
+
+TEST(RunDirectory, lets_one_holder_in_at_a_time) {
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run";
+  {
+    const RunDirectory run(path);
+    expect_contains(message_of<TransientError>([&] { const RunDirectory again(path); }),
+                    "another process trains in " + path.string());
+  }
+  const RunDirectory free_again(path);
+}
+
+// The lock is the process's: however it dies, the next one may go on.
+TEST(RunDirectory, a_holder_that_is_killed_leaves_it_free) {
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run";
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const RunDirectory run(path);
+    if (write(ready[1], "x", 1) == 1) pause();
+    _exit(1);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_THROW(const RunDirectory taken(path), TransientError);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+  const RunDirectory run(path);
+}
+
+TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run";
+  { const RunDirectory run(path); }
+  std::filesystem::remove(path / "lock");
+  std::filesystem::permissions(temporary.path(), std::filesystem::perms(0755));
+  std::filesystem::permissions(path, std::filesystem::perms(0555));
+  const AsNobody nobody;
+  expect_contains(message_of<DataError>([&] { const RunDirectory run(path); }), path.string());
+}
+
+}  // namespace
+}  // namespace lockstep::testing

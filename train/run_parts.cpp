@@ -1,0 +1,91 @@
+#include "train/run_parts.h"
+
+#include <algorithm>
+
+#include "core/thread_pool.h"
+#include "data/tokenizer.h"
+#include "kernels/peak.h"
+#include "train/loss_sum.h"
+#include "train/memory.h"
+
+namespace lockstep {
+
+int threads_of(const Config& c) {
+  return c.train.threads > 0 ? static_cast<int>(c.train.threads) : processors_allowed();
+}
+
+TrainingConfig training_config(const Config& c) {
+  return {.model = c.model,
+          .recompute = c.train.recompute,
+          .compute = c.precision.compute,
+          .stochastic_rounding = c.precision.compute == DType::bf16 && !c.precision.master_weights,
+          .moments = c.precision.moments,
+          .adamw = {.beta1 = static_cast<float>(c.optimizer.beta1),
+                    .beta2 = static_cast<float>(c.optimizer.beta2),
+                    .epsilon = static_cast<float>(c.optimizer.epsilon),
+                    .weight_decay = static_cast<float>(c.optimizer.weight_decay),
+                    .clip_norm = static_cast<float>(c.optimizer.clip_norm)},
+          .z_loss = static_cast<float>(c.optimizer.z_loss),
+          .sequence_length = c.train.sequence_length,
+          .micro_batch_sequences = c.train.micro_batch,
+          .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
+          .sample_tokens = c.log.sample_every_steps > 0 ? sample_length(c) : 0,
+          .seed = c.train.seed};
+}
+
+std::int64_t checked_training_bytes(const Config& c) {
+  const auto bytes = measure_training(training_config(c), threads_of(c));
+  require_memory(bytes,
+                 "make the model or train.micro_batch smaller, or keep fewer activations with "
+                 "train.recompute = \"block\"");
+  return bytes;
+}
+
+Loader::Config train_loader(const Config& c) {
+  return {.datasets = c.data.train,
+          .seed = c.data.seed,
+          .sequence_length = static_cast<int>(c.train.sequence_length),
+          .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
+          .vocabulary = c.model.vocabulary,
+          .document_mask = c.data.document_mask};
+}
+
+Loader::Config validation_loader(const Config& c) {
+  Loader::Config loader = train_loader(c);
+  loader.datasets = c.data.validation;
+  loader.global_batch_sequences = c.train.micro_batch;
+  loader.shuffle = false;
+  loader.repeat = false;
+  loader.most_samples = most_windows(c.eval.tokens, c.train.sequence_length);
+  return loader;
+}
+
+std::int64_t pinned_bytes(const Config& c) {
+  const auto bytes = Loader::pinned_bytes(static_cast<int>(c.train.micro_batch),
+                                          static_cast<int>(c.train.sequence_length));
+  return c.data.validation.empty() ? bytes : 2 * bytes;
+}
+
+Meter::Config meter_config(const Config& c, Stream& compute) {
+  const auto flops = flops_per_token(c.model, c.train.sequence_length);
+  return {.steps = c.train.steps,
+          .step_tokens = c.train.batch_tokens,
+          .flops_per_token = flops.causal,
+          .flops_per_token_square = flops.square,
+          .peak_flops = measure_peak_flops(compute, c.precision.compute),
+          .limit_bytes = machine_memory_bytes()};
+}
+
+std::vector<std::int32_t> sample_prompt(const Config& c) {
+  if (c.model.vocabulary != kByteVocabulary) return {0};
+  auto prompt = encode_bytes(c.log.sample_prompt);
+  prompt.insert(prompt.begin(), kDocumentToken);
+  return prompt;
+}
+
+std::int64_t sample_length(const Config& c) {
+  const auto prompt = static_cast<std::int64_t>(sample_prompt(c).size());
+  return std::min(prompt + c.log.sample_tokens, c.model.max_positions);
+}
+
+}  // namespace lockstep

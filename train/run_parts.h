@@ -1,0 +1,37 @@
+// What a run's configuration makes of its parts: of each its own configuration, and its bytes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/stream.h"
+#include "data/loader.h"
+#include "train/config.h"
+#include "train/meter.h"
+#include "train/training.h"
+
+namespace lockstep {
+
+int threads_of(const Config& config);  // what it says, or one for each processor allowed
+
+TrainingConfig training_config(const Config& config);
+
+// The bytes that training takes. Throws ConfigError where this machine has less.
+std::int64_t checked_training_bytes(const Config& config);
+
+Loader::Config train_loader(const Config& config);
+
+// Held-out windows in the order of the dataset, each once, up to eval.tokens.
+Loader::Config validation_loader(const Config& config);
+
+std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
+
+// Measures the peak of the machine that `compute` runs on.
+Meter::Config meter_config(const Config& config, Stream& compute);
+
+// The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no
+// text here: their samples start from token 0 and are shown as ids.
+std::vector<std::int32_t> sample_prompt(const Config& config);
+std::int64_t sample_length(const Config& config);  // of prompt and continuation
+
+}  // namespace lockstep
