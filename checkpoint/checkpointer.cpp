@@ -153,11 +153,10 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
   CheckpointManifest::parse(
       text, "the manifest of this state");  // what a reader would refuse is not written
   write_text(scaffold.path() / kCheckpointManifestName, text);
-  if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path);
+  for (const auto other : checkpoint_steps(directory_))
+    if (other >= step) set_aside(checkpoint_path(directory_, other));
   rename_durably(scaffold.path(), final_path);
   scaffold.keep();
-  for (const auto later : checkpoint_steps(directory_))
-    if (later > step) set_aside(checkpoint_path(directory_, later));
   if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
 }
 
@@ -230,10 +229,12 @@ void prune_checkpoints(const fs::path& directory, int keep_last, std::optional<s
     if (keep && path == checkpoint_path(directory, *keep)) continue;
     // Under its name it must be whole or not there, also when this is interrupted.
     const fs::path going = str(path.string(), kUnfinished);
-    rename_durably(path, going);
-    std::error_code error;
-    fs::remove_all(going, error);
-    if (error) log_warning("cannot delete ", going.string(), ": ", error.message());
+    try {
+      rename_durably(path, going);
+      fs::remove_all(going);
+    } catch (const std::exception& error) {
+      log_warning("cannot delete ", path.string(), ": ", error.what());
+    }
   }
 }
 

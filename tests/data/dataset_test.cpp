@@ -151,9 +151,23 @@ TEST_F(DatasetTest, the_fingerprint_is_of_the_content_not_of_the_place) {
   write_dataset(directory_ / "c", changed, 40);
   EXPECT_NE(Dataset({at("a")}).fingerprint(), Dataset({at("c")}).fingerprint());
   EXPECT_NE(Dataset({at("a"), at("c")}).fingerprint(), Dataset({at("c"), at("a")}).fingerprint());
-  write("n1/x.bin", gpt2_shard(slice(tokens, 0, 10)));
-  write("n2/x.bin", gpt2_shard(slice(tokens, 0, 11)));
-  EXPECT_NE(Dataset({at("n1")}).fingerprint(), Dataset({at("n2")}).fingerprint());
+}
+
+TEST_F(DatasetTest, the_fingerprint_of_foreign_shards_sees_another_length_and_other_tokens) {
+  auto tokens = random_documents(200'000);  // 400 KB: more than is read of it
+  const auto fingerprint = [&] {
+    write("d/x.bin", gpt2_shard(tokens));
+    return Dataset({at("d")}).fingerprint();
+  };
+  const auto before = fingerprint();
+  EXPECT_EQ(fingerprint(), before);
+  for (const std::size_t changed : {std::size_t{0}, tokens.size() / 2, tokens.size() - 1}) {
+    tokens[changed] ^= 1;
+    EXPECT_NE(fingerprint(), before) << changed;
+    tokens[changed] ^= 1;
+  }
+  tokens.pop_back();
+  EXPECT_NE(fingerprint(), before);
 }
 
 // By looking back from each token, the long way.
