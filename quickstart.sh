@@ -26,6 +26,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 seconds=${QUICKSTART_SECONDS:-120}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "QUICKSTART_SECONDS is $seconds, not a number" >&2; exit 64; }
+held_out=524288  # bytes to evaluate, of 1.8 million: less than half a minute
+((seconds < 60)) && held_out=131072
 name=quickstart
 ((${#texts[@]})) && name=quickstart-text
 dataset=datasets/$name
@@ -108,7 +110,7 @@ keep_earlier_run() {
 need_packages "${build_packages[@]}" "${script_packages[@]}"
 
 say "text"
-if ((${#texts[@]})); then split_own_texts; else prepare_dictionary "$dataset/source"; fi
+if ((${#texts[@]})); then split_own_texts; else prepare_dictionary "$dataset/source" "$held_out"; fi
 
 say "building ($preset)"
 build
@@ -133,14 +135,15 @@ keep_earlier_run
 train "$run" "train.steps=$steps"
 
 say "evaluating on text that was held out"
-held_out=524288  # of 1.8 million bytes: less than half a minute
-((seconds < 60)) && held_out=131072
 "$lockstep" eval "$run" --tokens "$held_out" >"$run/evaluation.json"
 loss=$(python3 -c 'import json, sys; print("%.4f" % json.load(sys.stdin)["loss_nats"])' \
   <"$run/evaluation.json")
 echo "$loss nats a byte"
 level=()
-((${#texts[@]})) || level=(--line "$(cat "$dataset/source/byte_model.txt")" "counting three-byte sequences")
+((${#texts[@]})) || {
+  counting=$(cat "$dataset/source/byte_model_$held_out.txt")
+  level=(--line "$counting" "counting three-byte sequences")
+}
 python3 scripts/loss_curve.py "$run" "${level[@]}" >"$run/loss.svg"
 
 say "writing"
@@ -149,8 +152,8 @@ echo
 
 say "done"
 if ((${#texts[@]} == 0)); then
-  echo "loss on held-out text: $loss nats a byte;" \
-    "counting what follows each two bytes reaches $(cat "$dataset/source/byte_model.txt")"
+  echo "loss on the first $held_out bytes of held-out text: $loss nats a byte;" \
+    "counting what follows each two bytes reaches $counting on them"
 fi
 cat <<END
 the model      $run/checkpoints

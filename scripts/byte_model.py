@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What counting alone predicts: the cross entropy of a byte given the two bytes before it.
 
-usage: byte_model.py TRAIN.txt VALIDATION.txt
+usage: byte_model.py TRAIN.txt VALIDATION.txt BYTES
 
-Counts the three-byte sequences of TRAIN and prints the mean of -log p(byte | two before) over
-VALIDATION, in nats a byte. A context seen n times is mixed with the next shorter one, which weighs
+Counts the three-byte sequences of TRAIN and prints the mean of -log p(byte | two before) over the
+first BYTES of VALIDATION, in nats a byte. A context seen n times is mixed with the next shorter one, which weighs
 as much as PRIOR sightings; the shortest is the bytes' own frequency, each seen once more.
 """
 
@@ -48,14 +48,14 @@ def cross_entropy(train, validation):
     return nats / sum(validation.values())
 
 
-def main(train, validation):
+def main(train, validation, most_bytes):
     with open(train, "rb") as file:
         counts = count(file.read())
     with open(validation, "rb") as file:
-        print(f"{cross_entropy(counts, count(file.read())):.4f}")
+        print(f"{cross_entropy(counts, count(file.read(int(most_bytes)))):.4f}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -25,15 +25,15 @@ fetch_dictionary() {
   rm -rf "$work"
 }
 
-# prepare_dictionary DIRECTORY: train.txt, validation.txt, and in byte_model.txt what counting
-# three-byte sequences predicts of the held-out text, in nats a byte.
+# prepare_dictionary DIRECTORY BYTES: train.txt, validation.txt, and in byte_model_BYTES.txt what
+# counting three-byte sequences predicts of the first BYTES of the held-out text, in nats a byte.
 prepare_dictionary() {
   mkdir -p "$1"
   [[ -f $1/gcide.dict.dz ]] || fetch_dictionary "$1"
   [[ -f $1/train.txt && -f $1/validation.txt ]] ||
     python3 scripts/prepare_gcide.py "$1/gcide.dict.dz" "$1"
-  [[ -s $1/byte_model.txt ]] || {
-    python3 scripts/byte_model.py "$1/train.txt" "$1/validation.txt" >"$1/byte_model.tmp"
-    mv "$1/byte_model.tmp" "$1/byte_model.txt"
+  [[ -s $1/byte_model_$2.txt ]] || {
+    python3 scripts/byte_model.py "$1/train.txt" "$1/validation.txt" "$2" >"$1/byte_model.tmp"
+    mv "$1/byte_model.tmp" "$1/byte_model_$2.txt"
   }
 }
