@@ -10,9 +10,9 @@ namespace lockstep::fuzz {
 namespace {
 
 std::string list(std::uint16_t tokens, const std::vector<std::uint64_t>& ends) {
-  std::string bytes(2 + 8 * ends.size(), '\0');
-  std::memcpy(bytes.data(), &tokens, 2);
-  std::memcpy(bytes.data() + 2, ends.data(), 8 * ends.size());
+  std::string bytes(reinterpret_cast<const char*>(&tokens), sizeof tokens);
+  for (const auto end : ends)
+    bytes.append(reinterpret_cast<const char*>(&end), sizeof end);
   return bytes;
 }
 

@@ -221,7 +221,6 @@ def check_exported_run(report, case, name, run):
 
 def check_training(report, case):
     name = f"{case.family}, trained"
-    case.shape.bias = False  # the configuration has no key for it
     data, shards = case.tokens("train", case.rng.randrange(20, 60))
     model, recipe, expected = training.draw(
         case.rng, lambda: models.random_model(case.shape, case.rng.randrange(1 << 30)), data,

@@ -76,7 +76,7 @@ class Shape:
                 }[self.family](**sizes)
 
     def toml(self):
-        """The [model] table that describes the same model. (It has no key for `bias`.)"""
+        """The [model] table that describes the same model."""
         keys = ["family", "layers", "width", "heads", "kv_heads", "head_size", "mlp_width",
                 "vocabulary", "max_positions", "norm_epsilon", "tied_head"]
         if self.family != "gpt2":
@@ -84,6 +84,8 @@ class Shape:
         if self.family == "smollm3":
             keys.append("no_rope_every")
         table = {key: getattr(self, key) for key in keys}
+        if self.bias:
+            table.update(qkv_bias=True, mlp_bias=True)
         if self.scaling:
             table.update(
                 rope_scaling_factor=self.scaling["factor"],
