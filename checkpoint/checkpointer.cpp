@@ -153,10 +153,11 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
   CheckpointManifest::parse(
       text, "the manifest of this state");  // what a reader would refuse is not written
   write_text(scaffold.path() / kCheckpointManifestName, text);
-  for (const auto other : checkpoint_steps(directory_))
-    if (other >= step) set_aside(checkpoint_path(directory_, other));
+  if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path);
   rename_durably(scaffold.path(), final_path);
   scaffold.keep();
+  for (const auto later : checkpoint_steps(directory_))
+    if (later > step) set_aside(checkpoint_path(directory_, later));
   if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
 }
 

@@ -100,7 +100,13 @@ void fill_defaults(ResolvedConfig& resolved, const std::string& name) {
     if (resolved.origins.count(option.key) != 0) continue;
     if (option.required())
       throw ConfigError(str(name, ": ", option.key, " is not set: expected ", expected(option)));
-    if (option.derive) option.derive(resolved.values);
+    if (option.derive) {
+      option.derive(resolved.values);
+      const auto value = parse_toml_value(to_toml(option, resolved.values));
+      if (const auto wrong = assign(option, resolved.values, *value); !wrong.empty())
+        throw ConfigError(str(name, ": ", option.key, ": ", wrong, ", its default (", option.rule,
+                              "); set it, or what it comes from"));
+    }
     resolved.origins.emplace(option.key,
                              option.rule.empty() ? "default" : str("default: ", option.rule));
   }
@@ -250,8 +256,10 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   if (values.rope_scaling.factor > 1) values.model.rope_scaling = values.rope_scaling;
   try {
     values.model.validate();
-  } catch (const ConfigError& error) {  // what no single key is to blame for
-    throw ConfigError(str(name, ": ", error.what()));
+  } catch (const ConfigError& error) {  // "model.width is ..."
+    const std::string what = error.what();
+    const auto origin = resolved.origins.find(what.substr(0, what.find(' ')));
+    throw ConfigError(str(origin == resolved.origins.end() ? name : origin->second, ": ", what));
   }
   return resolved;
 }
