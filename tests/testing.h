@@ -19,7 +19,9 @@ using Doubles = std::vector<double>;
 
 // Two threads, so that results that depend on threads show; 256 MiB, so that tests stay small.
 struct Bench {
-  Stream stream{Device{}, "test", Stream::Mode::immediate, 2};
+  std::uint64_t seed = 1234;
+  int threads = 2;
+  Stream stream{Device{}, "test", Stream::Mode::immediate, threads};
   Arena arena{Device{}, Arena::Memory::host, std::int64_t{256} << 20};
   std::uint64_t draws = 0;
 
@@ -28,7 +30,7 @@ struct Bench {
     Tensor t = arena.allocate("random", dtype, shape);
     const auto purpose = ++draws;
     for (std::int64_t i = 0; i < t.elements(); ++i) {
-      const auto word = philox(1234, purpose, static_cast<std::uint64_t>(i))[0];
+      const auto word = philox(seed, purpose, static_cast<std::uint64_t>(i))[0];
       set(t, i, scale * (2 * uniform_open(word) - 1));
     }
     return t;
@@ -93,11 +95,13 @@ inline double tolerance(DType dtype) {
   return dtype == DType::bf16 ? 8e-3 : 4e-6;
 }
 
-// Every element of `actual` is within `relative` x max |expected| of `expected`.
+// Every element of `actual` is within `relative` x max |expected| of `expected`. `magnitude`, of
+// the terms that an element is a sum of, counts where it is larger: by chance a few sums may all be
+// near 0, while their rounding is not.
 inline void expect_close(ConstTensor actual, const Doubles& expected, double relative,
-                         const std::string& what) {
+                         const std::string& what, double magnitude = 0) {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
-  double largest = 0, worst = 0;
+  double largest = magnitude, worst = 0;
   std::int64_t where = 0;
   for (const double e : expected)
     largest = std::max(largest, std::abs(e));
@@ -136,9 +140,9 @@ Doubles finite_differences(Doubles& x, Loss&& loss, double h = 1e-5) {
 }
 
 inline void expect_close(const Doubles& actual, const Doubles& expected, double relative,
-                         const std::string& what) {
+                         const std::string& what, double magnitude = 0) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
-  double largest = 0;
+  double largest = magnitude;
   for (const double e : expected)
     largest = std::max(largest, std::abs(e));
   for (std::size_t i = 0; i < actual.size(); ++i)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference_adamw.h"
 #include "tests/testing.h"
 
@@ -111,32 +112,78 @@ float rounded(float x, const AdamWRun& run, std::uint64_t t, std::int64_t step, 
   return std::bit_cast<float>(u & 0xffff0000u);
 }
 
+void check_rounding(Bench& b, std::int64_t n, std::int64_t first, std::int64_t step) {
+  const Parameter p(b, {"", DType::bf16, false, DType::bf16}, n, first);
+  Parameter q(b, {"", DType::fp32, false, DType::fp32}, n, first);
+  p.step.as<std::int32_t>()[0] = static_cast<std::int32_t>(step);
+  const auto m = b.random({n}, DType::bf16), v = b.random({n}, DType::bf16);
+  for (std::int64_t i = 0; i < n; ++i) {
+    Bench::set(p.run.m, i, get(m, i));
+    Bench::set(p.run.v, i, std::abs(get(v, i)));
+    Bench::set(q.run.weight, i, get(p.run.weight, i));
+    Bench::set(q.run.m, i, get(p.run.m, i));
+    Bench::set(q.run.v, i, get(p.run.v, i));
+    Bench::set(q.grad, i, get(p.grad, i));
+  }
+  adamw_update(b.stream, p.run, p.scalars, {});
+  adamw_update(b.stream, q.run, q.scalars, {});
+  for (std::int64_t i = 0; i < n; ++i) {
+    ASSERT_EQ(get(p.run.weight, i), rounded(q.run.weight.as<float>()[i], p.run, 0, step, i)) << i;
+    ASSERT_EQ(get(p.run.m, i), rounded(q.run.m.as<float>()[i], p.run, 1, step, i)) << i;
+    ASSERT_EQ(get(p.run.v, i), rounded(q.run.v.as<float>()[i], p.run, 2, step, i)) << i;
+  }
+}
+
 TEST(AdamWUpdate, rounds_with_the_random_bits_of_seed_purpose_step_and_index) {
   for (const std::int64_t first :
        {std::int64_t{0}, std::int64_t{7}, std::int64_t{61}, (std::int64_t{1} << 35) - 500}) {
-    Bench b, same;
-    constexpr std::int64_t kStep = 77;
-    const Parameter p(b, {"", DType::bf16, false, DType::bf16}, 500, first);
-    Parameter q(same, {"", DType::fp32, false, DType::fp32}, 500, first);
-    p.step.as<std::int32_t>()[0] = kStep;
-    const auto m = b.random({500}, DType::bf16), v = b.random({500}, DType::bf16);
-    for (std::int64_t i = 0; i < 500; ++i) {
-      Bench::set(p.run.m, i, get(m, i));
-      Bench::set(p.run.v, i, std::abs(get(v, i)));
-      Bench::set(q.run.weight, i, get(p.run.weight, i));
-      Bench::set(q.run.m, i, get(p.run.m, i));
-      Bench::set(q.run.v, i, get(p.run.v, i));
-      Bench::set(q.grad, i, get(p.grad, i));
-    }
-    adamw_update(b.stream, p.run, p.scalars, {});
-    adamw_update(b.stream, q.run, q.scalars, {});
-    for (std::int64_t i = 0; i < 500; ++i) {
-      ASSERT_EQ(get(p.run.weight, i), rounded(q.run.weight.as<float>()[i], p.run, 0, kStep, i))
-          << i;
-      ASSERT_EQ(get(p.run.m, i), rounded(q.run.m.as<float>()[i], p.run, 1, kStep, i)) << i;
-      ASSERT_EQ(get(p.run.v, i), rounded(q.run.v.as<float>()[i], p.run, 2, kStep, i)) << i;
-    }
+    Bench b;
+    check_rounding(b, 500, first, 77);
   }
+}
+
+// A few steps in fp32, with or without a master; then one that rounds.
+void check_random(Draw& draw) {
+  const auto n = draw.size(20000), first = draw.size(1000), valid = draw.between(1, 200);
+  SCOPED_TRACE(str("n ", n, " first ", first));
+  auto b = draw.bench();
+  check_rounding(b, n, first, draw.size(100000));
+
+  const Parameter p(b, kModes[draw.between(0, 1)], n, first);
+  const AdamWConfig config{.beta1 = draw.coin() ? 0.9f : 0.8f,
+                           .beta2 = draw.coin() ? 0.95f : 0.99f,
+                           .weight_decay = draw.coin() ? 0.3f : 0.0f,
+                           .nominal_tokens = 100};
+  const double scale = 100.0 / static_cast<double>(valid), rate = draw.coin() ? 0.01 : 1e-4;
+  const float largest = draw.coin() ? 1.0f : 1e-3f;  // norms above and below the clip
+  const auto squares = b.random({1}, DType::fp32);
+  const auto tokens = b.integers({static_cast<std::int32_t>(valid)});
+  const auto zeros = Doubles(static_cast<std::size_t>(n));
+  reference::AdamW expected{doubles(p.run.weight), zeros, zeros};
+  for (int step = 0; step < 5; ++step) {
+    const auto grad = b.random({n}, DType::fp32, largest);
+    std::copy(grad.data, grad.data + grad.bytes(), p.grad.data);
+    Bench::set(squares, 0, reference::squares(doubles(grad)));
+    adamw_control(b.stream, p.scalars, {squares, squares, tokens}, config);
+    Bench::set(p.learning_rate, 0, rate);
+    adamw_update(b.stream, p.run, p.scalars, config);
+    expected.step(doubles(grad), {.rate = rate,
+                                  .decay = static_cast<double>(config.weight_decay),
+                                  .scale = scale,
+                                  .beta1 = static_cast<double>(config.beta1),
+                                  .beta2 = static_cast<double>(config.beta2)});
+  }
+  // Of one element the moments of opposite gradients, clipped to at most 1, nearly cancel.
+  const double gradient = std::min(1.0, static_cast<double>(largest) * scale);
+  expect_close(p.run.master ? p.run.master : p.run.weight, expected.w, 4e-6, "weight", 1);
+  expect_close(p.run.m, expected.m, 4e-6, "m", gradient);
+  expect_close(p.run.v, expected.v, 4e-6, "v");
+}
+TEST(AdamWUpdate, random_sizes_equal_the_reference) {
+  few_draws(check_random);
+}
+TEST(AdamWUpdate, full_random_sizes_equal_the_reference) {
+  many_draws(check_random);
 }
 
 // Sharding: any split of the elements, on any number of threads, gives the same bits.

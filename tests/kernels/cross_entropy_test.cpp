@@ -1,7 +1,9 @@
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/reference_cross_entropy.h"
 #include "tests/testing.h"
@@ -146,6 +148,62 @@ TEST_P(CrossEntropyTest, any_number_of_threads_gives_the_same_bits) {
     expect_bitwise_equal(x, expected, "gradient");
     expect_bitwise_equal(losses, first, "losses");
   }
+}
+
+// None, some, nearly all or all of the rows masked.
+std::vector<std::int32_t> draw_masked(Draw& draw, std::int64_t rows, std::int64_t vocabulary) {
+  const std::int64_t percents[] = {0, 20, 95, 100};
+  const auto masked = percents[draw.between(0, 3)];
+  std::vector<std::int32_t> targets;
+  for (std::int64_t n = 0; n < rows; ++n)
+    targets.push_back(draw.between(0, 99) < masked
+                          ? -1
+                          : static_cast<std::int32_t>(draw.between(0, vocabulary - 1)));
+  return targets;
+}
+
+void check_random(Draw& draw, DType dtype) {
+  const auto rows = draw.size(100), columns = draw.size(2000);
+  const auto vocabulary = draw.between(std::max<std::int64_t>(1, columns - 40), columns);
+  SCOPED_TRACE(str("rows ", rows, " columns ", columns, " vocabulary ", vocabulary));
+  auto b = draw.bench();
+  const auto logits = b.random({rows, columns}, dtype, 8);
+  const auto before = doubles(logits);
+  poison_padding(logits, vocabulary);
+  const auto targets = draw_masked(draw, rows, vocabulary);
+  const CrossEntropy args{.losses = b.poisoned({rows}, DType::fp32),
+                          .targets = b.integers(targets),
+                          .vocabulary = static_cast<int>(vocabulary),
+                          .gradient_scale = 1 / static_cast<float>(draw.between(1, 100)),
+                          .z_loss = draw.coin() ? 1e-2f : 0.0f};
+  reference::CrossEntropySetting setting{
+      static_cast<std::size_t>(columns), static_cast<std::size_t>(vocabulary),
+      static_cast<double>(args.gradient_scale), static_cast<double>(args.z_loss)};
+  auto plain = setting;
+  plain.z_loss = 0;
+  cross_entropy_loss(b.stream, logits, args);
+  expect_close(args.losses, reference::cross_entropy(before, targets, plain),
+               tolerance(DType::fp32), "losses of evaluation", 8);
+  cross_entropy_gradient(b.stream, logits, args);
+  const auto losses = reference::cross_entropy(before, targets, setting);
+  expect_close(args.losses, losses, tolerance(DType::fp32), "losses", 8);
+  expect_close(logits, reference::cross_entropy_gradient(before, targets, setting),
+               tolerance(dtype), "gradient", setting.gradient_scale);
+
+  const auto sum = b.random({1}, DType::fp32, 100), count = b.integers({3});
+  double expected = get(sum, 0);
+  for (const double loss : losses)
+    expected += loss;
+  sum_losses(b.stream, sum, count, args.losses, args.targets);
+  expect_close(sum, {expected}, tolerance(DType::fp32), "sum of losses", 100);
+  EXPECT_EQ(get(count, 0),
+            static_cast<double>(3 + rows - std::count(targets.begin(), targets.end(), -1)));
+}
+TEST_P(CrossEntropyTest, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(CrossEntropyTest, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(SumLosses, counts_valid_tokens_and_adds_to_what_is_there) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference_matmul.h"
 #include "tests/testing.h"
 
@@ -44,6 +45,27 @@ TEST_P(Gelu, backward_equals_the_reference_also_in_place) {
     gelu_backward(b.stream, dy, dy, x);
     expect_bitwise_equal(dy, dx, "dx in place");
   }
+}
+
+void check_random(Draw& draw, DType dtype) {
+  const Shape shape{draw.size(300), draw.size(900)};
+  SCOPED_TRACE(str("shape ", shape));
+  auto b = draw.bench();
+  const auto x = b.random(shape, dtype, 6), y = b.poisoned(shape, dtype);
+  const auto dy = b.random(shape, dtype), dx = b.poisoned(shape, dtype);
+  gelu_forward(b.stream, y, x);
+  expect_close(y, each(doubles(x), reference::gelu_value), tolerance(dtype), "y", 1);
+  gelu_backward(b.stream, dx, dy, x);
+  auto expected = each(doubles(x), reference::gelu_slope_value);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expected[i] *= get(dy, static_cast<std::int64_t>(i));
+  expect_close(dx, expected, tolerance(dtype), "dx", 1);
+}
+TEST_P(Gelu, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(Gelu, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(GeluContract, nan_stays_and_shapes_must_fit) {

@@ -1,7 +1,10 @@
 #include "kernels/layernorm.h"
 
+#include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/reference_layernorm.h"
 #include "tests/testing.h"
@@ -95,6 +98,55 @@ TEST_P(LayerNorm, backward_equals_the_reference_on_any_number_of_threads) {
       first = dweight;
     }
   }
+}
+
+// Rounding of s - mean is divided by the spread, and that of rstd by its square: of a few columns
+// the spread may be small.
+void check_random(Draw& draw, DType dtype) {
+  const auto N = draw.size(400), D = draw.size(900);
+  SCOPED_TRACE(str("N ", N, " D ", D));
+  auto b = draw.bench();
+  const Shape shape{N, D};
+  const bool with_residual = draw.coin();
+  const float epsilon = draw.coin() ? 1e-5f : 1e-3f;
+  const LayerNormForward args{
+      .y = b.poisoned(shape, dtype),
+      .stats = b.poisoned({N, 2}, DType::fp32),
+      .sum = with_residual ? b.poisoned(shape, dtype) : Tensor{},
+      .x = b.random(shape, dtype),
+      .residual = with_residual ? ConstTensor(b.random(shape, dtype)) : ConstTensor{},
+      .weight = b.random({D}, dtype),
+      .bias = b.random({D}, dtype),
+      .epsilon = epsilon};
+  layernorm_forward(b.stream, args);
+  if (with_residual)
+    expect_close(args.sum, reference::add(doubles(args.x), doubles(args.residual)),
+                 tolerance(dtype), "sum", 1);
+  const ConstTensor s = with_residual ? ConstTensor(args.sum) : args.x;
+  const auto weight = doubles(args.weight);
+  const auto expected =
+      reference::layernorm(doubles(s), weight, doubles(args.bias), static_cast<double>(epsilon));
+  const double rstd = *std::max_element(expected.stats.begin(), expected.stats.end());
+  expect_close(args.y, expected.y, tolerance(dtype), "y", rstd);
+  expect_close(args.stats, expected.stats, tolerance(DType::fp32), "stats", rstd * rstd);
+
+  const auto dy = b.random(shape, dtype), dx = b.random(shape, dtype);
+  const auto dweight = b.random({D}, DType::fp32), dbias = b.random({D}, DType::fp32);
+  const auto past = doubles(dx), w_before = doubles(dweight), b_before = doubles(dbias);
+  layernorm_backward(b.stream, b.arena, {dx, dweight, dbias, dy, s, args.stats, args.weight});
+  const auto g =
+      reference::layernorm_gradient(doubles(dy), doubles(s), weight, static_cast<double>(epsilon));
+  const double rows = std::sqrt(static_cast<double>(N));
+  expect_close(dx, reference::add(past, g.ds), tolerance(dtype), "dx", rstd * rstd);
+  expect_close(dweight, reference::add(w_before, g.dweight), tolerance(DType::fp32), "dweight",
+               rstd + rows);
+  expect_close(dbias, reference::add(b_before, g.dbias), tolerance(DType::fp32), "dbias", rows);
+}
+TEST_P(LayerNorm, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(LayerNorm, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(LayerNormContract, a_shape_that_does_not_fit_is_refused_by_name) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference_matmul.h"
 #include "tests/testing.h"
 
@@ -160,6 +161,75 @@ TEST_P(Matmul, bits_do_not_depend_on_the_run_or_the_threads) {
       expect_bitwise_equal(dbias[run], dbias[0], text(s, "dbias"));
     }
   }
+}
+
+// Products small enough for the reference; long in one dimension or middling in two.
+MatmulSize draw_size(Draw& draw) {
+  for (;;) {
+    const auto N = draw.size(2000), I = draw.size(2000), O = draw.size(2000);
+    if (N * I * O <= 1 << 19)
+      return {static_cast<std::size_t>(N), static_cast<std::size_t>(I),
+              static_cast<std::size_t>(O)};
+  }
+}
+
+void check_forward(Draw& draw, Bench& b, DType dtype, MatmulSize s) {
+  const auto type = draw.coin() ? dtype : DType::fp32;
+  const float scale = 2 / std::sqrt(static_cast<float>(s.I));  // sums around 1, where GELU bends
+  const auto x = b.random(shape(s.N, s.I), dtype, scale), weight = b.random(shape(s.O, s.I), dtype);
+  const auto bias = draw.coin() ? b.random(shape(s.O), dtype) : Tensor{};
+  const auto pre_gelu = draw.coin() ? b.poisoned(shape(s.N, s.O), type) : Tensor{};
+  const auto residual = draw.coin() ? b.random(shape(s.N, s.O), type) : Tensor{};
+  const auto added = doubles(residual);
+  const auto y = residual && draw.coin() ? residual : b.poisoned(shape(s.N, s.O), type);
+  matmul_forward(b.stream, b.arena, y, x, weight,
+                 {.bias = bias, .pre_gelu = pre_gelu, .residual = residual});
+  auto expected = reference::matmul(doubles(x), doubles(weight), s);
+  if (bias) add_rows(expected, doubles(bias));
+  if (pre_gelu) {
+    expect_close(pre_gelu, expected, tolerance(type), "pre_gelu", 1);
+    expected = doubles(pre_gelu);
+    for (auto& v : expected)
+      v = reference::gelu_value(v);
+  }
+  if (residual) add_rows(expected, added);
+  expect_close(y, expected, tolerance(type), "y", 1);
+}
+
+void check_backward(Draw& draw, Bench& b, DType dtype, MatmulSize s) {
+  const auto x = b.random(shape(s.N, s.I), dtype), dy = b.random(shape(s.N, s.O), dtype);
+  const auto weight = b.random(shape(s.O, s.I), dtype), dx = b.poisoned(shape(s.N, s.I), dtype);
+  const auto pre_gelu = draw.coin() ? b.random(shape(s.N, s.I), dtype, 3) : Tensor{};
+  auto expected = reference::matmul_dx(doubles(dy), doubles(weight), s);
+  for (std::size_t i = 0; pre_gelu && i < expected.size(); ++i)
+    expected[i] *= reference::gelu_slope_value(get(pre_gelu, static_cast<std::int64_t>(i)));
+  matmul_backward_input(b.stream, b.arena, dx, dy, weight, pre_gelu);
+  expect_close(dx, expected, tolerance(dtype), "dx", std::sqrt(static_cast<double>(s.O)));
+
+  const auto dweight = b.random(shape(s.O, s.I), DType::fp32);
+  const auto dbias = draw.coin() ? b.random(shape(s.O), DType::fp32) : Tensor{};
+  auto weight_expected = doubles(dweight), bias_expected = doubles(dbias);
+  add_rows(weight_expected, reference::matmul_dweight(doubles(dy), doubles(x), s));
+  matmul_backward_weight(b.stream, b.arena, dweight, dbias, dy, x);
+  const double magnitude = std::sqrt(static_cast<double>(s.N));
+  expect_close(dweight, weight_expected, tolerance(DType::fp32), "dweight", magnitude);
+  if (!dbias) return;
+  add_rows(bias_expected, reference::column_sums(doubles(dy), s.O));
+  expect_close(dbias, bias_expected, tolerance(DType::fp32), "dbias", magnitude);
+}
+
+void check_random(Draw& draw, DType dtype) {
+  const auto s = draw_size(draw);
+  SCOPED_TRACE(text(s, "products"));
+  auto b = draw.bench();
+  check_forward(draw, b, dtype, s);
+  check_backward(draw, b, dtype, s);
+}
+TEST_P(Matmul, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(Matmul, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 template <class F>

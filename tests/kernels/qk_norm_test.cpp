@@ -1,7 +1,10 @@
 #include "kernels/qk_norm.h"
 
+#include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference.h"
 #include "tests/testing.h"
 
@@ -109,6 +112,47 @@ TEST_P(QkNorm, results_do_not_depend_on_the_thread_count) {
     expect_bitwise_equal(dqkv, first_dqkv, "dqkv");
     expect_bitwise_equal(dweight, first_dweight, "dweight");
   }
+}
+
+void check_random(Draw& draw, DType dtype) {
+  const auto G = static_cast<int>(draw.between(1, 4));
+  const Heads s{draw.size(100), G * static_cast<int>(draw.between(1, 5)), G, draw.size(200)};
+  SCOPED_TRACE(str("qkv ", s.qkv(), " H ", s.H));
+  auto b = draw.bench();
+  const auto in = b.random(s.qkv(), dtype);
+  const auto q_weight = b.random({s.K}, dtype), k_weight = b.random({s.K}, dtype);
+  const auto rstd = b.poisoned({s.N, s.H + s.G}, DType::fp32);
+  const auto out = b.poisoned(s.qkv(), dtype);
+  qk_norm_forward(b.stream, {out, rstd, in, q_weight, k_weight, s.H, s.G, 1e-5f});
+  const auto dqkv = b.random(s.qkv(), dtype);
+  const auto dq_weight = b.random({s.K}, DType::fp32), dk_weight = b.random({s.K}, DType::fp32);
+  const auto d = doubles(dqkv), q_before = doubles(dq_weight), k_before = doubles(dk_weight);
+  qk_norm_backward(b.stream, b.arena,
+                   {dqkv, dq_weight, dk_weight, in, rstd, q_weight, k_weight, s.H, s.G});
+
+  const auto check = [&](ConstTensor weight, ConstTensor dweight, const Doubles& before, int first,
+                         int count) {
+    const auto part = [&](const Doubles& all) { return heads_of(all, s, first, count); };
+    const auto x = part(doubles(in));
+    const auto expected = reference::rmsnorm(x, doubles(weight), 1e-5);
+    expect_close(part(doubles(out)), expected.y, tolerance(dtype), "out", 1);
+    const auto g = reference::rmsnorm_gradient(part(d), x, doubles(weight), 1e-5);
+    // Heads of one element have no gradient, by algebra.
+    expect_close(part(doubles(dqkv)), g.ds, tolerance(dtype), "dqkv",
+                 *std::max_element(expected.rstd.begin(), expected.rstd.end()));
+    expect_close(dweight, reference::add(before, g.dweight), tolerance(DType::fp32), "dweight",
+                 std::sqrt(static_cast<double>(s.N * count)));
+  };
+  check(q_weight, dq_weight, q_before, 0, s.H);
+  check(k_weight, dk_weight, k_before, s.H, s.G);
+  EXPECT_EQ(heads_of(doubles(out), s, s.H + s.G, s.G), heads_of(doubles(in), s, s.H + s.G, s.G));
+  EXPECT_EQ(heads_of(doubles(dqkv), s, s.H + s.G, s.G), heads_of(d, s, s.H + s.G, s.G));
+}
+TEST_P(QkNorm, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(QkNorm, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(QkNormContract, a_shape_that_does_not_fit_is_refused_by_name) {

@@ -1,7 +1,10 @@
 #include "kernels/rmsnorm.h"
 
+#include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference.h"
 #include "tests/testing.h"
 
@@ -79,6 +82,44 @@ TEST_P(RmsNorm, backward_equals_the_reference) {
     expect_close(dweight, reference::add(doubles(before), g.dweight), tolerance(DType::fp32),
                  "dweight");
   }
+}
+
+void check_random(Draw& draw, DType dtype) {
+  const auto N = draw.size(400), D = draw.size(900);
+  SCOPED_TRACE(str("N ", N, " D ", D));
+  auto b = draw.bench();
+  const Shape shape{N, D};
+  const float epsilon = draw.coin() ? 1e-5f : 1e-3f;
+  const auto x = b.random(shape, dtype), weight = b.random({D}, dtype);
+  const auto residual = draw.coin() ? b.random(shape, dtype) : Tensor{};
+  const auto sum = residual ? b.poisoned(shape, dtype) : Tensor{};
+  const auto y = b.poisoned(shape, dtype), rstd = b.poisoned({N}, DType::fp32);
+  rmsnorm_forward(b.stream, y, rstd, sum, x, residual, weight, epsilon);
+  if (residual)
+    expect_close(sum, reference::add(doubles(x), doubles(residual)), tolerance(dtype), "sum", 1);
+  const auto s = residual ? sum : x;
+  const auto expected =
+      reference::rmsnorm(doubles(s), doubles(weight), static_cast<double>(epsilon));
+  expect_close(y, expected.y, tolerance(dtype), "y", 1);
+  expect_close(rstd, expected.rstd, tolerance(DType::fp32), "rstd");
+
+  const auto dy = b.random(shape, dtype), dx = b.random(shape, dtype);
+  const auto dweight = b.random({D}, DType::fp32);
+  const auto past = doubles(dx), before = doubles(dweight);
+  rmsnorm_backward(b.stream, b.arena, dx, dweight, dy, s, rstd, weight);
+  const auto g = reference::rmsnorm_gradient(doubles(dy), doubles(s), doubles(weight),
+                                             static_cast<double>(epsilon));
+  // A row of one element near 0 has a large rstd and, by algebra, no gradient.
+  expect_close(dx, reference::add(past, g.ds), tolerance(dtype), "dx",
+               *std::max_element(expected.rstd.begin(), expected.rstd.end()));
+  expect_close(dweight, reference::add(before, g.dweight), tolerance(DType::fp32), "dweight",
+               std::sqrt(static_cast<double>(N)));
+}
+TEST_P(RmsNorm, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(RmsNorm, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(RmsNormContract, a_shape_that_does_not_fit_is_refused_by_name) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/reference_swiglu.h"
 #include "tests/testing.h"
@@ -38,6 +39,27 @@ TEST_P(SwiGlu, backward_equals_the_reference_also_in_place) {
     swiglu_backward(b.stream, gate_up, dhidden, gate_up);
     expect_bitwise_equal(gate_up, dgate_up, "dgate_up in place");
   }
+}
+
+void check_random(Draw& draw, DType dtype) {
+  const auto N = draw.size(300), F = draw.size(900);
+  SCOPED_TRACE(str("N ", N, " F ", F));
+  auto b = draw.bench();
+  const auto gate_up = b.random({N, 2 * F}, dtype, 4), dhidden = b.random({N, F}, dtype);
+  const auto hidden = b.poisoned({N, F}, dtype), dgate_up = b.poisoned({N, 2 * F}, dtype);
+  const auto in = doubles(gate_up);
+  const auto columns = static_cast<std::size_t>(F);
+  swiglu_forward(b.stream, hidden, gate_up);
+  expect_close(hidden, reference::swiglu(in, columns), tolerance(dtype), "hidden", 1);
+  swiglu_backward(b.stream, dgate_up, dhidden, gate_up);
+  expect_close(dgate_up, reference::swiglu_gradient(doubles(dhidden), in, columns),
+               tolerance(dtype), "dgate_up", 1);
+}
+TEST_P(SwiGlu, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(SwiGlu, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(SwiGluContract, a_shape_that_does_not_fit_is_refused_by_name) {
