@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <optional>
 #include <vector>
 
+#include "kernels/rope.h"
 #include "tests/kernels/reference.h"
 
 namespace lockstep::testing::reference {
@@ -95,34 +98,71 @@ inline Doubles attention_gradient(const Doubles& dout, const Doubles& qkv, const
   return dqkv;
 }
 
-// cos(p f_i), sin(p f_i): [P, K], with f_i = theta^(-2i/K).
-inline Doubles rope_table(std::int64_t P, std::int64_t K, double theta) {
+// theta^(-2i/K); scaled, a frequency of few turns in the original context is divided by `factor`,
+// one of many stays, and between the two they blend.
+inline double rope_frequency(double i, std::int64_t K, double theta,
+                             const std::optional<RopeScaling>& scaling) {
+  const double f = std::pow(theta, -2 * i / static_cast<double>(K));
+  if (!scaling) return f;
+  const double turns = scaling->original_context * f / (2 * std::numbers::pi);
+  const auto low = static_cast<double>(scaling->low_factor),
+             high = static_cast<double>(scaling->high_factor);
+  const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+  return kept * f + (1 - kept) * f / static_cast<double>(scaling->factor);
+}
+
+// cos(p f_i), sin(p f_i): [P, K], with f_i the frequencies.
+inline Doubles rope_table(std::int64_t P, std::int64_t K, double theta,
+                          const std::optional<RopeScaling>& scaling = {}) {
   Doubles table;
   for (std::int64_t p = 0; p < P; ++p)
     for (std::int64_t k = 0; k < K; ++k) {
       const auto i = static_cast<double>(k % (K / 2));
-      const double angle =
-          static_cast<double>(p) * std::pow(theta, -2 * i / static_cast<double>(K));
+      const double angle = static_cast<double>(p) * rope_frequency(i, K, theta, scaling);
       table.push_back(k < K / 2 ? std::cos(angle) : std::sin(angle));
     }
   return table;
 }
 
-// Rotates the first `rotated` of the heads of qkv [N, heads, K].
-inline Doubles rope(const Doubles& qkv, const Doubles& table,
-                    const std::vector<std::int32_t>& positions, std::size_t heads,
-                    std::size_t rotated, std::size_t K) {
-  Doubles out = qkv;
+// The first `rotated` of the heads of qkv [N, heads, K] turn by table [P, K].
+struct RopeSetting {
+  std::size_t heads, rotated, K;
+};
+
+// Calls visit(a, b, cosine, sine) for each pair of elements that turn together.
+template <class Visit>
+void for_each_rope_pair(const Doubles& table, const std::vector<std::int32_t>& positions,
+                        RopeSetting s, Visit&& visit) {
   for (std::size_t n = 0; n < positions.size(); ++n)
-    for (std::size_t h = 0; h < rotated; ++h)
-      for (std::size_t i = 0; i < K / 2; ++i) {
-        const auto a = (n * heads + h) * K + i, b = a + K / 2;
-        const auto row = static_cast<std::size_t>(positions[n]) * K + i;
-        const double cosine = table[row], sine = table[row + K / 2];
-        out[a] = qkv[a] * cosine - qkv[b] * sine;
-        out[b] = qkv[b] * cosine + qkv[a] * sine;
+    for (std::size_t h = 0; h < s.rotated; ++h)
+      for (std::size_t i = 0; i < s.K / 2; ++i) {
+        const auto a = (n * s.heads + h) * s.K + i;
+        const auto row = static_cast<std::size_t>(positions[n]) * s.K + i;
+        visit(a, a + s.K / 2, table[row], table[row + s.K / 2]);
       }
+}
+
+inline Doubles rope(const Doubles& qkv, const Doubles& table,
+                    const std::vector<std::int32_t>& positions, RopeSetting s) {
+  Doubles out = qkv;
+  for_each_rope_pair(table, positions, s,
+                     [&](std::size_t a, std::size_t b, double cosine, double sine) {
+                       out[a] = qkv[a] * cosine - qkv[b] * sine;
+                       out[b] = qkv[b] * cosine + qkv[a] * sine;
+                     });
   return out;
+}
+
+// The gradient of qkv for the gradient dout of rope's result.
+inline Doubles rope_gradient(const Doubles& dout, const Doubles& table,
+                             const std::vector<std::int32_t>& positions, RopeSetting s) {
+  Doubles dqkv = dout;
+  for_each_rope_pair(table, positions, s,
+                     [&](std::size_t a, std::size_t b, double cosine, double sine) {
+                       dqkv[a] = dout[a] * cosine + dout[b] * sine;
+                       dqkv[b] = dout[b] * cosine - dout[a] * sine;
+                     });
+  return dqkv;
 }
 
 }  // namespace lockstep::testing::reference

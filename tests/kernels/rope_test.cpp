@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/kernels/draw.h"
 #include "tests/kernels/reference_attention.h"
 #include "tests/testing.h"
 
@@ -17,9 +19,16 @@ struct Heads {
   int H, G;
   std::int64_t K;
   Shape qkv() const { return {N, H + 2 * G, K}; }
+  reference::RopeSetting setting() const {
+    return {static_cast<std::size_t>(H + 2 * G), static_cast<std::size_t>(H + G),
+            static_cast<std::size_t>(K)};
+  }
 };
 const Heads kHeads[] = {{1, 1, 1, 2}, {3, 4, 2, 16}, {70, 3, 3, 34}, {40, 6, 1, 128}};
 constexpr std::int64_t kPositions = 90;
+// A context so short that all three regions of frequencies occur at any head size.
+constexpr RopeScaling kScaling{
+    .factor = 8, .low_factor = 1, .high_factor = 4, .original_context = 64};
 
 std::vector<std::int32_t> some_positions(std::int64_t N) {
   std::vector<std::int32_t> positions;
@@ -38,25 +47,57 @@ TEST_P(Rope, forward_equals_the_reference) {
     const auto positions = some_positions(s.N);
     rope_table(b.stream, table, 10000.0f, {});
     rope_forward(b.stream, out, table, b.integers(positions), s.H, s.G);
-    const auto expected = reference::rope(
-        doubles(qkv), doubles(table), positions, static_cast<std::size_t>(s.H + 2 * s.G),
-        static_cast<std::size_t>(s.H + s.G), static_cast<std::size_t>(s.K));
-    expect_close(out, expected, tolerance(GetParam()), "qkv");
+    expect_close(out, reference::rope(doubles(qkv), doubles(table), positions, s.setting()),
+                 tolerance(GetParam()), "qkv");
   }
 }
 
-// A rotation's gradient is its transpose: <dy, R x> = <R^T dy, x>, so R^T R = 1.
-TEST_P(Rope, backward_is_the_transpose_of_forward) {
-  for (const auto& s : kHeads) {
-    Bench b;
-    const auto qkv = b.random(s.qkv(), GetParam()), back = b.copy(qkv);
-    const auto table = b.poisoned({kPositions, s.K}, DType::fp32);
-    const auto positions = b.integers(some_positions(s.N));
-    rope_table(b.stream, table, 10000.0f, {});
-    rope_backward(b.stream, back, table, positions, s.H, s.G);
-    rope_forward(b.stream, back, table, positions, s.H, s.G);
-    expect_close(back, doubles(qkv), 2 * tolerance(GetParam()), "round trip");
-  }
+TEST_P(Rope, backward_equals_the_reference) {
+  for (const auto& s : kHeads)
+    for (const auto& scaling : {std::optional<RopeScaling>{}, {kScaling}}) {
+      Bench b;
+      const auto dout = b.random(s.qkv(), GetParam()), dqkv = b.copy(dout);
+      const auto table = b.poisoned({kPositions, s.K}, DType::fp32);
+      const auto positions = some_positions(s.N);
+      rope_table(b.stream, table, 10000.0f, scaling);
+      rope_backward(b.stream, dqkv, table, b.integers(positions), s.H, s.G);
+      expect_close(dqkv,
+                   reference::rope_gradient(doubles(dout), doubles(table), positions, s.setting()),
+                   tolerance(GetParam()), "dqkv");
+    }
+}
+
+// Angles are rounded to fp32, some 2^-24 of up to P, and so are frequencies.
+void check_random(Draw& draw, DType dtype) {
+  const auto G = static_cast<int>(draw.between(1, 4));
+  const Heads s{draw.size(200), G * static_cast<int>(draw.between(1, 5)), G, 2 * draw.size(128)};
+  const auto P = draw.size(500);
+  SCOPED_TRACE(str("qkv ", s.qkv(), " H ", s.H, " P ", P));
+  auto b = draw.bench();
+  const auto scaling = draw.coin() ? std::optional(kScaling) : std::nullopt;
+  const auto theta = static_cast<float>(draw.between(100, 1000000));
+  const auto table = b.poisoned({P, s.K}, DType::fp32);
+  rope_table(b.stream, table, theta, scaling);
+  const auto angles = reference::rope_table(P, s.K, static_cast<double>(theta), scaling);
+  expect_close(table, angles, 3e-7 * static_cast<double>(P), "table");
+
+  std::vector<std::int32_t> positions;
+  for (std::int64_t n = 0; n < s.N; ++n)
+    positions.push_back(static_cast<std::int32_t>(draw.between(0, P - 1)));
+  const auto qkv = b.random(s.qkv(), dtype), dqkv = b.random(s.qkv(), dtype);
+  const auto in = doubles(qkv), dout = doubles(dqkv);
+  rope_forward(b.stream, qkv, table, b.integers(positions), s.H, s.G);
+  expect_close(qkv, reference::rope(in, doubles(table), positions, s.setting()), tolerance(dtype),
+               "qkv");
+  rope_backward(b.stream, dqkv, table, b.integers(positions), s.H, s.G);
+  expect_close(dqkv, reference::rope_gradient(dout, doubles(table), positions, s.setting()),
+               tolerance(dtype), "dqkv");
+}
+TEST_P(Rope, random_shapes_equal_the_reference) {
+  few_draws([](Draw& draw) { check_random(draw, GetParam()); });
+}
+TEST_P(Rope, full_random_shapes_equal_the_reference) {
+  many_draws([](Draw& draw) { check_random(draw, GetParam()); });
 }
 
 TEST(RopeTable, is_the_cosine_and_sine_of_position_times_frequency) {
@@ -94,6 +135,22 @@ TEST(RopeTable, llama3_scaling_divides_long_wavelengths_and_keeps_short_ones) {
     }
   }
   EXPECT_GT(std::min({kept, divided, blended}), 3);
+}
+
+TEST(RopeContract, the_reference_gradient_is_the_derivative_of_the_reference) {
+  Bench b;
+  const Heads s{3, 2, 1, 6};
+  const std::vector<std::int32_t> positions{4, 0, 2};
+  auto qkv = doubles(b.random(s.qkv(), DType::fp32));
+  const auto dout = doubles(b.random(s.qkv(), DType::fp32));
+  for (const auto& scaling : {std::optional<RopeScaling>{}, {kScaling}}) {
+    const auto table = reference::rope_table(5, s.K, 100, scaling);
+    const auto loss = [&] {
+      return reference::dot(dout, reference::rope(qkv, table, positions, s.setting()));
+    };
+    expect_close(reference::rope_gradient(dout, table, positions, s.setting()),
+                 finite_differences(qkv, loss), 1e-7, "dqkv");
+  }
 }
 
 TEST(RopeContract, what_does_not_fit_is_refused_by_name) {
