@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tests/allocations.h"
+#include "tests/model/reference_model.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {
@@ -148,29 +149,68 @@ TEST(Training, micro_batches_do_not_change_the_gradient) {
   expect_close(two.gradients(), one.gradients(), 1e-5, "gradients");
 }
 
-// A very unequal mask: one micro-batch keeps one token, the other nearly all. Scaled by
-// nominal / valid, the gradient is that of a batch which holds the kept tokens only.
+// A mask drawn at random and very unequal: the first micro-batch keeps some 1 token in 8, the
+// second 7 in 8. Scaled by nominal / valid, each gradient is the derivative of the mean over what
+// was kept, by finite differences of the float64 model.
 TEST(Training, a_masked_batch_has_the_gradient_of_the_masked_mean) {
-  Rig rig(tiny());
+  auto config = tiny();
+  config.model.layers = 1;
+  config.model.width = 8;
+  config.model.heads = 2;
+  config.model.kv_heads = 1;
+  config.model.head_size = 4;
+  config.model.mlp_width = 12;
+  config.model.init_std = 0.3f;  // so that no gradient is small beside another's rounding
+  config.sequence_length = 8;
+  Rig rig(config);
+  const auto half = rig.targets.elements() / 2, nominal = 2 * half;
   auto* ids = rig.targets.as<std::int32_t>();
-  for (int i = 0; i < 32; ++i)
-    if (i != 5) ids[i] = -1;
-  ids[40] = ids[50] = -1;
-  const auto both = rig.step(1, 0);
-  ASSERT_EQ(both.valid_tokens, 1 + 30);
-  const auto sum = rig.gradients();
-
-  // The same losses, each group alone, by evaluation: the mean is over tokens, not micro-batches.
-  double total = 0;
-  for (const std::int64_t first : {0, 2}) {
-    total += rig.training.evaluate(rig.batch(first, 2)).loss;
+  std::int64_t kept[2] = {};
+  for (std::int64_t n = 0; n < nominal; ++n) {
+    const bool eighth = philox(11, 0, static_cast<std::uint64_t>(n))[0] % 8 == 0;
+    if (eighth == (n < half))
+      ++kept[n / half];
+    else
+      ids[n] = -1;
   }
-  EXPECT_NEAR(both.loss, total / 31, 1e-5);
+  ASSERT_TRUE(0 < kept[0] && 4 * kept[0] < kept[1]) << kept[0] << ' ' << kept[1];
+  const auto numbers = rig.step(1, 0);
+  ASSERT_EQ(numbers.valid_tokens, kept[0] + kept[1]);
+
+  const auto values = [](ConstTensor t) {
+    return std::vector<int>(t.as<std::int32_t>(), t.as<std::int32_t>() + t.elements());
+  };
+  const ReferenceBatch batch{.sequences = 4,
+                             .length = 8,
+                             .inputs = values(rig.inputs),
+                             .targets = values(rig.targets),
+                             .document_start = values(rig.document_start)};
+  ReferenceModel model(config.model);
+  const auto for_each = [&](auto&& visit) {
+    for (const auto& shard : rig.training.params().shards())
+      for (const auto& segment : shard.segments)
+        visit(rig.training.params().spec(segment.id).name,
+              shard.weight.rows(segment.shard_begin, segment.count),
+              shard.grad.rows(segment.shard_begin, segment.count));
+  };
+  for_each([&](const std::string& name, ConstTensor weight, ConstTensor) {
+    model.parameters[name] = doubles(weight);
+  });
+  const auto valid = static_cast<double>(numbers.valid_tokens);
+  const auto mean = [&] { return model.loss_sum(batch) / valid; };
+  EXPECT_NEAR(numbers.loss, mean(), 1e-5);
 
   double squares = 0;
-  for (const double g : sum)
-    squares += g * g;
-  EXPECT_NEAR(both.grad_norm, std::sqrt(squares) * 64 / 31, 1e-5 * both.grad_norm);
+  for_each([&](const std::string& name, ConstTensor, ConstTensor sum) {
+    const auto expected = finite_differences(model.parameters[name], mean);
+    auto gradient = doubles(sum);
+    for (auto& g : gradient)
+      g *= static_cast<double>(nominal) / valid;
+    expect_close(gradient, expected, 1e-5, name);
+    for (const double g : expected)
+      squares += g * g;
+  });
+  EXPECT_NEAR(numbers.grad_norm, std::sqrt(squares), 1e-5 * numbers.grad_norm);
 }
 
 TEST(Training, a_masked_sequence_counts_nothing) {
