@@ -6,6 +6,7 @@
 #include "model/families.h"
 #include "tests/files.h"
 #include "tests/train/model_weights.h"
+#include "train/memory.h"
 
 namespace lockstep::testing {
 namespace {
@@ -265,6 +266,35 @@ TEST(HuggingFaceFiles, a_model_larger_than_the_buffers_survives_the_way_out_and_
   export_huggingface(directory / "out", config, weights.slices, {.dtype = DType::fp32});
   import_huggingface(directory / "out", config, again.slices);
   EXPECT_EQ(again.values(), weights.values());
+}
+
+// In a process of its own, whose peak nothing else has raised.
+TEST(HuggingFaceFiles, no_second_copy_of_the_model_is_ever_in_memory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "freed memory stays with the sanitizer";
+#endif
+  for (const auto family : {Family::gpt2, Family::llama3}) {
+    auto config = huggingface_config(fixture(family));
+    config.layers = 4;
+    config.width = 320;
+    config.heads = config.kv_heads = 5;
+    config.head_size = 64;
+    config.mlp_width = 1280;
+    const TemporaryDirectory directory;
+    const auto move_weights = [&] {
+      ModelWeights weights(config);
+      std::int64_t model_bytes = 0;
+      for (const auto& slice : weights.slices)
+        model_bytes += slice.local.bytes();
+      const auto before = process_peak_bytes();
+      export_huggingface(directory / "out", config, weights.slices, {.dtype = DType::fp32});
+      import_huggingface(directory / "out", config, weights.slices);
+      const auto more = process_peak_bytes() - before;
+      std::cerr << more << " bytes beside a model of " << model_bytes;
+      std::exit(more < model_bytes / 3 ? 0 : 1);
+    };
+    EXPECT_EXIT(move_weights(), ::testing::ExitedWithCode(0), "") << name(family);
+  }
 }
 
 TEST(HuggingFaceFiles, a_directory_without_weights_says_what_to_do) {
