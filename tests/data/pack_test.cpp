@@ -373,6 +373,29 @@ TEST_F(PackTest, a_write_that_fails_leaves_nothing) {
   }
 }
 
+// Of short documents, whose ends alone are more than the text, and of a single long one.
+TEST_F(PackTest, full_memory_does_not_depend_on_the_size_of_the_text) {
+  const auto text = random_text(std::size_t{1} << 20, 5, "abc\n");
+  const auto peak_bytes = [&](int copies, const std::string& separator) {
+    const auto path = input(str("text", copies), "");
+    std::ofstream out(path, std::ios::binary);
+    for (int i = 0; i < copies; ++i)
+      out << text;
+    out.close();
+    auto o = options({path});
+    o.document_separator = separator;
+    const auto child = fork();
+    if (child == 0) pack_and_exit(o);
+    int status = -1;
+    rusage usage{};
+    wait4(child, &status, 0, &usage);
+    EXPECT_EQ(status, 0);
+    return std::int64_t{usage.ru_maxrss} * 1024;
+  };
+  for (const char* separator : {"\n", ""})
+    EXPECT_LT(peak_bytes(256, separator), peak_bytes(8, separator) + (4 << 20)) << separator;
+}
+
 // The first round runs to its end; the others are killed at times spread over as long.
 TEST_F(PackTest, killed_at_any_time_the_dataset_is_whole_or_not_there) {
   auto o = options({input("text", random_text(2'000'000, 3, "abc\n"))});
