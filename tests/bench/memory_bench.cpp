@@ -324,6 +324,9 @@ Options parse(int argc, char** argv) {
 }  // namespace
 }  // namespace lockstep::bench
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   lockstep::bench::Bench(lockstep::bench::parse(argc, argv)).run();
+} catch (const lockstep::Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return e.exit_code();
 }
