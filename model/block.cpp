@@ -72,14 +72,14 @@ Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer,
 template <class Visit>
 void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   const auto t = step.comms[Axis::tensor].size();
-  const auto N = step.tokens(), D = config_.width, K = config_.head_size;
+  const auto N = step.tokens(), n = step.stream_tokens(), D = config_.width, K = config_.head_size;
   const auto H = config_.heads / t, G = config_.kv_heads / t, F = config_.mlp_width / t;
   const auto type = step.params.compute_dtype();
   const auto fp32 = DType::fp32;
   const auto none = Recompute::none, cheap = Recompute::cheap;
 
-  visit(&Saved::norm1, "norm1", type, Shape{N / t, D}, none);
-  visit(&Saved::stats1, "stats1", fp32, norm1_.stats_shape(N / t), cheap);
+  visit(&Saved::norm1, "norm1", type, Shape{n, D}, none);
+  visit(&Saved::stats1, "stats1", fp32, norm1_.stats_shape(n), cheap);
   if (q_norm_) {
     visit(&Saved::raw_qkv, "raw_qkv", type, Shape{N, H + 2 * G, K}, cheap);
     visit(&Saved::qk_rstd, "qk_rstd", fp32, Shape{N, H + G}, cheap);
@@ -87,9 +87,9 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   visit(&Saved::qkv, "qkv", type, Shape{N, H + 2 * G, K}, q_norm_ ? none : cheap);
   visit(&Saved::attention, "attention", type, Shape{N, H, K}, cheap);
   visit(&Saved::lse, "lse", fp32, Shape{H, N}, cheap);
-  visit(&Saved::middle, "middle", type, Shape{N / t, D}, cheap);
-  visit(&Saved::norm2, "norm2", type, Shape{N / t, D}, none);
-  visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(N / t), cheap);
+  visit(&Saved::middle, "middle", type, Shape{n, D}, cheap);
+  visit(&Saved::norm2, "norm2", type, Shape{n, D}, none);
+  visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
   visit(&Saved::mlp_in, "mlp_in", type, Shape{N, config_.is_gated() ? 2 * F : F}, cheap);
   visit(&Saved::hidden, "hidden", type, Shape{N, F}, none);
 }

@@ -19,6 +19,9 @@ struct StepContext {
   ConstTensor rope_table;      // [P, K] fp32; filled in by Transformer
 
   std::int64_t tokens() const { return positions.elements(); }  // N = B T
+
+  // Rows of the residual stream here, N/t: between matrices t tensor ranks share the sequence.
+  std::int64_t stream_tokens() const { return tokens() / comms[Axis::tensor].size(); }
 };
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ void Transformer::allocate(Arena& activations, const StepContext& shape, int slo
 }
 
 Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& shape) const {
-  const Shape stream{shape.tokens(), config_.width};
+  const Shape stream{shape.stream_tokens(), config_.width};
   Slot slot;
   for (const auto& block : blocks_) {
     slot.x.push_back(arena.allocate("x", dtype_, stream));
@@ -100,7 +100,7 @@ void Transformer::evaluate(const StepContext& outer, ConstTensor inputs, const T
 
 // The residual stream after the last block, in scratch: one tensor serves all blocks.
 Tensor Transformer::run(const StepContext& step, ConstTensor inputs, const Cache* cache) {
-  const auto x = step.scratch.allocate("x", dtype_, {step.tokens(), config_.width});
+  const auto x = step.scratch.allocate("x", dtype_, {step.stream_tokens(), config_.width});
   embedding_.forward(step, x, inputs);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     step.params.prefetch(blocks_[l].unit() + 1);
