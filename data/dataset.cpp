@@ -38,6 +38,7 @@ Dataset::Dataset(const std::vector<std::string>& paths) {
     allow_open_files(2 * (shards_.size() + list.shards.size()));
     for (const auto& shard : list.shards)
       shards_.push_back(open_shard(shard));
+    described_ = list.shards.front().about.has_value();
     fingerprint_ = list.fingerprint;
     fingerprints += fingerprint_ + '\n';
   }

@@ -18,6 +18,10 @@ class Dataset {
 
   const TokenFormat& format() const { return shards_.front().file.format(); }
   std::int64_t tokens() const { return starts_.back(); }
+
+  // Of the tokenizer that dataset.json names; 0 without one: other formats only say what is usual.
+  std::int64_t tokenizer_vocabulary() const { return described_ ? format().vocabulary : 0; }
+
   const std::vector<Shard>& shards() const { return shards_; }
   std::int64_t shard_start(std::size_t shard) const { return starts_[shard]; }  // in tokens
   std::size_t shard_of(std::int64_t token) const;
@@ -40,6 +44,7 @@ class Dataset {
   std::vector<Shard> shards_;
   std::vector<std::int64_t> starts_{0};  // of each shard, in tokens; and the end of the last
   std::string fingerprint_;
+  bool described_ = false;  // by dataset.json
 };
 
 }  // namespace lockstep

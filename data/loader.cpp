@@ -89,6 +89,9 @@ Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks
                  " tokens in micro-batches of ", B);
   LOCKSTEP_CHECK(0 <= data_rank && data_rank < data_ranks, "data rank ", data_rank, " of ",
                  data_ranks);
+  if (const auto ids = dataset.tokenizer_vocabulary(); c.vocabulary != 0 && ids > c.vocabulary)
+    throw ConfigError(str("model.vocabulary is ", c.vocabulary, ", but ", c.datasets.front(),
+                          " holds tokens of a vocabulary of ", ids));
   samples = (dataset.tokens() - 1) / T;
   if (samples < 1)
     throw DataError(str(c.datasets.front(), ": holds ", dataset.tokens(),

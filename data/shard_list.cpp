@@ -63,16 +63,22 @@ Selection select(const fs::path& path) {
   }
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (!fs::exists(status))
+  if (!fs::exists(status)) {
+    std::error_code unknown;
+    const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
     throw DataError(str(path.string(), ": ", error ? error.message() : "no such file or directory",
-                        "; datasets are made by `lockstep data pack`"));
+                        here, "; datasets are made by `lockstep data pack`"));
+  }
   if (!fs::is_directory(status)) return {parent, {last}};
   Selection selection{path, names_in(path)};
   if (std::binary_search(selection.names.begin(), selection.names.end(), kManifestName))
     return {path, {}};
   std::erase_if(selection.names, [](const std::string& name) { return !name.ends_with(".bin"); });
-  if (selection.names.empty())
-    throw DataError(str(path.string(), ": holds neither dataset.json nor *.bin shards"));
+  if (selection.names.empty()) {
+    const bool split = fs::exists(path / "train" / kManifestName, error);
+    throw DataError(str(path.string(), ": holds neither dataset.json nor *.bin shards",
+                        split ? str("; did you mean ", (path / "train").string(), "?") : ""));
+  }
   refuse_mixed_splits(path, selection.names);
   return selection;
 }

@@ -288,9 +288,16 @@ TEST_F(LoaderTest, a_bad_token_stops_the_batch_that_holds_it_and_no_other) {
 
 TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_refused) {
   auto small = config(4);
-  small.vocabulary = 100;
+  small.vocabulary = 256;
+  EXPECT_EQ(message_of<ConfigError>([&] { const Loader loader(small, 4, 0, 1, pinned_); }),
+            "model.vocabulary is 256, but " + small.datasets.front() +
+                " holds tokens of a vocabulary of 257");
+  const auto foreign =
+      directory_ / "foreign.bin";  // what its tokenizer's vocabulary is, nobody says
+  spit(foreign, gpt2_shard(tokens_));
+  small.datasets = {foreign.string()};
   Loader loader(small, 4, 0, 1, pinned_);
-  expect_contains(message_of<DataError>([&] { loader.batch(0, 0); }), "expected ids below 100");
+  expect_contains(message_of<DataError>([&] { loader.batch(0, 0); }), "expected ids below 256");
 }
 
 TEST_F(LoaderTest, a_file_cut_during_the_run_reaches_the_caller) {
