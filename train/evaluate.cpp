@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "core/log.h"
+#include "core/units.h"
 #include "data/loader.h"
 #include "train/batch_shape.h"
 #include "train/inference.h"
@@ -65,7 +67,10 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
   Evaluator evaluator(source, request, stream, arena);
   load_weights(source, evaluator.inference().params(), stream);
 
+  const auto all = evaluator.loader().samples() * request.sequence_length;
+  auto said = begin;
   std::int64_t tokens = 0;
+  double loss = 0;
   const auto evaluate_next = [&](const Batch& batch) {
     const LossSum part = evaluator.evaluate(batch);
     if (!std::isfinite(part.loss))
@@ -73,6 +78,13 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
                           tokens + part.tokens, " is ", part.loss,
                           "; its weights are not those of a trained model"));
     tokens += part.tokens;
+    loss += part.loss;
+    if (const auto now = std::chrono::steady_clock::now(); now - said > std::chrono::seconds(10)) {
+      log_info("evaluated ", human_count(static_cast<double>(tokens)), " of ",
+               human_count(static_cast<double>(all)), " tokens, loss ",
+               loss / static_cast<double>(tokens));
+      said = now;
+    }
     return part;
   };
   const auto never = [] { return false; };

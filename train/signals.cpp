@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <string_view>
 #include <unistd.h>
 
 namespace lockstep {
@@ -26,16 +27,20 @@ std::int64_t nanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void say(std::string_view text) {
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+}
+
 void handle(int signal) {
   const auto now = nanoseconds();
   int none = 0;
   // The time is set before the signal, so that whoever sees the signal sees its time.
   std::int64_t never = 0;
   first_nanoseconds.compare_exchange_strong(never, now);
-  if (first_signal.compare_exchange_strong(none, signal)) return;
+  if (first_signal.compare_exchange_strong(none, signal))
+    return say("lockstep: saving after this step; a second signal stops at once, unsaved\n");
   if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
-  constexpr char kText[] = "lockstep: a second signal: stopped at once, nothing saved\n";
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+  say("lockstep: a second signal: stopped at once, nothing saved\n");
   _exit(128 + signal);
 }
 

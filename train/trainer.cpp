@@ -69,6 +69,7 @@ class Trainer {
   int run();
 
  private:
+  void check_data() const;
   void start();  // from the newest checkpoint, or from the beginning
   void initialize(const std::filesystem::path& weights);  // empty: random ones
   StepReport train_step();
@@ -132,12 +133,28 @@ Trainer::Trainer(const TrainOptions& options)
   if (!config_.data.validation.empty())
     validation_.emplace(validation_loader(config_), static_cast<int>(config_.train.micro_batch), 0,
                         1, pinned_);
+  check_data();
+}
+
+void Trainer::check_data() const {
+  const auto& data = loader_.dataset();
+  if (data.tokenizer_vocabulary() == kByteVocabulary && config_.model.vocabulary > kByteVocabulary)
+    log_warning("model.vocabulary is ", config_.model.vocabulary, ", but the data are bytes (",
+                kByteVocabulary, "): such a model cannot write text");
+  if (!validation_) return;
+  const auto& held_out = validation_->dataset();
+  if (held_out.format().name != data.format().name)
+    throw ConfigError(str("data.validation: ", joined(config_.data.validation), " holds ",
+                          held_out.format().name, " tokens, data.train ", data.format().name,
+                          " tokens"));
+  if (held_out.fingerprint() == data.fingerprint())
+    log_warning("data.validation is data.train: its loss says nothing of other text");
 }
 
 int Trainer::run() {
   start();
   if (step() >= steps()) {
-    log_info("all ", steps(), " steps are done; raise train.steps to go on");
+    log_info("the run is at step ", step(), " of ", steps(), "; raise train.steps to go on");
     return 0;
   }
   write_text(run_.config(), options_.resolved_config);
