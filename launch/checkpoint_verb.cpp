@@ -43,10 +43,12 @@ std::string saved_at(const fs::path& checkpoint) {
   return text;
 }
 
+constexpr const char* kValid = "valid";
+
 std::string state_of(const fs::path& checkpoint) {
   try {
     verify_checkpoint(checkpoint, Depth::contents);
-    return "valid";
+    return kValid;
   } catch (const DataError& e) {
     return str("damaged: ", e.what());
   }
@@ -113,14 +115,19 @@ int checkpoint_list(const std::string& run) {
   const auto directory = fs::path(run) / "checkpoints";
   if (!directory_exists(directory))
     throw DataError(str(run, ": expected the directory of a run, with checkpoints/"));
-  for (const auto step : checkpoint_steps(directory)) {
+  const auto steps = checkpoint_steps(directory);
+  if (steps.empty()) log_info("no checkpoint yet in ", directory.string());
+  std::int64_t damaged = 0;
+  for (const auto step : steps) {
     const auto path = checkpoint_path(directory, step);
+    const auto state = state_of(path);
+    damaged += state != kValid ? 1 : 0;
     char line[64];
     std::snprintf(line, sizeof line, "step %9lld  %9s  ", static_cast<long long>(step),
                   human_bytes(static_cast<double>(bytes_of(path))).c_str());
-    std::cout << line << saved_at(path) << "  " << state_of(path) << "\n";
+    std::cout << line << saved_at(path) << "  " << state << "\n";
   }
-  return 0;
+  return damaged == 0 ? 0 : 65;
 }
 
 }  // namespace lockstep

@@ -180,26 +180,34 @@ void add_generate(CLI::App& app, Run& run) {
   auto& sampling = options->sampling;
   describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
   describe(verb->add_option("--prompt", options->prompt, "text to go on from"), "Text", "TEXT");
-  within(
+  const auto* tokens = within(
       describe(verb->add_option("--tokens", options->tokens, "to generate")->capture_default_str(),
                "Text", "N"),
       0);
-  describe(verb->add_option("--temperature", sampling.temperature, "0: always the likeliest token")
-               ->capture_default_str(),
-           "Sampling", "X");
-  describe(verb->add_option("--top-k", sampling.top_k, "among the k likeliest; 0: all")
-               ->capture_default_str(),
-           "Sampling", "K");
-  describe(verb->add_option("--top-p", sampling.top_p, "among the likeliest that reach share p")
-               ->capture_default_str(),
-           "Sampling", "P");
+  within(describe(verb->add_option("--temperature", sampling.temperature,
+                                   "0: always the likeliest token")
+                      ->capture_default_str(),
+                  "Sampling", "X"),
+         0);
+  within(describe(verb->add_option("--top-k", sampling.top_k, "among the k likeliest; 0: all")
+                      ->capture_default_str(),
+                  "Sampling", "K"),
+         0);
+  within(
+      describe(verb->add_option("--top-p", sampling.top_p, "among the likeliest that reach share p")
+                   ->capture_default_str(),
+               "Sampling", "P"),
+      0, 1);
   within(
       describe(
           verb->add_option("--seed", sampling.seed, "of the random numbers")->capture_default_str(),
           "Sampling", "N"),
       0);
   add_machine(*verb, options->device, options->threads);
-  verb->callback([options, &run] { run = [options] { return run_generate(*options); }; });
+  verb->callback([options, tokens, &run] {
+    options->asked_tokens = tokens->count() > 0;
+    run = [options] { return run_generate(*options); };
+  });
 }
 
 void add_eval(CLI::App& app, Run& run) {
@@ -355,8 +363,13 @@ const CLI::App& innermost(const CLI::App& app) {
                        near.empty() ? see : ""));
 }
 
-std::string without_capital(std::string text) {
+// CLI11's sentence: without its capital, and an argument by the name that the help gives it.
+std::string sentence(std::string text, const CLI::App& verb) {
   if (!text.empty()) text.front() = static_cast<char>(std::tolower(text.front()));
+  for (const auto* option : verb.get_options())
+    if (const auto name = option->get_name(true);
+        option->get_positional() && !name.empty() && text.rfind(name + " ", 0) == 0)
+      text.replace(0, name.size(), option->get_type_name());
   return text;
 }
 
@@ -385,7 +398,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
     std::cout << version.what();
     return 0;
   } catch (const CLI::ParseError& e) {
-    refuse(app, without_capital(e.what()));
+    refuse(app, sentence(e.what(), innermost(app)));
   }
   return run();
 }

@@ -168,6 +168,8 @@ class Consistency {
     require(t.micro_batch <= t.batch_tokens / T, "train.micro_batch",
             str("at most the sequences of a step (", t.batch_tokens / T, ")"));
     require(!resolved_.values.data.train.empty(), "data.train", "at least one dataset");
+    require(resolved_.values.schedule.warmup_steps <= t.steps, "schedule.warmup_steps",
+            str("at most train.steps (", t.steps, ")"));
   }
 
   void check_log() const {
@@ -288,11 +290,14 @@ std::string to_toml(const ResolvedConfig& config) {
     text += str(text.empty() ? "[" : "\n[", table, "]\n");
     for (const auto& option : options()) {
       if (option.table() != table) continue;
-      auto line = str(option.name(), " = ", to_toml(option, config.values));
+      const auto& origin = config.origins.find(option.key)->second;
+      // What follows from other keys follows them again in the next run with this file.
+      const bool follows = option.derive && origin.rfind("default", 0) == 0;
+      auto line = str(follows ? "# " : "", option.name(), " = ", to_toml(option, config.values));
       constexpr std::size_t kComment = 40;
       const auto last = line.size() - (line.rfind('\n') + 1);  // npos + 1 is 0
       line.append(std::max(last + 2, kComment) - last, ' ');
-      text += str(line, "# ", comment(config.origins.find(option.key)->second), "\n");
+      text += str(line, "# ", comment(origin), "\n");
     }
   }
   return text;

@@ -47,7 +47,7 @@ int run_generate(const GenerateOptions& options) {
   const GenerateRequest request{.prompt = prompt,
                                 .tokens = std::min(options.tokens, std::max<std::int64_t>(room, 0)),
                                 .sampling = options.sampling};
-  if (request.tokens < options.tokens)
+  if (options.asked_tokens && 0 < room && room < options.tokens)
     log_warning("the model has positions for ", source.model.max_positions, " tokens: generating ",
                 request.tokens, " behind the prompt");
   const Inference::Config config{.model = source.model};

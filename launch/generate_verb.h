@@ -11,6 +11,7 @@ struct GenerateOptions {
   std::string model;  // a run, a checkpoint, a Hugging Face directory or an llm.c model
   std::string prompt;
   std::int64_t tokens = 256;
+  bool asked_tokens = false;  // not the default, which may be more than the model has room for
   Sampling sampling;
   std::string device = "cpu";
   int threads = 0;  // 0: every processor this process may run on

@@ -116,6 +116,13 @@ TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_chang
   EXPECT_EQ(said.find("changed: model"), std::string::npos) << said;
 }
 
+TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {
+  run(with(train("run"), {"train.steps=20"}), 0);
+  run({"checkpoint", "list", path("run")}, 0);
+  damage(checkpoint("run", 10));
+  run({"checkpoint", "list", path("run")}, 65);
+}
+
 TEST_F(Resume, tokens_seen_are_those_of_the_batches_that_were) {
   run(with(train("run"), {"train.steps=10"}), 0);
   run(with(train("run"), {"train.steps=20", "train.batch_tokens=512"}), 0);

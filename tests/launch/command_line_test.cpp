@@ -69,6 +69,8 @@ TEST(CommandLine, a_verb_of_a_verb_has_its_own_hints) {
             "unknown flag --uot; did you mean --out?");
   EXPECT_EQ(refusal({"data", "pack", "a.txt"}),
             "--out is required; see `lockstep data pack --help`");
+  EXPECT_EQ(refusal({"data", "pack", "--out", "d"}),
+            "INPUT is required; see `lockstep data pack --help`");
   expect_contains(refusal({"data", "inspect", "a", "--at", "x"}), "see `lockstep data inspect");
 }
 

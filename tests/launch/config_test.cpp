@@ -264,8 +264,27 @@ TEST(Config, what_is_printed_resolves_to_the_same_values) {
   EXPECT_EQ(first.values.model, second.values.model);
   for (const auto& option : options()) {
     EXPECT_EQ(to_toml(option, first.values), to_toml(option, second.values)) << option.key;
-    EXPECT_EQ(second.origins.find(option.key)->second.rfind("again.toml:", 0), 0u) << option.key;
+    const bool follows =
+        option.derive && first.origins.find(option.key)->second.starts_with("default");
+    const auto& origin = second.origins.find(option.key)->second;
+    EXPECT_TRUE(origin.starts_with(follows ? "default: " : "again.toml:")) << option.key;
   }
+}
+
+TEST(Config, what_followed_from_other_keys_follows_them_again_when_it_is_read_back) {
+  const auto printed = to_toml(resolve("", {set("train.steps=1000")}));
+  const auto again =
+      resolve_config(printed, "again.toml",
+                     {set("train.steps=5000"), set("train.seed=9"), set("model.width=128")});
+  EXPECT_EQ(again.values.schedule.warmup_steps, 100);
+  EXPECT_EQ(again.values.data.seed, 9u);
+  EXPECT_EQ(again.values.model.head_size, 32);
+  EXPECT_EQ(again.values.train.batch_tokens, 96);
+}
+
+TEST(Config, a_warmup_longer_than_the_run_is_refused) {
+  EXPECT_EQ(refusal("[schedule]\nwarmup_steps = 100", {set("train.steps=99")}),
+            "a.toml:13: schedule.warmup_steps is 100, expected at most train.steps (99)");
 }
 
 TEST(Config, a_long_list_is_printed_so_that_it_can_be_read_back) {
