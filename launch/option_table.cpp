@@ -259,10 +259,11 @@ const std::array kOptions{
            [](Config& c) { c.schedule.final_ratio = default_final_ratio(c.schedule); }},
     // ------------------------------------------------------------------------------------- data
     Option{LOCKSTEP_KEY(data.train), kAny, "",
-           "Datasets to train on: directories made by `lockstep data pack`, or shard files.",
+           "Datasets to train on: directories, shard files, or patterns such as "
+           "`fineweb_train_*.bin`; docs/formats.md lists what is read.",
            "required"},
     Option{LOCKSTEP_KEY(data.validation), kAny, "",
-           "Datasets held out for evaluation; none: no evaluation.", ""},
+           "Datasets held out for evaluation, as data.train; none: no evaluation.", ""},
     Option{LOCKSTEP_KEY(data.document_mask), kAny, "", "No token attends to another document.", ""},
     Option{LOCKSTEP_KEY(data.seed),
            {0, 9e18},

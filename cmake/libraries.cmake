@@ -1,0 +1,15 @@
+# Header-only libraries from the system, see docs/dependencies.md: named here when one is missing, for
+# a compiler says only that a file is not there.
+function(lockstep_needs header package)
+  find_path(LOCKSTEP_PATH_OF_${package} ${header})
+  mark_as_advanced(LOCKSTEP_PATH_OF_${package})
+  if(NOT LOCKSTEP_PATH_OF_${package})
+    message(FATAL_ERROR "${header} is not there; on Debian: apt-get install ${package}")
+  endif()
+endfunction()
+if(NOT CMAKE_CROSSCOMPILING)
+  lockstep_needs(CLI/CLI.hpp libcli11-dev)
+  lockstep_needs(nlohmann/json.hpp nlohmann-json3-dev)
+  lockstep_needs(toml++/toml.h libtomlplusplus-dev)
+  lockstep_needs(xxhash.h libxxhash-dev)
+endif()
