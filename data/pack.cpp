@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -292,9 +291,10 @@ void check_split(const Documents& documents, const PackOptions& options) {
 bool is_validation(std::int64_t document, double share) {
   const double begin = static_cast<double>(document) * share;
   const double end = static_cast<double>(document + 1) * share;
-  for (double stretch = std::floor(begin); stretch < end; ++stretch) {
-    const auto hash = mix64(static_cast<std::uint64_t>(stretch) + 1);
-    const double point = stretch + static_cast<double>(hash >> 11) * 0x1p-53;
+  for (auto stretch = static_cast<std::uint64_t>(begin); static_cast<double>(stretch) < end;
+       ++stretch) {
+    const auto hash = mix64(stretch + 1);
+    const double point = static_cast<double>(stretch) + static_cast<double>(hash >> 11) * 0x1p-53;
     if (begin <= point && point < end) return true;
   }
   return false;

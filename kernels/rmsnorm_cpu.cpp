@@ -51,12 +51,13 @@ void backward_row(T* dx, float* dweight, const T* dy, const T* s, float rstd, co
 void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
                      ConstTensor residual, ConstTensor weight, float epsilon) {
   const auto D = x.shape[1];
+  const bool adds = residual.data != nullptr;  // and then there is a sum
   with_float(x.dtype, [&]<class T>(T) {
     stream.parallel_ranges(x.shape[0], 8, [&](std::int64_t begin, std::int64_t end) {
       for (auto n = begin; n < end; ++n)
-        forward_row(y.as<T>() + n * D, rstd.as<float>() + n, sum ? sum.as<T>() + n * D : nullptr,
-                    x.as<T>() + n * D, residual ? residual.as<T>() + n * D : nullptr,
-                    weight.as<T>(), D, epsilon);
+        forward_row(y.as<T>() + n * D, rstd.as<float>() + n, adds ? sum.as<T>() + n * D : nullptr,
+                    x.as<T>() + n * D, adds ? residual.as<T>() + n * D : nullptr, weight.as<T>(), D,
+                    epsilon);
     });
   });
 }
