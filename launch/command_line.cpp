@@ -132,10 +132,15 @@ void add_config(CLI::App& app, Run& run) {
   auto* reference =
       verb->add_flag("--reference", options->reference, "print what every key means instead")
           ->group("Output");
+  auto* model = describe(
+      verb->add_option("--model", options->model,
+                       "print the table [model] of a run, a Hugging Face or an llm.c model"),
+      "Output", "MODEL");
   reference->excludes(config);
+  model->excludes(config)->excludes(reference);
   verb->callback([options, &run] {
-    if (options->config.empty() && !options->reference)
-      throw UsageError("config: expected CONFIG.toml, or --reference");
+    if (options->config.empty() && options->model.empty() && !options->reference)
+      throw UsageError("config: expected CONFIG.toml, --model or --reference");
     run = [options] { return run_config(*options); };
   });
 }

@@ -303,6 +303,16 @@ std::string to_toml(const ResolvedConfig& config) {
   return text;
 }
 
+std::string model_to_toml(const ModelConfig& model) {
+  Config config;
+  config.model = model;
+  if (model.rope_scaling) config.rope_scaling = *model.rope_scaling;
+  std::string text = "[model]\n";
+  for (const auto& option : options())
+    if (option.table() == "model") text += str(option.name(), " = ", to_toml(option, config), "\n");
+  return text;
+}
+
 Json to_json(const ResolvedConfig& config) {
   Json json;
   for (const auto& option : options())

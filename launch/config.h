@@ -46,6 +46,9 @@ ResolvedConfig load_config(const std::filesystem::path& file,
 // The whole configuration as TOML that resolves to equal values, with origins as comments.
 std::string to_toml(const ResolvedConfig& config);
 
+// The table [model] that describes a model: for a run that starts from its weights.
+std::string model_to_toml(const ModelConfig& model);
+
 // The values alone, as checkpoints keep them: {"train.steps": 1000, ...}; and back, with `origin`
 // as the origin of each.
 Json to_json(const ResolvedConfig& config);

@@ -2,11 +2,17 @@
 
 #include <iostream>
 
+#include "train/model_source.h"
+
 namespace lockstep {
 
 int run_config(const ConfigOptions& options) {
-  std::cout << (options.reference ? configuration_reference()
-                                  : to_toml(load_config(options.config, options.settings)));
+  if (options.reference)
+    std::cout << configuration_reference();
+  else if (!options.model.empty())
+    std::cout << model_to_toml(find_model(options.model).model);
+  else
+    std::cout << to_toml(load_config(options.config, options.settings));
   return 0;
 }
 

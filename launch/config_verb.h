@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "launch/config.h"
@@ -10,6 +11,7 @@ namespace lockstep {
 struct ConfigOptions {
   std::filesystem::path config;
   std::vector<Setting> settings;
+  std::string model;       // print the table that describes this model instead
   bool reference = false;  // print docs/configuration.md instead
 };
 

@@ -56,7 +56,7 @@ TEST(CommandLine, what_is_missing_or_too_much_is_refused_with_where_to_look) {
   EXPECT_EQ(refusal({}), "expected a verb; see `lockstep --help`");
   EXPECT_EQ(refusal({"config", "a.toml", "b.toml"}),
             "unexpected argument b.toml; see `lockstep config --help`");
-  EXPECT_EQ(refusal({"config"}), "config: expected CONFIG.toml, or --reference");
+  EXPECT_EQ(refusal({"config"}), "config: expected CONFIG.toml, --model or --reference");
   expect_contains(refusal({"config", "a.toml", "--set"}), "see `lockstep config --help`");
   EXPECT_EQ(refusal({"config", "a.toml", "--set", "train.steps"}),
             "--set train.steps: expected table.key=value");

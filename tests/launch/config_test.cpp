@@ -282,6 +282,15 @@ TEST(Config, what_followed_from_other_keys_follows_them_again_when_it_is_read_ba
   EXPECT_EQ(again.values.train.batch_tokens, 96);
 }
 
+TEST(Config, the_table_of_a_model_describes_it) {
+  const auto model =
+      resolve("", {set("model.family=llama3"), set("model.kv_heads=2"), set("model.qkv_bias=true"),
+                   set("model.norm_epsilon=3e-6"), set("model.rope_scaling_factor=8")})
+          .values.model;
+  const auto again = resolve_config(model_to_toml(model) + "[data]\ntrain = 'x'", "m.toml", {});
+  EXPECT_EQ(again.values.model, model);
+}
+
 TEST(Config, a_warmup_longer_than_the_run_is_refused) {
   EXPECT_EQ(refusal("[schedule]\nwarmup_steps = 100", {set("train.steps=99")}),
             "a.toml:13: schedule.warmup_steps is 100, expected at most train.steps (99)");
