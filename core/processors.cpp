@@ -1,6 +1,6 @@
 #include "core/processors.h"
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <sched.h>
 
@@ -32,15 +32,12 @@ std::vector<int> affinity() {
 }
 
 void set_affinity(std::span<const int> processors, pthread_t thread) {
-  if (processors.empty()) return;
-  const auto last =
-      static_cast<std::size_t>(*std::max_element(processors.begin(), processors.end()));
-  Mask mask(last / kBits + 1);
-  for (const int processor : processors) {
-    const auto i = static_cast<std::size_t>(processor);
-    mask[i / kBits] |= 1ul << i % kBits;
-  }
-  pthread_setaffinity_np(thread, bytes(mask), reinterpret_cast<cpu_set_t*>(mask.data()));
+  std::array<unsigned long, 1024> mask{};  // 65536 processors, and nothing allocated
+  for (const int processor : processors)
+    if (const auto i = static_cast<std::size_t>(processor); i < mask.size() * kBits)
+      mask[i / kBits] |= 1ul << i % kBits;
+  if (!processors.empty())
+    pthread_setaffinity_np(thread, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data()));
 }
 
 }  // namespace lockstep

@@ -31,6 +31,9 @@ void* operator new(std::size_t bytes) {
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return counted(bytes, 0);  // no test here runs out of memory
+}
 void operator delete(void* p) noexcept {
   std::free(p);
 }

@@ -2,6 +2,7 @@
 // wrong.
 #include "tests/end_to_end/run.h"
 
+#include <cstring>
 #include <gtest/gtest.h>
 
 namespace lockstep::testing {
@@ -22,6 +23,25 @@ TEST_F(EndToEnd, a_run_learns_saves_evaluates_and_generates) {
   Process second = start(generate);
   second.wait();
   EXPECT_EQ(second.out(), text);
+}
+
+TEST_F(EndToEnd, weights_that_are_not_numbers_are_refused_by_name) {
+  run(train("run", {"--set", "train.steps=1"}), 0);
+  const auto model = path("model");
+  run({"checkpoint", "export", path("run"), "--out", model, "--dtype", "fp32"}, 0);
+  auto bytes = read_all(directory_ / "model/model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(sizeof header + header), bytes.end(),
+            '\xff');
+  spit(directory_ / "model/model.safetensors", bytes);
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"eval", model, "--data", path("tokens.bin"), "--tokens", "1024"},
+        {"generate", model}}) {
+    const auto refusal = run(verb, 65);
+    expect_contains(refusal, model);
+    expect_contains(refusal, "nan");
+  }
 }
 
 TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
