@@ -173,7 +173,8 @@ void make_directories(const fs::path& directory) {
   if (mkdir(directory.c_str(), 0777) != 0) {
     const int error = errno;
     if (error == EEXIST && fs::is_directory(directory, unknown)) return;
-    fail_writing(directory, "cannot create the directory", error);
+    const bool taken = error == EEXIST || error == ENOTDIR;  // by what is no directory
+    fail_writing(directory, "cannot create the directory", taken ? ENOTDIR : error);
   }
   sync_directory(directory_of(directory));
 }

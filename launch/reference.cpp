@@ -18,9 +18,14 @@ found first used:
 3. the file;
 4. the default.
 
-`lockstep config CONFIG.toml` prints what comes out, and where each value came from. An unknown key, a
-wrong type or an impossible value is refused with exit code 78 before anything is allocated. Paths are
-relative to the working directory.
+`lockstep config CONFIG.toml` prints what comes out, and where each value came from; a run keeps the
+same in its `config.toml`. There a default that follows from other keys is a comment, so that it follows
+them again when the file is used with another `--set`. An unknown key, a wrong type or an impossible
+value is refused with exit code 78 before anything is allocated. Paths are relative to the working
+directory.
+
+`lockstep config --model MODEL` prints the table [model] of a Hugging Face directory, an llm.c model or
+another run, for a run that starts from its weights with `--init-from`.
 )";
 
 std::string cell(std::string_view text) {

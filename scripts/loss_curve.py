@@ -106,7 +106,10 @@ def main():
     parser.add_argument("--line", nargs=2, metavar=("VALUE", "LABEL"))
     options = parser.parse_args()
     line = (float(options.line[0]), options.line[1]) if options.line else None
-    rows = read_metrics(options.run / "metrics.jsonl")
+    try:
+        rows = read_metrics(options.run / "metrics.jsonl")
+    except OSError as error:
+        sys.exit(str(error))
     sys.stdout.write(draw(rows, f"{options.run.name}: loss, nats a token", line))
 
 

@@ -63,6 +63,12 @@ std::int64_t announced_bytes(const Config& config, const Stream& compute) {
   return bytes;
 }
 
+std::optional<Loader> held_out(const Config& config, Arena& pinned) {
+  if (config.data.validation.empty()) return std::nullopt;
+  return std::optional<Loader>(std::in_place, validation_loader(config),
+                               static_cast<int>(config.train.micro_batch), 0, 1, pinned);
+}
+
 class Trainer {
  public:
   explicit Trainer(const TrainOptions& options);
@@ -101,11 +107,12 @@ class Trainer {
   const StopSignals signals_;
   RunDirectory run_;
   Stream compute_;
-  Arena arena_;
-  Training training_;
+  const std::int64_t arena_bytes_;
   Arena pinned_;
   Loader loader_;
   std::optional<Loader> validation_;
+  Arena arena_;  // behind the data: it is large, and they may not be there
+  Training training_;
   Checkpointer checkpointer_;
   Meter meter_;
   std::optional<MetricsLog> metrics_;
@@ -123,16 +130,15 @@ Trainer::Trainer(const TrainOptions& options)
       config_(options.config),
       run_(options.run),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(config_)),
-      arena_(options.device, Arena::Memory::device, announced_bytes(config_, compute_)),
-      training_(training_config(config_), compute_, arena_),
+      arena_bytes_(announced_bytes(config_, compute_)),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
+      validation_(held_out(config_, pinned_)),
+      arena_(options.device, Arena::Memory::device, arena_bytes_),
+      training_(training_config(config_), compute_, arena_),
       checkpointer_(run_.checkpoints(), state_slices(training_.params(), training_.optimizer()),
                     static_cast<int>(config_.checkpoint.keep_last)),
       meter_(meter_config(config_, compute_)) {
-  if (!config_.data.validation.empty())
-    validation_.emplace(validation_loader(config_), static_cast<int>(config_.train.micro_batch), 0,
-                        1, pinned_);
   check_data();
 }
 

@@ -1,5 +1,7 @@
 #include "train/training.h"
 
+#include <cmath>
+
 #include "kernels/elementwise.h"
 #include "train/batch_shape.h"
 
@@ -90,8 +92,9 @@ Training::Numbers Training::numbers() {
   compute_.synchronize();
   Numbers n;
   n.valid_tokens = *valid_tokens_.as<std::int32_t>();
-  n.loss = LossSum{*loss_sum_.as<float>(), n.valid_tokens}.mean();
-  n.grad_norm = *optimizer_.grad_norm().as<float>();
+  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };  // in print
+  n.loss = unsigned_nan(LossSum{*loss_sum_.as<float>(), n.valid_tokens}.mean());
+  n.grad_norm = unsigned_nan(*optimizer_.grad_norm().as<float>());
   n.applied = *optimizer_.applied().as<float>() != 0;
   return n;
 }
