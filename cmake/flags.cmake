@@ -10,7 +10,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 if(LOCKSTEP_SANITIZE)
   # g++ warns of values that sanitizers, not the code, leave open: gcc.gnu.org/PR105562
-  target_compile_options(lockstep_flags INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(lockstep_flags INTERFACE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_compile_options(lockstep_flags INTERFACE
     -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})

@@ -1,9 +1,10 @@
 # Header-only libraries from the system, see docs/dependencies.md: named here when one is missing, for
 # a compiler says only that a file is not there.
+include(CheckIncludeFileCXX)
 function(lockstep_needs header package)
-  find_path(LOCKSTEP_PATH_OF_${package} ${header})
-  mark_as_advanced(LOCKSTEP_PATH_OF_${package})
-  if(NOT LOCKSTEP_PATH_OF_${package})
+  check_include_file_cxx(${header} LOCKSTEP_HAVE_${package})
+  if(NOT LOCKSTEP_HAVE_${package})
+    unset(LOCKSTEP_HAVE_${package} CACHE)  # looked for again when it is installed
     message(FATAL_ERROR "${header} is not there; on Debian: apt-get install ${package}")
   endif()
 endfunction()

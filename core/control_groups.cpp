@@ -4,6 +4,7 @@
 #include <climits>
 #include <cmath>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <sstream>
 #include <string_view>
@@ -49,13 +50,13 @@ Number number_in(const fs::path& file, Number none) {
   return std::ifstream(file) >> number ? number : none;
 }
 
-// The number behind `key` in a file of lines "key number"; 0 where there is none.
-std::int64_t number_of(const char* key, const fs::path& file) {
+// The sum of the numbers behind these keys in a file of lines "key number".
+std::int64_t sum_of(std::initializer_list<std::string_view> keys, const fs::path& file) {
   std::ifstream in(file);
-  std::int64_t number = 0;
+  std::int64_t sum = 0, number = 0;
   for (std::string name; in >> name >> number;)
-    if (name == key) return number;
-  return 0;
+    if (std::find(keys.begin(), keys.end(), name) != keys.end()) sum += number;
+  return sum;
 }
 
 int granted_by(const fs::path& group) {
@@ -69,11 +70,13 @@ int granted_by(const fs::path& group) {
 }
 
 MemoryGranted memory_of(const fs::path& group, const char* limit, const char* used,
-                        const char* dropped_first) {
+                        std::initializer_list<std::string_view> file_pages) {
+  constexpr auto kNoLimit = std::int64_t{1} << 62;  // version 1 says it by a number about as large
   const auto most = number_in(group / limit, kUnlimited);
+  if (most >= kNoLimit) return {kUnlimited, kUnlimited};
   const auto bytes = number_in<std::int64_t>(group / used, 0);
-  const auto in_use = bytes - number_of(dropped_first, group / "memory.stat");
-  return {most, most == kUnlimited ? most : std::max<std::int64_t>(most - in_use, 0)};
+  const auto in_use = std::max<std::int64_t>(bytes - sum_of(file_pages, group / "memory.stat"), 0);
+  return {most, std::max<std::int64_t>(most - in_use, 0)};
 }
 
 }  // namespace
@@ -93,9 +96,10 @@ int processors_granted(const ControlGroups& groups) {
 MemoryGranted memory_granted(const ControlGroups& groups) {
   MemoryGranted least{kUnlimited, kUnlimited};
   visit(groups, "memory", [&](const fs::path& group) {
-    for (const auto& granted : {memory_of(group, "memory.max", "memory.current", "inactive_file"),
-                                memory_of(group, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                          "total_inactive_file")}) {
+    for (const auto& granted :
+         {memory_of(group, "memory.max", "memory.current", {"inactive_file", "active_file"}),
+          memory_of(group, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                    {"total_inactive_file", "total_active_file"})}) {
       least.limit = std::min(least.limit, granted.limit);
       least.left = std::min(least.left, granted.left);
     }

@@ -21,8 +21,8 @@ ControlGroups control_groups();  // of this process
 int processors_granted(const ControlGroups& groups);
 
 // Bytes of memory: memory.max or memory.limit_in_bytes, and what is left of them beside what all
-// processes of the group use, without file pages that the system drops first. The largest int64
-// where none limits.
+// processes of the group use, without the pages of files, which the system drops first. The
+// largest int64 where none limits.
 struct MemoryGranted {
   std::int64_t limit = 0, left = 0;
 };

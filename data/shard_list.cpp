@@ -102,7 +102,8 @@ ShardList list_of_manifest(const fs::path& path, const std::vector<std::string>&
 }
 
 // Of a shard that no manifest describes: its size and its first, middle and last 64 KiB. All of it
-// would be terabytes at every start; other tokens of the same number differ in these too.
+// would be terabytes at every start. Another text differs there; a few tokens changed elsewhere are
+// not seen.
 std::string fingerprint_of(const fs::path& path) {
   constexpr std::int64_t kSample = 1 << 16;
   const ReadFile file(path);

@@ -60,7 +60,7 @@ class Weights {
   explicit Weights(const std::string& path)
       : source_(find_model(path)),
         stream_(Device{}, "compute", Stream::Mode::immediate, processors_allowed()),
-        arena_(Device{}, Arena::Memory::host, measure(source_.model)),
+        arena_(Device{}, Arena::Memory::host, checked_bytes(source_.model)),
         inference_({.model = source_.model}, stream_, arena_) {
     load_weights(source_, inference_.params(), stream_);
   }
@@ -68,11 +68,15 @@ class Weights {
   std::vector<StateSlice> slices() { return weight_slices(inference_.params()); }
 
  private:
+  static std::int64_t checked_bytes(const ModelConfig& model) {
+    const auto bytes = measure(model);
+    require_memory(bytes, "use a machine with more");
+    return bytes;
+  }
   static std::int64_t measure(const ModelConfig& model) {
     Stream stream(Device{}, "measure", Stream::Mode::measuring);
     Arena arena = Arena::measure(Device{});
     const Inference inference({.model = model}, stream, arena);
-    require_memory(arena.peak_bytes(), "use a machine with more");
     return arena.peak_bytes();
   }
 
@@ -117,17 +121,17 @@ int checkpoint_list(const std::string& run) {
     throw DataError(str(run, ": expected the directory of a run, with checkpoints/"));
   const auto steps = checkpoint_steps(directory);
   if (steps.empty()) log_info("no checkpoint yet in ", directory.string());
-  std::int64_t damaged = 0;
+  bool whole = true;
   for (const auto step : steps) {
     const auto path = checkpoint_path(directory, step);
     const auto state = state_of(path);
-    damaged += state != kValid ? 1 : 0;
+    whole = whole && state == kValid;
     char line[64];
     std::snprintf(line, sizeof line, "step %9lld  %9s  ", static_cast<long long>(step),
                   human_bytes(static_cast<double>(bytes_of(path))).c_str());
     std::cout << line << saved_at(path) << "  " << state << "\n";
   }
-  return damaged == 0 ? 0 : 65;
+  return whole ? 0 : 65;
 }
 
 }  // namespace lockstep

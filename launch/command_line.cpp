@@ -112,13 +112,14 @@ CLI::App* add_verb(CLI::App& app, const char* name, const char* what) {
   return verb;
 }
 
-void add_settings(CLI::App& verb, std::vector<Setting>& settings) {
+CLI::Option* add_settings(CLI::App& verb, std::vector<Setting>& settings) {
   const auto add = [&settings](const std::string& text) {
     settings.push_back(parse_setting(text));
   };
-  describe(verb.add_option_function<std::string>(
-               "--set", add, "set a key of the configuration (docs/configuration.md); repeatable"),
-           "Configuration", "TABLE.KEY=VALUE")
+  return describe(verb.add_option_function<std::string>(
+                      "--set", add,
+                      "set a key of the configuration (docs/configuration.md); repeatable"),
+                  "Configuration", "TABLE.KEY=VALUE")
       ->trigger_on_parse();
 }
 
@@ -128,7 +129,7 @@ void add_config(CLI::App& app, Run& run) {
   auto options = std::make_shared<ConfigOptions>();
   auto* config = describe(verb->add_option("config", options->config, "the run's configuration"),
                           "Configuration", "CONFIG.toml");
-  add_settings(*verb, options->settings);
+  auto* settings = add_settings(*verb, options->settings);
   auto* reference =
       verb->add_flag("--reference", options->reference, "print what every key means instead")
           ->group("Output");
@@ -136,8 +137,8 @@ void add_config(CLI::App& app, Run& run) {
       verb->add_option("--model", options->model,
                        "print the table [model] of a run, a Hugging Face or an llm.c model"),
       "Output", "MODEL");
-  reference->excludes(config);
-  model->excludes(config)->excludes(reference);
+  reference->excludes(config)->excludes(settings);
+  model->excludes(config)->excludes(settings)->excludes(reference);
   verb->callback([options, &run] {
     if (options->config.empty() && options->model.empty() && !options->reference)
       throw UsageError("config: expected CONFIG.toml, --model or --reference");
@@ -263,7 +264,9 @@ void add_import(CLI::App& group, Run& run) {
 void add_checkpoint(CLI::App& app, Run& run) {
   auto* group = add_verb(app, "checkpoint", "what a run has saved");
   group->require_subcommand(1);
-  auto* list = add_verb(*group, "list", "the checkpoints of a run, and whether each validates");
+  auto* list =
+      add_verb(*group, "list",
+               "the checkpoints of a run, and whether each validates (exit 65 where one does not)");
   auto path = std::make_shared<std::string>();
   describe(list->add_option("run", *path, "the run")->required(), "Run", "DIR");
   list->callback([path, &run] { run = [path] { return checkpoint_list(*path); }; });

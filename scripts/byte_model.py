@@ -4,8 +4,8 @@
 usage: byte_model.py TRAIN.txt VALIDATION.txt BYTES
 
 Counts the three-byte sequences of TRAIN and prints the mean of -log p(byte | two before) over the
-first BYTES of VALIDATION, in nats a byte. A context seen n times is mixed with the next shorter one, which weighs
-as much as PRIOR sightings; the shortest is the bytes' own frequency, each seen once more.
+first BYTES of VALIDATION, in nats a byte. A context seen n times is mixed with the next shorter one,
+which weighs as much as PRIOR sightings; the shortest is the bytes' own frequency, each seen once more.
 """
 
 import collections

@@ -32,13 +32,13 @@ std::optional<LossSum> evaluate_all(Loader& loader, Stream& compute,
                                     FunctionRef<bool()> stop) {
   LossSum sum;
   for (std::int64_t first = 0; first < loader.samples();) {
+    if (stop()) return std::nullopt;
     const Batch batch = loader.batch(first, 0);
     const LossSum part = evaluate(batch);
     first += batch.inputs.shape[0];
     loader.release(batch, compute.record());
     sum.loss += part.loss;
     sum.tokens += part.tokens;
-    if (stop()) return std::nullopt;
   }
   return sum;
 }

@@ -25,7 +25,7 @@ std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length);
 LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch, Tensor loss,
                        Tensor tokens);
 
-// The sum over all samples of a loader that does not repeat them, each once. `stop` is asked after
+// The sum over all samples of a loader that does not repeat them, each once. `stop` is asked before
 // each micro-batch; nothing where it says so.
 std::optional<LossSum> evaluate_all(Loader& loader, Stream& compute,
                                     FunctionRef<LossSum(const Batch& batch)> evaluate,

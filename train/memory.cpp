@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "core/control_groups.h"
@@ -11,26 +12,29 @@
 namespace lockstep {
 namespace {
 
-// The value of "key:   123 kB" in a /proc file, in bytes; 0 where it is absent.
-std::int64_t proc_bytes(const char* file, const std::string& key) {
+constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
+
+// The value of "key:   123 kB" in a /proc file, in bytes; `absent` without it.
+std::int64_t proc_bytes(const char* file, const std::string& key, std::int64_t absent) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);)
     if (line.rfind(key, 0) == 0) return std::stoll(line.substr(key.size())) * 1024;
-  return 0;
+  return absent;
 }
 
 }  // namespace
 
 std::int64_t process_peak_bytes() {
-  return proc_bytes("/proc/self/status", "VmHWM:");
+  return proc_bytes("/proc/self/status", "VmHWM:", 0);
 }
 
 std::int64_t machine_memory_bytes() {
-  return std::min(proc_bytes("/proc/meminfo", "MemTotal:"), memory_granted(control_groups()).limit);
+  return std::min(proc_bytes("/proc/meminfo", "MemTotal:", kUnknown),
+                  memory_granted(control_groups()).limit);
 }
 
 std::int64_t available_memory_bytes() {
-  return std::min(proc_bytes("/proc/meminfo", "MemAvailable:"),
+  return std::min(proc_bytes("/proc/meminfo", "MemAvailable:", kUnknown),
                   memory_granted(control_groups()).left);
 }
 

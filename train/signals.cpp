@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
@@ -31,17 +32,24 @@ void say(std::string_view text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-void handle(int signal) {
+void decide(int signal) {
   const auto now = nanoseconds();
   int none = 0;
   // The time is set before the signal, so that whoever sees the signal sees its time.
   std::int64_t never = 0;
   first_nanoseconds.compare_exchange_strong(never, now);
   if (first_signal.compare_exchange_strong(none, signal))
-    return say("lockstep: saving after this step; a second signal stops at once, unsaved\n");
+    return say("lockstep: stopping after this step; a second signal stops at once, unsaved\n");
+  if (signal == SIGHUP) return;  // a shell that goes sends it, and then the system does
   if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
   say("lockstep: a second signal: stopped at once, nothing saved\n");
   _exit(128 + signal);
+}
+
+void handle(int signal) {
+  const int before = errno;  // of what was interrupted
+  decide(signal);
+  errno = before;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //   SIGINT (Ctrl-C)                        exit code 130
 //   SIGTERM, SIGUSR1 (a scheduler's)       exit code 75: start it again, it goes on
 //   SIGHUP (its terminal is gone)          exit code 75, unless it is ignored, as by nohup
-//   any of them a second time              ends the process at once with 128 + its number
+//   a second one, but for SIGHUP           ends the process at once with 128 + its number
 //
 // SIGPIPE is ignored: a run outlives those who read its output. A repeat within 100 ms is the same
 // request: timeout(1) and mpirun deliver a signal to a process and to its group.

@@ -63,8 +63,25 @@ std::int64_t announced_bytes(const Config& config, const Stream& compute) {
   return bytes;
 }
 
-std::optional<Loader> held_out(const Config& config, Arena& pinned) {
+// Throws ConfigError where the tokens cannot be those of the tokenizer of the training data.
+void check_held_out(const Config& config, const Dataset& training) {
+  const Dataset held_out(config.data.validation);
+  const auto &a = training.format(), &b = held_out.format();
+  const bool described = training.tokenizer_vocabulary() > 0 && held_out.tokenizer_vocabulary() > 0;
+  if (described ? a.name != b.name : a.boundary_token != b.boundary_token)
+    throw ConfigError(str("data.validation: ", joined(config.data.validation), " holds ", b.name,
+                          " tokens, data.train ", a.name, " tokens"));
+  if (held_out.fingerprint() == training.fingerprint())
+    log_warning("data.validation is data.train: its loss says nothing of other text");
+}
+
+std::optional<Loader> held_out(const Config& config, const Dataset& training, Arena& pinned) {
+  if (training.tokenizer_vocabulary() == kByteVocabulary &&
+      config.model.vocabulary > kByteVocabulary)
+    log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
+                kByteVocabulary, "): such a model cannot write text");
   if (config.data.validation.empty()) return std::nullopt;
+  check_held_out(config, training);
   return std::optional<Loader>(std::in_place, validation_loader(config),
                                static_cast<int>(config.train.micro_batch), 0, 1, pinned);
 }
@@ -75,7 +92,6 @@ class Trainer {
   int run();
 
  private:
-  void check_data() const;
   void start();  // from the newest checkpoint, or from the beginning
   void initialize(const std::filesystem::path& weights);  // empty: random ones
   StepReport train_step();
@@ -133,29 +149,12 @@ Trainer::Trainer(const TrainOptions& options)
       arena_bytes_(announced_bytes(config_, compute_)),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
-      validation_(held_out(config_, pinned_)),
+      validation_(held_out(config_, loader_.dataset(), pinned_)),
       arena_(options.device, Arena::Memory::device, arena_bytes_),
       training_(training_config(config_), compute_, arena_),
       checkpointer_(run_.checkpoints(), state_slices(training_.params(), training_.optimizer()),
                     static_cast<int>(config_.checkpoint.keep_last)),
-      meter_(meter_config(config_, compute_)) {
-  check_data();
-}
-
-void Trainer::check_data() const {
-  const auto& data = loader_.dataset();
-  if (data.tokenizer_vocabulary() == kByteVocabulary && config_.model.vocabulary > kByteVocabulary)
-    log_warning("model.vocabulary is ", config_.model.vocabulary, ", but the data are bytes (",
-                kByteVocabulary, "): such a model cannot write text");
-  if (!validation_) return;
-  const auto& held_out = validation_->dataset();
-  if (held_out.format().name != data.format().name)
-    throw ConfigError(str("data.validation: ", joined(config_.data.validation), " holds ",
-                          held_out.format().name, " tokens, data.train ", data.format().name,
-                          " tokens"));
-  if (held_out.fingerprint() == data.fingerprint())
-    log_warning("data.validation is data.train: its loss says nothing of other text");
-}
+      meter_(meter_config(config_, compute_)) {}
 
 int Trainer::run() {
   start();
@@ -227,7 +226,8 @@ StepReport Trainer::train_step() {
 // One line for people, one object for programs.
 void Trainer::report(StepReport report) {
   progress_.statistics.observe(report);
-  const bool stopping = signals_.exit_code().has_value();
+  // The last step has no later one to evaluate it.
+  const bool stopping = signals_.exit_code().has_value() && step() != steps();
   if (validation_ && due(config_.eval.every_steps) && !stopping)
     report.validation_loss = evaluate(report);
   if (due(config_.log.every_steps) || report.validation_loss) print_step(report);
@@ -306,7 +306,7 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
       *validation_, compute_, [&](const Batch& batch) { return training_.evaluate(batch); },
-      [&] { return signals_.exit_code().has_value(); });
+      [&] { return signals_.exit_code().has_value() && step() != steps(); });
   training_.trace().take();
   const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
   meter_.spent_between_steps(Phase::evaluation, seconds, config_.eval.every_steps);

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
+
 namespace lockstep::testing {
 
 inline std::string read_all(const std::filesystem::path& path) {
@@ -36,6 +38,7 @@ class Process {
     for (const auto& file : {out_, err_})
       std::filesystem::remove(file);  // what an earlier process said is not this one's
     pid_ = fork();
+    LOCKSTEP_CHECK(pid_ >= 0, "cannot fork");
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed cannot end it
     redirect(out_, STDOUT_FILENO);
@@ -47,7 +50,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() {
-    if (pid_ == 0) return;
+    if (pid_ <= 0) return;
     signal(SIGKILL);
     wait();
   }
@@ -72,7 +75,7 @@ class Process {
   }
 
   void signal(int number) const {
-    if (pid_ != 0) kill(pid_, number);
+    if (pid_ > 0) kill(pid_, number);
   }
   std::string out() const { return read_all(out_); }
   std::string err() const { return read_all(err_); }

@@ -170,11 +170,11 @@ class FullDisk : public EndToEnd {
   SmallDisk disk_{kBytes};
 };
 
-// Its evaluations take half a minute.
+// Its evaluations take a minute.
 class Signalled : public EndToEnd {
  protected:
   Process start_run() {
-    write_tokens(directory_ / "long.bin", 20'000'000);
+    write_tokens(directory_ / "long.bin", 40'000'000);
     return start(with(train("run"), {"data.validation=" + path("long.bin"), "eval.every_steps=1",
                                      "eval.tokens=0"}));
   }
@@ -183,13 +183,11 @@ class Signalled : public EndToEnd {
 TEST_F(Signalled, during_an_evaluation_a_run_saves_and_ends_at_once) {
   Process process = start_run();
   ASSERT_TRUE(process.says("starting from random weights")) << process.err();
-  while (read_all(directory_ / "run/config.toml").empty())
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::seconds(1));  // the step takes milliseconds
   const auto begin = std::chrono::steady_clock::now();
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75) << process.err();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   EXPECT_TRUE(fs::exists(checkpoint("run", 1)));
   EXPECT_EQ(losses("run").size(), 1u);
 }

@@ -265,7 +265,7 @@ TEST(Config, what_is_printed_resolves_to_the_same_values) {
   for (const auto& option : options()) {
     EXPECT_EQ(to_toml(option, first.values), to_toml(option, second.values)) << option.key;
     const bool follows =
-        option.derive && first.origins.find(option.key)->second.starts_with("default");
+        !option.rule.empty() && first.origins.find(option.key)->second.starts_with("default");
     const auto& origin = second.origins.find(option.key)->second;
     EXPECT_TRUE(origin.starts_with(follows ? "default: " : "again.toml:")) << option.key;
   }
@@ -280,6 +280,8 @@ TEST(Config, what_followed_from_other_keys_follows_them_again_when_it_is_read_ba
   EXPECT_EQ(again.values.data.seed, 9u);
   EXPECT_EQ(again.values.model.head_size, 32);
   EXPECT_EQ(again.values.train.batch_tokens, 96);
+  EXPECT_TRUE(
+      resolve_config(printed, "again.toml", {set("model.family=qwen2")}).values.model.qkv_bias);
 }
 
 TEST(Config, the_table_of_a_model_describes_it) {
@@ -292,8 +294,10 @@ TEST(Config, the_table_of_a_model_describes_it) {
 }
 
 TEST(Config, a_warmup_longer_than_the_run_is_refused) {
-  EXPECT_EQ(refusal("[schedule]\nwarmup_steps = 100", {set("train.steps=99")}),
-            "a.toml:13: schedule.warmup_steps is 100, expected at most train.steps (99)");
+  EXPECT_EQ(
+      refusal("[schedule]\nwarmup_steps = 100", {set("train.steps=99")}),
+      "a.toml:13: schedule.warmup_steps is 100, expected at most train.steps (99); without the "
+      "key it is 2% of them");
 }
 
 TEST(Config, a_long_list_is_printed_so_that_it_can_be_read_back) {

@@ -12,7 +12,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Signals, nothing_is_asked_before_a_signal_and_after_it_the_exit_code_is_known) {
+// Whatever this process was started with: nohup ignores SIGHUP, some launchers SIGPIPE.
+class Signals : public ::testing::Test {
+ protected:
+  Signals() {
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE})
+      std::signal(signal, SIG_DFL);
+  }
+};
+
+TEST_F(Signals, nothing_is_asked_before_a_signal_and_after_it_the_exit_code_is_known) {
   for (const auto& [signal, code] :
        {std::pair{SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}, {SIGHUP, 75}}) {
     const StopSignals signals;
@@ -37,18 +46,23 @@ int exit_after(int first, std::chrono::milliseconds pause, int second) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(Signals, a_second_signal_ends_the_process_at_once) {
+TEST_F(Signals, a_second_signal_ends_the_process_at_once) {
   EXPECT_EQ(exit_after(SIGINT, 150ms, SIGINT), 128 + SIGINT);
   EXPECT_EQ(exit_after(SIGTERM, 150ms, SIGTERM), 128 + SIGTERM);
   EXPECT_EQ(exit_after(SIGINT, 0ms, SIGTERM), 128 + SIGTERM);
   EXPECT_EQ(exit_after(SIGUSR1, 0ms, SIGTERM), 128 + SIGTERM);
 }
 
-TEST(Signals, a_signal_that_is_delivered_twice_is_one_request) {
+TEST_F(Signals, a_signal_that_is_delivered_twice_is_one_request) {
   EXPECT_EQ(exit_after(SIGTERM, 0ms, SIGTERM), 75);
 }
 
-TEST(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_nothing) {
+TEST_F(Signals, a_terminal_that_goes_twice_is_one_request) {
+  EXPECT_EQ(exit_after(SIGHUP, 150ms, SIGHUP), 75);
+  EXPECT_EQ(exit_after(SIGHUP, 0ms, SIGTERM), 128 + SIGTERM);
+}
+
+TEST_F(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_nothing) {
   std::signal(SIGHUP, SIG_IGN);
   {
     const StopSignals signals;
@@ -59,7 +73,7 @@ TEST(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_nothing) {
   std::signal(SIGHUP, SIG_DFL);
 }
 
-TEST(Signals, what_handled_the_signals_before_handles_them_again) {
+TEST_F(Signals, what_handled_the_signals_before_handles_them_again) {
   { const StopSignals signals; }
   for (const int signal : {SIGUSR1, SIGPIPE, SIGHUP}) {
     struct sigaction now {};
