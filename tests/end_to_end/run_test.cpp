@@ -74,6 +74,15 @@ TEST_F(EndToEnd, changed_data_are_refused_unless_allowed) {
   run(train("run", {"--allow-dataset-change"}), 0);
 }
 
+TEST_F(EndToEnd, validation_of_another_tokenizer_is_refused_and_of_the_same_data_said) {
+  spit(directory_ / "text.txt", std::string(4000, 'x'));
+  run({"data", "pack", path("text.txt"), "--out", path("bytes")}, 0);
+  expect_contains(run(train("run", {"--set", "data.validation=" + path("bytes")}), 78),
+                  "bytes holds bytes tokens, data.train llm.c GPT-2 tokens");
+  expect_contains(run(train("run", {"--set", "train.steps=1"}), 0),
+                  "data.validation is data.train");
+}
+
 TEST_F(EndToEnd, the_configuration_that_a_run_saved_goes_on_with_that_run) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   const auto said = run({"train", path("run/config.toml"), "--set", "train.steps=12"}, 0);
