@@ -1,5 +1,4 @@
-# -DLOCKSTEP_CUDA=ON: the compiler of .cu files. LOCKSTEP_WITH_CUDA=1 tells sources that kernels for
-# the device are compiled in; while there are none it stays unset, and the binary is the CPU one.
+# -DLOCKSTEP_CUDA=ON: the toolkit, and lockstep_cuda_kernels().
 if(LOCKSTEP_CUDA)
   # "90a-real" becomes -gencode arch=compute_90a,code=sm_90a; -arch=sm_90a alone fails with nvcc 13.
   list(TRANSFORM LOCKSTEP_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
@@ -11,12 +10,23 @@ if(LOCKSTEP_CUDA)
         "the preset `cpu` builds without it")
     endif()
   endif()
-  enable_language(CUDA)
-  file(GLOB cuda_sources ${CMAKE_SOURCE_DIR}/kernels/*.cu)
-  if(cuda_sources)
-    target_compile_definitions(lockstep_flags INTERFACE LOCKSTEP_WITH_CUDA=1)
-  else()
-    message(NOTICE "LOCKSTEP_CUDA: the toolkit works, and there are no CUDA kernels yet: this builds "
-      "the CPU backend only")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+  if(LOCKSTEP_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
   endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know it of nvcc 13
+  find_package(CUDAToolkit REQUIRED)
 endif()
+
+# The CUDA kernels, and the operators that have one.
+file(GLOB LOCKSTEP_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
+set(LOCKSTEP_CUDA_OPERATORS)
+foreach(source ${LOCKSTEP_CUDA_SOURCES})
+  string(REGEX REPLACE "\\.cu$" ".cpp" operator ${source})
+  if(EXISTS ${operator})
+    list(APPEND LOCKSTEP_CUDA_OPERATORS ${operator})
+  endif()
+endforeach()

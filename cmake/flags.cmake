@@ -1,12 +1,18 @@
 # lockstep_flags: what every source is compiled with.
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
+set(cxx $<COMPILE_LANGUAGE:CXX>)
+set(cuda $<COMPILE_LANGUAGE:CUDA>)
+target_compile_options(lockstep_flags INTERFACE
+  $<${cxx}:-Wall;-Wextra;-Wshadow;-Wno-unknown-pragmas>
+  $<${cuda}:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas>)
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
-  target_compile_options(lockstep_flags INTERFACE -Werror)
+  target_compile_options(lockstep_flags INTERFACE $<${cxx}:-Werror>
+    $<${cuda}:-Werror=all-warnings;-Xcompiler=-Werror>)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  target_compile_options(lockstep_flags INTERFACE -march=x86-64-v2)
+  target_compile_options(lockstep_flags INTERFACE $<${cxx}:-march=x86-64-v2>
+    $<${cuda}:-Xcompiler=-march=x86-64-v2>)
 endif()
 if(LOCKSTEP_SANITIZE)
   # g++ warns of values that sanitizers, not the code, leave open: gcc.gnu.org/PR105562

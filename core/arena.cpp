@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/gpu.h"
 #include "core/integer.h"
 #include "core/units.h"
 
@@ -44,38 +45,95 @@ double mib(std::int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
+// The memory itself; for an arena that measures, its addresses.
+class Block {
+ public:
+  enum class Source : std::uint8_t { mapped, addresses, pinned, device };
+
+  Block(Source source, std::int64_t bytes) : source_(source) {
+    switch (source) {
+      case Source::mapped:
+      case Source::addresses: map(bytes); return;
+      case Source::pinned:
+        base = gpu::allocate_pinned(bytes);
+        LOCKSTEP_CHECK(base != nullptr, "cannot pin ", mib(bytes), " MiB of host memory");
+        return;
+      case Source::device:
+        base = gpu::allocate(bytes);
+        LOCKSTEP_CHECK(base != nullptr, "out of memory: ", mib(bytes),
+                       " MiB are needed on the GPU, ", mib(gpu::free_bytes()), " MiB are free");
+        return;
+    }
+  }
+  ~Block() {
+    switch (source_) {
+      case Source::mapped:
+      case Source::addresses: munmap(mapping_, static_cast<std::size_t>(mapped_)); break;
+      case Source::pinned: gpu::release_pinned(base); break;
+      case Source::device: gpu::release(base); break;
+    }
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  bool is_on_device() const { return source_ == Source::device; }
+  bool is_measuring() const { return source_ == Source::addresses; }
+
+  std::byte* base = nullptr;
+
+ private:
+  void map(std::int64_t bytes) {
+    mapped_ = round_up(bytes, kHugePage) + kHugePage;
+    void* p = mmap(nullptr, static_cast<std::size_t>(mapped_),
+                   is_measuring() ? PROT_NONE : PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", mib(bytes),
+                   " MiB of memory: ", std::strerror(errno));
+    mapping_ = static_cast<std::byte*>(p);
+    const auto address = reinterpret_cast<std::intptr_t>(p);
+    base = mapping_ + (round_up(address, kHugePage) - address);
+    if (!is_measuring())
+      madvise(base, static_cast<std::size_t>(mapped_ - kHugePage), MADV_HUGEPAGE);
+  }
+
+  Source source_;
+  std::byte* mapping_ = nullptr;
+  std::int64_t mapped_ = 0;
+};
+
+Block::Source source_of(Device device, Arena::Memory memory) {
+  if (device.kind == Device::Kind::cpu || memory == Arena::Memory::host)
+    return Block::Source::mapped;
+  return memory == Arena::Memory::device ? Block::Source::device : Block::Source::pinned;
+}
+
 }  // namespace
 
 struct Arena::State {
-  Device device;
-  bool measuring = false;
-  std::byte* mapping = nullptr;
-  std::byte* base = nullptr;
-  std::int64_t mapped = 0, capacity = 0, used = 0, peak = 0;
+  Device device;  // of its tensors
+  Block block;
+  std::int64_t capacity, gap;
+  std::int64_t used = 0, peak = 0;
   struct Named {
     char name[40];
     std::int64_t bytes;
   };
   std::vector<Named> names;  // live allocations, for the message when one does not fit
 
-  State(Device d, bool measure, std::int64_t bytes)
-      : device(d), measuring(measure), capacity(round_up(bytes, kAlignment)) {
-    LOCKSTEP_CHECK(bytes >= 0, "arena of ", bytes, " bytes");
-    mapped = round_up(bytes, kHugePage) + kHugePage;
-    void* p = mmap(nullptr, static_cast<std::size_t>(mapped),
-                   measure ? PROT_NONE : PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", mib(bytes),
-                   " MiB of memory: ", std::strerror(errno));
-    mapping = static_cast<std::byte*>(p);
-    const auto address = reinterpret_cast<std::intptr_t>(p);
-    base = mapping + (round_up(address, kHugePage) - address);
-    if (!measure) madvise(base, static_cast<std::size_t>(mapped - kHugePage), MADV_HUGEPAGE);
+  State(Device d, Block::Source source, std::int64_t bytes)
+      : device(d),
+        block(source, checked(bytes)),
+        capacity(round_up(bytes, kAlignment)),
+        gap(d.kind == Device::Kind::cuda ? gpu::bytes_between_tensors() : 0) {
     names.reserve(4096);
   }
-  ~State() { munmap(mapping, static_cast<std::size_t>(mapped)); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  static std::int64_t checked(std::int64_t bytes) {
+    LOCKSTEP_CHECK(bytes >= 0, "arena of ", bytes, " bytes");
+    return round_up(bytes, kAlignment);
+  }
 
   std::string table() const {
     auto sorted = names;
@@ -91,11 +149,12 @@ struct Arena::State {
 
 Arena::Arena(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Arena::Arena(Device device, Memory, std::int64_t capacity_bytes)
-    : Arena(std::make_unique<State>(device, false, capacity_bytes)) {}
+Arena::Arena(Device device, Memory memory, std::int64_t capacity_bytes)
+    : Arena(std::make_unique<State>(memory == Memory::device ? device : Device{},
+                                    source_of(device, memory), capacity_bytes)) {}
 
 Arena Arena::measure(Device device) {
-  return Arena(std::make_unique<State>(device, true, kMeasureBytes));
+  return Arena(std::make_unique<State>(device, Block::Source::addresses, kMeasureBytes));
 }
 
 Arena::~Arena() = default;
@@ -103,16 +162,17 @@ Arena::Arena(Arena&&) noexcept = default;
 
 Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   State& s = *state_;
-  const Tensor t{s.base + s.used, shape, dtype, s.device};
+  const Tensor t{s.block.base + s.used, shape, dtype, s.device};
   const auto needed = bytes_of(name, dtype, shape), left = s.capacity - s.used;
-  if (s.measuring && needed > left)
+  if (s.block.is_measuring() && needed > left)
     throw ConfigError(str("more than ", human_memory(static_cast<double>(s.capacity)),
                           " of memory would be needed, at last for ", name, " ", shape,
                           "; make the model or the batch smaller"));
   LOCKSTEP_CHECK(needed <= left, "out of memory: ", name, " ", shape, " needs ", mib(needed),
                  " MiB, ", mib(left), " of ", mib(s.capacity),
                  " MiB are left; the largest allocations:", s.table());
-  const auto bytes = round_up(needed, kAlignment);
+  const auto bytes = round_up(needed, kAlignment) + s.gap;
+  if (s.block.is_on_device()) gpu::tensor_begins(t.data, needed);
   s.used += bytes;
   s.peak = std::max(s.peak, s.used);
   State::Named named{};
@@ -142,8 +202,10 @@ Arena::Scope::Scope(Arena& arena)
 
 Arena::Scope::~Scope() {
   State& s = *arena_.state_;
-  if (kPoison && !s.measuring)
-    std::memset(s.base + mark_, 0xff, static_cast<std::size_t>(s.used - mark_));
+  if (s.block.is_on_device())
+    gpu::tensors_end(s.block.base + mark_, s.used - mark_);
+  else if (kPoison && !s.block.is_measuring())
+    std::memset(s.block.base + mark_, 0xff, static_cast<std::size_t>(s.used - mark_));
   s.used = mark_;
   s.names.resize(static_cast<std::size_t>(names_));
 }

@@ -1,28 +1,107 @@
 #include "core/stream.h"
 
 #include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "core/gpu.h"
 #include "core/thread_pool.h"
 
 namespace lockstep {
 
+// The events of one CUDA stream that are not in use.
+class EventPool {
+ public:
+  EventPool() = default;
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+  ~EventPool() {
+    for (auto* event : free_)
+      gpu::destroy(event);
+  }
+
+  CUevent_st* take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      ++made_;
+      free_.reserve(made_);  // so that giving back cannot fail
+      return gpu::create_event();
+    }
+    auto* event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+  void give_back(CUevent_st* event) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<CUevent_st*> free_;
+  std::size_t made_ = 0;
+};
+
+Event::Event(Event&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), event_(std::exchange(other.event_, nullptr)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+Event::~Event() {
+  if (pool_ != nullptr) pool_->give_back(event_);
+}
+
+bool Event::is_done() const {
+  return event_ == nullptr || gpu::is_done(event_);
+}
+
+void Event::synchronize() const {
+  if (event_ != nullptr) gpu::synchronize(event_);
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  LOCKSTEP_CHECK(event_ != nullptr && earlier.event_ != nullptr, "an event of no CUDA stream");
+  return gpu::seconds_between(earlier.event_, event_);
+}
+
 struct Stream::State {
-  explicit State(int threads) : pool(threads) {}
-  ThreadPool pool;
+  explicit State(int threads) : pool(std::in_place, threads) {}
+  explicit State(CUstream_st* stream) : cuda(stream) {}
+  ~State() {
+    if (cuda != nullptr) gpu::destroy(cuda);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  std::optional<ThreadPool> pool;  // of a CPU stream
+  CUstream_st* cuda = nullptr;     // of a CUDA stream
+  EventPool events;
 };
 
 Stream::Stream(Device device, const char* name, Mode mode, int threads)
     : device_(device), name_(name), mode_(mode), threads_(threads) {
-  LOCKSTEP_CHECK(device.kind == Device::Kind::cpu, "stream ", name,
-                 ": this build has no CUDA backend; use --device cpu");
-  if (mode == Mode::immediate) state_ = std::make_unique<State>(threads);
+  if (mode == Mode::measuring) return;
+  if (is_cuda()) {
+    gpu::use(device.index);
+    state_ = std::make_unique<State>(gpu::create_stream());
+  } else {
+    state_ = std::make_unique<State>(threads);
+  }
 }
 
 Stream::~Stream() = default;
 
 void Stream::parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) {
   LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_, " measures; it runs nothing");
-  state_->pool.run(tasks, body);
+  LOCKSTEP_CHECK(!is_cuda(), "stream ", name_, " is a CUDA stream; it has no threads");
+  state_->pool->run(tasks, body);
 }
 
 void Stream::parallel_ranges(std::int64_t n, std::int64_t grain,
@@ -36,14 +115,37 @@ void Stream::parallel_ranges(std::int64_t n, std::int64_t grain,
   });
 }
 
-Event Stream::record() {
-  return {};
+void Stream::copy(Tensor to, ConstTensor from) {
+  LOCKSTEP_CHECK(to.dtype == from.dtype && to.elements() == from.elements(), "copy of ",
+                 lockstep::name(from.dtype), " ", from.shape, " to ", lockstep::name(to.dtype), " ",
+                 to.shape);
+  if (is_measuring() || to.bytes() == 0) return;
+  if (is_cuda()) return gpu::copy(to.data, from.data, to.bytes(), state_->cuda);
+  std::memmove(to.data, from.data, static_cast<std::size_t>(to.bytes()));
 }
-void Stream::wait(const Event&) {}
-void Stream::synchronize() {}
+
+Event Stream::record() {
+  if (!is_cuda() || is_measuring()) return {};
+  Event event(&state_->events, state_->events.take());
+  gpu::record(event.event_, state_->cuda);
+  return event;
+}
+
+void Stream::wait(const Event& event) {
+  if (event.event_ == nullptr || is_measuring()) return;
+  if (is_cuda())
+    gpu::wait(state_->cuda, event.event_);
+  else
+    event.synchronize();  // what this stream does next, it does in the caller
+}
+
+void Stream::synchronize() {
+  if (is_cuda() && !is_measuring()) gpu::synchronize(state_->cuda);
+}
 
 CUstream_st* Stream::native() const {
-  LOCKSTEP_FAIL("stream ", name_, " is not a CUDA stream");
+  LOCKSTEP_CHECK(is_cuda() && state_ != nullptr, "stream ", name_, " is not a CUDA stream");
+  return state_->cuda;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // Stream and Event: in-order execution on one device. A CPU stream runs each call at once, on its
-// own threads.
+// own threads; a CUDA stream queues it.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,41 @@
 #include "core/function_ref.h"
 #include "core/tensor.h"
 
-struct CUstream_st;  // CUDA's own handle type, so that host code needs no CUDA header
+struct CUstream_st;  // CUDA's own handle types, so that host code needs no CUDA header
+struct CUevent_st;
 
 namespace lockstep {
 
+class EventPool;
+
 // A point in a stream's work. Default: already done. (All work of a CPU stream is done when the
-// call that made it returns.)
-class Event {};
+// call that made it returns.) Drawn from its stream's pool and given back on destruction, so that a
+// step creates none; it must not outlive its stream. Any thread may ask it.
+class Event {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  ~Event();
+
+  bool is_done() const;
+  void synchronize() const;                          // the host waits
+  double seconds_since(const Event& earlier) const;  // both done, and of CUDA streams
+
+ private:
+  friend class Stream;
+  Event(EventPool* pool, CUevent_st* event) : pool_(pool), event_(event) {}
+  EventPool* pool_ = nullptr;
+  CUevent_st* event_ = nullptr;
+};
 
 class Stream {
  public:
   // measuring: run nothing; an operator checks its arguments and returns.
   enum class Mode : std::uint8_t { immediate, measuring };
 
-  // `threads`: how many processors a CPU stream's kernels use, the caller's included.
+  // `threads`: how many processors a CPU stream's kernels use, the caller's included. Throws
+  // ConfigError where the GPU cannot be used; a measuring stream needs none.
   Stream(Device device, const char* name, Mode mode = Mode::immediate, int threads = 1);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -39,6 +60,10 @@ class Stream {
   // CPU: body(begin, end) over [0, n) in pieces of at least `grain`, or one piece.
   void parallel_ranges(std::int64_t n, std::int64_t grain,
                        FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
+
+  // `to` = `from`, of the same type and number of elements, in the order of this stream. A CUDA
+  // stream copies between its device and pinned host memory in either direction, and on the device.
+  void copy(Tensor to, ConstTensor from);
 
   Event record();                 // done when all work enqueued so far is done
   void wait(const Event& event);  // later work waits for the event; the host does not

@@ -10,13 +10,11 @@
 #include "core/cpu.h"
 #include "core/stream.h"
 
-#ifndef LOCKSTEP_WITH_CUDA
+#ifndef LOCKSTEP_WITH_CUDA  // 1 for operators in a build with CUDA
 #define LOCKSTEP_WITH_CUDA 0
 #endif
 
 namespace lockstep {
-
-inline constexpr bool kWithCuda = LOCKSTEP_WITH_CUDA != 0;
 
 // Calls f with a value of the element type, so that a kernel template is chosen by dtype:
 // with_float(x.dtype, [&]<class T>(T) { kernel(x.as<T>()); });
@@ -66,6 +64,12 @@ void with_float(DType dtype, F&& f) {
 #define LOCKSTEP_DISPATCH_CPU(...) return cpu_baseline::__VA_ARGS__
 #endif
 
+#if LOCKSTEP_WITH_CUDA
+#define LOCKSTEP_DISPATCH_CUDA(...) return cuda::__VA_ARGS__
+#else
+#define LOCKSTEP_DISPATCH_CUDA(...) LOCKSTEP_FAIL("no CUDA kernel for ", #__VA_ARGS__)
+#endif
+
 // Returns from the operator: on a measuring stream at once, else through the kernel for the
 // stream's device. LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, y, rstd, x, weight, epsilon));
 #define LOCKSTEP_DISPATCH(stream, ...)              \
@@ -77,10 +81,8 @@ void with_float(DType dtype, F&& f) {
 // The same for an operator that allocates scratch. Its kernel is entered on a measuring stream too,
 // so that the arena counts what it allocates, and must return behind its allocations:
 //   if (stream.is_measuring()) return;
-#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)          \
-  do {                                                  \
-    if constexpr (::lockstep::kWithCuda) {              \
-      if ((stream).is_cuda()) return cuda::__VA_ARGS__; \
-    }                                                   \
-    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                 \
+#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)                   \
+  do {                                                           \
+    if ((stream).is_cuda()) LOCKSTEP_DISPATCH_CUDA(__VA_ARGS__); \
+    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                          \
   } while (0)

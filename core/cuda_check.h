@@ -1,0 +1,18 @@
+// CUDA_CHECK(call): throws Error with the call, CUDA's reason for it and the host. Included behind
+// <cuda_runtime_api.h> by the few files that call CUDA.
+#pragma once
+
+#include "core/error.h"
+
+namespace lockstep {
+
+// `error` is a cudaError_t that is not cudaSuccess.
+[[noreturn]] void fail_cuda(int error, const char* call, const char* file, int line);
+
+}  // namespace lockstep
+
+#define CUDA_CHECK(...)                                                                      \
+  do {                                                                                       \
+    if (const auto cuda_error = (__VA_ARGS__); cuda_error != cudaSuccess)                    \
+      ::lockstep::fail_cuda(static_cast<int>(cuda_error), #__VA_ARGS__, __FILE__, __LINE__); \
+  } while (0)

@@ -1,0 +1,69 @@
+// What the engine asks of the CUDA runtime outside kernels, as functions of plain types, so that no
+// CUDA header is needed above core/. A build without CUDA links gpu_none.cpp in place of
+// gpu_cuda.cpp: there is then no GPU, and nothing else here is called.
+//
+// One binary starts on any machine: devices() finds out, once, what can be used, and why not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+struct CUstream_st;  // CUDA's own handle types
+struct CUevent_st;
+
+namespace lockstep::gpu {
+
+struct Devices {
+  int count = 0;
+  std::string why_not;  // where count is 0: one sentence that says what to do
+};
+Devices devices();
+
+struct Properties {
+  std::string name;          // "NVIDIA H200"
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  std::int64_t memory_bytes = 0;
+  std::int64_t shared_memory_bytes = 0;  // of a block that asks for more than 48 KiB
+};
+Properties properties(int device);
+
+// Whether code compiled for `architectures` ("80;90a", as LOCKSTEP_CUDA_ARCHITECTURES) runs on a
+// GPU of this compute capability: N runs on later minor versions of its major one, Na only on N,
+// Nf on its family, the later minor versions.
+bool covers(const std::string& architectures, int major, int minor);
+
+// Makes `device` the one that this thread's calls mean. Throws ConfigError where it is not there or
+// this build has no code for it.
+void use(int device);
+
+std::int64_t free_bytes();                       // of the device in use
+std::byte* allocate(std::int64_t bytes);         // nullptr where there is not enough
+std::byte* allocate_pinned(std::int64_t bytes);  // host memory that the GPU reads directly
+void release(std::byte* memory) noexcept;
+void release_pinned(std::byte* memory) noexcept;
+
+// For tools that check memory accesses (tests/simt): a tensor of an arena lives in these bytes,
+// from now on nothing does. Arenas leave this many unused bytes behind each tensor.
+void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept;
+void tensors_end(std::byte* memory, std::int64_t bytes) noexcept;
+std::int64_t bytes_between_tensors();
+
+CUstream_st* create_stream();
+void destroy(CUstream_st* stream) noexcept;
+void synchronize(CUstream_st* stream);
+
+CUevent_st* create_event();
+void destroy(CUevent_st* event) noexcept;
+void record(CUevent_st* event, CUstream_st* stream);
+void wait(CUstream_st* stream, CUevent_st* event);
+bool is_done(CUevent_st* event);
+void synchronize(CUevent_st* event);
+double seconds_between(CUevent_st* begin, CUevent_st* end);  // both done
+
+// Between device and pinned memory, in either direction, or on the device; in the stream's order.
+void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream);
+void set_bytes(std::byte* to, unsigned char value, std::int64_t bytes, CUstream_st* stream);
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <unistd.h>
+
+#include <cuda_runtime_api.h>
+
+#include "core/cuda_check.h"
+#include "core/gpu.h"
+
+namespace lockstep {
+
+void fail_cuda(int error, const char* call, const char* file, int line) {
+  char host[256] = "?";
+  gethostname(host, sizeof host - 1);
+  const auto e = static_cast<cudaError_t>(error);
+  fail(str(call, ": ", cudaGetErrorString(e), " (", cudaGetErrorName(e), "), on host ", host), file,
+       line);
+}
+
+namespace gpu {
+namespace {
+
+// 13020 is 13.2.
+std::string version(int number) {
+  return str(number / 1000, ".", number % 1000 / 10);
+}
+
+Devices find_devices() {
+  int count = 0;
+  const auto error = cudaGetDeviceCount(&count);
+  cudaGetLastError();  // or a later call would report it again
+  if (error == cudaSuccess && count > 0) return {count, {}};
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (error == cudaErrorStubLibrary)
+    return {0,
+            "libcuda.so.1 is the toolkit's stub, which only serves to link; take its directory "
+            "out of LD_LIBRARY_PATH, and install the NVIDIA driver"};
+  if (error == cudaErrorInsufficientDriver && driver > 0)
+    return {0, str("the NVIDIA driver is for CUDA ", version(driver),
+                   " at most, and this build "
+                   "needs ",
+                   version(runtime),
+                   "; update the driver, or build with an older CUDA "
+                   "toolkit")};
+  if (error == cudaErrorInsufficientDriver) return {0, "there is no NVIDIA driver; install one"};
+  if (error == cudaErrorNoDevice || error == cudaSuccess)
+    return {0, "the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES"};
+  return {0, str("the NVIDIA driver does not start: ", cudaGetErrorString(error), " (",
+                 cudaGetErrorName(error), "); see nvidia-smi and dmesg")};
+}
+
+}  // namespace
+
+Devices devices() {
+  static const Devices found = find_devices();
+  return found;
+}
+
+Properties properties(int device) {
+  cudaDeviceProp p{};
+  CUDA_CHECK(cudaGetDeviceProperties(&p, device));
+  return {.name = p.name,
+          .major = p.major,
+          .minor = p.minor,
+          .multiprocessors = p.multiProcessorCount,
+          .memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem),
+          .shared_memory_bytes = static_cast<std::int64_t>(p.sharedMemPerBlockOptin)};
+}
+
+void use(int device) {
+  const auto found = devices();
+  if (found.count == 0) throw ConfigError(str("no GPU can be used: ", found.why_not));
+  if (device < 0 || device >= found.count)
+    throw ConfigError(str("GPU ", device, " is not there; ", found.count, " can be used"));
+  const auto p = properties(device);
+  if (!covers(LOCKSTEP_CUDA_ARCHITECTURES, p.major, p.minor))
+    throw ConfigError(str("GPU ", device, " (", p.name, ") has compute capability ", p.major, ".",
+                          p.minor, "; this build has code for ", LOCKSTEP_CUDA_ARCHITECTURES,
+                          ": build with -DLOCKSTEP_CUDA_ARCHITECTURES=", p.major, p.minor,
+                          p.major >= 9 ? "a" : ""));
+  CUDA_CHECK(cudaSetDevice(device));
+}
+
+std::int64_t free_bytes() {
+  std::size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<std::int64_t>(free);
+}
+
+std::byte* allocate(std::int64_t bytes) {
+  void* memory = nullptr;
+  const auto error = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  CUDA_CHECK(error);
+  return static_cast<std::byte*>(memory);
+}
+
+std::byte* allocate_pinned(std::int64_t bytes) {
+  void* memory = nullptr;
+  const auto error = cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  CUDA_CHECK(error);
+  return static_cast<std::byte*>(memory);
+}
+
+void release(std::byte* memory) noexcept {
+  cudaFree(memory);
+}
+void release_pinned(std::byte* memory) noexcept {
+  cudaFreeHost(memory);
+}
+
+#ifndef LOCKSTEP_SIMT  // tests/simt has its own
+void tensor_begins(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+void tensors_end(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+std::int64_t bytes_between_tensors() {
+  return 0;
+}
+#endif
+
+CUstream_st* create_stream() {
+  cudaStream_t stream = nullptr;
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+void destroy(CUstream_st* stream) noexcept {
+  cudaStreamDestroy(stream);
+}
+
+void synchronize(CUstream_st* stream) {
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+CUevent_st* create_event() {
+  cudaEvent_t event = nullptr;
+  CUDA_CHECK(cudaEventCreate(&event));
+  return event;
+}
+
+void destroy(CUevent_st* event) noexcept {
+  cudaEventDestroy(event);
+}
+
+void record(CUevent_st* event, CUstream_st* stream) {
+  CUDA_CHECK(cudaEventRecord(event, stream));
+}
+
+void wait(CUstream_st* stream, CUevent_st* event) {
+  CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
+}
+
+bool is_done(CUevent_st* event) {
+  const auto state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) return false;
+  CUDA_CHECK(state);
+  return true;
+}
+
+void synchronize(CUevent_st* event) {
+  CUDA_CHECK(cudaEventSynchronize(event));
+}
+
+double seconds_between(CUevent_st* begin, CUevent_st* end) {
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
+  return static_cast<double>(milliseconds) / 1e3;
+}
+
+void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream) {
+  CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream));
+}
+
+void set_bytes(std::byte* to, unsigned char value, std::int64_t bytes, CUstream_st* stream) {
+  CUDA_CHECK(cudaMemsetAsync(to, value, static_cast<std::size_t>(bytes), stream));
+}
+
+}  // namespace gpu
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// A build without CUDA: devices() says so, and because nothing is called on a GPU that is not
+// there, the rest cannot be reached.
+#include "core/error.h"
+#include "core/gpu.h"
+
+namespace lockstep::gpu {
+namespace {
+
+[[noreturn]] void unreachable() {
+  LOCKSTEP_FAIL("this build has no CUDA backend");
+}
+
+}  // namespace
+
+Devices devices() {
+  return {0, "this build has no CUDA backend; build with -DLOCKSTEP_CUDA=ON"};
+}
+
+void use(int /*device*/) {
+  throw ConfigError(str("no GPU can be used: ", devices().why_not));
+}
+
+Properties properties(int /*device*/) {
+  unreachable();
+}
+std::int64_t free_bytes() {
+  unreachable();
+}
+std::byte* allocate(std::int64_t /*bytes*/) {
+  unreachable();
+}
+std::byte* allocate_pinned(std::int64_t /*bytes*/) {
+  unreachable();
+}
+void release(std::byte* /*memory*/) noexcept {}
+void release_pinned(std::byte* /*memory*/) noexcept {}
+void tensor_begins(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+void tensors_end(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+std::int64_t bytes_between_tensors() {
+  return 0;
+}
+CUstream_st* create_stream() {
+  unreachable();
+}
+void destroy(CUstream_st* /*stream*/) noexcept {}
+void synchronize(CUstream_st* /*stream*/) {
+  unreachable();
+}
+CUevent_st* create_event() {
+  unreachable();
+}
+void destroy(CUevent_st* /*event*/) noexcept {}
+void record(CUevent_st* /*event*/, CUstream_st* /*stream*/) {
+  unreachable();
+}
+void wait(CUstream_st* /*stream*/, CUevent_st* /*event*/) {
+  unreachable();
+}
+bool is_done(CUevent_st* /*event*/) {
+  unreachable();
+}
+void synchronize(CUevent_st* /*event*/) {
+  unreachable();
+}
+double seconds_between(CUevent_st* /*begin*/, CUevent_st* /*end*/) {
+  unreachable();
+}
+void copy(std::byte* /*to*/, const std::byte* /*from*/, std::int64_t /*bytes*/,
+          CUstream_st* /*stream*/) {
+  unreachable();
+}
+void set_bytes(std::byte* /*to*/, unsigned char /*value*/, std::int64_t /*bytes*/,
+               CUstream_st* /*stream*/) {
+  unreachable();
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,34 @@
+// The one way to start a kernel.
+#pragma once
+
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include "core/cuda_check.h"
+#include "core/stream.h"
+
+namespace lockstep {
+
+struct Launch {
+  dim3 grid, block;
+  std::int64_t shared_bytes = 0;  // dynamic; more than 48 KiB is asked for where it is needed
+};
+
+// kernel<<<...>>>(arguments...) on `stream`; nothing where the grid is empty.
+template <class... Parameters, class... Arguments>
+void launch(Stream& stream, const Launch& shape, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  if (shape.shared_bytes > 48 << 10)
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shape.shared_bytes)));
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
+  config.stream = stream.native();
+  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// 32 columns a block: its warps take every eighth row each, then their sums are added in order.
+#include "kernels/rows.cuh"
+
+namespace lockstep {
+namespace {
+
+constexpr int kWarps = 8;
+
+__global__ void add_block_sums_kernel(float* out, const float* partial, int rows, int D) {
+  __shared__ float sums[kWarps][32];
+  const int d = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
+  const int warp = static_cast<int>(threadIdx.y);
+  float sum = 0.0f;
+  if (d < D)
+    for (int r = warp; r < rows; r += kWarps)
+      sum += partial[static_cast<std::int64_t>(r) * D + d];
+  sums[warp][threadIdx.x] = sum;
+  __syncthreads();
+  if (warp != 0 || d >= D) return;
+  for (int w = 1; w < kWarps; ++w)
+    sum += sums[w][threadIdx.x];
+  out[d] += sum;
+}
+
+}  // namespace
+
+void add_block_sums(Stream& stream, Tensor out, ConstTensor partial) {
+  const auto rows = partial.shape[0], D = partial.shape[1];
+  launch(stream, {static_cast<unsigned>(divide_up(D, 32)), {32, kWarps}}, add_block_sums_kernel,
+         out.as<float>(), partial.as<float>(), static_cast<int>(rows), static_cast<int>(D));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "kernels/rmsnorm.h"
+
+#include "tests/cuda/twins.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct RmsNormCuda : CudaTest {};
+INSTANTIATE_TEST_SUITE_P(types, RmsNormCuda, kFloatTypes, dtype_name);
+
+// Rows of packs and others, of one warp and of several.
+std::int64_t draw_width(Draw& draw) {
+  return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);
+}
+
+TEST_P(RmsNormCuda, forward_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto N = draw.size(most(20, 5000)), D = draw_width(draw);
+    const bool adds = draw.coin();
+    const auto x = t.random({N, D}, GetParam()), weight = t.random({D}, GetParam());
+    const auto residual = adds ? t.random({N, D}, GetParam()) : Twin{};
+    const auto sum = adds ? t.poisoned({N, D}, GetParam()) : Twin{};
+    const auto y = t.poisoned({N, D}, GetParam()), rstd = t.poisoned({N}, DType::fp32);
+    t.run([&](const Side& on) {
+      rmsnorm_forward(on.stream, on(y), on(rstd), on(sum), on(x), on(residual), on(weight), 1e-5f);
+    });
+    t.expect_close(y, "y");
+    t.expect_close(rstd, "rstd");
+    if (adds) t.expect_equal(sum, "sum");
+  });
+}
+
+TEST_P(RmsNormCuda, backward_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto N = draw.size(most(40, 5000)), D = draw_width(draw);
+    const auto dy = t.random({N, D}, GetParam()), s = t.random({N, D}, GetParam());
+    const auto weight = t.random({D}, GetParam());
+    const auto rstd = t.random({N}, DType::fp32);
+    const auto dx = t.random({N, D}, GetParam()), dweight = t.random({D}, DType::fp32);
+    t.run([&](const Side& on) {
+      rmsnorm_backward(on.stream, on.scratch, on(dx), on(dweight), on(dy), on(s), on(rstd),
+                       on(weight));
+    });
+    t.expect_close(dx, "dx", 1.0);
+    t.expect_close(dweight, "dweight", std::sqrt(static_cast<double>(N)));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,115 @@
+// Twins: tensors that a test has on the host and on a GPU, to run an operator on both and compare.
+// The tests of this folder run in CI on the simulated GPU of tests/simt, and on a real one.
+#pragma once
+
+#include <functional>
+
+#include "tests/kernels/draw.h"
+
+namespace lockstep::testing {
+
+struct Twin {
+  Tensor host, device;
+};
+
+// What an operator needs to run on one of the two sides.
+struct Side {
+  Stream& stream;
+  Arena& scratch;
+  bool is_host;
+  Tensor operator()(const Twin& t) const { return is_host ? t.host : t.device; }
+};
+
+class Twins {
+ public:
+  explicit Twins(std::uint64_t seed) : bench_{.seed = seed} {}
+
+  Stream& stream() { return stream_; }
+  Arena& arena() { return arena_; }
+
+  Twin random(const Shape& shape, DType dtype, float scale = 1.0f) {
+    return add(bench_.random(shape, dtype, scale));
+  }
+  Twin poisoned(const Shape& shape, DType dtype) { return add(bench_.poisoned(shape, dtype)); }
+  Twin integers(const std::vector<std::int32_t>& values, Shape shape = {}) {
+    return add(bench_.integers(values, shape));
+  }
+  Twin integers_below(std::int64_t bound, const Shape& shape) {
+    std::vector<std::int32_t> values;
+    const auto purpose = ++bench_.draws;
+    for (std::int64_t i = 0; i < shape.elements(); ++i)
+      values.push_back(
+          static_cast<std::int32_t>(philox(bench_.seed, purpose, static_cast<std::uint64_t>(i))[0] %
+                                    static_cast<std::uint64_t>(bound)));
+    return add(bench_.integers(values, shape));
+  }
+  // The host's tensor, and a copy on the device.
+  Twin add(Tensor host) {
+    Twin t{host, arena_.allocate("twin", host.dtype, host.shape)};
+    upload(t.device, host);
+    all_.push_back(t);
+    return t;
+  }
+
+  // Runs `operate` on the host, and twice on the device, which must give the same bits.
+  void run(const std::function<void(const Side&)>& operate) {
+    std::vector<Tensor> before;
+    for (const Twin& t : all_)
+      before.push_back(bench_.copy(t.host));
+    operate({bench_.stream, bench_.arena, true});
+    operate({stream_, arena_, false});
+    std::vector<Tensor> first;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      first.push_back(download(all_[i].device));
+      upload(all_[i].device, before[i]);
+    }
+    operate({stream_, arena_, false});
+    for (std::size_t i = 0; i < all_.size(); ++i)
+      expect_bitwise_equal(download(all_[i].device), first[i], str("run again: tensor ", i));
+  }
+
+  // The device's values against the host's, relative to the largest of those.
+  void expect_close(const Twin& t, const std::string& what, double magnitude = 0) {
+    testing::expect_close(download(t.device), doubles(t.host), tolerance(t.host.dtype), what,
+                          magnitude);
+  }
+  void expect_equal(const Twin& t, const std::string& what) {
+    expect_bitwise_equal(download(t.device), t.host, what);
+  }
+
+  Tensor download(ConstTensor device) {
+    const Arena::Scope scope(pinned_);
+    const Tensor through = pinned_.allocate("download", device.dtype, device.shape);
+    stream_.copy(through, device);
+    stream_.synchronize();
+    return bench_.copy(through);
+  }
+  void upload(Tensor device, ConstTensor host) {
+    const Arena::Scope scope(pinned_);
+    const Tensor through = pinned_.allocate("upload", device.dtype, device.shape);
+    std::copy(host.data, host.data + host.bytes(), through.data);
+    stream_.copy(device, through);
+    stream_.synchronize();
+  }
+
+ private:
+  static constexpr Device kGpu{Device::Kind::cuda, 0};
+  Bench bench_;
+  Stream stream_{kGpu, "test"};
+  Arena arena_{kGpu, Arena::Memory::device, std::int64_t{24} << 20};
+  Arena pinned_{kGpu, Arena::Memory::pinned_host, std::int64_t{16} << 20};
+  std::vector<Twin> all_;
+};
+
+// Shapes drawn from seeds; on a real GPU there is time for larger ones.
+struct CudaTest : ::testing::TestWithParam<DType> {
+  static std::int64_t most(std::int64_t simulated, [[maybe_unused]] std::int64_t real) {
+#ifdef LOCKSTEP_SIMT
+    return simulated;
+#else
+    return real;
+#endif
+  }
+};
+
+}  // namespace lockstep::testing

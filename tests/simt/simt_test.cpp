@@ -1,0 +1,95 @@
+// That the simulator sees mistakes: each is planted in a kernel that is otherwise right.
+#include "tests/simt/simt.h"
+
+#include <regex>
+
+#include "tests/cuda/twins.h"
+#include "tests/simt/planted.cuh"
+
+namespace lockstep::testing {
+namespace {
+
+struct Planted {
+  Mistake mistake;
+  const char *name, *message;  // what the simulator says, a regular expression
+};
+
+class Simt : public ::testing::TestWithParam<Planted> {};
+
+// Which of the two depends on who comes first.
+constexpr auto kUnordered = "nothing orders the two|no thread of its block wrote";
+
+void sum_on_gpu(Mistake mistake, std::uint64_t seed) {
+  simt::set_seed(seed);
+  Twins t(seed);
+  const auto values = t.random({64}, DType::fp32), sum = t.poisoned({1}, DType::fp32);
+  sum_with(mistake, t.stream(), sum.device, values.device);
+  const auto expected = doubles(values.host);
+  double total = 0;
+  for (const double v : expected)
+    total += v;
+  expect_close(t.download(sum.device), {total}, 1e-5, "sum", 1);
+}
+
+TEST(Simt, a_right_kernel_is_right_in_any_order_of_threads) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    sum_on_gpu(Mistake::none, seed);
+}
+
+TEST_P(Simt, finds_the_mistake_in_any_order_of_threads) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    try {
+      sum_on_gpu(GetParam().mistake, seed);
+      ADD_FAILURE() << "seed " << seed << ": nothing is found";
+    } catch (const simt::Violation& found) {
+      EXPECT_TRUE(std::regex_search(found.what(), std::regex(GetParam().message))) << found.what();
+    }
+    sum_on_gpu(Mistake::none, seed);  // and the simulator goes on
+  }
+}
+INSTANTIATE_TEST_SUITE_P(
+    all, Simt,
+    ::testing::Values(
+        Planted{Mistake::no_barrier, "no_barrier", kUnordered},
+        Planted{Mistake::no_barrier_behind_read, "no_barrier_behind_read",
+                "nothing orders the two"},
+        Planted{Mistake::barrier_not_for_all, "barrier_not_for_all", kUnordered},
+        Planted{Mistake::ended_before_barrier, "ended_before_barrier",
+                "never reaches: it has ended"},
+        Planted{Mistake::write_behind_the_end, "write_behind_the_end",
+                "writes 4 bytes 0 bytes behind the end of a tensor"},
+        Planted{Mistake::read_behind_the_end, "read_behind_the_end",
+                "reads 4 bytes 0 bytes behind the end of a tensor"},
+        Planted{Mistake::read_before_the_begin, "read_before_the_begin", "reads 4 bytes "},
+        Planted{Mistake::shared_behind_the_end, "shared_behind_the_end", "leaves a shared array"},
+        Planted{Mistake::dynamic_behind_the_end, "dynamic_behind_the_end",
+                "at 256 of 256 bytes of shared memory"},
+        Planted{Mistake::shared_never_written, "shared_never_written",
+                "reads shared memory that no thread of its block wrote"},
+        Planted{Mistake::lane_not_in_mask, "lane_not_in_mask", "without itself in the mask"},
+        Planted{Mistake::mask_of_ended_lanes, "mask_of_ended_lanes", "never reaches"},
+        Planted{Mistake::masks_differ, "masks_differ", "__shfl_sync"},
+        Planted{Mistake::shuffle_from_outside, "shuffle_from_outside", "which is not in the mask"},
+        Planted{Mistake::blocks_write_the_same, "blocks_write_the_same",
+                "a thread of another block"},
+        Planted{Mistake::misaligned_pack, "misaligned_pack", "not a multiple"}),
+    [](const auto& p) { return std::string(p.param.name); });
+
+TEST(Simt, the_host_cannot_touch_device_memory) {
+  Twins t(1);
+  const auto values = t.random({64}, DType::fp32);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(values.device.as<float>()[0] = 1.0f, "");
+}
+
+TEST(Simt, copies_go_through_pinned_memory_and_stay_inside) {
+  Twins t(1);
+  const auto values = t.random({64}, DType::fp32);
+  EXPECT_THROW(t.stream().copy(values.device, values.host), simt::Violation);
+  auto longer = values.device;
+  longer.shape = {128};
+  EXPECT_THROW(t.download(longer), simt::Violation);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
