@@ -22,6 +22,15 @@ __device__ inline T from_float(float x) {
     return x;
 }
 
+// e^x as exactly as results of type T can show.
+template <class T>
+__device__ inline float exponential(float x) {
+  if constexpr (sizeof(T) == 2)
+    return __expf(x);
+  else
+    return expf(x);
+}
+
 // N neighbours, loaded and stored as one.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
@@ -47,6 +56,16 @@ __device__ inline void store(T* to, const float (&from)[N]) {
   for (int i = 0; i < N; ++i)
     pack.v[i] = from_float<T>(from[i]);
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// v = round(v + x) to T: what a sum is that is stored as T.
+template <class T, int N>
+__device__ inline void add_rounded(float (&v)[N], const T* x) {
+  float added[N];
+  load(added, x);
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    v[i] = to_float(from_float<T>(v[i] + added[i]));
 }
 
 // The dynamic shared memory of the block.

@@ -20,11 +20,7 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
   for_packs<kPacks, kWidth>(valid ? D : 0, [&](int p, int d) {
     load(v[p], x + begin + d);
     if (residual != nullptr) {
-      float r[kWidth];
-      load(r, residual + begin + d);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        v[p][i] = to_float(from_float<T>(v[p][i] + r[i]));
+      add_rounded(v[p], residual + begin + d);
       store(sum + begin + d, v[p]);
     }
 #pragma unroll

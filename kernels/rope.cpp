@@ -1,27 +1,9 @@
 #include "kernels/rope.h"
 
-#include <cmath>
-
 #include "kernels/check.h"
 
 namespace lockstep {
 namespace {
-
-// Each step is rounded to fp32, as transformers computes it: at position 8191 the last bit of a
-// frequency already moves an angle by 5e-4.
-float inverse_frequency(std::int64_t i, std::int64_t K, float theta,
-                        const std::optional<RopeScaling>& scaling) {
-  const float exponent = static_cast<float>(2 * i) / static_cast<float>(K);
-  const float f = 1.0f / static_cast<float>(std::pow(static_cast<double>(theta), exponent));
-  if (!scaling) return f;
-  const auto context = static_cast<float>(scaling->original_context);
-  const auto wavelength = static_cast<float>(2 * M_PI) / f;
-  if (wavelength > context / scaling->low_factor) return f / scaling->factor;
-  if (wavelength < context / scaling->high_factor) return f;
-  const float smooth =
-      (context / wavelength - scaling->low_factor) / (scaling->high_factor - scaling->low_factor);
-  return (1 - smooth) * f / scaling->factor + smooth * f;
-}
 
 void check_scaling(const RopeScaling& s) {
   LOCKSTEP_CHECK(
@@ -60,17 +42,7 @@ void rope_table(Stream& stream, Tensor table, float theta,
   check_dtype("table", table, DType::fp32);
   LOCKSTEP_CHECK(theta > 0, "rope theta is ", theta, ", expected a positive number");
   if (scaling) check_scaling(*scaling);
-  if (stream.is_measuring()) return;
-  const auto P = table.shape[0], K = table.shape[1];
-  stream.parallel_for(K / 2, [&](std::int64_t i, int) {
-    const float f = inverse_frequency(i, K, theta, scaling);
-    for (std::int64_t p = 0; p < P; ++p) {
-      const float angle = static_cast<float>(p) * f;
-      table.as<float>()[p * K + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      table.as<float>()[p * K + K / 2 + i] =
-          static_cast<float>(std::sin(static_cast<double>(angle)));
-    }
-  });
+  LOCKSTEP_DISPATCH(stream, rope_table(stream, table, theta, scaling));
 }
 
 void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,

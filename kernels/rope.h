@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <optional>
 
 #include "kernels/dispatch.h"
@@ -33,7 +34,25 @@ void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor pos
 void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
                    int kv_heads);
 
+// 1 / the wavelength of dimension pair i, over 2 pi: f_i above. Each step is rounded to fp32, as
+// transformers computes it: at position 8191 the last bit of a frequency moves an angle by 5e-4.
+LOCKSTEP_HOST_DEVICE inline float inverse_frequency(std::int64_t i, std::int64_t K, float theta,
+                                                    const std::optional<RopeScaling>& scaling) {
+  const float exponent = static_cast<float>(2 * i) / static_cast<float>(K);
+  const float f = 1.0f / static_cast<float>(pow(static_cast<double>(theta), exponent));
+  if (!scaling) return f;
+  const auto context = static_cast<float>(scaling->original_context);
+  const auto wavelength = static_cast<float>(2 * M_PI) / f;
+  if (wavelength > context / scaling->low_factor) return f / scaling->factor;
+  if (wavelength < context / scaling->high_factor) return f;
+  const float smooth =
+      (context / wavelength - scaling->low_factor) / (scaling->high_factor - scaling->low_factor);
+  return (1 - smooth) * f / scaling->factor + smooth * f;
+}
+
 LOCKSTEP_KERNELS(  // arguments are already checked
+    void rope_table(Stream& stream, Tensor table, float theta,
+                    const std::optional<RopeScaling>& scaling);
     void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions,
                       int heads, int kv_heads);
     void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions,

@@ -35,6 +35,20 @@ void rotate(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions
 
 }  // namespace
 
+void rope_table(Stream& stream, Tensor table, float theta,
+                const std::optional<RopeScaling>& scaling) {
+  const auto P = table.shape[0], K = table.shape[1];
+  stream.parallel_for(K / 2, [&](std::int64_t i, int) {
+    const float f = inverse_frequency(i, K, theta, scaling);
+    for (std::int64_t p = 0; p < P; ++p) {
+      const float angle = static_cast<float>(p) * f;
+      table.as<float>()[p * K + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      table.as<float>()[p * K + K / 2 + i] =
+          static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  });
+}
+
 void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
                   int kv_heads) {
   rotate(stream, qkv, table, positions, heads, kv_heads, 1.0f);

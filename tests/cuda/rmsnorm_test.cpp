@@ -8,15 +8,10 @@ namespace {
 struct RmsNormCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, RmsNormCuda, kFloatTypes, dtype_name);
 
-// Rows of packs and others, of one warp and of several.
-std::int64_t draw_width(Draw& draw) {
-  return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);
-}
-
 TEST_P(RmsNormCuda, forward_equals_the_cpu_kernel) {
   few_draws([&](Draw& draw) {
     Twins t(draw.seed());
-    const auto N = draw.size(most(20, 5000)), D = draw_width(draw);
+    const auto N = draw.size(most(20, 5000)), D = draw_row_width(draw);
     const bool adds = draw.coin();
     const auto x = t.random({N, D}, GetParam()), weight = t.random({D}, GetParam());
     const auto residual = adds ? t.random({N, D}, GetParam()) : Twin{};
@@ -34,7 +29,7 @@ TEST_P(RmsNormCuda, forward_equals_the_cpu_kernel) {
 TEST_P(RmsNormCuda, backward_equals_the_cpu_kernel) {
   few_draws([&](Draw& draw) {
     Twins t(draw.seed());
-    const auto N = draw.size(most(40, 5000)), D = draw_width(draw);
+    const auto N = draw.size(most(40, 5000)), D = draw_row_width(draw);
     const auto dy = t.random({N, D}, GetParam()), s = t.random({N, D}, GetParam());
     const auto weight = t.random({D}, GetParam());
     const auto rstd = t.random({N}, DType::fp32);

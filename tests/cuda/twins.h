@@ -51,21 +51,25 @@ class Twins {
     return t;
   }
 
-  // Runs `operate` on the host, and twice on the device, which must give the same bits.
+  // Runs `operate` on the host, and on the device twice, which must give the same bits; each time
+  // with what the host's tensors hold now.
   void run(const std::function<void(const Side&)>& operate) {
     std::vector<Tensor> before;
     for (const Twin& t : all_)
       before.push_back(bench_.copy(t.host));
+    const auto run_on_device = [&] {
+      for (std::size_t i = 0; i < all_.size(); ++i)
+        upload(all_[i].device, before[i]);
+      operate({stream_, arena_, false});
+      std::vector<Tensor> after;
+      for (const Twin& t : all_)
+        after.push_back(download(t.device));
+      return after;
+    };
     operate({bench_.stream, bench_.arena, true});
-    operate({stream_, arena_, false});
-    std::vector<Tensor> first;
-    for (std::size_t i = 0; i < all_.size(); ++i) {
-      first.push_back(download(all_[i].device));
-      upload(all_[i].device, before[i]);
-    }
-    operate({stream_, arena_, false});
+    const auto first = run_on_device(), second = run_on_device();
     for (std::size_t i = 0; i < all_.size(); ++i)
-      expect_bitwise_equal(download(all_[i].device), first[i], str("run again: tensor ", i));
+      expect_bitwise_equal(second[i], first[i], str("run again: tensor ", i));
   }
 
   // The device's values against the host's, relative to the largest of those.
@@ -100,6 +104,11 @@ class Twins {
   Arena pinned_{kGpu, Arena::Memory::pinned_host, std::int64_t{16} << 20};
   std::vector<Twin> all_;
 };
+
+// Rows of packs and others, of one warp and of several.
+inline std::int64_t draw_row_width(Draw& draw) {
+  return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);
+}
 
 // Shapes drawn from seeds; on a real GPU there is time for larger ones.
 struct CudaTest : ::testing::TestWithParam<DType> {

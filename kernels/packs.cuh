@@ -1,0 +1,32 @@
+// Element by element over whole tensors: one pack a thread.
+#pragma once
+
+#include "kernels/device.cuh"
+#include "kernels/launch.cuh"
+
+namespace lockstep {
+
+template <int kWidth, class Body>
+__global__ void packs_kernel(std::int64_t n, Body body) {
+  const auto i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  if (i + kWidth <= n) body.template apply<kWidth>(i);
+  // What is left is less than a pack: its elements go to the threads that follow.
+  const auto left = n % kWidth, whole = n - left;
+  if (kWidth > 1 && i == whole)
+    for (auto j = whole; j < n; ++j)
+      body.template apply<1>(j);
+}
+
+// body.apply<width>(i) for the elements [i, i + width) of n, on the device. `addresses`: what the
+// packs are read and written at.
+template <class T, class Body>
+void apply_to_packs(Stream& stream, std::int64_t n, std::initializer_list<const void*> addresses,
+                    const Body& body) {
+  constexpr int kThreads = 256;
+  with_width<T>(0, addresses, [&](auto width) {
+    const auto blocks = divide_up(divide_up(n, width), kThreads);
+    launch(stream, {static_cast<unsigned>(blocks), kThreads}, packs_kernel<width, Body>, n, body);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// A block takes the query and key heads of one token; a thread turns a pack of first halves against
+// the pack of second halves. The token's cosines and sines come from cache for all heads but one.
+#include "kernels/device.cuh"
+#include "kernels/launch.cuh"
+#include "kernels/rope.h"
+
+namespace lockstep::cuda {
+namespace {
+
+__global__ void rope_table_kernel(float* table, int K, float theta,
+                                  std::optional<RopeScaling> scaling) {
+  const int p = static_cast<int>(blockIdx.x);
+  for (int i = static_cast<int>(threadIdx.x); i < K / 2; i += static_cast<int>(blockDim.x)) {
+    const float angle = static_cast<float>(p) * inverse_frequency(i, K, theta, scaling);
+    float* row = table + static_cast<std::int64_t>(p) * K;
+    row[i] = static_cast<float>(cos(static_cast<double>(angle)));
+    row[K / 2 + i] = static_cast<float>(sin(static_cast<double>(angle)));
+  }
+}
+
+// sign -1 rotates by the opposite angle.
+template <class T, int kWidth>
+__global__ void rope_kernel(T* qkv, const float* table, const std::int32_t* positions, int heads,
+                            int all_heads, int K, float sign) {
+  const auto n = static_cast<std::int64_t>(blockIdx.x);
+  const float* row = table + static_cast<std::int64_t>(positions[n]) * K;
+  const int half = K / 2, packs = half / kWidth;
+  for (int item = static_cast<int>(threadIdx.x); item < heads * packs;
+       item += static_cast<int>(blockDim.x)) {
+    const int head = item / packs, i = item % packs * kWidth;
+    T* first = qkv + (n * all_heads + head) * K + i;
+    float a[kWidth], b[kWidth], cosine[kWidth], sine[kWidth];
+    load(a, first);
+    load(b, first + half);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      cosine[j] = row[i + j];
+      sine[j] = sign * row[half + i + j];
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float turned = a[j] * cosine[j] - b[j] * sine[j];
+      b[j] = b[j] * cosine[j] + a[j] * sine[j];
+      a[j] = turned;
+    }
+    store(first, a);
+    store(first + half, b);
+  }
+}
+
+void rotate(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
+            float sign) {
+  const auto N = qkv.shape[0], K = qkv.shape[2];
+  with_float(qkv.dtype, [&]<class T>(T) {
+    with_width<T>(K / 2, {qkv.data}, [&](auto width) {
+      const auto items = heads * (K / 2 / width);
+      const auto threads = std::min<std::int64_t>(round_up(items, 32), 256);
+      launch(stream, {static_cast<unsigned>(N), static_cast<unsigned>(threads)},
+             rope_kernel<T, width>, qkv.as<T>(), table.as<float>(), positions.as<std::int32_t>(),
+             heads, static_cast<int>(qkv.shape[1]), static_cast<int>(K), sign);
+    });
+  });
+}
+
+}  // namespace
+
+void rope_table(Stream& stream, Tensor table, float theta,
+                const std::optional<RopeScaling>& scaling) {
+  const auto P = table.shape[0], K = table.shape[1];
+  launch(stream, {static_cast<unsigned>(P), 64}, rope_table_kernel, table.as<float>(),
+         static_cast<int>(K), theta, scaling);
+}
+
+void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
+                  int kv_heads) {
+  rotate(stream, qkv, table, positions, heads + kv_heads, 1.0f);
+}
+
+void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
+                   int kv_heads) {
+  rotate(stream, dqkv, table, positions, heads + kv_heads, -1.0f);
+}
+
+}  // namespace lockstep::cuda

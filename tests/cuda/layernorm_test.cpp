@@ -1,0 +1,63 @@
+#include "kernels/layernorm.h"
+
+#include "tests/cuda/twins.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct LayerNormCuda : CudaTest {};
+INSTANTIATE_TEST_SUITE_P(types, LayerNormCuda, kFloatTypes, dtype_name);
+
+TEST_P(LayerNormCuda, forward_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto N = draw.size(most(20, 5000)), D = draw_row_width(draw);
+    const bool adds = draw.coin();
+    const auto x = t.random({N, D}, GetParam()), weight = t.random({D}, GetParam());
+    const auto bias = t.random({D}, GetParam());
+    const auto residual = adds ? t.random({N, D}, GetParam()) : Twin{};
+    const auto sum = adds ? t.poisoned({N, D}, GetParam()) : Twin{};
+    const auto y = t.poisoned({N, D}, GetParam()), stats = t.poisoned({N, 2}, DType::fp32);
+    t.run([&](const Side& on) {
+      layernorm_forward(on.stream, {.y = on(y),
+                                    .stats = on(stats),
+                                    .sum = on(sum),
+                                    .x = on(x),
+                                    .residual = on(residual),
+                                    .weight = on(weight),
+                                    .bias = on(bias)});
+    });
+    t.expect_close(y, "y");
+    // A row of one element has a variance of nothing but rounding.
+    if (D > 1) t.expect_close(stats, "stats");
+    if (adds) t.expect_equal(sum, "sum");
+  });
+}
+
+TEST_P(LayerNormCuda, backward_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto N = draw.size(most(40, 5000)), D = draw_row_width(draw);
+    const auto dy = t.random({N, D}, GetParam()), s = t.random({N, D}, GetParam());
+    const auto weight = t.random({D}, GetParam()), stats = t.random({N, 2}, DType::fp32);
+    const auto dx = t.random({N, D}, GetParam());
+    const auto dweight = t.random({D}, DType::fp32), dbias = t.random({D}, DType::fp32);
+    t.run([&](const Side& on) {
+      layernorm_backward(on.stream, on.scratch,
+                         {.dx = on(dx),
+                          .dweight = on(dweight),
+                          .dbias = on(dbias),
+                          .dy = on(dy),
+                          .s = on(s),
+                          .stats = on(stats),
+                          .weight = on(weight)});
+    });
+    const auto terms = std::sqrt(static_cast<double>(N));
+    t.expect_close(dx, "dx", 1.0);
+    t.expect_close(dweight, "dweight", terms);
+    t.expect_close(dbias, "dbias", terms);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::testing
