@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -75,6 +76,7 @@ struct Stream::State {
   explicit State(int threads) : pool(std::in_place, threads) {}
   explicit State(CUstream_st* stream) : cuda(stream) {}
   ~State() {
+    kept.clear();
     if (cuda != nullptr) gpu::destroy(cuda);
   }
   State(const State&) = delete;
@@ -83,6 +85,7 @@ struct Stream::State {
   std::optional<ThreadPool> pool;  // of a CPU stream
   CUstream_st* cuda = nullptr;     // of a CUDA stream
   EventPool events;
+  std::map<const void*, std::unique_ptr<Kept>> kept;
 };
 
 Stream::Stream(Device device, const char* name, Mode mode, int threads)
@@ -122,6 +125,11 @@ void Stream::copy(Tensor to, ConstTensor from) {
   if (is_measuring() || to.bytes() == 0) return;
   if (is_cuda()) return gpu::copy(to.data, from.data, to.bytes(), state_->cuda);
   std::memmove(to.data, from.data, static_cast<std::size_t>(to.bytes()));
+}
+
+std::unique_ptr<Stream::Kept>& Stream::kept_slot(const void* type) {
+  LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_, " measures; it keeps nothing");
+  return state_->kept[type];
 }
 
 Event Stream::record() {

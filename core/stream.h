@@ -65,12 +65,31 @@ class Stream {
   // stream copies between its device and pinned host memory in either direction, and on the device.
   void copy(Tensor to, ConstTensor from);
 
+  // What a library keeps for this stream, such as its handle: made when it is first asked for,
+  // destroyed with the stream. One for each type.
+  class Kept {
+   public:
+    Kept() = default;
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+    virtual ~Kept() = default;
+  };
+  template <class T>
+  T& kept() {
+    static constexpr char kType = 0;  // its address names the type
+    auto& slot = kept_slot(&kType);
+    if (!slot) slot = std::make_unique<T>();
+    return static_cast<T&>(*slot);
+  }
+
   Event record();                 // done when all work enqueued so far is done
   void wait(const Event& event);  // later work waits for the event; the host does not
   void synchronize();             // the host waits; never inside a step
   CUstream_st* native() const;    // only for a CUDA stream
 
  private:
+  std::unique_ptr<Kept>& kept_slot(const void* type);
+
   Device device_;
   const char* name_;
   Mode mode_;

@@ -100,7 +100,7 @@ class Twins {
   static constexpr Device kGpu{Device::Kind::cuda, 0};
   Bench bench_;
   Stream stream_{kGpu, "test"};
-  Arena arena_{kGpu, Arena::Memory::device, std::int64_t{24} << 20};
+  Arena arena_{kGpu, Arena::Memory::device, std::int64_t{64} << 20};
   Arena pinned_{kGpu, Arena::Memory::pinned_host, std::int64_t{16} << 20};
   std::vector<Twin> all_;
 };

@@ -123,13 +123,11 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 
 namespace lockstep::gpu {
 
-// Filled with NaNs, so that what is read before it is written shows in results.
 void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept {
-  simt::set_usable(memory, static_cast<std::size_t>(bytes), true);
-  simt::set_bytes(memory, 0xff, static_cast<std::size_t>(bytes));
+  simt::tensor_begins(memory, static_cast<std::size_t>(bytes));
 }
 void tensors_end(std::byte* memory, std::int64_t bytes) noexcept {
-  simt::set_usable(memory, static_cast<std::size_t>(bytes), false);
+  simt::tensors_end(memory, static_cast<std::size_t>(bytes));
 }
 std::int64_t bytes_between_tensors() {
   return 256;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <elf.h>
 #include <fstream>
+#include <iterator>
 #include <link.h>
 #include <memory>
 #include <sstream>
@@ -28,27 +29,34 @@ ZeroPages<T>::~ZeroPages() {
 }
 
 template class ZeroPages<Cell>;
-template class ZeroPages<std::uint8_t>;
 
 Region::Region(std::byte* begin, std::size_t bytes, bool is_shared)
-    : begin_(begin), bytes_(bytes), is_shared_(is_shared), cells_(bytes), usable_(bytes) {}
+    : begin_(begin), bytes_(bytes), is_shared_(is_shared), cells_(bytes) {}
 
-void Region::set_usable(const void* address, std::size_t bytes, bool usable) {
-  std::memset(usable_.data() + offset(address), usable ? 1 : 0, bytes);
+void Region::remove_tensors(const std::byte* begin, std::size_t bytes) {
+  tensors_.erase(tensors_.lower_bound(begin), tensors_.lower_bound(begin + bytes));
+}
+
+bool Region::is_in_tensor(const void* address, std::size_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  const auto next = tensors_.upper_bound(at);
+  return next != tensors_.begin() && at + bytes <= std::prev(next)->second;
 }
 
 std::string Region::place_of(const void* address) const {
-  const std::size_t at = offset(address);
-  std::size_t before = at, behind = at;
-  while (before > 0 && usable_.data()[before - 1] == 0)
-    --before;
-  while (behind < bytes_ && usable_.data()[behind] == 0)
-    ++behind;
+  const auto* at = static_cast<const std::byte*>(address);
+  const auto next = tensors_.upper_bound(at);
   std::ostringstream out;
-  if (before > 0) out << at - before << " bytes behind the end of a tensor";
-  if (before > 0 && behind < bytes_) out << ", ";
-  if (behind < bytes_) out << behind - at << " before the begin of another";
-  if (before == 0 && behind == bytes_) out << "in memory that holds no tensor";
+  if (next != tensors_.begin()) {
+    const auto& [begin, end] = *std::prev(next);
+    if (at < end)
+      out << "the last of them behind the end of a tensor";
+    else
+      out << at - end << " bytes behind the end of a tensor";
+  }
+  if (next != tensors_.begin() && next != tensors_.end()) out << ", ";
+  if (next != tensors_.end()) out << next->first - at << " before the begin of another";
+  if (tensors_.empty()) out << "in memory that holds no tensor";
   return out.str();
 }
 

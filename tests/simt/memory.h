@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,9 +51,10 @@ class Region {
 
   Cell* cells(const void* address) const { return cells_.data() + offset(address); }
 
-  // Which bytes belong to a tensor; at first none do.
-  void set_usable(const void* address, std::size_t bytes, bool usable);
-  bool is_usable(const void* address) const { return usable_.data()[offset(address)] != 0; }
+  // Which bytes belong to tensors; at first none do.
+  void add_tensor(const std::byte* begin, std::size_t bytes) { tensors_[begin] = begin + bytes; }
+  void remove_tensors(const std::byte* begin, std::size_t bytes);  // those that begin there
+  bool is_in_tensor(const void* address, std::size_t bytes) const;
   // Where `address` lies between tensors, for messages.
   std::string place_of(const void* address) const;
 
@@ -65,7 +67,7 @@ class Region {
   std::size_t bytes_;
   bool is_shared_;
   ZeroPages<Cell> cells_;
-  ZeroPages<std::uint8_t> usable_;
+  std::map<const std::byte*, const std::byte*> tensors_;  // begin, end
 };
 
 // The static __shared__ arrays are thread_local variables; those of this program, in its TLS block.

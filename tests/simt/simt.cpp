@@ -24,6 +24,7 @@ constexpr std::size_t kMostThreads = 1024;
 constexpr std::size_t kMostShared = 227 << 10;
 constexpr std::size_t kDeviceBytes = std::size_t{16} << 30;
 constexpr std::size_t kExchangeBytes = 64;
+constexpr std::size_t kPoisonBytes = 1 << 20;  // of a new tensor
 constexpr std::size_t kGuardBytes = 64 << 10;  // around an allocation, where no tensor can be
 
 struct AsyncCopy {
@@ -435,10 +436,8 @@ void Simulator::in_bounds(const void* address, std::size_t bytes, const char* wh
       violate(out.str(), caller);
     }
   } else {
-    for (std::size_t i = 0; i < bytes; ++i) {
-      if (begin + i < region->end() && region->is_usable(begin + i)) continue;
-      out << (begin + i < region->end() ? region->place_of(begin + i)
-                                        : "behind the end of an allocation");
+    if (!region->is_in_tensor(address, bytes)) {
+      out << region->place_of(address);
       violate(out.str(), caller);
     }
   }
@@ -541,12 +540,8 @@ void check_host_access(const void* address, std::size_t bytes, bool is_device) {
       throw Violation("simt: a copy from or to host memory that is not pinned");
     return;
   }
-  const Region* region = s.device_region(address);
-  for (std::size_t i = 0; i < bytes; ++i) {
-    const auto* byte = static_cast<const std::byte*>(address) + i;
-    if (!region->holds(byte) || !region->is_usable(byte))
-      throw Violation("simt: a copy leaves its tensor");
-  }
+  if (!s.device_region(address)->is_in_tensor(address, bytes))
+    throw Violation("simt: a copy leaves its tensor");
 }
 
 }  // namespace
@@ -648,9 +643,19 @@ std::size_t free_device_bytes() {
   return simulator().free_bytes();
 }
 
-void set_usable(std::byte* memory, std::size_t bytes, bool usable) {
+void tensor_begins(std::byte* memory, std::size_t bytes) {
   const std::lock_guard lock(device_mutex());
-  if (auto* region = simulator().device_region(memory)) region->set_usable(memory, bytes, usable);
+  auto& s = simulator();
+  auto* region = s.device_region(memory);
+  if (region == nullptr) return;
+  region->add_tensor(memory, bytes);
+  s.protect(true);
+  std::memset(memory, 0xff, std::min(bytes, kPoisonBytes));
+  s.protect(false);
+}
+void tensors_end(std::byte* memory, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  if (auto* region = simulator().device_region(memory)) region->remove_tensors(memory, bytes);
 }
 
 void copy(void* to, const void* from, std::size_t bytes) {

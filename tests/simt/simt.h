@@ -95,7 +95,10 @@ void wait_copies(int groups_in_flight);
 std::byte* allocate_device(std::size_t bytes);  // nullptr: more than the simulated GPU has
 std::byte* allocate_pinned(std::size_t bytes);
 void release(std::byte* memory);
-void set_usable(std::byte* memory, std::size_t bytes, bool usable);  // of device memory
+// A tensor lives in these bytes of device memory, filled with NaNs at first, so that what is read
+// before it is written shows; the tensors that begin in these bytes are no more.
+void tensor_begins(std::byte* memory, std::size_t bytes);
+void tensors_end(std::byte* memory, std::size_t bytes);
 std::size_t free_device_bytes();
 void copy(void* to, const void* from,
           std::size_t bytes);  // Violation when the host side is not pinned

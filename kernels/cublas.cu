@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <optional>
+
+#include <cublasLt.h>
+
+#include "core/error.h"
+#include "kernels/cublas.cuh"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail_cublas(cublasStatus_t status, const char* call, const char* file, int line) {
+  fail(str(call, ": ", cublasLtGetStatusString(status)), file, line);
+}
+
+#define CUBLAS_CHECK(...)                                                                 \
+  do {                                                                                    \
+    if (const auto cublas_status = (__VA_ARGS__); cublas_status != CUBLAS_STATUS_SUCCESS) \
+      fail_cublas(cublas_status, #__VA_ARGS__, __FILE__, __LINE__);                       \
+  } while (0)
+
+cudaDataType_t data_type(DType dtype) {
+  LOCKSTEP_CHECK(dtype == DType::fp32 || dtype == DType::bf16, "a product of ", name(dtype));
+  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+cublasLtEpilogue_t epilogue_of(Product::Epilogue epilogue) {
+  switch (epilogue) {
+    case Product::Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Product::Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Product::Epilogue::gelu: return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Product::Epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Product::Epilogue::gelu_gradient: return CUBLASLT_EPILOGUE_DGELU;
+    case Product::Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// The largest power of two, up to 256, that the address is a multiple of.
+std::uint32_t alignment_of(const void* address) {
+  const auto a = reinterpret_cast<std::uintptr_t>(address) | 256;
+  return static_cast<std::uint32_t>(a & -a);
+}
+
+// One of cuBLASLt's objects, destroyed with this.
+template <class Handle, cublasStatus_t (*destroy)(Handle)>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(Owned&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Owned& operator=(Owned&&) = delete;
+  ~Owned() {
+    if (handle != nullptr) destroy(handle);
+  }
+  Handle handle = nullptr;
+};
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <class T>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute,
+         const T& value) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value));
+}
+template <class T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const T& value) {
+  CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+}
+
+Layout layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+  Layout l;
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&l.handle, data_type(dtype),
+                                          static_cast<std::uint64_t>(rows),
+                                          static_cast<std::uint64_t>(columns), rows));
+  return l;
+}
+
+// All that a plan depends on.
+struct Key {
+  std::int64_t m, n, k;
+  bool transpose_a, transpose_b, adds_c;
+  DType inputs, outputs, bias;
+  Product::Epilogue epilogue;
+  std::uint32_t align_a, align_b, align_c, align_d;
+  auto operator<=>(const Key&) const = default;
+
+  explicit Key(const Product& p)
+      : m(p.m),
+        n(p.n),
+        k(p.k),
+        transpose_a(p.transpose_a),
+        transpose_b(p.transpose_b),
+        adds_c(bool(p.c)),
+        inputs(p.a.dtype),
+        outputs(p.d.dtype),
+        bias(p.bias.dtype),
+        epilogue(p.epilogue),
+        align_a(alignment_of(p.a.data)),
+        align_b(alignment_of(p.b.data)),
+        align_c(alignment_of(p.c ? p.c.data : p.d.data)),
+        align_d(alignment_of(p.d.data)) {}
+};
+
+struct Plan {
+  Description description;
+  Layout a, b, d;
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // none: cuBLASLt cannot
+};
+
+}  // namespace
+
+struct Cublas::State {
+  cublasLtHandle_t handle = nullptr;
+  std::map<Key, Plan> plans;
+
+  Plan make_plan(const Key& key) const;
+};
+
+Cublas::Cublas() : state_(std::make_unique<State>()) {
+  CUBLAS_CHECK(cublasLtCreate(&state_->handle));
+}
+
+Cublas::~Cublas() {
+  state_->plans.clear();
+  cublasLtDestroy(state_->handle);
+}
+
+Plan Cublas::State::make_plan(const Key& key) const {
+  Plan plan{
+      .description = {},
+      .a = key.transpose_a ? layout(key.inputs, key.k, key.m) : layout(key.inputs, key.m, key.k),
+      .b = key.transpose_b ? layout(key.inputs, key.n, key.k) : layout(key.inputs, key.k, key.n),
+      .d = layout(key.outputs, key.m, key.n),
+      .algorithm = {}};
+  CUBLAS_CHECK(cublasLtMatmulDescCreate(&plan.description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const auto description = plan.description.handle;
+  const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  set(description, CUBLASLT_MATMUL_DESC_TRANSA, transpose(key.transpose_a));
+  set(description, CUBLASLT_MATMUL_DESC_TRANSB, transpose(key.transpose_b));
+  set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
+  switch (key.epilogue) {
+    case Product::Epilogue::none: break;
+    case Product::Epilogue::bias:
+    case Product::Epilogue::bias_gradient:
+      set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.bias));
+      break;
+    case Product::Epilogue::gelu_bias:
+      set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.bias));
+      [[fallthrough]];
+    case Product::Epilogue::gelu:
+    case Product::Epilogue::gelu_gradient:
+      set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, data_type(key.outputs));
+      set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
+  }
+
+  Preference preference;
+  CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
+  set(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<std::uint64_t>(kWorkspaceBytes));
+  // Sums that are split over blocks are added in fp32 and in order, never in place.
+  set(preference.handle, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_a);
+  set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_b);
+  set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
+  set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_d);
+  cublasLtMatmulHeuristicResult_t best{};
+  int found = 0;
+  const auto status = cublasLtMatmulAlgoGetHeuristic(handle, description, plan.a.handle,
+                                                     plan.b.handle, plan.d.handle, plan.d.handle,
+                                                     preference.handle, 1, &best, &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+  if (status == CUBLAS_STATUS_SUCCESS && found > 0) plan.algorithm = best.algo;
+  return plan;
+}
+
+bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace) {
+  LOCKSTEP_CHECK(workspace.bytes() >= kWorkspaceBytes, "a workspace of ", workspace.bytes(),
+                 " bytes, expected ", kWorkspaceBytes);
+  const Key key(product);
+  auto found = state_->plans.find(key);
+  if (found == state_->plans.end())
+    found = state_->plans.emplace(key, state_->make_plan(key)).first;
+  const Plan& plan = found->second;
+  if (!plan.algorithm) return false;
+
+  const auto description = plan.description.handle;
+  if (product.bias)
+    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        static_cast<const void*>(product.bias.data));
+  if (product.aux)
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+        static_cast<const void*>(product.aux.data));
+  const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
+  const auto* c = product.c ? product.c.data : product.d.data;
+  CUBLAS_CHECK(cublasLtMatmul(state_->handle, description, &one, product.a.data, plan.a.handle,
+                              product.b.data, plan.b.handle, &beta, c, plan.d.handle,
+                              product.d.data, plan.d.handle, &*plan.algorithm, workspace.data,
+                              static_cast<std::size_t>(kWorkspaceBytes), stream.native()));
+  return true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// cuBLASLt, as far as matmul.cu needs it. Its matrices are column-major: a row-major [R, C] is a
+// column-major [C, R] here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/stream.h"
+
+namespace lockstep {
+
+// d [m, n] = epilogue(op(a) op(b) + c), where op(a) is [m, k] and op(b) [k, n]. Sums are fp32.
+struct Product {
+  enum class Epilogue : std::uint8_t {
+    none,
+    bias,           // + bias [m], one value a row of d
+    gelu,           // aux [m, n] = the sum, and d its GELU
+    gelu_bias,      // the same behind a bias
+    gelu_gradient,  // d = the sum times gelu'(aux)
+    bias_gradient,  // bias [n] = the sums of op(b) over k
+  };
+
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;  // a is stored [k, m], b [n, k]
+  ConstTensor a, b;
+  ConstTensor c;  // of the size and type of d, and may be d; absent: 0
+  Tensor d;
+  Epilogue epilogue = Epilogue::none;
+  ConstTensor bias, aux;  // read or written, as the epilogue says
+};
+
+// What cuBLASLt keeps for a stream: its handle, and of each product that was asked for its plan.
+class Cublas final : public Stream::Kept {
+ public:
+  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+
+  Cublas();
+  ~Cublas() override;
+
+  // Enqueues the product. False where cuBLASLt has none with this epilogue for these types, sizes
+  // and addresses; nothing happened then.
+  //   workspace [kWorkspaceBytes]
+  [[nodiscard]] bool multiply(Stream& stream, const Product& product, Tensor workspace);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,185 @@
+// cuBLASLt computes the products. A row-major [R, C] is [C, R] to it, so that the product it sees
+// is
+//
+//   forward          y^T  [O, N] = W  [O, I] x^T [I, N]      W stored [I, O], transposed
+//   backward, input  dx^T [I, N] = W^T [I, O] dy^T [O, N]
+//   backward, weight dW^T [I, O] = x^T [I, N] dy [N, O]      dy stored [O, N], transposed
+//
+// What it has no epilogue for (some types, odd sizes) is done by kernels behind the product.
+#include "kernels/cublas.cuh"
+#include "kernels/gelu.h"
+#include "kernels/matmul.h"
+#include "kernels/packs.cuh"
+#include "kernels/rows.cuh"
+
+namespace lockstep::cuda {
+namespace {
+
+using Epilogue = Product::Epilogue;
+
+Tensor workspace(Arena& scratch) {
+  return scratch.allocate("cublas_workspace", DType::uint8, {Cublas::kWorkspaceBytes});
+}
+
+bool multiply(Stream& stream, const Product& product, Tensor memory) {
+  return stream.kept<Cublas>().multiply(stream, product, memory);
+}
+
+void multiply_plainly(Stream& stream, Product product, Tensor memory) {
+  product.epilogue = Epilogue::none;
+  product.bias = product.aux = {};
+  LOCKSTEP_CHECK(multiply(stream, product, memory), "cuBLASLt has no product of ",
+                 name(product.a.dtype), " with m = ", product.m, ", n = ", product.n,
+                 ", k = ", product.k);
+}
+
+// y [N, O] += bias [O], rounded again.
+template <class T, class B>
+__global__ void add_bias_kernel(T* y, const B* bias, std::int64_t n, std::int64_t O) {
+  const auto i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = from_float<T>(to_float(y[i]) + to_float(bias[i % O]));
+}
+
+void add_bias(Stream& stream, Tensor y, ConstTensor bias) {
+  constexpr int kThreads = 256;
+  const auto n = y.elements();
+  with_float(y.dtype, [&]<class T>(T) {
+    with_float(bias.dtype, [&]<class B>(B) {
+      launch(stream, {static_cast<unsigned>(divide_up(n, kThreads)), kThreads},
+             add_bias_kernel<T, B>, y.as<T>(), bias.as<B>(), n, bias.elements());
+    });
+  });
+}
+
+template <class T>
+struct Add {
+  T* y;
+  const T* x;
+  template <int kWidth>
+  __device__ void apply(std::int64_t at) const {
+    float v[kWidth];
+    load(v, y + at);
+    add_rounded(v, x + at);
+    store(y + at, v);
+  }
+};
+
+void add(Stream& stream, Tensor y, ConstTensor x) {
+  with_float(y.dtype, [&]<class T>(T) {
+    apply_to_packs<T>(stream, y.elements(), {y.data, x.data}, Add<T>{y.as<T>(), x.as<T>()});
+  });
+}
+
+// partial [blocks, O]: row b = the sum of every `blocks`th row of dy, from the b-th on.
+template <class T, int kWidth>
+__global__ void column_sums_kernel(float* partial, const T* dy, std::int64_t N, int O) {
+  const int o = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kWidth;
+  if (o >= O) return;
+  float sum[kWidth] = {};
+  for (std::int64_t n = blockIdx.x; n < N; n += gridDim.x) {
+    float v[kWidth];
+    load(v, dy + n * O + o);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      sum[i] += v[i];
+  }
+  store(partial + static_cast<std::int64_t>(blockIdx.x) * O + o, sum);
+}
+
+void column_sums(Stream& stream, Tensor partial, ConstTensor dy) {
+  constexpr int kThreads = 128;
+  const auto N = dy.shape[0], O = dy.shape[1];
+  with_float(dy.dtype, [&]<class T>(T) {
+    with_width<float>(O, {partial.data, dy.data}, [&](auto width) {
+      launch(stream,
+             {{static_cast<unsigned>(partial.shape[0]),
+               static_cast<unsigned>(divide_up(O, width * kThreads))},
+              kThreads},
+             column_sums_kernel<T, width>, partial.as<float>(), dy.as<T>(), N, static_cast<int>(O));
+    });
+  });
+}
+
+}  // namespace
+
+void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, ConstTensor weight,
+                    const MatmulEpilogue& epilogue) {
+  const Arena::Scope scope(scratch);
+  const auto memory = workspace(scratch);
+  if (stream.is_measuring()) return;
+  const bool has_gelu = bool(epilogue.pre_gelu), has_bias = bool(epilogue.bias);
+  Product product{.m = weight.shape[0],
+                  .n = x.shape[0],
+                  .k = x.shape[1],
+                  .transpose_a = true,
+                  .transpose_b = false,
+                  .a = weight,
+                  .b = x,
+                  .c = has_gelu ? ConstTensor{} : epilogue.residual,
+                  .d = y,
+                  .epilogue = has_gelu ? (has_bias ? Epilogue::gelu_bias : Epilogue::gelu)
+                                       : (has_bias ? Epilogue::bias : Epilogue::none),
+                  .bias = epilogue.bias,
+                  .aux = epilogue.pre_gelu};
+  if (!multiply(stream, product, memory)) {
+    if (has_gelu) product.d = epilogue.pre_gelu;
+    multiply_plainly(stream, product, memory);
+    if (has_bias) add_bias(stream, product.d, epilogue.bias);
+    if (has_gelu) cuda::gelu_forward(stream, y, epilogue.pre_gelu);
+  }
+  if (has_gelu && epilogue.residual) add(stream, y, epilogue.residual);
+}
+
+void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
+                           ConstTensor weight, ConstTensor pre_gelu) {
+  const Arena::Scope scope(scratch);
+  const auto memory = workspace(scratch);
+  if (stream.is_measuring()) return;
+  const Product product{.m = weight.shape[1],
+                        .n = dy.shape[0],
+                        .k = weight.shape[0],
+                        .transpose_a = false,
+                        .transpose_b = false,
+                        .a = weight,
+                        .b = dy,
+                        .c = {},
+                        .d = dx,
+                        .epilogue = pre_gelu ? Epilogue::gelu_gradient : Epilogue::none,
+                        .bias = {},
+                        .aux = pre_gelu};
+  if (multiply(stream, product, memory)) return;
+  multiply_plainly(stream, product, memory);
+  if (pre_gelu) cuda::gelu_backward(stream, dx, dx, pre_gelu);
+}
+
+void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
+                            ConstTensor dy, ConstTensor x) {
+  const auto O = dy.shape[1], blocks = gradient_blocks(dy.shape[0]);
+  const Arena::Scope scope(scratch);
+  const auto memory = workspace(scratch);
+  const auto partial =
+      dbias ? scratch.allocate("matmul_dbias", DType::fp32, {blocks, O}) : Tensor{};
+  if (stream.is_measuring()) return;
+  const auto sum = dbias ? partial.rows(0, 1) : Tensor{};
+  const Product product{.m = x.shape[1],
+                        .n = O,
+                        .k = x.shape[0],
+                        .transpose_a = false,
+                        .transpose_b = true,
+                        .a = x,
+                        .b = dy,
+                        .c = dweight,
+                        .d = dweight,
+                        .epilogue = dbias ? Epilogue::bias_gradient : Epilogue::none,
+                        .bias = sum,
+                        .aux = {}};
+  if (multiply(stream, product, memory)) {
+    if (dbias) add_block_sums(stream, dbias, sum);
+    return;
+  }
+  multiply_plainly(stream, product, memory);
+  column_sums(stream, partial, dy);
+  add_block_sums(stream, dbias, partial);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,197 @@
+// cuBLASLt of tests/simt: the products as its manual defines them, in column-major loops. It runs
+// as a kernel of one thread, so that its reads and writes are checked like a kernel's.
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include <cublasLt.h>
+
+#include "core/dtype.h"
+#include "tests/simt/simt.h"
+
+struct cublasLtContext {};
+struct cublasLtMatmulPreferenceOpaque {};
+struct cublasLtMatmulDescOpaque {
+  std::map<int, std::uint64_t> values;
+  std::uint64_t at(int attribute, std::uint64_t absent = 0) const {
+    const auto found = values.find(attribute);
+    return found == values.end() ? absent : found->second;
+  }
+  void* pointer(int attribute) const { return reinterpret_cast<void*>(at(attribute)); }
+  cudaDataType_t type(int attribute) const { return static_cast<cudaDataType_t>(at(attribute)); }
+};
+struct cublasLtMatrixLayoutOpaque {
+  cudaDataType_t type;
+  std::int64_t rows, columns, leading;
+};
+
+namespace {
+
+using lockstep::BFloat16;
+
+std::size_t bytes_of(cudaDataType_t type) {
+  return type == CUDA_R_16BF ? 2 : 4;
+}
+
+// Element i of device memory.
+float get(const void* data, cudaDataType_t type, std::int64_t i) {
+  const auto* p =
+      static_cast<const std::byte*>(data) + i * static_cast<std::int64_t>(bytes_of(type));
+  simt::read(p, bytes_of(type));
+  if (type == CUDA_R_16BF) return to_float(*reinterpret_cast<const BFloat16*>(p));
+  return *reinterpret_cast<const float*>(p);
+}
+void put(void* data, cudaDataType_t type, std::int64_t i, double value) {
+  auto* p = static_cast<std::byte*>(data) + i * static_cast<std::int64_t>(bytes_of(type));
+  simt::write(p, bytes_of(type));
+  const auto v = static_cast<float>(value);
+  if (type == CUDA_R_16BF)
+    *reinterpret_cast<BFloat16*>(p) = lockstep::to_bf16(v);
+  else
+    *reinterpret_cast<float*>(p) = v;
+}
+
+std::vector<double> matrix(const void* data, const cublasLtMatrixLayoutOpaque& l) {
+  std::vector<double> values(static_cast<std::size_t>(l.rows * l.columns));
+  for (std::int64_t c = 0; c < l.columns; ++c)
+    for (std::int64_t r = 0; r < l.rows; ++r)
+      values[static_cast<std::size_t>(c * l.rows + r)] = get(data, l.type, c * l.leading + r);
+  return values;
+}
+
+double gelu(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double h = 1e-5;
+  return (gelu(x + h) - gelu(x - h)) / (2 * h);
+}
+
+}  // namespace
+
+const char* cublasLtGetStatusString(cublasStatus_t /*status*/) {
+  return "an error of the simulated cuBLASLt";
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description,
+                                        cublasComputeType_t /*compute*/, cudaDataType_t /*scale*/) {
+  *description = new cublasLtMatmulDescOpaque;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  delete description;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  std::uint64_t v = 0;
+  if (bytes != 4 && bytes != 8) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&v, value, bytes);
+  description->values[attribute] = v;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t leading) {
+  *layout = new cublasLtMatrixLayoutOpaque{type, static_cast<std::int64_t>(rows),
+                                           static_cast<std::int64_t>(columns), leading};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t /*preference*/, cublasLtMatmulPreferenceAttributes_t /*attribute*/,
+    const void* /*value*/, std::size_t /*bytes*/) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// Epilogues only for bf16 whose columns are a multiple of 16 bytes: so tests see both ways.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t /*preference*/, int /*requested*/,
+    cublasLtMatmulHeuristicResult_t* results, int* found) {
+  const bool plain = description->at(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT;
+  *found = 0;
+  if (!plain && (a->type != CUDA_R_16BF || d->rows % 8 != 0)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *found = 1;
+  *results = {};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description,
+                              const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
+                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* /*algo*/,
+                              void* /*workspace*/, std::size_t /*workspace_bytes*/,
+                              cudaStream_t /*stream*/) {
+  const bool ta = description->at(CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
+  const bool tb = description->at(CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
+  const auto epilogue = description->at(CUBLASLT_MATMUL_DESC_EPILOGUE);
+  const std::int64_t m = d_layout->rows, n = d_layout->columns;
+  const std::int64_t k = ta ? a_layout->rows : a_layout->columns;
+  if ((ta ? a_layout->columns : a_layout->rows) != m ||
+      (tb ? b_layout->columns : b_layout->rows) != k ||
+      (tb ? b_layout->rows : b_layout->columns) != n)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const double scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);
+  void* const bias = description->pointer(CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+  void* const aux = description->pointer(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+  const auto bias_type = description->type(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+  const auto aux_type = description->type(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE);
+  const auto aux_ld =
+      static_cast<std::int64_t>(description->at(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD));
+  const auto compute = [&] {
+    const auto left = matrix(a, *a_layout), right = matrix(b, *b_layout);
+    const auto A = [&](std::int64_t i, std::int64_t l) {
+      return left[static_cast<std::size_t>(ta ? i * k + l : l * m + i)];
+    };
+    const auto B = [&](std::int64_t l, std::int64_t j) {
+      return right[static_cast<std::size_t>(tb ? l * n + j : j * k + l)];
+    };
+    for (std::int64_t j = 0; j < n; ++j) {
+      double column = 0;
+      for (std::int64_t l = 0; l < k; ++l)
+        column += B(l, j);
+      if (epilogue == CUBLASLT_EPILOGUE_BGRADB) put(bias, bias_type, j, column);
+      for (std::int64_t i = 0; i < m; ++i) {
+        double sum = 0;
+        for (std::int64_t l = 0; l < k; ++l)
+          sum += A(i, l) * B(l, j);
+        sum *= scale;
+        if (add != 0) sum += add * get(c, c_layout->type, j * c_layout->leading + i);
+        if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+          sum += get(bias, bias_type, i);
+        if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+          put(aux, aux_type, j * aux_ld + i, sum);
+          sum = gelu(sum);
+        }
+        if (epilogue == CUBLASLT_EPILOGUE_DGELU)
+          sum *= gelu_slope(get(aux, aux_type, j * aux_ld + i));
+        put(d, d_layout->type, j * d_layout->leading + i, sum);
+      }
+    }
+  };
+  simt::launch({1}, {1}, 0, compute);
+  return CUBLAS_STATUS_SUCCESS;
+}
