@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "core/tensor.h"
 
@@ -51,6 +52,25 @@ class Arena {
   struct State;
   explicit Arena(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
+};
+
+// What a program takes from: the memory of its device, and host memory that the device copies to
+// and from. On the CPU little or nothing is taken from the second.
+struct Arenas {
+  struct Bytes {
+    std::int64_t device = 0, pinned = 0;
+  };
+  Arena device, pinned;
+
+  Arenas(Device on, const Bytes& bytes)
+      : device(on, Arena::Memory::device, bytes.device),
+        pinned(on, Arena::Memory::pinned_host, bytes.pinned) {}
+  static Arenas measure(Device on) { return {Arena::measure(on), Arena::measure(Device{})}; }
+  Bytes peak() const { return {device.peak_bytes(), pinned.peak_bytes()}; }
+
+ private:
+  Arenas(Arena device_arena, Arena pinned_arena)
+      : device(std::move(device_arena)), pinned(std::move(pinned_arena)) {}
 };
 
 }  // namespace lockstep

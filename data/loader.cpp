@@ -29,6 +29,7 @@ struct Buffer {
   Tensor inputs, targets, positions, document_start;
   State state = State::free;
   std::int64_t ticket = 0, generation = 0;
+  Event copied;  // what last read it is done
   std::exception_ptr error;
 };
 
@@ -155,6 +156,7 @@ void Loader::Impl::serve(std::span<std::int32_t> window) {
     lock.unlock();
     std::exception_ptr error;
     try {
+      buffer.copied.synchronize();
       fill(buffer, position, window);
     } catch (...) {
       error = std::current_exception();
@@ -247,14 +249,14 @@ Batch Loader::batch(std::int64_t first_sample, int micro_step) {
           static_cast<int>(buffer - s.buffers.data())};
 }
 
-// An event of a CPU stream is always done.
-void Loader::release(const Batch& batch, Event /*copied*/) {
+void Loader::release(const Batch& batch, Event copied) {
   Impl& s = *impl_;
   {
     const std::lock_guard lock(s.mutex);
     LOCKSTEP_CHECK(0 <= batch.buffer && batch.buffer < kBuffers, "buffer ", batch.buffer);
     auto& buffer = s.buffers[static_cast<std::size_t>(batch.buffer)];
     LOCKSTEP_CHECK(buffer.state == State::held, "batch ", batch.buffer, " is released twice");
+    buffer.copied = std::move(copied);
     buffer.state = State::free;
   }
   s.became_free.notify_one();

@@ -60,29 +60,29 @@ class Weights {
   explicit Weights(const std::string& path)
       : source_(find_model(path)),
         stream_(Device{}, "compute", Stream::Mode::immediate, processors_allowed()),
-        arena_(Device{}, Arena::Memory::host, checked_bytes(source_.model)),
-        inference_({.model = source_.model}, stream_, arena_) {
+        arenas_(Device{}, checked_bytes(source_.model)),
+        inference_({.model = source_.model}, stream_, arenas_) {
     load_weights(source_, inference_.params(), stream_);
   }
   const ModelSource& source() const { return source_; }
   std::vector<StateSlice> slices() { return weight_slices(inference_.params()); }
 
  private:
-  static std::int64_t checked_bytes(const ModelConfig& model) {
+  static Arenas::Bytes checked_bytes(const ModelConfig& model) {
     const auto bytes = measure(model);
-    require_memory(bytes, "use a machine with more");
+    require_memory(Device{}, bytes, "use a machine with more");
     return bytes;
   }
-  static std::int64_t measure(const ModelConfig& model) {
+  static Arenas::Bytes measure(const ModelConfig& model) {
     Stream stream(Device{}, "measure", Stream::Mode::measuring);
-    Arena arena = Arena::measure(Device{});
-    const Inference inference({.model = model}, stream, arena);
-    return arena.peak_bytes();
+    Arenas arenas = Arenas::measure(Device{});
+    const Inference inference({.model = model}, stream, arenas);
+    return arenas.peak();
   }
 
   ModelSource source_;
   Stream stream_;
-  Arena arena_;
+  Arenas arenas_;
   Inference inference_;
 };
 

@@ -146,6 +146,8 @@ void add_config(CLI::App& app, Run& run) {
   });
 }
 
+constexpr const char* kDeviceHelp = "what computes (default: a GPU where one can be used)";
+
 void add_train(CLI::App& app, Run& run) {
   auto* verb = add_verb(app, "train", "train a model, or go on with a run where it stopped");
   auto options = std::make_shared<TrainVerbOptions>();
@@ -164,8 +166,7 @@ void add_train(CLI::App& app, Run& run) {
                "--init-from", init_from,
                "start from the weights of a run, a Hugging Face or an llm.c model"),
            "Run", "DIR");
-  describe(verb->add_option("--device", options->device, "what computes")->capture_default_str(),
-           "Run", "cpu|cuda");
+  describe(verb->add_option("--device", options->device, kDeviceHelp), "Run", "cpu|cuda");
   verb->add_flag("--allow-dataset-change", options->allow_dataset_change,
                  "go on although the training data are not what they were")
       ->group("Run");
@@ -173,8 +174,7 @@ void add_train(CLI::App& app, Run& run) {
 }
 
 void add_machine(CLI::App& verb, std::string& device, int& threads) {
-  describe(verb.add_option("--device", device, "what computes")->capture_default_str(), "Machine",
-           "cpu|cuda");
+  describe(verb.add_option("--device", device, kDeviceHelp), "Machine", "cpu|cuda");
   within(describe(verb.add_option("--threads", threads, "of the CPU (default: every processor)"),
                   "Machine", "N"),
          1, most_threads());

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Throws UsageError on another name than cpu or cuda, ConfigError where this build has no such
-// backend.
+// "cpu", "cuda", or "best": a GPU where one can be used, else the CPU. Throws UsageError on another
+// name, ConfigError where there is no GPU, with the reason.
 Device device_of(const std::string& name);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ struct EvalOptions {
   std::int64_t sequence_length = 0;  // 0: the run's, or the model's positions, 1024 at most
   std::int64_t tokens = 0;           // 0: all
   bool document_mask = false;
-  std::string device = "cpu";
+  std::string device = "best";
   int threads = 0;  // 0: every processor this process may run on
 };
 

@@ -28,14 +28,15 @@ std::vector<std::int32_t> encode(const std::string& prompt, const ModelConfig& m
   return tokens;
 }
 
-// The bytes of arena that generation peaks at.
-std::int64_t measure(const Inference::Config& config, int threads, const GenerateRequest& request) {
-  Stream stream(Device{}, "measure", Stream::Mode::measuring, threads);
-  Arena arena = Arena::measure(Device{});
-  Inference inference(config, stream, arena);
-  generate(inference.context(), inference.transformer(), request,
+// The bytes that generation peaks at.
+Arenas::Bytes measure(const Inference::Config& config, Device device, int threads,
+                      const GenerateRequest& request) {
+  Stream stream(device, "measure", Stream::Mode::measuring, threads);
+  Arenas arenas = Arenas::measure(device);
+  Inference inference(config, stream, arenas);
+  generate(inference.context(), inference.transformer(), arenas.pinned, request,
            [](std::int32_t) { return true; });
-  return arena.peak_bytes();
+  return arenas.peak();
 }
 
 }  // namespace
@@ -53,10 +54,10 @@ int run_generate(const GenerateOptions& options) {
   const Inference::Config config{.model = source.model};
   const int threads = options.threads > 0 ? options.threads : processors_allowed();
   Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
-  const auto bytes = measure(config, threads, request);
-  require_memory(bytes, "generate with a smaller model, or fewer --tokens");
-  Arena arena(stream.device(), Arena::Memory::device, bytes);
-  Inference inference(config, stream, arena);
+  const auto bytes = measure(config, stream.device(), threads, request);
+  require_memory(stream.device(), bytes, "generate with a smaller model, or fewer --tokens");
+  Arenas arenas(stream.device(), bytes);
+  Inference inference(config, stream, arenas);
   load_weights(source, inference.params(), stream);
 
   std::cout << options.prompt << std::flush;
@@ -68,8 +69,9 @@ int run_generate(const GenerateOptions& options) {
     std::cout << decode_bytes({&token, 1}) << std::flush;
     return std::cout.good();
   };
-  in_context([&] { generate(inference.context(), inference.transformer(), request, emit); },
-             source.path.string());
+  in_context(
+      [&] { generate(inference.context(), inference.transformer(), arenas.pinned, request, emit); },
+      source.path.string());
   std::cout << "\n";
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   log_info(generated, " tokens in ", human_seconds(elapsed.count()), ", ",

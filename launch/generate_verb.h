@@ -13,7 +13,7 @@ struct GenerateOptions {
   std::int64_t tokens = 256;
   bool asked_tokens = false;  // not the default, which may be more than the model has room for
   Sampling sampling;
-  std::string device = "cpu";
+  std::string device = "best";
   int threads = 0;  // 0: every processor this process may run on
 };
 

@@ -11,7 +11,7 @@ namespace lockstep {
 struct TrainVerbOptions {
   std::string config;             // a TOML file
   std::string run;                // directory of the run; empty: see run_train
-  std::string device = "cpu";     // "cpu" or "cuda"
+  std::string device = "best";    // or "cpu", "cuda"
   std::vector<Setting> settings;  // of --set
   bool allow_dataset_change = false;
 };

@@ -2,16 +2,11 @@
 
 #include "core/cpu.h"
 #include "core/error.h"
+#include "core/gpu.h"
 #include "launch/commit.h"
 
 namespace lockstep {
 namespace {
-
-#if LOCKSTEP_WITH_CUDA
-constexpr const char* kCuda = "yes";
-#else
-constexpr const char* kCuda = "no";
-#endif
 
 #ifdef __clang__
 constexpr const char* kCompiler = __VERSION__;
@@ -19,12 +14,19 @@ constexpr const char* kCompiler = __VERSION__;
 constexpr const char* kCompiler = "g++ " __VERSION__;
 #endif
 
+std::string gpus() {
+  const auto found = gpu::devices();
+  if (found.count == 0) return "none: " + found.why_not;
+  const auto p = gpu::properties(0);
+  return str(found.count, " x ", p.name, ", compute capability ", p.major, ".", p.minor);
+}
+
 }  // namespace
 
 std::string version_text() {
   return str("lockstep ", LOCKSTEP_VERSION, "\ncommit    ", LOCKSTEP_COMMIT, "\ncompiler  ",
-             kCompiler, ", ", LOCKSTEP_BUILD_TYPE, "\ncuda      ", kCuda, "\nprocessor ",
-             cpu_name(), ", kernels for ", name(cpu_level()), "\n");
+             kCompiler, ", ", LOCKSTEP_BUILD_TYPE, "\nprocessor ", cpu_name(), ", kernels for ",
+             name(cpu_level()), "\ngpu       ", gpus(), "\n");
 }
 
 }  // namespace lockstep

@@ -18,11 +18,12 @@ namespace {
 // The model, its loader and the sums of losses: all that takes memory.
 class Evaluator {
  public:
-  Evaluator(const ModelSource& source, const EvaluateRequest& request, Stream& stream, Arena& arena)
+  Evaluator(const ModelSource& source, const EvaluateRequest& request, Stream& stream,
+            Arenas& arenas)
       : inference_({.model = source.model,
                     .sequences = request.micro_batch,
                     .sequence_length = request.sequence_length},
-                   stream, arena),
+                   stream, arenas),
         loader_({.datasets = request.datasets,
                  .sequence_length = static_cast<int>(request.sequence_length),
                  .global_batch_sequences = request.micro_batch,
@@ -31,14 +32,16 @@ class Evaluator {
                  .shuffle = false,
                  .repeat = false,
                  .most_samples = most_windows(request.tokens, request.sequence_length)},
-                static_cast<int>(request.micro_batch), 0, 1, arena),
-        loss_sum_(arena.allocate("loss_sum", DType::fp32, {1})),
-        valid_tokens_(arena.allocate("valid_tokens", DType::int32, {1})) {}
+                static_cast<int>(request.micro_batch), 0, 1, arenas.pinned),
+        loss_sum_("loss_sum", arenas.device.allocate("loss_sum", DType::fp32, {1}), arenas.pinned),
+        valid_tokens_("valid_tokens", arenas.device.allocate("valid_tokens", DType::int32, {1}),
+                      arenas.pinned) {}
 
   Inference& inference() { return inference_; }
   Loader& loader() { return loader_; }
 
-  LossSum evaluate(const Batch& batch) {
+  LossSum evaluate(const Batch& pinned) {
+    const Batch batch = inference_.on_device(pinned);
     return evaluate_batch(inference_.transformer(), inference_.context(batch), batch, loss_sum_,
                           valid_tokens_);
   }
@@ -46,25 +49,27 @@ class Evaluator {
  private:
   Inference inference_;
   Loader loader_;
-  Tensor loss_sum_, valid_tokens_;
+  Mirror loss_sum_, valid_tokens_;
 };
 
-std::int64_t measure(const ModelSource& source, const EvaluateRequest& request, int threads) {
-  Stream stream(Device{}, "measure", Stream::Mode::measuring, threads);
-  Arena arena = Arena::measure(Device{});
-  Evaluator evaluator(source, request, stream, arena);
+Arenas::Bytes measure(const ModelSource& source, const EvaluateRequest& request, Device device,
+                      int threads) {
+  Stream stream(device, "measure", Stream::Mode::measuring, threads);
+  Arenas arenas = Arenas::measure(device);
+  Evaluator evaluator(source, request, stream, arenas);
   evaluator.evaluate(batch_shape(request.micro_batch, request.sequence_length));
-  return arena.peak_bytes();
+  return arenas.peak();
 }
 
 }  // namespace
 
 Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, Stream& stream) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto bytes = measure(source, request, stream.threads());
-  require_memory(bytes, "evaluate a smaller model, or windows of a shorter --sequence-length");
-  Arena arena(stream.device(), Arena::Memory::device, bytes);
-  Evaluator evaluator(source, request, stream, arena);
+  const auto bytes = measure(source, request, stream.device(), stream.threads());
+  require_memory(stream.device(), bytes,
+                 "evaluate a smaller model, or windows of a shorter --sequence-length");
+  Arenas arenas(stream.device(), bytes);
+  Evaluator evaluator(source, request, stream, arenas);
   load_weights(source, evaluator.inference().params(), stream);
 
   const auto all = evaluator.loader().samples() * request.sequence_length;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/mirror.h"
 #include "model/embedding.h"
 
 namespace lockstep {
@@ -26,49 +27,57 @@ void check(const GenerateRequest& request, const ModelConfig& config) {
 // One sequence that grows in a cache.
 class Sequence {
  public:
-  Sequence(const StepContext& step, Transformer& model, std::int64_t capacity)
+  Sequence(const StepContext& step, Transformer& model, Arena& pinned, std::int64_t capacity)
       : step_(step),
         model_(model),
         cache_(model.allocate_cache(step.scratch, step.compute, 1, capacity)),
-        tokens_(step.scratch.allocate("new_tokens", DType::int32, {kPrefillTokens})),
-        positions_(step.scratch.allocate("new_positions", DType::int32, {1, kPrefillTokens})),
-        logits_(step.scratch.allocate("next_logits", DType::fp32,
-                                      {1, stored_vocabulary(model.config())})) {}
+        tokens_(mirror("new_tokens", DType::int32, {kPrefillTokens}, pinned)),
+        positions_(mirror("new_positions", DType::int32, {1, kPrefillTokens}, pinned)),
+        logits_(
+            mirror("next_logits", DType::fp32, {1, stored_vocabulary(model.config())}, pinned)) {}
 
   // Appends tokens, at most kPrefillTokens; the logits behind the last one.
   std::span<const float> append(std::span<const std::int32_t> tokens) {
     const auto n = static_cast<std::int64_t>(tokens.size());
     const bool measuring = step_.compute.is_measuring();
     for (std::int64_t i = 0; i < n && !measuring; ++i) {
-      tokens_.as<std::int32_t>()[i] = tokens[static_cast<std::size_t>(i)];
-      positions_.as<std::int32_t>()[i] = static_cast<std::int32_t>(length_ + i);
+      tokens_.host().as<std::int32_t>()[i] = tokens[static_cast<std::size_t>(i)];
+      positions_.host().as<std::int32_t>()[i] = static_cast<std::int32_t>(length_ + i);
     }
+    tokens_.send(step_.compute);
+    positions_.send(step_.compute);
     length_ += n;
     StepContext step = step_;
-    Tensor positions = positions_;
+    Tensor positions = positions_.device();
     positions.shape = {1, n};
     step.positions = positions;
-    model_.predict(step, logits_, tokens_.rows(0, n), &cache_);
+    model_.predict(step, logits_.device(), tokens_.device().rows(0, n), &cache_);
+    logits_.fetch(step_.compute);
     step_.compute.synchronize();
-    return {logits_.as<float>(), static_cast<std::size_t>(logits_.elements())};
+    const Tensor logits = logits_.host();
+    return {logits.as<float>(), static_cast<std::size_t>(logits.elements())};
   }
 
  private:
+  Mirror mirror(const char* name, DType dtype, const Shape& shape, Arena& pinned) const {
+    return {name, step_.scratch.allocate(name, dtype, shape), pinned};
+  }
+
   const StepContext& step_;
   Transformer& model_;
   Transformer::Cache cache_;
-  Tensor tokens_, positions_, logits_;
+  Mirror tokens_, positions_, logits_;
   std::int64_t length_ = 0;
 };
 
 }  // namespace
 
-void generate(const StepContext& step, Transformer& model, const GenerateRequest& request,
-              FunctionRef<bool(std::int32_t)> emit) {
+void generate(const StepContext& step, Transformer& model, Arena& pinned,
+              const GenerateRequest& request, FunctionRef<bool(std::int32_t)> emit) {
   check(request, model.config());
-  const Arena::Scope scope(step.scratch);
+  const Arena::Scope scope(step.scratch), pinned_scope(pinned);
   const auto length = request.prompt.size();
-  Sequence sequence(step, model, static_cast<std::int64_t>(length) + request.tokens);
+  Sequence sequence(step, model, pinned, static_cast<std::int64_t>(length) + request.tokens);
   Sampler sampler(request.sampling, static_cast<int>(model.config().vocabulary));
 
   std::span<const float> logits;

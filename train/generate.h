@@ -17,11 +17,11 @@ struct GenerateRequest {
 };
 
 // Runs the prompt through the model in pieces, then samples token after token; `emit` gets each and
-// answers whether to go on. Cache and logits come from step.scratch and are given back. Of `step`,
-// positions and document_start are not read. Throws UsageError where prompt and tokens together are
-// longer than the model's positions, or a prompt token is not in the vocabulary. On a measuring
-// stream, counts the memory and emits nothing.
-void generate(const StepContext& step, Transformer& model, const GenerateRequest& request,
-              FunctionRef<bool(std::int32_t token)> emit);
+// answers whether to go on. Cache and logits come from step.scratch, what the host sees of them
+// from `pinned`; both are given back. Of `step`, positions and document_start are not read. Throws
+// UsageError where prompt and tokens together are longer than the model's positions, or a prompt
+// token is not in the vocabulary. On a measuring stream, counts the memory and emits nothing.
+void generate(const StepContext& step, Transformer& model, Arena& pinned,
+              const GenerateRequest& request, FunctionRef<bool(std::int32_t token)> emit);
 
 }  // namespace lockstep

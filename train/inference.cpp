@@ -4,20 +4,22 @@
 
 namespace lockstep {
 
-Inference::Inference(const Config& config, Stream& compute, Arena& arena)
+Inference::Inference(const Config& config, Stream& compute, Arenas& arenas)
     : compute_(compute),
-      arena_(arena),
+      arenas_(arenas),
       comms_(make_comms(Mesh{})),
       params_(Mesh{}, comms_, {.compute_dtype = config.compute, .stochastic_rounding = true}),
       transformer_(params_, config.model, {}) {
-  params_.allocate_weights(arena, compute);
+  params_.allocate_weights(arenas.device, compute);
   if (config.sequences == 0) return;
-  transformer_.allocate(arena, context(batch_shape(config.sequences, config.sequence_length)), 0);
+  batch_ = DeviceBatch(config.sequences, config.sequence_length, arenas.device);
+  transformer_.allocate(arenas.device,
+                        context(batch_shape(config.sequences, config.sequence_length)), 0);
 }
 
 StepContext Inference::context(const Batch& batch) {
   return {.compute = compute_,
-          .scratch = arena_,
+          .scratch = arenas_.device,
           .params = params_,
           .comms = comms_,
           .trace = trace_,

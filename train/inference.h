@@ -6,6 +6,7 @@
 #include "core/trace.h"
 #include "data/loader.h"
 #include "model/transformer.h"
+#include "train/device_batch.h"
 
 namespace lockstep {
 
@@ -18,21 +19,23 @@ class Inference {
   };
 
   // Allocates weights, all zero: fill them through params(), then refresh_weights().
-  Inference(const Config& config, Stream& compute, Arena& arena);
+  Inference(const Config& config, Stream& compute, Arenas& arenas);
 
-  // With positions and document_start of a batch, or absent ones to generate.
+  // With positions and document_start of a batch on the device, or absent ones to generate.
   StepContext context(const Batch& batch = {});
+  Batch on_device(const Batch& batch) { return batch_.copy(compute_, batch); }
 
   ParamStore& params() { return params_; }
   Transformer& transformer() { return transformer_; }
 
  private:
   Stream& compute_;
-  Arena& arena_;
+  Arenas& arenas_;
   Trace trace_;
   Comms comms_;
   ParamStore params_;
   Transformer transformer_;
+  DeviceBatch batch_;
 };
 
 }  // namespace lockstep

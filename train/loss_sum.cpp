@@ -15,16 +15,19 @@ std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length) {
   return tokens > 0 ? std::max<std::int64_t>(tokens / sequence_length, 1) : 0;
 }
 
-LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch, Tensor loss,
-                       Tensor tokens) {
-  fill(step.compute, loss, 0.0f);
-  fill(step.compute, tokens, 0.0f);
+LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch,
+                       const Mirror& loss, const Mirror& tokens) {
+  fill(step.compute, loss.device(), 0.0f);
+  fill(step.compute, tokens.device(), 0.0f);
   const auto n = batch.inputs.elements();
-  model.evaluate(step, batch.inputs.view({n}),
-                 {.ids = batch.targets.view({n}), .loss_sum = loss, .valid_tokens = tokens});
+  model.evaluate(
+      step, batch.inputs.view({n}),
+      {.ids = batch.targets.view({n}), .loss_sum = loss.device(), .valid_tokens = tokens.device()});
+  loss.fetch(step.compute);
+  tokens.fetch(step.compute);
   step.compute.synchronize();
   if (step.compute.is_measuring()) return {};
-  return {*loss.as<float>(), *tokens.as<std::int32_t>()};
+  return {*loss.host().as<float>(), *tokens.host().as<std::int32_t>()};
 }
 
 std::optional<LossSum> evaluate_all(Loader& loader, Stream& compute,

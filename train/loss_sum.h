@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/function_ref.h"
+#include "core/mirror.h"
 #include "data/loader.h"
 #include "model/transformer.h"
 
@@ -22,8 +23,8 @@ std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length);
 
 // The losses of one micro-batch; waits for the device. Nothing on a measuring stream.
 //   loss [1] fp32, tokens [1] int32: overwritten
-LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch, Tensor loss,
-                       Tensor tokens);
+LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch,
+                       const Mirror& loss, const Mirror& tokens);
 
 // The sum over all samples of a loader that does not repeat them, each once. `stop` is asked before
 // each micro-batch; nothing where it says so.

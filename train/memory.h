@@ -3,14 +3,21 @@
 
 #include <cstdint>
 
+#include "core/arena.h"
+
 namespace lockstep {
 
-std::int64_t process_peak_bytes();    // largest resident set so far
-std::int64_t machine_memory_bytes();  // of this machine, or of this process's control group if less
-std::int64_t available_memory_bytes();  // that a new allocation may take: not swapped, not killed
+// Of a GPU, its own memory. Of the CPU, the host's:
+//   used       the largest resident set of this process so far; on a GPU, what is taken of it now
+//   all        of this machine, or of this process's control group if less
+//   available  that a new allocation may take: not swapped, not killed
+std::int64_t used_memory_bytes(Device device);
+std::int64_t all_memory_bytes(Device device);
+std::int64_t available_memory_bytes(Device device);
 
-// Throws ConfigError where `bytes` are not available: before an allocation, because Linux grants
-// one that does not fit and kills the process when it is used. `remedy`: what would need less.
-void require_memory(std::int64_t bytes, const char* remedy);
+// Throws ConfigError where `bytes` are not available, for a program on `device`: before an
+// allocation, because Linux grants one that does not fit and kills the process when it is used.
+// `remedy`: what would need less.
+void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ StepReport Meter::step(std::int64_t step, double seconds) {
     report.model_flops_utilization = config_.flops_per_token * tokens_per_peak;
     report.model_flops_utilization_square = config_.flops_per_token_square * tokens_per_peak;
   }
-  report.peak_bytes = process_peak_bytes();
+  report.peak_bytes = used_memory_bytes(config_.device);
   report.limit_bytes = config_.limit_bytes;
 
   // The first step warms caches and touches memory: the second one replaces what it said.

@@ -16,8 +16,9 @@ class Meter {
     std::int64_t step_tokens = 0;  // nominal tokens of a step
     double flops_per_token = 0;    // model FLOPs, forward and backward, causal attention
     double flops_per_token_square = 0;
-    double peak_flops = 0;  // FLOP/s of the device in the compute type; 0: unknown
-    std::int64_t limit_bytes = 0;
+    double peak_flops = 0;         // FLOP/s of the device in the compute type; 0: unknown
+    Device device;                 // whose memory is reported
+    std::int64_t limit_bytes = 0;  // all that it has
   };
   explicit Meter(const Config& config) : config_(config) {}
 

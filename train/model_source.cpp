@@ -3,6 +3,7 @@
 #include "checkpoint/checkpointer.h"
 #include "core/file.h"
 #include "model/families.h"
+#include "train/host_state.h"
 #include "train/huggingface.h"
 #include "train/llmc.h"
 #include "train/run_state.h"
@@ -53,7 +54,8 @@ ModelSource find_model(const std::filesystem::path& path) {
 }
 
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream) {
-  const auto weights = weight_slices(params);
+  const HostState state(weight_slices(params), stream);
+  const auto& weights = state.slices();
   switch (source.form) {
     case ModelSource::Form::checkpoint: load_checkpoint(source.path, weights, Match::subset); break;
     case ModelSource::Form::huggingface:
@@ -61,6 +63,7 @@ void load_weights(const ModelSource& source, ParamStore& params, Stream& stream)
       break;
     case ModelSource::Form::llmc: import_llmc(source.path, weights); break;
   }
+  state.send();
   params.refresh_weights(stream);
 }
 

@@ -9,6 +9,15 @@
 
 namespace lockstep {
 
+// What AdamWScalars::control says, on the host.
+struct AdamWDecision {
+  float grad_norm = 0;   // before clipping
+  bool applied = false;  // false: the update was skipped
+};
+inline AdamWDecision read_control(ConstTensor control) {
+  return {.grad_norm = control.as<float>()[4], .applied = control.as<float>()[3] != 0};
+}
+
 class Optimizer {
  public:
   struct Config {
@@ -41,9 +50,8 @@ class Optimizer {
   // finite, nothing changes.
   void step(Stream& stream, Arena& scratch, const Step& step);
 
-  ConstTensor grad_norm() const { return control_.rows(4, 1); }  // [1], before clipping
-  ConstTensor applied() const { return control_.rows(3, 1); }  // [1]: 1, or 0 where it was skipped
-  Tensor updates() const { return updates_; }                  // [1] int32, saved with the moments
+  Tensor control() const { return control_; }  // what the last step decided, see read_control
+  Tensor updates() const { return updates_; }  // [1] int32, saved with the moments
   std::span<const Moments> moments() const { return moments_; }  // by shard of the ParamStore
 
  private:

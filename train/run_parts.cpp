@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "core/gpu.h"
 #include "core/thread_pool.h"
 #include "data/tokenizer.h"
 #include "kernels/peak.h"
+#include "train/gpu_peak.h"
 #include "train/loss_sum.h"
 #include "train/memory.h"
 
@@ -33,9 +35,9 @@ TrainingConfig training_config(const Config& c) {
           .seed = c.train.seed};
 }
 
-std::int64_t checked_training_bytes(const Config& c) {
-  const auto bytes = measure_training(training_config(c), threads_of(c));
-  require_memory(bytes,
+Arenas::Bytes checked_training_bytes(const Config& c, Device device) {
+  const auto bytes = measure_training(training_config(c), device, threads_of(c));
+  require_memory(device, bytes,
                  "make the model or train.micro_batch smaller, or keep fewer activations with "
                  "train.recompute = \"block\"");
   return bytes;
@@ -66,14 +68,20 @@ std::int64_t pinned_bytes(const Config& c) {
   return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
+double peak_flops(Stream& compute, DType dtype) {
+  if (compute.is_cuda()) return gpu_peak_flops(gpu::properties(compute.device().index).name, dtype);
+  return measure_peak_flops(compute, dtype);
+}
+
 Meter::Config meter_config(const Config& c, Stream& compute) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);
   return {.steps = c.train.steps,
           .step_tokens = c.train.batch_tokens,
           .flops_per_token = flops.causal,
           .flops_per_token_square = flops.square,
-          .peak_flops = measure_peak_flops(compute, c.precision.compute),
-          .limit_bytes = machine_memory_bytes()};
+          .peak_flops = peak_flops(compute, c.precision.compute),
+          .device = compute.device(),
+          .limit_bytes = all_memory_bytes(compute.device())};
 }
 
 std::vector<std::int32_t> sample_prompt(const Config& c) {

@@ -16,8 +16,8 @@ int threads_of(const Config& config);  // what it says, or one for each processo
 
 TrainingConfig training_config(const Config& config);
 
-// The bytes that training takes. Throws ConfigError where this machine has less.
-std::int64_t checked_training_bytes(const Config& config);
+// The bytes that training takes on `device`. Throws ConfigError where there are fewer.
+Arenas::Bytes checked_training_bytes(const Config& config, Device device);
 
 Loader::Config train_loader(const Config& config);
 
@@ -26,7 +26,8 @@ Loader::Config validation_loader(const Config& config);
 
 std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 
-// Measures the peak of the machine that `compute` runs on.
+// With the peak of what `compute` runs on: of a processor measured, of a GPU known.
+double peak_flops(Stream& compute, DType dtype);  // 0: a GPU that is not in the table
 Meter::Config meter_config(const Config& config, Stream& compute);
 
 // The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no

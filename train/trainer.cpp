@@ -10,10 +10,12 @@
 #include "core/cpu.h"
 #include "core/file.h"
 #include "core/function_ref.h"
+#include "core/gpu.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "train/host_state.h"
 #include "train/loss_sum.h"
 #include "train/meter.h"
 #include "train/metrics_log.h"
@@ -49,16 +51,20 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
   return path;
 }
 
+std::string name_of_device(const Stream& compute) {
+  if (compute.is_cuda()) return gpu::properties(compute.device().index).name;
+  return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(), " threads)");
+}
+
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it.
-std::int64_t announced_bytes(const Config& config, const Stream& compute) {
+Arenas::Bytes announced_bytes(const Config& config, const Stream& compute) {
   const auto& m = config.model;
   log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
            " parameters, ", m.layers, " layers, width ", m.width, "; ",
-           name(config.precision.compute), " on ", cpu_name(), " (", name(cpu_level()), ", ",
-           compute.threads(), " threads)");
-  const auto bytes = checked_training_bytes(config);
-  log_info("memory: ", human_memory(static_cast<double>(bytes)),
+           name(config.precision.compute), " on ", name_of_device(compute));
+  const auto bytes = checked_training_bytes(config, compute.device());
+  log_info("memory: ", human_memory(static_cast<double>(bytes.device)),
            " for weights, optimizer and activations");
   return bytes;
 }
@@ -123,12 +129,13 @@ class Trainer {
   const StopSignals signals_;
   RunDirectory run_;
   Stream compute_;
-  const std::int64_t arena_bytes_;
-  Arena pinned_;
+  const Arenas::Bytes arenas_bytes_;
+  Arena pinned_;  // of the loaders
   Loader loader_;
   std::optional<Loader> validation_;
-  Arena arena_;  // behind the data: it is large, and they may not be there
+  Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
+  HostState state_;
   Checkpointer checkpointer_;
   Meter meter_;
   std::optional<MetricsLog> metrics_;
@@ -146,13 +153,14 @@ Trainer::Trainer(const TrainOptions& options)
       config_(options.config),
       run_(options.run),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(config_)),
-      arena_bytes_(announced_bytes(config_, compute_)),
+      arenas_bytes_(announced_bytes(config_, compute_)),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
       validation_(held_out(config_, loader_.dataset(), pinned_)),
-      arena_(options.device, Arena::Memory::device, arena_bytes_),
-      training_(training_config(config_), compute_, arena_),
-      checkpointer_(run_.checkpoints(), state_slices(training_.params(), training_.optimizer()),
+      arenas_(options.device, arenas_bytes_),
+      training_(training_config(config_), compute_, arenas_),
+      state_(state_slices(training_.params(), training_.optimizer()), compute_),
+      checkpointer_(run_.checkpoints(), state_.slices(),
                     static_cast<int>(config_.checkpoint.keep_last)),
       meter_(meter_config(config_, compute_)) {}
 
@@ -332,6 +340,7 @@ void Trainer::start() {
   if (!about) return initialize(config_.train.init_from);
   progress_ = progress_in(*about);
   saved_step_ = step();
+  state_.send();
   training_.params().refresh_weights(compute_);
   log_info("going on from step ", step(), " of ", steps(), " in ", run_.path().string());
   log_changes(*about, facts());
@@ -368,6 +377,7 @@ void Trainer::save() {
     if (tensorboard_) tensorboard_->sync();
   });
   const auto good = progress_.good_step;
+  state_.fetch();
   checkpointer_.save(step(), describe_run(progress_, facts()),
                      good < 0 ? std::nullopt : std::optional(good));
   saved_step_ = step();

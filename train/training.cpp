@@ -15,10 +15,10 @@ AdamWConfig with_nominal_tokens(AdamWConfig adamw, std::int64_t tokens) {
 
 }  // namespace
 
-Training::Training(const TrainingConfig& config, Stream& compute, Arena& arena)
+Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas)
     : config_(config),
       compute_(compute),
-      arena_(arena),
+      arenas_(arenas),
       comms_(make_comms(Mesh{})),
       params_(Mesh{}, comms_,
               {.compute_dtype = config.compute, .stochastic_rounding = config.stochastic_rounding}),
@@ -27,14 +27,18 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arena& arena)
       optimizer_(params_, {.adamw = with_nominal_tokens(config.adamw, config.step_tokens()),
                            .moments = config.moments,
                            .seed = config.seed}) {
+  Arena& arena = arenas.device;
   params_.allocate(arena, compute);
   optimizer_.allocate(arena, compute);
   transformer_.allocate(
       arena, context(batch_shape(config.micro_batch_sequences, config.sequence_length)), 1);
   learning_rate_ = arena.allocate("learning_rate", DType::fp32, {1});
   step_ = arena.allocate("step", DType::int32, {1});
-  loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
-  valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
+  const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
+  loss_sum_ = mirror("loss_sum", arena.allocate("loss_sum", DType::fp32, {1}));
+  valid_tokens_ = mirror("valid_tokens", arena.allocate("valid_tokens", DType::int32, {1}));
+  control_ = mirror("adamw_control", optimizer_.control());
+  batch_ = DeviceBatch(config.micro_batch_sequences, config.sequence_length, arena);
 }
 
 void Training::initialize() {
@@ -43,7 +47,7 @@ void Training::initialize() {
 
 StepContext Training::context(const Batch& batch) {
   return {.compute = compute_,
-          .scratch = arena_,
+          .scratch = arenas_.device,
           .params = params_,
           .comms = comms_,
           .trace = trace_,
@@ -54,20 +58,21 @@ StepContext Training::context(const Batch& batch) {
 
 Targets Training::targets(const Batch& batch) const {
   return {.ids = batch.targets.view({batch.targets.elements()}),
-          .loss_sum = loss_sum_,
-          .valid_tokens = valid_tokens_,
+          .loss_sum = loss_sum_.device(),
+          .valid_tokens = valid_tokens_.device(),
           .gradient_scale = 1.0f / static_cast<float>(config_.step_tokens())};
 }
 
 void Training::begin_step(std::int64_t step, double learning_rate) {
-  fill(compute_, loss_sum_, 0.0f);
-  fill(compute_, valid_tokens_, 0.0f);
+  fill(compute_, loss_sum_.device(), 0.0f);
+  fill(compute_, valid_tokens_.device(), 0.0f);
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
   params_.begin_step(compute_);
 }
 
-void Training::micro_step(const Batch& batch) {
+void Training::micro_step(const Batch& pinned) {
+  const Batch batch = batch_.copy(compute_, pinned);
   const StepContext step = context(batch);
   const auto inputs = batch.inputs.view({batch.inputs.elements()});
   transformer_.forward(step, 0, inputs, targets(batch));
@@ -77,43 +82,47 @@ void Training::micro_step(const Batch& batch) {
 void Training::finish_step() {
   params_.finish_backward(compute_);
   const Trace::Span span(trace_, Phase::optimizer, compute_);
-  optimizer_.step(compute_, arena_,
+  optimizer_.step(compute_, arenas_.device,
                   {.learning_rate = learning_rate_,
                    .step = step_,
-                   .loss_sum = loss_sum_,
-                   .valid_tokens = valid_tokens_});
+                   .loss_sum = loss_sum_.device(),
+                   .valid_tokens = valid_tokens_.device()});
 }
 
-LossSum Training::evaluate(const Batch& batch) {
+LossSum Training::evaluate(const Batch& pinned) {
+  const Batch batch = batch_.copy(compute_, pinned);
   return evaluate_batch(transformer_, context(batch), batch, loss_sum_, valid_tokens_);
 }
 
 Training::Numbers Training::numbers() {
+  for (const Mirror* m : {&loss_sum_, &valid_tokens_, &control_})
+    m->fetch(compute_);
   compute_.synchronize();
   Numbers n;
-  n.valid_tokens = *valid_tokens_.as<std::int32_t>();
+  n.valid_tokens = *valid_tokens_.host().as<std::int32_t>();
   const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };  // in print
-  n.loss = unsigned_nan(LossSum{*loss_sum_.as<float>(), n.valid_tokens}.mean());
-  n.grad_norm = unsigned_nan(*optimizer_.grad_norm().as<float>());
-  n.applied = *optimizer_.applied().as<float>() != 0;
+  n.loss = unsigned_nan(LossSum{*loss_sum_.host().as<float>(), n.valid_tokens}.mean());
+  const AdamWDecision decision = read_control(control_.host());
+  n.grad_norm = unsigned_nan(decision.grad_norm);
+  n.applied = decision.applied;
   return n;
 }
 
 std::vector<std::int32_t> Training::sample(std::span<const std::int32_t> prompt,
                                            std::int64_t tokens, const Sampling& sampling) {
   std::vector<std::int32_t> text;
-  generate(context({}), transformer_, {.prompt = prompt, .tokens = tokens, .sampling = sampling},
-           [&](std::int32_t token) {
+  generate(context({}), transformer_, arenas_.pinned,
+           {.prompt = prompt, .tokens = tokens, .sampling = sampling}, [&](std::int32_t token) {
              text.push_back(token);
              return true;
            });
   return text;
 }
 
-std::int64_t measure_training(const TrainingConfig& config, int threads) {
-  Stream compute(Device{}, "measure", Stream::Mode::measuring, threads);
-  Arena arena = Arena::measure(Device{});
-  Training training(config, compute, arena);
+Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads) {
+  Stream compute(device, "measure", Stream::Mode::measuring, threads);
+  Arenas arenas = Arenas::measure(device);
+  Training training(config, compute, arenas);
   const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
   training.begin_step(1, 0);
   training.micro_step(batch);
@@ -122,7 +131,7 @@ std::int64_t measure_training(const TrainingConfig& config, int threads) {
   if (config.sample_tokens > 0)
     training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
                     {});
-  return arena.peak_bytes();
+  return arenas.peak();
 }
 
 }  // namespace lockstep

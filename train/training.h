@@ -6,9 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "core/mirror.h"
 #include "core/trace.h"
 #include "data/loader.h"
 #include "model/transformer.h"
+#include "train/device_batch.h"
 #include "train/generate.h"
 #include "train/loss_sum.h"
 #include "train/optimizer.h"
@@ -34,8 +36,8 @@ struct TrainingConfig {
 
 class Training {
  public:
-  // Allocates everything that lives as long as the run. `compute` and `arena` outlive it.
-  Training(const TrainingConfig& config, Stream& compute, Arena& arena);
+  // Allocates everything that lives as long as the run. `compute` and `arenas` outlive it.
+  Training(const TrainingConfig& config, Stream& compute, Arenas& arenas);
 
   void initialize();  // weights from the seed, moments zero
 
@@ -73,17 +75,19 @@ class Training {
 
   TrainingConfig config_;
   Stream& compute_;
-  Arena& arena_;
+  Arenas& arenas_;
   Trace trace_;
   Comms comms_;
   ParamStore params_;
   Transformer transformer_;
   Optimizer optimizer_;
-  Tensor learning_rate_, step_, loss_sum_, valid_tokens_;
+  Tensor learning_rate_, step_;
+  Mirror loss_sum_, valid_tokens_, control_;
+  DeviceBatch batch_;
 };
 
-// The bytes of arena that a run with this configuration peaks at, its loaders' buffers left out:
-// a step, an evaluation and a checkpoint are run on a measuring stream.
-std::int64_t measure_training(const TrainingConfig& config, int threads);
+// The bytes that a run with this configuration peaks at, its loaders' buffers left out: a step, an
+// evaluation and a sample are run on a measuring stream.
+Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
 
 }  // namespace lockstep

@@ -92,9 +92,8 @@ void run(const Options& options) {
                               .micro_batch_sequences = options.batch,
                               .global_batch_sequences = options.batch};
   Stream stream(Device{}, "bench", Stream::Mode::immediate, options.threads);
-  const auto bytes = measure_training(config, options.threads);
-  Arena arena(Device{}, Arena::Memory::host, bytes + (std::int64_t{8} << 20));
-  Training training(config, stream, arena);
+  Arenas arenas(Device{}, measure_training(config, Device{}, options.threads));
+  Training training(config, stream, arenas);
   Arena batches(Device{}, Arena::Memory::host, std::int64_t{64} << 20);
   const Batch batch = random_batch(batches, config);
   const double start = seconds_of([&] { training.initialize(); });
@@ -121,7 +120,8 @@ void run(const Options& options) {
   std::printf("%.*s %s B %ld T %ld: %.2f GiB, start %.2f s, peak %.0f GFLOP/s (median %.0f)\n",
               static_cast<int>(options.model.size()), options.model.data(), name(options.dtype),
               static_cast<long>(options.batch), static_cast<long>(options.length),
-              static_cast<double>(bytes) / (1 << 30), start, best_peak / 1e9, median(peaks) / 1e9);
+              static_cast<double>(arenas.peak().device) / (1 << 30), start, best_peak / 1e9,
+              median(peaks) / 1e9);
   std::printf("  best %.1f ms, %.0f tok/s, %.1f%% of peak; median %.1f ms, %.0f tok/s, %.1f%%\n",
               best * 1e3, tokens / best, 100 * flops / best / best_peak, middle * 1e3,
               tokens / middle, 100 * flops / middle / median(peaks));

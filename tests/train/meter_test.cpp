@@ -11,6 +11,7 @@ Meter meter(std::int64_t steps = 100) {
                 .flops_per_token = 6e6,
                 .flops_per_token_square = 8e6,
                 .peak_flops = 1e11,
+                .device = {},
                 .limit_bytes = 77});
 }
 

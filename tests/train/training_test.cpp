@@ -36,7 +36,7 @@ TrainingConfig tiny(DType compute = DType::fp32) {
 
 // A Training with a batch of its own; tokens follow a rule that can be learned.
 struct Rig {
-  explicit Rig(const TrainingConfig& c) : config(c), training(c, bench.stream, bench.arena) {
+  explicit Rig(const TrainingConfig& c) : config(c), training(c, bench.stream, arenas) {
     training.initialize();
     const auto n = c.global_batch_sequences * c.sequence_length;
     std::vector<std::int32_t> ids, next, place, start(static_cast<std::size_t>(n), 0);
@@ -88,6 +88,7 @@ struct Rig {
 
   TrainingConfig config;
   Bench bench;
+  Arenas arenas{Device{}, {.device = std::int64_t{256} << 20}};
   Training training;
   Tensor inputs, targets, positions, document_start;
 };
@@ -295,17 +296,18 @@ TEST(Training, the_measured_bytes_are_the_bytes_used) {
   for (const auto recompute : {Recompute::none, Recompute::block}) {
     auto config = tiny();
     config.recompute = recompute;
-    const auto measured = measure_training(config, 2);
+    const auto measured = measure_training(config, Device{}, 2);
     Stream stream(Device{}, "test", Stream::Mode::immediate, 2);
-    Arena arena(Device{}, Arena::Memory::host, measured);
-    Training training(config, stream, arena);
+    Arenas arenas(Device{}, measured);
+    Training training(config, stream, arenas);
     training.initialize();
     Rig source(config);  // for its batch
     training.begin_step(1, 1e-3);
     training.micro_step(source.batch(0, 2));
     training.finish_step();
     training.evaluate(source.batch(0, 2));
-    EXPECT_EQ(arena.peak_bytes(), measured);
+    EXPECT_EQ(arenas.peak().device, measured.device);
+    EXPECT_EQ(measured.pinned, 0);
   }
 }
 

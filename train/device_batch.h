@@ -1,0 +1,40 @@
+// DeviceBatch: a micro-batch where kernels read it. On the CPU that is the loader's buffer; on a
+// GPU fixed tensors that it is copied to, so that a captured step finds every batch at one address.
+#pragma once
+
+#include "core/arena.h"
+#include "core/stream.h"
+#include "data/loader.h"
+
+namespace lockstep {
+
+class DeviceBatch {
+ public:
+  DeviceBatch() = default;
+  // For batches of up to `sequences` of `sequence_length` tokens. Memory comes from `arena`, for a
+  // GPU only.
+  DeviceBatch(std::int64_t sequences, std::int64_t sequence_length, Arena& arena) {
+    if (arena.device().kind == Device::Kind::cpu) return;
+    for (Tensor* t : {&inputs_, &targets_, &positions_, &document_start_})
+      *t = arena.allocate("batch", DType::int32, {sequences, sequence_length});
+  }
+
+  // `batch`, copied in the order of the stream, after which its buffer may be released.
+  Batch copy(Stream& stream, const Batch& batch) const {
+    if (!inputs_) return batch;
+    const auto send = [&](Tensor to, ConstTensor from) {
+      to.shape = from.shape;
+      stream.copy(to, from);
+      return to;
+    };
+    return {.inputs = send(inputs_, batch.inputs),
+            .targets = send(targets_, batch.targets),
+            .positions = send(positions_, batch.positions),
+            .document_start = send(document_start_, batch.document_start)};
+  }
+
+ private:
+  Tensor inputs_, targets_, positions_, document_start_;
+};
+
+}  // namespace lockstep

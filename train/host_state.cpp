@@ -1,0 +1,48 @@
+#include "train/host_state.h"
+
+#include <utility>
+
+#include "core/integer.h"
+#include "train/memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // of an arena's tensors
+
+std::int64_t bytes_of(const std::vector<StateSlice>& slices) {
+  std::int64_t bytes = 0;
+  for (const auto& slice : slices)
+    bytes += round_up(slice.local.bytes(), kAlignment);
+  return bytes;
+}
+
+}  // namespace
+
+HostState::HostState(std::vector<StateSlice> slices, Stream& stream)
+    : stream_(stream), slices_(std::move(slices)) {
+  if (!stream.is_cuda()) return;
+  const auto bytes = bytes_of(slices_);
+  require_memory(stream.device(), {.pinned = bytes},
+                 "checkpoints of a GPU's state are copied there; free some, or train a smaller "
+                 "model");
+  pinned_.emplace(stream.device(), Arena::Memory::pinned_host, bytes);
+  for (auto& slice : slices_) {
+    mirrors_.emplace_back(slice.name, slice.local, *pinned_);
+    slice.local = mirrors_.back().host();
+  }
+}
+
+void HostState::fetch() const {
+  for (const auto& mirror : mirrors_)
+    mirror.fetch(stream_);
+  stream_.synchronize();
+}
+
+void HostState::send() const {
+  for (const auto& mirror : mirrors_)
+    mirror.send(stream_);
+  stream_.synchronize();
+}
+
+}  // namespace lockstep
