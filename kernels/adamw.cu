@@ -66,12 +66,13 @@ __device__ inline Common common_of(const Run<W, M>& run, const Scalars& scalars,
 struct State {
   float w, m, v;
 };
+// fmaf wherever the compiler may choose: groups and single elements must round alike.
 __device__ inline State advance(const Common& c, State s, float gradient) {
   const float g = gradient * c.scale;
-  s.m = c.beta1 * s.m + (1.0f - c.beta1) * g;
-  s.v = c.beta2 * s.v + (1.0f - c.beta2) * g * g;
+  s.m = fmaf(c.beta1, s.m, (1.0f - c.beta1) * g);
+  s.v = fmaf(c.beta2, s.v, (1.0f - c.beta2) * g * g);
   const float direction = s.m * c.correction1 / (sqrtf(s.v * c.correction2) + c.epsilon);
-  s.w = s.w - c.rate * direction - c.decay * s.w;
+  s.w = fmaf(-c.decay, s.w, fmaf(-c.rate, direction, s.w));
   return s;
 }
 

@@ -1,5 +1,4 @@
-// What kernels share: 16-byte packs of elements, and reductions over the threads of a warp or
-// block.
+// What kernels share: packs of elements, and reductions over the threads of a warp or a block.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +6,9 @@
 #include <type_traits>
 
 #include <cuda_runtime.h>
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#endif
 
 #include "core/dtype.h"
 #include "core/integer.h"
@@ -16,12 +18,17 @@ namespace lockstep {
 
 inline constexpr unsigned kAllLanes = ~0u;
 
+// To nearest, in one instruction: to_bf16 but for which NaN a NaN becomes.
 template <class T>
 __device__ inline T from_float(float x) {
-  if constexpr (sizeof(T) == 2)
-    return to_bf16(x);
-  else
+  if constexpr (sizeof(T) == 4)
     return x;
+  else
+#ifdef __CUDACC__
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+#else
+    return to_bf16(x);
+#endif
 }
 
 // e^x as exactly as results of type T can show.
@@ -69,22 +76,20 @@ __device__ inline void store(T* to, const float (&from)[N]) {
   }
 }
 
-// Calls body(pack, i) for the packs at x + i, i = first, first + kStride, ... below end. kCount of
-// them are asked for before one is used, so that many bytes are in flight; where there are fewer,
-// the first one again.
+// Calls body(pack, i) for the kCount packs at x + i, i = first, first + kStride, ..., as far as
+// they begin below end; the first one does. All are asked for before one is used, so that many
+// bytes are in flight; where there are fewer, the first one again.
 template <int kCount, int kWidth, int kStride, class T, class Body>
-__device__ inline void for_packs_ahead(const T* x, int first, int end, Body&& body) {
-  for (int i = first; i < end; i += kCount * kStride) {
-    Pack<T, kWidth> packs[kCount];
+__device__ inline void with_packs(const T* x, int first, int end, Body&& body) {
+  Pack<T, kWidth> packs[kCount];
 #pragma unroll
-    for (int p = 0; p < kCount; ++p) {
-      const int at = i + p * kStride < end ? i + p * kStride : i;
-      packs[p] = *reinterpret_cast<const Pack<T, kWidth>*>(x + at);
-    }
-#pragma unroll
-    for (int p = 0; p < kCount; ++p)
-      if (i + p * kStride < end) body(packs[p], i + p * kStride);
+  for (int p = 0; p < kCount; ++p) {
+    const int i = first + p * kStride;
+    packs[p] = *reinterpret_cast<const Pack<T, kWidth>*>(x + (i < end ? i : first));
   }
+#pragma unroll
+  for (int p = 0; p < kCount; ++p)
+    if (first + p * kStride < end) body(packs[p], first + p * kStride);
 }
 
 // The dynamic shared memory of the block.

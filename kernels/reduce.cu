@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(kThreads)
   const auto begin = static_cast<std::int64_t>(blockIdx.x) * kChunk;
   const int size = static_cast<int>(std::min<std::int64_t>(kChunk, n - begin));
   float result = 0.0f;
-  for_packs_ahead<kPacks, kWidth, kThreads * kWidth>(
-      x + begin, static_cast<int>(threadIdx.x) * kWidth, size,
-      [&](const Pack<T, kWidth>& pack, int) {
+  constexpr int kStride = kThreads * kWidth;
+  for (int i = static_cast<int>(threadIdx.x) * kWidth; i < size; i += kPacks * kStride)
+    with_packs<kPacks, kWidth, kStride>(x + begin, i, size, [&](const Pack<T, kWidth>& pack, int) {
 #pragma unroll
-        for (const T v : pack.v)
-          result = Operation::add(result, to_float(v));
-      });
+      for (const T v : pack.v)
+        result = Operation::add(result, to_float(v));
+    });
   const typename Operation::Total total =
       block_reduce(static_cast<typename Operation::Total>(result), shared, Operation::combine);
   if (threadIdx.x == 0) partial[blockIdx.x] = static_cast<float>(total);
