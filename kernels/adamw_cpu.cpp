@@ -1,11 +1,10 @@
 // Elements are taken in blocks of 64, aligned to their index in the parameter: a block is eight
 // draws of random bits for each tensor that is rounded stochastically, and four vectors.
 #include <algorithm>
-#include <cmath>
 #include <type_traits>
 
 #include "core/integer.h"
-#include "kernels/adamw.h"
+#include "kernels/adamw_control.h"
 #include "kernels/parallel.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -164,24 +163,9 @@ void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
 
 void adamw_control(Stream&, const AdamWScalars& scalars, const AdamWSums& sums,
                    const AdamWConfig& config) {
-  float* control = scalars.control.as<float>();
-  const auto valid = *sums.valid_tokens.as<std::int32_t>();
-  const double s =
-      valid > 0 ? static_cast<double>(config.nominal_tokens) / static_cast<double>(valid) : 0;
-  const double norm = s == 0 ? 0 : s * std::sqrt(static_cast<double>(*sums.squares.as<float>()));
-  const bool apply = valid > 0 && std::isfinite(norm) && std::isfinite(*sums.loss.as<float>());
-  const bool clip = config.clip_norm > 0 && norm > static_cast<double>(config.clip_norm);
-  auto& updates = *scalars.updates.as<std::int32_t>();
-  if (apply) ++updates;
-  const auto correction = [&](float beta) {
-    return apply ? static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), updates))) : 1;
-  };
-  control[0] =
-      apply ? static_cast<float>(clip ? s * static_cast<double>(config.clip_norm) / norm : s) : 0;
-  control[1] = correction(config.beta1);
-  control[2] = correction(config.beta2);
-  control[3] = apply ? 1 : 0;
-  control[4] = static_cast<float>(norm);
+  decide_update(scalars.control.as<float>(), scalars.updates.as<std::int32_t>(),
+                *sums.squares.as<float>(), *sums.loss.as<float>(),
+                *sums.valid_tokens.as<std::int32_t>(), config);
 }
 
 void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,

@@ -1,10 +1,14 @@
-// What kernels share: 16-byte packs of elements, and sums over the threads of a warp or of a row.
+// What kernels share: packs of elements, and reductions over the threads of a warp or a block.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <type_traits>
 
 #include <cuda_runtime.h>
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#endif
 
 #include "core/dtype.h"
 #include "core/integer.h"
@@ -14,12 +18,26 @@ namespace lockstep {
 
 inline constexpr unsigned kAllLanes = ~0u;
 
+// To nearest, in one instruction: to_bf16 but for which NaN a NaN becomes.
 template <class T>
 __device__ inline T from_float(float x) {
-  if constexpr (sizeof(T) == 2)
-    return to_bf16(x);
-  else
+  if constexpr (sizeof(T) == 4)
     return x;
+  else
+#ifdef __CUDACC__
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+#else
+    return to_bf16(x);
+#endif
+}
+
+// e^x as exactly as results of type T can show.
+template <class T>
+__device__ inline float exponential(float x) {
+  if constexpr (sizeof(T) == 2)
+    return __expf(x);
+  else
+    return expf(x);
 }
 
 // e^x as exactly as results of type T can show.
@@ -41,21 +59,46 @@ struct alignas(sizeof(T) * N) Pack {
 template <class T>
 constexpr int kWidest = 16 / static_cast<int>(sizeof(T));
 
+// Of N elements, in packs of at most 16 bytes.
 template <class T, int N>
 __device__ inline void load(float (&to)[N], const T* from) {
-  const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
+  constexpr int kWidth = std::min(N, kWidest<T>);
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    to[i] = to_float(pack.v[i]);
+  for (int first = 0; first < N; first += kWidth) {
+    const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from + first);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      to[first + i] = to_float(pack.v[i]);
+  }
 }
 
 template <class T, int N>
 __device__ inline void store(T* to, const float (&from)[N]) {
-  Pack<T, N> pack;
+  constexpr int kWidth = std::min(N, kWidest<T>);
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    pack.v[i] = from_float<T>(from[i]);
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  for (int first = 0; first < N; first += kWidth) {
+    Pack<T, kWidth> pack;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      pack.v[i] = from_float<T>(from[first + i]);
+    *reinterpret_cast<Pack<T, kWidth>*>(to + first) = pack;
+  }
+}
+
+// Calls body(pack, i) for the kCount packs at x + i, i = first, first + kStride, ..., as far as
+// they begin below end; the first one does. All are asked for before one is used, so that many
+// bytes are in flight; where there are fewer, the first one again.
+template <int kCount, int kWidth, int kStride, class T, class Body>
+__device__ inline void with_packs(const T* x, int first, int end, Body&& body) {
+  Pack<T, kWidth> packs[kCount];
+#pragma unroll
+  for (int p = 0; p < kCount; ++p) {
+    const int i = first + p * kStride;
+    packs[p] = *reinterpret_cast<const Pack<T, kWidth>*>(x + (i < end ? i : first));
+  }
+#pragma unroll
+  for (int p = 0; p < kCount; ++p)
+    if (first + p * kStride < end) body(packs[p], first + p * kStride);
 }
 
 // v = round(v + x) to T: what a sum is that is stored as T.
@@ -79,17 +122,35 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-__device__ inline float warp_sum(float v) {
+// f over the v of all lanes, in the same order for each of them.
+template <class V, class F>
+__device__ inline V warp_reduce(V v, F&& f) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
-    v += __shfl_xor_sync(kAllLanes, v, offset);
+    v = f(v, __shfl_xor_sync(kAllLanes, v, offset));
   return v;
 }
 
+__device__ inline float warp_sum(float v) {
+  return warp_reduce(v, [](float a, float b) { return a + b; });
+}
+
 __device__ inline float warp_max(float v) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, offset));
+  return warp_reduce(v, [](float a, float b) { return fmaxf(a, b); });
+}
+
+// f over the v of all threads of a block (x only, whole warps), for each of them. `shared` is free
+// again afterwards.
+template <class V, class F>
+__device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
+  v = warp_reduce(v, f);
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  v = shared[0];
+  for (int warp = 1; warp < warps; ++warp)
+    v = f(v, shared[warp]);
+  __syncthreads();
   return v;
 }
 

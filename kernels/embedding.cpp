@@ -18,8 +18,8 @@ void embedding_forward(Stream& stream, Tensor y, ConstTensor ids, ConstTensor we
   LOCKSTEP_DISPATCH(stream, embedding_forward(stream, y, ids, weight, positions, position_weight));
 }
 
-void embedding_backward(Stream& stream, Tensor dweight, Tensor dposition_weight, ConstTensor dy,
-                        ConstTensor ids, ConstTensor positions) {
+void embedding_backward(Stream& stream, Arena& scratch, Tensor dweight, Tensor dposition_weight,
+                        ConstTensor dy, ConstTensor ids, ConstTensor positions) {
   LOCKSTEP_CHECK(dy.shape.rank == 2, "dy is ", dy.shape, ", expected [N, D]");
   const auto N = dy.shape[0], D = dy.shape[1];
   check_float("dy", dy);
@@ -29,8 +29,8 @@ void embedding_backward(Stream& stream, Tensor dweight, Tensor dposition_weight,
     check_tensor("dposition_weight", dposition_weight, {dposition_weight.shape[0], D}, DType::fp32);
     check_tensor("positions", positions, {N}, DType::int32);
   }
-  LOCKSTEP_DISPATCH(stream,
-                    embedding_backward(stream, dweight, dposition_weight, dy, ids, positions));
+  LOCKSTEP_DISPATCH_SCRATCH(
+      stream, embedding_backward(stream, scratch, dweight, dposition_weight, dy, ids, positions));
 }
 
 }  // namespace lockstep

@@ -37,7 +37,7 @@ void Embedding::forward(const StepContext& step, Tensor y, ConstTensor ids) cons
 
 void Embedding::backward(const StepContext& step, ConstTensor dy, ConstTensor ids) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-  embedding_backward(step.compute, step.params.grad(tokens_),
+  embedding_backward(step.compute, step.scratch, step.params.grad(tokens_),
                      positions_ ? step.params.grad(*positions_) : Tensor{}, dy, ids,
                      step.positions.view({step.tokens()}));
 }

@@ -281,7 +281,7 @@ void Bench::rest(DType type) {
     const auto dy = random({tokens_, kWidth}, type);
     const auto ids = integers(tokens_, kVocabulary);
     return {"", dy.bytes() + 8 * dy.elements(),
-            [=, this] { embedding_backward(stream_, weight, {}, dy, ids, {}); }};
+            [=, this] { embedding_backward(stream_, arena_, weight, {}, dy, ids, {}); }};
   });
   measure("quantize", type, [&]() -> Case {
     const auto x = random({n}, type), scale = random({1}, DType::fp32);

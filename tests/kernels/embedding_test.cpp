@@ -61,11 +61,11 @@ void check_backward(Bench& b, const Size& size, DType dtype) {
   for (const int threads : {1, 2, 3}) {
     Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
     const auto dweight = b.copy(before), dposition = b.copy(p_before);
-    embedding_backward(stream, dweight, dposition, dy, tokens, positions);
+    embedding_backward(stream, b.arena, dweight, dposition, dy, tokens, positions);
     expect_bitwise_equal(dweight, expected, "dweight");
     expect_bitwise_equal(dposition, p_expected, "dposition_weight");
     const auto alone = b.copy(before);
-    embedding_backward(stream, alone, {}, dy, tokens, {});
+    embedding_backward(stream, b.arena, alone, {}, dy, tokens, {});
     expect_bitwise_equal(alone, expected, "dweight without positions");
   }
 }
@@ -111,7 +111,8 @@ TEST(EmbeddingContract, an_id_outside_the_table_is_refused_by_value) {
                 std::string::npos)
           << e.what();
     }
-    EXPECT_THROW(embedding_backward(b.stream, weight, {}, y, b.integers({1, wrong}), {}), Error);
+    EXPECT_THROW(embedding_backward(b.stream, b.arena, weight, {}, y, b.integers({1, wrong}), {}),
+                 Error);
   }
 }
 

@@ -77,6 +77,14 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     if ((mask >> l & 1) != 0 && all.as<int>(l) != 0) votes |= 1u << l;
   return votes;
 }
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value) {
+  const simt::Exchange all(mask, "__match_any_sync", &value, sizeof value);
+  unsigned same = 0;
+  for (int l = 0; l < 32; ++l)
+    if ((mask >> l & 1) != 0 && all.as<T>(l) == value) same |= 1u << l;
+  return same;
+}
 inline int __any_sync(unsigned mask, int predicate) {
   return __ballot_sync(mask, predicate) != 0;
 }
@@ -84,13 +92,18 @@ inline int __all_sync(unsigned mask, int predicate) {
   return __ballot_sync(mask, predicate) == mask;
 }
 
-inline int atomicAdd(int* address, int value) {
+// Their accesses are no others, so g++ must not report them.
+[[gnu::no_sanitize_thread]] inline int atomicAdd(int* address, int value) {
   simt::atomic(address, sizeof *address);
-  return std::exchange(*address, *address + value);
+  const int old = *address;
+  *address = old + value;
+  return old;
 }
-inline unsigned atomicMax(unsigned* address, unsigned value) {
+[[gnu::no_sanitize_thread]] inline unsigned atomicMax(unsigned* address, unsigned value) {
   simt::atomic(address, sizeof *address);
-  return std::exchange(*address, std::max(*address, value));
+  const unsigned old = *address;
+  *address = old < value ? value : old;
+  return old;
 }
 
 inline float __uint_as_float(unsigned bits) {

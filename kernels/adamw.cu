@@ -1,0 +1,199 @@
+// A thread updates 8 neighbours, the elements of one draw of random bits, or 4 where nothing is
+// rounded stochastically. These groups are aligned to the elements' index in the parameter, so that
+// a shard may begin anywhere; a group that lies in the run only in part goes element by element.
+#include "core/integer.h"
+#include "core/philox.h"
+#include "kernels/adamw_control.h"
+#include "kernels/device.cuh"
+#include "kernels/launch.cuh"
+
+namespace lockstep::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void adamw_control_kernel(float* control, std::int32_t* updates, const float* squares,
+                                     const float* loss, const std::int32_t* valid_tokens,
+                                     AdamWConfig config) {
+  decide_update(control, updates, *squares, *loss, *valid_tokens, config);
+}
+
+// AdamWRun as pointers; W, M: types of weight and moments.
+template <class W, class M>
+struct Run {
+  W* weight;
+  float* master;
+  M* m;
+  M* v;
+  const float* grad;
+  std::int64_t n, first_index;
+  std::uint64_t seed, purpose;
+  float weight_decay;
+  bool aligned;  // groups begin at multiples of 16 bytes
+};
+
+struct Scalars {
+  const float* learning_rate;
+  const std::int32_t* step;
+  const float* control;
+};
+
+// What all elements of a run have in common.
+struct Common {
+  float scale, beta1, beta2, correction1, correction2, epsilon, rate, decay;
+  std::uint64_t seed, purpose, step;
+};
+
+template <class W, class M>
+__device__ inline Common common_of(const Run<W, M>& run, const Scalars& scalars,
+                                   const AdamWConfig& config) {
+  const float* control = scalars.control;
+  const float rate = *scalars.learning_rate;
+  const auto step = static_cast<std::uint64_t>(*scalars.step);
+  return {control[0],
+          config.beta1,
+          config.beta2,
+          control[1],
+          control[2],
+          config.epsilon,
+          rate,
+          rate * run.weight_decay,
+          run.seed,
+          run.purpose,
+          (step + 1) << 32};
+}
+
+struct State {
+  float w, m, v;
+};
+// fmaf wherever the compiler may choose: groups and single elements must round alike.
+__device__ inline State advance(const Common& c, State s, float gradient) {
+  const float g = gradient * c.scale;
+  s.m = fmaf(c.beta1, s.m, (1.0f - c.beta1) * g);
+  s.v = fmaf(c.beta2, s.v, (1.0f - c.beta2) * g * g);
+  const float direction = s.m * c.correction1 / (sqrtf(s.v * c.correction2) + c.epsilon);
+  s.w = fmaf(-c.decay, s.w, fmaf(-c.rate, direction, s.w));
+  return s;
+}
+
+// Up or down to bf16, for bits in [0, 2^16). NaN stays NaN.
+__device__ inline BFloat16 round_stochastically(float x, std::uint32_t bits) {
+  const auto u = std::bit_cast<std::uint32_t>(x);
+  return {static_cast<std::uint16_t>((x != x ? u | 0x400000u : u + bits) >> 16)};
+}
+
+// Stores elements e, e + 1, ... of the parameter: all of a draw, or one. t: which draw.
+template <std::uint64_t t, class T, int N>
+__device__ inline void store_rounded(T* to, const float (&x)[N], const Common& c, std::int64_t e) {
+  if constexpr (std::is_same_v<T, float>) {
+    store(to, x);
+  } else {
+    static_assert(N == 8 || N == 1);
+    const Philox4 draw =
+        philox(c.seed, c.purpose, t << 62 | c.step | static_cast<std::uint64_t>(e) / 8);
+    Pack<T, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const auto place = N == 8 ? static_cast<unsigned>(i) : static_cast<unsigned>(e % 8);
+      pack.v[i] = round_stochastically(x[i], draw[place / 2] >> (place % 2 * 16) & 0xffffu);
+    }
+    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  }
+}
+
+// The N elements from `i` on.
+template <int N, bool kMaster, class W, class M>
+__device__ inline void update(const Run<W, M>& run, const Common& c, std::int64_t i) {
+  float w[N], m[N], v[N], g[N];
+  if constexpr (kMaster)
+    load(w, run.master + i);
+  else
+    load(w, run.weight + i);
+  load(m, run.m + i);
+  load(v, run.v + i);
+  load(g, run.grad + i);
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const State s = advance(c, {w[k], m[k], v[k]}, g[k]);
+    w[k] = s.w, m[k] = s.m, v[k] = s.v;
+  }
+  const auto e = run.first_index + i;
+  if constexpr (kMaster) {
+    store(run.master + i, w);
+    store(run.weight + i, w);
+  } else {
+    store_rounded<0>(run.weight + i, w, c, e);
+  }
+  store_rounded<1>(run.m + i, m, c, e);
+  store_rounded<2>(run.v + i, v, c, e);
+}
+
+template <int kGroup, bool kMaster, class W, class M>
+__global__ void __launch_bounds__(kThreads)
+    adamw_update_kernel(Run<W, M> run, Scalars scalars, AdamWConfig config) {
+  if (scalars.control[3] == 0.0f) return;
+  const auto group =
+      run.first_index / kGroup + static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const auto begin = group * kGroup - run.first_index, end = begin + kGroup;  // in the run
+  const Common c = common_of(run, scalars, config);
+  if (run.aligned && 0 <= begin && end <= run.n) {
+    update<kGroup, kMaster>(run, c, begin);
+  } else {
+    for (auto i = std::max<std::int64_t>(begin, 0); i < std::min(end, run.n); ++i)
+      update<1, kMaster>(run, c, i);
+  }
+}
+
+template <bool kMaster, class W, class M>
+void update_run(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+                const AdamWConfig& config) {
+  constexpr bool kRounds = (std::is_same_v<W, BFloat16> && !kMaster) || std::is_same_v<M, BFloat16>;
+  constexpr int kGroup = kRounds ? 8 : 4;
+  const auto n = run.weight.elements(), first = run.first_index;
+  bool aligned = true;
+  for (const ConstTensor& t : {ConstTensor(run.weight), ConstTensor(run.master), ConstTensor(run.m),
+                               ConstTensor(run.v), run.grad}) {
+    const auto before = first % kGroup * bytes_per_element(t.dtype);  // the run, in its first group
+    if (t) aligned = aligned && (reinterpret_cast<std::intptr_t>(t.data) - before) % 16 == 0;
+  }
+  const Run<W, M> pointers{run.weight.as<W>(),
+                           kMaster ? run.master.as<float>() : nullptr,
+                           run.m.as<M>(),
+                           run.v.as<M>(),
+                           run.grad.as<float>(),
+                           n,
+                           first,
+                           run.seed,
+                           run.purpose,
+                           run.decay ? config.weight_decay : 0.0f,
+                           aligned};
+  const auto groups = divide_up(first + n, kGroup) - first / kGroup;
+  launch(stream, {static_cast<unsigned>(divide_up(groups, kThreads)), kThreads},
+         adamw_update_kernel<kGroup, kMaster, W, M>, pointers,
+         Scalars{scalars.learning_rate.as<float>(), scalars.step.as<std::int32_t>(),
+                 scalars.control.as<float>()},
+         config);
+}
+
+}  // namespace
+
+void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
+                   const AdamWConfig& config) {
+  launch(stream, {1, 1}, adamw_control_kernel, scalars.control.as<float>(),
+         scalars.updates.as<std::int32_t>(), sums.squares.as<float>(), sums.loss.as<float>(),
+         sums.valid_tokens.as<std::int32_t>(), config);
+}
+
+void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+                  const AdamWConfig& config) {
+  with_float(run.weight.dtype, [&]<class W>(W) {
+    with_float(run.m.dtype, [&]<class M>(M) {
+      if (run.master)
+        update_run<true, W, M>(stream, run, scalars, config);
+      else
+        update_run<false, W, M>(stream, run, scalars, config);
+    });
+  });
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,18 @@
+// Sort: int32 keys on a GPU, stable, so that sums over equal keys have one order.
+#pragma once
+
+#include "core/arena.h"
+#include "core/stream.h"
+
+namespace lockstep {
+
+struct SortedKeys {
+  Tensor keys;   // [N] int32, ascending
+  Tensor order;  // [N] int32: keys[i] was given as number order[i]; ascending where keys are equal
+};
+
+// Of keys [N] int32 in [0, bound), N below 2^31. The result and what it takes to get there are
+// allocated from `scratch`.
+SortedKeys sort_keys(Stream& stream, Arena& scratch, ConstTensor keys, std::int64_t bound);
+
+}  // namespace lockstep

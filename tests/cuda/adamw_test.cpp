@@ -1,0 +1,169 @@
+#include "kernels/adamw.h"
+
+#include "tests/cuda/twins.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct Mode {
+  const char* name;
+  DType weight;
+  bool master;
+  DType moments;
+};
+constexpr Mode kModes[] = {
+    {"fp32", DType::fp32, false, DType::fp32},
+    {"fp32_with_bf16_moments", DType::fp32, false, DType::bf16},
+    {"fp32_with_master", DType::fp32, true, DType::fp32},
+    {"bf16_with_master", DType::bf16, true, DType::fp32},
+    {"bf16_with_master_and_bf16_moments", DType::bf16, true, DType::bf16},
+    {"bf16_stochastic", DType::bf16, false, DType::fp32},
+    {"bf16_stochastic_and_bf16_moments", DType::bf16, false, DType::bf16},
+};
+
+struct AdamWCuda : ::testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(modes, AdamWCuda, ::testing::ValuesIn(kModes),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+// A parameter on both sides, with the scalars of a step that is applied.
+struct Parameter {
+  Parameter(Twins& t, const Mode& mode, std::int64_t n, float applied = 1)
+      : weight(t.random({n}, mode.weight)),
+        master(mode.master ? t.random({n}, DType::fp32) : Twin{}),
+        m(t.random({n}, mode.moments, 0.1f)),
+        v(t.random({n}, mode.moments, 0.01f)),
+        grad(t.random({n}, DType::fp32)),
+        learning_rate(t.random({1}, DType::fp32, 0.01f)),
+        step(t.integers({41})),
+        updates(t.integers({3})),
+        control(t.random({5}, DType::fp32)) {
+    for (std::int64_t i = 0; i < n; ++i)
+      Bench::set(v.host, i, std::abs(get(v.host, i)));
+    t.upload(v.device, v.host);
+    const float values[] = {0.7f, 1.5f, 3.5f, applied, 2.0f};
+    std::copy(std::begin(values), std::end(values), control.host.as<float>());
+    t.upload(control.device, control.host);
+  }
+
+  // Updates elements [begin, end), which are first_index + begin, ... of the parameter.
+  void update(const Side& on, std::int64_t first_index, std::int64_t begin, std::int64_t end,
+              bool decay = true) const {
+    const auto part = [&](const Twin& whole) {
+      return whole.host ? on(whole).rows(begin, end - begin) : Tensor{};
+    };
+    adamw_update(on.stream,
+                 {.weight = part(weight),
+                  .master = part(master),
+                  .m = part(m),
+                  .v = part(v),
+                  .grad = part(grad),
+                  .decay = decay,
+                  .seed = 42,
+                  .purpose = purpose_of("weight"),
+                  .first_index = first_index + begin},
+                 {on(learning_rate), on(step), on(updates), on(control)}, {.weight_decay = 0.3f});
+  }
+
+  Twin weight, master, m, v, grad, learning_rate, step, updates, control;
+};
+
+// fp32 values may differ by rounding, so that now and then one crosses the random bits that it is
+// rounded with; other random bits would show in half of the elements.
+void expect_same_rounding(Twins& t, const Twin& x, const std::string& what) {
+  t.expect_close(x, what);
+  if (x.host.dtype == DType::fp32) return;
+  const Tensor actual = t.download(x.device);
+  std::int64_t differ = 0;
+  for (std::int64_t i = 0; i < actual.elements(); ++i)
+    differ += get(actual, i) != get(x.host, i) ? 1 : 0;
+  EXPECT_LE(differ, 1 + actual.elements() / 100) << what;
+}
+
+void expect_same(Twins& t, const Parameter& p) {
+  expect_same_rounding(t, p.weight, "weight");
+  if (p.master.host) t.expect_close(p.master, "master");
+  expect_same_rounding(t, p.m, "m");
+  expect_same_rounding(t, p.v, "v");
+}
+
+// Runs begin at any element of a parameter, and anywhere in memory.
+TEST_P(AdamWCuda, update_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto n = draw.size(CudaTest::most(3000, 300000));
+    const Parameter p(t, GetParam(), n);
+    const std::int64_t firsts[] = {0, draw.between(1, 100), 8 * draw.between(1, 1000),
+                                   (std::int64_t{1} << 35) - n};
+    const auto first = firsts[draw.between(0, 3)], begin = draw.between(0, std::min(n, 9l));
+    const bool decay = draw.coin();
+    SCOPED_TRACE(str("n ", n, " first_index ", first, " from ", begin));
+    t.run([&](const Side& on) { p.update(on, first, begin, n, decay); });
+    expect_same(t, p);
+  });
+}
+
+TEST_P(AdamWCuda, an_update_in_pieces_has_the_same_bits) {
+  constexpr std::int64_t kSize = 2003, kFirst = 5;
+  std::vector<Tensor> whole;
+  Bench kept;
+  for (const bool in_pieces : {false, true}) {
+    Twins t(1);
+    const Parameter p(t, GetParam(), kSize);
+    t.run([&](const Side& on) {
+      if (!in_pieces) return p.update(on, kFirst, 0, kSize);
+      for (std::int64_t begin = 0, size = 1; begin < kSize; begin += size, size = 2 * size + 1)
+        p.update(on, kFirst, begin, std::min(begin + size, kSize));
+    });
+    for (const Twin& x : {p.weight, p.m, p.v})
+      if (in_pieces) {
+        expect_bitwise_equal(t.download(x.device), whole.front(), "pieces");
+        whole.erase(whole.begin());
+      } else {
+        whole.push_back(kept.copy(t.download(x.device)));
+      }
+  }
+}
+
+TEST_P(AdamWCuda, a_skipped_update_changes_no_bit) {
+  Twins t(1);
+  const Parameter p(t, GetParam(), 100, 0);
+  t.run([&](const Side& on) { p.update(on, 0, 0, 100); });
+  t.expect_equal(p.weight, "weight");
+  t.expect_equal(p.m, "m");
+  t.expect_equal(p.v, "v");
+}
+
+struct AdamWControlCuda : CudaTest {};
+
+TEST_F(AdamWControlCuda, control_equals_the_cpu_kernel) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  for (const float squares : {0.0f, 0.04f, 400.0f, infinity, nan})
+    for (const float loss : {3.0f, infinity, nan})
+      for (const std::int32_t valid : {0, 1, 70})
+        for (const float clip : {0.0f, 1.0f}) {
+          Twins t(1);
+          const auto sums = t.random({2}, DType::fp32), rate = t.random({1}, DType::fp32);
+          sums.host.as<float>()[0] = squares;
+          sums.host.as<float>()[1] = loss;
+          t.upload(sums.device, sums.host);
+          const auto tokens = t.integers({valid}), step = t.integers({9}),
+                     updates = t.integers({3});
+          const auto control = t.poisoned({5}, DType::fp32);
+          t.run([&](const Side& on) {
+            adamw_control(on.stream, {on(rate), on(step), on(updates), on(control)},
+                          {on(sums).rows(0, 1), on(sums).rows(1, 1), on(tokens)},
+                          {.clip_norm = clip, .nominal_tokens = 100});
+          });
+          SCOPED_TRACE(str("squares ", squares, " loss ", loss, " valid ", valid));
+          t.expect_equal(updates, "updates");
+          const Tensor actual = t.download(control.device);
+          for (int i = 0; i < 5; ++i)
+            EXPECT_TRUE(get(actual, i) == get(control.host, i) ||
+                        std::abs(get(actual, i) / get(control.host, i) - 1) < 1e-6 ||
+                        (std::isnan(get(actual, i)) && std::isnan(get(control.host, i))))
+                << "control " << i << ": " << get(actual, i);
+        }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
