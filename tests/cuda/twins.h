@@ -55,7 +55,7 @@ class Twins {
   void run(const std::function<void(const Side&)>& operate) {
     std::vector<Tensor> before;
     for (const Twin& t : all_)
-      before.push_back(bench_.copy(t.host));
+      before.push_back(download(t.device));
     operate({bench_.stream, bench_.arena, true});
     operate({stream_, arena_, false});
     std::vector<Tensor> first;
