@@ -28,6 +28,20 @@ float score_scale(std::int64_t K) {
   return 1.0f / std::sqrt(static_cast<float>(K));
 }
 
+bool fits_tensor_cores(std::int64_t K, std::initializer_list<const void*> addresses) {
+  bool fits = K == 64 || K == 128;
+  for (const void* a : addresses)
+    fits = fits && reinterpret_cast<std::uintptr_t>(a) % 16 == 0;
+  return fits;
+}
+
+template <class E>
+void run_forward(Stream& stream, const AttentionForward<E>& a) {
+  if constexpr (std::is_same_v<E, BFloat16>)
+    if (fits_tensor_cores(a.K, {a.q, a.k, a.v, a.out})) return flash_forward(stream, a);
+  plain_forward(stream, a);
+}
+
 }  // namespace
 
 void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor lse, ConstTensor qkv,
@@ -52,7 +66,7 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
                                 .queries = static_cast<int>(document_start.shape[1]),
                                 .keys = static_cast<int>(document_start.shape[1]),
                                 .scale = score_scale(K) * kLog2E};
-    plain_forward(stream, a);
+    run_forward(stream, a);
   });
 }
 
@@ -120,7 +134,7 @@ void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache&
     if (decodes)
       decode(stream, partials, a);
     else
-      plain_forward(stream, a);
+      run_forward(stream, a);
   });
 }
 

@@ -85,6 +85,10 @@ void plain_forward(Stream& stream, const AttentionForward<E>& a);
 template <class E>
 void plain_backward(Stream& stream, const AttentionBackward<E>& a);
 
+// Tensor cores: bf16 and the head sizes 64 and 128, rows at multiples of 16 bytes;
+// attention_flash.cu and attention_flash_backward.cu.
+void flash_forward(Stream& stream, const AttentionForward<BFloat16>& a);
+
 // Few new tokens over a cache; attention_decode.cu.
 template <class E>
 void append_to_cache(Stream& stream, const KvCache& cache, ConstTensor qkv, ConstTensor positions);

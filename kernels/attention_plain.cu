@@ -88,13 +88,6 @@ __device__ inline void store_row(E* to, const float (&sums)[kColumns], float fac
     if (32 * c + lane < K) to[32 * c + lane] = from_float<E>(sums[c] * factor);
 }
 
-__device__ inline int warp_least(int v) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    v = min(v, __shfl_xor_sync(kAllLanes, v, offset));
-  return v;
-}
-
 template <class E, int kColumns>
 __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionForward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
@@ -110,12 +103,12 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionFor
 
   const int query = begin + min(lane, count - 1);  // lanes stand for the block's rows
   const int first = a.first_key(b, query), last = a.last_key(b, query);
-  const int keys_end = 1 - warp_least(-last);
+  const int keys_end = 1 - warp_min(-last);
   float sums[kRows][kColumns] = {}, total[kRows] = {}, maximum[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     maximum[r] = -1e30f;
-  for (int key = warp_least(first) / kTile * kTile; key < keys_end; key += kTile) {
+  for (int key = warp_min(first) / kTile * kTile; key < keys_end; key += kTile) {
     __syncthreads();
     const auto at = a.key_at(b, key, head);
     load_tile<kColumns>(k, a.k + at, a.kv_stride, keys_end - key, a.K);
@@ -171,7 +164,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dq_kernel(AttentionBackward
   const int first = a.document_start[a.token_at(b, query)];
   const auto statistics = *a.rows_at(b, query, head);
   float dq[kRows][kColumns] = {};
-  for (int key = warp_least(first) / kTile * kTile; key < begin + count; key += kTile) {
+  for (int key = warp_min(first) / kTile * kTile; key < begin + count; key += kTile) {
     __syncthreads();
     load_tile<kColumns>(k, a.k + a.at(b, key, kv_head), a.stride, a.T - key, a.K);
     load_tile<kColumns>(v, a.v + a.at(b, key, kv_head), a.stride, a.T - key, a.K);

@@ -16,6 +16,22 @@
 
 namespace lockstep::ptx {
 
+// The thread's number in its block, of one dimension. Asked anew at each call: what follows from it
+// is not kept in registers through loops that have none to spare.
+__device__ inline int thread() {
+#ifdef __CUDACC__
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  __builtin_assume(0 <= index && index < 1024);
+  return index;
+#else
+  return static_cast<int>(threadIdx.x);
+#endif
+}
+__device__ inline int lane() {
+  return thread() % 32;
+}
+
 // d += a b
 __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #ifdef __CUDACC__
@@ -28,38 +44,41 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, u
 #endif
 }
 
-#ifdef __CUDACC__
+// The address, in bytes, of what a pointer to dynamic shared memory points to.
 __device__ inline unsigned shared_address(const void* p) {
+#ifdef __CUDACC__
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
+#else
+  return simt::shared_address(p);
 #endif
+}
 
 // Four matrices [8, 8] from shared memory. Lane l gives the address of row l % 8 of matrix l / 8,
-// a multiple of 16 bytes.
-__device__ inline void load_matrices(unsigned (&to)[4], const void* row) {
+// a multiple of 16.
+__device__ inline void load_matrices(unsigned (&to)[4], unsigned row) {
 #ifdef __CUDACC__
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row)));
+               : "r"(row));
 #else
   simt::load_matrices(to, 4, row, false);
 #endif
 }
 
 // The same, each matrix transposed.
-__device__ inline void load_matrices_transposed(unsigned (&to)[4], const void* row) {
+__device__ inline void load_matrices_transposed(unsigned (&to)[4], unsigned row) {
 #ifdef __CUDACC__
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(shared_address(row)));
+               : "r"(row));
 #else
   simt::load_matrices(to, 4, row, true);
 #endif
 }
 
-// Starts to copy kBytes (4, 8 or 16) from global to shared memory, or zeros where not `exists`;
-// the address must be valid all the same. They are there for the calling thread behind
-// wait_for_copies, for others behind a barrier after that.
+// Starts to copy kBytes (4, 8 or 16) from global to shared memory, or zeros where not `exists`:
+// then `global` is not read. They are there for the calling thread behind wait_for_copies, for
+// others behind a barrier after that.
 template <int kBytes>
 __device__ inline void copy_async(void* shared, const void* global, bool exists) {
 #ifdef __CUDACC__

@@ -36,12 +36,17 @@ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
       d[i] += a_at(all, lane() / 4 + i / 2 * 8, k) * b_at(all, k, lane() % 4 * 2 + i % 2);
 }
 
-void load_matrices(unsigned* to, int count, const void* row, bool transposed) {
+unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(static_cast<const std::byte*>(p) - dynamic_shared());
+}
+
+void load_matrices(unsigned* to, int count, unsigned address, bool transposed) {
+  const std::byte* row = dynamic_shared() + address;
   if (lane() < 8 * count) read(row, 16);
   const Exchange all(~0u, transposed ? "ldmatrix.trans" : "ldmatrix", &row, sizeof row);
   const auto element = [&](int matrix, int r, int c) {
     unsigned short value = 0;
-    std::memcpy(&value, all.as<const char*>(8 * matrix + r) + 2 * c, sizeof value);
+    std::memcpy(&value, all.as<const std::byte*>(8 * matrix + r) + 2 * c, sizeof value);
     return unsigned{value};
   };
   const int r = lane() / 4, c = lane() % 4 * 2;

@@ -8,7 +8,8 @@ namespace {
 
 __global__ void multiply_kernel(float* d, const BFloat16* a, const BFloat16* b,
                                 bool b_is_transposed) {
-  alignas(16) __shared__ BFloat16 left[16 * 16], right[16 * 16];
+  auto* left = dynamic_shared<BFloat16>();  // [16, 16]
+  auto* right = left + 256;                 // the same
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 256; i += 32)
     left[i] = a[i];
@@ -17,11 +18,11 @@ __global__ void multiply_kernel(float* d, const BFloat16* a, const BFloat16* b,
     right[i] = i < 128 ? b[i] : BFloat16{0};
   __syncwarp();
   unsigned x[4], y[4];
-  ptx::load_matrices(x, left + lane % 16 * 16 + lane / 16 * 8);
+  ptx::load_matrices(x, ptx::shared_address(left + lane % 16 * 16 + lane / 16 * 8));
   if (b_is_transposed)  // [8, 16]: the halves lie beside each other
-    ptx::load_matrices(y, right + lane % 8 * 16 + lane / 8 % 2 * 8);
+    ptx::load_matrices(y, ptx::shared_address(right + lane % 8 * 16 + lane / 8 % 2 * 8));
   else  // [16, 8]: one below the other
-    ptx::load_matrices_transposed(y, right + lane * 8);
+    ptx::load_matrices_transposed(y, ptx::shared_address(right + lane * 8));
   float sums[4];
   for (int i = 0; i < 4; ++i)
     sums[i] = d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];
@@ -55,7 +56,7 @@ __global__ void copy_exp2_kernel(BFloat16* to, const float* from, int missing) {
 
 __global__ void copy_kernel(PtxMistake mistake, float* to, const float* from) {
   alignas(16) __shared__ float values[64];
-  alignas(16) __shared__ unsigned matrices[64 * 4];
+  auto* matrices = dynamic_shared<unsigned>();  // [64, 4]
   const auto is = [&](PtxMistake m) { return mistake == m; };
   const int thread = static_cast<int>(threadIdx.x);
   ptx::copy_async<4>(values + thread, from + thread, true);
@@ -69,7 +70,8 @@ __global__ void copy_kernel(PtxMistake mistake, float* to, const float* from) {
     matrices[4 * thread + i] = 0;
   if (!is(PtxMistake::read_before_sync)) __syncthreads();
   const int row = is(PtxMistake::read_before_sync) ? 63 - thread : thread;
-  ptx::load_matrices(x, matrices + 4 * row + (is(PtxMistake::misaligned_row) ? 1 : 0));
+  ptx::load_matrices(
+      x, ptx::shared_address(matrices + 4 * row + (is(PtxMistake::misaligned_row) ? 1 : 0)));
   float sums[4] = {};
   if (!is(PtxMistake::lane_stays_away) || thread != 7) ptx::mma(sums, x, 0, 0);
   to[63 - thread] = v + sums[0];
@@ -78,7 +80,7 @@ __global__ void copy_kernel(PtxMistake mistake, float* to, const float* from) {
 }  // namespace
 
 void multiply_on_gpu(Stream& stream, Tensor d, ConstTensor a, ConstTensor b, bool b_is_transposed) {
-  launch(stream, {1, 32}, multiply_kernel, d.as<float>(), a.as<BFloat16>(), b.as<BFloat16>(),
+  launch(stream, {1, 32, 1024}, multiply_kernel, d.as<float>(), a.as<BFloat16>(), b.as<BFloat16>(),
          b_is_transposed);
 }
 
@@ -87,7 +89,7 @@ void copy_exp2_on_gpu(Stream& stream, Tensor to, ConstTensor from, int missing) 
 }
 
 void copy_with(PtxMistake mistake, Stream& stream, Tensor to, ConstTensor from) {
-  launch(stream, {1, 64}, copy_kernel, mistake, to.as<float>(), from.as<float>());
+  launch(stream, {1, 64, 1024}, copy_kernel, mistake, to.as<float>(), from.as<float>());
 }
 
 }  // namespace lockstep::testing

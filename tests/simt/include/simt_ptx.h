@@ -8,7 +8,8 @@ namespace simt {
 void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
 
 // ldmatrix of `count` matrices; the first 8 * count lanes give rows.
-void load_matrices(unsigned* to, int count, const void* row, bool transposed);
+void load_matrices(unsigned* to, int count, unsigned row, bool transposed);
+unsigned shared_address(const void* p);
 
 float exp2_approximate(float x);
 unsigned pack_bf16(float first, float second);
