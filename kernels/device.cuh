@@ -154,6 +154,13 @@ __device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
   return v;
 }
 
+__device__ inline int warp_min(int v) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    v = min(v, __shfl_xor_sync(kAllLanes, v, offset));
+  return v;
+}
+
 // Calls f with an integral constant of how wide packs are: kWidest where rows of D elements, at
 // these addresses, allow it, else 1.
 template <class T, class F>

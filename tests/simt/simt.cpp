@@ -426,26 +426,21 @@ void Simulator::in_bounds(const void* address, std::size_t bytes, const char* wh
   Region* region = find(address);
   if (region == nullptr) return;
   const auto* begin = static_cast<const std::byte*>(address);
-  std::ostringstream out;
-  out << what << ' ' << bytes << " bytes ";
+  const auto fail = [&](const std::string& where) {
+    violate(std::string(what) + ' ' + std::to_string(bytes) + " bytes " + where, caller);
+  };
   if (region == static_shared_.get()) {
     check_static_shared(address, bytes, caller);
   } else if (region == dynamic_shared_.get()) {
-    if (begin + bytes > shared_base_ + dynamic_bytes_) {
-      out << "at " << begin - shared_base_ << " of " << dynamic_bytes_ << " bytes of shared memory";
-      violate(out.str(), caller);
-    }
+    if (begin + bytes > shared_base_ + dynamic_bytes_)
+      fail("at " + std::to_string(begin - shared_base_) + " of " + std::to_string(dynamic_bytes_) +
+           " bytes of shared memory");
   } else {
-    if (!region->is_in_tensor(address, bytes)) {
-      out << region->place_of(address);
-      violate(out.str(), caller);
-    }
+    if (!region->is_in_tensor(address, bytes)) fail(region->place_of(address));
   }
   if (reinterpret_cast<std::uintptr_t>(address) % std::min<std::size_t>(bytes, 16) != 0 &&
-      (bytes & (bytes - 1)) == 0) {
-    out << "at an address that is not a multiple of it";
-    violate(out.str(), caller);
-  }
+      (bytes & (bytes - 1)) == 0)
+    fail("at an address that is not a multiple of it");
 }
 
 void Simulator::access(const void* address, std::size_t bytes, bool is_write, const void* caller) {
@@ -527,7 +522,7 @@ Fiber& fiber() {
 
 void arrive(const AsyncCopy& c) {
   auto& s = simulator();
-  s.access(c.from, c.from_global, false, nullptr);
+  if (c.from_global > 0) s.access(c.from, c.from_global, false, nullptr);
   s.access(c.to, c.bytes, true, nullptr);
   std::memcpy(c.to, c.from, c.from_global);
   std::memset(c.to + c.from_global, 0, c.bytes - c.from_global);

@@ -37,6 +37,9 @@ inline constexpr SimtBuiltin<&simt::Thread::block, simt::Index> blockIdx;
 inline constexpr SimtBuiltin<&simt::Thread::block_size, simt::Extent> blockDim;
 inline constexpr SimtBuiltin<&simt::Thread::grid_size, simt::Extent> gridDim;
 
+using std::max;
+using std::min;
+
 inline void __syncthreads() {
   simt::syncthreads();
 }

@@ -1,0 +1,141 @@
+// The launchers of attention, and what is done before backward: delta, a warp for each head of a
+// token. Dao 2023, arXiv:2307.08691, algorithm 2.
+#include "kernels/attention.cuh"
+
+namespace lockstep::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr std::int64_t kFewTokens = 8;  // below, tiles of queries would be nearly empty
+
+template <class E>
+__global__ void __launch_bounds__(32 * kWarps)
+    row_statistics_kernel(RowStatistics* rows, const E* dout, const E* out, const float* lse,
+                          std::int64_t N, int H, int K) {
+  const auto row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= N * H) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float delta = 0.0f;
+  for (int d = lane; d < K; d += 32)
+    delta += to_float(dout[row * K + d]) * to_float(out[row * K + d]);
+  delta = warp_sum(delta);
+  const std::int64_t at = row % H * N + row / H;
+  if (lane == 0) rows[at] = {lse[at] * kLog2E, delta};
+}
+
+// 1 / sqrt(K), of q k.
+float score_scale(std::int64_t K) {
+  return 1.0f / std::sqrt(static_cast<float>(K));
+}
+
+bool fits_tensor_cores(std::int64_t K, std::initializer_list<const void*> addresses) {
+  bool fits = K == 64 || K == 128;
+  for (const void* a : addresses)
+    fits = fits && reinterpret_cast<std::uintptr_t>(a) % 16 == 0;
+  return fits;
+}
+
+template <class E>
+void run_forward(Stream& stream, const AttentionForward<E>& a) {
+  if constexpr (std::is_same_v<E, BFloat16>)
+    if (fits_tensor_cores(a.K, {a.q, a.k, a.v, a.out})) return flash_forward(stream, a);
+  plain_forward(stream, a);
+}
+
+}  // namespace
+
+void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor lse, ConstTensor qkv,
+                       ConstTensor document_start) {
+  if (stream.is_measuring()) return;
+  const auto H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
+  with_float(qkv.dtype, [&]<class E>(E) {
+    const E* q = qkv.as<E>();
+    const AttentionForward<E> a{.q = q,
+                                .k = q + H * K,
+                                .v = q + (H + G) * K,
+                                .out = out.as<E>(),
+                                .lse = lse.as<float>(),
+                                .first = document_start.as<std::int32_t>(),
+                                .last = nullptr,
+                                .q_stride = qkv.shape[1] * K,
+                                .kv_stride = qkv.shape[1] * K,
+                                .B = static_cast<int>(document_start.shape[0]),
+                                .H = static_cast<int>(H),
+                                .G = static_cast<int>(G),
+                                .K = static_cast<int>(K),
+                                .queries = static_cast<int>(document_start.shape[1]),
+                                .keys = static_cast<int>(document_start.shape[1]),
+                                .scale = score_scale(K) * kLog2E};
+    run_forward(stream, a);
+  });
+}
+
+void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
+                        ConstTensor out, ConstTensor lse, ConstTensor qkv,
+                        ConstTensor document_start) {
+  const auto N = qkv.shape[0], H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
+  const Arena::Scope scope(scratch);
+  const auto rows = scratch.allocate("attention_rows", DType::fp32, {H, N, 2});
+  if (stream.is_measuring()) return;
+  with_float(qkv.dtype, [&]<class E>(E) {
+    const E* q = qkv.as<E>();
+    E* dq = dqkv.as<E>();
+    auto* statistics = reinterpret_cast<RowStatistics*>(rows.data);
+    const AttentionBackward<E> a{.q = q,
+                                 .k = q + H * K,
+                                 .v = q + (H + G) * K,
+                                 .dout = dout.as<E>(),
+                                 .dq = dq,
+                                 .dk = dq + H * K,
+                                 .dv = dq + (H + G) * K,
+                                 .rows = statistics,
+                                 .document_start = document_start.as<std::int32_t>(),
+                                 .stride = qkv.shape[1] * K,
+                                 .B = static_cast<int>(document_start.shape[0]),
+                                 .H = static_cast<int>(H),
+                                 .G = static_cast<int>(G),
+                                 .K = static_cast<int>(K),
+                                 .T = static_cast<int>(document_start.shape[1]),
+                                 .scale = score_scale(K),
+                                 .scale_base_2 = score_scale(K) * kLog2E};
+    launch(stream, {static_cast<unsigned>(divide_up(N * H, kWarps)), 32 * kWarps},
+           row_statistics_kernel<E>, statistics, a.dout, out.as<E>(), lse.as<float>(), N, a.H, a.K);
+    plain_backward(stream, a);
+  });
+}
+
+void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache& cache,
+                      ConstTensor qkv, ConstTensor positions) {
+  const auto B = positions.shape[0], n = positions.shape[1], H = out.shape[1], K = out.shape[2];
+  const auto C = cache.keys.shape[1], G = cache.keys.shape[2];
+  const bool decodes = n < kFewTokens;
+  const Arena::Scope scope(scratch);
+  const auto partials = scratch.allocate("attention_partials", DType::fp32,
+                                         {decodes ? decode_partials(B * n, H, K, C) : 0});
+  if (stream.is_measuring()) return;
+  with_float(qkv.dtype, [&]<class E>(E) {
+    append_to_cache<E>(stream, cache, qkv, positions);
+    const AttentionForward<E> a{.q = qkv.as<E>(),
+                                .k = cache.keys.as<E>(),
+                                .v = cache.values.as<E>(),
+                                .out = out.as<E>(),
+                                .lse = nullptr,
+                                .first = nullptr,
+                                .last = positions.as<std::int32_t>(),
+                                .q_stride = qkv.shape[1] * K,
+                                .kv_stride = G * K,
+                                .B = static_cast<int>(B),
+                                .H = static_cast<int>(H),
+                                .G = static_cast<int>(G),
+                                .K = static_cast<int>(K),
+                                .queries = static_cast<int>(n),
+                                .keys = static_cast<int>(C),
+                                .scale = score_scale(K) * kLog2E};
+    if (decodes)
+      decode(stream, partials, a);
+    else
+      run_forward(stream, a);
+  });
+}
+
+}  // namespace lockstep::cuda

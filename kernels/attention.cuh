@@ -1,0 +1,100 @@
+// What the CUDA kernels of attention share: their arguments, and the launchers of each kind.
+#pragma once
+
+#include <algorithm>
+
+#include "core/arena.h"
+#include "kernels/attention.h"
+#include "kernels/device.cuh"
+#include "kernels/launch.cuh"
+
+namespace lockstep {
+
+inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// Queries over keys and values. Pointers are to token 0, head 0; strides are in elements, from
+// token to token.
+template <class E>
+struct AttentionForward {
+  const E *q, *k, *v;
+  E* out;                            // [B queries, H, K]
+  float* lse;                        // [H, B queries], or nullptr
+  const std::int32_t *first, *last;  // [B, queries]: the keys that a query sees; where nullptr,
+                                     // from 0 on, or up to its own index
+  std::int64_t q_stride, kv_stride;
+  int B, H, G, K, queries, keys;  // of a sequence
+  float scale;                    // of scores, which are powers of 2
+
+  __device__ std::int64_t query_at(int b, int query, int head) const {
+    return (static_cast<std::int64_t>(b) * queries + query) * q_stride +
+           static_cast<std::int64_t>(head) * K;
+  }
+  __device__ std::int64_t key_at(int b, int key, int head) const {
+    return (static_cast<std::int64_t>(b) * keys + key) * kv_stride +
+           static_cast<std::int64_t>(head / (H / G)) * K;
+  }
+  __device__ std::int64_t out_at(int b, int query, int head) const {
+    return ((static_cast<std::int64_t>(b) * queries + query) * H + head) * K;
+  }
+  __device__ std::int64_t lse_at(int b, int query, int head) const {
+    return (static_cast<std::int64_t>(head) * B + b) * queries + query;
+  }
+  __device__ int first_key(int b, int query) const {
+    return first == nullptr ? 0 : first[static_cast<std::int64_t>(b) * queries + query];
+  }
+  __device__ int last_key(int b, int query) const {
+    return last == nullptr ? query : last[static_cast<std::int64_t>(b) * queries + query];
+  }
+};
+
+// Of a query's head: lse as a power of 2, and delta = the sum of dout out.
+struct RowStatistics {
+  float lse, delta;
+};
+
+// Pointers and strides as above. Gradients lie like what they are of; q, k and v in one tensor.
+template <class E>
+struct AttentionBackward {
+  const E *q, *k, *v, *dout;
+  E *dq, *dk, *dv;
+  const RowStatistics* rows;           // [H, B T]
+  const std::int32_t* document_start;  // [B, T]
+  std::int64_t stride;                 // of q, k, v and gradients
+  int B, H, G, K, T;
+  float scale;         // of q k, in gradients
+  float scale_base_2;  // of scores, which are powers of 2
+
+  __device__ std::int64_t token_at(int b, int token) const {
+    return static_cast<std::int64_t>(b) * T + token;
+  }
+  __device__ std::int64_t at(int b, int token, int head) const {
+    return token_at(b, token) * stride + static_cast<std::int64_t>(head) * K;
+  }
+  __device__ std::int64_t dout_at(int b, int token, int head) const {
+    return (token_at(b, token) * H + head) * K;
+  }
+  __device__ const RowStatistics* rows_at(int b, int token, int head) const {
+    return rows + static_cast<std::int64_t>(head) * B * T + token_at(b, token);
+  }
+};
+
+// Any head size up to kMostHeadSize, fp32 and bf16; attention_plain.cu.
+inline constexpr std::int64_t kMostHeadSize = 256;
+template <class E>
+void plain_forward(Stream& stream, const AttentionForward<E>& a);
+template <class E>
+void plain_backward(Stream& stream, const AttentionBackward<E>& a);
+
+// Tensor cores: bf16 and the head sizes 64 and 128, rows at multiples of 16 bytes;
+// attention_flash.cu and attention_flash_backward.cu.
+void flash_forward(Stream& stream, const AttentionForward<BFloat16>& a);
+
+// Few new tokens over a cache; attention_decode.cu.
+template <class E>
+void append_to_cache(Stream& stream, const KvCache& cache, ConstTensor qkv, ConstTensor positions);
+template <class E>
+void decode(Stream& stream, Tensor partials, const AttentionForward<E>& a);
+// The floats of `partials` for B n query tokens of H heads over a cache of C.
+std::int64_t decode_partials(std::int64_t tokens, std::int64_t H, std::int64_t K, std::int64_t C);
+
+}  // namespace lockstep

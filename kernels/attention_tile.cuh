@@ -1,0 +1,150 @@
+// What flash attention is made of: tiles of bf16 in shared memory, and warps that multiply them on
+// tensor cores. A warp has 32 rows of each product, so that what it loads of the right side serves
+// two fragments; with 16, shared memory would be slower than the tensor cores.
+//
+// Product [32, columns]: d[m][n][i] is at row 16 m + 8 (i / 2) + lane / 4, column 8 n +
+// 2 (lane % 4) + i % 2. Left side [32, columns]: fragments a[m][k] of columns 16 k to 16 k + 15.
+#pragma once
+
+#include "kernels/device.cuh"
+#include "kernels/ptx.cuh"
+
+namespace lockstep {
+
+inline constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
+
+// The first of the warp's rows, of those of the block.
+__device__ inline int warp_row() {
+  return ptx::thread() / 32 * 32;
+}
+
+// Rows of K bf16. Pack c (8 elements) of row r is at c ^ r % 8: what ldmatrix reads at once, a pack
+// each of 8 rows, lies in different banks.
+template <int K>
+struct Tile {
+  static constexpr int kRowBytes = 2 * K;
+
+  BFloat16* data;
+
+  __device__ static int place(int row, int c) { return row * K + (c ^ row % 8) * 8; }
+
+  // What the lane gives to ldmatrix to load the [16, 16] elements at row `row`, column 0: registers
+  // 0 to 3 are the quarters (0, 0), (1, 0), (0, 1), (1, 1). Those at column c are at address ^ 2 c:
+  // one address serves all columns, as one instruction is cheaper than one register.
+  __device__ unsigned address(int row) const {
+    const int lane = ptx::lane();
+    return ptx::shared_address(data + place(row + lane % 16, lane / 16));
+  }
+
+  // Starts to copy kRows rows; those from `valid` on become zeros.
+  template <int kRows>
+  __device__ void copy_from(const BFloat16* from, std::int64_t stride, int valid) const {
+    constexpr int kPacks = K / 8, kRowsAtOnce = kFlashThreads / kPacks;
+    static_assert(kRowsAtOnce % 8 == 0);
+    const int first = ptx::thread() / kPacks;
+    const int c = ptx::thread() % kPacks;
+    BFloat16* to = data + place(first, c);
+    from += first * stride + c * 8;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kRowsAtOnce) {
+      ptx::copy_async<16>(to + i * K, from, first + i < valid);
+      from += kRowsAtOnce * stride;
+    }
+  }
+};
+
+// d += a b^T over K, for 32 rows of a from a_row on and the 8 kColumns rows of b from b_row on,
+// both multiples of 16.
+template <int kColumns, int K>
+__device__ inline void multiply_transposed(float (&d)[2][kColumns][4], Tile<K> a, int a_row,
+                                           Tile<K> b, int b_row) {
+  const unsigned left_at = a.address(a_row), right_at = b.address(b_row);
+#pragma unroll
+  for (int k = 0; k < K; k += 16) {
+    unsigned left[2][4];
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+      ptx::load_matrices(left[m], (left_at ^ 2 * k) + 16 * m * Tile<K>::kRowBytes);
+#pragma unroll
+    for (int n = 0; n < kColumns; n += 2) {
+      unsigned right[4];
+      ptx::load_matrices(right, (right_at ^ 2 * k) + 8 * n * Tile<K>::kRowBytes);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        ptx::mma(d[m][n], left[m], right[0], right[2]);
+        ptx::mma(d[m][n + 1], left[m], right[1], right[3]);
+      }
+    }
+  }
+}
+
+// d += a b, for the 16 kSteps rows of b from `row` on and its columns from `column` on, both
+// multiples of 16.
+template <int kColumns, int kSteps, int K>
+__device__ inline void multiply(float (&d)[2][kColumns][4], const unsigned (&a)[2][kSteps][4],
+                                Tile<K> b, int row, int column) {
+  const unsigned right_at = b.address(row) ^ 2 * column;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+    for (int n = 0; n < kColumns; n += 2) {
+      unsigned right[4];
+      ptx::load_matrices_transposed(right, (right_at ^ 16 * n) + 16 * k * Tile<K>::kRowBytes);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        ptx::mma(d[m][n], a[m][k], right[0], right[1]);
+        ptx::mma(d[m][n + 1], a[m][k], right[2], right[3]);
+      }
+    }
+}
+
+// A product, rounded to bf16, as the left side of the next.
+template <int kColumns>
+__device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
+                                    const float (&d)[2][kColumns][4]) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        a[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
+}
+
+// Writes the first `valid` rows of a product, through 32 rows of a tile that no other warp uses.
+template <int kColumns, int K>
+__device__ inline void store_product(BFloat16* to, std::int64_t stride, int valid,
+                                     const float (&d)[2][kColumns][4], Tile<K> through, int row) {
+  const int lane = ptx::lane();
+  __syncwarp();
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        *reinterpret_cast<unsigned*>(
+            through.data + through.place(row + 16 * m + 8 * r + lane / 4, n) + lane % 4 * 2) =
+            ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
+  __syncwarp();
+  using Word = Pack<BFloat16, 8>;
+#pragma unroll
+  for (int i = lane; i < 32 * kColumns; i += 32) {
+    const int r = i / kColumns, c = i % kColumns;
+    if (r < valid)
+      *reinterpret_cast<Word*>(to + r * stride + c * 8) =
+          *reinterpret_cast<const Word*>(through.data + through.place(row + r, c));
+  }
+}
+
+// The largest and the sum of v over the four lanes that have the same rows of a product.
+__device__ inline float row_max(float v) {
+  v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
+  return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 2));
+}
+__device__ inline float row_sum(float v) {
+  v += __shfl_xor_sync(kAllLanes, v, 1);
+  return v + __shfl_xor_sync(kAllLanes, v, 2);
+}
+
+}  // namespace lockstep

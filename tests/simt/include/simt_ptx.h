@@ -1,0 +1,17 @@
+// What the instructions of kernels/ptx.cuh do, lane by lane. In ptx.cpp, not here: what a .cu file
+// includes is compiled with a call for each memory access.
+#pragma once
+
+namespace simt {
+
+// mma.sync.m16n8k16 of bf16. Sums in the order of k; tensor cores have an order of their own.
+void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
+
+// ldmatrix of `count` matrices; the first 8 * count lanes give rows.
+void load_matrices(unsigned* to, int count, unsigned row, bool transposed);
+unsigned shared_address(const void* p);
+
+float exp2_approximate(float x);
+unsigned pack_bf16(float first, float second);
+
+}  // namespace simt
