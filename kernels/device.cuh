@@ -40,15 +40,6 @@ __device__ inline float exponential(float x) {
     return expf(x);
 }
 
-// e^x as exactly as results of type T can show.
-template <class T>
-__device__ inline float exponential(float x) {
-  if constexpr (sizeof(T) == 2)
-    return __expf(x);
-  else
-    return expf(x);
-}
-
 // N neighbours, loaded and stored as one.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
