@@ -6,8 +6,10 @@
 //   0x7d-0x7f
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "core/dtype.h"
 
@@ -73,6 +75,24 @@ LOCKSTEP_HOST_DEVICE constexpr float fp8_to_float(F x) {
   if (code > F::kLargest) magnitude = 0x7f800000u;
   if (code < F::kSmallestNormal) magnitude = std::bit_cast<std::uint32_t>(step);
   return std::bit_cast<float>(magnitude | sign);
+}
+
+// What numbers of at most `absmax` are divided by to fill the range of F. Under flush-to-zero a
+// denormal scale would be 0.
+template <class F>
+LOCKSTEP_HOST_DEVICE constexpr float fp8_scale(float absmax) {
+  if (absmax == 0) return 1;
+  return std::max(absmax / F::kLargestValue, std::numeric_limits<float>::min());
+}
+
+// Calls f with a value of the format, as with_float does.
+template <class F>
+void with_fp8(DType dtype, F&& f) {
+  if (dtype == DType::fp8_e4m3) {
+    f(Fp8E4M3{});
+  } else {
+    f(Fp8E5M2{});
+  }
 }
 
 }  // namespace lockstep

@@ -113,7 +113,7 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-// f over the v of all lanes, in the same order for each of them.
+// The v of all lanes, combined by a commutative f: the same bits in each lane.
 template <class V, class F>
 __device__ inline V warp_reduce(V v, F&& f) {
 #pragma unroll
@@ -130,8 +130,7 @@ __device__ inline float warp_max(float v) {
   return warp_reduce(v, [](float a, float b) { return fmaxf(a, b); });
 }
 
-// f over the v of all threads of a block (x only, whole warps), for each of them. `shared` is free
-// again afterwards.
+// The same over a block of whole warps along x. `shared` is free again afterwards.
 template <class V, class F>
 __device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
   v = warp_reduce(v, f);

@@ -23,6 +23,7 @@ void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor
   check_shape("q", q, x.shape);
   check_tensor("scale", scale, {1}, DType::fp32);
   check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_CHECK(scale.data != absmax.data, "scale and absmax are one tensor, expected two");
   LOCKSTEP_DISPATCH(stream, quantize(stream, q, scale, x, absmax));
 }
 

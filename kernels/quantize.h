@@ -8,7 +8,8 @@ namespace lockstep {
 // q = fp8(x / scale), rounded to nearest even and saturating, with scale = absmax / largest finite
 // (448 for E4M3, 57344 for E5M2), at least the smallest normal fp32, and 1 where absmax is 0.
 // x is about q * scale.
-//   q fp8_e4m3 or fp8_e5m2     scale [1] fp32, written     x fp32 or bf16     absmax [1] fp32
+//   q fp8_e4m3 or fp8_e5m2     scale [1] fp32, written, not absmax itself     x fp32 or bf16
+//   absmax [1] fp32
 // The bits are those of cuda_fp8.h's conversions. Source: Micikevicius et al. 2022,
 // arXiv:2209.05433.
 void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax);

@@ -2,7 +2,6 @@
 // 128 x 128 for one scale a block.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "core/fp8.h"
 #include "kernels/parallel.h"
@@ -57,22 +56,6 @@ void decode_run(T* y, const Format* q, float scale, std::int64_t size) {
   });
 }
 
-// Under flush-to-zero a denormal scale would be 0.
-template <class Format>
-float scale_for(float absmax) {
-  if (absmax == 0) return 1;
-  return std::max(absmax / Format::kLargestValue, std::numeric_limits<float>::min());
-}
-
-template <class F>
-void with_fp8(DType dtype, F&& f) {
-  if (dtype == DType::fp8_e4m3) {
-    f(Fp8E4M3{});
-  } else {
-    f(Fp8E5M2{});
-  }
-}
-
 // One block of [R, C].
 struct Block {
   std::int64_t row, rows, column, columns;
@@ -90,7 +73,7 @@ void quantize_block(Format* q, float* scale, const T* x, const Block& b, std::in
     for_vectors(b.columns, [&](std::int64_t c, std::int64_t n) {
       m = max(abs(load(x + (b.row + r) * C + b.column + c, n)), m);
     });
-  *scale = scale_for<Format>(largest(m));
+  *scale = fp8_scale<Format>(largest(m));
   for (std::int64_t r = 0; r < b.rows; ++r) {
     const auto i = (b.row + r) * C + b.column;
     encode_run(q + i, x + i, *scale, b.columns);
@@ -101,7 +84,7 @@ void quantize_block(Format* q, float* scale, const T* x, const Block& b, std::in
 
 void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax) {
   with_fp8(q.dtype, [&]<class Format>(Format) {
-    const float s = scale_for<Format>(*absmax.as<float>());
+    const float s = fp8_scale<Format>(*absmax.as<float>());
     *scale.as<float>() = s;
     with_float(x.dtype, [&]<class T>(T) {
       parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {

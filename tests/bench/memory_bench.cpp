@@ -285,8 +285,9 @@ void Bench::rest(DType type) {
   });
   measure("quantize", type, [&]() -> Case {
     const auto x = random({n}, type), scale = random({1}, DType::fp32);
+    const auto absmax = random({1}, DType::fp32);
     const auto q = arena_.allocate("q", DType::fp8_e4m3, {n});
-    return {"", x.bytes() + n, [=, this] { quantize(stream_, q, scale, x, scale); }};
+    return {"", x.bytes() + n, [=, this] { quantize(stream_, q, scale, x, absmax); }};
   });
   measure("quantize_blocks", type, [&]() -> Case {
     const auto x = random({n / 4096, 4096}, type);

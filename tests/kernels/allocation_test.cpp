@@ -131,13 +131,13 @@ TEST_P(Allocation, embedding_and_loss_allocate_nothing) {
 
 TEST_P(Allocation, elementwise_reductions_and_fp8_allocate_nothing) {
   const auto q = b.poisoned({kRows, kWidth}, DType::fp8_e4m3), blocks = floats({1, 2});
-  const auto wide = floats({kRows, kWidth});
+  const auto wide = floats({kRows, kWidth}), absolute = floats({1});
   expect_none("fill", [&] { fill(b.stream, y, 1); });
   expect_none("convert", [&] { convert(b.stream, wide, x); });
   expect_none("random_normal", [&] { random_normal(b.stream, y, {}); });
   expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, x); });
   expect_none("absmax", [&] { absmax(b.stream, b.arena, one, x); });
-  expect_none("quantize", [&] { quantize(b.stream, q, one, x, one); });
+  expect_none("quantize", [&] { quantize(b.stream, q, one, x, absolute); });
   expect_none("dequantize", [&] { dequantize(b.stream, y, q, one); });
   expect_none("quantize_blocks", [&] { quantize_blocks(b.stream, q, blocks, x); });
 }

@@ -1,0 +1,34 @@
+// Quotient: x / scale for many x and one scale, without a division for each.
+#pragma once
+
+#include <cmath>
+
+#include "core/dtype.h"
+
+namespace lockstep {
+
+// x times the reciprocal, corrected by the remainder that leaves: Markstein 1990, IBM Journal of
+// Research and Development 34(1). As an fp8 it has the bits of to_fp8(x / scale), for every x and
+// every scale of fp8_scale.
+class Quotient {
+ public:
+  // A remainder of a tiny scale could be denormal: x and scale are made larger alike. What becomes
+  // infinite by that is larger than any fp8 anyway.
+  LOCKSTEP_HOST_DEVICE explicit Quotient(float scale)
+      : factor_(scale < 0x1p-60f ? 0x1p64f : 1.0f),
+        scale_(scale * factor_),
+        reciprocal_(1.0f / scale_) {}
+
+  LOCKSTEP_HOST_DEVICE float of(float x) const {
+    x *= factor_;
+    const float q = x * reciprocal_;
+    const float corrected = std::fma(std::fma(-q, scale_, x), reciprocal_, q);
+    // Of infinities the remainder is NaN; and -0 with a remainder of 0 would lose its sign.
+    return std::fabs(corrected) < INFINITY ? std::copysign(corrected, q) : q;
+  }
+
+ private:
+  float factor_, scale_, reciprocal_;
+};
+
+}  // namespace lockstep
