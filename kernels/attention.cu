@@ -76,6 +76,9 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
   const auto N = qkv.shape[0], H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
   const Arena::Scope scope(scratch);
   const auto rows = scratch.allocate("attention_rows", DType::fp32, {H, N, 2});
+  const auto ranges =
+      scratch.allocate("attention_ranges", DType::int32,
+                       key_ranges(document_start.shape[0], document_start.shape[1]));
   if (stream.is_measuring()) return;
   with_float(qkv.dtype, [&]<class E>(E) {
     const E* q = qkv.as<E>();
@@ -100,6 +103,9 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                                  .scale_base_2 = score_scale(K) * kLog2E};
     launch(stream, {static_cast<unsigned>(divide_up(N * H, kWarps)), 32 * kWarps},
            row_statistics_kernel<E>, statistics, a.dout, out.as<E>(), lse.as<float>(), N, a.H, a.K);
+    if constexpr (std::is_same_v<E, BFloat16>)
+      if (fits_tensor_cores(K, {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv}))
+        return flash_backward(stream, ranges, a);
     plain_backward(stream, a);
   });
 }

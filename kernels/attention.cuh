@@ -48,7 +48,7 @@ struct AttentionForward {
 };
 
 // Of a query's head: lse as a power of 2, and delta = the sum of dout out.
-struct RowStatistics {
+struct alignas(8) RowStatistics {
   float lse, delta;
 };
 
@@ -88,6 +88,13 @@ void plain_backward(Stream& stream, const AttentionBackward<E>& a);
 // Tensor cores: bf16 and the head sizes 64 and 128, rows at multiples of 16 bytes;
 // attention_flash.cu and attention_flash_backward.cu.
 void flash_forward(Stream& stream, const AttentionForward<BFloat16>& a);
+void flash_backward(Stream& stream, Tensor ranges, const AttentionBackward<BFloat16>& a);
+
+// The least and the greatest document_start of a block of queries; `ranges` has one for each.
+struct KeyRange {
+  std::int32_t first, last;
+};
+Shape key_ranges(std::int64_t B, std::int64_t T);
 
 // Few new tokens over a cache; attention_decode.cu.
 template <class E>

@@ -12,6 +12,8 @@ namespace {
 constexpr int kSpan = 256, kWarps = 4, kThreads = 32 * kWarps, kRows = 8;
 constexpr int kLanes = 8;                            // that share a key
 constexpr int kKeysAtOnce = kWarps * (32 / kLanes);  // of a block
+constexpr int kUnroll = 4;
+static_assert(kRows == kLanes && kSpan % (kUnroll * kKeysAtOnce) == 0);
 constexpr int kHeader = 2;  // floats of a partial before its K sums: maximum and total
 
 template <class E, int kWidth>
@@ -79,25 +81,36 @@ __global__ void __launch_bounds__(kThreads)
   const int part = lane % kLanes;  // of a key
   const int slot = thread / kLanes;
   const auto at = a.key_at(b, span * kSpan, g * heads);
-  for (int j = slot; j < kSpan; j += kKeysAtOnce) {
-    float scores[kRows] = {};
-    const E* k = a.k + at + min(j, keys - 1) * a.kv_stride;
+  // Several keys at once, so that their loads are under way together; behind the last, that again.
+  for (int base = 0; base < keys; base += kUnroll * kKeysAtOnce) {
+    const int first = base + slot;
+    const E* k[kUnroll];
+    float scores[kUnroll][kRows] = {};
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      k[u] = a.k + at + min(first + u * kKeysAtOnce, keys - 1) * a.kv_stride;
     for (int d = part * kWidth; d < a.K; d += kLanes * kWidth) {
-      float key[kWidth];
-      load(key, k + d);
+      float key[kUnroll][kWidth];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        load(key[u], k[u] + d);
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
 #pragma unroll
         for (int i = 0; i < kWidth; ++i)
-          scores[r] += shared.q[r][d + i] * key[i];
+#pragma unroll
+          for (int u = 0; u < kUnroll; ++u)
+            scores[u][r] += shared.q[r][d + i] * key[u][i];
     }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-      for (int offset = kLanes / 2; offset > 0; offset /= 2)
-        scores[r] += __shfl_xor_sync(kAllLanes, scores[r], offset);
-      if (part == 0) shared.p[r][j] = scores[r];
-    }
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int offset = kLanes / 2; offset > 0; offset /= 2)
+          scores[u][r] += __shfl_xor_sync(kAllLanes, scores[u][r], offset);
+        if (part == r) shared.p[r][first + u * kKeysAtOnce] = scores[u][r];
+      }
   }
   __syncthreads();
 
@@ -112,16 +125,19 @@ __global__ void __launch_bounds__(kThreads)
   for (int d = 0; d < a.K; d += kLanes * kWidth) {
     const int column = d + part * kWidth;
     float sums[kRows][kWidth] = {};
-    if (column < a.K)
-      for (int j = slot; j < keys; j += kKeysAtOnce) {
-        float value[kWidth];
-        load(value, a.v + at + j * a.kv_stride + column);
+    for (int first = slot; first < keys && column < a.K; first += kUnroll * kKeysAtOnce) {
+      float value[kUnroll][kWidth];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        load(value[u], a.v + at + min(first + u * kKeysAtOnce, keys - 1) * a.kv_stride + column);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
 #pragma unroll
           for (int i = 0; i < kWidth; ++i)
-            sums[r][i] += shared.p[r][j] * value[i];
-      }
+            sums[r][i] += shared.p[r][first + u * kKeysAtOnce] * value[u][i];
+    }
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll

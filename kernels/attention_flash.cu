@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
             (softmax.maximum[m][r] * a.scale + log2f(total)) * kLn2;
     }
   store_product(a.out + a.out_at(b, begin + row, head), static_cast<std::int64_t>(a.H) * K,
-                count - row, out, q, row);
+                count - row, out, q, row, 0);
 }
 
 }  // namespace

@@ -28,12 +28,16 @@ struct Tile {
 
   __device__ static int place(int row, int c) { return row * K + (c ^ row % 8) * 8; }
 
-  // What the lane gives to ldmatrix to load the [16, 16] elements at row `row`, column 0: registers
-  // 0 to 3 are the quarters (0, 0), (1, 0), (0, 1), (1, 1). Those at column c are at address ^ 2 c:
-  // one address serves all columns, as one instruction is cheaper than one register.
-  __device__ unsigned address(int row) const {
+  // What the lane gives to ldmatrix to load the [16, 16] elements at row `row`, column 0, as
+  // quarters column by column or row by row. Those at column c are at the address ^ 2 c: one
+  // address serves all columns, as one instruction is cheaper than one register.
+  __device__ unsigned by_columns(int row) const {
     const int lane = ptx::lane();
     return ptx::shared_address(data + place(row + lane % 16, lane / 16));
+  }
+  __device__ unsigned by_rows(int row) const {
+    const int lane = ptx::lane();
+    return ptx::shared_address(data + place(row + lane / 16 * 8 + lane % 8, lane / 8 % 2));
   }
 
   // Starts to copy kRows rows; those from `valid` on become zeros.
@@ -58,7 +62,7 @@ struct Tile {
 template <int kColumns, int K>
 __device__ inline void multiply_transposed(float (&d)[2][kColumns][4], Tile<K> a, int a_row,
                                            Tile<K> b, int b_row) {
-  const unsigned left_at = a.address(a_row), right_at = b.address(b_row);
+  const unsigned left_at = a.by_columns(a_row), right_at = b.by_rows(b_row);
 #pragma unroll
   for (int k = 0; k < K; k += 16) {
     unsigned left[2][4];
@@ -71,8 +75,8 @@ __device__ inline void multiply_transposed(float (&d)[2][kColumns][4], Tile<K> a
       ptx::load_matrices(right, (right_at ^ 2 * k) + 8 * n * Tile<K>::kRowBytes);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        ptx::mma(d[m][n], left[m], right[0], right[2]);
-        ptx::mma(d[m][n + 1], left[m], right[1], right[3]);
+        ptx::mma(d[m][n], left[m], right[0], right[1]);
+        ptx::mma(d[m][n + 1], left[m], right[2], right[3]);
       }
     }
   }
@@ -83,7 +87,7 @@ __device__ inline void multiply_transposed(float (&d)[2][kColumns][4], Tile<K> a
 template <int kColumns, int kSteps, int K>
 __device__ inline void multiply(float (&d)[2][kColumns][4], const unsigned (&a)[2][kSteps][4],
                                 Tile<K> b, int row, int column) {
-  const unsigned right_at = b.address(row) ^ 2 * column;
+  const unsigned right_at = b.by_columns(row) ^ 2 * column;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k)
 #pragma unroll
@@ -111,21 +115,29 @@ __device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
         a[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
 }
 
-// Writes the first `valid` rows of a product, through 32 rows of a tile that no other warp uses.
+// 16 bytes.
+__device__ inline void copy_pack(unsigned (&to)[4], const unsigned (&from)[4]) {
+  *reinterpret_cast<Pack<unsigned, 4>*>(to) = *reinterpret_cast<const Pack<unsigned, 4>*>(from);
+}
+
+// Writes the first `valid` rows of a product, through 32 rows of a tile, from `row` and `column`
+// on, that no other warp uses.
 template <int kColumns, int K>
 __device__ inline void store_product(BFloat16* to, std::int64_t stride, int valid,
-                                     const float (&d)[2][kColumns][4], Tile<K> through, int row) {
-  const int lane = ptx::lane();
+                                     const float (&d)[2][kColumns][4], Tile<K> through, int row,
+                                     int column) {
+  const int lane = ptx::lane(), pack = column / 8;
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
     for (int n = 0; n < kColumns; ++n)
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        *reinterpret_cast<unsigned*>(
-            through.data + through.place(row + 16 * m + 8 * r + lane / 4, n) + lane % 4 * 2) =
+      for (int r = 0; r < 2; ++r) {
+        const int place = through.place(row + 16 * m + 8 * r + lane / 4, pack + n);
+        *reinterpret_cast<unsigned*>(through.data + place + lane % 4 * 2) =
             ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
+      }
   __syncwarp();
   using Word = Pack<BFloat16, 8>;
 #pragma unroll
@@ -133,7 +145,7 @@ __device__ inline void store_product(BFloat16* to, std::int64_t stride, int vali
     const int r = i / kColumns, c = i % kColumns;
     if (r < valid)
       *reinterpret_cast<Word*>(to + r * stride + c * 8) =
-          *reinterpret_cast<const Word*>(through.data + through.place(row + r, c));
+          *reinterpret_cast<const Word*>(through.data + through.place(row + r, pack + c));
   }
 }
 

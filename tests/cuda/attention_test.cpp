@@ -5,43 +5,41 @@
 namespace lockstep::testing {
 namespace {
 
-struct AttentionCuda : CudaTest {};
-INSTANTIATE_TEST_SUITE_P(types, AttentionCuda, kFloatTypes, dtype_name);
-
 struct Sizes {
   std::int64_t B, T, H, G, K;
   std::int64_t N() const { return B * T; }
   Shape qkv() const { return {N(), H + 2 * G, K}; }
   Shape out() const { return {N(), H, K}; }
+  std::string text() const { return str("B ", B, " T ", T, " H ", H, " G ", G, " K ", K); }
 };
 
-// Head sizes of the tensor cores' kernels and others.
-std::int64_t draw_head_size(Draw& draw) {
-  switch (draw.between(0, 3)) {
-    case 0: return 64;
-    case 1: return 128;
-    case 2: return 8 * draw.between(1, 20);
-    default: return draw.size(140);
+// For the kernels without tensor cores, whose blocks have 32 tokens.
+struct AttentionCuda : CudaTest {
+  static Sizes draw_sizes(Draw& draw) {
+    const auto T = draw.size(most(75, 1000)), G = draw.between(1, 2);
+    return {draw.between(1, 2), T, G * draw.between(1, 3), G,
+            draw.coin() ? 8 * draw.between(1, 32) : draw.size(150)};
   }
+};
+INSTANTIATE_TEST_SUITE_P(types, AttentionCuda, kFloatTypes, dtype_name);
+
+// For those with: blocks have 64 or 128 tokens.
+std::vector<Sizes> tensor_core_sizes() {
+  std::vector<Sizes> sizes{{2, 140, 2, 1, 64}, {1, 300, 1, 1, 64}, {2, 1, 2, 2, 64},
+                           {1, 128, 3, 1, 64}, {1, 64, 2, 2, 128}, {2, 75, 2, 1, 128},
+                           {1, 200, 1, 1, 128}};
+  if (CudaTest::most(0, 1) > 0) {
+    sizes.push_back({2, 3001, 8, 2, 64});
+    sizes.push_back({2, 4096, 6, 2, 128});
+  }
+  return sizes;
 }
 
-// Several blocks of queries and of keys: those of tensor cores have up to 128 tokens, others 32.
-// What is simulated has few heads where there are many tokens.
-Sizes draw_sizes(Draw& draw, DType dtype, std::int64_t simulated, std::int64_t real) {
-  const auto K = draw_head_size(draw);
-  const bool tensor_cores = dtype == DType::bf16 && (K == 64 || K == 128);
-  const auto most = CudaTest::most(tensor_cores ? simulated : simulated / 4, real);
-  const auto T = draw.coin() ? draw.size(most) : draw.between(1, most);
-  const bool few = T > simulated / 4;
-  const auto G = draw.between(1, few ? 1 : 2);
-  return {few ? 1 : draw.between(1, 2), T, G * draw.between(1, few ? 2 : 3), G, K};
-}
-
-// One document a sequence; or documents of up to `longest` tokens.
+// One document a sequence; or documents of up to a drawn number of tokens.
 Twin documents(Twins& t, Draw& draw, const Sizes& s) {
   std::vector<std::int32_t> starts;
   const bool whole = draw.coin();
-  const auto longest = draw.size(s.T);
+  const auto longest = draw.between(1, s.T);
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t token = 0, start = 0, length = draw.between(1, longest); token < s.T;
          ++token) {
@@ -54,20 +52,25 @@ Twin documents(Twins& t, Draw& draw, const Sizes& s) {
   return t.integers(starts, {s.B, s.T});
 }
 
-TEST_P(AttentionCuda, forward_equals_the_cpu_kernel) {
-  for_seeds(1, 8, [&](Draw& draw) {
-    Twins t(draw.seed());
-    const auto s = draw_sizes(draw, GetParam(), 300, 3000);
-    SCOPED_TRACE(str("B ", s.B, " T ", s.T, " H ", s.H, " G ", s.G, " K ", s.K));
-    const auto qkv = t.random(s.qkv(), GetParam(), 2.0f), starts = documents(t, draw, s);
-    const auto out = t.poisoned(s.out(), GetParam());
-    const auto lse = t.poisoned({s.H, s.N()}, DType::fp32);
-    t.run([&](const Side& on) {
-      attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
-    });
-    t.expect_close(out, "out");
-    t.expect_close(lse, "lse", 1);
+void check_forward(Draw& draw, const Sizes& s, DType dtype) {
+  SCOPED_TRACE(s.text());
+  Twins t(draw.seed());
+  const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
+  const auto out = t.poisoned(s.out(), dtype), lse = t.poisoned({s.H, s.N()}, DType::fp32);
+  t.run([&](const Side& on) {
+    attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
   });
+  t.expect_close(out, "out");
+  t.expect_close(lse, "lse", 1);
+}
+
+TEST_P(AttentionCuda, forward_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) { check_forward(draw, draw_sizes(draw), GetParam()); });
+}
+
+TEST(AttentionTensorCores, forward_equals_the_cpu_kernel) {
+  for (const auto& s : tensor_core_sizes())
+    for_seeds(1, 2, [&](Draw& draw) { check_forward(draw, s, DType::bf16); });
 }
 
 // Heads [first, first + count) of each token of a tensor shaped like qkv.
@@ -82,66 +85,94 @@ Doubles heads_of(const Doubles& values, const Sizes& s, std::int64_t first, std:
 
 // dq and dk come from the difference of dout v and dout out, into which the rounding of out enters:
 // twice the tolerance.
+void check_backward(Draw& draw, const Sizes& s, DType dtype) {
+  SCOPED_TRACE(s.text());
+  Twins t(draw.seed());
+  const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
+  const auto dout = t.random(s.out(), dtype), out = t.poisoned(s.out(), dtype);
+  const auto lse = t.poisoned({s.H, s.N()}, DType::fp32), dqkv = t.poisoned(s.qkv(), dtype);
+  t.run([&](const Side& on) {
+    if (on.is_host) attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
+  });
+  t.upload(out.device, out.host);  // both sides start from the same
+  t.upload(lse.device, lse.host);
+  t.run([&](const Side& on) {
+    attention_backward(on.stream, on.scratch, on(dqkv), on(dout), on(out), on(lse), on(qkv),
+                       on(starts));
+  });
+  const auto actual = doubles(t.download(dqkv.device)), expected = doubles(dqkv.host);
+  const auto compare = [&](const char* what, double bound, std::int64_t first, std::int64_t count) {
+    expect_close(heads_of(actual, s, first, count), heads_of(expected, s, first, count), bound,
+                 what, 1);
+  };
+  compare("dq", 2 * tolerance(dtype), 0, s.H);
+  compare("dk", 2 * tolerance(dtype), s.H, s.G);
+  compare("dv", tolerance(dtype), s.H + s.G, s.G);
+}
+
 TEST_P(AttentionCuda, backward_equals_the_cpu_kernel) {
-  for_seeds(1, 8, [&](Draw& draw) {
-    Twins t(draw.seed());
-    const auto s = draw_sizes(draw, GetParam(), 300, 2000);
-    SCOPED_TRACE(str("B ", s.B, " T ", s.T, " H ", s.H, " G ", s.G, " K ", s.K));
-    const auto qkv = t.random(s.qkv(), GetParam(), 2.0f), starts = documents(t, draw, s);
-    const auto dout = t.random(s.out(), GetParam()), out = t.poisoned(s.out(), GetParam());
-    const auto lse = t.poisoned({s.H, s.N()}, DType::fp32);
-    const auto dqkv = t.poisoned(s.qkv(), GetParam());
+  few_draws([&](Draw& draw) { check_backward(draw, draw_sizes(draw), GetParam()); });
+}
+
+TEST(AttentionTensorCores, backward_equals_the_cpu_kernel) {
+  std::uint64_t seed = 0;
+  for (const auto& s : tensor_core_sizes())
+    for_seeds(++seed, 1, [&](Draw& draw) { check_backward(draw, s, DType::bf16); });
+}
+
+// A cache [B, C, G, K] whose first tokens are there, and NaN behind them.
+Twin cache_of(Twins& t, const Shape& shape, DType dtype, std::int64_t tokens) {
+  const auto cache = t.random(shape, dtype, 2.0f);
+  const auto row = shape[2] * shape[3];
+  for (std::int64_t i = 0; i < shape.elements(); ++i)
+    if (i / row % shape[1] >= tokens)
+      Bench::set(cache.host, i, std::numeric_limits<float>::quiet_NaN());
+  t.upload(cache.device, cache.host);
+  return cache;
+}
+
+// Prefill of s.T tokens behind those that are there, then one token, and a few at a time; sequences
+// come to stand at different places.
+void check_cached(Draw& draw, const Sizes& s, std::int64_t there, DType dtype) {
+  SCOPED_TRACE(str(s.text(), " behind ", there));
+  Twins t(draw.seed());
+  const Shape shape{s.B, there + s.T + draw.between(20, 300), s.G, s.K};
+  const auto keys = cache_of(t, shape, dtype, there), values = cache_of(t, shape, dtype, there);
+  std::vector<std::int64_t> done(static_cast<std::size_t>(s.B), there);
+  for (const auto count : {s.T, std::int64_t{1}, draw.between(2, 7), draw.between(8, 12)}) {
+    const Sizes now{s.B, count, s.H, s.G, s.K};
+    const auto qkv = t.random(now.qkv(), dtype, 2.0f), out = t.poisoned(now.out(), dtype);
+    std::vector<std::int32_t> positions;
+    for (auto& d : done) {
+      for (std::int64_t i = 0; i < count; ++i)
+        positions.push_back(static_cast<std::int32_t>(d + i));
+      d += count - (count == s.T ? draw.between(0, 1) : 0);  // the last one again, or not
+    }
+    const auto where = t.integers(positions, {s.B, count});
     t.run([&](const Side& on) {
-      if (on.is_host)
-        attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
+      attention_cached(on.stream, on.scratch, on(out), {on(keys), on(values)}, on(qkv), on(where));
     });
-    t.upload(out.device, out.host);  // both sides start from the same
-    t.upload(lse.device, lse.host);
-    t.run([&](const Side& on) {
-      attention_backward(on.stream, on.scratch, on(dqkv), on(dout), on(out), on(lse), on(qkv),
-                         on(starts));
-    });
-    const auto actual = doubles(t.download(dqkv.device)), expected = doubles(dqkv.host);
-    const auto compare = [&](const char* what, double bound, std::int64_t first,
-                             std::int64_t count) {
-      expect_close(heads_of(actual, s, first, count), heads_of(expected, s, first, count), bound,
-                   what, 1);
-    };
-    compare("dq", 2 * tolerance(GetParam()), 0, s.H);
-    compare("dk", 2 * tolerance(GetParam()), s.H, s.G);
-    compare("dv", tolerance(GetParam()), s.H + s.G, s.G);
+    t.expect_close(out, "out");
+    t.expect_equal(keys, "keys");
+    t.expect_equal(values, "values");
+  }
+}
+
+TEST_P(AttentionCuda, cached_equals_the_cpu_kernel) {
+  for_seeds(1, 6, [&](Draw& draw) {
+    auto s = draw_sizes(draw);
+    const auto there = draw.coin() ? 0 : draw.between(1, most(400, 5000));  // spans of 256 keys
+    if (there > 0) s.T = draw.between(8, 20);
+    check_cached(draw, s, there, GetParam());
   });
 }
 
-// Prefill in one or two pieces, then a few tokens at a time; sequences stand at different places.
-TEST_P(AttentionCuda, cached_equals_the_cpu_kernel) {
-  for_seeds(1, 8, [&](Draw& draw) {
-    Twins t(draw.seed());
-    auto s = draw_sizes(draw, GetParam(), 300, 1000);
-    SCOPED_TRACE(str("B ", s.B, " T ", s.T, " H ", s.H, " G ", s.G, " K ", s.K));
-    const auto C = s.T + draw.between(20, 300);
-    const auto keys = t.poisoned({s.B, C, s.G, s.K}, GetParam());
-    const auto values = t.poisoned({s.B, C, s.G, s.K}, GetParam());
-    std::vector<std::int64_t> done(static_cast<std::size_t>(s.B), 0);
-    for (const auto count : {s.T, std::int64_t{1}, draw.between(2, 7), draw.between(8, 12)}) {
-      const Sizes now{s.B, count, s.H, s.G, s.K};
-      const auto qkv = t.random(now.qkv(), GetParam(), 2.0f);
-      const auto out = t.poisoned(now.out(), GetParam());
-      std::vector<std::int32_t> positions;
-      for (auto& d : done) {
-        for (std::int64_t i = 0; i < count; ++i)
-          positions.push_back(static_cast<std::int32_t>(d + i));
-        d += count - (d == 0 && count > 1 ? draw.between(0, 1) : 0);  // the last one again, or not
-      }
-      const auto where = t.integers(positions, {s.B, count});
-      t.run([&](const Side& on) {
-        attention_cached(on.stream, on.scratch, on(out), {on(keys), on(values)}, on(qkv),
-                         on(where));
-      });
-      t.expect_close(out, "out");
-      t.expect_equal(keys, "keys");
-      t.expect_equal(values, "values");
-    }
+TEST(AttentionTensorCores, cached_equals_the_cpu_kernel) {
+  for_seeds(1, 1, [&](Draw& draw) {
+    check_cached(draw, {2, 130, 2, 1, 64}, 0, DType::bf16);
+    check_cached(draw, {1, 20, 3, 1, 64}, 300, DType::bf16);
+    check_cached(draw, {2, 70, 2, 2, 128}, 0, DType::bf16);
+    check_cached(draw, {1, 9, 2, 1, 128}, 270, DType::bf16);
   });
 }
 

@@ -1,0 +1,344 @@
+// Flash attention backward, Dao 2023, arXiv:2307.08691, algorithm 2, on tensor cores, in two
+// kernels: one has keys and goes through the queries for dk and dv, one has queries and goes
+// through the keys for dq. That computes scores and dp twice, 7 products for 5, but each gradient
+// has one owner, which adds it up in registers in a fixed order. One kernel would add dq in memory
+// from many blocks: in order, blocks wait for each other; with copies for each, there are T / 64 of
+// them.
+//
+// Registers set the tiles again: a thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp,
+// as a warp takes [32, 32] of those at a time ([32, 64] for dq of K = 64). In the kernel of dk and
+// dv a warp has 32 keys and 64 columns of their gradients. With K = 128 two warps so share 32 keys:
+// each computes p and ds for 32 of the 64 queries and hands the other its fragments.
+//
+// Shared memory is read at 213 to 224 bytes an mma (of 4096 FLOP), the forward pass at 160. For
+// K = 128 each block has 2.1 MFLOP for 32 KiB from L2 (dk, dv), 3.1 for 16 KiB (dq).
+#include "kernels/attention.cuh"
+#include "kernels/attention_tile.cuh"
+
+namespace lockstep {
+namespace {
+
+constexpr int kQueryBlock = 64;  // of the kernel of dk and dv
+
+template <int K>
+struct KeysShared {
+  static constexpr int kSharers = K / 64;  // warps with the same keys
+  static constexpr int kKeys = 32 * kFlashWarps / kSharers;
+  struct Stage {
+    BFloat16 q[kQueryBlock * K], dout[kQueryBlock * K];
+  };
+  using Fragments = unsigned[2][2][32][4];  // of [32, 32]: [m][k][lane]
+  BFloat16 k[kKeys * K], v[kKeys * K];
+  Stage stages[2];
+  Fragments p[kSharers > 1 ? kFlashWarps : 1], ds[kSharers > 1 ? kFlashWarps : 1];
+  RowStatistics rows[2][kQueryBlock];
+};
+
+// The last block of queries of which one sees a key before `end`; for all threads of a block.
+__device__ inline int last_query_block(const KeyRange* ranges, int blocks, int end, int* shared) {
+  int last = 0;
+  for (int i = ptx::thread(); i < blocks; i += kFlashThreads)
+    if (ranges[i].first < end) last = i;
+  last = -warp_min(-last);
+  if (ptx::lane() == 0) shared[ptx::thread() / 32] = last;
+  __syncthreads();
+  for (int w = 0; w < kFlashWarps; ++w)
+    last = max(last, shared[w]);
+  __syncthreads();
+  return last;
+}
+
+// p = e^(scores - lse) and ds = p (dp - delta) for keys as rows and queries as columns, in place.
+__device__ inline void probabilities(float (&p)[2][4][4], float (&ds)[2][4][4],
+                                     const RowStatistics* rows, float scale) {
+  const int column = ptx::lane() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 4; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const RowStatistics row = rows[8 * n + column + i];
+#pragma unroll
+      for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int r = i; r < 4; r += 2) {
+          p[m][n][r] = ptx::exp2_approximate(p[m][n][r] * scale - row.lse);
+          ds[m][n][r] = p[m][n][r] * (ds[m][n][r] - row.delta);
+        }
+    }
+}
+
+// Scores of keys (rows, from `key` on) that queries (columns, from `query` on) do not see become
+// -infinity.
+__device__ inline void mask_keys(float (&s)[2][4][4], const std::int32_t* document_start, int T,
+                                 int key, int query) {
+  const int row = key + ptx::lane() / 4, column = query + ptx::lane() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 4; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int last = column + 8 * n + i, first = document_start[min(last, T - 1)];
+#pragma unroll
+      for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int j = row + 16 * m + 8 * r;
+          s[m][n][2 * r + i] = first <= j && j <= last ? s[m][n][2 * r + i] : -INFINITY;
+        }
+    }
+}
+
+// Fragments through shared memory, as they are.
+__device__ inline void give(unsigned (&shared)[2][2][32][4], const unsigned (&a)[2][2][4]) {
+  const int lane = ptx::lane();
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      copy_pack(shared[m][k][lane], a[m][k]);
+}
+__device__ inline void take(unsigned (&a)[2][2][4], const unsigned (&shared)[2][2][32][4]) {
+  const int lane = ptx::lane();
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      copy_pack(a[m][k], shared[m][k][lane]);
+}
+
+template <int K>
+__global__ void __launch_bounds__(kFlashThreads, 2)
+    flash_keys_kernel(AttentionBackward<BFloat16> a, const KeyRange* ranges) {
+  using Memory = KeysShared<K>;
+  constexpr int kSharers = Memory::kSharers, kKeys = Memory::kKeys;
+  auto& shared = *dynamic_shared<Memory>();
+  const int g = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
+  const int begin = static_cast<int>(blockIdx.z) * kKeys, count = min(a.T - begin, kKeys);
+  const Tile<K> k{shared.k}, v{shared.v};
+  k.template copy_from<kKeys>(a.k + a.at(b, begin, g), a.stride, count);
+  v.template copy_from<kKeys>(a.v + a.at(b, begin, g), a.stride, count);
+
+  const int blocks = static_cast<int>(divide_up(a.T, kQueryBlock)), heads = a.H / a.G;
+  ranges += b * blocks;
+  const int first = begin / kQueryBlock;
+  const int last =
+      last_query_block(ranges, blocks, begin + count, reinterpret_cast<int*>(&shared.rows[0][0]));
+  const int steps = (last - first + 1) * heads;  // head by head
+  const auto copy_step = [&](int step) {
+    const int head = g * heads + step / (last - first + 1);
+    const int query = (first + step % (last - first + 1)) * kQueryBlock;
+    auto& to = shared.stages[step % 2];
+    Tile<K>{to.q}.template copy_from<kQueryBlock>(a.q + a.at(b, query, head), a.stride,
+                                                  a.T - query);
+    Tile<K>{to.dout}.template copy_from<kQueryBlock>(
+        a.dout + a.dout_at(b, query, head), static_cast<std::int64_t>(a.H) * K, a.T - query);
+    const int i = ptx::thread();
+    if (i < kQueryBlock)
+      ptx::copy_async<8>(&shared.rows[step % 2][i], a.rows_at(b, query + i, head), query + i < a.T);
+    ptx::commit_copies();
+  };
+
+  float dk[2][8][4] = {}, dv[2][8][4] = {};
+  copy_step(0);
+  for (int step = 0; step < steps; ++step) {
+    ptx::wait_for_copies<0>();
+    __syncthreads();  // this step's queries are there for all, and the other stage is read
+    if (step + 1 < steps) copy_step(step + 1);
+    const int block = first + step % (last - first + 1);
+    const bool masks = ranges[block].last > begin || block * kQueryBlock < begin + kKeys;
+    auto& stage = shared.stages[step % 2];
+    const Tile<K> q{stage.q}, dout{stage.dout};
+    const auto add = [&](const unsigned(&p)[2][2][4], const unsigned(&ds)[2][2][4], int query) {
+      const int column = ptx::thread() / 32 % kSharers * 64;
+      multiply(dv, p, dout, query, column);
+      multiply(dk, ds, q, query, column);
+    };
+#pragma unroll 1
+    for (int i = 0; i < 2 / kSharers; ++i) {
+      const int warp = ptx::thread() / 32, row = warp / kSharers * 32;
+      const int query = kSharers > 1 ? warp % 2 * 32 : i * 32;
+      float s[2][4][4] = {}, dp[2][4][4] = {};
+      multiply_transposed(s, k, row, q, query);
+      if (masks)
+        mask_keys(s, a.document_start + a.token_at(b, 0), a.T, begin + row,
+                  block * kQueryBlock + query);
+      multiply_transposed(dp, v, row, dout, query);
+      probabilities(s, dp, shared.rows[step % 2] + query, a.scale_base_2);
+      unsigned p[2][2][4], ds[2][2][4];
+      to_left_side(p, s);
+      to_left_side(ds, dp);
+      if constexpr (kSharers > 1) {
+        give(shared.p[warp], p);
+        give(shared.ds[warp], ds);
+      }
+      add(p, ds, query);
+    }
+    if constexpr (kSharers > 1) {
+      __syncthreads();
+      const int warp = ptx::thread() / 32;
+      unsigned p[2][2][4], ds[2][2][4];
+      take(p, shared.p[warp ^ 1]);
+      take(ds, shared.ds[warp ^ 1]);
+      add(p, ds, (warp ^ 1) % 2 * 32);
+    }
+  }
+
+  __syncthreads();  // k and v are read: the gradients go through their memory
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        dk[m][n][i] *= a.scale;
+  const int row = ptx::thread() / 32 / kSharers * 32, column = ptx::thread() / 32 % kSharers * 64;
+  const auto at = a.at(b, begin + row, g) + column;
+  store_product(a.dk + at, a.stride, count - row, dk, k, row, column);
+  store_product(a.dv + at, a.stride, count - row, dv, v, row, column);
+}
+
+constexpr int kQueries = 32 * kFlashWarps;  // of a block of the kernel of dq
+
+template <int K>
+struct QueriesShared {
+  static constexpr int kKeys = 4096 / K;
+  struct Stage {
+    BFloat16 k[kKeys * K], v[kKeys * K];
+  };
+  BFloat16 q[kQueries * K], dout[kQueries * K];
+  Stage stages[2];
+  std::int32_t first[kQueries];  // key that a query sees
+  RowStatistics rows[kQueries];
+  KeyRange range;  // of all queries
+};
+
+template <int K>
+__global__ void __launch_bounds__(kFlashThreads, 2)
+    flash_queries_kernel(AttentionBackward<BFloat16> a) {
+  using Memory = QueriesShared<K>;
+  constexpr int kKeys = Memory::kKeys;
+  auto& shared = *dynamic_shared<Memory>();
+  const int head = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
+  const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * kQueries;  // most keys first
+  const int count = min(a.T - begin, kQueries), g = head / (a.H / a.G);
+  const Tile<K> q{shared.q}, dout{shared.dout};
+  q.template copy_from<kQueries>(a.q + a.at(b, begin, head), a.stride, count);
+  dout.template copy_from<kQueries>(a.dout + a.dout_at(b, begin, head),
+                                    static_cast<std::int64_t>(a.H) * K, count);
+  const int thread = ptx::thread(), query = begin + min(thread, count - 1);
+  shared.first[thread] = a.document_start[a.token_at(b, query)];
+  shared.rows[thread] = *a.rows_at(b, query, head);
+  __syncthreads();
+  if (thread < 32) {
+    int least = shared.first[thread], most = least;
+    for (int i = thread + 32; i < kQueries; i += 32) {
+      least = min(least, shared.first[i]);
+      most = max(most, shared.first[i]);
+    }
+    least = warp_min(least);
+    most = -warp_min(-most);
+    if (thread == 0) shared.range = {least, most};
+  }
+  __syncthreads();
+
+  const int end = begin + count;
+  int key = shared.range.first / kKeys * kKeys;
+  std::int64_t at = a.at(b, key, g);
+  const auto copy_keys = [&](int first_key) {
+    auto& to = shared.stages[first_key / kKeys % 2];
+    Tile<K>{to.k}.template copy_from<kKeys>(a.k + at, a.stride, end - first_key);
+    Tile<K>{to.v}.template copy_from<kKeys>(a.v + at, a.stride, end - first_key);
+    ptx::commit_copies();
+    at += kKeys * a.stride;
+  };
+
+  float dq[2][K / 8][4] = {};
+  copy_keys(key);
+  for (; key < end; key += kKeys) {
+    ptx::wait_for_copies<0>();
+    __syncthreads();  // these keys are there for all, and the other stage is read
+    if (key + kKeys < end) copy_keys(key + kKeys);
+    auto& stage = shared.stages[key / kKeys % 2];
+    const Tile<K> k{stage.k}, v{stage.v};
+    float s[2][kKeys / 8][4] = {}, dp[2][kKeys / 8][4] = {};
+    multiply_transposed(s, q, warp_row(), k, 0);
+    multiply_transposed(dp, dout, warp_row(), v, 0);
+    const bool masks = key < shared.range.last || key + kKeys > begin;
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = warp_row() + 16 * m + 8 * r + ptx::lane() / 4;
+        const int column = key + ptx::lane() % 4 * 2;
+        const int from = masks ? shared.first[row] - column : -kKeys;
+        const int to = masks ? begin + row - column : kKeys;
+        const RowStatistics statistics = shared.rows[row];
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const bool sees = from <= 8 * n + i && 8 * n + i <= to;
+            const float p =
+                ptx::exp2_approximate(s[m][n][2 * r + i] * a.scale_base_2 - statistics.lse);
+            float& ds = dp[m][n][2 * r + i];
+            ds = sees ? p * (ds - statistics.delta) : 0.0f;
+          }
+      }
+    unsigned ds[2][kKeys / 16][4];
+    to_left_side(ds, dp);
+    multiply(dq, ds, k, 0, 0);
+  }
+
+  const int row = warp_row();
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < K / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        dq[m][n][i] *= a.scale;
+  store_product(a.dq + a.at(b, begin + row, head), a.stride, count - row, dq, q, row, 0);
+}
+
+// A warp a block of queries.
+__global__ void key_ranges_kernel(KeyRange* ranges, const std::int32_t* document_start, int T) {
+  const int block = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
+  int first = T, last = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kQueryBlock; i += 32) {
+    const int query = min(block * kQueryBlock + i, T - 1);
+    const int start = document_start[static_cast<std::int64_t>(b) * T + query];
+    first = min(first, start);
+    last = max(last, start);
+  }
+  first = warp_min(first);
+  last = -warp_min(-last);
+  if (threadIdx.x == 0) ranges[b * static_cast<int>(gridDim.x) + block] = {first, last};
+}
+
+}  // namespace
+
+Shape key_ranges(std::int64_t B, std::int64_t T) {
+  return {B, divide_up(T, kQueryBlock), 2};
+}
+
+void flash_backward(Stream& stream, Tensor ranges, const AttentionBackward<BFloat16>& a) {
+  const auto grid = [&](int heads, int block) {
+    return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(a.B),
+                static_cast<unsigned>(divide_up(a.T, block)));
+  };
+  auto* key_ranges = reinterpret_cast<KeyRange*>(ranges.data);
+  launch(stream,
+         {{static_cast<unsigned>(divide_up(a.T, kQueryBlock)), static_cast<unsigned>(a.B)}, 32},
+         key_ranges_kernel, key_ranges, a.document_start, a.T);
+  const auto run = [&](auto K) {
+    launch(stream, {grid(a.G, KeysShared<K>::kKeys), kFlashThreads, sizeof(KeysShared<K>)},
+           flash_keys_kernel<K>, a, key_ranges);
+    launch(stream, {grid(a.H, kQueries), kFlashThreads, sizeof(QueriesShared<K>)},
+           flash_queries_kernel<K>, a);
+  };
+  if (a.K == 64)
+    run(std::integral_constant<int, 64>{});
+  else
+    run(std::integral_constant<int, 128>{});
+}
+
+}  // namespace lockstep
