@@ -14,6 +14,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 . scripts/packages.sh
 
 presets=(cpu)
+# Where the CUDA toolkit is, what a build with it shows without a GPU; with one, see tests/gpu/run.sh.
+cuda=()
+if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(cuda); fi
 labels='^ci$'
 words=()
 for argument in "$@"; do
@@ -33,8 +36,10 @@ build() {
   echo "building preset $1"
   mkdir -p "build/$1"
   local log="build/$1/build.log"
+  local targets=()
+  [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests)
   if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON &&
-         cmake --build --preset "$1"; } >"$log" 2>&1; then
+         cmake --build --preset "$1" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 60 "$log"
     echo "the build of preset $1 failed; all it said is in $log"
     echo "0 passed, 1 failed, 0 skipped"
@@ -57,10 +62,13 @@ run_tests() {
 }
 
 results=()
-for preset in "${presets[@]}"; do
+for preset in "${presets[@]}" "${cuda[@]}"; do
   build "$preset"
-  # The sanitizers run the CI tier: the long tests under them would take a day.
-  if [[ $preset == cpu ]]; then run_tests cpu "$labels"; else run_tests "$preset" '^ci$'; fi
+  case $preset in
+    cpu) run_tests cpu "$labels" ;;
+    cuda) run_tests cuda '^cuda$' ;;
+    *) run_tests "$preset" '^ci$' ;;  # under sanitizers the long tests would take a day
+  esac
   results+=("$preset=build/$preset/tests.xml")
 done
 python3 scripts/test_summary.py "${results[@]}"

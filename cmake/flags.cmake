@@ -2,10 +2,10 @@
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
 set(cxx $<COMPILE_LANGUAGE:CXX>)
-set(cuda $<COMPILE_LANGUAGE:CUDA>)
+set(cuda $<COMPILE_LANGUAGE:CUDA>)  # flushes denormals to zero, as CPU streams do
 target_compile_options(lockstep_flags INTERFACE
   $<${cxx}:-Wall;-Wextra;-Wshadow;-Wno-unknown-pragmas>
-  $<${cuda}:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas>)
+  $<${cuda}:--expt-relaxed-constexpr;-ftz=true;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas>)
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
   target_compile_options(lockstep_flags INTERFACE $<${cxx}:-Werror>
     $<${cuda}:-Werror=all-warnings;-Xcompiler=-Werror>)

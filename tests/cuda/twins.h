@@ -112,7 +112,8 @@ inline std::int64_t draw_row_width(Draw& draw) {
 
 // Shapes drawn from seeds; on a real GPU there is time for larger ones.
 struct CudaTest : ::testing::TestWithParam<DType> {
-  static std::int64_t most(std::int64_t simulated, [[maybe_unused]] std::int64_t real) {
+  static std::int64_t most([[maybe_unused]] std::int64_t simulated,
+                           [[maybe_unused]] std::int64_t real) {
 #ifdef LOCKSTEP_SIMT
     return simulated;
 #else

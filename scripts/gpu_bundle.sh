@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# gpu_bundle.sh DIR: unpacks into DIR the Debian headers and GoogleTest that a build needs, for a
+# machine that has the CUDA toolkit, CMake and ninja but neither these packages nor a network. With
+# DIR copied there, tests/gpu/run.sh builds against it: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh
+set -euo pipefail
+dir=${1:?usage: $0 DIR}
+packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libgtest-dev)
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+(cd "$work" && apt-get download -qq "${packages[@]}")
+for package in "$work"/*.deb; do
+  dpkg-deb -x "$package" "$dir"
+done
+rm -rf "$dir/usr/share/doc" "$dir/usr/src"
+echo "$dir: $(du -sh "$dir" | cut -f1), $(tar -cz -C "$dir" . | wc -c | numfmt --to=iec) compressed"

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks what the hot kernels take of a multiprocessor, as ptxas reports it.
+
+usage: budgets.py --nvcc NVCC --source DIR
+
+Registers decide how many threads run at once; a spill makes traffic that no count of bytes shows.
+Each line of BUDGETS is (file, kernel, most registers, most bytes of static shared memory). None of
+them may spill, and each must be there.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+
+BUDGETS = [
+    ("adamw", "adamw_update_kernel<4, true, BFloat16, float>", 40, 0),
+    ("adamw", "adamw_update_kernel<8, false, BFloat16, BFloat16>", 64, 0),
+    ("attention_decode", "decode_kernel<BFloat16, 8>", 128, 0),
+    ("attention_flash", "flash_forward_kernel<64>", 255, 0),
+    ("attention_flash", "flash_forward_kernel<128>", 255, 0),
+    ("attention_flash_backward", "flash_queries_kernel<64>", 255, 0),
+    ("attention_flash_backward", "flash_queries_kernel<128>", 255, 0),
+    ("attention_flash_backward", "flash_keys_kernel<64>", 255, 0),
+    ("attention_flash_backward", "flash_keys_kernel<128>", 255, 0),
+    ("cross_entropy", "cross_entropy_gradient_kernel<BFloat16, 8>", 64, 128),
+    ("cross_entropy", "cross_entropy_loss_kernel<float, 4>", 64, 128),
+    ("embedding", "embedding_forward_kernel<BFloat16, 8>", 40, 0),
+    ("embedding", "add_runs_kernel<BFloat16, 8>", 64, 256),
+    ("gelu", "packs_kernel<8, Forward<BFloat16> >", 32, 0),
+    ("gelu", "packs_kernel<8, Backward<BFloat16> >", 40, 0),
+    ("layernorm", "layernorm_forward_kernel<BFloat16, 4, 8>", 64, 1024),
+    ("layernorm", "layernorm_backward_kernel<BFloat16, 4, 8>", 168, 1024),
+    ("qk_norm", "qk_norm_forward_kernel<BFloat16, 4, 8>", 64, 1024),
+    ("qk_norm", "qk_norm_backward_kernel<BFloat16, 4, 8>", 128, 1024),
+    ("reduce", "reduce_chunks_kernel<SumOfSquares, BFloat16, 8>", 64, 256),
+    ("rmsnorm", "rmsnorm_forward_kernel<BFloat16, 4, 8>", 64, 1024),
+    ("rmsnorm", "rmsnorm_backward_kernel<BFloat16, 4, 8>", 128, 1024),
+    ("rope", "rope_kernel<BFloat16, 8>", 32, 0),
+    ("swiglu", "swiglu_forward_kernel<BFloat16, 8>", 32, 0),
+    ("swiglu", "swiglu_backward_kernel<BFloat16, 8>", 40, 0),
+]
+
+
+def resources(nvcc, source, name):
+    """Of each kernel of a file: its registers, spilled bytes and static shared bytes."""
+    with tempfile.NamedTemporaryFile() as cubin:
+        said = subprocess.run(
+            [nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-ftz=true", "-O3", "-DNDEBUG", "-I", source,
+             "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-cubin",
+             "-o", cubin.name, f"{source}/kernels/{name}.cu"],
+            check=True, capture_output=True, text=True).stderr
+    said = subprocess.run(["c++filt"], input=said, check=True, capture_output=True, text=True).stdout
+    kernels = {}
+    for part in said.split("Compiling entry function '")[1:]:
+        number = lambda pattern: int((re.search(pattern, part) or [0, 0])[1])
+        title = re.sub(r"\(anonymous namespace\)::|lockstep::|cuda::|^void ", "", part).split("(")[0]
+        kernels[title] = (number(r"Used (\d+) registers"),
+                          number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
+                          number(r"(\d+) bytes smem"))
+    return kernels
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2])
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--source", required=True)
+    arguments = parser.parse_args()
+    failed = False
+    files = {}
+    for name, kernel, most_registers, most_shared in BUDGETS:
+        if name not in files:
+            files[name] = resources(arguments.nvcc, arguments.source, name)
+        if kernel not in files[name]:
+            print(f"FAILED {name}.cu has no {kernel}, but {', '.join(files[name])}")
+            failed = True
+            continue
+        registers, spilled, shared = files[name][kernel]
+        fits = registers <= most_registers and spilled == 0 and shared <= most_shared
+        failed = failed or not fits
+        print(f"{'ok    ' if fits else 'FAILED'} {kernel}: {registers} of {most_registers} "
+              f"registers, {spilled} bytes spilled, {shared} of {most_shared} bytes shared")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

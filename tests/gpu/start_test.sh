@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# start_test.sh LOCKSTEP CASE: a binary with CUDA starts on a machine without a GPU, and says why it
+# uses none.
+set -euo pipefail
+lockstep=$1
+if nvidia-smi >/dev/null 2>&1; then
+  echo "skipped: this machine has a GPU"
+  exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# expect TEXT in FILE
+expect() {
+  grep -qF -- "$1" "$2" && return
+  echo "expected '$1' in:"
+  cat "$2"
+  exit 1
+}
+
+case $2 in
+  without_a_driver)
+    "$lockstep" --version >"$work/out"
+    expect "gpu       none: there is no NVIDIA driver; install one" "$work/out"
+    ;;
+  with_the_stub)
+    stub=$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")/../lib64/stubs
+    [[ -e $stub/libcuda.so ]] || { echo "skipped: the toolkit has no stub of libcuda"; exit 77; }
+    ln -s "$stub/libcuda.so" "$work/libcuda.so.1"
+    LD_LIBRARY_PATH=$work "$lockstep" --version >"$work/out"
+    expect "libcuda.so.1 is the toolkit's stub" "$work/out"
+    ;;
+  refuses_cuda)
+    status=0
+    "$lockstep" generate nowhere --device cuda >"$work/out" 2>&1 || status=$?
+    ((status == 65)) || { echo "exit $status for a model that is not there"; exit 1; }
+    printf 'x%.0s' {1..4096} | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
+    status=0
+    "$lockstep" train configs/quickstart.toml --run "$work/run" --device cuda \
+      --set data.train="$work/data" --set data.validation=[] >"$work/out" 2>&1 || status=$?
+    expect "--device cuda: no GPU can be used: there is no NVIDIA driver; install one" "$work/out"
+    ((status == 78)) || { echo "exit $status, expected 78"; exit 1; }
+    ;;
+  trains_on_the_cpu)
+    head -c 20000 "$0" | cat - configs/*.toml | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
+    "$lockstep" train configs/quickstart.toml --run "$work/run" --set data.train="$work/data" \
+      --set data.validation=[] --set train.steps=2 >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
+    expect "step 2/2" "$work/out"
+    ;;
+  *) echo "no case $2"; exit 1 ;;
+esac
