@@ -66,12 +66,14 @@ __device__ inline Common common_of(const Run<W, M>& run, const Scalars& scalars,
 struct State {
   float w, m, v;
 };
-// fmaf wherever the compiler may choose: groups and single elements must round alike.
+// fmaf wherever the compiler may choose: groups and single elements must round alike. The quick
+// division, two units in the last place off, takes a tenth of the instructions away.
 __device__ inline State advance(const Common& c, State s, float gradient) {
   const float g = gradient * c.scale;
   s.m = fmaf(c.beta1, s.m, (1.0f - c.beta1) * g);
   s.v = fmaf(c.beta2, s.v, (1.0f - c.beta2) * g * g);
-  const float direction = s.m * c.correction1 / (sqrtf(s.v * c.correction2) + c.epsilon);
+  const float root = sqrtf(s.v * c.correction2);
+  const float direction = __fdividef(s.m * c.correction1, root + c.epsilon);
   s.w = fmaf(-c.decay, s.w, fmaf(-c.rate, direction, s.w));
   return s;
 }

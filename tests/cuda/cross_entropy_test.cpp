@@ -37,7 +37,8 @@ Size draw_size(Draw& draw) {
 TEST_P(CrossEntropyCuda, losses_and_gradient_equal_the_cpu_kernel) {
   few_draws([&](Draw& draw) {
     Twins t(draw.seed());
-    const auto [rows, columns, vocabulary] = draw_size(draw);
+    const auto size = draw_size(draw);
+    const auto rows = size.rows, columns = size.columns, vocabulary = size.vocabulary;
     SCOPED_TRACE(str("rows ", rows, " columns ", columns, " vocabulary ", vocabulary));
     const auto logits = t.random({rows, columns}, GetParam(), 8);
     poison_padding(t, logits, vocabulary);

@@ -58,7 +58,11 @@ TEST_P(QuantizeCuda, a_tiny_absmax_gives_the_bits_of_the_cpu_kernel) {
   const auto x = t.random({64}, GetParam().x), q = t.poisoned({64}, GetParam().q);
   const auto scale = t.poisoned({1}, DType::fp32), absmax = t.random({1}, DType::fp32);
   for (std::int64_t i = 0; i < 64; ++i)
-    Bench::set(x.host, i, (i % 3 == 0 ? 0 : i % 3 == 1 ? 1.3e-38 : -1.3e-38) * (1 + 0.03 * i));
+    Bench::set(x.host, i,
+               (i % 3 == 0   ? 0
+                : i % 3 == 1 ? 1.3e-38
+                             : -1.3e-38) *
+                   (1 + 0.03 * static_cast<double>(i)));
   t.upload(x.device, x.host);
   Bench::set(absmax.host, 0, 4e-38);
   t.upload(absmax.device, absmax.host);

@@ -42,10 +42,12 @@ TEST_P(ReduceCuda, absmax_equals_the_cpu_kernel_and_leaves_nans_out) {
 
 // A view that begins between packs, and one of nothing.
 TEST_P(ReduceCuda, rows_of_a_tensor_are_reduced_alone) {
-  for (const auto& [first, count] : {std::pair{1, 998}, {3, 1}, {7, 0}}) {
+  for (const auto& range : {std::pair{1, 998}, {3, 1}, {7, 0}}) {
     Twins t(1);
     const auto x = t.random({1000, 24}, GetParam());
-    const auto rows = [&](const Side& on) { return on(x).view({8000, 3}).rows(first, count); };
+    const auto rows = [&](const Side& on) {
+      return on(x).view({8000, 3}).rows(range.first, range.second);
+    };
     const auto sum = t.random({1}, DType::fp32), most = t.random({1}, DType::fp32, 0.0f);
     t.run([&](const Side& on) {
       sum_of_squares(on.stream, on.scratch, on(sum), rows(on));
