@@ -44,6 +44,10 @@ std::byte* allocate_pinned(std::int64_t bytes);  // host memory that the GPU rea
 void release(std::byte* memory) noexcept;
 void release_pinned(std::byte* memory) noexcept;
 
+// A range of the calling thread's time that profilers show (NVTX). `name` is kept by address.
+void begin_range(const char* name);
+void end_range();
+
 // For tools that check memory accesses (tests/simt): a tensor of an arena lives in these bytes,
 // from now on nothing does. Arenas leave this many unused bytes behind each tensor.
 void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept;

@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <unistd.h>
+#ifndef LOCKSTEP_SIMT
+#include <nvtx3/nvToolsExt.h>
+#endif
 
 #include <cuda_runtime_api.h>
 
@@ -118,6 +121,12 @@ void release_pinned(std::byte* memory) noexcept {
 }
 
 #ifndef LOCKSTEP_SIMT  // tests/simt has its own
+void begin_range(const char* name) {
+  nvtxRangePushA(name);
+}
+void end_range() {
+  nvtxRangePop();
+}
 void tensor_begins(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 void tensors_end(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 std::int64_t bytes_between_tensors() {

@@ -34,6 +34,8 @@ std::byte* allocate_pinned(std::int64_t /*bytes*/) {
 }
 void release(std::byte* /*memory*/) noexcept {}
 void release_pinned(std::byte* /*memory*/) noexcept {}
+void begin_range(const char* /*name*/) {}
+void end_range() {}
 void tensor_begins(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 void tensors_end(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 std::int64_t bytes_between_tensors() {

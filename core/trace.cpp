@@ -1,6 +1,9 @@
 #include "core/trace.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "core/gpu.h"
 
 namespace lockstep {
 
@@ -21,15 +24,40 @@ const char* name(Phase phase) {
 Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
     : trace_(stream.is_measuring() ? nullptr : &trace),
       phase_(phase),
-      begin_(std::chrono::steady_clock::now()) {}
+      stream_(stream),
+      begin_(std::chrono::steady_clock::now()) {
+  if (trace_ == nullptr || !stream.is_cuda()) return;
+  gpu::begin_range(lockstep::name(phase));
+  if (trace.in_step_) begin_event_ = stream.record();
+}
 
 Trace::Span::~Span() {
   if (trace_ == nullptr) return;
+  if (stream_.is_cuda()) {
+    gpu::end_range();
+    if (trace_->in_step_)
+      trace_->steps_[trace_->begun_ % 2].push_back(
+          {phase_, std::move(begin_event_), stream_.record()});
+    return;
+  }
   const std::chrono::duration<double> d = std::chrono::steady_clock::now() - begin_;
   trace_->seconds_[static_cast<std::size_t>(phase_)] += d.count();
 }
 
+void Trace::begin_step() {
+  ++begun_;
+  steps_[begun_ % 2].clear();
+  if (begun_ > 2) taken_ = std::max(taken_, begun_ - 2);
+  in_step_ = true;
+}
+
 std::array<double, kPhases> Trace::take() {
+  if (taken_ < begun_) {
+    auto& spans = steps_[++taken_ % 2];
+    for (const Timed& span : spans)
+      seconds_[static_cast<std::size_t>(span.phase)] += span.end.seconds_since(span.begin);
+    spans.clear();
+  }
   return std::exchange(seconds_, {});
 }
 

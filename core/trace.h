@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "core/stream.h"
 
@@ -26,7 +27,8 @@ const char* name(Phase phase);
 
 class Trace {
  public:
-  // Adds the time between its construction and destruction to a phase. Spans do not nest.
+  // Adds the time between its construction and destruction to a phase. Spans do not nest. On a CUDA
+  // stream that is the time between two events, of spans within a step; tools see an NVTX range.
   class Span {
    public:
     Span(Trace& trace, Phase phase, Stream& stream);
@@ -37,14 +39,30 @@ class Trace {
    private:
     Trace* trace_;
     Phase phase_;
+    Stream& stream_;
     std::chrono::steady_clock::time_point begin_;
+    Event begin_event_;
   };
 
-  // Seconds of each phase since the last call.
+  // What a CUDA stream is given between the two belongs to one step. Steps are taken in their order;
+  // what is not taken when the second one behind it begins is dropped.
+  void begin_step();
+  void end_step() { in_step_ = false; }
+
+  // Seconds of each phase since the last call. On a CUDA stream: of the first step that was not
+  // taken, which must be done.
   std::array<double, kPhases> take();
 
  private:
+  struct Timed {
+    Phase phase;
+    Event begin, end;
+  };
+
   std::array<double, kPhases> seconds_{};
+  std::array<std::vector<Timed>, 2> steps_;  // of a CUDA stream, by turns
+  std::size_t begun_ = 0, taken_ = 0;
+  bool in_step_ = false;
 };
 
 }  // namespace lockstep

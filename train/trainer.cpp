@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -100,7 +101,15 @@ class Trainer {
  private:
   void start();  // from the newest checkpoint, or from the beginning
   void initialize(const std::filesystem::path& weights);  // empty: random ones
-  StepReport train_step();
+  // A step that the device was given.
+  struct Enqueued {
+    std::int64_t step = 0, tokens_seen = 0;
+    double learning_rate = 0, data_wait_seconds = 0;
+    Clock::time_point begin;
+  };
+  Enqueued enqueue_step();
+  StepReport finish(const Enqueued& enqueued);  // waits for it
+  bool must_finish(bool save_due) const;
   void report(StepReport report);
   void log(const StepReport& report);
   void try_logs(FunctionRef<void()> act);
@@ -111,10 +120,11 @@ class Trainer {
   void check_skipped(const StepReport& report);
   std::string last_good_checkpoint() const;
 
-  // Whether what happens every so many steps (0: only at the end) is due after this step.
-  bool due(std::int64_t every_steps) const {
-    return step() == steps() || (every_steps > 0 && step() % every_steps == 0);
+  // Whether what happens every so many steps (0: only at the end) is due after a step.
+  bool due(std::int64_t every_steps, std::int64_t after) const {
+    return after == steps() || (every_steps > 0 && after % every_steps == 0);
   }
+  bool due(std::int64_t every_steps) const { return due(every_steps, step()); }
   std::int64_t step() const { return progress_.step; }
   std::int64_t steps() const { return config_.train.steps; }
   RunFacts facts() const {
@@ -145,6 +155,7 @@ class Trainer {
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
   std::int64_t skipped_in_a_row_ = 0;
   double checkpoint_seconds_ = 0;  // since the last report
+  Clock::time_point last_end_;     // of a step
   bool log_failed_ = false;
 };
 
@@ -178,8 +189,14 @@ int Trainer::run() {
     return *stop;
   }
   bool save_due = false;
+  std::optional<Enqueued> before;  // a step that is not reported yet
   while (step() < steps()) {
-    const StepReport done = train_step();
+    const Enqueued enqueued = enqueue_step();
+    if (before) report(finish(*before));
+    before = enqueued;
+    if (!must_finish(save_due)) continue;
+    const StepReport done = finish(enqueued);
+    before.reset();
     report(done);
     const auto stop = signals_.exit_code();
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
@@ -198,13 +215,12 @@ int Trainer::run() {
   return 0;
 }
 
-StepReport Trainer::train_step() {
-  const auto begin = Clock::now();
+Trainer::Enqueued Trainer::enqueue_step() {
+  Enqueued enqueued{.step = ++progress_.step, .begin = Clock::now()};
   const double waited = loader_.waited_seconds();
-  const auto number = ++progress_.step;
-  const double rate =
-      learning_rate(config_.schedule, config_.optimizer.learning_rate, number, steps());
-  training_.begin_step(number, rate);
+  enqueued.learning_rate =
+      learning_rate(config_.schedule, config_.optimizer.learning_rate, enqueued.step, steps());
+  training_.begin_step(enqueued.step, enqueued.learning_rate);
   for (int m = 0; m < loader_.micro_steps(); ++m) {
     const Batch batch = [&] {
       const Trace::Span span(training_.trace(), Phase::data, compute_);
@@ -216,18 +232,37 @@ StepReport Trainer::train_step() {
   training_.finish_step();
   progress_.first_sample += training_.config().global_batch_sequences;
   progress_.tokens_seen += config_.train.batch_tokens;
-  const auto numbers = training_.numbers();
+  enqueued.tokens_seen = progress_.tokens_seen;
+  enqueued.data_wait_seconds = loader_.waited_seconds() - waited;
+  return enqueued;
+}
 
-  StepReport report = meter_.step(number, seconds_since(begin));
-  report.data_wait_seconds = loader_.waited_seconds() - waited;
+// A GPU is given the next step before it has done this one, so that it never waits for the host:
+// its numbers are read one step late. What needs them now: an evaluation, a sample, a save, the
+// end.
+bool Trainer::must_finish(bool save_due) const {
+  return !compute_.is_cuda() || save_due || due(config_.checkpoint.every_steps) ||
+         (validation_ && due(config_.eval.every_steps)) ||
+         (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps)) ||
+         signals_.exit_code().has_value();
+}
+
+StepReport Trainer::finish(const Enqueued& enqueued) {
+  const auto numbers = training_.numbers(enqueued.step);
+  const auto end = Clock::now();
+  const std::chrono::duration<double> took = end - std::max(enqueued.begin, last_end_);
+  last_end_ = end;
+
+  StepReport report = meter_.step(enqueued.step, took.count());
+  report.data_wait_seconds = enqueued.data_wait_seconds;
   report.phase_seconds = training_.trace().take();
   seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0);
-  report.tokens_seen = progress_.tokens_seen;
+  report.tokens_seen = enqueued.tokens_seen;
   report.loss = numbers.loss;
   report.grad_norm = numbers.grad_norm;
   report.valid_tokens = numbers.valid_tokens;
   report.skipped = !numbers.applied;
-  report.learning_rate = rate;
+  report.learning_rate = enqueued.learning_rate;
   return report;
 }
 
@@ -236,12 +271,13 @@ void Trainer::report(StepReport report) {
   progress_.statistics.observe(report);
   // The last step has no later one to evaluate it.
   const bool stopping = signals_.exit_code().has_value() && step() != steps();
-  if (validation_ && due(config_.eval.every_steps) && !stopping)
+  if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
     report.validation_loss = evaluate(report);
-  if (due(config_.log.every_steps) || report.validation_loss) print_step(report);
+  if (due(config_.log.every_steps, report.step) || report.validation_loss) print_step(report);
   log(report);
   check_skipped(report);
-  if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps) && !stopping)
+  if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps, report.step) &&
+      !stopping)
     sample();
 }
 

@@ -34,10 +34,16 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
       arena, context(batch_shape(config.micro_batch_sequences, config.sequence_length)), 1);
   learning_rate_ = arena.allocate("learning_rate", DType::fp32, {1});
   step_ = arena.allocate("step", DType::int32, {1});
+  loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
+  valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
-  loss_sum_ = mirror("loss_sum", arena.allocate("loss_sum", DType::fp32, {1}));
-  valid_tokens_ = mirror("valid_tokens", arena.allocate("valid_tokens", DType::int32, {1}));
-  control_ = mirror("adamw_control", optimizer_.control());
+  evaluated_loss_ = mirror("evaluated_loss", loss_sum_);
+  evaluated_tokens_ = mirror("evaluated_tokens", valid_tokens_);
+  for (Outcome& outcome : outcomes_) {
+    outcome.loss_sum = mirror("loss_sum", loss_sum_);
+    outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
+    outcome.control = mirror("adamw_control", optimizer_.control());
+  }
   batch_ = DeviceBatch(config.micro_batch_sequences, config.sequence_length, arena);
 }
 
@@ -58,14 +64,16 @@ StepContext Training::context(const Batch& batch) {
 
 Targets Training::targets(const Batch& batch) const {
   return {.ids = batch.targets.view({batch.targets.elements()}),
-          .loss_sum = loss_sum_.device(),
-          .valid_tokens = valid_tokens_.device(),
+          .loss_sum = loss_sum_,
+          .valid_tokens = valid_tokens_,
           .gradient_scale = 1.0f / static_cast<float>(config_.step_tokens())};
 }
 
 void Training::begin_step(std::int64_t step, double learning_rate) {
-  fill(compute_, loss_sum_.device(), 0.0f);
-  fill(compute_, valid_tokens_.device(), 0.0f);
+  step_number_ = step;
+  trace_.begin_step();
+  fill(compute_, loss_sum_, 0.0f);
+  fill(compute_, valid_tokens_, 0.0f);
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
   params_.begin_step(compute_);
@@ -81,28 +89,41 @@ void Training::micro_step(const Batch& pinned) {
 
 void Training::finish_step() {
   params_.finish_backward(compute_);
-  const Trace::Span span(trace_, Phase::optimizer, compute_);
-  optimizer_.step(compute_, arenas_.device,
-                  {.learning_rate = learning_rate_,
-                   .step = step_,
-                   .loss_sum = loss_sum_.device(),
-                   .valid_tokens = valid_tokens_.device()});
+  {
+    const Trace::Span span(trace_, Phase::optimizer, compute_);
+    optimizer_.step(compute_, arenas_.device,
+                    {.learning_rate = learning_rate_,
+                     .step = step_,
+                     .loss_sum = loss_sum_,
+                     .valid_tokens = valid_tokens_});
+  }
+  trace_.end_step();
+  Outcome& outcome = outcome_of(step_number_);
+  outcome.step = step_number_;
+  for (const Mirror* m : {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control})
+    m->fetch(compute_);
+  outcome.done = compute_.record();
 }
 
 LossSum Training::evaluate(const Batch& pinned) {
   const Batch batch = batch_.copy(compute_, pinned);
-  return evaluate_batch(transformer_, context(batch), batch, loss_sum_, valid_tokens_);
+  return evaluate_batch(transformer_, context(batch), batch, evaluated_loss_, evaluated_tokens_);
 }
 
-Training::Numbers Training::numbers() {
-  for (const Mirror* m : {&loss_sum_, &valid_tokens_, &control_})
-    m->fetch(compute_);
-  compute_.synchronize();
-  Numbers n;
-  n.valid_tokens = *valid_tokens_.host().as<std::int32_t>();
+Training::Outcome& Training::outcome_of(std::int64_t step) {
+  return outcomes_[static_cast<std::size_t>(step % 2)];
+}
+
+Training::Numbers Training::numbers(std::int64_t step) {
+  const Outcome& outcome = outcome_of(step);
+  LOCKSTEP_CHECK(outcome.step == step, "numbers of step ", step, ", the last one is ",
+                 step_number_);
+  outcome.done.synchronize();
   const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };  // in print
-  n.loss = unsigned_nan(LossSum{*loss_sum_.host().as<float>(), n.valid_tokens}.mean());
-  const AdamWDecision decision = read_control(control_.host());
+  const AdamWDecision decision = read_control(outcome.control.host());
+  Numbers n;
+  n.valid_tokens = *outcome.valid_tokens.host().as<std::int32_t>();
+  n.loss = unsigned_nan(LossSum{*outcome.loss_sum.host().as<float>(), n.valid_tokens}.mean());
   n.grad_norm = unsigned_nan(decision.grad_norm);
   n.applied = decision.applied;
   return n;

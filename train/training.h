@@ -2,6 +2,7 @@
 // clocks or logs. Built on Arena::measure and a measuring stream, the same code tells the bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -50,14 +51,15 @@ class Training {
   // The losses of a micro-batch, without gradients. Waits for the device.
   LossSum evaluate(const Batch& batch);
 
-  // What the micro-batches since begin_step saw; before any evaluation. Waits for the device.
+  // What a step saw: the last one that was finished, or the one before. Waits for the device to
+  // have done that step, no more.
   struct Numbers {
     double loss = 0;  // mean over valid tokens, nats; NaN without one
     std::int64_t valid_tokens = 0;
     double grad_norm = 0;  // of the step, before clipping
     bool applied = false;  // false: no valid token, or loss or norm not finite; nothing changed
   };
-  Numbers numbers();
+  Numbers numbers(std::int64_t step);
 
   // Tokens behind a prompt, while training pauses.
   std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, std::int64_t tokens,
@@ -70,6 +72,13 @@ class Training {
   Trace& trace() { return trace_; }
 
  private:
+  struct Outcome {  // of a step, on the host
+    std::int64_t step = 0;
+    Mirror loss_sum, valid_tokens, control;
+    Event done;
+  };
+
+  Outcome& outcome_of(std::int64_t step);
   StepContext context(const Batch& batch);
   Targets targets(const Batch& batch) const;
 
@@ -82,7 +91,10 @@ class Training {
   Transformer transformer_;
   Optimizer optimizer_;
   Tensor learning_rate_, step_;
-  Mirror loss_sum_, valid_tokens_, control_;
+  Tensor loss_sum_, valid_tokens_;
+  Mirror evaluated_loss_, evaluated_tokens_;
+  std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
+  std::int64_t step_number_ = 0;
   DeviceBatch batch_;
 };
 

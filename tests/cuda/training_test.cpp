@@ -75,7 +75,7 @@ class Rig {
       stream_.synchronize();  // the batch is written again
     }
     training_.finish_step();
-    return training_.numbers();
+    return training_.numbers(number);
   }
 
   Doubles losses(int steps) {

@@ -68,7 +68,7 @@ struct Rig {
     for (std::int64_t first = 0; first < config.global_batch_sequences; first += B)
       training.micro_step(batch(first, B));
     training.finish_step();
-    return training.numbers();
+    return training.numbers(number);
   }
 
   Doubles gradients() {
@@ -130,7 +130,7 @@ TEST(Training, a_step_allocates_nothing_from_the_heap) {
       rig.training.micro_step(first);
       rig.training.micro_step(second);
       rig.training.finish_step();
-      return rig.training.numbers().applied;
+      return rig.training.numbers(number).applied;
     };
     EXPECT_TRUE(step(1));
     const auto before = allocations();
@@ -232,7 +232,7 @@ TEST(Training, a_masked_sequence_counts_nothing) {
                              .positions = three.positions.rows(0, 2),
                              .document_start = three.document_start.rows(0, 2)});
   three.training.finish_step();
-  const auto a = three.training.numbers(), b = whole.step(1, 0);
+  const auto a = three.training.numbers(1), b = whole.step(1, 0);
   EXPECT_EQ(a.valid_tokens, b.valid_tokens);
   EXPECT_NEAR(a.loss, b.loss, 1e-6);
   expect_close(three.gradients(), whole.gradients(), 1e-5, "gradients");
