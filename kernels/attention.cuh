@@ -29,9 +29,9 @@ struct AttentionForward {
     return (static_cast<std::int64_t>(b) * queries + query) * q_stride +
            static_cast<std::int64_t>(head) * K;
   }
-  __device__ std::int64_t key_at(int b, int key, int head) const {
+  __device__ std::int64_t key_at(int b, int key, int kv_head) const {
     return (static_cast<std::int64_t>(b) * keys + key) * kv_stride +
-           static_cast<std::int64_t>(head / (H / G)) * K;
+           static_cast<std::int64_t>(kv_head) * K;
   }
   __device__ std::int64_t out_at(int b, int query, int head) const {
     return ((static_cast<std::int64_t>(b) * queries + query) * H + head) * K;

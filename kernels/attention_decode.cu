@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 
   const int part = lane % kLanes;  // of a key
   const int slot = thread / kLanes;
-  const auto at = a.key_at(b, span * kSpan, g * heads);
+  const auto at = a.key_at(b, span * kSpan, g);
   // Several keys at once, so that their loads are under way together; behind the last, that again.
   for (int base = 0; base < keys; base += kUnroll * kKeysAtOnce) {
     const int first = base + slot;

@@ -12,6 +12,11 @@
 namespace lockstep {
 
 inline constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
+inline constexpr int kQueries = 32 * kFlashWarps;  // of a block that has queries
+
+// Whether two blocks fit a multiprocessor of an H100, which has 1 KiB of its own for each.
+template <class Shared>
+constexpr bool kTwoFit = 2 * (sizeof(Shared) + 1024) <= 228 << 10;
 
 // The first of the warp's rows, of those of the block.
 __device__ inline int warp_row() {
@@ -113,6 +118,64 @@ __device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         a[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
+}
+
+// Which keys the queries of a block see: query i from first[i] to last[i].
+struct SeenKeys {
+  std::int32_t first[kQueries], last[kQueries];
+  int any_first, any_last, all_first, all_last;  // keys that any query sees, and that all see
+
+  __device__ bool by_all(int begin, int end) const {
+    return all_first <= begin && end <= all_last + 1;
+  }
+
+  // By all threads, each for the query of its number.
+  __device__ void fill(int first_key, int last_key) {
+    const int i = ptx::thread();
+    first[i] = first_key;
+    last[i] = last_key;
+    __syncthreads();
+    if (i < 32) {
+      int least[2] = {first_key, last_key}, most[2] = {first_key, last_key};
+      for (int j = i + 32; j < kQueries; j += 32) {
+        least[0] = min(least[0], first[j]);
+        least[1] = min(least[1], last[j]);
+        most[0] = max(most[0], first[j]);
+        most[1] = max(most[1], last[j]);
+      }
+      least[0] = warp_min(least[0]);
+      least[1] = warp_min(least[1]);
+      most[0] = warp_max(most[0]);
+      most[1] = warp_max(most[1]);
+      if (i == 0) {
+        any_first = least[0];
+        all_last = least[1];
+        all_first = most[0];
+        any_last = most[1];
+      }
+    }
+    __syncthreads();
+  }
+};
+
+// Scores of keys, from `key` on, that the warp's queries do not see become -infinity.
+template <int kScores>
+__device__ inline void mask(float (&s)[2][kScores][4], const SeenKeys& seen, int key) {
+  const int column = key + ptx::lane() % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = warp_row() + 16 * m + 8 * r + ptx::lane() / 4;
+      const int from = seen.first[row] - column, to = seen.last[row] - column;
+#pragma unroll
+      for (int n = 0; n < kScores; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const bool sees = from <= 8 * n + i && 8 * n + i <= to;
+          s[m][n][2 * r + i] = sees ? s[m][n][2 * r + i] : -INFINITY;
+        }
+    }
 }
 
 // 16 bytes.
