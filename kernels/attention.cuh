@@ -80,6 +80,10 @@ struct AttentionBackward {
 
 // Any head size up to kMostHeadSize, fp32 and bf16; attention_plain.cu.
 inline constexpr std::int64_t kMostHeadSize = 256;
+inline void check_head_size(std::int64_t K) {
+  LOCKSTEP_CHECK(K <= kMostHeadSize, "heads of ", K, " elements; a GPU takes ", kMostHeadSize,
+                 " at most");
+}
 template <class E>
 void plain_forward(Stream& stream, const AttentionForward<E>& a);
 template <class E>

@@ -207,8 +207,7 @@ std::int64_t decode_partials(std::int64_t tokens, std::int64_t H, std::int64_t K
 
 template <class E>
 void decode(Stream& stream, Tensor partials, const AttentionForward<E>& a) {
-  LOCKSTEP_CHECK(a.K <= kMostHeadSize, "heads of ", a.K, " elements; a GPU takes ", kMostHeadSize,
-                 " at most");
+  check_head_size(a.K);
   const auto tiles = divide_up(static_cast<std::int64_t>(a.queries) * (a.H / a.G), kRows);
   const auto spans = divide_up(a.keys, kSpan);
   with_width<E>(a.K, {a.k, a.v}, [&](auto width) {

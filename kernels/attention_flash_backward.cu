@@ -1,17 +1,14 @@
-// Flash attention backward, Dao 2023, arXiv:2307.08691, algorithm 2, on tensor cores, in two
-// kernels: one has keys and goes through the queries for dk and dv, one has queries and goes
-// through the keys for dq. That computes scores and dp twice, 7 products for 5, but each gradient
-// has one owner, which adds it up in registers in a fixed order. One kernel would add dq in memory
-// from many blocks: in order, blocks wait for each other; with copies for each, there are T / 64 of
-// them.
+// Flash attention backward, Dao 2023, arXiv:2307.08691, algorithm 2, on tensor cores: one kernel
+// has keys and goes through the queries for dk and dv, one has queries and goes through the keys
+// for dq. So scores and dp are computed twice, 7 products for 5, but each gradient has one owner,
+// which adds it up in registers in a fixed order. Adding dq in memory would need blocks that wait
+// for each other, or T / 64 copies of it.
 //
-// Registers set the tiles again: a thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp,
-// as a warp takes [32, 32] of those at a time ([32, 64] for dq of K = 64). In the kernel of dk and
-// dv a warp has 32 keys and 64 columns of their gradients. With K = 128 two warps so share 32 keys:
-// each computes p and ds for 32 of the 64 queries and hands the other its fragments.
-//
-// Shared memory is read at 213 to 224 bytes an mma (of 4096 FLOP), the forward pass at 160. For
-// K = 128 each block has 2.1 MFLOP for 32 KiB from L2 (dk, dv), 3.1 for 16 KiB (dq).
+// A thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp (dq of K = 64: 64 and 2 x 64).
+// For dk and dv a warp has 32 keys and 64 columns. With K = 128 two warps share 32 keys: each
+// computes p and ds for 32 of 64 queries and hands its fragments to the other. An mma (4096 FLOP)
+// reads 213 to 224 bytes of shared memory, in the forward pass 160. With K = 128 a step takes 4.2
+// MFLOP for 32 KiB from L2 (dk, dv), or 3.1 for 16 KiB (dq).
 #include "kernels/attention.cuh"
 #include "kernels/attention_tile.cuh"
 
@@ -49,6 +46,7 @@ __device__ inline int last_query_block(const KeyRange* ranges, int blocks, int e
 }
 
 // p = e^(scores - lse) and ds = p (dp - delta) for keys as rows and queries as columns, in place.
+// Of queries behind the last, q, dout, lse and delta are 0: they add nothing.
 __device__ inline void probabilities(float (&p)[2][4][4], float (&ds)[2][4][4],
                                      const RowStatistics* rows, float scale) {
   const int column = ptx::lane() % 4 * 2;

@@ -239,8 +239,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dkdv_kernel(AttentionBackwa
 // Calls f with how many columns of 32 a head has.
 template <class F>
 void with_columns(std::int64_t K, F&& f) {
-  LOCKSTEP_CHECK(K <= kMostHeadSize, "heads of ", K, " elements; a GPU takes ", kMostHeadSize,
-                 " at most");
+  check_head_size(K);
   if (K <= 64)
     f(std::integral_constant<int, 2>{});
   else if (K <= 128)
