@@ -97,11 +97,12 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   shared.seen.fill(a.first_key(b, query), a.last_key(b, query));
   const auto& seen = shared.seen;  // read where it is needed, as registers are short
 
-  int key = seen.any_first & -kKeys;
+  const auto& keys = shared.seen.block;
+  int key = keys.any_first & -kKeys;
   std::int64_t at = a.key_at(b, key, head / (a.H / a.G));
   const auto copy_keys = [&](int first) {
     auto& to = shared.stages[first / kKeys & 1];
-    const int valid = seen.any_last + 1 - first;
+    const int valid = keys.any_last + 1 - first;
     Tile<K>{to.k}.template copy_from<kKeys>(a.k + at, a.kv_stride, valid);
     Tile<K>{to.v}.template copy_from<kKeys>(a.v + at, a.kv_stride, valid);
     ptx::commit_copies();
@@ -111,14 +112,14 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   Softmax softmax;
   float out[2][K / 8][4] = {};
   copy_keys(key);
-  for (; key <= seen.any_last; key += kKeys) {
+  for (; key <= keys.any_last; key += kKeys) {
     ptx::wait_for_copies<0>();
     __syncthreads();  // these keys are there for all, and the other stage is read
-    if (key + kKeys <= seen.any_last) copy_keys(key + kKeys);
+    if (key + kKeys <= keys.any_last) copy_keys(key + kKeys);
     auto& stage = shared.stages[key / kKeys & 1];
     float s[2][kKeys / 8][4] = {};
     multiply_transposed(s, q, warp_row(), Tile<K>{stage.k}, 0);
-    if (!seen.by_all(key, key + kKeys)) mask(s, seen, key);
+    if (!keys.by_all(key, key + kKeys)) mask(s, seen, key);
     unsigned p[2][kKeys / 16][4];
     softmax.add(p, s, out, a.scale);
     multiply(out, p, Tile<K>{stage.v}, 0, 0);

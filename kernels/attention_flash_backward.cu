@@ -159,6 +159,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     for (int i = 0; i < 2 / kSharers; ++i) {
       const int warp = ptx::thread() / 32, row = warp / kSharers * 32;
       const int query = kSharers > 1 ? warp % 2 * 32 : i * 32;
+      if (kSharers == 1 && block * kQueryBlock + query + 32 <= begin + row) continue;  // all later
       float s[2][4][4] = {}, dp[2][4][4] = {};
       multiply_transposed(s, k, row, q, query);
       if (masks)
@@ -231,7 +232,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   const auto& seen = shared.seen;
 
   const int end = begin + count;
-  int key = seen.any_first & -kKeys;
+  int key = seen.block.any_first & -kKeys;
   std::int64_t at = a.at(b, key, g);
   const auto copy_keys = [&](int first_key) {
     auto& to = shared.stages[first_key / kKeys & 1];
@@ -247,11 +248,13 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     ptx::wait_for_copies<0>();
     __syncthreads();  // these keys are there for all, and the other stage is read
     if (key + kKeys < end) copy_keys(key + kKeys);
+    const KeyBounds& mine = seen.warps[warp_row() / 32];
+    if (mine.by_none(key, key + kKeys)) continue;
     auto& stage = shared.stages[key / kKeys & 1];
     const Tile<K> k{stage.k}, v{stage.v};
     float s[2][kKeys / 8][4] = {}, dp[2][kKeys / 8][4] = {};
     multiply_transposed(s, q, warp_row(), k, 0);
-    if (!seen.by_all(key, key + kKeys)) mask(s, seen, key);
+    if (!mine.by_all(key, key + kKeys)) mask(s, seen, key);
     multiply_transposed(dp, dout, warp_row(), v, 0);
 #pragma unroll
     for (int m = 0; m < 2; ++m)

@@ -120,39 +120,37 @@ __device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
         a[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
 }
 
-// Which keys the queries of a block see: query i from first[i] to last[i].
-struct SeenKeys {
-  std::int32_t first[kQueries], last[kQueries];
-  int any_first, any_last, all_first, all_last;  // keys that any query sees, and that all see
+// The keys that any of some queries sees, and those that all see.
+struct KeyBounds {
+  int any_first, any_last, all_first, all_last;
 
+  __device__ bool by_none(int begin, int end) const { return end <= any_first || any_last < begin; }
   __device__ bool by_all(int begin, int end) const {
     return all_first <= begin && end <= all_last + 1;
   }
+};
+
+// Which keys the queries of a block see: query i from first[i] to last[i].
+struct SeenKeys {
+  std::int32_t first[kQueries], last[kQueries];
+  KeyBounds warps[kFlashWarps];  // by the queries of a warp
+  KeyBounds block;
 
   // By all threads, each for the query of its number.
   __device__ void fill(int first_key, int last_key) {
     const int i = ptx::thread();
     first[i] = first_key;
     last[i] = last_key;
+    const KeyBounds mine{warp_min(first_key), warp_max(last_key), warp_max(first_key),
+                         warp_min(last_key)};
+    if (i % 32 == 0) warps[i / 32] = mine;
     __syncthreads();
-    if (i < 32) {
-      int least[2] = {first_key, last_key}, most[2] = {first_key, last_key};
-      for (int j = i + 32; j < kQueries; j += 32) {
-        least[0] = min(least[0], first[j]);
-        least[1] = min(least[1], last[j]);
-        most[0] = max(most[0], first[j]);
-        most[1] = max(most[1], last[j]);
-      }
-      least[0] = warp_min(least[0]);
-      least[1] = warp_min(least[1]);
-      most[0] = warp_max(most[0]);
-      most[1] = warp_max(most[1]);
-      if (i == 0) {
-        any_first = least[0];
-        all_last = least[1];
-        all_first = most[0];
-        any_last = most[1];
-      }
+    if (i == 0) {
+      KeyBounds all = warps[0];
+      for (const KeyBounds& w : warps)
+        all = {min(all.any_first, w.any_first), max(all.any_last, w.any_last),
+               max(all.all_first, w.all_first), min(all.all_last, w.all_last)};
+      block = all;
     }
     __syncthreads();
   }
