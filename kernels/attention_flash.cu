@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   shared.seen.fill(a.first_key(b, query), a.last_key(b, query));
   const auto& seen = shared.seen;  // read where it is needed, as registers are short
 
-  const auto& keys = shared.seen.block;
+  const auto& keys = seen.block;
   int key = keys.any_first & -kKeys;
   std::int64_t at = a.key_at(b, key, head / (a.H / a.G));
   const auto copy_keys = [&](int first) {
