@@ -6,9 +6,9 @@
 //
 // A thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp (dq of K = 64: 64 and 2 x 64).
 // For dk and dv a warp has 32 keys and 64 columns. With K = 128 two warps share 32 keys: each
-// computes p and ds for 32 of 64 queries and hands its fragments to the other. An mma (4096 FLOP)
-// reads 213 to 224 bytes of shared memory, in the forward pass 160. With K = 128 a step takes 4.2
-// MFLOP for 32 KiB from L2 (dk, dv), or 3.1 for 16 KiB (dq).
+// computes p and ds for 32 of 64 queries and hands its fragments to the other. With K = 128 an mma
+// (4096 FLOP) reads 213 to 224 bytes of shared memory (forward: 160), and a step takes 4.2 MFLOP
+// for 32 KiB from L2 (dk, dv), or 3.1 for 16 KiB (dq).
 #include "kernels/attention.cuh"
 #include "kernels/attention_tile.cuh"
 
