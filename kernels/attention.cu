@@ -8,7 +8,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr std::int64_t kFewTokens = 8;  // below, tiles of queries would be nearly empty
 
-template <class E>
+template <class E, int kWidth>
 __global__ void __launch_bounds__(32 * kWarps)
     row_statistics_kernel(RowStatistics* rows, const E* dout, const E* out, const float* lse,
                           std::int64_t N, int H, int K) {
@@ -16,8 +16,14 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (row >= N * H) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float delta = 0.0f;
-  for (int d = lane; d < K; d += 32)
-    delta += to_float(dout[row * K + d]) * to_float(out[row * K + d]);
+  for (int d = lane * kWidth; d < K; d += 32 * kWidth) {
+    float x[kWidth], y[kWidth];
+    load(x, dout + row * K + d);
+    load(y, out + row * K + d);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      delta += x[i] * y[i];
+  }
   delta = warp_sum(delta);
   const std::int64_t at = row % H * N + row / H;
   if (lane == 0) rows[at] = {lse[at] * kLog2E, delta};
@@ -101,8 +107,11 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                                  .T = static_cast<int>(document_start.shape[1]),
                                  .scale = score_scale(K),
                                  .scale_base_2 = score_scale(K) * kLog2E};
-    launch(stream, {static_cast<unsigned>(divide_up(N * H, kWarps)), 32 * kWarps},
-           row_statistics_kernel<E>, statistics, a.dout, out.as<E>(), lse.as<float>(), N, a.H, a.K);
+    with_width<E>(K, {dout.data, out.data}, [&](auto width) {
+      launch(stream, {static_cast<unsigned>(divide_up(N * H, kWarps)), 32 * kWarps},
+             row_statistics_kernel<E, width>, statistics, a.dout, out.as<E>(), lse.as<float>(), N,
+             a.H, a.K);
+    });
     if constexpr (std::is_same_v<E, BFloat16>)
       if (fits_tensor_cores(K, {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv}))
         return flash_backward(stream, ranges, a);

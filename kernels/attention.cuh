@@ -29,9 +29,9 @@ struct AttentionForward {
     return (static_cast<std::int64_t>(b) * queries + query) * q_stride +
            static_cast<std::int64_t>(head) * K;
   }
-  __device__ std::int64_t key_at(int b, int key, int head) const {
+  __device__ std::int64_t key_at(int b, int key, int kv_head) const {
     return (static_cast<std::int64_t>(b) * keys + key) * kv_stride +
-           static_cast<std::int64_t>(head / (H / G)) * K;
+           static_cast<std::int64_t>(kv_head) * K;
   }
   __device__ std::int64_t out_at(int b, int query, int head) const {
     return ((static_cast<std::int64_t>(b) * queries + query) * H + head) * K;
@@ -80,6 +80,10 @@ struct AttentionBackward {
 
 // Any head size up to kMostHeadSize, fp32 and bf16; attention_plain.cu.
 inline constexpr std::int64_t kMostHeadSize = 256;
+inline void check_head_size(std::int64_t K) {
+  LOCKSTEP_CHECK(K <= kMostHeadSize, "heads of ", K, " elements; a GPU takes ", kMostHeadSize,
+                 " at most");
+}
 template <class E>
 void plain_forward(Stream& stream, const AttentionForward<E>& a);
 template <class E>

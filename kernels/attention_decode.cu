@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 
   const int part = lane % kLanes;  // of a key
   const int slot = thread / kLanes;
-  const auto at = a.key_at(b, span * kSpan, g * heads);
+  const auto at = a.key_at(b, span * kSpan, g);
   // Several keys at once, so that their loads are under way together; behind the last, that again.
   for (int base = 0; base < keys; base += kUnroll * kKeysAtOnce) {
     const int first = base + slot;
@@ -207,8 +207,7 @@ std::int64_t decode_partials(std::int64_t tokens, std::int64_t H, std::int64_t K
 
 template <class E>
 void decode(Stream& stream, Tensor partials, const AttentionForward<E>& a) {
-  LOCKSTEP_CHECK(a.K <= kMostHeadSize, "heads of ", a.K, " elements; a GPU takes ", kMostHeadSize,
-                 " at most");
+  check_head_size(a.K);
   const auto tiles = divide_up(static_cast<std::int64_t>(a.queries) * (a.H / a.G), kRows);
   const auto spans = divide_up(a.keys, kSpan);
   with_width<E>(a.K, {a.k, a.v}, [&](auto width) {

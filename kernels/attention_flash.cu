@@ -10,13 +10,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kQueries = 32 * kFlashWarps;
-
-// The keys that any query of a block sees, and those that all see.
-struct Seen {
-  int any_first, any_last, all_first, all_last;
-};
-
 template <int K>
 struct Shared {
   static constexpr int kKeys = 8192 / K;
@@ -25,45 +18,8 @@ struct Shared {
   };
   BFloat16 q[kQueries * K];
   Stage stages[2];
-  std::int32_t first[kQueries], last[kQueries];  // key that a query sees
-  Seen seen;
+  SeenKeys seen;
 };
-
-// Which keys the queries of the block see; for one warp.
-__device__ inline Seen seen_by(const std::int32_t (&first)[kQueries],
-                               const std::int32_t (&last)[kQueries]) {
-  const int lane = ptx::lane();
-  Seen seen{first[lane], last[lane], first[lane], last[lane]};
-  for (int i = lane + 32; i < kQueries; i += 32) {
-    seen.any_first = min(seen.any_first, first[i]);
-    seen.any_last = max(seen.any_last, last[i]);
-    seen.all_first = max(seen.all_first, first[i]);
-    seen.all_last = min(seen.all_last, last[i]);
-  }
-  return {warp_min(seen.any_first), -warp_min(-seen.any_last), -warp_min(-seen.all_first),
-          warp_min(seen.all_last)};
-}
-
-// Scores of keys, from `key` on, that the warp's rows do not see become -infinity.
-template <int kScores>
-__device__ inline void mask(float (&s)[2][kScores][4], const std::int32_t* first,
-                            const std::int32_t* last, int key) {
-  const int lane = ptx::lane();
-#pragma unroll
-  for (int m = 0; m < 2; ++m)
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = 16 * m + 8 * r + lane / 4, column = key + lane % 4 * 2;
-      const int from = first[row] - column, to = last[row] - column;
-#pragma unroll
-      for (int n = 0; n < kScores; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const bool sees = from <= 8 * n + i && 8 * n + i <= to;
-          s[m][n][2 * r + i] = sees ? s[m][n][2 * r + i] : -INFINITY;
-        }
-    }
-}
 
 // The online softmax of a warp's rows: each lane has 4, [m][r], with three other lanes.
 struct Softmax {
@@ -77,35 +33,50 @@ struct Softmax {
     }
   }
 
-  // Turns scores into exponentials relative to the new maximum, and out as well.
+  // p = the exponentials of scores relative to the new maximum, as a left side. What out has so far
+  // becomes relative to it too: seldom, as maxima soon stay.
   template <int kScores, int kOut>
-  __device__ void add(float (&s)[2][kScores][4], float (&out)[2][kOut][4], float scale) {
+  __device__ void add(unsigned (&p)[2][kScores / 2][4], const float (&s)[2][kScores][4],
+                      float (&out)[2][kOut][4], float scale) {
+    float before[2][2];
+    bool grew = false;
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float high = maximum[m][r];
+        before[m][r] = maximum[m][r];
 #pragma unroll
         for (int n = 0; n < kScores; ++n)
-          high = fmaxf(high, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
-        high = row_max(high);
-        const float correction = ptx::exp2_approximate((maximum[m][r] - high) * scale);
-        maximum[m][r] = high;
-        float sum = total[m][r] * correction;
-#pragma unroll
-        for (int n = 0; n < kScores; ++n)
-#pragma unroll
-          for (int i = 2 * r; i < 2 * r + 2; ++i) {
-            s[m][n][i] = ptx::exp2_approximate(s[m][n][i] * scale - high * scale);
-            sum += s[m][n][i];
-          }
-        total[m][r] = sum;
-#pragma unroll
-        for (int n = 0; n < kOut; ++n)
-#pragma unroll
-          for (int i = 2 * r; i < 2 * r + 2; ++i)
-            out[m][n][i] *= correction;
+          maximum[m][r] = fmaxf(maximum[m][r], fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+        maximum[m][r] = row_max(maximum[m][r]);
+        grew = grew || maximum[m][r] > before[m][r];
       }
+    if (__any_sync(kAllLanes, grew)) {
+#pragma unroll
+      for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float correction = ptx::exp2_approximate((before[m][r] - maximum[m][r]) * scale);
+          total[m][r] *= correction;
+#pragma unroll
+          for (int n = 0; n < kOut; ++n)
+#pragma unroll
+            for (int i = 2 * r; i < 2 * r + 2; ++i)
+              out[m][n][i] *= correction;
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < kScores; ++n)
+#pragma unroll
+      for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float high = maximum[m][r] * scale;
+          const float first = ptx::exp2_approximate(s[m][n][2 * r] * scale - high);
+          const float second = ptx::exp2_approximate(s[m][n][2 * r + 1] * scale - high);
+          total[m][r] += first + second;
+          p[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(first, second);
+        }
   }
 };
 
@@ -113,31 +84,25 @@ template <int K>
 __global__ void __launch_bounds__(kFlashThreads, 2)
     flash_forward_kernel(AttentionForward<BFloat16> a) {
   using Memory = Shared<K>;
+  static_assert(kTwoFit<Memory>);
   constexpr int kKeys = Memory::kKeys;
   auto& shared = *dynamic_shared<Memory>();
-  const int thread = ptx::thread();
   const int head = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
   const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * kQueries;  // most keys first
   const int count = min(a.queries - begin, kQueries);
   const Tile<K> q{shared.q};
   q.template copy_from<kQueries>(a.q + a.query_at(b, begin, head), a.q_stride, count);
 
-  const int query = begin + min(thread, count - 1);
-  shared.first[thread] = a.first_key(b, query);
-  shared.last[thread] = a.last_key(b, query);
-  __syncthreads();
-  if (thread < 32) {
-    const Seen all = seen_by(shared.first, shared.last);
-    if (thread == 0) shared.seen = all;
-  }
-  __syncthreads();
-  const Seen& seen = shared.seen;  // read where it is needed, as registers are short
+  const int query = begin + min(ptx::thread(), count - 1);
+  shared.seen.fill(a.first_key(b, query), a.last_key(b, query));
+  const auto& seen = shared.seen;  // read where it is needed, as registers are short
 
-  int key = seen.any_first / kKeys * kKeys;
-  std::int64_t at = a.key_at(b, key, head);
+  const auto& keys = seen.block;
+  int key = keys.any_first & -kKeys;
+  std::int64_t at = a.key_at(b, key, head / (a.H / a.G));
   const auto copy_keys = [&](int first) {
-    auto& to = shared.stages[first / kKeys % 2];
-    const int valid = seen.any_last + 1 - first;
+    auto& to = shared.stages[first / kKeys & 1];
+    const int valid = keys.any_last + 1 - first;
     Tile<K>{to.k}.template copy_from<kKeys>(a.k + at, a.kv_stride, valid);
     Tile<K>{to.v}.template copy_from<kKeys>(a.v + at, a.kv_stride, valid);
     ptx::commit_copies();
@@ -147,18 +112,16 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   Softmax softmax;
   float out[2][K / 8][4] = {};
   copy_keys(key);
-  for (; key <= seen.any_last; key += kKeys) {
+  for (; key <= keys.any_last; key += kKeys) {
     ptx::wait_for_copies<0>();
     __syncthreads();  // these keys are there for all, and the other stage is read
-    if (key + kKeys <= seen.any_last) copy_keys(key + kKeys);
-    auto& stage = shared.stages[key / kKeys % 2];
+    if (key + kKeys <= keys.any_last) copy_keys(key + kKeys);
+    auto& stage = shared.stages[key / kKeys & 1];
     float s[2][kKeys / 8][4] = {};
     multiply_transposed(s, q, warp_row(), Tile<K>{stage.k}, 0);
-    if (key < seen.all_first || key + kKeys - 1 > seen.all_last)
-      mask(s, shared.first + warp_row(), shared.last + warp_row(), key);
-    softmax.add(s, out, a.scale);
+    if (!keys.by_all(key, key + kKeys)) mask(s, seen, key);
     unsigned p[2][kKeys / 16][4];
-    to_left_side(p, s);
+    softmax.add(p, s, out, a.scale);
     multiply(out, p, Tile<K>{stage.v}, 0, 0);
   }
 
@@ -174,12 +137,12 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
         for (int i = 2 * r; i < 2 * r + 2; ++i)
           out[m][n][i] *= factor;
       const int mine = row + 16 * m + 8 * r + lane / 4;
-      if (a.lse != nullptr && lane % 4 == 0 && mine < count)
+      if (a.lse != nullptr && lane % 4 == 0 && begin + mine < a.queries)
         a.lse[a.lse_at(b, begin + mine, head)] =
             (softmax.maximum[m][r] * a.scale + log2f(total)) * kLn2;
     }
   store_product(a.out + a.out_at(b, begin + row, head), static_cast<std::int64_t>(a.H) * K,
-                count - row, out, q, row, 0);
+                a.queries - begin - row, out, q, row, 0);
 }
 
 }  // namespace

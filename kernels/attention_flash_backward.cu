@@ -1,17 +1,14 @@
-// Flash attention backward, Dao 2023, arXiv:2307.08691, algorithm 2, on tensor cores, in two
-// kernels: one has keys and goes through the queries for dk and dv, one has queries and goes
-// through the keys for dq. That computes scores and dp twice, 7 products for 5, but each gradient
-// has one owner, which adds it up in registers in a fixed order. One kernel would add dq in memory
-// from many blocks: in order, blocks wait for each other; with copies for each, there are T / 64 of
-// them.
+// Flash attention backward, Dao 2023, arXiv:2307.08691, algorithm 2, on tensor cores: one kernel
+// has keys and goes through the queries for dk and dv, one has queries and goes through the keys
+// for dq. So scores and dp are computed twice, 7 products for 5, but each gradient has one owner,
+// which adds it up in registers in a fixed order. Adding dq in memory would need blocks that wait
+// for each other, or T / 64 copies of it.
 //
-// Registers set the tiles again: a thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp,
-// as a warp takes [32, 32] of those at a time ([32, 64] for dq of K = 64). In the kernel of dk and
-// dv a warp has 32 keys and 64 columns of their gradients. With K = 128 two warps so share 32 keys:
-// each computes p and ds for 32 of the 64 queries and hands the other its fragments.
-//
-// Shared memory is read at 213 to 224 bytes an mma (of 4096 FLOP), the forward pass at 160. For
-// K = 128 each block has 2.1 MFLOP for 32 KiB from L2 (dk, dv), 3.1 for 16 KiB (dq).
+// A thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp (dq of K = 64: 64 and 2 x 64).
+// For dk and dv a warp has 32 keys and 64 columns. With K = 128 two warps share 32 keys: each
+// computes p and ds for 32 of 64 queries and hands its fragments to the other. With K = 128 an mma
+// (4096 FLOP) reads 213 to 224 bytes of shared memory (forward: 160), and a step takes 4.2 MFLOP
+// for 32 KiB from L2 (dk, dv), or 3.1 for 16 KiB (dq).
 #include "kernels/attention.cuh"
 #include "kernels/attention_tile.cuh"
 
@@ -39,7 +36,7 @@ __device__ inline int last_query_block(const KeyRange* ranges, int blocks, int e
   int last = 0;
   for (int i = ptx::thread(); i < blocks; i += kFlashThreads)
     if (ranges[i].first < end) last = i;
-  last = -warp_min(-last);
+  last = warp_max(last);
   if (ptx::lane() == 0) shared[ptx::thread() / 32] = last;
   __syncthreads();
   for (int w = 0; w < kFlashWarps; ++w)
@@ -49,6 +46,7 @@ __device__ inline int last_query_block(const KeyRange* ranges, int blocks, int e
 }
 
 // p = e^(scores - lse) and ds = p (dp - delta) for keys as rows and queries as columns, in place.
+// Of queries behind the last, q, dout, lse and delta are 0: they add nothing.
 __device__ inline void probabilities(float (&p)[2][4][4], float (&ds)[2][4][4],
                                      const RowStatistics* rows, float scale) {
   const int column = ptx::lane() % 4 * 2;
@@ -109,6 +107,7 @@ template <int K>
 __global__ void __launch_bounds__(kFlashThreads, 2)
     flash_keys_kernel(AttentionBackward<BFloat16> a, const KeyRange* ranges) {
   using Memory = KeysShared<K>;
+  static_assert(kTwoFit<Memory>);
   constexpr int kSharers = Memory::kSharers, kKeys = Memory::kKeys;
   auto& shared = *dynamic_shared<Memory>();
   const int g = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
@@ -122,28 +121,32 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   const int first = begin / kQueryBlock;
   const int last =
       last_query_block(ranges, blocks, begin + count, reinterpret_cast<int*>(&shared.rows[0][0]));
-  const int steps = (last - first + 1) * heads;  // head by head
-  const auto copy_step = [&](int step) {
-    const int head = g * heads + step / (last - first + 1);
-    const int query = (first + step % (last - first + 1)) * kQueryBlock;
-    auto& to = shared.stages[step % 2];
-    Tile<K>{to.q}.template copy_from<kQueryBlock>(a.q + a.at(b, query, head), a.stride,
+  // Head by head, each from block `first` to `last`; the next step is copied while one is computed.
+  const auto behind = [&](int at) { return at == last ? first : at + 1; };
+  int next_head = g * heads, next_block = first;
+  const auto copy_next = [&](int stage) {
+    const int query = next_block * kQueryBlock;
+    auto& to = shared.stages[stage];
+    Tile<K>{to.q}.template copy_from<kQueryBlock>(a.q + a.at(b, query, next_head), a.stride,
                                                   a.T - query);
     Tile<K>{to.dout}.template copy_from<kQueryBlock>(
-        a.dout + a.dout_at(b, query, head), static_cast<std::int64_t>(a.H) * K, a.T - query);
+        a.dout + a.dout_at(b, query, next_head), static_cast<std::int64_t>(a.H) * K, a.T - query);
     const int i = ptx::thread();
     if (i < kQueryBlock)
-      ptx::copy_async<8>(&shared.rows[step % 2][i], a.rows_at(b, query + i, head), query + i < a.T);
+      ptx::copy_async<8>(&shared.rows[stage][i], a.rows_at(b, query + i, next_head),
+                         query + i < a.T);
     ptx::commit_copies();
+    next_block = behind(next_block);
+    next_head += next_block == first ? 1 : 0;
   };
 
   float dk[2][8][4] = {}, dv[2][8][4] = {};
-  copy_step(0);
-  for (int step = 0; step < steps; ++step) {
+  copy_next(0);
+  const int steps = (last - first + 1) * heads;
+  for (int step = 0, block = first; step < steps; ++step, block = behind(block)) {
     ptx::wait_for_copies<0>();
     __syncthreads();  // this step's queries are there for all, and the other stage is read
-    if (step + 1 < steps) copy_step(step + 1);
-    const int block = first + step % (last - first + 1);
+    if (step + 1 < steps) copy_next((step + 1) % 2);
     const bool masks = ranges[block].last > begin || block * kQueryBlock < begin + kKeys;
     auto& stage = shared.stages[step % 2];
     const Tile<K> q{stage.q}, dout{stage.dout};
@@ -156,6 +159,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     for (int i = 0; i < 2 / kSharers; ++i) {
       const int warp = ptx::thread() / 32, row = warp / kSharers * 32;
       const int query = kSharers > 1 ? warp % 2 * 32 : i * 32;
+      if (kSharers == 1 && block * kQueryBlock + query + 32 <= begin + row) continue;  // all later
       float s[2][4][4] = {}, dp[2][4][4] = {};
       multiply_transposed(s, k, row, q, query);
       if (masks)
@@ -182,7 +186,6 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     }
   }
 
-  __syncthreads();  // k and v are read: the gradients go through their memory
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
@@ -192,11 +195,10 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
         dk[m][n][i] *= a.scale;
   const int row = ptx::thread() / 32 / kSharers * 32, column = ptx::thread() / 32 % kSharers * 64;
   const auto at = a.at(b, begin + row, g) + column;
+  // k and v are read: the gradients go through their memory.
   store_product(a.dk + at, a.stride, count - row, dk, k, row, column);
   store_product(a.dv + at, a.stride, count - row, dv, v, row, column);
 }
-
-constexpr int kQueries = 32 * kFlashWarps;  // of a block of the kernel of dq
 
 template <int K>
 struct QueriesShared {
@@ -206,15 +208,15 @@ struct QueriesShared {
   };
   BFloat16 q[kQueries * K], dout[kQueries * K];
   Stage stages[2];
-  std::int32_t first[kQueries];  // key that a query sees
+  SeenKeys seen;
   RowStatistics rows[kQueries];
-  KeyRange range;  // of all queries
 };
 
 template <int K>
 __global__ void __launch_bounds__(kFlashThreads, 2)
     flash_queries_kernel(AttentionBackward<BFloat16> a) {
   using Memory = QueriesShared<K>;
+  static_assert(kTwoFit<Memory>);
   constexpr int kKeys = Memory::kKeys;
   auto& shared = *dynamic_shared<Memory>();
   const int head = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
@@ -224,27 +226,16 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   q.template copy_from<kQueries>(a.q + a.at(b, begin, head), a.stride, count);
   dout.template copy_from<kQueries>(a.dout + a.dout_at(b, begin, head),
                                     static_cast<std::int64_t>(a.H) * K, count);
-  const int thread = ptx::thread(), query = begin + min(thread, count - 1);
-  shared.first[thread] = a.document_start[a.token_at(b, query)];
-  shared.rows[thread] = *a.rows_at(b, query, head);
-  __syncthreads();
-  if (thread < 32) {
-    int least = shared.first[thread], most = least;
-    for (int i = thread + 32; i < kQueries; i += 32) {
-      least = min(least, shared.first[i]);
-      most = max(most, shared.first[i]);
-    }
-    least = warp_min(least);
-    most = -warp_min(-most);
-    if (thread == 0) shared.range = {least, most};
-  }
-  __syncthreads();
+  const int query = begin + min(ptx::thread(), count - 1);
+  shared.rows[ptx::thread()] = *a.rows_at(b, query, head);
+  shared.seen.fill(a.document_start[a.token_at(b, query)], query);
+  const auto& seen = shared.seen;
 
   const int end = begin + count;
-  int key = shared.range.first / kKeys * kKeys;
+  int key = seen.block.any_first & -kKeys;
   std::int64_t at = a.at(b, key, g);
   const auto copy_keys = [&](int first_key) {
-    auto& to = shared.stages[first_key / kKeys % 2];
+    auto& to = shared.stages[first_key / kKeys & 1];
     Tile<K>{to.k}.template copy_from<kKeys>(a.k + at, a.stride, end - first_key);
     Tile<K>{to.v}.template copy_from<kKeys>(a.v + at, a.stride, end - first_key);
     ptx::commit_copies();
@@ -257,31 +248,25 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     ptx::wait_for_copies<0>();
     __syncthreads();  // these keys are there for all, and the other stage is read
     if (key + kKeys < end) copy_keys(key + kKeys);
-    auto& stage = shared.stages[key / kKeys % 2];
+    const KeyBounds& mine = seen.warps[warp_row() / 32];
+    if (mine.by_none(key, key + kKeys)) continue;
+    auto& stage = shared.stages[key / kKeys & 1];
     const Tile<K> k{stage.k}, v{stage.v};
     float s[2][kKeys / 8][4] = {}, dp[2][kKeys / 8][4] = {};
     multiply_transposed(s, q, warp_row(), k, 0);
+    if (!mine.by_all(key, key + kKeys)) mask(s, seen, key);
     multiply_transposed(dp, dout, warp_row(), v, 0);
-    const bool masks = key < shared.range.last || key + kKeys > begin;
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int row = warp_row() + 16 * m + 8 * r + ptx::lane() / 4;
-        const int column = key + ptx::lane() % 4 * 2;
-        const int from = masks ? shared.first[row] - column : -kKeys;
-        const int to = masks ? begin + row - column : kKeys;
-        const RowStatistics statistics = shared.rows[row];
+        const auto row = shared.rows[warp_row() + 16 * m + 8 * r + ptx::lane() / 4];
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const bool sees = from <= 8 * n + i && 8 * n + i <= to;
-            const float p =
-                ptx::exp2_approximate(s[m][n][2 * r + i] * a.scale_base_2 - statistics.lse);
-            float& ds = dp[m][n][2 * r + i];
-            ds = sees ? p * (ds - statistics.delta) : 0.0f;
-          }
+          for (int i = 2 * r; i < 2 * r + 2; ++i)
+            dp[m][n][i] = ptx::exp2_approximate(s[m][n][i] * a.scale_base_2 - row.lse) *
+                          (dp[m][n][i] - row.delta);
       }
     unsigned ds[2][kKeys / 16][4];
     to_left_side(ds, dp);
@@ -310,7 +295,7 @@ __global__ void key_ranges_kernel(KeyRange* ranges, const std::int32_t* document
     last = max(last, start);
   }
   first = warp_min(first);
-  last = -warp_min(-last);
+  last = warp_max(last);
   if (threadIdx.x == 0) ranges[b * static_cast<int>(gridDim.x) + block] = {first, last};
 }
 

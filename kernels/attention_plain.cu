@@ -103,14 +103,14 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionFor
 
   const int query = begin + min(lane, count - 1);  // lanes stand for the block's rows
   const int first = a.first_key(b, query), last = a.last_key(b, query);
-  const int keys_end = 1 - warp_min(-last);
+  const int keys_end = 1 + warp_max(last);
   float sums[kRows][kColumns] = {}, total[kRows] = {}, maximum[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     maximum[r] = -1e30f;
   for (int key = warp_min(first) / kTile * kTile; key < keys_end; key += kTile) {
     __syncthreads();
-    const auto at = a.key_at(b, key, head);
+    const auto at = a.key_at(b, key, head / (a.H / a.G));
     load_tile<kColumns>(k, a.k + at, a.kv_stride, keys_end - key, a.K);
     load_tile<kColumns>(v, a.v + at, a.kv_stride, keys_end - key, a.K);
     __syncthreads();
@@ -239,8 +239,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dkdv_kernel(AttentionBackwa
 // Calls f with how many columns of 32 a head has.
 template <class F>
 void with_columns(std::int64_t K, F&& f) {
-  LOCKSTEP_CHECK(K <= kMostHeadSize, "heads of ", K, " elements; a GPU takes ", kMostHeadSize,
-                 " at most");
+  check_head_size(K);
   if (K <= 64)
     f(std::integral_constant<int, 2>{});
   else if (K <= 128)

@@ -12,6 +12,11 @@
 namespace lockstep {
 
 inline constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
+inline constexpr int kQueries = 32 * kFlashWarps;  // of a block that has queries
+
+// Whether two blocks fit a multiprocessor of an H100, which has 1 KiB of its own for each.
+template <class Shared>
+constexpr bool kTwoFit = 2 * (sizeof(Shared) + 1024) <= 228 << 10;
 
 // The first of the warp's rows, of those of the block.
 __device__ inline int warp_row() {
@@ -113,6 +118,62 @@ __device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         a[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
+}
+
+// The keys that any of some queries sees, and those that all see.
+struct KeyBounds {
+  int any_first, any_last, all_first, all_last;
+
+  __device__ bool by_none(int begin, int end) const { return end <= any_first || any_last < begin; }
+  __device__ bool by_all(int begin, int end) const {
+    return all_first <= begin && end <= all_last + 1;
+  }
+};
+
+// Which keys the queries of a block see: query i from first[i] to last[i].
+struct SeenKeys {
+  std::int32_t first[kQueries], last[kQueries];
+  KeyBounds warps[kFlashWarps];  // by the queries of a warp
+  KeyBounds block;
+
+  // By all threads, each for the query of its number.
+  __device__ void fill(int first_key, int last_key) {
+    const int i = ptx::thread();
+    first[i] = first_key;
+    last[i] = last_key;
+    const KeyBounds mine{warp_min(first_key), warp_max(last_key), warp_max(first_key),
+                         warp_min(last_key)};
+    if (i % 32 == 0) warps[i / 32] = mine;
+    __syncthreads();
+    if (i == 0) {
+      KeyBounds all = warps[0];
+      for (const KeyBounds& w : warps)
+        all = {min(all.any_first, w.any_first), max(all.any_last, w.any_last),
+               max(all.all_first, w.all_first), min(all.all_last, w.all_last)};
+      block = all;
+    }
+    __syncthreads();
+  }
+};
+
+// Scores of keys, from `key` on, that the warp's queries do not see become -infinity.
+template <int kScores>
+__device__ inline void mask(float (&s)[2][kScores][4], const SeenKeys& seen, int key) {
+  const int column = key + ptx::lane() % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = warp_row() + 16 * m + 8 * r + ptx::lane() / 4;
+      const int from = seen.first[row] - column, to = seen.last[row] - column;
+#pragma unroll
+      for (int n = 0; n < kScores; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const bool sees = from <= 8 * n + i && 8 * n + i <= to;
+          s[m][n][2 * r + i] = sees ? s[m][n][2 * r + i] : -INFINITY;
+        }
+    }
 }
 
 // 16 bytes.

@@ -144,11 +144,15 @@ __device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
   return v;
 }
 
-__device__ inline int warp_min(int v) {
+__device__ inline int warp_max(int v) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
-    v = min(v, __shfl_xor_sync(kAllLanes, v, offset));
+    v = max(v, __shfl_xor_sync(kAllLanes, v, offset));
   return v;
+}
+
+__device__ inline int warp_min(int v) {
+  return -warp_max(-v);
 }
 
 // Calls f with an integral constant of how wide packs are: kWidest where rows of D elements, at

@@ -176,5 +176,14 @@ TEST(AttentionTensorCores, cached_equals_the_cpu_kernel) {
   });
 }
 
+TEST(AttentionTensorCores, too_large_heads_are_refused) {
+  Twins t(1);
+  const auto qkv = t.random({4, 3, 257}, DType::bf16), out = t.poisoned({4, 1, 257}, DType::bf16);
+  const auto lse = t.poisoned({1, 4}, DType::fp32), starts = t.integers({0, 0, 0, 0}, {1, 4});
+  EXPECT_THROW(
+      attention_forward(t.stream(), t.arena(), out.device, lse.device, qkv.device, starts.device),
+      Error);
+}
+
 }  // namespace
 }  // namespace lockstep::testing
