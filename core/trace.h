@@ -44,8 +44,8 @@ class Trace {
     Event begin_event_;
   };
 
-  // What a CUDA stream is given between the two belongs to one step. Steps are taken in their order;
-  // what is not taken when the second one behind it begins is dropped.
+  // What a CUDA stream is given between the two belongs to one step. Steps are taken in their
+  // order; what is not taken when the second one behind it begins is dropped.
   void begin_step();
   void end_step() { in_step_ = false; }
 

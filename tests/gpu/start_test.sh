@@ -2,7 +2,7 @@
 # start_test.sh LOCKSTEP CASE: a binary with CUDA starts on a machine without a GPU, and says why it
 # uses none.
 set -euo pipefail
-lockstep=$1
+lockstep=$(realpath "$1")
 if nvidia-smi >/dev/null 2>&1; then
   echo "skipped: this machine has a GPU"
   exit 77

@@ -2,7 +2,7 @@
 # run_test.sh LOCKSTEP: the program on the simulated GPU (a lockstep that is linked with tests/simt)
 # against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits.
 set -euo pipefail
-lockstep=$1
+lockstep=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -38,8 +38,8 @@ every_steps = 3
 compute = "fp32"
 TOML
 for i in {1..200}; do echo "line $i of a text, and $((i * i)) is its square"; done >text
-"$lockstep" data pack text --out data 2>/dev/null
-head -c 400 text | "$lockstep" data pack - --out held_out 2>/dev/null
+"$lockstep" data pack text --out data >/dev/null 2>&1
+head -c 400 text | "$lockstep" data pack - --out held_out >/dev/null 2>&1
 
 train() { "$lockstep" train tiny.toml --run "$1" --device "$2" "${@:3}" >"$1.out" 2>&1 || { cat "$1.out"; exit 1; }; }
 train gpu cuda
