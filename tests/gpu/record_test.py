@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Checks what a step of the trainer asks of CUDA, without a GPU.
+
+usage: record_test.py LOCKSTEP RECORDER
+
+Trains a small model with RECORDER (recorder.cpp) in the place of CUDA's libraries, and checks that
+every step but the first ones asks for the same, in the same order; that nothing in it allocates, frees or
+waits for a stream; that the host waits once, for the step before; and that all copies and matrix
+products stay inside the memory that was allocated.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+CONFIG = """
+[model]
+family = "{family}"
+layers = 3
+width = 64
+heads = 2
+mlp_width = 128
+vocabulary = 257
+max_positions = 128
+[train]
+steps = 12
+batch_tokens = 512
+sequence_length = 64
+micro_batch = 4
+most_skipped = 100
+[data]
+train = "data"
+[checkpoint]
+every_steps = 0
+[precision]
+compute = "{compute}"
+"""
+FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
+             "cudaStreamCreateWithFlags", "cudaEventCreate", "cublasLtCreate",
+             "cublasLtMatmulAlgoGetHeuristic"}
+
+
+def record_of(lockstep, recorder, work, family, compute):
+    (work / "tiny.toml").write_text(CONFIG.format(family=family, compute=compute))
+    record = work / "record"
+    environment = dict(os.environ, LD_PRELOAD=recorder, LOCKSTEP_RECORD=str(record))
+    run = subprocess.run([lockstep, "train", "tiny.toml", "--run", f"run_{family}_{compute}",
+                          "--device", "cuda"], cwd=work, env=environment, check=False,
+                         capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return [line.split() for line in record.read_text().splitlines()]
+
+
+def steps_of(lines):
+    """The main thread's lines of each step: from behind one adamw_control on to the next."""
+    main = [line[1:] for line in lines if line[0] == "0"]
+    ends = [i for i, line in enumerate(main)
+            if line[0] == "launch" and "adamw_control" in line[2]]
+    return [main[begin + 1:end + 1] for begin, end in zip(ends, ends[1:])]
+
+
+def without_events(step):
+    """What the device does: events are drawn from a pool, in no fixed order."""
+    return [line for line in step if not line[0].startswith("cudaEvent")]
+
+
+def without_pinned(step, pinned):
+    """Batches come from one pinned buffer or another, and results go to one of two."""
+    inside = lambda p: any(b <= int(p, 16) < e for b, e in pinned)
+    return [line[:2] + ["pinned" if inside(p) else p for p in line[2:4]] + line[4:]
+            if line[0] == "cudaMemcpyAsync" else line for line in step]
+
+
+def check_steps(lines, family):
+    steps = steps_of(lines)  # the first is step 2; those up to 4 fill the pool of events
+    assert len(steps) == 11, len(steps)
+    pinned = [(int(p, 16), int(p, 16) + int(size))
+              for _, call, p, size in (l for l in lines if l[1] == "cudaHostAlloc")]
+    for number, step in enumerate(steps[3:-1], 5):
+        asked = {line[0] for line in step} & FORBIDDEN
+        assert not asked, f"{family}: step {number} calls {asked}"
+        a, b = (without_pinned(without_events(s), pinned) for s in (steps[2], step))
+        assert a == b, f"{family}: step {number} differs from step 4: " + str(
+            next((x, y) for x, y in zip(a, b) if x != y) if len(a) == len(b) else (len(a), len(b)))
+        waits = [i for i, line in enumerate(step) if line[0] == "cudaEventSynchronize"]
+        assert len(waits) == 1, f"{family}: step {number} waits {len(waits)} times"
+        recorded = [n for n, other in enumerate(steps[:number - 1], 2)
+                    for line in other if line[:2] == ["cudaEventRecord", step[waits[0]][1]]]
+        assert recorded and recorded[-1] == number - 1, f"{family}: step {number}: {recorded}"
+        launches = [line for line in step if line[0] in ("launch", "cublasLtMatmul")]
+        assert len({line[1] for line in launches}) == 1, f"{family}: more than one stream computes"
+        assert any(line[0] == "cublasLtMatmul" for line in step)
+    return len(without_events(steps[2]))
+
+
+def check_memory(lines):
+    blocks, layouts = [], {}
+    inside = lambda p, size: any(b <= p and p + size <= e for b, e in blocks)
+    for line in lines:
+        call, rest = line[1], line[2:]
+        if call in ("cudaMalloc", "cudaHostAlloc"):
+            blocks.append((int(rest[0], 16), int(rest[0], 16) + int(rest[1])))
+        elif call == "layout":
+            layouts[rest[0]] = int(rest[2]) * int(rest[3])
+        elif call == "cudaMemcpyAsync":
+            for p in rest[1:3]:
+                assert inside(int(p, 16), int(rest[3])), line
+        elif call == "cublasLtMatmul":
+            for operand in (rest[2], rest[3], rest[5]):
+                p, layout = operand.split(":")
+                assert inside(int(p, 16), 2 * layouts[layout]), line
+            p, size = rest[6].split(":")
+            assert inside(int(p, 16), int(size)), line
+
+
+def main():
+    lockstep, recorder = (os.path.abspath(p) for p in sys.argv[1:])
+    with tempfile.TemporaryDirectory() as directory:
+        work = pathlib.Path(directory)
+        (work / "text").write_text("".join(f"line {i} of a text\n" for i in range(2000)))
+        subprocess.run([lockstep, "data", "pack", "text", "--out", "data"], cwd=work, check=True,
+                       capture_output=True)
+        for family in "gpt2", "llama3", "qwen3":
+            for compute in "fp32", "bf16":
+                lines = record_of(lockstep, recorder, work, family, compute)
+                calls = check_steps(lines, family)
+                check_memory(lines)
+                print(f"{family} {compute}: {calls} calls a step, each step alike")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+// Stands in for the CUDA runtime and cuBLASLt (LD_PRELOAD) on a machine without a GPU: a program
+// that is built with CUDA runs as on one H200, but kernels compute nothing, and each call is a line
+// of the file LOCKSTEP_RECORD: thread, call, what it is about. Device memory is host memory full of
+// zeros; copies are made. record_test.py reads the lines.
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+namespace {
+
+struct Recorder {
+  std::mutex mutex;
+  std::map<const void*, std::string> kernels;  // by the address of their stub on the host
+  std::FILE* file = std::fopen(std::getenv("LOCKSTEP_RECORD"), "w");
+};
+Recorder& recorder() {
+  static auto* r = new Recorder;  // outlives what runs at exit
+  return *r;
+}
+
+[[gnu::format(printf, 1, 2)]] void record(const char* format, ...) {
+  auto& r = recorder();
+  const std::lock_guard lock(r.mutex);
+  if (r.file == nullptr) return;
+  std::fprintf(r.file, "%ld ", syscall(SYS_gettid) - getpid());
+  va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(r.file, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', r.file);
+  std::fflush(r.file);
+}
+
+// Handles are small numbers, so that two runs and two steps are alike.
+template <class Handle>
+Handle next_handle() {
+  static std::atomic<std::uintptr_t> last{0};
+  return reinterpret_cast<Handle>(++last);
+}
+
+void* memory(std::size_t bytes) {
+  void* p = mmap(nullptr, bytes + 1, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+}  // namespace
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle = nullptr;
+  return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, void*, void*,
+                            void*, void*, int*) {
+  auto& r = recorder();
+  const std::lock_guard lock(r.mutex);
+  r.kernels[stub] = name;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+  std::memset(p, 0, sizeof *p);
+  std::strcpy(p->name, "NVIDIA H200");
+  p->totalGlobalMem = std::size_t{140} << 30;
+  p->sharedMemPerBlockOptin = 232448;
+  p->major = 9;
+  p->multiProcessorCount = 132;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+const char* cudaGetErrorName(cudaError_t) {
+  return "cudaErrorRecorded";
+}
+const char* cudaGetErrorString(cudaError_t) {
+  return "an error of the recorder";
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{140} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  *p = memory(bytes);
+  record("cudaMalloc %p %zu", *p, bytes);
+  return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
+  *p = memory(bytes);
+  record("cudaHostAlloc %p %zu", *p, bytes);
+  return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaFree(void* p) {
+  record("cudaFree %p", p);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* p) {
+  record("cudaFreeHost %p", p);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = next_handle<cudaStream_t>();
+  record("cudaStreamCreateWithFlags %p", static_cast<void*>(*stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  record("cudaStreamSynchronize %p", static_cast<void*>(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  record("cudaStreamWaitEvent %p %p", static_cast<void*>(stream), static_cast<void*>(event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = next_handle<cudaEvent_t>();
+  record("cudaEventCreate %p", static_cast<void*>(*event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  record("cudaEventRecord %p %p", static_cast<void*>(event), static_cast<void*>(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  record("cudaEventSynchronize %p", static_cast<void*>(event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1.0f;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  record("cudaMemcpyAsync %p %p %p %zu", static_cast<void*>(stream), to, from, bytes);
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  record("cudaMemsetAsync %p %p %d %zu", static_cast<void*>(stream), to, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, void**) {
+  record("launch %p %s %u,%u,%u %u,%u,%u %zu", static_cast<void*>(c->stream),
+         recorder().kernels[stub].c_str(), c->gridDim.x, c->gridDim.y, c->gridDim.z, c->blockDim.x,
+         c->blockDim.y, c->blockDim.z, c->dynamicSmemBytes);
+  return cudaSuccess;
+}
+
+const char* cublasLtGetStatusString(cublasStatus_t) {
+  return "an error of the recorder";
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = next_handle<cublasLtHandle_t>();
+  record("cublasLtCreate");
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* d, cublasComputeType_t,
+                                        cudaDataType_t) {
+  *d = next_handle<cublasLtMatmulDesc_t>();
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+                                              const void*, std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType_t,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t leading) {
+  *l = next_handle<cublasLtMatrixLayout_t>();
+  record("layout %p %lu %lu %ld", static_cast<void*>(*l), rows, columns, leading);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* p) {
+  *p = next_handle<cublasLtMatmulPreference_t>();
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  record("cublasLtMatmulAlgoGetHeuristic");
+  std::memset(results, 0, sizeof *results);
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void*,
+                              const void* a, cublasLtMatrixLayout_t la, const void* b,
+                              cublasLtMatrixLayout_t lb, const void*, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t ld,
+                              const cublasLtMatmulAlgo_t*, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream) {
+  record("cublasLtMatmul %p %p %p:%p %p:%p %p %p:%p %p:%zu", static_cast<void*>(stream),
+         static_cast<void*>(description), a, static_cast<void*>(la), b, static_cast<void*>(lb), c,
+         d, static_cast<void*>(ld), workspace, workspace_bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // extern "C"
