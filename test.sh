@@ -37,7 +37,7 @@ build() {
   mkdir -p "build/$1"
   local log="build/$1/build.log"
   local targets=()
-  [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests gpu_recorder)
+  [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests gpu_recorder gpu_bench)
   if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON &&
          cmake --build --preset "$1" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 60 "$log"

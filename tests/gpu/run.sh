@@ -10,6 +10,7 @@
 #     training   whole steps of small models against the CPU's, for each family
 #     runs       the program: trains, stops, goes on with the same bits; generates; evaluates
 #     sanitizer  memcheck and racecheck of compute-sanitizer over the operators
+#     bench      tests/bench/gpu, whose tables go to the log
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 logs=build/gpu
@@ -66,8 +67,8 @@ facts() {
 }
 
 build() {
-  check configure cmake --preset cuda -DLOCKSTEP_TESTS=ON
-  check compile cmake --build --preset cuda --target lockstep cuda_tests
+  check configure cmake --preset cuda -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON
+  check compile cmake --build --preset cuda --target lockstep cuda_tests gpu_bench
 }
 
 operators() { google_tests '-*Training*'; }
@@ -127,12 +128,18 @@ sanitizer() {
   google_tests "$operators" compute-sanitizer --tool racecheck --error-exitcode 9
 }
 
+bench() {
+  check memory_and_products build/cuda/bench/gpu_bench memory matmul
+  check attention_and_steps build/cuda/bench/gpu_bench attention step
+  cat "$logs"/{memory_and_products,attention_and_steps}.out
+}
+
 parts=("$@")
-((${#parts[@]})) || parts=(facts build operators training runs sanitizer)
+((${#parts[@]})) || parts=(facts build operators training runs sanitizer bench)
 total_failed=0
 for part in "${parts[@]}"; do
   case $part in
-    facts | build | operators | training | runs | sanitizer) ;;
+    facts | build | operators | training | runs | sanitizer | bench) ;;
     *) echo "$0: no part $part" >&2; exit 64 ;;
   esac
   passed=0 failed=0 skipped=0

@@ -1,0 +1,424 @@
+// What a GPU reaches, beside its own copy rate and its own best matrix product, in one run:
+//
+//   cmake --preset cuda -DLOCKSTEP_BENCHMARKS=ON && cmake --build --preset cuda --target gpu_bench
+//   build/cuda/bench/gpu_bench [copy] [memory] [matmul] [attention] [step]      (default: all)
+//
+// Each figure is of ten calls between two events, best and median of nine rounds, on random numbers
+// (zeros draw less power, and run faster). `memory`: traffic of a call (each tensor read or written
+// counted once), in percent of the copy. `matmul`, `attention`: TFLOP/s; attention counts causal
+// FLOPs: 2 N T H K forward, 5 N T H K backward. `step`: whole training steps without a loader,
+// tokens/s, and model FLOPs (causal count) over the known peak; where the time of a step went.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/gpu.h"
+#include "core/philox.h"
+#include "kernels/adamw.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gelu.h"
+#include "kernels/layernorm.h"
+#include "kernels/matmul.h"
+#include "kernels/quantize.h"
+#include "kernels/reduce.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+#include "train/gpu_peak.h"
+#include "train/training.h"
+
+namespace lockstep::bench {
+namespace {
+
+constexpr Device kGpu{Device::Kind::cuda, 0};
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+struct Seconds {
+  double best = 0, median = 0;
+};
+
+class Bench {
+ public:
+  Stream& stream() { return stream_; }
+  Arena& arena() { return arenas_.device; }
+
+  Tensor tensor(const Shape& shape, DType dtype, float std = 1.0f) {
+    const Tensor t = arena().allocate("bench", dtype, shape);
+    random_normal(stream_, t, {.seed = 1, .purpose = ++draws_, .first_index = 0, .std = std});
+    return t;
+  }
+  Tensor zeros(const Shape& shape, DType dtype) {
+    const Tensor t = arena().allocate("bench", dtype, shape);
+    fill(stream_, t, 0.0f);
+    return t;
+  }
+  // Numbers from 0 to bound - 1, or those of `value`.
+  Tensor integers(const Shape& shape, const std::function<std::int64_t(std::int64_t)>& value) {
+    const Arena::Scope scope(arenas_.pinned);
+    const Tensor host = arenas_.pinned.allocate("bench", DType::int32, shape);
+    for (std::int64_t i = 0; i < shape.elements(); ++i)
+      host.as<std::int32_t>()[i] = static_cast<std::int32_t>(value(i));
+    const Tensor t = arena().allocate("bench", DType::int32, shape);
+    stream_.copy(t, host);
+    stream_.synchronize();
+    return t;
+  }
+  static std::int64_t any_below(std::int64_t bound, std::int64_t i) {
+    return philox(7, 7, static_cast<std::uint64_t>(i))[0] % bound;
+  }
+
+  // Of one call.
+  Seconds time(const std::function<void()>& call) {
+    constexpr int kCalls = 10, kRounds = 9;
+    call();
+    std::vector<double> seconds;
+    for (int round = 0; round < kRounds; ++round) {
+      const Event begin = stream_.record();
+      for (int i = 0; i < kCalls; ++i)
+        call();
+      const Event end = stream_.record();
+      end.synchronize();
+      seconds.push_back(end.seconds_since(begin) / kCalls);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return {seconds.front(), seconds[seconds.size() / 2]};
+  }
+
+ private:
+  Stream stream_{kGpu, "bench"};
+  Arenas arenas_{kGpu, {.device = 40 * kGiB, .pinned = kGiB}};
+  std::uint64_t draws_ = 0;
+};
+
+double copy_rate(Bench& bench) {  // bytes a second, both directions counted
+  const Arena::Scope scope(bench.arena());
+  const auto from = bench.tensor({kGiB / 2}, DType::bf16),
+             to = bench.zeros({kGiB / 2}, DType::bf16);
+  const auto t = bench.time([&] { bench.stream().copy(to, from); });
+  const double bytes = 2.0 * static_cast<double>(from.bytes());
+  std::printf("copy of 1 GiB: best %.0f, median %.0f GB/s, both directions counted\n",
+              bytes / t.best / 1e9, bytes / t.median / 1e9);
+  return bytes / t.best;
+}
+
+void memory(Bench& bench) {
+  const double copy = copy_rate(bench);
+  std::printf("\n%-44s %9s %9s %9s %8s\n", "bf16, 16384 tokens", "MB", "best GB/s", "median",
+              "of copy");
+  const auto show = [&](const std::string& what, std::int64_t bytes,
+                        const std::function<void()>& call) {
+    const auto t = bench.time(call);
+    const auto b = static_cast<double>(bytes);
+    std::printf("%-44s %9.1f %9.0f %9.0f %7.1f%%\n", what.c_str(), b / 1e6, b / t.best / 1e9,
+                b / t.median / 1e9, 100 * b / t.best / copy);
+    std::fflush(stdout);
+  };
+  Stream& s = bench.stream();
+  constexpr std::int64_t N = 16384;
+  constexpr auto bf16 = DType::bf16, fp32 = DType::fp32;
+  for (const std::int64_t D : {768, 1600, 4096}) {
+    const Arena::Scope scope(bench.arena());
+    const auto x = bench.tensor({N, D}, bf16), r = bench.tensor({N, D}, bf16);
+    const auto y = bench.zeros({N, D}, bf16), sum = bench.zeros({N, D}, bf16);
+    const auto w = bench.tensor({D}, bf16), rstd = bench.zeros({N}, fp32);
+    const auto stats = bench.zeros({N, 2}, fp32), dw = bench.zeros({D}, fp32),
+               db = bench.zeros({D}, fp32);
+    const auto each = x.bytes();
+    const auto d = str(" D ", D);
+    show("rmsnorm forward, with residual," + d, 4 * each,
+         [&] { rmsnorm_forward(s, y, rstd, sum, x, r, w, 1e-5f); });
+    show("rmsnorm backward," + d, 4 * each,
+         [&] { rmsnorm_backward(s, bench.arena(), y, dw, x, r, rstd, w); });
+    show("layernorm forward, with residual," + d, 4 * each, [&] {
+      layernorm_forward(
+          s, {.y = y, .stats = stats, .sum = sum, .x = x, .residual = r, .weight = w, .bias = w});
+    });
+    show("layernorm backward," + d, 4 * each, [&] {
+      layernorm_backward(
+          s, bench.arena(),
+          {.dx = y, .dweight = dw, .dbias = db, .dy = x, .s = r, .stats = stats, .weight = w});
+    });
+  }
+  {
+    const Arena::Scope scope(bench.arena());
+    constexpr std::int64_t F = 14336;
+    const auto gate_up = bench.tensor({N, 2 * F}, bf16), hidden = bench.tensor({N, F}, bf16);
+    const auto out = bench.zeros({N, 2 * F}, bf16), absmax_of = bench.zeros({1}, fp32);
+    const auto q = bench.arena().allocate("q", DType::fp8_e4m3, hidden.shape);
+    const auto scale = bench.zeros({1}, fp32), squares = bench.zeros({1}, fp32);
+    const auto scales = bench.zeros({N / 128, F / 128}, fp32);
+    show("swiglu forward, F 14336", 3 * hidden.bytes(),
+         [&] { swiglu_forward(s, hidden, gate_up); });
+    show("swiglu backward, F 14336", 5 * hidden.bytes(),
+         [&] { swiglu_backward(s, out, hidden, gate_up); });
+    show("gelu forward", 2 * gate_up.bytes(), [&] { gelu_forward(s, out, gate_up); });
+    show("gelu backward", 3 * gate_up.bytes(), [&] { gelu_backward(s, out, out, gate_up); });
+    show("absmax", hidden.bytes(), [&] { absmax(s, bench.arena(), absmax_of, hidden); });
+    show("sum of squares", hidden.bytes(),
+         [&] { sum_of_squares(s, bench.arena(), squares, hidden); });
+    show("quantize to fp8, one scale", hidden.bytes() * 3 / 2,
+         [&] { quantize(s, q, scale, hidden, absmax_of); });
+    show("quantize to fp8, scales of blocks", hidden.bytes() * 3 / 2,
+         [&] { quantize_blocks(s, q, scales, hidden); });
+  }
+  {
+    const Arena::Scope scope(bench.arena());
+    const auto qkv = bench.tensor({N, 48, 128}, bf16), table = bench.zeros({8192, 128}, fp32);
+    const auto positions = bench.integers({N}, [](std::int64_t i) { return i % 8192; });
+    rope_table(s, table, 500000.0f, std::nullopt);
+    show("rope, 32 + 8 heads of 128", 2 * qkv.bytes() * 40 / 48,
+         [&] { rope_forward(s, qkv, table, positions, 32, 8); });
+  }
+  for (const std::int64_t V : {50304, 128256}) {
+    const Arena::Scope scope(bench.arena());
+    constexpr std::int64_t n = 4096;
+    const auto logits = bench.tensor({n, V}, bf16), losses = bench.zeros({n}, fp32);
+    const auto targets =
+        bench.integers({n}, [&](std::int64_t i) { return Bench::any_below(V, i); });
+    show(str("cross-entropy gradient, V ", V), 2 * logits.bytes(), [&] {
+      cross_entropy_gradient(
+          s, logits, {.losses = losses, .targets = targets, .vocabulary = static_cast<int>(V)});
+    });
+  }
+  {
+    const Arena::Scope scope(bench.arena());
+    constexpr std::int64_t V = 50304, D = 4096;
+    const auto w = bench.tensor({V, D}, bf16), y = bench.zeros({N, D}, bf16),
+               dw = bench.zeros({V, D}, fp32);
+    const auto ids = bench.integers({N}, [](std::int64_t i) { return Bench::any_below(V, i); });
+    show("embedding forward", 2 * y.bytes(), [&] { embedding_forward(s, y, ids, w, {}, {}); });
+    show("embedding backward (rows are different)", 5 * y.bytes(),
+         [&] { embedding_backward(s, bench.arena(), dw, {}, y, ids, {}); });
+  }
+  {
+    const Arena::Scope scope(bench.arena());
+    constexpr std::int64_t n = std::int64_t{1} << 28;
+    const auto weight = bench.tensor({n}, bf16), master = bench.tensor({n}, fp32),
+               grad = bench.tensor({n}, fp32);
+    const auto m = bench.zeros({n}, fp32), v = bench.zeros({n}, fp32);
+    const auto m16 = bench.zeros({n}, bf16), v16 = bench.zeros({n}, bf16);
+    const auto rate = bench.zeros({1}, fp32), control = bench.zeros({5}, fp32);
+    fill(s, rate, 1e-4f);
+    fill(s, control, 1.0f);
+    const auto step = bench.zeros({1}, DType::int32), updates = bench.zeros({1}, DType::int32);
+    const AdamWScalars scalars{rate, step, updates, control};
+    show("adamw, fp32 master and moments", 30 * n, [&] {
+      adamw_update(s, {.weight = weight, .master = master, .m = m, .v = v, .grad = grad}, scalars,
+                   {});
+    });
+    show("adamw, all bf16, stochastic rounding", 16 * n, [&] {
+      adamw_update(s, {.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad}, scalars,
+                   {});
+    });
+  }
+}
+
+void matmul(Bench& bench) {
+  std::printf("\n%-44s %12s %9s %9s\n", "matmul, bf16", "N, I, O", "best TF/s", "median");
+  Stream& s = bench.stream();
+  constexpr auto bf16 = DType::bf16;
+  struct Size {
+    std::int64_t N, I, O;
+  };
+  for (const auto& [N, I, O] :
+       {Size{8192, 8192, 8192}, Size{65536, 768, 2304}, Size{65536, 768, 3072},
+        Size{16384, 1600, 6400}, Size{16384, 2048, 8192}, Size{16384, 4096, 6144},
+        Size{16384, 4096, 28672}, Size{16384, 14336, 4096}, Size{4096, 4096, 128256}}) {
+    const Arena::Scope scope(bench.arena());
+    const auto x = bench.tensor({N, I}, bf16), y = bench.tensor({N, O}, bf16),
+               pre = bench.tensor({N, O}, bf16);
+    const auto w = bench.tensor({O, I}, bf16, 0.02f), bias = bench.tensor({O}, bf16);
+    const auto dx = bench.tensor({N, I}, bf16), dw = bench.zeros({O, I}, DType::fp32),
+               db = bench.zeros({O}, DType::fp32);
+    const double flops = 2.0 * static_cast<double>(N * I) * static_cast<double>(O);
+    const auto show = [&](const char* what, const std::function<void()>& call) {
+      const auto t = bench.time(call);
+      std::printf("%-44s %12s %9.0f %9.0f\n", what, str(N, ",", I, ",", O).c_str(),
+                  flops / t.best / 1e12, flops / t.median / 1e12);
+      std::fflush(stdout);
+    };
+    Arena& a = bench.arena();
+    show("forward", [&] { matmul_forward(s, a, y, x, w); });
+    show("forward + bias", [&] { matmul_forward(s, a, y, x, w, {.bias = bias}); });
+    show("forward + bias, GELU, auxiliary",
+         [&] { matmul_forward(s, a, y, x, w, {.bias = bias, .pre_gelu = pre}); });
+    show("backward, input", [&] { matmul_backward_input(s, a, dx, y, w); });
+    show("backward, input, GELU gradient", [&] { matmul_backward_input(s, a, dx, y, w, x); });
+    show("backward, weight", [&] { matmul_backward_weight(s, a, dw, {}, y, x); });
+    show("backward, weight + bias gradient", [&] { matmul_backward_weight(s, a, dw, db, y, x); });
+  }
+}
+
+void attention(Bench& bench) {
+  std::printf("\n%-44s %9s %9s %9s %9s\n", "attention, bf16, causal, 16384 tokens", "forward",
+              "median", "backward", "median");
+  Stream& s = bench.stream();
+  constexpr auto bf16 = DType::bf16;
+  constexpr std::int64_t N = 16384;
+  struct Size {
+    std::int64_t H, G, K;
+  };
+  for (const auto& [H, G, K] :
+       {Size{12, 12, 64}, Size{25, 25, 64}, Size{32, 8, 128}, Size{64, 8, 128}})
+    for (const std::int64_t T : {1024, 2048, 4096, 8192, 16384}) {
+      const Arena::Scope scope(bench.arena());
+      const auto qkv = bench.tensor({N, H + 2 * G, K}, bf16),
+                 dqkv = bench.zeros({N, H + 2 * G, K}, bf16);
+      const auto out = bench.zeros({N, H, K}, bf16), dout = bench.tensor({N, H, K}, bf16);
+      const auto lse = bench.zeros({H, N}, DType::fp32);
+      const auto start = bench.zeros({N / T, T}, DType::int32);
+      Arena& a = bench.arena();
+      const auto forward = bench.time([&] { attention_forward(s, a, out, lse, qkv, start); });
+      const auto backward =
+          bench.time([&] { attention_backward(s, a, dqkv, dout, out, lse, qkv, start); });
+      const double product = static_cast<double>(N * T) * static_cast<double>(H * K) / 1e12;
+      std::printf("%-44s %9.0f %9.0f %9.0f %9.0f\n",
+                  str("H ", H, " G ", G, " K ", K, ", T ", T).c_str(), 2 * product / forward.best,
+                  2 * product / forward.median, 5 * product / backward.best,
+                  5 * product / backward.median);
+      std::fflush(stdout);
+    }
+}
+
+ModelConfig sized(Family family, std::int64_t layers, std::int64_t width, std::int64_t heads,
+                  std::int64_t kv_heads, std::int64_t mlp, std::int64_t vocabulary) {
+  ModelConfig m = family_defaults(family);
+  m.layers = layers;
+  m.width = width;
+  m.heads = heads;
+  m.kv_heads = kv_heads;
+  m.head_size = width / heads;
+  m.mlp_width = mlp;
+  m.vocabulary = vocabulary;
+  m.max_positions = 8192;
+  return m;
+}
+
+struct StepCase {
+  const char* name;
+  ModelConfig model;
+  std::int64_t length, sequences, micro_batches;
+  bool bf16_state;  // weights by stochastic rounding, bf16 moments
+};
+
+void step(const StepCase& c) {
+  TrainingConfig config{.model = c.model,
+                        .compute = DType::bf16,
+                        .stochastic_rounding = c.bf16_state,
+                        .moments = c.bf16_state ? DType::bf16 : DType::fp32,
+                        .adamw = {},
+                        .sequence_length = c.length,
+                        .micro_batch_sequences = c.sequences,
+                        .global_batch_sequences = c.sequences * c.micro_batches};
+  const auto bytes = measure_training(config, kGpu, 1);
+  Stream stream(kGpu, "bench");
+  if (bytes.device > gpu::free_bytes()) {
+    std::printf("%-28s needs %.1f GiB, %.1f are free\n", c.name,
+                static_cast<double>(bytes.device) / kGiB,
+                static_cast<double>(gpu::free_bytes()) / kGiB);
+    return;
+  }
+  Arenas arenas(kGpu, bytes);
+  Training training(config, stream, arenas);
+  training.initialize();
+  Arena pinned(kGpu, Arena::Memory::pinned_host, 64 << 20);
+  const auto host = [&](const std::function<std::int64_t(std::int64_t)>& value) {
+    const Tensor t = pinned.allocate("batch", DType::int32, {c.sequences, c.length});
+    for (std::int64_t i = 0; i < t.elements(); ++i)
+      t.as<std::int32_t>()[i] = static_cast<std::int32_t>(value(i));
+    return t;
+  };
+  const auto V = c.model.vocabulary;
+  const Batch batch{.inputs = host([&](std::int64_t i) { return Bench::any_below(V, i); }),
+                    .targets = host([&](std::int64_t i) { return Bench::any_below(V, i + 1); }),
+                    .positions = host([&](std::int64_t i) { return i % c.length; }),
+                    .document_start = host([](std::int64_t) { return 0; })};
+  std::vector<double> seconds;
+  std::array<double, kPhases> phases{};
+  for (int i = 1; i <= 8; ++i) {
+    const Event begin = stream.record();
+    training.begin_step(i, 1e-4);
+    for (std::int64_t m = 0; m < c.micro_batches; ++m)
+      training.micro_step(batch);
+    training.finish_step();
+    const Event end = stream.record();
+    training.numbers(i);
+    end.synchronize();
+    phases = training.trace().take();
+    if (i > 2) seconds.push_back(end.seconds_since(begin));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const auto tokens = static_cast<double>(config.step_tokens());
+  const auto flops = flops_per_token(c.model, c.length);
+  const double peak = gpu_peak_flops(gpu::properties(0).name, DType::bf16);
+  const double best = tokens / seconds.front(), median = tokens / seconds[seconds.size() / 2];
+  std::printf("%-28s %9.0f %9.0f %6.1f%% %6.1f%% %8.1f GiB |", c.name, best, median,
+              100 * median * flops.causal / peak, 100 * median * flops.square / peak,
+              static_cast<double>(bytes.device) / kGiB);
+  double traced = 0;
+  for (int p = 0; p < kPhases; ++p) {
+    const double share = phases[static_cast<std::size_t>(p)] / seconds[seconds.size() / 2];
+    traced += share;
+    if (share > 0) std::printf(" %s %.1f%%", name(static_cast<Phase>(p)), 100 * share);
+  }
+  std::printf(", between %.1f%%\n", 100 * (1 - traced));
+  std::fflush(stdout);
+}
+
+void steps() {
+  std::printf("\n%-28s %9s %9s %7s %7s %12s\n", "step, bf16, length", "tokens/s", "median", "MFU",
+              "square", "memory");
+  step({"GPT-2 124M, 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 64, 4, false});
+  step({"GPT-2 1.5B, 1k", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4, false});
+  step({"Llama 1B, 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4, false});
+  step({"Llama 8B, 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2,
+        4, true});
+}
+
+int run(std::vector<std::string_view> parts) {
+  if (const auto gpus = gpu::devices(); gpus.count == 0) {
+    std::printf("skipped: no GPU can be used: %s\n", gpus.why_not.c_str());
+    return 77;
+  }
+  if (parts.empty()) parts = {"memory", "matmul", "attention", "step"};
+  const auto p = gpu::properties(0);
+  std::printf("%s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n", p.name.c_str(),
+              p.major, p.minor, p.multiprocessors, static_cast<double>(p.memory_bytes) / kGiB);
+  for (const auto part : parts) {
+    if (part == "step") {
+      steps();
+      continue;
+    }
+    Bench bench;
+    if (part == "memory")
+      memory(bench);
+    else if (part == "copy")
+      copy_rate(bench);
+    else if (part == "matmul")
+      matmul(bench);
+    else if (part == "attention")
+      attention(bench);
+    else
+      LOCKSTEP_FAIL("no part ", part, "; expected copy, memory, matmul, attention or step");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::bench
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::bench::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+    return 1;
+  }
+}
