@@ -46,17 +46,21 @@ std::int64_t available_memory_bytes(Device device) {
                   memory_granted(control_groups()).left);
 }
 
+bool has_memory(Device device, const Arenas::Bytes& bytes) {
+  if (!is_gpu(device)) return bytes.device + bytes.pinned <= available_memory_bytes(device);
+  return bytes.device <= available_memory_bytes(device) &&
+         bytes.pinned <= available_memory_bytes(Device{});
+}
+
 void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy) {
-  const auto require = [&](Device on, std::int64_t needed) {
-    const auto available = available_memory_bytes(on);
-    if (needed > available)
-      throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)),
-                            " of memory, and ", human_memory(static_cast<double>(available)),
-                            " are free on this ", is_gpu(on) ? "GPU" : "machine", "; ", remedy));
-  };
-  if (!is_gpu(device)) return require(device, bytes.device + bytes.pinned);
-  require(device, bytes.device);
-  require(Device{}, bytes.pinned);
+  if (has_memory(device, bytes)) return;
+  const bool on_gpu = is_gpu(device) && bytes.device > available_memory_bytes(device);
+  const auto needed =
+      is_gpu(device) ? (on_gpu ? bytes.device : bytes.pinned) : bytes.device + bytes.pinned;
+  const auto available = available_memory_bytes(on_gpu ? device : Device{});
+  throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)),
+                        " of memory, and ", human_memory(static_cast<double>(available)),
+                        " are free on this ", on_gpu ? "GPU" : "machine", "; ", remedy));
 }
 
 }  // namespace lockstep

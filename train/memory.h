@@ -15,6 +15,9 @@ std::int64_t used_memory_bytes(Device device);
 std::int64_t all_memory_bytes(Device device);
 std::int64_t available_memory_bytes(Device device);
 
+// Whether `bytes` are available, for a program on `device`.
+bool has_memory(Device device, const Arenas::Bytes& bytes);
+
 // Throws ConfigError where `bytes` are not available, for a program on `device`: before an
 // allocation, because Linux grants one that does not fit and kills the process when it is used.
 // `remedy`: what would need less.

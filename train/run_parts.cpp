@@ -4,6 +4,7 @@
 
 #include "core/gpu.h"
 #include "core/thread_pool.h"
+#include "core/units.h"
 #include "data/tokenizer.h"
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
@@ -35,11 +36,42 @@ TrainingConfig training_config(const Config& c) {
           .seed = c.train.seed};
 }
 
+namespace {
+
+const char* name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::cheap: return "cheap";
+    case Recompute::block: return "block";
+  }
+  return "?";
+}
+
+// The mildest change of the configuration that fits: a smaller micro-batch computes the same, and
+// recomputing costs time.
+std::string what_would_fit(const Config& c, Device device) {
+  TrainingConfig config = training_config(c);
+  for (const auto recompute : {c.train.recompute, Recompute::cheap, Recompute::block}) {
+    if (recompute < c.train.recompute) continue;
+    config.recompute = recompute;
+    for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
+      config.micro_batch_sequences = sequences;
+      const auto bytes = measure_training(config, device, threads_of(c));
+      if (has_memory(device, bytes))
+        return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
+                   name_of(recompute), "\" it needs ",
+                   human_memory(static_cast<double>(bytes.device + bytes.pinned)));
+    }
+  }
+  return "make the model smaller: one sequence with train.recompute = \"block\" does not fit "
+         "either";
+}
+
+}  // namespace
+
 Arenas::Bytes checked_training_bytes(const Config& c, Device device) {
   const auto bytes = measure_training(training_config(c), device, threads_of(c));
-  require_memory(device, bytes,
-                 "make the model or train.micro_batch smaller, or keep fewer activations with "
-                 "train.recompute = \"block\"");
+  if (!has_memory(device, bytes)) require_memory(device, bytes, what_would_fit(c, device).c_str());
   return bytes;
 }
 

@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "model/families.h"
 #include "tests/files.h"
+#include "train/run_parts.h"
 
 namespace lockstep::testing {
 namespace {
@@ -33,6 +35,46 @@ TEST(Memory, more_than_is_available_is_refused_with_both_figures_and_a_remedy) {
       [] { require_memory(Device{}, {.device = std::int64_t{1} << 50}, "buy a smaller model"); });
   expect_contains(message, "this needs 1024 TiB of memory, and ");
   expect_contains(message, " are free on this machine; buy a smaller model");
+}
+
+Config config_of(Family family, int layers, int width) {
+  Config config;
+  auto& m = config.model;
+  m = family_defaults(family);
+  m.layers = layers;
+  m.width = width;
+  m.heads = m.kv_heads = width / 64;
+  m.head_size = 64;
+  m.mlp_width = 4 * width;
+  m.vocabulary = 50257;
+  m.max_positions = 1024;
+  config.train.sequence_length = 1024;
+  return config;
+}
+
+// A micro-batch of 16384 sequences does not fit; of the smaller ones, the largest that
+// does is named, and it does.
+TEST(Memory, a_run_that_does_not_fit_is_told_which_settings_would) {
+  Config config = config_of(Family::gpt2, 12, 768);
+  config.train.micro_batch = 1 << 14;
+  config.train.batch_tokens = config.train.micro_batch * 1024;
+  const auto message = message_of<ConfigError>([&] { checked_training_bytes(config, Device{}); });
+  const std::string before = "with train.micro_batch = ";
+  const auto at = message.find(before);
+  ASSERT_NE(at, std::string::npos) << message;
+  expect_contains(message, "train.recompute = \"none\" it needs ");
+  config.train.micro_batch = std::stoll(message.substr(at + before.size()));
+  checked_training_bytes(config, Device{});
+  config.train.micro_batch *= 2;
+  EXPECT_THROW(checked_training_bytes(config, Device{}), ConfigError);
+}
+
+TEST(Memory, a_model_that_never_fits_is_said_to_be_too_large) {
+  Config config = config_of(Family::llama3, 200, 16384);
+  config.train.micro_batch = 2;
+  config.train.batch_tokens = 2048;
+  expect_contains(message_of<ConfigError>([&] { checked_training_bytes(config, Device{}); }),
+                  "make the model smaller");
 }
 
 }  // namespace
