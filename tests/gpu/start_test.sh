@@ -3,6 +3,7 @@
 # uses none.
 set -euo pipefail
 lockstep=$(realpath "$1")
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if nvidia-smi >/dev/null 2>&1; then
   echo "skipped: this machine has a GPU"
   exit 77
@@ -42,7 +43,7 @@ case $2 in
     ((status == 78)) || { echo "exit $status, expected 78"; exit 1; }
     ;;
   trains_on_the_cpu)
-    head -c 20000 "$0" | cat - configs/*.toml | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
+    cat tests/gpu/*.sh configs/*.toml | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
     "$lockstep" train configs/quickstart.toml --run "$work/run" --set data.train="$work/data" \
       --set data.validation=[] --set train.steps=2 >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
     expect "step 2/2" "$work/out"
