@@ -13,7 +13,7 @@
 #include <ucontext.h>
 #include <vector>
 
-#include "tests/simt/memory.h"
+#include "tests/simt/device_memory.h"
 
 namespace simt {
 namespace {
@@ -22,10 +22,7 @@ constexpr std::size_t kStackBytes = 64 << 10;
 constexpr int kWarp = 32;
 constexpr std::size_t kMostThreads = 1024;
 constexpr std::size_t kMostShared = 227 << 10;
-constexpr std::size_t kDeviceBytes = std::size_t{16} << 30;
 constexpr std::size_t kExchangeBytes = 64;
-constexpr std::size_t kPoisonBytes = 1 << 20;  // of a new tensor
-constexpr std::size_t kGuardBytes = 64 << 10;  // around an allocation, where no tensor can be
 
 struct AsyncCopy {
   std::byte* to;
@@ -73,15 +70,6 @@ class Simulator {
   void launch(Extent grid, Extent block, std::size_t dynamic_bytes,
               lockstep::FunctionRef<void()> body);
 
-  // Device memory.
-  std::byte* allocate(std::size_t bytes);
-  std::byte* allocate_pinned(std::size_t bytes);
-  void release(std::byte* memory);
-  std::size_t free_bytes() const { return kDeviceBytes - used_; }
-  Region* device_region(const void* address);
-  bool is_pinned(const void* address, std::size_t bytes) const;
-  void protect(bool accessible);
-
   // Called by the fiber that runs.
   void access(const void* address, std::size_t bytes, bool is_write, const void* caller);
   void in_bounds(const void* address, std::size_t bytes, const char* what, const void* caller);
@@ -107,14 +95,6 @@ class Simulator {
   bool ordered(const Stamp& earlier, bool is_shared) const;
   void check(Cell& cell, bool is_write, const Region& region, const void* caller);
   void check_static_shared(const void* address, std::size_t bytes, const void* caller);
-
-  std::vector<std::unique_ptr<Region>> device_;
-  struct Pinned {
-    std::byte* begin;
-    std::size_t bytes;
-  };
-  std::vector<Pinned> pinned_;
-  std::size_t used_ = 0;
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_ = std::vector<Warp>(kMostThreads / kWarp);
@@ -204,7 +184,7 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
   for (std::size_t i = 0; i < blocks.size(); ++i)
     blocks[i] = i;
   std::shuffle(blocks.begin(), blocks.end(), random);
-  protect(true);
+  device_memory().protect(true);
   violation_.clear();
   for (const auto b : blocks) {
     for (std::size_t t = 0; t < threads; ++t) {
@@ -226,7 +206,7 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
     block_first_ += static_cast<std::uint32_t>(threads);
     if (!violation_.empty()) break;
   }
-  protect(false);
+  device_memory().protect(false);
   if (violation_.empty()) return;
   for (auto& f : fibers_)
     f->started = false;  // their stacks are of no use any more
@@ -396,12 +376,6 @@ void Simulator::check(Cell& cell, bool is_write, const Region& region, const voi
   newest = now;
 }
 
-Region* Simulator::device_region(const void* address) {
-  for (auto& region : device_)
-    if (region->holds(address)) return region.get();
-  return nullptr;
-}
-
 void Simulator::check_static_shared(const void* address, std::size_t bytes, const void* caller) {
   const auto at =
       static_cast<std::size_t>(static_cast<const std::byte*>(address) - static_shared_->begin());
@@ -418,7 +392,7 @@ void Simulator::check_static_shared(const void* address, std::size_t bytes, cons
 Region* Simulator::find(const void* address) {
   if (dynamic_shared_->holds(address)) return dynamic_shared_.get();
   if (static_shared_->holds(address)) return static_shared_.get();
-  return device_region(address);
+  return device_memory().region(address);
 }
 
 void Simulator::in_bounds(const void* address, std::size_t bytes, const char* what,
@@ -457,65 +431,6 @@ void Simulator::access(const void* address, std::size_t bytes, bool is_write, co
     check(cells[i], is_write, *region, caller);
 }
 
-std::byte* Simulator::allocate(std::size_t bytes) {
-  if (bytes > free_bytes()) return nullptr;
-  const auto guarded = bytes + 2 * kGuardBytes;
-  void* p = mmap(nullptr, guarded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
-  used_ += bytes;
-  device_.push_back(std::make_unique<Region>(static_cast<std::byte*>(p), guarded, false));
-  return static_cast<std::byte*>(p) + kGuardBytes;
-}
-
-std::byte* Simulator::allocate_pinned(std::size_t bytes) {
-  void* p = mmap(nullptr, std::max<std::size_t>(bytes, 1), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
-  pinned_.push_back({static_cast<std::byte*>(p), bytes});
-  return static_cast<std::byte*>(p);
-}
-
-void Simulator::release(std::byte* memory) {
-  if (memory == nullptr) return;
-  for (auto& region : device_) {
-    if (region->begin() + kGuardBytes != memory) continue;
-    const auto bytes = static_cast<std::size_t>(region->end() - region->begin());
-    munmap(region->begin(), bytes);
-    used_ -= bytes - 2 * kGuardBytes;
-    std::swap(region, device_.back());
-    device_.pop_back();
-    return;
-  }
-  for (auto& p : pinned_) {
-    if (p.begin != memory) continue;
-    munmap(memory, std::max<std::size_t>(p.bytes, 1));
-    std::swap(p, pinned_.back());
-    pinned_.pop_back();
-    return;
-  }
-  throw Violation("simt: memory is released that is not allocated");
-}
-
-bool Simulator::is_pinned(const void* address, std::size_t bytes) const {
-  const auto* begin = static_cast<const std::byte*>(address);
-  return std::any_of(pinned_.begin(), pinned_.end(), [&](const Pinned& p) {
-    return begin >= p.begin && begin + bytes <= p.begin + p.bytes;
-  });
-}
-
-void Simulator::protect(bool accessible) {
-  for (const auto& region : device_) {
-    const auto bytes = static_cast<std::size_t>(region->end() - region->begin());
-    mprotect(region->begin(), bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
-  }
-}
-
-// One host thread at a time uses the device.
-std::mutex& device_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 Fiber& fiber() {
   return *simulator().current;
 }
@@ -526,17 +441,6 @@ void arrive(const AsyncCopy& c) {
   s.access(c.to, c.bytes, true, nullptr);
   std::memcpy(c.to, c.from, c.from_global);
   std::memset(c.to + c.from_global, 0, c.bytes - c.from_global);
-}
-
-void check_host_access(const void* address, std::size_t bytes, bool is_device) {
-  auto& s = simulator();
-  if (!is_device) {
-    if (!s.is_pinned(address, bytes))
-      throw Violation("simt: a copy from or to host memory that is not pinned");
-    return;
-  }
-  if (!s.device_region(address)->is_in_tensor(address, bytes))
-    throw Violation("simt: a copy leaves its tensor");
 }
 
 }  // namespace
@@ -619,57 +523,6 @@ void wait_copies(int groups_in_flight) {
       arrive(c);
     groups.pop_front();
   }
-}
-
-std::byte* allocate_device(std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  return simulator().allocate(bytes);
-}
-std::byte* allocate_pinned(std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  return simulator().allocate_pinned(bytes);
-}
-void release(std::byte* memory) {
-  const std::lock_guard lock(device_mutex());
-  simulator().release(memory);
-}
-std::size_t free_device_bytes() {
-  const std::lock_guard lock(device_mutex());
-  return simulator().free_bytes();
-}
-
-void tensor_begins(std::byte* memory, std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  auto& s = simulator();
-  auto* region = s.device_region(memory);
-  if (region == nullptr) return;
-  region->add_tensor(memory, bytes);
-  s.protect(true);
-  std::memset(memory, 0xff, std::min(bytes, kPoisonBytes));
-  s.protect(false);
-}
-void tensors_end(std::byte* memory, std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  if (auto* region = simulator().device_region(memory)) region->remove_tensors(memory, bytes);
-}
-
-void copy(void* to, const void* from, std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  auto& s = simulator();
-  check_host_access(to, bytes, s.device_region(to) != nullptr);
-  check_host_access(from, bytes, s.device_region(from) != nullptr);
-  s.protect(true);
-  std::memmove(to, from, bytes);
-  s.protect(false);
-}
-
-void set_bytes(void* to, int value, std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  auto& s = simulator();
-  check_host_access(to, bytes, s.device_region(to) != nullptr);
-  s.protect(true);
-  std::memset(to, value, bytes);
-  s.protect(false);
 }
 
 }  // namespace simt

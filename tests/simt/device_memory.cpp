@@ -1,0 +1,158 @@
+#include "tests/simt/device_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sys/mman.h>
+#include <utility>
+
+#include "tests/simt/simt.h"
+
+namespace simt {
+namespace {
+
+constexpr std::size_t kDeviceBytes = std::size_t{16} << 30;
+constexpr std::size_t kPoisonBytes = 1 << 20;  // of a new tensor
+constexpr std::size_t kGuardBytes = 64 << 10;  // around an allocation, where no tensor can be
+
+std::byte* map(std::size_t bytes, int protection) {
+  void* p = mmap(nullptr, std::max<std::size_t>(bytes, 1), protection,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+}
+
+// The device can be touched while one of these lives.
+class Accessible {
+ public:
+  Accessible() { device_memory().protect(true); }
+  ~Accessible() { device_memory().protect(false); }
+  Accessible(const Accessible&) = delete;
+  Accessible& operator=(const Accessible&) = delete;
+};
+
+}  // namespace
+
+DeviceMemory& device_memory() {
+  static DeviceMemory memory;
+  return memory;
+}
+
+std::mutex& device_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::byte* DeviceMemory::allocate(std::size_t bytes) {
+  if (bytes > free_bytes()) return nullptr;
+  const auto guarded = bytes + 2 * kGuardBytes;
+  auto* p = map(guarded, PROT_NONE);
+  if (p == nullptr) return nullptr;
+  used_ += bytes;
+  regions_.push_back(std::make_unique<Region>(p, guarded, false));
+  return p + kGuardBytes;
+}
+
+std::byte* DeviceMemory::allocate_pinned(std::size_t bytes) {
+  auto* p = map(bytes, PROT_READ | PROT_WRITE);
+  if (p != nullptr) pinned_.push_back({p, bytes});
+  return p;
+}
+
+void DeviceMemory::release(std::byte* memory) {
+  if (memory == nullptr) return;
+  for (auto& region : regions_) {
+    if (region->begin() + kGuardBytes != memory) continue;
+    const auto bytes = static_cast<std::size_t>(region->end() - region->begin());
+    munmap(region->begin(), bytes);
+    used_ -= bytes - 2 * kGuardBytes;
+    std::swap(region, regions_.back());
+    regions_.pop_back();
+    return;
+  }
+  for (auto& p : pinned_) {
+    if (p.begin != memory) continue;
+    munmap(memory, std::max<std::size_t>(p.bytes, 1));
+    std::swap(p, pinned_.back());
+    pinned_.pop_back();
+    return;
+  }
+  throw Violation("simt: memory is released that is not allocated");
+}
+
+std::size_t DeviceMemory::free_bytes() const {
+  return kDeviceBytes - used_;
+}
+
+Region* DeviceMemory::region(const void* address) {
+  for (auto& region : regions_)
+    if (region->holds(address)) return region.get();
+  return nullptr;
+}
+
+void DeviceMemory::protect(bool accessible) {
+  for (const auto& region : regions_)
+    mprotect(region->begin(), static_cast<std::size_t>(region->end() - region->begin()),
+             accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void DeviceMemory::check_copied(const void* address, std::size_t bytes) {
+  if (const Region* found = region(address)) {
+    if (!found->is_in_tensor(address, bytes)) throw Violation("simt: a copy leaves its tensor");
+    return;
+  }
+  const auto* begin = static_cast<const std::byte*>(address);
+  if (std::none_of(pinned_.begin(), pinned_.end(), [&](const Pinned& p) {
+        return begin >= p.begin && begin + bytes <= p.begin + p.bytes;
+      }))
+    throw Violation("simt: a copy from or to host memory that is not pinned");
+}
+
+std::byte* allocate_device(std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  return device_memory().allocate(bytes);
+}
+
+std::byte* allocate_pinned(std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  return device_memory().allocate_pinned(bytes);
+}
+
+void release(std::byte* memory) {
+  const std::lock_guard lock(device_mutex());
+  device_memory().release(memory);
+}
+
+std::size_t free_device_bytes() {
+  const std::lock_guard lock(device_mutex());
+  return device_memory().free_bytes();
+}
+
+void tensor_begins(std::byte* memory, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  auto* region = device_memory().region(memory);
+  if (region == nullptr) return;
+  region->add_tensor(memory, bytes);
+  const Accessible accessible;
+  std::memset(memory, 0xff, std::min(bytes, kPoisonBytes));
+}
+
+void tensors_end(std::byte* memory, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  if (auto* region = device_memory().region(memory)) region->remove_tensors(memory, bytes);
+}
+
+void copy(void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  device_memory().check_copied(to, bytes);
+  device_memory().check_copied(from, bytes);
+  const Accessible accessible;
+  std::memmove(to, from, bytes);
+}
+
+void set_bytes(void* to, int value, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  device_memory().check_copied(to, bytes);
+  const Accessible accessible;
+  std::memset(to, value, bytes);
+}
+
+}  // namespace simt

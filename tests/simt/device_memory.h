@@ -1,0 +1,40 @@
+// DeviceMemory: the memory of the simulated GPU, and the pinned memory of its host. Outside kernels
+// and copies nothing can touch the former.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tests/simt/memory.h"
+
+namespace simt {
+
+class DeviceMemory {
+ public:
+  std::byte* allocate(std::size_t bytes);  // nullptr: more than there is
+  std::byte* allocate_pinned(std::size_t bytes);
+  void release(std::byte* memory);
+  std::size_t free_bytes() const;
+
+  Region* region(const void* address);  // nullptr: not of the device
+  void protect(bool accessible);
+
+  // Throws Violation unless a copy may read or write these bytes: a tensor's, or pinned ones.
+  void check_copied(const void* address, std::size_t bytes);
+
+ private:
+  struct Pinned {
+    std::byte* begin;
+    std::size_t bytes;
+  };
+  std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<Pinned> pinned_;
+  std::size_t used_ = 0;
+};
+
+DeviceMemory& device_memory();
+std::mutex& device_mutex();  // one host thread at a time uses the device
+
+}  // namespace simt
