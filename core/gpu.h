@@ -37,6 +37,7 @@ bool covers(const std::string& architectures, int major, int minor);
 // Makes `device` the one that this thread's calls mean. Throws ConfigError where it is not there or
 // this build has no code for it.
 void use(int device);
+void use_again(int device);  // where another thread was told to use it already
 
 std::int64_t free_bytes();                       // of the device in use
 std::byte* allocate(std::int64_t bytes);         // nullptr where there is not enough
@@ -58,7 +59,9 @@ CUstream_st* create_stream();
 void destroy(CUstream_st* stream) noexcept;
 void synchronize(CUstream_st* stream);
 
-CUevent_st* create_event();
+// One that is timed can be the end of seconds_between; one that is not is cheaper, and a thread
+// that waits for it sleeps.
+CUevent_st* create_event(bool timed);
 void destroy(CUevent_st* event) noexcept;
 void record(CUevent_st* event, CUstream_st* stream);
 void wait(CUstream_st* stream, CUevent_st* event);

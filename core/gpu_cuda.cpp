@@ -85,6 +85,10 @@ void use(int device) {
   CUDA_CHECK(cudaSetDevice(device));
 }
 
+void use_again(int device) {
+  CUDA_CHECK(cudaSetDevice(device));
+}
+
 std::int64_t free_bytes() {
   std::size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
@@ -148,9 +152,10 @@ void synchronize(CUstream_st* stream) {
   CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
-CUevent_st* create_event() {
+CUevent_st* create_event(bool timed) {
   cudaEvent_t event = nullptr;
-  CUDA_CHECK(cudaEventCreate(&event));
+  CUDA_CHECK(cudaEventCreateWithFlags(
+      &event, timed ? cudaEventDefault : cudaEventDisableTiming | cudaEventBlockingSync));
   return event;
 }
 
@@ -168,7 +173,10 @@ void wait(CUstream_st* stream, CUevent_st* event) {
 
 bool is_done(CUevent_st* event) {
   const auto state = cudaEventQuery(event);
-  if (state == cudaErrorNotReady) return false;
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // which is this one
+    return false;
+  }
   CUDA_CHECK(state);
   return true;
 }

@@ -20,6 +20,8 @@ void use(int /*device*/) {
   throw ConfigError(str("no GPU can be used: ", devices().why_not));
 }
 
+void use_again(int /*device*/) {}
+
 Properties properties(int /*device*/) {
   unreachable();
 }
@@ -48,7 +50,7 @@ void destroy(CUstream_st* /*stream*/) noexcept {}
 void synchronize(CUstream_st* /*stream*/) {
   unreachable();
 }
-CUevent_st* create_event() {
+CUevent_st* create_event(bool /*timed*/) {
   unreachable();
 }
 void destroy(CUevent_st* /*event*/) noexcept {}

@@ -16,7 +16,7 @@ namespace lockstep {
 // The events of one CUDA stream that are not in use.
 class EventPool {
  public:
-  EventPool() = default;
+  EventPool(int device, bool timed) : device_(device), timed_(timed) {}
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool() {
@@ -24,12 +24,14 @@ class EventPool {
       gpu::destroy(event);
   }
 
+  int device() const { return device_; }
+
   CUevent_st* take() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
       ++made_;
       free_.reserve(made_);  // so that giving back cannot fail
-      return gpu::create_event();
+      return gpu::create_event(timed_);
     }
     auto* event = free_.back();
     free_.pop_back();
@@ -41,6 +43,8 @@ class EventPool {
   }
 
  private:
+  int device_;
+  bool timed_;
   std::mutex mutex_;
   std::vector<CUevent_st*> free_;
   std::size_t made_ = 0;
@@ -59,12 +63,17 @@ Event::~Event() {
   if (pool_ != nullptr) pool_->give_back(event_);
 }
 
+// A thread that was never told means device 0, and would make CUDA take memory there.
 bool Event::is_done() const {
-  return event_ == nullptr || gpu::is_done(event_);
+  if (event_ == nullptr) return true;
+  gpu::use_again(pool_->device());
+  return gpu::is_done(event_);
 }
 
 void Event::synchronize() const {
-  if (event_ != nullptr) gpu::synchronize(event_);
+  if (event_ == nullptr) return;
+  gpu::use_again(pool_->device());
+  gpu::synchronize(event_);
 }
 
 double Event::seconds_since(const Event& earlier) const {
@@ -74,7 +83,8 @@ double Event::seconds_since(const Event& earlier) const {
 
 struct Stream::State {
   explicit State(int threads) : pool(std::in_place, threads) {}
-  explicit State(CUstream_st* stream) : cuda(stream) {}
+  State(CUstream_st* stream, int device)
+      : cuda(stream), events(std::in_place, device, false), timed(std::in_place, device, true) {}
   ~State() {
     kept.clear();
     if (cuda != nullptr) gpu::destroy(cuda);
@@ -84,7 +94,7 @@ struct Stream::State {
 
   std::optional<ThreadPool> pool;  // of a CPU stream
   CUstream_st* cuda = nullptr;     // of a CUDA stream
-  EventPool events;
+  std::optional<EventPool> events, timed;
   std::map<const void*, std::unique_ptr<Kept>> kept;
 };
 
@@ -93,7 +103,7 @@ Stream::Stream(Device device, const char* name, Mode mode, int threads)
   if (mode == Mode::measuring) return;
   if (is_cuda()) {
     gpu::use(device.index);
-    state_ = std::make_unique<State>(gpu::create_stream());
+    state_ = std::make_unique<State>(gpu::create_stream(), device.index);
   } else {
     state_ = std::make_unique<State>(threads);
   }
@@ -132,11 +142,20 @@ std::unique_ptr<Stream::Kept>& Stream::kept_slot(const void* type) {
   return state_->kept[type];
 }
 
-Event Stream::record() {
-  if (!is_cuda() || is_measuring()) return {};
-  Event event(&state_->events, state_->events.take());
+Event Stream::record(EventPool& pool) {
+  Event event(&pool, pool.take());
   gpu::record(event.event_, state_->cuda);
   return event;
+}
+
+Event Stream::record() {
+  if (!is_cuda() || is_measuring()) return {};
+  return record(*state_->events);
+}
+
+Event Stream::record_timed() {
+  if (!is_cuda() || is_measuring()) return {};
+  return record(*state_->timed);
 }
 
 void Stream::wait(const Event& event) {

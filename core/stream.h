@@ -27,7 +27,7 @@ class Event {
 
   bool is_done() const;
   void synchronize() const;                          // the host waits
-  double seconds_since(const Event& earlier) const;  // both done, and of CUDA streams
+  double seconds_since(const Event& earlier) const;  // both done, of record_timed() of CUDA streams
 
  private:
   friend class Stream;
@@ -83,12 +83,14 @@ class Stream {
   }
 
   Event record();                 // done when all work enqueued so far is done
+  Event record_timed();           // and knows when that was
   void wait(const Event& event);  // later work waits for the event; the host does not
   void synchronize();             // the host waits; never inside a step
   CUstream_st* native() const;    // only for a CUDA stream
 
  private:
   std::unique_ptr<Kept>& kept_slot(const void* type);
+  Event record(EventPool& pool);
 
   Device device_;
   const char* name_;

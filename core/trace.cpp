@@ -1,6 +1,7 @@
 #include "core/trace.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "core/gpu.h"
@@ -28,16 +29,17 @@ Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
       begin_(std::chrono::steady_clock::now()) {
   if (trace_ == nullptr || !stream.is_cuda()) return;
   gpu::begin_range(lockstep::name(phase));
-  if (trace.in_step_) begin_event_ = stream.record();
+  if (trace.in_step_) begin_event_ = stream.record_timed();
 }
 
 Trace::Span::~Span() {
   if (trace_ == nullptr) return;
   if (stream_.is_cuda()) {
     gpu::end_range();
-    if (trace_->in_step_)
-      trace_->steps_[trace_->begun_ % 2].push_back(
-          {phase_, std::move(begin_event_), stream_.record()});
+    // Behind a fault of a kernel every call fails, and the first error is on its way up already.
+    if (!trace_->in_step_ || std::uncaught_exceptions() > 0) return;
+    trace_->steps_[trace_->begun_ % 2].push_back(
+        {phase_, std::move(begin_event_), stream_.record_timed()});
     return;
   }
   const std::chrono::duration<double> d = std::chrono::steady_clock::now() - begin_;

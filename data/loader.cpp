@@ -29,7 +29,8 @@ struct Buffer {
   Tensor inputs, targets, positions, document_start;
   State state = State::free;
   std::int64_t ticket = 0, generation = 0;
-  Event copied;  // what last read it is done
+  Event copied;                                      // what last read it is done
+  std::chrono::steady_clock::time_point free_since;  // when it was
   std::exception_ptr error;
 };
 
@@ -157,6 +158,7 @@ void Loader::Impl::serve(std::span<std::int32_t> window) {
     std::exception_ptr error;
     try {
       buffer.copied.synchronize();
+      buffer.free_since = std::chrono::steady_clock::now();
       fill(buffer, position, window);
     } catch (...) {
       error = std::current_exception();
@@ -235,8 +237,10 @@ Batch Loader::batch(std::int64_t first_sample, int micro_step) {
   if (buffer == nullptr) {
     const auto begin = std::chrono::steady_clock::now();
     s.became_ready.wait(lock, [&] { return (buffer = s.next_ready()) != nullptr; });
-    s.waited_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    // While a GPU still read the buffer, it was not the data that was waited for.
+    const std::chrono::duration<double> waited =
+        std::chrono::steady_clock::now() - std::max(begin, buffer->free_since);
+    s.waited_seconds += std::max(waited.count(), 0.0);
   }
   ++s.to_give;
   if (buffer->error) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <compare>
 #include <map>
-#include <optional>
 
 #include <cublasLt.h>
 
@@ -85,7 +84,7 @@ struct Key {
   bool transpose_a, transpose_b, adds_c;
   DType inputs, outputs, bias;
   Product::Epilogue epilogue;
-  std::uint32_t align_a, align_b, align_c, align_d;
+  std::uint32_t align_a, align_b, align_c, align_d, align_bias, align_aux;
   auto operator<=>(const Key&) const = default;
 
   explicit Key(const Product& p)
@@ -102,13 +101,37 @@ struct Key {
         align_a(alignment_of(p.a.data)),
         align_b(alignment_of(p.b.data)),
         align_c(alignment_of(p.c ? p.c.data : p.d.data)),
-        align_d(alignment_of(p.d.data)) {}
+        align_d(alignment_of(p.d.data)),
+        align_bias(alignment_of(p.bias.data)),
+        align_aux(alignment_of(p.aux.data)) {}
+
+  // cuBLASLt has no epilogue for a bias of another type than the result, nor for an auxiliary
+  // matrix whose columns are no multiple of 8 elements; and its GELU is meant for 16-bit results.
+  bool is_possible() const {
+    const bool has_gelu = epilogue == Product::Epilogue::gelu ||
+                          epilogue == Product::Epilogue::gelu_bias ||
+                          epilogue == Product::Epilogue::gelu_gradient;
+    const bool has_bias = epilogue == Product::Epilogue::bias ||
+                          epilogue == Product::Epilogue::gelu_bias ||
+                          epilogue == Product::Epilogue::bias_gradient;
+    return (!has_bias || bias == outputs) && (!has_gelu || (m % 8 == 0 && outputs == DType::bf16));
+  }
 };
+
+void set_pointers(cublasLtMatmulDesc_t description, const Product& product) {
+  if (product.bias)
+    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        static_cast<const void*>(product.bias.data));
+  if (product.aux)
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+        static_cast<const void*>(product.aux.data));
+}
 
 struct Plan {
   Description description;
   Layout a, b, d;
-  std::optional<cublasLtMatmulAlgo_t> algorithm;  // none: cuBLASLt cannot
+  bool is_there = false;  // else cuBLASLt cannot
+  cublasLtMatmulAlgo_t algorithm{};
 };
 
 }  // namespace
@@ -117,7 +140,7 @@ struct Cublas::State {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
 
-  Plan make_plan(const Key& key) const;
+  Plan make_plan(const Product& product, const Key& key) const;
 };
 
 Cublas::Cublas() : state_(std::make_unique<State>()) {
@@ -129,13 +152,15 @@ Cublas::~Cublas() {
   cublasLtDestroy(state_->handle);
 }
 
-Plan Cublas::State::make_plan(const Key& key) const {
+Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
   Plan plan{
       .description = {},
       .a = key.transpose_a ? layout(key.inputs, key.k, key.m) : layout(key.inputs, key.m, key.k),
       .b = key.transpose_b ? layout(key.inputs, key.n, key.k) : layout(key.inputs, key.k, key.n),
       .d = layout(key.outputs, key.m, key.n),
+      .is_there = false,
       .algorithm = {}};
+  if (!key.is_possible()) return plan;
   CUBLAS_CHECK(cublasLtMatmulDescCreate(&plan.description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const auto description = plan.description.handle;
   const auto transpose = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
@@ -157,6 +182,8 @@ Plan Cublas::State::make_plan(const Key& key) const {
       set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
   }
 
+  set_pointers(description, product);  // their alignment counts too
+
   Preference preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
   set(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -173,8 +200,12 @@ Plan Cublas::State::make_plan(const Key& key) const {
   const auto status = cublasLtMatmulAlgoGetHeuristic(handle, description, plan.a.handle,
                                                      plan.b.handle, plan.d.handle, plan.d.handle,
                                                      preference.handle, 1, &best, &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
-  if (status == CUBLAS_STATUS_SUCCESS && found > 0) plan.algorithm = best.algo;
+  // With an epilogue, every refusal means that kernels of our own do its work.
+  if (key.epilogue == Product::Epilogue::none && status != CUBLAS_STATUS_NOT_SUPPORTED)
+    CUBLAS_CHECK(status);
+  plan.is_there =
+      status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+  plan.algorithm = best.algo;
   return plan;
 }
 
@@ -184,23 +215,24 @@ bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace) 
   const Key key(product);
   auto found = state_->plans.find(key);
   if (found == state_->plans.end())
-    found = state_->plans.emplace(key, state_->make_plan(key)).first;
-  const Plan& plan = found->second;
-  if (!plan.algorithm) return false;
+    found = state_->plans.emplace(key, state_->make_plan(product, key)).first;
+  Plan& plan = found->second;
+  if (!plan.is_there) return false;
 
   const auto description = plan.description.handle;
-  if (product.bias)
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-        static_cast<const void*>(product.bias.data));
-  if (product.aux)
-    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-        static_cast<const void*>(product.aux.data));
+  set_pointers(description, product);
   const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
   const auto* c = product.c ? product.c.data : product.d.data;
-  CUBLAS_CHECK(cublasLtMatmul(state_->handle, description, &one, product.a.data, plan.a.handle,
-                              product.b.data, plan.b.handle, &beta, c, plan.d.handle,
-                              product.d.data, plan.d.handle, &*plan.algorithm, workspace.data,
-                              static_cast<std::size_t>(kWorkspaceBytes), stream.native()));
+  const auto status = cublasLtMatmul(
+      state_->handle, description, &one, product.a.data, plan.a.handle, product.b.data,
+      plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm,
+      workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
+  // What the heuristic proposed may still be refused, before anything is enqueued.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    plan.is_there = false;
+    return false;
+  }
+  CUBLAS_CHECK(status);
   return true;
 }
 

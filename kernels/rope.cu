@@ -32,15 +32,12 @@ __global__ void rope_kernel(T* qkv, const float* table, const std::int32_t* posi
     float a[kWidth], b[kWidth], cosine[kWidth], sine[kWidth];
     load(a, first);
     load(b, first + half);
+    load(cosine, row + i);
+    load(sine, row + half + i);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      cosine[j] = row[i + j];
-      sine[j] = sign * row[half + i + j];
-    }
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const float turned = a[j] * cosine[j] - b[j] * sine[j];
-      b[j] = b[j] * cosine[j] + a[j] * sine[j];
+      const float turned = a[j] * cosine[j] - sign * b[j] * sine[j];
+      b[j] = b[j] * cosine[j] + sign * a[j] * sine[j];
       a[j] = turned;
     }
     store(first, a);
@@ -52,7 +49,7 @@ void rotate(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions
             float sign) {
   const auto N = qkv.shape[0], K = qkv.shape[2];
   with_float(qkv.dtype, [&]<class T>(T) {
-    with_width<T>(K / 2, {qkv.data}, [&](auto width) {
+    with_width<T>(K / 2, {qkv.data, table.data}, [&](auto width) {
       const auto items = heads * (K / 2 / width);
       const auto threads = std::min<std::int64_t>(round_up(items, 32), 256);
       launch(stream, {static_cast<unsigned>(N), static_cast<unsigned>(threads)},

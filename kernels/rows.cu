@@ -12,6 +12,7 @@ __global__ void add_block_sums_kernel(float* out, const float* partial, int rows
   const int warp = static_cast<int>(threadIdx.y);
   float sum = 0.0f;
   if (d < D)
+#pragma unroll 8
     for (int r = warp; r < rows; r += kWarps)
       sum += partial[static_cast<std::int64_t>(r) * D + d];
   sums[warp][threadIdx.x] = sum;

@@ -63,7 +63,7 @@ Json describe_run(const Progress& progress, const RunFacts& facts) {
   data.set("dataset", joined(config.data.train));
   data.set("fingerprint", facts.fingerprint);
   Json numerics;
-  numerics.set("device", "cpu");
+  numerics.set("device", facts.device);
   numerics.set("cpu_level", name(cpu_level()));
   numerics.set("threads", facts.threads);
   Json statistics;
@@ -120,11 +120,16 @@ void log_changes(const Json& about, const RunFacts& facts) {
     if (const auto old = dump(before.find(key)); old != now.dump())
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
   const Json& numerics = about.at("numerics");
-  if (numerics.at("cpu_level").as_string() != name(cpu_level()) ||
-      numerics.at("threads").as_integer() != facts.threads)
-    log_warning("step ", about.at("step").as_integer(), " was computed with ",
-                numerics.at("cpu_level").as_string(), " and ", numerics.at("threads").as_integer(),
-                " threads, now ", name(cpu_level()), " and ", facts.threads,
+  const auto computer = [](const std::string& device, std::string_view level,
+                           std::int64_t threads) {
+    return device == "cpu" ? str(level, " and ", threads, " threads") : device;
+  };
+  const auto then =
+      computer(numerics.at("device").as_string(), numerics.at("cpu_level").as_string(),
+               numerics.at("threads").as_integer());
+  const auto now = computer(facts.device, name(cpu_level()), facts.threads);
+  if (then != now)
+    log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
                 ": the run goes on, but not bitwise");
 }
 

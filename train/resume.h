@@ -24,9 +24,10 @@ struct Progress {
 // What a run computes its steps from, and with.
 struct RunFacts {
   const Config& config;
-  const Json& settings;     // its values by key
-  std::string fingerprint;  // of the training data
-  int threads;              // that compute
+  const Json& settings;        // its values by key
+  std::string fingerprint;     // of the training data
+  int threads;                 // that compute
+  std::string device = "cpu";  // or the name of a GPU
 };
 
 Json describe_run(const Progress& progress, const RunFacts& facts);

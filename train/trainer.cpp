@@ -131,7 +131,8 @@ class Trainer {
     return {.config = config_,
             .settings = options_.settings,
             .fingerprint = loader_.dataset().fingerprint(),
-            .threads = compute_.threads()};
+            .threads = compute_.threads(),
+            .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu"};
   }
 
   const TrainOptions& options_;
@@ -226,8 +227,7 @@ Trainer::Enqueued Trainer::enqueue_step() {
       const Trace::Span span(training_.trace(), Phase::data, compute_);
       return loader_.batch(progress_.first_sample, m);
     }();
-    training_.micro_step(batch);
-    loader_.release(batch, compute_.record());
+    loader_.release(batch, training_.micro_step(batch));
   }
   training_.finish_step();
   progress_.first_sample += training_.config().global_batch_sequences;
@@ -366,8 +366,9 @@ void Trainer::start() {
            config_.train.micro_batch, " x ", config_.train.sequence_length);
   log_info("MFU = tokens/s x ", human_count(flops.causal),
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
-           " over the full square) / ", human_count(meter_.config().peak_flops),
-           " FLOP/s, the measured peak of ", name(config_.precision.compute), " multiply-adds");
+           " over the full square) / ", human_count(meter_.config().peak_flops), " FLOP/s, the ",
+           compute_.is_cuda() ? "" : "measured ", "peak of ", name(config_.precision.compute),
+           " multiply-adds");
   if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);

@@ -79,12 +79,14 @@ void Training::begin_step(std::int64_t step, double learning_rate) {
   params_.begin_step(compute_);
 }
 
-void Training::micro_step(const Batch& pinned) {
+Event Training::micro_step(const Batch& pinned) {
   const Batch batch = batch_.copy(compute_, pinned);
+  Event read = compute_.record();
   const StepContext step = context(batch);
   const auto inputs = batch.inputs.view({batch.inputs.elements()});
   transformer_.forward(step, 0, inputs, targets(batch));
   transformer_.backward(step, 0, inputs);
+  return read;
 }
 
 void Training::finish_step() {

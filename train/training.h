@@ -45,8 +45,9 @@ class Training {
   // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
   //   step: counted from 1
   void begin_step(std::int64_t step, double learning_rate);
-  void micro_step(const Batch& batch);  // forward and backward; adds to the gradients
-  void finish_step();                   // the optimizer
+  // Forward and backward; adds to the gradients. Once the event is done, the batch was read.
+  Event micro_step(const Batch& batch);
+  void finish_step();  // the optimizer
 
   // The losses of a micro-batch, without gradients. Waits for the device.
   LossSum evaluate(const Batch& batch);

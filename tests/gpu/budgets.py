@@ -37,7 +37,7 @@ BUDGETS = [
     ("reduce", "reduce_chunks_kernel<SumOfSquares, BFloat16, 8>", 64, 256),
     ("rmsnorm", "rmsnorm_forward_kernel<BFloat16, 4, 8>", 64, 1024),
     ("rmsnorm", "rmsnorm_backward_kernel<BFloat16, 4, 8>", 128, 1024),
-    ("rope", "rope_kernel<BFloat16, 8>", 32, 0),
+    ("rope", "rope_kernel<BFloat16, 8>", 40, 0),
     ("swiglu", "swiglu_forward_kernel<BFloat16, 8>", 32, 0),
     ("swiglu", "swiglu_backward_kernel<BFloat16, 8>", 40, 0),
 ]

@@ -39,7 +39,7 @@ every_steps = 0
 compute = "{compute}"
 """
 FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
-             "cudaStreamCreateWithFlags", "cudaEventCreate", "cublasLtCreate",
+             "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cublasLtCreate",
              "cublasLtMatmulAlgoGetHeuristic"}
 
 

@@ -143,9 +143,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   record("cudaStreamWaitEvent %p %p", static_cast<void*>(stream), static_cast<void*>(event));
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = next_handle<cudaEvent_t>();
-  record("cudaEventCreate %p", static_cast<void*>(*event));
+  record("cudaEventCreateWithFlags %p %u", static_cast<void*>(*event), flags);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t) {

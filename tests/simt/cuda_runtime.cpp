@@ -89,7 +89,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t /*event*/,
                                 unsigned /*flags*/) {
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   *event = reinterpret_cast<cudaEvent_t>(new EventTime);
   return cudaSuccess;
 }

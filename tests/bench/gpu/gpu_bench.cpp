@@ -80,10 +80,10 @@ class Bench {
     call();
     std::vector<double> seconds;
     for (int round = 0; round < kRounds; ++round) {
-      const Event begin = stream_.record();
+      const Event begin = stream_.record_timed();
       for (int i = 0; i < kCalls; ++i)
         call();
-      const Event end = stream_.record();
+      const Event end = stream_.record_timed();
       end.synchronize();
       seconds.push_back(end.seconds_since(begin) / kCalls);
     }
@@ -343,12 +343,12 @@ void step(const StepCase& c) {
   std::vector<double> seconds;
   std::array<double, kPhases> phases{};
   for (int i = 1; i <= 8; ++i) {
-    const Event begin = stream.record();
+    const Event begin = stream.record_timed();
     training.begin_step(i, 1e-4);
     for (std::int64_t m = 0; m < c.micro_batches; ++m)
       training.micro_step(batch);
     training.finish_step();
-    const Event end = stream.record();
+    const Event end = stream.record_timed();
     training.numbers(i);
     end.synchronize();
     phases = training.trace().take();

@@ -21,7 +21,9 @@ enum cudaError_t {
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1,
+                          cudaEventDefault = 0, cudaEventBlockingSync = 1,
+                          cudaEventDisableTiming = 2;
 
 struct cudaDeviceProp {
   char name[256];
@@ -54,7 +56,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
