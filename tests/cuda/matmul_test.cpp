@@ -53,5 +53,20 @@ TEST_P(MatmulCuda, backward_equals_the_cpu_kernel) {
   });
 }
 
+TEST_P(MatmulCuda, no_tokens_change_nothing) {
+  Twins t(1);
+  const auto x = t.random({0, 16}, GetParam()), weight = t.random({8, 16}, GetParam());
+  const auto y = t.poisoned({0, 8}, GetParam()), dx = t.poisoned({0, 16}, GetParam());
+  const auto bias = t.random({8}, GetParam());
+  const auto dweight = t.random({8, 16}, DType::fp32), dbias = t.random({8}, DType::fp32);
+  t.run([&](const Side& on) {
+    matmul_forward(on.stream, on.scratch, on(y), on(x), on(weight), {.bias = on(bias)});
+    matmul_backward_weight(on.stream, on.scratch, on(dweight), on(dbias), on(y), on(x));
+    matmul_backward_input(on.stream, on.scratch, on(dx), on(y), on(weight));
+  });
+  t.expect_equal(dweight, "dweight");
+  t.expect_equal(dbias, "dbias");
+}
+
 }  // namespace
 }  // namespace lockstep::testing
