@@ -7,9 +7,9 @@ namespace {
 
 struct Sizes {
   std::int64_t B, T, H, G, K;
-  std::int64_t N() const { return B * T; }
-  Shape qkv() const { return {N(), H + 2 * G, K}; }
-  Shape out() const { return {N(), H, K}; }
+  std::int64_t tokens() const { return B * T; }
+  Shape qkv() const { return {tokens(), H + 2 * G, K}; }
+  Shape out() const { return {tokens(), H, K}; }
   std::string text() const { return str("B ", B, " T ", T, " H ", H, " G ", G, " K ", K); }
 };
 
@@ -56,7 +56,7 @@ void check_forward(Draw& draw, const Sizes& s, DType dtype) {
   SCOPED_TRACE(s.text());
   Twins t(draw.seed());
   const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
-  const auto out = t.poisoned(s.out(), dtype), lse = t.poisoned({s.H, s.N()}, DType::fp32);
+  const auto out = t.poisoned(s.out(), dtype), lse = t.poisoned({s.H, s.tokens()}, DType::fp32);
   t.run([&](const Side& on) {
     attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
   });
@@ -76,7 +76,7 @@ TEST(AttentionTensorCores, forward_equals_the_cpu_kernel) {
 // Heads [first, first + count) of each token of a tensor shaped like qkv.
 Doubles heads_of(const Doubles& values, const Sizes& s, std::int64_t first, std::int64_t count) {
   Doubles part;
-  for (std::int64_t n = 0; n < s.N(); ++n) {
+  for (std::int64_t n = 0; n < s.tokens(); ++n) {
     const auto from = values.begin() + (n * (s.H + 2 * s.G) + first) * s.K;
     part.insert(part.end(), from, from + count * s.K);
   }
@@ -90,7 +90,7 @@ void check_backward(Draw& draw, const Sizes& s, DType dtype) {
   Twins t(draw.seed());
   const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
   const auto dout = t.random(s.out(), dtype), out = t.poisoned(s.out(), dtype);
-  const auto lse = t.poisoned({s.H, s.N()}, DType::fp32), dqkv = t.poisoned(s.qkv(), dtype);
+  const auto lse = t.poisoned({s.H, s.tokens()}, DType::fp32), dqkv = t.poisoned(s.qkv(), dtype);
   t.run([&](const Side& on) {
     if (on.is_host) attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
   });
