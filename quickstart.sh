@@ -37,14 +37,20 @@ say() { printf '\n== %s\n' "$*"; }
 
 # The CUDA preset only where it can run.
 preset=cpu
-if command -v nvcc >/dev/null && nvidia-smi >/dev/null 2>&1; then preset=cuda; fi
+options=()
+if command -v nvcc >/dev/null && nvidia-smi >/dev/null 2>&1; then
+  preset=cuda
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+  ((capability >= 90)) && capability+=a
+  options=(-DLOCKSTEP_CUDA_ARCHITECTURES="$capability")  # of the first GPU
+fi
 lockstep=build/$preset/lockstep
 
 build() {
-  local log=build/$preset/build.log tests=()
+  local log=build/$preset/build.log
   mkdir -p "build/$preset"
-  installed libgtest-dev || tests=(-DLOCKSTEP_TESTS=OFF)
-  if ! { cmake --preset "$preset" "${tests[@]}" &&
+  installed libgtest-dev || options+=(-DLOCKSTEP_TESTS=OFF)
+  if ! { cmake --preset "$preset" "${options[@]}" &&
          cmake --build --preset "$preset" --target lockstep; } >"$log" 2>&1; then
     tail -n 60 "$log"
     echo "the build failed; all it said is in $log" >&2

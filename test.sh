@@ -7,6 +7,9 @@
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer
 #   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)
 #
+# Where the CUDA toolkit is, each also compiles the CUDA kernels and checks what can be without a GPU;
+# with one, see tests/gpu/run.sh.
+#
 # Ends with `N passed, N failed, N skipped`; exits with 1 when a test failed or none ran, with 75
 # when packages are missing and only root may install them.
 set -euo pipefail
@@ -14,7 +17,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 . scripts/packages.sh
 
 presets=(cpu)
-# Where the CUDA toolkit is, what a build with it shows without a GPU; with one, see tests/gpu/run.sh.
 cuda=()
 if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(cuda); fi
 labels='^ci$'

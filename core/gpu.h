@@ -25,7 +25,6 @@ struct Properties {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
   std::int64_t memory_bytes = 0;
-  std::int64_t shared_memory_bytes = 0;  // of a block that asks for more than 48 KiB
 };
 Properties properties(int device);
 
@@ -65,12 +64,10 @@ CUevent_st* create_event(bool timed);
 void destroy(CUevent_st* event) noexcept;
 void record(CUevent_st* event, CUstream_st* stream);
 void wait(CUstream_st* stream, CUevent_st* event);
-bool is_done(CUevent_st* event);
 void synchronize(CUevent_st* event);
 double seconds_between(CUevent_st* begin, CUevent_st* end);  // both done
 
 // Between device and pinned memory, in either direction, or on the device; in the stream's order.
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream);
-void set_bytes(std::byte* to, unsigned char value, std::int64_t bytes, CUstream_st* stream);
 
 }  // namespace lockstep::gpu

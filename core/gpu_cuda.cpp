@@ -67,8 +67,7 @@ Properties properties(int device) {
           .major = p.major,
           .minor = p.minor,
           .multiprocessors = p.multiProcessorCount,
-          .memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem),
-          .shared_memory_bytes = static_cast<std::int64_t>(p.sharedMemPerBlockOptin)};
+          .memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem)};
 }
 
 void use(int device) {
@@ -171,16 +170,6 @@ void wait(CUstream_st* stream, CUevent_st* event) {
   CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
 }
 
-bool is_done(CUevent_st* event) {
-  const auto state = cudaEventQuery(event);
-  if (state == cudaErrorNotReady) {
-    cudaGetLastError();  // which is this one
-    return false;
-  }
-  CUDA_CHECK(state);
-  return true;
-}
-
 void synchronize(CUevent_st* event) {
   CUDA_CHECK(cudaEventSynchronize(event));
 }
@@ -193,10 +182,6 @@ double seconds_between(CUevent_st* begin, CUevent_st* end) {
 
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream) {
   CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream));
-}
-
-void set_bytes(std::byte* to, unsigned char value, std::int64_t bytes, CUstream_st* stream) {
-  CUDA_CHECK(cudaMemsetAsync(to, value, static_cast<std::size_t>(bytes), stream));
 }
 
 }  // namespace gpu

@@ -60,9 +60,6 @@ void record(CUevent_st* /*event*/, CUstream_st* /*stream*/) {
 void wait(CUstream_st* /*stream*/, CUevent_st* /*event*/) {
   unreachable();
 }
-bool is_done(CUevent_st* /*event*/) {
-  unreachable();
-}
 void synchronize(CUevent_st* /*event*/) {
   unreachable();
 }
@@ -71,10 +68,6 @@ double seconds_between(CUevent_st* /*begin*/, CUevent_st* /*end*/) {
 }
 void copy(std::byte* /*to*/, const std::byte* /*from*/, std::int64_t /*bytes*/,
           CUstream_st* /*stream*/) {
-  unreachable();
-}
-void set_bytes(std::byte* /*to*/, unsigned char /*value*/, std::int64_t /*bytes*/,
-               CUstream_st* /*stream*/) {
   unreachable();
 }
 

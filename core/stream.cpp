@@ -64,12 +64,6 @@ Event::~Event() {
 }
 
 // A thread that was never told means device 0, and would make CUDA take memory there.
-bool Event::is_done() const {
-  if (event_ == nullptr) return true;
-  gpu::use_again(pool_->device());
-  return gpu::is_done(event_);
-}
-
 void Event::synchronize() const {
   if (event_ == nullptr) return;
   gpu::use_again(pool_->device());

@@ -25,7 +25,6 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   ~Event();
 
-  bool is_done() const;
   void synchronize() const;                          // the host waits
   double seconds_since(const Event& earlier) const;  // both done, of record_timed() of CUDA streams
 

@@ -45,7 +45,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) 
   *properties = {};
   std::strcpy(properties->name, "simulated GPU");
   properties->totalGlobalMem = std::size_t{16} << 30;
-  properties->sharedMemPerBlockOptin = 232448;
   properties->major = 9;
   properties->multiProcessorCount = 4;  // few, so that small tests have several waves of blocks
   return cudaSuccess;
@@ -101,9 +100,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t /*stream*/) {
   time_of(event).when = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t /*event*/) {
-  return cudaSuccess;
-}
 cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
   return cudaSuccess;
 }
@@ -115,10 +111,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t /*stream*/) {
   simt::copy(to, from, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t /*stream*/) {
-  simt::set_bytes(to, value, bytes);
   return cudaSuccess;
 }
 

@@ -148,11 +148,4 @@ void copy(void* to, const void* from, std::size_t bytes) {
   std::memmove(to, from, bytes);
 }
 
-void set_bytes(void* to, int value, std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  device_memory().check_copied(to, bytes);
-  const Accessible accessible;
-  std::memset(to, value, bytes);
-}
-
 }  // namespace simt

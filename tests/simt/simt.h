@@ -102,6 +102,5 @@ void tensors_end(std::byte* memory, std::size_t bytes);
 std::size_t free_device_bytes();
 void copy(void* to, const void* from,
           std::size_t bytes);  // Violation when the host side is not pinned
-void set_bytes(void* to, int value, std::size_t bytes);
 
 }  // namespace simt
