@@ -5,6 +5,7 @@
 #include "core/integer.h"
 #include "core/philox.h"
 #include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 
 namespace lockstep {
 ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
@@ -14,6 +15,8 @@ ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
   LOCKSTEP_CHECK(options.compute_dtype == DType::fp32 || options.compute_dtype == DType::bf16,
                  "weights of type ", lockstep::name(options.compute_dtype),
                  ", expected fp32 or bf16");
+  LOCKSTEP_CHECK(options.fp8 == Fp8Products::off || options.compute_dtype == DType::bf16,
+                 "fp8 products of ", lockstep::name(options.compute_dtype), ", expected bf16");
 }
 
 const ParamStore::Unit& ParamStore::unit_of(int unit) const {
@@ -41,7 +44,7 @@ const ParamSpec& ParamStore::spec(ParamId id) const {
 
 int ParamStore::add_unit(std::string name) {
   LOCKSTEP_CHECK(shards_.empty(), "unit ", name, " is added after allocate");
-  units_.push_back({std::move(name), {}, {}, 0});
+  units_.push_back({std::move(name), {}, {}, 0, {}});
   return units() - 1;
 }
 
@@ -114,6 +117,33 @@ void ParamStore::allocate(Arena& arena, Stream& stream, bool training) {
                                 .logical_begin = 0,
                                 .count = u.specs[i].shape.elements()});
     shards_.push_back(std::move(shard));
+    if (training && options_.fp8 != Fp8Products::off) allocate_quantized(arena, unit);
+  }
+}
+
+void ParamStore::allocate_quantized(Arena& arena, int unit) {
+  auto& u = units_[static_cast<std::size_t>(unit)];
+  const bool whole = options_.fp8 == Fp8Products::tensor;
+  const auto scaling = whole ? Scaling::tensor : Scaling::blocks;
+  const std::int64_t multiple = whole ? 16 : kScaledBlock;
+  for (int i = 0; i < static_cast<int>(u.specs.size()); ++i) {
+    const ParamId first{unit, i};
+    if (!spec(first).quantized || place_of(first).group_parts == 0) continue;
+    const Shape shape = group(shards_.back().weight, first).shape;
+    LOCKSTEP_CHECK(shape[0] % multiple == 0 && shape[1] % multiple == 0, spec(first).name,
+                   " with what is stacked on it is ", shape, ", expected multiples of ", multiple,
+                   " for fp8");
+    const auto matrix = [&](const char* what, const Shape& s) {
+      return Fp8Matrix{
+          arena.allocate(str(u.name, " ", what), DType::fp8_e4m3, s),
+          arena.allocate(str(u.name, " fp8 scales"), DType::fp32, scales_shape(scaling, s)),
+          scaling};
+    };
+    QuantizedGroup g{.first = first, .absmax = {}, .weight = {}, .transposed = {}};
+    g.weight = matrix("fp8 weights", shape);
+    g.transposed = matrix("fp8 weights, transposed", {shape[1], shape[0]});
+    if (whole) g.absmax = arena.allocate(str(u.name, " absmax"), DType::fp32, {1});
+    u.quantized.push_back(g);
   }
 }
 
@@ -143,6 +173,16 @@ void ParamStore::initialize(Stream& stream, std::uint64_t seed, const ParamShard
 void ParamStore::refresh_weights(Stream& stream) {
   for (const auto& shard : shards_)
     if (shard.master) convert(stream, shard.weight, shard.master);
+  quantize_weights(stream);
+}
+
+void ParamStore::quantize_weights(Stream& stream) {
+  for (const auto& u : units_)
+    for (const auto& g : u.quantized) {
+      const auto weight = group(shard_of(g.first.unit).weight, g.first);
+      if (g.absmax) absmax(stream, g.absmax, weight);
+      quantize(stream, g.weight, g.transposed, weight, g.absmax);
+    }
 }
 
 void ParamStore::begin_step(Stream& stream) {
@@ -170,6 +210,12 @@ ConstTensor ParamStore::Use::stacked(ParamId first) const {
   LOCKSTEP_CHECK(first.unit == unit_, "a group of unit ", first.unit, " in the use of unit ",
                  unit_);
   return store_->group(store_->shard_of(unit_).weight, first);
+}
+
+ParamStore::Use::Quantized ParamStore::Use::quantized(ParamId first) const {
+  for (const auto& g : store_->unit_of(first.unit).quantized)
+    if (g.first == first) return {g.weight, g.transposed};
+  return {};
 }
 
 Tensor ParamStore::grad(ParamId id) {

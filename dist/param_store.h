@@ -13,12 +13,20 @@
 
 #include "core/arena.h"
 #include "dist/communicator.h"
+#include "kernels/quantize.h"
 
 namespace lockstep {
 
 enum class Init : std::uint8_t { zeros, ones, normal };
 // What an optimizer may treat differently.
 enum class Role : std::uint8_t { matrix, embedding, head, vector };
+
+// Whether the products of the layers' matrices are of fp8, and with which scales.
+enum class Fp8Products : std::uint8_t {
+  off,
+  tensor,  // one scale a tensor
+  block,   // one for 128 x 128 of weights, for 1 x 128 of all else
+};
 
 struct ParamSpec {
   std::string name;     // "model.layers.3.self_attn.q_proj.weight": key of checkpoint and of Init
@@ -28,6 +36,7 @@ struct ParamSpec {
   Init init = Init::normal;
   float init_std = 0.0f;
   std::int64_t stored_rows = 0;  // rows in the buffer, padding included; 0: those of shape
+  bool quantized = false;        // its products are of fp8, where the store's option says so
 };
 
 struct ParamId {
@@ -62,6 +71,8 @@ class ParamStore {
     Sharding sharding = Sharding::none;  // one rank: all the same
     DType compute_dtype = DType::fp32;   // fp32 or bf16
     bool stochastic_rounding = false;    // train bf16 weights without an fp32 master
+    Fp8Products fp8 = Fp8Products::off;  // with bf16 alone
+    DType fp8_gradients = DType::fp8_e5m2;
   };
   static constexpr std::int64_t kAlignedElements = 128;  // 256 bytes of bf16
 
@@ -74,15 +85,18 @@ class ParamStore {
   ParamId declare(int unit, ParamSpec spec);
   std::vector<ParamId> declare_stacked(int unit, std::vector<ParamSpec> specs);
 
-  // Weights, master weights and gradients; or the weights alone, which cannot be trained. All are
-  // zero afterwards, padding included.
+  // Weights, master weights and gradients; or the weights alone, which cannot be trained and have
+  // no fp8 copies. All are zero afterwards, padding included.
   void allocate(Arena& arena, Stream& stream);
   void allocate_weights(Arena& arena, Stream& stream);
 
   // Every parameter by its spec, a function of (seed, its name) only.
   void initialize(Stream& stream, std::uint64_t seed);
-  // weight = round(master), where there is a master: after something wrote the masters.
+  // weight = round(master), where there is a master, and their fp8 copies: after something wrote
+  // the masters.
   void refresh_weights(Stream& stream);
+  // The fp8 copies alone: after something wrote the weights.
+  void quantize_weights(Stream& stream);
 
   // Step: gradients start at zero; prefetch early, use late, drop soon.
   void begin_step(Stream& stream);
@@ -95,6 +109,10 @@ class ParamStore {
     ~Use() = default;
     ConstTensor operator[](ParamId id) const;  // as stored, padding rows included
     ConstTensor stacked(ParamId first) const;  // the whole group that starts with `first`
+    struct Quantized {                         // the same in fp8, as [O, I] and as [I, O]
+      ConstFp8Matrix weight, transposed;
+    };
+    Quantized quantized(ParamId first) const;  // absent without fp8
 
    private:
     friend class ParamStore;
@@ -114,6 +132,8 @@ class ParamStore {
   const ParamSpec& spec(ParamId id) const;
   std::span<ParamShard> shards() { return shards_; }
   DType compute_dtype() const { return options_.compute_dtype; }
+  Fp8Products fp8() const { return options_.fp8; }
+  DType fp8_gradients() const { return options_.fp8_gradients; }
 
  private:
   struct Place {  // of one parameter in its unit
@@ -121,11 +141,17 @@ class ParamStore {
     Shape stored;
     int group_parts = 0;  // in the first parameter of a stacked group: how many it has
   };
+  struct QuantizedGroup {
+    ParamId first;
+    Tensor absmax;  // [1], for one scale a tensor
+    Fp8Matrix weight, transposed;
+  };
   struct Unit {
     std::string name;
     std::vector<ParamSpec> specs;
     std::vector<Place> places;
     std::int64_t elements = 0;
+    std::vector<QuantizedGroup> quantized;
   };
 
   const Unit& unit_of(int unit) const;
@@ -135,6 +161,7 @@ class ParamStore {
   Tensor part(Tensor flat, ParamId id) const;
   Tensor group(Tensor flat, ParamId first) const;
   void allocate(Arena& arena, Stream& stream, bool training);
+  void allocate_quantized(Arena& arena, int unit);
   void initialize(Stream& stream, std::uint64_t seed, const ParamShard& shard,
                   const Segment& segment);
 

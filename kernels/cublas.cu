@@ -21,8 +21,26 @@ namespace {
   } while (0)
 
 cudaDataType_t data_type(DType dtype) {
-  LOCKSTEP_CHECK(dtype == DType::fp32 || dtype == DType::bf16, "a product of ", name(dtype));
-  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (dtype) {
+    case DType::fp32: return CUDA_R_32F;
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::fp8_e4m3: return CUDA_R_8F_E4M3;
+    case DType::fp8_e5m2: return CUDA_R_8F_E5M2;
+    default: LOCKSTEP_FAIL("a product of ", name(dtype));
+  }
+}
+
+bool is_fp8(DType dtype) {
+  return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+}
+
+cublasLtMatmulMatrixScale_t scale_mode(Scaling scaling) {
+  switch (scaling) {
+    case Scaling::rows: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case Scaling::blocks: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    case Scaling::tensor: break;
+  }
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 }
 
 cublasLtEpilogue_t epilogue_of(Product::Epilogue epilogue) {
@@ -82,8 +100,10 @@ Layout layout(DType dtype, std::int64_t rows, std::int64_t columns) {
 struct Key {
   std::int64_t m, n, k;
   bool transpose_a, transpose_b, adds_c;
-  DType inputs, outputs, bias;
+  DType a, b, outputs, bias;
   Product::Epilogue epilogue;
+  Scaling a_scaling, b_scaling;
+  bool fast;
   std::uint32_t align_a, align_b, align_c, align_d, align_bias, align_aux;
   auto operator<=>(const Key&) const = default;
 
@@ -94,10 +114,14 @@ struct Key {
         transpose_a(p.transpose_a),
         transpose_b(p.transpose_b),
         adds_c(bool(p.c)),
-        inputs(p.a.dtype),
+        a(p.a.dtype),
+        b(p.b.dtype),
         outputs(p.d.dtype),
         bias(p.bias.dtype),
         epilogue(p.epilogue),
+        a_scaling(p.fp8.a_scaling),
+        b_scaling(p.fp8.b_scaling),
+        fast(p.fp8.fast),
         align_a(alignment_of(p.a.data)),
         align_b(alignment_of(p.b.data)),
         align_c(alignment_of(p.c ? p.c.data : p.d.data)),
@@ -125,6 +149,12 @@ void set_pointers(cublasLtMatmulDesc_t description, const Product& product) {
   if (product.aux)
     set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
         static_cast<const void*>(product.aux.data));
+  if (is_fp8(product.a.dtype)) {
+    set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+        static_cast<const void*>(product.fp8.a_scales.data));
+    set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+        static_cast<const void*>(product.fp8.b_scales.data));
+  }
 }
 
 struct Plan {
@@ -153,13 +183,12 @@ Cublas::~Cublas() {
 }
 
 Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
-  Plan plan{
-      .description = {},
-      .a = key.transpose_a ? layout(key.inputs, key.k, key.m) : layout(key.inputs, key.m, key.k),
-      .b = key.transpose_b ? layout(key.inputs, key.n, key.k) : layout(key.inputs, key.k, key.n),
-      .d = layout(key.outputs, key.m, key.n),
-      .is_there = false,
-      .algorithm = {}};
+  Plan plan{.description = {},
+            .a = key.transpose_a ? layout(key.a, key.k, key.m) : layout(key.a, key.m, key.k),
+            .b = key.transpose_b ? layout(key.b, key.n, key.k) : layout(key.b, key.k, key.n),
+            .d = layout(key.outputs, key.m, key.n),
+            .is_there = false,
+            .algorithm = {}};
   if (!key.is_possible()) return plan;
   CUBLAS_CHECK(cublasLtMatmulDescCreate(&plan.description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const auto description = plan.description.handle;
@@ -182,6 +211,11 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
       set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.m);
   }
 
+  if (is_fp8(key.a)) {
+    set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(key.a_scaling));
+    set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.b_scaling));
+    set(description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(key.fast));
+  }
   set_pointers(description, product);  // their alignment counts too
 
   Preference preference;
@@ -200,8 +234,10 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
   const auto status = cublasLtMatmulAlgoGetHeuristic(handle, description, plan.a.handle,
                                                      plan.b.handle, plan.d.handle, plan.d.handle,
                                                      preference.handle, 1, &best, &found);
-  // With an epilogue, every refusal means that kernels of our own do its work.
-  if (key.epilogue == Product::Epilogue::none && status != CUBLAS_STATUS_NOT_SUPPORTED)
+  // With an epilogue, every refusal means that kernels of our own do its work; of fp8, that there
+  // is none.
+  if (key.epilogue == Product::Epilogue::none && !is_fp8(key.a) &&
+      status != CUBLAS_STATUS_NOT_SUPPORTED)
     CUBLAS_CHECK(status);
   plan.is_there =
       status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/stream.h"
+#include "kernels/quantize.h"
 
 namespace lockstep {
 
@@ -27,6 +28,12 @@ struct Product {
   Tensor d;
   Epilogue epilogue = Epilogue::none;
   ConstTensor bias, aux;  // read or written, as the epilogue says
+  struct Fp8 {            // where a and b are
+    ConstTensor a_scales, b_scales;
+    Scaling a_scaling = Scaling::tensor, b_scaling = Scaling::tensor;
+    bool fast = false;  // see MatmulFp8
+  };
+  Fp8 fp8 = {};
 };
 
 // What cuBLASLt keeps for a stream: its handle, and of each product that was asked for its plan.

@@ -144,6 +144,39 @@ __device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
   return v;
 }
 
+// *out = max(*out, v of all threads of a block of whole warps), for v >= 0. Compared as integers,
+// in which order floats that are not negative stand too: the same bits in whatever order blocks
+// come.
+__device__ inline void raise(float* out, float v) {
+  __shared__ float shared[32];
+  const int threads = static_cast<int>(blockDim.x * blockDim.y);
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  v = warp_max(v);
+  if (thread % 32 == 0) shared[thread / 32] = v;
+  __syncthreads();
+  if (thread >= 32) return;
+  v = warp_max(thread < threads / 32 ? shared[thread] : 0.0f);
+  if (thread != 0) return;
+#ifdef __CUDACC__
+  if (__ldcg(out) >= v) return;  // mostly so: blocks need not queue for the atomic
+#endif
+  atomicMax(reinterpret_cast<unsigned*>(out), __float_as_uint(v));
+}
+
+// The same for what is stored as T: the maximum is rounded as its own element was.
+template <class T>
+__device__ inline void raise_stored(float* out, float v) {
+  raise(out, to_float(from_float<T>(v)));
+}
+
+template <int N>
+__device__ inline float largest_of(float most, const float (&v)[N]) {
+#pragma unroll
+  for (const float x : v)
+    most = fmaxf(most, fabsf(x));
+  return most;
+}
+
 __device__ inline int warp_max(int v) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)

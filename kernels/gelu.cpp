@@ -4,17 +4,19 @@
 
 namespace lockstep {
 
-void gelu_forward(Stream& stream, Tensor y, ConstTensor x) {
+void gelu_forward(Stream& stream, Tensor y, ConstTensor x, Tensor absmax) {
   check_float("x", x);
   check_tensor("y", y, x.shape, x.dtype);
-  LOCKSTEP_DISPATCH(stream, gelu_forward(stream, y, x));
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH(stream, gelu_forward(stream, y, x, absmax));
 }
 
-void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x) {
+void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x, Tensor absmax) {
   check_float("x", x);
   check_tensor("dx", dx, x.shape, x.dtype);
   check_tensor("dy", dy, x.shape, x.dtype);
-  LOCKSTEP_DISPATCH(stream, gelu_backward(stream, dx, dy, x));
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH(stream, gelu_backward(stream, dx, dy, x, absmax));
 }
 
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+#include "kernels/elementwise.h"
 #include "kernels/gelu.h"
 #include "kernels/packs.cuh"
 
@@ -15,10 +16,12 @@ __device__ inline float tanh_of(float u) {
 
 template <class T>
 struct Forward {
+  using Stored = T;
   T* y;
   const T* x;
+  float* absmax;  // or nullptr
   template <int kWidth>
-  __device__ void apply(std::int64_t at) const {
+  __device__ float apply(std::int64_t at) const {
     float v[kWidth];
     load(v, x + at);
 #pragma unroll
@@ -27,15 +30,18 @@ struct Forward {
       v[i] = 0.5f * v[i] * (1.0f + tanh_of<T>(u));
     }
     store(y + at, v);
+    return largest_of(0.0f, v);
   }
 };
 
 template <class T>
 struct Backward {
+  using Stored = T;
   T* dx;
   const T *dy, *x;
+  float* absmax;
   template <int kWidth>
-  __device__ void apply(std::int64_t at) const {
+  __device__ float apply(std::int64_t at) const {
     float v[kWidth], g[kWidth];
     load(v, x + at);
     load(g, dy + at);
@@ -47,21 +53,26 @@ struct Backward {
       g[i] *= 0.5f * (1.0f + t) + 0.5f * v[i] * (1.0f - t * t) * du;
     }
     store(dx + at, g);
+    return largest_of(0.0f, g);
   }
 };
 
 }  // namespace
 
-void gelu_forward(Stream& stream, Tensor y, ConstTensor x) {
+void gelu_forward(Stream& stream, Tensor y, ConstTensor x, Tensor absmax) {
+  if (absmax) cuda::fill(stream, absmax, 0.0f);
   with_float(x.dtype, [&]<class T>(T) {
-    apply_to_packs<T>(stream, x.elements(), {y.data, x.data}, Forward<T>{y.as<T>(), x.as<T>()});
+    apply_to_packs<T>(stream, x.elements(), {y.data, x.data},
+                      Forward<T>{y.as<T>(), x.as<T>(), absmax ? absmax.as<float>() : nullptr});
   });
 }
 
-void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x) {
+void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x, Tensor absmax) {
+  if (absmax) cuda::fill(stream, absmax, 0.0f);
   with_float(x.dtype, [&]<class T>(T) {
-    apply_to_packs<T>(stream, x.elements(), {dx.data, dy.data, x.data},
-                      Backward<T>{dx.as<T>(), dy.as<T>(), x.as<T>()});
+    apply_to_packs<T>(
+        stream, x.elements(), {dx.data, dy.data, x.data},
+        Backward<T>{dx.as<T>(), dy.as<T>(), x.as<T>(), absmax ? absmax.as<float>() : nullptr});
   });
 }
 

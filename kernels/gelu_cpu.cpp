@@ -1,11 +1,12 @@
 #include "kernels/gelu.h"
 #include "kernels/parallel.h"
+#include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 
-void gelu_forward(Stream& stream, Tensor y, ConstTensor x) {
+void gelu_forward(Stream& stream, Tensor y, ConstTensor x, Tensor absmax) {
   with_float(x.dtype, [&]<class T>(T) {
     parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {
       T* out = y.as<T>() + begin;
@@ -15,9 +16,10 @@ void gelu_forward(Stream& stream, Tensor y, ConstTensor x) {
       });
     });
   });
+  if (absmax) lockstep::absmax(stream, absmax, y);
 }
 
-void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x) {
+void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x, Tensor absmax) {
   with_float(x.dtype, [&]<class T>(T) {
     parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {
       T* out = dx.as<T>() + begin;
@@ -28,6 +30,7 @@ void gelu_backward(Stream& stream, Tensor dx, ConstTensor dy, ConstTensor x) {
       });
     });
   });
+  if (absmax) lockstep::absmax(stream, absmax, dx);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

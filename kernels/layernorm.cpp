@@ -18,6 +18,7 @@ void layernorm_forward(Stream& stream, const LayerNormForward& args) {
     check_tensor("residual", args.residual, x.shape, x.dtype);
     check_tensor("sum", args.sum, x.shape, x.dtype);
   }
+  if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
   LOCKSTEP_DISPATCH(stream, layernorm_forward(stream, args));
 }
 
@@ -32,6 +33,7 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
   check_tensor("dbias", args.dbias, {D}, DType::fp32);
   check_tensor("stats", args.stats, {N, 2}, DType::fp32);
   check_tensor("weight", args.weight, {D}, s.dtype);
+  if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
   LOCKSTEP_DISPATCH_SCRATCH(stream, layernorm_backward(stream, scratch, args));
 }
 

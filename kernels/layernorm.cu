@@ -1,5 +1,6 @@
 // As rmsnorm.cu: a row stays in registers between its two sums and its output; backward sums weight
 // gradients a block, then over blocks in order.
+#include "kernels/elementwise.h"
 #include "kernels/layernorm.h"
 #include "kernels/rows.cuh"
 
@@ -11,6 +12,7 @@ struct Forward {
   T *y, *sum;
   float* stats;
   const T *x, *residual, *weight, *bias;
+  float* absmax;  // or nullptr
   float epsilon;
   std::int64_t N;
   int D;
@@ -47,6 +49,7 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_forward_kernel(
   });
   row_sums(squares, shared);
   const float rstd = rsqrtf(squares[0] / static_cast<float>(a.D) + a.epsilon);
+  float most = 0.0f;
   for_packs<kPacks, kWidth>(D, [&](int p, int d) {
     float w[kWidth], b[kWidth];
     load(w, a.weight + d);
@@ -55,7 +58,9 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_forward_kernel(
     for (int i = 0; i < kWidth; ++i)
       v[p][i] = v[p][i] * rstd * w[i] + b[i];
     store(a.y + begin + d, v[p]);
+    most = largest_of(most, v[p]);
   });
+  if (a.absmax != nullptr) raise_stored<T>(a.absmax, most);
   if (valid && threadIdx.x == 0) {
     a.stats[2 * row] = mean;
     a.stats[2 * row + 1] = rstd;
@@ -68,6 +73,7 @@ struct Backward {
   float *partial_dweight, *partial_dbias;
   const T *dy, *s, *weight;
   const float* stats;
+  float* absmax;  // or nullptr
   std::int64_t N;
   int D;
 };
@@ -76,6 +82,7 @@ template <class T, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_backward_kernel(Backward<T> a) {
   __shared__ float shared[kMostRows][32];
   float dweight[kPacks][kWidth] = {}, dbias[kPacks][kWidth] = {};
+  float most = 0.0f;
   for_rows_of_block(a.N, [&](std::int64_t row, bool valid) {
     const int D = valid ? a.D : 0;
     const std::int64_t begin = row * a.D;
@@ -108,8 +115,10 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_backward_kernel
       for (int i = 0; i < kWidth; ++i)
         out[i] += rstd * (g[p][i] - mean_g - z[p][i] * mean_gz);
       store(a.dx + begin + d, out);
+      most = largest_of(most, out);
     });
   });
+  if (a.absmax != nullptr) raise_stored<T>(a.absmax, most);
   store_block_sums<kPacks, kWidth>(a.partial_dweight, dweight, a.D);
   __syncthreads();
   store_block_sums<kPacks, kWidth>(a.partial_dbias, dbias, a.D);
@@ -119,6 +128,7 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_backward_kernel
 
 void layernorm_forward(Stream& stream, const LayerNormForward& args) {
   const auto N = args.x.shape[0], D = args.x.shape[1];
+  if (args.absmax) cuda::fill(stream, args.absmax, 0.0f);
   with_float(args.x.dtype, [&]<class T>(T) {
     const Forward<T> a{.y = args.y.as<T>(),
                        .sum = args.residual ? args.sum.as<T>() : nullptr,
@@ -127,6 +137,7 @@ void layernorm_forward(Stream& stream, const LayerNormForward& args) {
                        .residual = args.residual ? args.residual.as<T>() : nullptr,
                        .weight = args.weight.as<T>(),
                        .bias = args.bias.as<T>(),
+                       .absmax = args.absmax ? args.absmax.as<float>() : nullptr,
                        .epsilon = args.epsilon,
                        .N = N,
                        .D = static_cast<int>(D)};
@@ -145,6 +156,7 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
   const auto dweight = scratch.allocate("layernorm_dweight", DType::fp32, {blocks, D});
   const auto dbias = scratch.allocate("layernorm_dbias", DType::fp32, {blocks, D});
   if (stream.is_measuring()) return;
+  if (args.absmax) cuda::fill(stream, args.absmax, 0.0f);
   with_float(args.s.dtype, [&]<class T>(T) {
     const Backward<T> a{.dx = args.dx.as<T>(),
                         .partial_dweight = dweight.as<float>(),
@@ -153,6 +165,7 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
                         .s = args.s.as<T>(),
                         .weight = args.weight.as<T>(),
                         .stats = args.stats.as<float>(),
+                        .absmax = args.absmax ? args.absmax.as<float>() : nullptr,
                         .N = N,
                         .D = static_cast<int>(D)};
     with_row_packs<T>(D, {a.dx, a.dy, a.s, a.weight}, [&](auto packs, auto width) {

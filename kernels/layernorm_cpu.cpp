@@ -6,6 +6,7 @@
 
 #include "kernels/layernorm.h"
 #include "kernels/parallel.h"
+#include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -85,6 +86,7 @@ void layernorm_forward(Stream& stream, const LayerNormForward& args) {
         forward_row<T>(args, row, D);
     });
   });
+  if (args.absmax) lockstep::absmax(stream, args.absmax, args.y);
 }
 
 void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward& args) {
@@ -109,6 +111,7 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
       }
     }
   });
+  if (args.absmax) lockstep::absmax(stream, args.absmax, args.dx);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -70,36 +70,6 @@ void add(Stream& stream, Tensor y, ConstTensor x) {
   });
 }
 
-// partial [blocks, O]: row b = the sum of every `blocks`th row of dy, from the b-th on.
-template <class T, int kWidth>
-__global__ void column_sums_kernel(float* partial, const T* dy, std::int64_t N, int O) {
-  const int o = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kWidth;
-  if (o >= O) return;
-  float sum[kWidth] = {};
-  for (std::int64_t n = blockIdx.x; n < N; n += gridDim.x) {
-    float v[kWidth];
-    load(v, dy + n * O + o);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-      sum[i] += v[i];
-  }
-  store(partial + static_cast<std::int64_t>(blockIdx.x) * O + o, sum);
-}
-
-void column_sums(Stream& stream, Tensor partial, ConstTensor dy) {
-  constexpr int kThreads = 128;
-  const auto N = dy.shape[0], O = dy.shape[1];
-  with_float(dy.dtype, [&]<class T>(T) {
-    with_width<float>(O, {partial.data, dy.data}, [&](auto width) {
-      launch(stream,
-             {{static_cast<unsigned>(partial.shape[0]),
-               static_cast<unsigned>(divide_up(O, width * kThreads))},
-              kThreads},
-             column_sums_kernel<T, width>, partial.as<float>(), dy.as<T>(), N, static_cast<int>(O));
-    });
-  });
-}
-
 }  // namespace
 
 void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, ConstTensor weight,
@@ -125,7 +95,7 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
     if (has_gelu) product.d = epilogue.pre_gelu;
     multiply_plainly(stream, product, memory);
     if (has_bias) add_bias(stream, product.d, epilogue.bias);
-    if (has_gelu) cuda::gelu_forward(stream, y, epilogue.pre_gelu);
+    if (has_gelu) cuda::gelu_forward(stream, y, epilogue.pre_gelu, {});
   }
   if (has_gelu && epilogue.residual) add(stream, y, epilogue.residual);
 }
@@ -149,7 +119,7 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
                         .aux = pre_gelu};
   if (multiply(stream, product, memory)) return;
   multiply_plainly(stream, product, memory);
-  if (pre_gelu) cuda::gelu_backward(stream, dx, dx, pre_gelu);
+  if (pre_gelu) cuda::gelu_backward(stream, dx, dx, pre_gelu, {});
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
@@ -178,7 +148,7 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
     return;
   }
   multiply_plainly(stream, product, memory);
-  column_sums(stream, partial, dy);
+  sum_columns(stream, partial, dy);
   add_block_sums(stream, dbias, partial);
 }
 

@@ -9,16 +9,26 @@ namespace lockstep {
 template <int kWidth, class Body>
 __global__ void packs_kernel(std::int64_t n, Body body) {
   const auto i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  if (i + kWidth <= n) body.template apply<kWidth>(i);
-  // What is left is less than a pack: its elements go to the threads that follow.
-  const auto left = n % kWidth, whole = n - left;
-  if (kWidth > 1 && i == whole)
-    for (auto j = whole; j < n; ++j)
-      body.template apply<1>(j);
+  // What is left is less than a pack: its elements go to the thread that follows.
+  const auto whole = n - n % kWidth;
+  if constexpr (requires { body.absmax; }) {
+    float most = 0.0f;
+    if (i + kWidth <= n) most = body.template apply<kWidth>(i);
+    if (kWidth > 1 && i == whole)
+      for (auto j = whole; j < n; ++j)
+        most = fmaxf(most, body.template apply<1>(j));
+    if (body.absmax != nullptr) raise_stored<typename Body::Stored>(body.absmax, most);
+  } else {
+    if (i + kWidth <= n) body.template apply<kWidth>(i);
+    if (kWidth > 1 && i == whole)
+      for (auto j = whole; j < n; ++j)
+        body.template apply<1>(j);
+  }
 }
 
 // body.apply<width>(i) for the elements [i, i + width) of n, on the device. `addresses`: what the
-// packs are read and written at.
+// packs are read and written at. Where the body has a member `absmax` (nullptr: not wanted), apply
+// returns the largest magnitude it stored, as its type Stored, and *absmax is raised to it.
 template <class T, class Body>
 void apply_to_packs(Stream& stream, std::int64_t n, std::initializer_list<const void*> addresses,
                     const Body& body) {

@@ -6,48 +6,42 @@
 namespace lockstep {
 namespace {
 
-void check_fp8(const char* what, ConstTensor t) {
-  LOCKSTEP_CHECK(t.dtype == DType::fp8_e4m3 || t.dtype == DType::fp8_e5m2, what, " is ",
-                 name(t.dtype), ", expected fp8_e4m3 or fp8_e5m2");
-}
-
-Shape blocks_of(ConstTensor t) {
-  return {divide_up(t.shape[0], kQuantizeBlock), divide_up(t.shape[1], kQuantizeBlock)};
+void check_output(const char* what, const Fp8Matrix& m, const Shape& shape, Scaling scaling) {
+  check_shape(what, m.q, shape);
+  LOCKSTEP_CHECK(m.q.dtype == DType::fp8_e4m3 || m.q.dtype == DType::fp8_e5m2, what, " is ",
+                 name(m.q.dtype), ", expected fp8_e4m3 or fp8_e5m2");
+  LOCKSTEP_CHECK(m.scaling == scaling, "matrix and transposed share their scales differently");
+  check_tensor("scales", m.scales, scales_shape(scaling, shape), DType::fp32);
 }
 
 }  // namespace
 
-void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax) {
-  check_float("x", x);
-  check_fp8("q", q);
-  check_shape("q", q, x.shape);
-  check_tensor("scale", scale, {1}, DType::fp32);
-  check_tensor("absmax", absmax, {1}, DType::fp32);
-  LOCKSTEP_CHECK(scale.data != absmax.data, "scale and absmax are one tensor, expected two");
-  LOCKSTEP_DISPATCH(stream, quantize(stream, q, scale, x, absmax));
-}
-
-void quantize_blocks(Stream& stream, Tensor q, Tensor scales, ConstTensor x) {
-  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [R, C]");
-  check_float("x", x);
-  check_fp8("q", q);
-  check_shape("q", q, x.shape);
-  check_tensor("scales", scales, blocks_of(x), DType::fp32);
-  LOCKSTEP_DISPATCH(stream, quantize_blocks(stream, q, scales, x));
-}
-
-void dequantize(Stream& stream, Tensor y, ConstTensor q, ConstTensor scale) {
-  check_float("y", y);
-  check_fp8("q", q);
-  check_shape("q", q, y.shape);
-  check_dtype("scale", scale, DType::fp32);
-  if (scale.shape.rank == 1) {
-    check_shape("scale", scale, {1});
-  } else {
-    LOCKSTEP_CHECK(q.shape.rank == 2, "q is ", q.shape, ", expected [R, C] for scales of blocks");
-    check_shape("scale", scale, blocks_of(q));
+Shape scales_shape(Scaling scaling, const Shape& matrix) {
+  const auto blocks = [](std::int64_t n) { return divide_up(n, kScaledBlock); };
+  switch (scaling) {
+    case Scaling::tensor: return {1};
+    case Scaling::rows: return {blocks(matrix[1]), matrix[0]};
+    case Scaling::blocks: return {blocks(matrix[0]), round_up(blocks(matrix[1]), 4)};
   }
-  LOCKSTEP_DISPATCH(stream, dequantize(stream, y, q, scale));
+  return {};
+}
+
+void quantize(Stream& stream, const Fp8Matrix& matrix, const Fp8Matrix& transposed, ConstTensor x,
+              ConstTensor absmax) {
+  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [R, C]");
+  const auto R = x.shape[0], C = x.shape[1];
+  LOCKSTEP_CHECK(R % 16 == 0 && C % 16 == 0, "x is ", x.shape, ", expected multiples of 16");
+  check_dtype("x", x, DType::bf16);
+  LOCKSTEP_CHECK(matrix || transposed, "nothing to write, expected matrix, transposed or both");
+  const Scaling scaling = matrix ? matrix.scaling : transposed.scaling;
+  if (matrix) check_output("matrix", matrix, {R, C}, scaling);
+  if (transposed) check_output("transposed", transposed, {C, R}, scaling);
+  LOCKSTEP_CHECK(!matrix || !transposed || matrix.q.dtype == transposed.q.dtype,
+                 "matrix and transposed are of two types");
+  LOCKSTEP_CHECK(bool(absmax) == (scaling == Scaling::tensor),
+                 "absmax comes with one scale a tensor, and only there");
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH(stream, quantize(stream, matrix, transposed, x, absmax));
 }
 
 }  // namespace lockstep

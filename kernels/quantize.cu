@@ -1,6 +1,6 @@
-// One scale: element by element, four packs a thread. One scale a block of 128 x 128: a block of
-// threads holds those elements in registers between their maximum and their conversion, so that
-// memory is read once.
+// A block of threads takes 128 x 128 elements: memory is read once, and each thread holds four rows
+// of a pack of columns between the maxima and the conversion. The transpose goes through shared
+// memory as words, which are four codes of a column.
 #include "kernels/quantize.h"
 
 #ifdef __CUDACC__
@@ -16,184 +16,255 @@
 namespace lockstep::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kPacks = 4;  // of a thread, loaded together
+constexpr int kSide = static_cast<int>(kScaledBlock);
+constexpr int kWidth = 8;                // columns of a thread
+constexpr int kRows = 4;                 // rows of a thread
+constexpr int kAcross = kSide / kWidth;  // threads beside each other
+constexpr int kThreads = kAcross * kSide / kRows;
+constexpr int kWarps = kThreads / 32;
 
 // to_fp8 of four numbers, two in one instruction: cuda_fp8.h has the same bits for every x.
 template <class F>
-__device__ inline std::uint32_t four_fp8(const float* x) {
+__device__ inline std::uint32_t four_fp8(float a, float b, float c, float d) {
 #ifdef __CUDACC__
   constexpr auto kFormat = std::is_same_v<F, Fp8E4M3> ? __NV_E4M3 : __NV_E5M2;
-  const std::uint32_t low = __nv_cvt_float2_to_fp8x2({x[0], x[1]}, __NV_SATFINITE, kFormat);
-  const std::uint32_t high = __nv_cvt_float2_to_fp8x2({x[2], x[3]}, __NV_SATFINITE, kFormat);
+  const std::uint32_t low = __nv_cvt_float2_to_fp8x2({a, b}, __NV_SATFINITE, kFormat);
+  const std::uint32_t high = __nv_cvt_float2_to_fp8x2({c, d}, __NV_SATFINITE, kFormat);
   return low | high << 16;
 #else
   std::uint32_t codes = 0;
-  for (int i = 0; i < 4; ++i)
-    codes |= std::uint32_t{to_fp8<F>(x[i]).bits} << (8 * i);
+  int shift = 0;
+  for (const float x : {a, b, c, d}) {
+    codes |= std::uint32_t{to_fp8<F>(x).bits} << shift;
+    shift += 8;
+  }
   return codes;
 #endif
 }
 
-template <class F, int N>
-__device__ inline void store_fp8(F* q, const float (&x)[N]) {
-  if constexpr (N == 1) {
-    *q = to_fp8<F>(x[0]);
-  } else {
-    Pack<std::uint32_t, N / 4> codes;
+struct Arguments {
+  std::uint8_t *q, *transposed;  // nullptr: not wanted
+  float *scales, *transposed_scales;
+  const BFloat16* x;
+  const float* absmax;
+  int R, C;
+  int scales_stride, transposed_stride;  // of Scaling::blocks
+};
+
+// What a thread holds, and where in the block of 128 x 128.
+struct Held {
+  float v[kRows][kWidth];
+  int row, column;  // first, in the block of threads
+  bool valid;       // all of it lies in x, or nothing
+};
+
+__device__ inline Held load_held(const Arguments& a) {
+  Held h;
+  h.row = static_cast<int>(threadIdx.x) / kAcross * kRows;
+  h.column = static_cast<int>(threadIdx.x) % kAcross * kWidth;
+  const int row = static_cast<int>(blockIdx.y) * kSide + h.row;
+  const int column = static_cast<int>(blockIdx.x) * kSide + h.column;
+  h.valid = row < a.R && column < a.C;
 #pragma unroll
-    for (int i = 0; i < N / 4; ++i)
-      codes.v[i] = four_fp8<F>(x + 4 * i);
-    *reinterpret_cast<Pack<std::uint32_t, N / 4>*>(q) = codes;
+  for (int r = 0; r < kRows; ++r) {
+    if (h.valid) {
+      load(h.v[r], a.x + static_cast<std::int64_t>(row + r) * a.C + column);
+    } else {
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c)
+        h.v[r][c] = 0.0f;
+    }
+  }
+  return h;
+}
+
+// Words [128 columns][32 words] of the transpose. A warp writes words 2 g and 2 g + 1 of every
+// eighth column, and reads all of one: with this order both touch every bank once.
+__device__ inline int word_at(int column, int word) {
+  return column * 32 + (word ^ (column / kWidth * 2 & 31));
+}
+
+// codes(r, c) of v: written to q, or by way of shared memory to the transpose.
+template <class F, class ScaleOf>
+__device__ inline void store_rows(const Arguments& a, const Held& h, ScaleOf&& quotient_of_row) {
+  if (!h.valid) return;
+  const int row = static_cast<int>(blockIdx.y) * kSide + h.row;
+  const int column = static_cast<int>(blockIdx.x) * kSide + h.column;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const Quotient quotient = quotient_of_row(r);
+    float v[kWidth];
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c)
+      v[c] = quotient.of(h.v[r][c]);
+    Pack<std::uint32_t, 2> codes;
+    codes.v[0] = four_fp8<F>(v[0], v[1], v[2], v[3]);
+    codes.v[1] = four_fp8<F>(v[4], v[5], v[6], v[7]);
+    *reinterpret_cast<Pack<std::uint32_t, 2>*>(a.q + static_cast<std::int64_t>(row + r) * a.C +
+                                               column) = codes;
   }
 }
 
-template <class F, class T, int N>
-__device__ inline void encode(F* q, const T (&x)[N], const Quotient& quotient) {
-  float v[N];
+template <class F, class ScaleOf>
+__device__ inline void store_transposed(const Arguments& a, const Held& h,
+                                        ScaleOf&& quotient_of_column) {
+  __shared__ std::uint32_t words[kSide * kSide / 4];
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    v[i] = quotient.of(to_float(x[i]));
-  store_fp8(q, v);
-}
-
-template <class F, class T, int N>
-__device__ inline void decode(T* y, const F (&q)[N], float scale) {
-  float v[N];
-#pragma unroll
-  for (int i = 0; i < N; ++i)
-    v[i] = fp8_to_float(q[i]) * scale;
-  store(y, v);
-}
-
-// body(pack, i) for the packs of this thread at x + i.
-template <int kWidth, class T, class Body>
-__device__ inline void for_packs_of_thread(const T* x, std::int64_t n, Body&& body) {
-  constexpr int kStride = kThreads * kWidth, kShare = kPacks * kStride;  // of a block
-  const auto begin = static_cast<std::int64_t>(blockIdx.x) * kShare;
-  const int size = n - begin < kShare ? static_cast<int>(n - begin) : kShare;
-  const int first = static_cast<int>(threadIdx.x) * kWidth;
-  if (first >= size) return;
-  with_packs<kPacks, kWidth, kStride>(
-      x + begin, first, size, [&](const Pack<T, kWidth>& pack, int i) { body(pack, begin + i); });
-}
-
-template <class F, class T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    quantize_kernel(F* q, float* scale, const T* x, const float* absmax, std::int64_t n) {
-  const float s = fp8_scale<F>(*absmax);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *scale = s;
-  const Quotient quotient(s);
-  for_packs_of_thread<kWidth>(
-      x, n, [&](const Pack<T, kWidth>& pack, std::int64_t i) { encode(q + i, pack.v, quotient); });
-}
-
-template <class F, class T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    dequantize_kernel(T* y, const F* q, const float* scale, std::int64_t n) {
-  const float s = *scale;
-  for_packs_of_thread<kWidth>(
-      q, n, [&](const Pack<F, kWidth>& pack, std::int64_t i) { decode(y + i, pack.v, s); });
-}
-
-constexpr int kBlock = static_cast<int>(kQuantizeBlock);
-constexpr int kBlockThreads = 512;
-
-// Calls body(item, i) for the packs of this thread in block (blockIdx.y, blockIdx.x) of [R, C]: i
-// is the first element of each.
-template <int kWidth, class Body>
-__device__ inline void for_packs_of_block(std::int64_t R, std::int64_t C, Body&& body) {
-  constexpr int kRowPacks = kBlock / kWidth;
-  const int thread = static_cast<int>(threadIdx.x);
-  const auto row = static_cast<std::int64_t>(blockIdx.y) * kBlock + thread / kRowPacks;
-  const auto column = static_cast<std::int64_t>(blockIdx.x) * kBlock + thread % kRowPacks * kWidth;
-#pragma unroll
-  for (int item = 0; item < kBlock * kRowPacks / kBlockThreads; ++item) {
-    const auto r = row + item * (kBlockThreads / kRowPacks);
-    if (r < R && column < C) body(item, r * C + column);
+  for (int c = 0; c < kWidth; ++c) {
+    const Quotient quotient = quotient_of_column(c);
+    words[word_at(h.column + c, h.row / kRows)] =
+        four_fp8<F>(quotient.of(h.v[0][c]), quotient.of(h.v[1][c]), quotient.of(h.v[2][c]),
+                    quotient.of(h.v[3][c]));
+  }
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_row = static_cast<int>(blockIdx.y) * kSide + lane * 4;
+  for (int c = static_cast<int>(threadIdx.x) / 32; c < kSide; c += kWarps) {
+    const int column = static_cast<int>(blockIdx.x) * kSide + c;
+    if (column < a.C && first_row < a.R)
+      *reinterpret_cast<std::uint32_t*>(a.transposed + static_cast<std::int64_t>(column) * a.R +
+                                        first_row) = words[word_at(c, lane)];
   }
 }
 
-template <class F, class T, int kWidth>
-__global__ void __launch_bounds__(kBlockThreads)
-    quantize_blocks_kernel(F* q, float* scales, const T* x, std::int64_t R, std::int64_t C) {
-  __shared__ float shared[32];
-  Pack<T, kWidth> packs[kBlock * kBlock / kWidth / kBlockThreads];
-  for_packs_of_block<kWidth>(R, C, [&](int item, std::int64_t i) {
-    packs[item] = *reinterpret_cast<const Pack<T, kWidth>*>(x + i);
-  });
-  float absmax = 0.0f;
-  for_packs_of_block<kWidth>(R, C, [&](int item, std::int64_t) {
-#pragma unroll
-    for (const T v : packs[item].v)
-      absmax = fmaxf(absmax, fabsf(to_float(v)));
-  });
-  absmax = block_reduce(absmax, shared, [](float a, float b) { return fmaxf(a, b); });
-  const float scale = fp8_scale<F>(absmax);
-  if (threadIdx.x == 0) scales[blockIdx.y * gridDim.x + blockIdx.x] = scale;
-  const Quotient quotient(scale);
-  for_packs_of_block<kWidth>(
-      R, C, [&](int item, std::int64_t i) { encode(q + i, packs[item].v, quotient); });
-}
-
-template <class F, class T, int kWidth>
-__global__ void __launch_bounds__(kBlockThreads)
-    dequantize_blocks_kernel(T* y, const F* q, const float* scales, std::int64_t R,
-                             std::int64_t C) {
-  const float scale = scales[blockIdx.y * gridDim.x + blockIdx.x];
-  for_packs_of_block<kWidth>(R, C, [&](int, std::int64_t i) {
-    decode(y + i, reinterpret_cast<const Pack<F, kWidth>*>(q + i)->v, scale);
-  });
-}
-
-// Calls f with values of both element types and an integral constant of how wide packs are, for
-// rows of C elements.
 template <class F>
-void with_types(ConstTensor fp8, ConstTensor other, std::int64_t C, F&& f) {
-  with_fp8(fp8.dtype, [&]<class Format>(Format format) {
-    with_float(other.dtype, [&]<class T>(T t) {
-      with_width<T>(C, {fp8.data, other.data}, [&](auto width) { f(format, t, width); });
-    });
-  });
+__device__ inline void store_alike(const Arguments& a, const Held& h, float scale) {
+  const Quotient quotient(scale);
+  const auto same = [&](int) { return quotient; };
+  if (a.q != nullptr) store_rows<F>(a, h, same);
+  if (a.transposed != nullptr) store_transposed<F>(a, h, same);
 }
 
-// At least one block, which writes the scale.
-Launch elementwise(std::int64_t n, int width) {
-  const auto blocks = std::max<std::int64_t>(divide_up(n, kPacks * kThreads * width), 1);
-  return {static_cast<unsigned>(blocks), kThreads};
+template <class F>
+__global__ void __launch_bounds__(kThreads) quantize_tensor_kernel(Arguments a) {
+  const float scale = fp8_scale<F>(*a.absmax);
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+    if (a.scales != nullptr) *a.scales = scale;
+    if (a.transposed_scales != nullptr) *a.transposed_scales = scale;
+  }
+  store_alike<F>(a, load_held(a), scale);
 }
 
-Launch blockwise(const Shape& scales) {
-  return {{static_cast<unsigned>(scales[1]), static_cast<unsigned>(scales[0])}, kBlockThreads};
+template <class F>
+__global__ void __launch_bounds__(kThreads) quantize_blocks_kernel(Arguments a) {
+  __shared__ float shared[32];
+  const Held h = load_held(a);
+  float most = 0.0f;
+#pragma unroll
+  for (const auto& row : h.v)
+#pragma unroll
+    for (const float v : row)
+      most = fmaxf(most, fabsf(v));
+  most = block_reduce(most, shared, [](float x, float y) { return fmaxf(x, y); });
+  const float scale = fp8_scale<F>(most);
+  const int i = static_cast<int>(blockIdx.y), j = static_cast<int>(blockIdx.x);
+  if (threadIdx.x == 0) {
+    if (a.scales != nullptr) a.scales[i * a.scales_stride + j] = scale;
+    if (a.transposed_scales != nullptr) a.transposed_scales[j * a.transposed_stride + i] = scale;
+  }
+  store_alike<F>(a, h, scale);
+}
+
+// q with a scale for each row of the block: 16 neighbouring lanes hold one.
+template <class F>
+__device__ inline void quantize_rows(const Arguments& a, const Held& h) {
+  float scale[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float most = 0.0f;
+#pragma unroll
+    for (const float v : h.v[r])
+      most = fmaxf(most, fabsf(v));
+#pragma unroll
+    for (int offset = kAcross / 2; offset > 0; offset /= 2)
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
+    scale[r] = fp8_scale<F>(most);
+  }
+  if (h.valid && h.column == 0) {
+    const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kSide + h.row;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      a.scales[static_cast<std::int64_t>(blockIdx.x) * a.R + row + r] = scale[r];
+  }
+  store_rows<F>(a, h, [&](int r) { return Quotient(scale[r]); });
+}
+
+// The transpose with a scale for each of its rows, the columns of the block: each warp holds eight
+// rows of them all.
+template <class F>
+__device__ inline void quantize_columns(const Arguments& a, const Held& h) {
+  __shared__ float most[kWarps][kSide];
+  __shared__ float scales[kSide];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) {
+    float m = 0.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      m = fmaxf(m, fabsf(h.v[r][c]));
+    m = fmaxf(m, __shfl_xor_sync(kAllLanes, m, kAcross));
+    if (thread % 32 < kAcross) most[warp][h.column + c] = m;
+  }
+  __syncthreads();
+  if (thread < kSide) {
+    float m = 0.0f;
+#pragma unroll
+    for (const auto& of_warp : most)
+      m = fmaxf(m, of_warp[thread]);
+    scales[thread] = fp8_scale<F>(m);
+    const int column = static_cast<int>(blockIdx.x) * kSide + thread;
+    if (column < a.C)
+      a.transposed_scales[static_cast<std::int64_t>(blockIdx.y) * a.C + column] = scales[thread];
+  }
+  __syncthreads();
+  store_transposed<F>(a, h, [&](int c) { return Quotient(scales[h.column + c]); });
+}
+
+template <class F>
+__global__ void __launch_bounds__(kThreads) quantize_rows_kernel(Arguments a) {
+  const Held h = load_held(a);
+  if (a.q != nullptr) quantize_rows<F>(a, h);
+  if (a.transposed != nullptr) quantize_columns<F>(a, h);
+}
+
+template <class F>
+auto kernel_of(Scaling scaling) {
+  switch (scaling) {
+    case Scaling::rows: return quantize_rows_kernel<F>;
+    case Scaling::blocks: return quantize_blocks_kernel<F>;
+    case Scaling::tensor: break;
+  }
+  return quantize_tensor_kernel<F>;
+}
+
+int stride_of(const Fp8Matrix& m) {
+  return m && m.scaling == Scaling::blocks ? static_cast<int>(m.scales.shape[1]) : 0;
 }
 
 }  // namespace
 
-void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax) {
-  const auto n = x.elements();
-  with_types(q, x, n, [&]<class F, class T>(F, T, auto width) {
-    launch(stream, elementwise(n, width), quantize_kernel<F, T, width>, q.as<F>(),
-           scale.as<float>(), x.as<T>(), absmax.as<float>(), n);
-  });
-}
-
-void quantize_blocks(Stream& stream, Tensor q, Tensor scales, ConstTensor x) {
-  with_types(q, x, x.shape[1], [&]<class F, class T>(F, T, auto width) {
-    launch(stream, blockwise(scales.shape), quantize_blocks_kernel<F, T, width>, q.as<F>(),
-           scales.as<float>(), x.as<T>(), x.shape[0], x.shape[1]);
-  });
-}
-
-void dequantize(Stream& stream, Tensor y, ConstTensor q, ConstTensor scale) {
-  const bool blocks = scale.shape.rank == 2;
-  const auto n = q.elements();
-  with_types(q, y, blocks ? q.shape[1] : n, [&]<class F, class T>(F, T, auto width) {
-    if (blocks)
-      launch(stream, blockwise(scale.shape), dequantize_blocks_kernel<F, T, width>, y.as<T>(),
-             q.as<F>(), scale.as<float>(), q.shape[0], q.shape[1]);
-    else
-      launch(stream, elementwise(n, width), dequantize_kernel<F, T, width>, y.as<T>(), q.as<F>(),
-             scale.as<float>(), n);
+void quantize(Stream& stream, const Fp8Matrix& matrix, const Fp8Matrix& transposed, ConstTensor x,
+              ConstTensor absmax) {
+  const auto R = x.shape[0], C = x.shape[1];
+  const auto codes = [](const Fp8Matrix& m) { return reinterpret_cast<std::uint8_t*>(m.q.data); };
+  const auto scales = [](const Fp8Matrix& m) { return m ? m.scales.as<float>() : nullptr; };
+  const Arguments a{.q = codes(matrix),
+                    .transposed = codes(transposed),
+                    .scales = scales(matrix),
+                    .transposed_scales = scales(transposed),
+                    .x = x.as<BFloat16>(),
+                    .absmax = absmax ? absmax.as<float>() : nullptr,
+                    .R = static_cast<int>(R),
+                    .C = static_cast<int>(C),
+                    .scales_stride = stride_of(matrix),
+                    .transposed_stride = stride_of(transposed)};
+  const auto& any = matrix ? matrix : transposed;
+  with_fp8(any.q.dtype, [&]<class F>(F) {
+    launch(
+        stream,
+        {{static_cast<unsigned>(divide_up(C, kSide)), static_cast<unsigned>(divide_up(R, kSide))},
+         kThreads},
+        kernel_of<F>(any.scaling), a);
   });
 }
 

@@ -1,30 +1,45 @@
 #pragma once
 
-#include "core/arena.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
 
-// q = fp8(x / scale), rounded to nearest even and saturating, with scale = absmax / largest finite
-// (448 for E4M3, 57344 for E5M2), at least the smallest normal fp32, and 1 where absmax is 0.
-// x is about q * scale.
-//   q fp8_e4m3 or fp8_e5m2     scale [1] fp32, written, not absmax itself     x fp32 or bf16
-//   absmax [1] fp32
-// The bits are those of cuda_fp8.h's conversions. Source: Micikevicius et al. 2022,
-// arXiv:2209.05433.
-void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax);
+// Which numbers of a matrix [R, C] share a scale.
+enum class Scaling : std::uint8_t {
+  tensor,  // all: scales [1]
+  rows,    // 128 neighbours in a row: scales [ceil(C / 128), R]
+  blocks,  // 128 x 128: scales [ceil(R / 128), round_up(ceil(C / 128), 4)], the last columns unused
+};
+inline constexpr std::int64_t kScaledBlock = 128;
+Shape scales_shape(Scaling scaling, const Shape& matrix);
 
-// The same with one scale for each block of 128 x 128 elements, from that block's own absmax.
-//   q, x [R, C]       scales [ceil(R/128), ceil(C/128)] fp32, written
-void quantize_blocks(Stream& stream, Tensor q, Tensor scales, ConstTensor x);
-inline constexpr std::int64_t kQuantizeBlock = 128;
+// A matrix in fp8: x is about q * its scale. The layouts of scales are those that cuBLASLt reads.
+template <class View>  // Tensor or ConstTensor
+struct Fp8View {
+  View q;       // [R, C] fp8_e4m3 or fp8_e5m2
+  View scales;  // fp32
+  Scaling scaling = Scaling::tensor;
 
-// y = q * scale; scale [1], or one a block as above.      y fp32 or bf16
-void dequantize(Stream& stream, Tensor y, ConstTensor q, ConstTensor scale);
+  operator Fp8View<ConstTensor>() const { return {q, scales, scaling}; }  // NOLINT: as of Tensor
+  explicit operator bool() const { return bool(q); }
+};
+using Fp8Matrix = Fp8View<Tensor>;
+using ConstFp8Matrix = Fp8View<ConstTensor>;
+
+// q = fp8(x / scale), rounded to nearest even and saturating, with scale = the largest |x| among
+// those that share it / the largest finite fp8 (448 for E4M3, 57344 for E5M2); at least the
+// smallest normal fp32, and 1 where all are 0. Written for x, for its transpose, or for both, from
+// one reading of x; Scaling::rows takes 128 neighbours in a row of what is written. The bits are
+// those of cuda_fp8.h's conversions.
+//   x [R, C] bf16, R and C multiples of 16       matrix [R, C], transposed [C, R]; or absent
+//   absmax [1] fp32: max |x|, for Scaling::tensor, else absent
+// Sources: Micikevicius et al. 2022, arXiv:2209.05433; DeepSeek-AI 2024, arXiv:2412.19437, section
+// 3.3.2, for blocks.
+void quantize(Stream& stream, const Fp8Matrix& matrix, const Fp8Matrix& transposed, ConstTensor x,
+              ConstTensor absmax);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
-    void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax);
-    void quantize_blocks(Stream& stream, Tensor q, Tensor scales, ConstTensor x);
-    void dequantize(Stream& stream, Tensor y, ConstTensor q, ConstTensor scale);)
+    void quantize(Stream& stream, const Fp8Matrix& matrix, const Fp8Matrix& transposed,
+                  ConstTensor x, ConstTensor absmax);)
 
 }  // namespace lockstep

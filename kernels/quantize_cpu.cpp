@@ -1,10 +1,10 @@
-// A range of rows and columns is the unit of work: all columns for one scale a tensor, one block of
-// 128 x 128 for one scale a block.
+// A block of 128 x 128 is the unit of work: encoded row by row into a buffer, and from there copied
+// to where it is wanted.
 #include <algorithm>
 #include <cstring>
 
 #include "core/fp8.h"
-#include "kernels/parallel.h"
+#include "core/integer.h"
 #include "kernels/quantize.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -12,7 +12,9 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// The bits of to_fp8 and fp8_to_float (core/fp8.h), one code a word.
+constexpr std::int64_t kSide = kScaledBlock;
+
+// The bits of to_fp8 (core/fp8.h), one code a word.
 template <class F>
 LOCKSTEP_INLINE Words encode(Floats x) {
   const Words u = bits_as<std::uint32_t>(x), magnitude = u & 0x7fffffffu;
@@ -26,102 +28,113 @@ LOCKSTEP_INLINE Words encode(Floats x) {
   code = select(absolute < F::kSmallestNormalValue, step, code) | ((u >> 24) & 0x80u);
   return select(x != x, constant(F::kNaN), code);
 }
-template <class F>
-LOCKSTEP_INLINE Floats decode(Words u) {
-  const Words code = u & 0x7fu, sign = (u & 0x80u) << 24;
-  const Floats step = convert_to<float>(bits_as<std::int32_t>(code)) * F::kStep;
-  const auto constant = [](std::uint32_t c) { return splat<std::uint32_t, kLanes>(c); };
-  Words magnitude = (code + F::kRebias) << F::kShift;
-  magnitude = select(code > F::kLargest, constant(0x7f800000u), magnitude);
-  magnitude = select(code < F::kSmallestNormal, bits_as<std::uint32_t>(step), magnitude) | sign;
-  return bits_as<float>(select(code >= F::kFirstNaN, constant(0x7fffffffu), magnitude));
-}
 
-template <class Format, class T>
-void encode_run(Format* q, const T* x, float scale, std::int64_t size) {
-  for_vectors(size, [&](std::int64_t i, std::int64_t n) {
-    const Words code = encode<Format>(load(x + i, n) / scale);
-    if (n == kLanes) return narrow(&q[i].bits, code);
-    std::uint8_t codes[kLanes];
-    narrow(codes, code);
-    std::memcpy(&q[i].bits, codes, static_cast<std::size_t>(n));
-  });
-}
-template <class Format, class T>
-void decode_run(T* y, const Format* q, float scale, std::int64_t size) {
-  for_vectors(size, [&](std::int64_t i, std::int64_t n) {
-    std::uint8_t codes[kLanes] = {};
-    std::memcpy(codes, &q[i].bits, static_cast<std::size_t>(n));
-    store(y + i, decode<Format>(widen_lanes<Words>(codes)) * scale, n);
-  });
-}
-
-// One block of [R, C].
-struct Block {
-  std::int64_t row, rows, column, columns;
+// The part of x [R, C] that one task takes; rows and columns are multiples of 16 = kLanes.
+struct Part {
+  const BFloat16* x;
+  std::int64_t row, rows, column, columns, C;
+  const BFloat16* at(std::int64_t r, std::int64_t c) const {
+    return x + (row + r) * C + column + c;
+  }
 };
-Block block_at(std::int64_t index, const Shape& scales, const Shape& shape) {
-  const auto row = index / scales[1] * kQuantizeBlock, column = index % scales[1] * kQuantizeBlock;
-  return {row, std::min(kQuantizeBlock, shape[0] - row), column,
-          std::min(kQuantizeBlock, shape[1] - column)};
+
+using Codes = std::uint8_t[kSide][kSide];
+
+// codes[r][c] = fp8(x / scale(r, c)), scale giving those of 16 neighbours.
+template <class Format, class Scale>
+void encode_part(Codes& codes, const Part& p, Scale&& scale) {
+  for (std::int64_t r = 0; r < p.rows; ++r)
+    for (std::int64_t c = 0; c < p.columns; c += kLanes)
+      narrow(&codes[r][c], encode<Format>(load(p.at(r, c)) / scale(r, c)));
 }
 
-template <class Format, class T>
-void quantize_block(Format* q, float* scale, const T* x, const Block& b, std::int64_t C) {
+void store_codes(std::uint8_t* q, const Codes& codes, const Part& p) {
+  for (std::int64_t r = 0; r < p.rows; ++r)
+    std::memcpy(q + (p.row + r) * p.C + p.column, codes[r], static_cast<std::size_t>(p.columns));
+}
+void store_transposed(std::uint8_t* q, const Codes& codes, const Part& p, std::int64_t R) {
+  for (std::int64_t c = 0; c < p.columns; ++c)
+    for (std::int64_t r = 0; r < p.rows; ++r)
+      q[(p.column + c) * R + p.row + r] = codes[r][c];
+}
+
+Floats row_absmax(const Part& p, std::int64_t r) {
   Floats m{};
-  for (std::int64_t r = 0; r < b.rows; ++r)
-    for_vectors(b.columns, [&](std::int64_t c, std::int64_t n) {
-      m = max(abs(load(x + (b.row + r) * C + b.column + c, n)), m);
-    });
-  *scale = fp8_scale<Format>(largest(m));
-  for (std::int64_t r = 0; r < b.rows; ++r) {
-    const auto i = (b.row + r) * C + b.column;
-    encode_run(q + i, x + i, *scale, b.columns);
+  for (std::int64_t c = 0; c < p.columns; c += kLanes)
+    m = max(abs(load(p.at(r, c))), m);
+  return m;
+}
+
+// One scale for the whole part, found before.
+template <class Format>
+void quantize_alike(const Fp8Matrix& matrix, const Fp8Matrix& transposed, const Part& p,
+                    std::int64_t R, float scale) {
+  Codes codes;
+  encode_part<Format>(codes, p, [&](std::int64_t, std::int64_t) { return splat(scale); });
+  if (matrix) store_codes(reinterpret_cast<std::uint8_t*>(matrix.q.data), codes, p);
+  if (transposed) store_transposed(reinterpret_cast<std::uint8_t*>(transposed.q.data), codes, p, R);
+}
+
+template <class Format>
+void quantize_block(const Fp8Matrix& matrix, const Fp8Matrix& transposed, const Part& p,
+                    std::int64_t R) {
+  Floats m{};
+  for (std::int64_t r = 0; r < p.rows; ++r)
+    m = max(m, row_absmax(p, r));
+  const float scale = fp8_scale<Format>(largest(m));
+  const auto i = p.row / kSide, j = p.column / kSide;
+  if (matrix) matrix.scales.as<float>()[i * matrix.scales.shape[1] + j] = scale;
+  if (transposed) transposed.scales.as<float>()[j * transposed.scales.shape[1] + i] = scale;
+  quantize_alike<Format>(matrix, transposed, p, R, scale);
+}
+
+// A scale for each row of the part, and for each row of its transpose.
+template <class Format>
+void quantize_rows(const Fp8Matrix& matrix, const Fp8Matrix& transposed, const Part& p,
+                   std::int64_t R) {
+  Codes codes;
+  if (matrix) {
+    float* scales = matrix.scales.as<float>() + p.column / kSide * R + p.row;
+    for (std::int64_t r = 0; r < p.rows; ++r)
+      scales[r] = fp8_scale<Format>(largest(row_absmax(p, r)));
+    encode_part<Format>(codes, p, [&](std::int64_t r, std::int64_t) { return splat(scales[r]); });
+    store_codes(reinterpret_cast<std::uint8_t*>(matrix.q.data), codes, p);
+  }
+  if (transposed) {
+    float* scales = transposed.scales.as<float>() + p.row / kSide * p.C + p.column;
+    float most[kSide] = {};
+    for (std::int64_t r = 0; r < p.rows; ++r)
+      for (std::int64_t c = 0; c < p.columns; c += kLanes)
+        store(most + c, max(abs(load(p.at(r, c))), load(most + c)));
+    for (std::int64_t c = 0; c < p.columns; ++c)
+      scales[c] = fp8_scale<Format>(most[c]);
+    encode_part<Format>(codes, p, [&](std::int64_t, std::int64_t c) { return load(scales + c); });
+    store_transposed(reinterpret_cast<std::uint8_t*>(transposed.q.data), codes, p, R);
   }
 }
 
 }  // namespace
 
-void quantize(Stream& stream, Tensor q, Tensor scale, ConstTensor x, ConstTensor absmax) {
-  with_fp8(q.dtype, [&]<class Format>(Format) {
-    const float s = fp8_scale<Format>(*absmax.as<float>());
-    *scale.as<float>() = s;
-    with_float(x.dtype, [&]<class T>(T) {
-      parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {
-        encode_run(q.as<Format>() + begin, x.as<T>() + begin, s, end - begin);
-      });
-    });
-  });
-}
-
-void quantize_blocks(Stream& stream, Tensor q, Tensor scales, ConstTensor x) {
-  with_fp8(q.dtype, [&]<class Format>(Format) {
-    with_float(x.dtype, [&]<class T>(T) {
-      stream.parallel_for(scales.elements(), [&](std::int64_t block, int) {
-        quantize_block(q.as<Format>(), scales.as<float>() + block, x.as<T>(),
-                       block_at(block, scales.shape, x.shape), x.shape[1]);
-      });
-    });
-  });
-}
-
-void dequantize(Stream& stream, Tensor y, ConstTensor q, ConstTensor scale) {
-  const float* scales = scale.as<float>();
-  with_fp8(q.dtype, [&]<class Format>(Format) {
-    with_float(y.dtype, [&]<class T>(T) {
-      if (scale.shape.rank == 1) {
-        parallel_elements(stream, q.elements(), [&](std::int64_t begin, std::int64_t end) {
-          decode_run(y.as<T>() + begin, q.as<Format>() + begin, scales[0], end - begin);
-        });
-        return;
+void quantize(Stream& stream, const Fp8Matrix& matrix, const Fp8Matrix& transposed, ConstTensor x,
+              ConstTensor absmax) {
+  const auto R = x.shape[0], C = x.shape[1], across = divide_up(C, kSide);
+  const auto& any = matrix ? matrix : transposed;
+  with_fp8(any.q.dtype, [&]<class Format>(Format) {
+    float scale = 0;
+    if (absmax) {
+      scale = fp8_scale<Format>(*absmax.as<float>());
+      if (matrix) *matrix.scales.as<float>() = scale;
+      if (transposed) *transposed.scales.as<float>() = scale;
+    }
+    stream.parallel_for(divide_up(R, kSide) * across, [&](std::int64_t task, int) {
+      const auto row = task / across * kSide, column = task % across * kSide;
+      const Part p{
+          x.as<BFloat16>(), row, std::min(kSide, R - row), column, std::min(kSide, C - column), C};
+      switch (any.scaling) {
+        case Scaling::tensor: return quantize_alike<Format>(matrix, transposed, p, R, scale);
+        case Scaling::rows: return quantize_rows<Format>(matrix, transposed, p, R);
+        case Scaling::blocks: return quantize_block<Format>(matrix, transposed, p, R);
       }
-      stream.parallel_for(scale.elements(), [&](std::int64_t index, int) {
-        const auto b = block_at(index, scale.shape, q.shape);
-        for (std::int64_t r = 0; r < b.rows; ++r) {
-          const auto i = (b.row + r) * q.shape[1] + b.column;
-          decode_run(y.as<T>() + i, q.as<Format>() + i, scales[index], b.columns);
-        }
-      });
     });
   });
 }

@@ -10,10 +10,17 @@ void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
   LOCKSTEP_DISPATCH_SCRATCH(stream, sum_of_squares(stream, scratch, out, x));
 }
 
-void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+void absmax(Stream& stream, Tensor out, ConstTensor x) {
   check_tensor("out", out, {1}, DType::fp32);
   check_float("x", x);
-  LOCKSTEP_DISPATCH_SCRATCH(stream, absmax(stream, scratch, out, x));
+  LOCKSTEP_DISPATCH(stream, absmax(stream, out, x));
+}
+
+void sum_rows(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+  LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [R, C]");
+  check_float("x", x);
+  check_tensor("out", out, {x.shape[1]}, DType::fp32);
+  LOCKSTEP_DISPATCH_SCRATCH(stream, sum_rows(stream, scratch, out, x));
 }
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
-// A block reduces one chunk of x, and a single block the chunks' results, in order. A thread adds
-// 64 squares in fp32; what lies above is fp64.
+// Squares: a block reduces one chunk of x, and a single block the chunks' results, in order. A
+// thread adds 64 squares in fp32; what lies above is fp64. Of a maximum the order does not matter.
 #include "core/integer.h"
-#include "kernels/device.cuh"
-#include "kernels/launch.cuh"
+#include "kernels/elementwise.h"
 #include "kernels/reduce.h"
+#include "kernels/rows.cuh"
 
 namespace lockstep::cuda {
 namespace {
@@ -12,22 +12,9 @@ constexpr int kThreads = 256;
 constexpr int kChunk = 64 * kThreads;  // elements
 constexpr int kPacks = 8;              // loaded together
 
-struct SumOfSquares {
-  using Total = double;
-  static __device__ float add(float sum, float x) { return sum + x * x; }
-  static __device__ double combine(double a, double b) { return a + b; }
-};
-struct AbsMax {
-  using Total = float;
-  static __device__ float add(float largest, float x) { return fmaxf(largest, fabsf(x)); }
-  static __device__ float combine(float a, float b) { return b > a ? b : a; }
-};
-
-// partial[block] = the result of chunk `block`.
-template <class Operation, class T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    reduce_chunks_kernel(float* partial, const T* x, std::int64_t n) {
-  __shared__ typename Operation::Total shared[32];
+// f(sum, x) over this thread's elements of the block's chunk.
+template <class T, int kWidth, class F>
+__device__ inline float reduce_chunk(const T* x, std::int64_t n, F&& f) {
   const auto begin = static_cast<std::int64_t>(blockIdx.x) * kChunk;
   const int size = static_cast<int>(std::min<std::int64_t>(kChunk, n - begin));
   float result = 0.0f;
@@ -36,49 +23,78 @@ __global__ void __launch_bounds__(kThreads)
     with_packs<kPacks, kWidth, kStride>(x + begin, i, size, [&](const Pack<T, kWidth>& pack, int) {
 #pragma unroll
       for (const T v : pack.v)
-        result = Operation::add(result, to_float(v));
+        result = f(result, to_float(v));
     });
-  const typename Operation::Total total =
-      block_reduce(static_cast<typename Operation::Total>(result), shared, Operation::combine);
+  return result;
+}
+
+__device__ inline double add(double a, double b) {
+  return a + b;
+}
+
+// partial[block] = the sum of squares of chunk `block`.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    sum_of_squares_kernel(float* partial, const T* x, std::int64_t n) {
+  __shared__ double shared[32];
+  const float sum =
+      reduce_chunk<T, kWidth>(x, n, [](float before, float v) { return before + v * v; });
+  const double total = block_reduce(static_cast<double>(sum), shared, add);
   if (threadIdx.x == 0) partial[blockIdx.x] = static_cast<float>(total);
 }
 
-// out = out combined with all of partial.
-template <class Operation>
+// out += the sum of partial.
 __global__ void __launch_bounds__(kThreads)
-    reduce_partial_kernel(float* out, const float* partial, int chunks) {
-  __shared__ typename Operation::Total shared[32];
-  typename Operation::Total result = 0;
+    sum_partial_kernel(float* out, const float* partial, int chunks) {
+  __shared__ double shared[32];
+  double sum = 0;
   for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kThreads)
-    result = Operation::combine(result, static_cast<typename Operation::Total>(partial[chunk]));
-  result = block_reduce(result, shared, Operation::combine);
-  if (threadIdx.x == 0) *out = static_cast<float>(Operation::combine(*out, result));
+    sum += static_cast<double>(partial[chunk]);
+  sum = block_reduce(sum, shared, add);
+  if (threadIdx.x == 0) *out = static_cast<float>(static_cast<double>(*out) + sum);
 }
 
-template <class Operation>
-void reduce(Stream& stream, Arena& scratch, const char* name, Tensor out, ConstTensor x) {
-  const auto n = x.elements(), chunks = divide_up(n, kChunk);
-  const Arena::Scope scope(scratch);
-  const auto partial = scratch.allocate(name, DType::fp32, {chunks});
-  if (stream.is_measuring()) return;
-  with_float(x.dtype, [&]<class T>(T) {
-    with_width<T>(n, {x.data}, [&](auto width) {
-      launch(stream, {static_cast<unsigned>(chunks), kThreads},
-             reduce_chunks_kernel<Operation, T, width>, partial.as<float>(), x.as<T>(), n);
-    });
-  });
-  launch(stream, {1, kThreads}, reduce_partial_kernel<Operation>, out.as<float>(),
-         partial.as<float>(), static_cast<int>(chunks));
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads) absmax_kernel(float* out, const T* x, std::int64_t n) {
+  raise(out,
+        reduce_chunk<T, kWidth>(x, n, [](float most, float v) { return fmaxf(most, fabsf(v)); }));
 }
 
 }  // namespace
 
 void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
-  reduce<SumOfSquares>(stream, scratch, "sum_of_squares", out, x);
+  const auto n = x.elements(), chunks = divide_up(n, kChunk);
+  const Arena::Scope scope(scratch);
+  const auto partial = scratch.allocate("sum_of_squares", DType::fp32, {chunks});
+  if (stream.is_measuring()) return;
+  with_float(x.dtype, [&]<class T>(T) {
+    with_width<T>(n, {x.data}, [&](auto width) {
+      launch(stream, {static_cast<unsigned>(chunks), kThreads}, sum_of_squares_kernel<T, width>,
+             partial.as<float>(), x.as<T>(), n);
+    });
+  });
+  launch(stream, {1, kThreads}, sum_partial_kernel, out.as<float>(), partial.as<float>(),
+         static_cast<int>(chunks));
 }
 
-void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
-  reduce<AbsMax>(stream, scratch, "absmax", out, x);
+void absmax(Stream& stream, Tensor out, ConstTensor x) {
+  const auto n = x.elements();
+  cuda::fill(stream, out, 0.0f);
+  with_float(x.dtype, [&]<class T>(T) {
+    with_width<T>(n, {x.data}, [&](auto width) {
+      launch(stream, {static_cast<unsigned>(divide_up(n, kChunk)), kThreads},
+             absmax_kernel<T, width>, out.as<float>(), x.as<T>(), n);
+    });
+  });
+}
+
+void sum_rows(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+  const Arena::Scope scope(scratch);
+  const auto partial =
+      scratch.allocate("sum_rows", DType::fp32, {gradient_blocks(x.shape[0]), x.shape[1]});
+  if (stream.is_measuring()) return;
+  sum_columns(stream, partial, x);
+  add_block_sums(stream, out, partial);
 }
 
 }  // namespace lockstep::cuda

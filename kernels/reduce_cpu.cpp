@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
 
 #include "core/integer.h"
+#include "kernels/parallel.h"
 #include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -30,41 +32,57 @@ float absmax_of(const T* x, std::int64_t size) {
   return largest(m);
 }
 
-Tensor allocate_partial(Arena& scratch, const char* name, ConstTensor x) {
-  return scratch.allocate(name, DType::fp32, {divide_up(x.elements(), kChunk)});
-}
-
-// partial[c] = f(chunk c).
-template <class T, class F>
-void reduce_chunks(Stream& stream, Tensor partial, ConstTensor x, F&& f) {
-  stream.parallel_for(partial.elements(), [&](std::int64_t chunk, int) {
-    const auto begin = chunk * kChunk;
-    partial.as<float>()[chunk] = f(x.as<T>() + begin, std::min(kChunk, x.elements() - begin));
-  });
-}
-
 }  // namespace
 
 void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+  const auto n = x.elements();
   const Arena::Scope scope(scratch);
-  const auto partial = allocate_partial(scratch, "sum_of_squares", x);
+  const auto partial =
+      scratch.allocate("sum_of_squares", DType::fp32, {divide_up(n, kChunk)}).as<float>();
   if (stream.is_measuring()) return;
-  with_float(x.dtype, [&]<class T>(T) { reduce_chunks<T>(stream, partial, x, squares_of<T>); });
+  with_float(x.dtype, [&]<class T>(T) {
+    stream.parallel_for(divide_up(n, kChunk), [&](std::int64_t chunk, int) {
+      const auto begin = chunk * kChunk;
+      partial[chunk] = squares_of(x.as<T>() + begin, std::min(kChunk, n - begin));
+    });
+  });
   double sum = 0;
-  for (std::int64_t i = 0; i < partial.elements(); ++i)
-    sum += static_cast<double>(partial.as<float>()[i]);
+  for (std::int64_t chunk = 0; chunk < divide_up(n, kChunk); ++chunk)
+    sum += static_cast<double>(partial[chunk]);
   *out.as<float>() += static_cast<float>(sum);
 }
 
-void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+void absmax(Stream& stream, Tensor out, ConstTensor x) {
+  std::atomic<float> most = 0.0f;
+  with_float(x.dtype, [&]<class T>(T) {
+    parallel_elements(stream, x.elements(), [&](std::int64_t begin, std::int64_t end) {
+      const float m = absmax_of(x.as<T>() + begin, end - begin);
+      float before = most.load();
+      while (before < m && !most.compare_exchange_weak(before, m)) {
+      }
+    });
+  });
+  *out.as<float>() = most.load();
+}
+
+void sum_rows(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+  const auto R = x.shape[0], C = x.shape[1], blocks = row_blocks(R);
   const Arena::Scope scope(scratch);
-  const auto partial = allocate_partial(scratch, "absmax", x);
+  const auto partial = scratch.allocate("sum_rows", DType::fp32, {blocks, C});
   if (stream.is_measuring()) return;
-  with_float(x.dtype, [&]<class T>(T) { reduce_chunks<T>(stream, partial, x, absmax_of<T>); });
-  float m = *out.as<float>();
-  for (std::int64_t i = 0; i < partial.elements(); ++i)
-    m = std::max(m, partial.as<float>()[i]);
-  *out.as<float>() = m;
+  with_float(x.dtype, [&]<class T>(T) {
+    stream.parallel_for(blocks, [&](std::int64_t block, int) {
+      float* sums = partial.as<float>() + block * C;
+      std::fill_n(sums, C, 0.0f);
+      for (auto r = R * block / blocks; r < R * (block + 1) / blocks; ++r)
+        for_vectors(C, [&](std::int64_t c, std::int64_t n) {
+          store(sums + c, load(sums + c, n) + load(x.as<T>() + r * C + c, n), n);
+        });
+    });
+  });
+  for (std::int64_t block = 0; block < blocks; ++block)
+    for (std::int64_t c = 0; c < C; ++c)
+      out.as<float>()[c] += partial.as<float>()[block * C + c];
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon) {
+                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax) {
   LOCKSTEP_CHECK(x.shape.rank == 2, "x is ", x.shape, ", expected [N, D]");
   const auto N = x.shape[0], D = x.shape[1];
   check_float("x", x);
@@ -17,11 +17,13 @@ void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTen
     check_tensor("residual", residual, x.shape, x.dtype);
     check_tensor("sum", sum, x.shape, x.dtype);
   }
-  LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, y, rstd, sum, x, residual, weight, epsilon));
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH(stream,
+                    rmsnorm_forward(stream, y, rstd, sum, x, residual, weight, epsilon, absmax));
 }
 
 void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight) {
+                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax) {
   LOCKSTEP_CHECK(s.shape.rank == 2, "s is ", s.shape, ", expected [N, D]");
   const auto N = s.shape[0], D = s.shape[1];
   check_float("s", s);
@@ -30,8 +32,9 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight,
   check_tensor("dweight", dweight, {D}, DType::fp32);
   check_tensor("rstd", rstd, {N}, DType::fp32);
   check_tensor("weight", weight, {D}, s.dtype);
-  LOCKSTEP_DISPATCH_SCRATCH(stream,
-                            rmsnorm_backward(stream, scratch, dx, dweight, dy, s, rstd, weight));
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH_SCRATCH(
+      stream, rmsnorm_backward(stream, scratch, dx, dweight, dy, s, rstd, weight, absmax));
 }
 
 }  // namespace lockstep

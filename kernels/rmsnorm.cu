@@ -1,6 +1,7 @@
 // Forward: a row is read once, kept in registers, and written once. Backward: each block sums
 // dweight over its share of the rows in registers, and a second kernel adds the blocks' sums in
 // order.
+#include "kernels/elementwise.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rows.cuh"
 
@@ -10,7 +11,7 @@ namespace {
 template <class T, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kRowThreads<kPacks>)
     rmsnorm_forward_kernel(T* y, float* rstd, T* sum, const T* x, const T* residual,
-                           const T* weight, float epsilon, std::int64_t N, int D) {
+                           const T* weight, float epsilon, float* absmax, std::int64_t N, int D) {
   __shared__ float shared[kMostRows][32];
   const auto row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const bool valid = row < N;  // all threads of a row agree
@@ -29,6 +30,7 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
   });
   row_sums(squares, shared);
   const float r = rsqrtf(squares[0] / static_cast<float>(D) + epsilon);
+  float most = 0.0f;
   for_packs<kPacks, kWidth>(valid ? D : 0, [&](int p, int d) {
     float w[kWidth];
     load(w, weight + d);
@@ -36,16 +38,19 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
     for (int i = 0; i < kWidth; ++i)
       v[p][i] *= r * w[i];
     store(y + begin + d, v[p]);
+    most = largest_of(most, v[p]);
   });
+  if (absmax != nullptr) raise_stored<T>(absmax, most);
   if (valid && threadIdx.x == 0) rstd[row] = r;
 }
 
 template <class T, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kRowThreads<kPacks>)
     rmsnorm_backward_kernel(T* dx, float* partial, const T* dy, const T* s, const float* rstd,
-                            const T* weight, std::int64_t N, int D) {
+                            const T* weight, float* absmax, std::int64_t N, int D) {
   __shared__ float shared[kMostRows][32];
   float dweight[kPacks][kWidth] = {};
+  float most = 0.0f;
   for_rows_of_block(N, [&](std::int64_t row, bool valid) {
     const std::int64_t begin = row * D;
     float g[kPacks][kWidth], v[kPacks][kWidth];
@@ -72,40 +77,46 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
       for (int i = 0; i < kWidth; ++i)
         out[i] += r * (g[p][i] - v[p][i] * c);
       store(dx + begin + d, out);
+      most = largest_of(most, out);
     });
   });
+  if (absmax != nullptr) raise_stored<T>(absmax, most);
   store_block_sums<kPacks, kWidth>(partial, dweight, D);
 }
 
 }  // namespace
 
 void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon) {
+                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax) {
   const auto N = x.shape[0], D = x.shape[1];
+  if (absmax) cuda::fill(stream, absmax, 0.0f);
   with_float(x.dtype, [&]<class T>(T) {
     const auto run = [&](auto packs, auto width) {
       const auto rows = row_layout<packs, width>(D);
       launch(stream, {static_cast<unsigned>(divide_up(N, rows.rows)), rows.block()},
              rmsnorm_forward_kernel<T, packs, width>, y.as<T>(), rstd.as<float>(),
              residual ? sum.as<T>() : nullptr, x.as<T>(), residual ? residual.as<T>() : nullptr,
-             weight.as<T>(), epsilon, N, static_cast<int>(D));
+             weight.as<T>(), epsilon, absmax ? absmax.as<float>() : nullptr, N,
+             static_cast<int>(D));
     };
     with_row_packs<T>(D, {y.data, sum.data, x.data, residual.data, weight.data}, run);
   });
 }
 
 void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight) {
+                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax) {
   const auto N = s.shape[0], D = s.shape[1], blocks = gradient_blocks(N);
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {blocks, D});
   if (stream.is_measuring()) return;
+  if (absmax) cuda::fill(stream, absmax, 0.0f);
   with_float(s.dtype, [&]<class T>(T) {
     const auto run = [&](auto packs, auto width) {
       const auto rows = row_layout<packs, width>(D);
       launch(stream, {static_cast<unsigned>(blocks), rows.block(), sums_bytes(rows, D)},
              rmsnorm_backward_kernel<T, packs, width>, dx.as<T>(), partial.as<float>(), dy.as<T>(),
-             s.as<T>(), rstd.as<float>(), weight.as<T>(), N, static_cast<int>(D));
+             s.as<T>(), rstd.as<float>(), weight.as<T>(), absmax ? absmax.as<float>() : nullptr, N,
+             static_cast<int>(D));
     };
     with_row_packs<T>(D, {dx.data, dy.data, s.data, weight.data}, run);
   });

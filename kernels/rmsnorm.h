@@ -9,22 +9,24 @@ namespace lockstep {
 // Without a residual (absent), s is x and `sum` must be absent too.
 //   y, x, residual, sum [N, D]  fp32 or bf16, same type; sum receives s and may be x or residual
 //   rstd [N] fp32, kept for backward         weight [D] type of x
+//   absmax [1] fp32, where given: set to max |y|, NaNs left out
 // Sums are fp32; s is rounded to its type before it is normalised.
 // Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.
 void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon);
+                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax = {});
 
 // dx += d(loss)/ds for the gradient dy of y: dx holds what arrives past the norm, so that this adds
 // the residual's gradient too.   dweight += sum over rows of dy * s * rstd.
 //   dx, dy, s [N, D] same type        dweight [D] fp32        rstd [N] fp32        weight [D]
+//   absmax [1] fp32, where given: set to max |dx|, NaNs left out
 // With g = dy * weight: ds = rstd * (g - s * rstd^2 * mean(g * s)).
 void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight);
+                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax = {});
 
 LOCKSTEP_KERNELS(  // arguments are already checked
     void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                         ConstTensor residual, ConstTensor weight, float epsilon);
+                         ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax);
     void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                          ConstTensor s, ConstTensor rstd, ConstTensor weight);)
+                          ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax);)
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/parallel.h"
+#include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -49,7 +50,7 @@ void backward_row(T* dx, float* dweight, const T* dy, const T* s, float rstd, co
 }  // namespace
 
 void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon) {
+                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax) {
   const auto D = x.shape[1];
   const bool adds = residual.data != nullptr;  // and then there is a sum
   with_float(x.dtype, [&]<class T>(T) {
@@ -60,10 +61,11 @@ void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTen
                     epsilon);
     });
   });
+  if (absmax) lockstep::absmax(stream, absmax, y);
 }
 
 void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight) {
+                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax) {
   const auto N = s.shape[0], D = s.shape[1], blocks = row_blocks(N);
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {blocks, D});
@@ -82,6 +84,7 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight,
       for (auto d = begin; d < end; ++d)
         dweight.as<float>()[d] += partial.as<float>()[block * D + d];
   });
+  if (absmax) lockstep::absmax(stream, absmax, dx);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -1,4 +1,4 @@
-// 32 columns a block: its warps take every eighth row each, then their sums are added in order.
+#include "kernels/dispatch.h"
 #include "kernels/rows.cuh"
 
 namespace lockstep {
@@ -6,6 +6,22 @@ namespace {
 
 constexpr int kWarps = 8;
 
+template <class T, int kWidth>
+__global__ void sum_columns_kernel(float* partial, const T* x, std::int64_t N, int D) {
+  const int d = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kWidth;
+  if (d >= D) return;
+  float sum[kWidth] = {};
+  for (std::int64_t n = blockIdx.x; n < N; n += gridDim.x) {
+    float v[kWidth];
+    load(v, x + n * D + d);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      sum[i] += v[i];
+  }
+  store(partial + static_cast<std::int64_t>(blockIdx.x) * D + d, sum);
+}
+
+// 32 columns a block: its warps take every eighth row each, then their sums are added in order.
 __global__ void add_block_sums_kernel(float* out, const float* partial, int rows, int D) {
   __shared__ float sums[kWarps][32];
   const int d = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
@@ -24,6 +40,20 @@ __global__ void add_block_sums_kernel(float* out, const float* partial, int rows
 }
 
 }  // namespace
+
+void sum_columns(Stream& stream, Tensor partial, ConstTensor x) {
+  constexpr int kThreads = 128;
+  const auto N = x.shape[0], D = x.shape[1];
+  with_float(x.dtype, [&]<class T>(T) {
+    with_width<float>(D, {partial.data, x.data}, [&](auto width) {
+      launch(stream,
+             {{static_cast<unsigned>(partial.shape[0]),
+               static_cast<unsigned>(divide_up(D, width * kThreads))},
+              kThreads},
+             sum_columns_kernel<T, width>, partial.as<float>(), x.as<T>(), N, static_cast<int>(D));
+    });
+  });
+}
 
 void add_block_sums(Stream& stream, Tensor out, ConstTensor partial) {
   const auto rows = partial.shape[0], D = partial.shape[1];

@@ -127,6 +127,9 @@ inline std::int64_t sums_bytes(const RowLayout& layout, std::int64_t D) {
   return layout.rows == 1 ? 0 : layout.rows * D * static_cast<std::int64_t>(sizeof(float));
 }
 
+// partial [blocks, D]: row b = the sum of every `blocks`th row of x [N, D], from the b-th on.
+void sum_columns(Stream& stream, Tensor partial, ConstTensor x);
+
 // out [D] += the sum of the rows of partial [blocks, D], in a fixed order.
 void add_block_sums(Stream& stream, Tensor out, ConstTensor partial);
 

@@ -1,3 +1,4 @@
+#include "kernels/reduce.h"
 #include "kernels/swiglu.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -27,7 +28,7 @@ constexpr std::int64_t kGrain = 16384;  // elements a piece
 
 }  // namespace
 
-void swiglu_forward(Stream& stream, Tensor hidden, ConstTensor gate_up) {
+void swiglu_forward(Stream& stream, Tensor hidden, ConstTensor gate_up, Tensor absmax) {
   const auto N = hidden.shape[0], F = hidden.shape[1];
   with_float(hidden.dtype, [&]<class T>(T) {
     stream.parallel_ranges(N, kGrain / std::max<std::int64_t>(F, 1) + 1,
@@ -38,9 +39,11 @@ void swiglu_forward(Stream& stream, Tensor hidden, ConstTensor gate_up) {
                              }
                            });
   });
+  if (absmax) lockstep::absmax(stream, absmax, hidden);
 }
 
-void swiglu_backward(Stream& stream, Tensor dgate_up, ConstTensor dhidden, ConstTensor gate_up) {
+void swiglu_backward(Stream& stream, Tensor dgate_up, ConstTensor dhidden, ConstTensor gate_up,
+                     Tensor absmax) {
   const auto N = dhidden.shape[0], F = dhidden.shape[1];
   with_float(dhidden.dtype, [&]<class T>(T) {
     stream.parallel_ranges(
@@ -52,6 +55,7 @@ void swiglu_backward(Stream& stream, Tensor dgate_up, ConstTensor dhidden, Const
           }
         });
   });
+  if (absmax) lockstep::absmax(stream, absmax, dgate_up);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <numeric>
 #include <unistd.h>
 
 #include "core/file.h"
@@ -172,6 +173,24 @@ class Consistency {
             str("at most train.steps (", t.steps, "); without the key it is 2% of them"));
   }
 
+  void check_precision() const {
+    const auto& p = resolved_.values.precision;
+    if (p.fp8 == Fp8Products::off) return;
+    require(p.compute == DType::bf16, "precision.fp8",
+            "\"off\" with precision.compute = \"fp32\"; or set that to \"bf16\"");
+    const std::int64_t multiple = p.fp8 == Fp8Products::tensor ? 16 : kScaledBlock;
+    const auto& m = resolved_.values.model;
+    for (const auto size : {m.width, m.attention_width(), m.qkv_heads() * m.head_size, m.mlp_width})
+      require(size % multiple == 0, "precision.fp8",
+              str(multiple == 16 ? "\"off\"" : "\"tensor\" or \"off\"",
+                  ": the matrices of this model are no multiples of ", multiple, " (one is ", size,
+                  ")"));
+    const auto& t = resolved_.values.train;
+    require(t.micro_batch * t.sequence_length % multiple == 0, "train.micro_batch",
+            str("a multiple of ", multiple / std::gcd(multiple, t.sequence_length),
+                ": with precision.fp8 a micro-batch holds a multiple of ", multiple, " tokens"));
+  }
+
   void check_log() const {
     const auto& l = resolved_.values.log;
     const auto& m = resolved_.values.model;
@@ -254,6 +273,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   consistency.check_model();
   consistency.check_train();
   consistency.check_log();
+  consistency.check_precision();
   auto& values = resolved.values;
   if (values.rope_scaling.factor > 1) values.model.rope_scaling = values.rope_scaling;
   try {

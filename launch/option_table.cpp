@@ -13,6 +13,8 @@ using Range = Option::Range;
 constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama3", "qwen2", "qwen3", "smollm3"};
 constexpr std::array<std::string_view, 3> kRecomputes{"none", "cheap", "block"};
 constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant", "wsd"};
+constexpr std::array<std::string_view, 3> kFp8Products{"off", "tensor", "block"};
+constexpr std::array<std::string_view, 2> kFp8Gradients{"e5m2", "e4m3"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
 
 template <class Enum>
@@ -28,6 +30,12 @@ Field field_of(Recompute& value) {
 }
 Field field_of(Config::Decay& value) {
   return choice(value, kDecays);
+}
+Field field_of(Fp8Products& value) {
+  return choice(value, kFp8Products);
+}
+Field field_of(Config::Fp8Gradients& value) {
+  return choice(value, kFp8Gradients);
 }
 Field field_of(DType& value) {
   return choice(value, kTypes);
@@ -299,6 +307,19 @@ const std::array kOptions{
            "Keep fp32 weights beside bf16 ones; false: bf16 weights alone, updated with "
            "stochastic rounding.",
            ""},
+    Option{LOCKSTEP_KEY(precision.fp8), kAny, "",
+           "Products of the layers' matrices in fp8, beside precision.compute = \"bf16\": `tensor` "
+           "scales each matrix as a whole, `block` each 128 x 128 of weights and 1 x 128 of all "
+           "else (steadier, slower). Worth it from a width of about 2048 on.",
+           ""},
+    Option{LOCKSTEP_KEY(precision.fp8_gradients), kAny, "",
+           "The fp8 format of gradients in backward: `e5m2` reaches further, `e4m3` is finer.",
+           "block: e4m3; else e5m2",
+           [](Config& c) {
+             c.precision.fp8_gradients = c.precision.fp8 == Fp8Products::block
+                                             ? Config::Fp8Gradients::e4m3
+                                             : Config::Fp8Gradients::e5m2;
+           }},
     Option{LOCKSTEP_KEY(precision.moments), kAny, "",
            "Type of AdamW's moments; bf16 is rounded stochastically.", ""},
 };

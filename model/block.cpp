@@ -2,6 +2,7 @@
 
 #include "kernels/gelu.h"
 #include "kernels/qk_norm.h"
+#include "kernels/reduce.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "model/families.h"
@@ -37,6 +38,12 @@ Linear::Spec residual_spec(const ModelConfig& c, const std::string& name, std::i
           .split = Linear::Split::inputs,
           .bias = bias,
           .init_std = c.residual_init_std()};
+}
+
+// The places of Block::Saved::absmax.
+enum class Of : std::uint8_t { norm1, attention, norm2, hidden };
+Tensor absmax_of(const Block::Saved& a, Of of) {
+  return a.absmax ? a.absmax.rows(static_cast<std::int64_t>(of), 1) : Tensor{};
 }
 
 ParamId declare_head_norm(ParamStore& params, int unit, const std::string& name,
@@ -92,6 +99,8 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
   visit(&Saved::mlp_in, "mlp_in", type, Shape{N, config_.is_gated() ? 2 * F : F}, cheap);
   visit(&Saved::hidden, "hidden", type, Shape{N, F}, none);
+  if (step.params.fp8() == Fp8Products::tensor)
+    visit(&Saved::absmax, "absmax", fp32, Shape{4}, Recompute::block);
 }
 
 Block::Saved Block::allocate_saved(Arena& arena, const StepContext& step,
@@ -120,32 +129,34 @@ void Block::forward(const StepContext& step, Tensor y, ConstTensor x, const Save
   const Saved a = complete(saved, step);
   const auto w = step.params.use(unit_, step.compute);
   compute(step, w, a, x, cache);
-  down_.forward(step, w, y, a.hidden, {.residual = a.middle});
+  down_.forward(step, w, y, {a.hidden, absmax_of(a, Of::hidden)}, {.residual = a.middle});
 }
 
 // Everything in front of the mlp's last matrix.
 void Block::compute(const StepContext& step, const ParamStore::Use& w, const Saved& a,
                     ConstTensor x, const KvCache* cache) const {
-  norm1_.forward(step, w, a.norm1, a.stats1, x);
-  qkv_.forward(step, w, q_norm_ ? a.raw_qkv : a.qkv, a.norm1);
+  const auto most = [&](Of of) { return absmax_of(a, of); };
+  norm1_.forward(step, w, a.norm1, a.stats1, x, most(Of::norm1));
+  qkv_.forward(step, w, q_norm_ ? a.raw_qkv : a.qkv, {a.norm1, most(Of::norm1)});
   rotate(step, w, a);
   attend(step, a, cache);
-  out_.forward(step, w, a.middle, a.attention);
+  out_.forward(step, w, a.middle, {a.attention, most(Of::attention)});
 
-  norm2_.add_forward(step, w, a.norm2, a.stats2, a.middle, x);
+  norm2_.add_forward(step, w, a.norm2, a.stats2, a.middle, x, most(Of::norm2));
+  const LinearInput mlp{a.norm2, most(Of::norm2)};
   if (config_.is_gated()) {
-    mlp_in_.forward(step, w, a.mlp_in, a.norm2);
+    mlp_in_.forward(step, w, a.mlp_in, mlp);
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    swiglu_forward(step.compute, a.hidden, a.mlp_in);
+    swiglu_forward(step.compute, a.hidden, a.mlp_in, most(Of::hidden));
   } else {
-    mlp_in_.forward(step, w, a.hidden, a.norm2, {.pre_gelu = a.mlp_in});
+    mlp_in_.forward(step, w, a.hidden, mlp, {.pre_gelu = a.mlp_in, .absmax = most(Of::hidden)});
   }
 }
 
 // The norms and activations alone, from what Recompute::cheap keeps.
 void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, const Saved& a,
                           ConstTensor x) const {
-  norm1_.forward(step, w, a.norm1, a.stats1, x);
+  norm1_.forward(step, w, a.norm1, a.stats1, x);  // their absmax was kept
   norm2_.forward(step, w, a.norm2, a.stats2, a.middle);
   if (q_norm_) rotate(step, w, a);
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
@@ -201,9 +212,10 @@ void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache
     attention_cached(step.compute, step.scratch, a.attention, *cache, a.qkv, step.positions);
   else
     attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv, step.document_start);
+  if (a.absmax) absmax(step.compute, absmax_of(a, Of::attention), a.attention);
 }
 
-void Block::backward(const StepContext& step, Tensor gradient, ConstTensor x,
+void Block::backward(const StepContext& step, const Gradient& gradient, ConstTensor x,
                      const Saved& saved) const {
   const Arena::Scope scope(step.scratch);
   const Saved a = complete(saved, step);
@@ -216,38 +228,43 @@ void Block::backward(const StepContext& step, Tensor gradient, ConstTensor x,
   attention_branch_backward(step, w, gradient, a, x);
 }
 
-void Block::mlp_branch_backward(const StepContext& step, const ParamStore::Use& w, Tensor gradient,
-                                const Saved& a) const {
+void Block::mlp_branch_backward(const StepContext& step, const ParamStore::Use& w,
+                                const Gradient& gradient, const Saved& a) const {
   const Arena::Scope scope(step.scratch);
   const auto dhidden = step.scratch.allocate("dhidden", a.hidden.dtype, a.hidden.shape);
   const auto dnorm = step.scratch.allocate("dnorm2", a.norm2.dtype, a.norm2.shape);
+  const auto most = a.absmax ? step.scratch.allocate("dmlp_in_absmax", DType::fp32, {1}) : Tensor{};
+  const LinearInput hidden{a.hidden, absmax_of(a, Of::hidden)};
   auto dmlp_in = dhidden;
   if (config_.is_gated()) {
-    down_.backward(step, w, dhidden, gradient, a.hidden);
+    down_.backward(step, w, dhidden, gradient, hidden);
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     dmlp_in = a.mlp_in;  // its values are not needed again
-    swiglu_backward(step.compute, dmlp_in, dhidden, a.mlp_in);
+    swiglu_backward(step.compute, dmlp_in, dhidden, a.mlp_in, most);
   } else {
-    down_.backward(step, w, dmlp_in, gradient, a.hidden, a.mlp_in);
+    down_.backward(step, w, dmlp_in, gradient, hidden, a.mlp_in, most);
   }
-  mlp_in_.backward(step, w, dnorm, dmlp_in, a.norm2);
+  mlp_in_.backward(step, w, dnorm, {dmlp_in, most}, {a.norm2, absmax_of(a, Of::norm2)});
   norm2_.backward(step, w, gradient, dnorm, a.middle, a.stats2);
 }
 
 void Block::attention_branch_backward(const StepContext& step, const ParamStore::Use& w,
-                                      Tensor gradient, const Saved& a, ConstTensor x) const {
+                                      const Gradient& gradient, const Saved& a,
+                                      ConstTensor x) const {
   const Arena::Scope scope(step.scratch);
   const auto dattention = step.scratch.allocate("dattention", a.attention.dtype, a.attention.shape);
   const auto dqkv = step.scratch.allocate("dqkv", a.qkv.dtype, a.qkv.shape);
   const auto dnorm = step.scratch.allocate("dnorm1", a.norm1.dtype, a.norm1.shape);
-  out_.backward(step, w, dattention, gradient, a.attention);
+  const auto most = a.absmax ? step.scratch.allocate("dqkv_absmax", DType::fp32, {1}) : Tensor{};
+  out_.backward(step, w, dattention, gradient, {a.attention, absmax_of(a, Of::attention)});
   {
     const Trace::Span span(step.trace, Phase::attention, step.compute);
     attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
                        step.document_start);
   }
   rotate_backward(step, w, dqkv, a);
-  qkv_.backward(step, w, dnorm, dqkv, a.norm1);
+  if (most) absmax(step.compute, most, dqkv);
+  qkv_.backward(step, w, dnorm, {dqkv, most}, {a.norm1, absmax_of(a, Of::norm1)});
   norm1_.backward(step, w, gradient, dnorm, x, a.stats1);
 }
 

@@ -31,6 +31,7 @@ class Block {
     Tensor lse;                   // [H/t, N] fp32
     Tensor mlp_in;                // [N, 2F/t]: gate, up; or [N, F/t]: GELU's argument
     Tensor hidden;                // [N, F/t]
+    Tensor absmax;  // [4] fp32, for products of fp8: of norm1, attention, norm2, hidden
   };
 
   // Declares the layer's parameters in a unit of its own.
@@ -43,9 +44,10 @@ class Block {
   void forward(const StepContext& step, Tensor y, ConstTensor x, const Saved& saved,
                const KvCache* cache = nullptr) const;
 
-  // gradient [N/t, D]: of y on entry, of x on return. Adds the parameters' gradients. x and saved
+  // gradient: of y on entry, of x on return. Adds the parameters' gradients. x and saved
   // are those of forward; saved is used up.
-  void backward(const StepContext& step, Tensor gradient, ConstTensor x, const Saved& saved) const;
+  void backward(const StepContext& step, const Gradient& gradient, ConstTensor x,
+                const Saved& saved) const;
 
   int unit() const { return unit_; }
 
@@ -63,10 +65,10 @@ class Block {
   void rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
                        const Saved& a) const;
   void attend(const StepContext& step, const Saved& a, const KvCache* cache) const;
-  void attention_branch_backward(const StepContext& step, const ParamStore::Use& w, Tensor gradient,
-                                 const Saved& a, ConstTensor x) const;
-  void mlp_branch_backward(const StepContext& step, const ParamStore::Use& w, Tensor gradient,
-                           const Saved& a) const;
+  void attention_branch_backward(const StepContext& step, const ParamStore::Use& w,
+                                 const Gradient& gradient, const Saved& a, ConstTensor x) const;
+  void mlp_branch_backward(const StepContext& step, const ParamStore::Use& w,
+                           const Gradient& gradient, const Saved& a) const;
 
   ModelConfig config_;
   bool has_rope_;

@@ -183,7 +183,9 @@ FlopsPerToken flops_per_token(const ModelConfig& c, std::int64_t sequence_length
   const auto products = 6.0 * static_cast<double>(matmul_parameters(c));
   const auto attention = 6.0 * static_cast<double>(c.layers * c.attention_width()) *
                          static_cast<double>(sequence_length);
-  return {.causal = products + attention, .square = products + 2 * attention};
+  return {.causal = products + attention,
+          .square = products + 2 * attention,
+          .layer_products = 6.0 * static_cast<double>(c.layers * layer_matmul_parameters(c))};
 }
 
 }  // namespace lockstep

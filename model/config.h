@@ -77,6 +77,7 @@ std::int64_t matmul_parameters(const ModelConfig& config);
 // PaLM counts (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
 struct FlopsPerToken {
   double causal = 0, square = 0;
+  double layer_products = 0;  // part of both: products with the matrices of the layers
 };
 FlopsPerToken flops_per_token(const ModelConfig& config, std::int64_t sequence_length);
 

@@ -44,7 +44,7 @@ void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const
     body(first, std::min(rows, N - first));
 }
 
-void Head::loss_and_gradient(const StepContext& step, Tensor gradient, ConstTensor x,
+void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, ConstTensor x,
                              const Targets& targets) const {
   const Arena::Scope scope(step.scratch);
   const auto N = x.shape[0];
@@ -75,7 +75,7 @@ void Head::loss_and_gradient(const StepContext& step, Tensor gradient, ConstTens
   {
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
-    fill(step.compute, gradient, 0.0f);  // nothing arrives past the last norm
+    fill(step.compute, gradient.values, 0.0f);  // nothing arrives past the last norm
   }
   norm_.backward(step, norm_use, gradient, y, x, stats);
 }

@@ -30,9 +30,9 @@ class Head {
   Head(ParamStore& params, const ModelConfig& config, const Embedding& embedding,
        const Options& options);
 
-  // Loss of x [N, D] and, in the same pass, gradient [N, D] = d(loss sum * gradient_scale)/dx. Adds
-  // the parameters' gradients.
-  void loss_and_gradient(const StepContext& step, Tensor gradient, ConstTensor x,
+  // Loss of x [N, D] and, in the same pass, gradient = d(loss sum * gradient_scale)/dx. Adds the
+  // parameters' gradients.
+  void loss_and_gradient(const StepContext& step, const Gradient& gradient, ConstTensor x,
                          const Targets& targets) const;
 
   // Loss alone, from fp32 logits and without z_loss.

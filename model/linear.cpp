@@ -1,6 +1,9 @@
 #include "model/linear.h"
 
+#include "kernels/gelu.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_fp8.h"
+#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
@@ -9,6 +12,27 @@ namespace {
 template <class View>
 View as_matrix(View t) {
   return t ? t.view({t.shape[0], t.elements() / t.shape[0]}) : t;
+}
+
+bool in_fp8(const ParamStore::Use::Quantized& w, std::int64_t tokens) {
+  if (!w.weight) return false;
+  return tokens % (w.weight.scaling == Scaling::tensor ? 16 : kScaledBlock) == 0;
+}
+
+// Scratch for a matrix of activations or gradients beside weights of a scaling.
+Fp8Matrix allocate_fp8(Arena& scratch, const char* name, DType dtype, const Shape& shape,
+                       Scaling weights) {
+  const auto scaling = weights == Scaling::tensor ? Scaling::tensor : Scaling::rows;
+  return {scratch.allocate(name, dtype, shape),
+          scratch.allocate("fp8_scales", DType::fp32, scales_shape(scaling, shape)), scaling};
+}
+
+void quantize(const StepContext& step, const Fp8Matrix& matrix, const Fp8Matrix& transposed,
+              const LinearInput& x) {
+  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  const bool whole = (matrix ? matrix : transposed).scaling == Scaling::tensor;
+  lockstep::quantize(step.compute, matrix, transposed, as_matrix(x.values),
+                     whole ? x.absmax : ConstTensor{});
 }
 
 }  // namespace
@@ -22,7 +46,8 @@ Linear::Linear(ParamStore& params, int unit, const Spec& spec) {
                        .tensor_dim = splits_outputs ? 0 : 1,
                        .role = Role::matrix,
                        .init = Init::normal,
-                       .init_std = spec.init_std});
+                       .init_std = spec.init_std,
+                       .quantized = true});
     biases.push_back({.name = part.name + ".bias",
                       .shape = {part.outputs},
                       .tensor_dim = splits_outputs ? 0 : -1,
@@ -33,23 +58,79 @@ Linear::Linear(ParamStore& params, int unit, const Spec& spec) {
   if (spec.bias) bias_ = params.declare_stacked(unit, std::move(biases)).front();
 }
 
-void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, ConstTensor x,
-                     const LinearEpilogue& epilogue) const {
+void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                     const LinearInput& x, const LinearEpilogue& epilogue) const {
+  if (in_fp8(use.quantized(weight_), x.values.shape[0]))
+    return forward_fp8(step, use, as_matrix(y), x, epilogue);
   const Trace::Span span(step.trace, Phase::gemm, step.compute);
-  matmul_forward(step.compute, step.scratch, as_matrix(y), as_matrix(x), use.stacked(weight_),
+  matmul_forward(step.compute, step.scratch, as_matrix(y), as_matrix(x.values),
+                 use.stacked(weight_),
                  {.bias = bias_ ? use.stacked(*bias_) : ConstTensor{},
                   .pre_gelu = epilogue.pre_gelu,
                   .residual = epilogue.residual});
 }
 
+void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                         const LinearInput& x, const LinearEpilogue& epilogue) const {
+  const Arena::Scope scope(step.scratch);
+  const auto w = use.quantized(weight_);
+  const Shape shape{y.shape[0], w.weight.q.shape[1]};
+  const auto q = allocate_fp8(step.scratch, "x_fp8", DType::fp8_e4m3, shape, w.weight.scaling);
+  quantize(step, q, {}, x);
+  {
+    const Trace::Span span(step.trace, Phase::gemm, step.compute);
+    matmul_fp8(step.compute, step.scratch,
+               {.y = epilogue.pre_gelu ? epilogue.pre_gelu : y,
+                .a = q,
+                .b = w.weight,
+                .bias = bias_ ? use.stacked(*bias_) : ConstTensor{},
+                .residual = epilogue.residual,
+                .fast = true});
+  }
+  if (!epilogue.pre_gelu) return;
+  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  gelu_forward(step.compute, y, epilogue.pre_gelu, epilogue.absmax);
+}
+
 void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                      ConstTensor dy, ConstTensor x, ConstTensor pre_gelu) const {
+                      const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu,
+                      Tensor dx_absmax) const {
+  if (in_fp8(use.quantized(weight_), x.values.shape[0])) {
+    backward_fp8(step, use, as_matrix(dx), dy, x);
+    if (!pre_gelu) return;
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    return gelu_backward(step.compute, dx, dx, pre_gelu, dx_absmax);
+  }
   const Trace::Span span(step.trace, Phase::gemm, step.compute);
   const auto dbias = bias_ ? step.params.stacked_grad(*bias_) : Tensor{};
   matmul_backward_weight(step.compute, step.scratch, step.params.stacked_grad(weight_), dbias,
-                         as_matrix(dy), as_matrix(x));
-  matmul_backward_input(step.compute, step.scratch, as_matrix(dx), as_matrix(dy),
+                         as_matrix(dy.values), as_matrix(x.values));
+  matmul_backward_input(step.compute, step.scratch, as_matrix(dx), as_matrix(dy.values),
                         use.stacked(weight_), pre_gelu);
+}
+
+void Linear::backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                          const LinearInput& dy, const LinearInput& x) const {
+  const Arena::Scope scope(step.scratch);
+  const auto w = use.quantized(weight_);
+  const auto N = dx.shape[0], I = dx.shape[1], O = w.weight.q.shape[0];
+  const auto allocate = [&](const char* name, DType dtype, const Shape& shape) {
+    return allocate_fp8(step.scratch, name, dtype, shape, w.weight.scaling);
+  };
+  const auto gradients = step.params.fp8_gradients();
+  const auto dy_q = allocate("dy_fp8", gradients, {N, O});
+  const auto dy_t = allocate("dy_fp8_transposed", gradients, {O, N});
+  const auto x_t = allocate("x_fp8_transposed", DType::fp8_e4m3, {I, N});
+  quantize(step, dy_q, dy_t, dy);
+  quantize(step, {}, x_t, x);
+  if (bias_) {
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    sum_rows(step.compute, step.scratch, step.params.stacked_grad(*bias_), as_matrix(dy.values));
+  }
+  const Trace::Span span(step.trace, Phase::gemm, step.compute);
+  const auto dweight = step.params.stacked_grad(weight_);
+  matmul_fp8(step.compute, step.scratch, {.y = dweight, .a = dy_t, .b = x_t, .residual = dweight});
+  matmul_fp8(step.compute, step.scratch, {.y = dx, .a = dy_q, .b = w.transposed});
 }
 
 }  // namespace lockstep

@@ -1,5 +1,11 @@
 // Linear: y = x W^T + b, a matrix of the model. How numbers are multiplied (types, transposes,
-// epilogues) and how a matrix is split over tensor ranks stops here: nothing above this file knows.
+// epilogues) and how a matrix is split over tensor ranks stops here: nothing above this file knows,
+// but that makers of what products read may be asked for its largest magnitude.
+//
+// In fp8, forward multiplies x and W as E4M3, and backward x, W and dy as ParamStore's options say.
+// Each is quantized once for each product that reads it another way round: x in forward, its
+// transpose in backward, dy both ways in one pass, W both ways once a step. Products of few tokens
+// (no multiple of 16, or of 128 for scales of blocks: generation) are of bf16.
 #pragma once
 
 #include <optional>
@@ -10,9 +16,23 @@
 
 namespace lockstep {
 
+// What a product reads: a matrix and, where products of fp8 have one scale a tensor, its maker's
+// absmax [1] = max |values| (else ignored, and may be absent).
+struct LinearInput {
+  ConstTensor values;
+  ConstTensor absmax;
+
+  LinearInput(Tensor t) : values(t) {}       // NOLINT(google-explicit-constructor)
+  LinearInput(ConstTensor t) : values(t) {}  // NOLINT(google-explicit-constructor)
+  LinearInput(ConstTensor t, ConstTensor most) : values(t), absmax(most) {}
+  LinearInput(const Gradient& g)  // NOLINT(google-explicit-constructor)
+      : values(g.values), absmax(g.absmax) {}
+};
+
 // What happens to a product before it is stored; an absent tensor is left out.
 struct LinearEpilogue {
   Tensor pre_gelu = {};       // [N, O]: receives x W^T + b, and y its GELU
+  Tensor absmax = {};         // [1]: set to max |y|, behind a GELU
   ConstTensor residual = {};  // [N, O]: added last
 };
 
@@ -42,17 +62,23 @@ class Linear {
   explicit Linear(ParamId weight) : weight_(weight) {}
 
   // y [N, O], x [N, I]; further dimensions than two are joined. y may be fp32 where x is bf16.
-  void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, ConstTensor x,
+  void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                const LinearEpilogue& epilogue = {}) const;
 
-  // Adds the gradients of W and b; dx = dy W, times gelu'(pre_gelu) where that is given. dx may be
-  // x.
-  void backward(const StepContext& step, const ParamStore::Use& use, Tensor dx, ConstTensor dy,
-                ConstTensor x, ConstTensor pre_gelu = {}) const;
+  // Adds the gradients of W and b; dx = dy W, times gelu'(pre_gelu) where that is given, and then
+  // dx_absmax [1] is set to max |dx|. dx may be x.
+  void backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu = {},
+                Tensor dx_absmax = {}) const;
 
   int unit() const { return weight_.unit; }
 
  private:
+  void forward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                   const LinearInput& x, const LinearEpilogue& epilogue) const;
+  void backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                    const LinearInput& dy, const LinearInput& x) const;
+
   ParamId weight_;  // the first of its group
   std::optional<ParamId> bias_;
 };

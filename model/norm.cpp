@@ -23,17 +23,17 @@ Shape Norm::stats_shape(std::int64_t N) const {
 }
 
 void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
-                   ConstTensor x) const {
-  forward(step, use, y, stats, {}, x, {});
+                   ConstTensor x, Tensor absmax) const {
+  forward(step, use, y, stats, {}, x, {}, absmax);
 }
 
 void Norm::add_forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
-                       Tensor sum, ConstTensor x) const {
-  forward(step, use, y, stats, sum, x, sum);
+                       Tensor sum, ConstTensor x, Tensor absmax) const {
+  forward(step, use, y, stats, sum, x, sum, absmax);
 }
 
 void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
-                   Tensor sum, ConstTensor x, ConstTensor residual) const {
+                   Tensor sum, ConstTensor x, ConstTensor residual, Tensor absmax) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   if (is_layer_norm_) {
     layernorm_forward(step.compute, {.y = y,
@@ -43,27 +43,30 @@ void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y
                                      .residual = residual,
                                      .weight = use[weight_],
                                      .bias = use[*bias_],
-                                     .epsilon = epsilon_});
+                                     .epsilon = epsilon_,
+                                     .absmax = absmax});
   } else {
-    rmsnorm_forward(step.compute, y, stats, sum, x, residual, use[weight_], epsilon_);
+    rmsnorm_forward(step.compute, y, stats, sum, x, residual, use[weight_], epsilon_, absmax);
   }
 }
 
-void Norm::backward(const StepContext& step, const ParamStore::Use& use, Tensor gradient,
+void Norm::backward(const StepContext& step, const ParamStore::Use& use, const Gradient& gradient,
                     ConstTensor dy, ConstTensor x, ConstTensor stats) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto dweight = step.params.grad(weight_);
   if (is_layer_norm_) {
     layernorm_backward(step.compute, step.scratch,
-                       {.dx = gradient,
+                       {.dx = gradient.values,
                         .dweight = dweight,
                         .dbias = step.params.grad(*bias_),
                         .dy = dy,
                         .s = x,
                         .stats = stats,
-                        .weight = use[weight_]});
+                        .weight = use[weight_],
+                        .absmax = gradient.absmax});
   } else {
-    rmsnorm_backward(step.compute, step.scratch, gradient, dweight, dy, x, stats, use[weight_]);
+    rmsnorm_backward(step.compute, step.scratch, gradient.values, dweight, dy, x, stats,
+                     use[weight_], gradient.absmax);
   }
 }
 

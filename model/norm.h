@@ -17,23 +17,23 @@ class Norm {
   // Shape of the fp32 statistics of N rows that backward reads: rstd, or mean and rstd.
   Shape stats_shape(std::int64_t N) const;
 
-  // y = norm(x) [N, D].
+  // y = norm(x) [N, D].  absmax [1], where given: set to max |y|.
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
-               ConstTensor x) const;
+               ConstTensor x, Tensor absmax = {}) const;
 
   // sum += x, then y = norm(sum): the residual stream takes up a branch and is normalised in one
   // pass.
   void add_forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
-                   Tensor sum, ConstTensor x) const;
+                   Tensor sum, ConstTensor x, Tensor absmax = {}) const;
 
   // gradient += d(loss)/dx for the gradient dy of y: what arrives past the norm is in it already.
   // Adds the gradients of weight and bias.
-  void backward(const StepContext& step, const ParamStore::Use& use, Tensor gradient,
+  void backward(const StepContext& step, const ParamStore::Use& use, const Gradient& gradient,
                 ConstTensor dy, ConstTensor x, ConstTensor stats) const;
 
  private:
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
-               Tensor sum, ConstTensor x, ConstTensor residual) const;
+               Tensor sum, ConstTensor x, ConstTensor residual, Tensor absmax) const;
 
   bool is_layer_norm_;
   float epsilon_;

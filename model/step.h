@@ -7,6 +7,12 @@
 
 namespace lockstep {
 
+// d(loss)/dx of the residual stream.
+struct Gradient {
+  Tensor values;  // [N/t, D]
+  Tensor absmax;  // [1] fp32: max |values|, where products in fp8 read it, else absent
+};
+
 struct StepContext {
   Stream& compute;
   Arena& scratch;  // of the compute stream: what is taken from it is gone when the call returns

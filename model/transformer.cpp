@@ -40,7 +40,9 @@ Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& sh
     slot.layers.push_back(block.allocate_saved(arena, shape, options_.recompute));
   }
   slot.x.push_back(arena.allocate("x", dtype_, stream));
-  slot.gradient = arena.allocate("gradient", dtype_, stream);
+  slot.gradient.values = arena.allocate("gradient", dtype_, stream);
+  if (shape.params.fp8() == Fp8Products::tensor)
+    slot.gradient.absmax = arena.allocate("gradient_absmax", DType::fp32, {1});
   return slot;
 }
 
@@ -88,7 +90,7 @@ void Transformer::backward(const StepContext& outer, int slot, ConstTensor input
     blocks_[l].backward(step, s.gradient, s.x[l], s.layers[l]);
     step.params.reduce(blocks_[l].unit(), step.compute);
   }
-  embedding_.backward(step, s.gradient, inputs);
+  embedding_.backward(step, s.gradient.values, inputs);
   step.params.reduce(embedding_.unit(), step.compute);
 }
 

@@ -54,7 +54,7 @@ class Transformer {
   struct Slot {
     std::vector<Tensor> x;             // [L + 1] of [N, D]: what enters each block, and the head
     std::vector<Block::Saved> layers;  // [L]
-    Tensor gradient;                   // [N, D], from the head back through the blocks
+    Gradient gradient;                 // [N, D], from the head back through the blocks
   };
 
   Slot& slot_of(int slot);

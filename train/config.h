@@ -15,6 +15,7 @@ namespace lockstep {
 
 struct Config {
   enum class Decay : unsigned char { cosine, linear, constant, wsd };
+  enum class Fp8Gradients : unsigned char { e5m2, e4m3 };
 
   ModelConfig model;
   RopeScaling rope_scaling{.factor = 1};  // keys model.rope_scaling_*; model.rope_scaling follows
@@ -73,6 +74,8 @@ struct Config {
   struct Precision {
     DType compute = DType::fp32;
     bool master_weights = true;  // in fp32 beside bf16 weights; without: stochastic rounding
+    Fp8Products fp8 = Fp8Products::off;
+    Fp8Gradients fp8_gradients = Fp8Gradients::e5m2;
     DType moments = DType::fp32;
   } precision;
 };

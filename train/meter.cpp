@@ -13,9 +13,10 @@ StepReport Meter::step(std::int64_t step, double seconds) {
   report.step_seconds = seconds;
   report.tokens_per_second = static_cast<double>(config_.step_tokens) / seconds;
   if (config_.peak_flops > 0) {
-    const double tokens_per_peak = report.tokens_per_second / config_.peak_flops;
-    report.model_flops_utilization = config_.flops_per_token * tokens_per_peak;
-    report.model_flops_utilization_square = config_.flops_per_token_square * tokens_per_peak;
+    report.model_flops_utilization =
+        report.tokens_per_second * seconds_at_peak(config_.flops_per_token);
+    report.model_flops_utilization_square =
+        report.tokens_per_second * seconds_at_peak(config_.flops_per_token_square);
   }
   report.peak_bytes = used_memory_bytes(config_.device);
   report.limit_bytes = config_.limit_bytes;
@@ -34,6 +35,12 @@ void Meter::spent_between_steps(Phase phase, double seconds, std::int64_t every_
   const double per_step = every_steps > 0 ? seconds / static_cast<double>(every_steps) : 0.0;
   (phase == Phase::evaluation ? evaluation_seconds_per_step_ : checkpoint_seconds_per_step_) =
       per_step;
+}
+
+// A product counts by the peak of its own type.
+double Meter::seconds_at_peak(double flops) const {
+  const double fp8 = config_.fp8_flops_per_token;
+  return (flops - fp8) / config_.peak_flops + (fp8 > 0 ? fp8 / config_.fp8_peak_flops : 0.0);
 }
 
 double Meter::eta_seconds(std::int64_t step) const {

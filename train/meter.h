@@ -16,7 +16,9 @@ class Meter {
     std::int64_t step_tokens = 0;  // nominal tokens of a step
     double flops_per_token = 0;    // model FLOPs, forward and backward, causal attention
     double flops_per_token_square = 0;
-    double peak_flops = 0;         // FLOP/s of the device in the compute type; 0: unknown
+    double peak_flops = 0;           // FLOP/s of the device in the compute type; 0: unknown
+    double fp8_flops_per_token = 0;  // of both counts, what is computed in fp8
+    double fp8_peak_flops = 0;
     Device device;                 // whose memory is reported
     std::int64_t limit_bytes = 0;  // all that it has
   };
@@ -33,6 +35,7 @@ class Meter {
   void spent_between_steps(Phase phase, double seconds, std::int64_t every_steps);
 
  private:
+  double seconds_at_peak(double flops) const;
   double eta_seconds(std::int64_t step) const;
 
   Config config_;

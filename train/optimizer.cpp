@@ -48,6 +48,7 @@ void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
                    scalars, config_.adamw);
     }
   }
+  params_.quantize_weights(stream);
 }
 
 }  // namespace lockstep

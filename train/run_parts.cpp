@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/gpu.h"
+#include "core/log.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
@@ -22,6 +23,10 @@ TrainingConfig training_config(const Config& c) {
           .recompute = c.train.recompute,
           .compute = c.precision.compute,
           .stochastic_rounding = c.precision.compute == DType::bf16 && !c.precision.master_weights,
+          .fp8 = c.precision.fp8,
+          .fp8_gradients = c.precision.fp8_gradients == Config::Fp8Gradients::e4m3
+                               ? DType::fp8_e4m3
+                               : DType::fp8_e5m2,
           .moments = c.precision.moments,
           .adamw = {.beta1 = static_cast<float>(c.optimizer.beta1),
                     .beta2 = static_cast<float>(c.optimizer.beta2),
@@ -75,6 +80,32 @@ Arenas::Bytes checked_training_bytes(const Config& c, Device device) {
   return bytes;
 }
 
+void require_fp8(const Config& c, const Stream& compute) {
+  constexpr std::int64_t kWorthIt = 2048;
+  const auto fp8 = c.precision.fp8;
+  if (fp8 == Fp8Products::off) return;
+  if (!compute.is_cuda()) {
+    log_warning(
+        "precision.fp8 on a CPU shows what fp8 does to a training run; it is slower than "
+        "bf16");
+    return;
+  }
+  const auto gpu = gpu::properties(compute.device().index);
+  const int capability = 10 * gpu.major + gpu.minor;
+  const bool there = fp8 == Fp8Products::tensor ? capability >= 89 : capability == 90;
+  if (!there)
+    throw ConfigError(str("precision.fp8 = \"", fp8 == Fp8Products::tensor ? "tensor" : "block",
+                          "\" needs a GPU of compute capability ",
+                          fp8 == Fp8Products::tensor ? "8.9 or later" : "9.0 (H100, H200)",
+                          "; this one, ", gpu.name, ", has ", gpu.major, ".", gpu.minor,
+                          fp8 == Fp8Products::block && capability >= 89
+                              ? "; set it to \"tensor\" or \"off\""
+                              : "; set it to \"off\""));
+  if (c.model.width < kWorthIt)
+    log_warning("precision.fp8: below a width of ", kWorthIt, " (model.width is ", c.model.width,
+                ") bf16 is usually as fast");
+}
+
 Loader::Config train_loader(const Config& c) {
   return {.datasets = c.data.train,
           .seed = c.data.seed,
@@ -107,11 +138,15 @@ double peak_flops(Stream& compute, DType dtype) {
 
 Meter::Config meter_config(const Config& c, Stream& compute) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);
+  // A CPU computes fp8 in the compute type.
+  const bool fp8 = c.precision.fp8 != Fp8Products::off && compute.is_cuda();
   return {.steps = c.train.steps,
           .step_tokens = c.train.batch_tokens,
           .flops_per_token = flops.causal,
           .flops_per_token_square = flops.square,
           .peak_flops = peak_flops(compute, c.precision.compute),
+          .fp8_flops_per_token = fp8 ? flops.layer_products : 0,
+          .fp8_peak_flops = fp8 ? peak_flops(compute, DType::fp8_e4m3) : 0,
           .device = compute.device(),
           .limit_bytes = all_memory_bytes(compute.device())};
 }

@@ -16,6 +16,10 @@ int threads_of(const Config& config);  // what it says, or one for each processo
 
 TrainingConfig training_config(const Config& config);
 
+// Throws ConfigError where the device has no products for precision.fp8; warns where they are not
+// worth it.
+void require_fp8(const Config& c, const Stream& compute);
+
 // The bytes that training takes on `device`. Throws ConfigError where there are fewer.
 Arenas::Bytes checked_training_bytes(const Config& config, Device device);
 

@@ -61,9 +61,11 @@ std::string name_of_device(const Stream& compute) {
 // system needs seconds for it.
 Arenas::Bytes announced_bytes(const Config& config, const Stream& compute) {
   const auto& m = config.model;
-  log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
-           " parameters, ", m.layers, " layers, width ", m.width, "; ",
-           name(config.precision.compute), " on ", name_of_device(compute));
+  log_info(
+      name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))), " parameters, ",
+      m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
+      config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
+  require_fp8(config, compute);
   const auto bytes = checked_training_bytes(config, compute.device());
   log_info("memory: ", human_memory(static_cast<double>(bytes.device)),
            " for weights, optimizer and activations");
@@ -91,6 +93,13 @@ std::optional<Loader> held_out(const Config& config, const Dataset& training, Ar
   check_held_out(config, training);
   return std::optional<Loader>(std::in_place, validation_loader(config),
                                static_cast<int>(config.train.micro_batch), 0, 1, pinned);
+}
+
+std::string fp8_counts(const Meter::Config& c) {
+  if (c.fp8_flops_per_token == 0) return "";
+  return str("; of them ", human_count(c.fp8_flops_per_token),
+             " FLOP a token are of fp8 and count by its ", human_count(c.fp8_peak_flops),
+             " FLOP/s");
 }
 
 class Trainer {
@@ -368,7 +377,7 @@ void Trainer::start() {
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
            " over the full square) / ", human_count(meter_.config().peak_flops), " FLOP/s, the ",
            compute_.is_cuda() ? "" : "measured ", "peak of ", name(config_.precision.compute),
-           " multiply-adds");
+           " multiply-adds", fp8_counts(meter_.config()));
   if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);

@@ -23,6 +23,8 @@ struct TrainingConfig {
   Recompute recompute = Recompute::none;
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
   bool stochastic_rounding = false;  // bf16 weights without fp32 masters
+  Fp8Products fp8 = Fp8Products::off;
+  DType fp8_gradients = DType::fp8_e5m2;
   DType moments = DType::fp32;
   AdamWConfig adamw;  // nominal_tokens is derived
   float z_loss = 0.0f;

@@ -18,6 +18,7 @@ TEST_P(LayerNormCuda, forward_equals_the_cpu_kernel) {
     const auto residual = adds ? t.random({N, D}, GetParam()) : Twin{};
     const auto sum = adds ? t.poisoned({N, D}, GetParam()) : Twin{};
     const auto y = t.poisoned({N, D}, GetParam()), stats = t.poisoned({N, 2}, DType::fp32);
+    const auto absmax = t.random({1}, DType::fp32, 9);
     t.run([&](const Side& on) {
       layernorm_forward(on.stream, {.y = on(y),
                                     .stats = on(stats),
@@ -25,8 +26,10 @@ TEST_P(LayerNormCuda, forward_equals_the_cpu_kernel) {
                                     .x = on(x),
                                     .residual = on(residual),
                                     .weight = on(weight),
-                                    .bias = on(bias)});
+                                    .bias = on(bias),
+                                    .absmax = on(absmax)});
     });
+    expect_absmax(t, absmax, y);
     t.expect_close(y, "y");
     // A row of one element has a variance of nothing but rounding.
     if (D > 1) t.expect_close(stats, "stats");
@@ -42,6 +45,7 @@ TEST_P(LayerNormCuda, backward_equals_the_cpu_kernel) {
     const auto weight = t.random({D}, GetParam()), stats = t.random({N, 2}, DType::fp32);
     const auto dx = t.random({N, D}, GetParam());
     const auto dweight = t.random({D}, DType::fp32), dbias = t.random({D}, DType::fp32);
+    const auto absmax = t.random({1}, DType::fp32, 9);
     t.run([&](const Side& on) {
       layernorm_backward(on.stream, on.scratch,
                          {.dx = on(dx),
@@ -50,8 +54,10 @@ TEST_P(LayerNormCuda, backward_equals_the_cpu_kernel) {
                           .dy = on(dy),
                           .s = on(s),
                           .stats = on(stats),
-                          .weight = on(weight)});
+                          .weight = on(weight),
+                          .absmax = on(absmax)});
     });
+    expect_absmax(t, absmax, dx);
     const auto terms = std::sqrt(static_cast<double>(N));
     t.expect_close(dx, "dx", 1.0);
     t.expect_close(dweight, "dweight", terms);

@@ -105,6 +105,18 @@ class Twins {
   std::vector<Twin> all_;
 };
 
+// absmax, on each side, is exactly the largest magnitude of what that side stored.
+inline void expect_absmax(Twins& t, const Twin& absmax, const Twin& of) {
+  const auto check = [](ConstTensor found, ConstTensor values, const char* side) {
+    double most = 0;
+    for (const double v : doubles(values))
+      most = std::max(most, std::abs(v));
+    EXPECT_EQ(get(found, 0), most) << "absmax on the " << side;
+  };
+  check(absmax.host, of.host, "host");
+  check(t.download(absmax.device), t.download(of.device), "device");
+}
+
 // Rows of packs and others, of one warp and of several.
 inline std::int64_t draw_row_width(Draw& draw) {
   return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);

@@ -9,13 +9,14 @@
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_fp8.h"
 #include "kernels/qk_norm.h"
-#include "kernels/quantize.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "tests/allocations.h"
+#include "tests/kernels/fp8.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {
@@ -130,16 +131,25 @@ TEST_P(Allocation, embedding_and_loss_allocate_nothing) {
 }
 
 TEST_P(Allocation, elementwise_reductions_and_fp8_allocate_nothing) {
-  const auto q = b.poisoned({kRows, kWidth}, DType::fp8_e4m3), blocks = floats({1, 2});
-  const auto wide = floats({kRows, kWidth}), absolute = floats({1});
+  const auto wide = floats({kRows, kWidth}), sums = floats({kWidth});
   expect_none("fill", [&] { fill(b.stream, y, 1); });
   expect_none("convert", [&] { convert(b.stream, wide, x); });
   expect_none("random_normal", [&] { random_normal(b.stream, y, {}); });
   expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, x); });
-  expect_none("absmax", [&] { absmax(b.stream, b.arena, one, x); });
-  expect_none("quantize", [&] { quantize(b.stream, q, one, x, absolute); });
-  expect_none("dequantize", [&] { dequantize(b.stream, y, q, one); });
-  expect_none("quantize_blocks", [&] { quantize_blocks(b.stream, q, blocks, x); });
+  expect_none("absmax", [&] { absmax(b.stream, one, x); });
+  expect_none("sum_rows", [&] { sum_rows(b.stream, b.arena, sums, x); });
+}
+
+TEST_P(Allocation, fp8_allocates_nothing) {
+  const auto x16 = b.random({128, 256}, DType::bf16), y32 = floats({128, 128});
+  for (const auto scaling : {Scaling::tensor, Scaling::rows}) {
+    const auto q = poisoned_fp8(b, DType::fp8_e4m3, scaling, {128, 256});
+    const auto t = poisoned_fp8(b, DType::fp8_e4m3, scaling, {256, 128});
+    expect_none("quantize", [&] {
+      quantize(b.stream, q, t, x16, scaling == Scaling::tensor ? one : Tensor{});
+    });
+    expect_none("matmul_fp8", [&] { matmul_fp8(b.stream, b.arena, {.y = y32, .a = q, .b = q}); });
+  }
 }
 
 TEST_P(Allocation, the_optimizer_allocates_nothing) {

@@ -24,16 +24,26 @@ TEST_P(Reduce, sum_of_squares_equals_the_reference) {
 }
 
 TEST_P(Reduce, absmax_equals_the_reference) {
-  for (const auto size : kSizes)
-    for (const double before : {0.0, 100.0}) {
-      Bench b;
-      const auto x = b.random({size}, GetParam()), out = b.poisoned({1}, DType::fp32);
-      Bench::set(x, size / 2, -3);
-      Bench::set(x, size / 3 + 1 < size ? size / 3 + 1 : 0, size > 3 ? std::nan("") : -3);
-      Bench::set(out, 0, before);
-      absmax(b.stream, b.arena, out, x);
-      EXPECT_EQ(get(out, 0), std::max(3.0, before)) << size;
-    }
+  for (const auto size : kSizes) {
+    Bench b;
+    const auto x = b.random({size}, GetParam()), out = b.poisoned({1}, DType::fp32);
+    Bench::set(x, size / 2, -3);
+    Bench::set(x, size / 3 + 1 < size ? size / 3 + 1 : 0, size > 3 ? std::nan("") : -3);
+    absmax(b.stream, out, x);
+    EXPECT_EQ(get(out, 0), 3.0) << size;
+  }
+}
+
+TEST_P(Reduce, sum_rows_equals_the_reference_and_adds) {
+  for (const Shape shape : {Shape{1, 1}, {7, 33}, {300, 64}, {1000, 17}}) {
+    Bench b;
+    const auto x = b.random(shape, GetParam()), out = b.random({shape[1]}, DType::fp32);
+    auto expected = doubles(out);
+    for (std::int64_t i = 0; i < x.elements(); ++i)
+      expected[static_cast<std::size_t>(i % shape[1])] += get(x, i);
+    sum_rows(b.stream, b.arena, out, x);
+    expect_close(out, expected, 4e-6, str(shape));
+  }
 }
 
 TEST_P(Reduce, any_number_of_threads_gives_the_same_bits) {

@@ -7,7 +7,7 @@
 
 #include <cublasLt.h>
 
-#include "core/dtype.h"
+#include "core/fp8.h"
 #include "tests/simt/simt.h"
 
 struct cublasLtContext {};
@@ -30,8 +30,11 @@ namespace {
 
 using lockstep::BFloat16;
 
+bool is_fp8(cudaDataType_t type) {
+  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
 std::size_t bytes_of(cudaDataType_t type) {
-  return type == CUDA_R_16BF ? 2 : 4;
+  return is_fp8(type) ? 1 : type == CUDA_R_16BF ? 2 : 4;
 }
 
 // Element i of device memory.
@@ -39,8 +42,12 @@ float get(const void* data, cudaDataType_t type, std::int64_t i) {
   const auto* p =
       static_cast<const std::byte*>(data) + i * static_cast<std::int64_t>(bytes_of(type));
   simt::read(p, bytes_of(type));
-  if (type == CUDA_R_16BF) return to_float(*reinterpret_cast<const BFloat16*>(p));
-  return *reinterpret_cast<const float*>(p);
+  switch (type) {
+    case CUDA_R_16BF: return to_float(*reinterpret_cast<const BFloat16*>(p));
+    case CUDA_R_8F_E4M3: return fp8_to_float(*reinterpret_cast<const lockstep::Fp8E4M3*>(p));
+    case CUDA_R_8F_E5M2: return fp8_to_float(*reinterpret_cast<const lockstep::Fp8E5M2*>(p));
+    default: return *reinterpret_cast<const float*>(p);
+  }
 }
 void put(void* data, cudaDataType_t type, std::int64_t i, double value) {
   auto* p = static_cast<std::byte*>(data) + i * static_cast<std::int64_t>(bytes_of(type));
@@ -52,12 +59,47 @@ void put(void* data, cudaDataType_t type, std::int64_t i, double value) {
     *reinterpret_cast<float*>(p) = v;
 }
 
-std::vector<double> matrix(const void* data, const cublasLtMatrixLayoutOpaque& l) {
+// What element (row, column) of a column-major operand in fp8 is multiplied by. The layouts are
+// those of cuBLAS's manual, "Narrow precision usage": rows are along what is summed over.
+float scale_of(const void* scales, std::uint64_t mode, const cublasLtMatrixLayoutOpaque& l,
+               std::int64_t row, std::int64_t column) {
+  const auto blocks = (l.rows + 127) / 128;
+  std::int64_t at = 0;
+  if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) at = row / 128 * l.columns + column;
+  if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
+    at = column / 128 * ((blocks + 3) / 4 * 4) + row / 128;
+  return get(scales, CUDA_R_32F, at);
+}
+
+std::vector<double> matrix(const void* data, const cublasLtMatrixLayoutOpaque& l,
+                           const void* scales, std::uint64_t mode) {
   std::vector<double> values(static_cast<std::size_t>(l.rows * l.columns));
   for (std::int64_t c = 0; c < l.columns; ++c)
-    for (std::int64_t r = 0; r < l.rows; ++r)
-      values[static_cast<std::size_t>(c * l.rows + r)] = get(data, l.type, c * l.leading + r);
+    for (std::int64_t r = 0; r < l.rows; ++r) {
+      double v = static_cast<double>(get(data, l.type, c * l.leading + r));
+      if (is_fp8(l.type)) v *= static_cast<double>(scale_of(scales, mode, l, r, c));
+      values[static_cast<std::size_t>(c * l.rows + r)] = v;
+    }
   return values;
+}
+
+// What the manual demands of products in fp8 on Hopper.
+bool is_fp8_product(const cublasLtMatmulDescOpaque& description,
+                    const cublasLtMatrixLayoutOpaque& a, const cublasLtMatrixLayoutOpaque& b) {
+  const auto mode_a = description.at(CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+  const auto mode_b = description.at(CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+  const auto unit = mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ? 16 : 128;
+  const auto epilogue = description.at(CUBLASLT_MATMUL_DESC_EPILOGUE);
+  return is_fp8(b.type) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
+         description.at(CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T &&
+         description.at(CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_N &&
+         (mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) ==
+             (mode_b == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) &&
+         (mode_a != CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F || mode_b != mode_a) &&
+         a.rows % unit == 0 && a.columns % 16 == 0 && b.columns % 16 == 0 &&
+         (epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS) &&
+         description.pointer(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) != nullptr &&
+         description.pointer(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) != nullptr;
 }
 
 double gelu(double x) {
@@ -94,7 +136,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
   std::uint64_t v = 0;
-  if (bytes != 4 && bytes != 8) return CUBLAS_STATUS_INVALID_VALUE;
+  if (bytes != 1 && bytes != 4 && bytes != 8) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(&v, value, bytes);
   description->values[attribute] = v;
   return CUBLAS_STATUS_SUCCESS;
@@ -127,12 +169,16 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 // Epilogues only for bf16 whose columns are a multiple of 16 bytes: so tests see both ways.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t /*preference*/, int /*requested*/,
     cublasLtMatmulHeuristicResult_t* results, int* found) {
   const bool plain = description->at(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT;
   *found = 0;
-  if (!plain && (a->type != CUDA_R_16BF || d->rows % 8 != 0)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (is_fp8(a->type)) {
+    if (!is_fp8_product(*description, *a, *b)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  } else if (!plain && (a->type != CUDA_R_16BF || d->rows % 8 != 0)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   *found = 1;
   *results = {};
   return CUBLAS_STATUS_SUCCESS;
@@ -161,8 +207,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   const auto aux_type = description->type(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE);
   const auto aux_ld =
       static_cast<std::int64_t>(description->at(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD));
+  const void* const a_scales = description->pointer(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER);
+  const void* const b_scales = description->pointer(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
+  const auto a_mode = description->at(CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+  const auto b_mode = description->at(CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
   const auto compute = [&] {
-    const auto left = matrix(a, *a_layout), right = matrix(b, *b_layout);
+    const auto left = matrix(a, *a_layout, a_scales, a_mode);
+    const auto right = matrix(b, *b_layout, b_scales, b_mode);
     const auto A = [&](std::int64_t i, std::int64_t l) {
       return left[static_cast<std::size_t>(ta ? i * k + l : l * m + i)];
     };
