@@ -20,7 +20,11 @@ struct Fp8View {
   View scales;  // fp32
   Scaling scaling = Scaling::tensor;
 
-  operator Fp8View<ConstTensor>() const { return {q, scales, scaling}; }  // NOLINT: as of Tensor
+  template <class Other>
+  requires(std::is_same_v<Other, ConstTensor>&& std::is_same_v<View, Tensor>)
+  operator Fp8View<Other>() const {  // NOLINT(google-explicit-constructor): as of Tensor
+    return {q, scales, scaling};
+  }
   explicit operator bool() const { return bool(q); }
 };
 using Fp8Matrix = Fp8View<Tensor>;

@@ -283,23 +283,20 @@ void Bench::rest(DType type) {
     return {"", dy.bytes() + 8 * dy.elements(),
             [=, this] { embedding_backward(stream_, arena_, weight, {}, dy, ids, {}); }};
   });
-  measure("quantize", type, [&]() -> Case {
-    const auto x = random({n}, type), scale = random({1}, DType::fp32);
-    const auto absmax = random({1}, DType::fp32);
-    const auto q = arena_.allocate("q", DType::fp8_e4m3, {n});
-    return {"", x.bytes() + n, [=, this] { quantize(stream_, q, scale, x, absmax); }};
-  });
-  measure("quantize_blocks", type, [&]() -> Case {
-    const auto x = random({n / 4096, 4096}, type);
-    const auto scales = random({n / 4096 / 128, 32}, DType::fp32);
-    const auto q = arena_.allocate("q", DType::fp8_e4m3, {n / 4096, 4096});
-    return {"", x.bytes() + n, [=, this] { quantize_blocks(stream_, q, scales, x); }};
-  });
-  measure("dequantize", type, [&]() -> Case {
-    const auto y = random({n}, type), scale = random({1}, DType::fp32);
-    const auto q = arena_.allocate("q", DType::fp8_e4m3, {n});
-    return {"", y.bytes() + n, [=, this] { dequantize(stream_, y, q, scale); }};
-  });
+  if (type != DType::bf16) return;
+  for (const auto& [name, scaling] :
+       {std::pair{"quantize", Scaling::tensor}, {"quantize, scales of rows", Scaling::rows}})
+    measure(name, type, [&, s = scaling]() -> Case {
+      const Shape shape{n / 4096, 4096}, turned{4096, n / 4096};
+      const auto x = random(shape, type);
+      const auto most = s == Scaling::tensor ? random({1}, DType::fp32) : Tensor{};
+      const auto matrix = [&](const Shape& of) {
+        return Fp8Matrix{arena_.allocate("q", DType::fp8_e4m3, of),
+                         arena_.allocate("scales", DType::fp32, scales_shape(s, of)), s};
+      };
+      const auto q = matrix(shape), t = matrix(turned);
+      return {"with transpose", x.bytes() + 2 * n, [=, this] { quantize(stream_, q, t, x, most); }};
+    });
 }
 
 Options parse(int argc, char** argv) {

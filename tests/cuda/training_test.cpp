@@ -182,6 +182,58 @@ TEST(TrainingCudaOnce, bf16_moments_and_weights_without_masters_train) {
     EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i]) << i;
 }
 
+class Fp8Cuda : public ::testing::TestWithParam<std::tuple<Fp8Products, Family>> {
+ protected:
+  static TrainingConfig config() {
+    const auto [fp8, family] = GetParam();
+    auto config = tiny(family, DType::bf16);
+    config.fp8 = fp8;
+    if (fp8 == Fp8Products::tensor) return config;
+    config.fp8_gradients = DType::fp8_e4m3;
+    auto& m = config.model;
+    m.layers = 1;
+    m.width = m.mlp_width = 128;
+    m.head_size = m.kv_heads == m.heads ? 64 : 128;
+    config.sequence_length = 64;
+    return config;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(all, Fp8Cuda,
+                         ::testing::Values(std::tuple{Fp8Products::tensor, Family::gpt2},
+                                           std::tuple{Fp8Products::tensor, Family::qwen2},
+                                           std::tuple{Fp8Products::tensor, Family::qwen3},
+                                           std::tuple{Fp8Products::block, Family::gpt2},
+                                           std::tuple{Fp8Products::block, Family::llama3}),
+                         [](const auto& p) {
+                           return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor
+                                          ? "tensor_"
+                                          : "block_",
+                                      name(std::get<Family>(p.param)));
+                         });
+
+// A number that falls on the other side of a midpoint between two codes is an eighth off.
+TEST_P(Fp8Cuda, losses_are_those_of_the_cpu) {
+  Rig cpu(config(), kCpu), gpu(config(), kGpu);
+  for (int i = 1; i <= 2; ++i) {
+    const auto expected = cpu.step(i), actual = gpu.step(i);
+    EXPECT_NEAR(actual.loss, expected.loss, 2e-2 * expected.loss) << i;
+    EXPECT_NEAR(actual.grad_norm, expected.grad_norm, 5e-2 * expected.grad_norm) << i;
+    EXPECT_TRUE(actual.applied);
+  }
+  gpu.training().evaluate(gpu.batch(1, 0));
+  EXPECT_EQ(gpu.used().device, gpu.measured().device);
+}
+
+TEST_P(Fp8Cuda, recompute_gives_the_same_bits) {
+  auto config = Fp8Cuda::config();
+  Rig kept(config, kGpu);
+  const auto loss = kept.losses(1);
+  config.recompute = Recompute::block;
+  Rig again(config, kGpu);
+  EXPECT_EQ(again.losses(1), loss);
+  EXPECT_TRUE(again.state() == kept.state());
+}
+
 TEST(TrainingCudaOnce, samples_are_those_of_the_cpu) {
   auto config = tiny(Family::gpt2, DType::fp32);
   config.sample_tokens = 40;

@@ -255,7 +255,7 @@ TEST(Head, no_token_adds_nothing) {
                         .loss_sum = b.random({1}, DType::fp32, 0.0f),
                         .valid_tokens = b.integers({0})};
   const auto none = b.random({0, config.width}, DType::fp32);
-  head.loss_and_gradient(step, none, none, targets);
+  head.loss_and_gradient(step, {.values = none, .absmax = {}}, none, targets);
   head.loss(step, none, targets);
   EXPECT_EQ(get(targets.loss_sum, 0), 0);
   EXPECT_EQ(get(targets.valid_tokens, 0), 0);

@@ -26,7 +26,7 @@
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
-#include "kernels/quantize.h"
+#include "kernels/matmul_fp8.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -74,6 +74,11 @@ class Bench {
     return philox(7, 7, static_cast<std::uint64_t>(i))[0] % bound;
   }
 
+  Fp8Matrix fp8(Scaling scaling, const Shape& shape) {
+    return {arena().allocate("bench", DType::fp8_e4m3, shape),
+            arena().allocate("bench", DType::fp32, scales_shape(scaling, shape)), scaling};
+  }
+
   // Of one call.
   Seconds time(const std::function<void()>& call) {
     constexpr int kCalls = 10, kRounds = 9;
@@ -96,6 +101,9 @@ class Bench {
   Arenas arenas_{kGpu, {.device = 40 * kGiB, .pinned = kGiB}};
   std::uint64_t draws_ = 0;
 };
+
+constexpr std::pair<const char*, Scaling> kScalings[] = {
+    {"one scale", Scaling::tensor}, {"of rows", Scaling::rows}, {"of blocks", Scaling::blocks}};
 
 double copy_rate(Bench& bench) {  // bytes a second, both directions counted
   const Arena::Scope scope(bench.arena());
@@ -151,22 +159,26 @@ void memory(Bench& bench) {
     constexpr std::int64_t F = 14336;
     const auto gate_up = bench.tensor({N, 2 * F}, bf16), hidden = bench.tensor({N, F}, bf16);
     const auto out = bench.zeros({N, 2 * F}, bf16), absmax_of = bench.zeros({1}, fp32);
-    const auto q = bench.arena().allocate("q", DType::fp8_e4m3, hidden.shape);
-    const auto scale = bench.zeros({1}, fp32), squares = bench.zeros({1}, fp32);
-    const auto scales = bench.zeros({N / 128, F / 128}, fp32);
+    const auto squares = bench.zeros({1}, fp32);
     show("swiglu forward, F 14336", 3 * hidden.bytes(),
          [&] { swiglu_forward(s, hidden, gate_up); });
     show("swiglu backward, F 14336", 5 * hidden.bytes(),
          [&] { swiglu_backward(s, out, hidden, gate_up); });
     show("gelu forward", 2 * gate_up.bytes(), [&] { gelu_forward(s, out, gate_up); });
     show("gelu backward", 3 * gate_up.bytes(), [&] { gelu_backward(s, out, out, gate_up); });
-    show("absmax", hidden.bytes(), [&] { absmax(s, bench.arena(), absmax_of, hidden); });
+    show("swiglu forward, with absmax", 3 * hidden.bytes(),
+         [&] { swiglu_forward(s, hidden, gate_up, absmax_of); });
+    show("absmax", hidden.bytes(), [&] { absmax(s, absmax_of, hidden); });
     show("sum of squares", hidden.bytes(),
          [&] { sum_of_squares(s, bench.arena(), squares, hidden); });
-    show("quantize to fp8, one scale", hidden.bytes() * 3 / 2,
-         [&] { quantize(s, q, scale, hidden, absmax_of); });
-    show("quantize to fp8, scales of blocks", hidden.bytes() * 3 / 2,
-         [&] { quantize_blocks(s, q, scales, hidden); });
+    for (const auto& [name, scaling] : kScalings) {
+      const auto q = bench.fp8(scaling, {N, F}), t = bench.fp8(scaling, {F, N});
+      const auto most = scaling == Scaling::tensor ? absmax_of : Tensor{};
+      show(str("quantize, ", name), hidden.bytes() * 3 / 2,
+           [&] { quantize(s, q, {}, hidden, most); });
+      show(str("quantize and transpose, ", name), 2 * hidden.bytes(),
+           [&] { quantize(s, q, t, hidden, most); });
+    }
   }
   {
     const Arena::Scope scope(bench.arena());
@@ -256,6 +268,42 @@ void matmul(Bench& bench) {
   }
 }
 
+void matmul_fp8(Bench& bench) {
+  std::printf("\n%-44s %12s %9s %9s\n", "matmul, fp8", "N, I, O", "best TF/s", "median");
+  constexpr auto bf16 = DType::bf16, fp32 = DType::fp32;
+  struct Size {
+    std::int64_t N, I, O;
+  };
+  for (const auto& [N, I, O] :
+       {Size{8192, 8192, 8192}, Size{16384, 2048, 8192}, Size{16384, 4096, 6144},
+        Size{16384, 4096, 28672}, Size{16384, 14336, 4096}})
+    for (const bool whole : {true, false}) {
+      const Arena::Scope scope(bench.arena());
+      const auto filled = [&](Scaling scaling, std::int64_t R, std::int64_t C) {
+        const auto m = bench.fp8(scaling, {R, C});
+        const auto x = bench.tensor({R, C}, bf16), most = bench.zeros({1}, fp32);
+        fill(bench.stream(), most, 1.0f);
+        quantize(bench.stream(), m, {}, x, scaling == Scaling::tensor ? most : Tensor{});
+        return m;
+      };
+      const auto fine = whole ? Scaling::tensor : Scaling::rows;
+      const auto x = filled(fine, N, I), w = filled(whole ? fine : Scaling::blocks, O, I);
+      const auto dy_t = filled(fine, O, N), x_t = filled(fine, I, N);
+      const auto y = bench.zeros({N, O}, bf16), dw = bench.zeros({O, I}, fp32);
+      const double flops = 2.0 * static_cast<double>(N * I) * static_cast<double>(O);
+      const auto show = [&](const char* what, const MatmulFp8& args) {
+        const auto t = bench.time([&] { matmul_fp8(bench.stream(), bench.arena(), args); });
+        std::printf("%-44s %12s %9.0f %9.0f\n",
+                    str(what, whole ? "" : ", scales of blocks").c_str(),
+                    str(N, ",", I, ",", O).c_str(), flops / t.best / 1e12, flops / t.median / 1e12);
+        std::fflush(stdout);
+      };
+      show("forward, fast", {.y = y, .a = x, .b = w, .fast = true});
+      show("forward", {.y = y, .a = x, .b = w});
+      show("backward, weight", {.y = dw, .a = dy_t, .b = x_t, .residual = dw});
+    }
+}
+
 void attention(Bench& bench) {
   std::printf("\n%-44s %9s %9s %9s %9s\n", "attention, bf16, causal, 16384 tokens", "forward",
               "median", "backward", "median");
@@ -306,12 +354,14 @@ struct StepCase {
   ModelConfig model;
   std::int64_t length, sequences, micro_batches;
   bool bf16_state;  // weights by stochastic rounding, bf16 moments
+  Fp8Products fp8 = Fp8Products::off;
 };
 
 void step(const StepCase& c) {
   TrainingConfig config{.model = c.model,
                         .compute = DType::bf16,
                         .stochastic_rounding = c.bf16_state,
+                        .fp8 = c.fp8,
                         .moments = c.bf16_state ? DType::bf16 : DType::fp32,
                         .adamw = {},
                         .sequence_length = c.length,
@@ -357,10 +407,15 @@ void step(const StepCase& c) {
   std::sort(seconds.begin(), seconds.end());
   const auto tokens = static_cast<double>(config.step_tokens());
   const auto flops = flops_per_token(c.model, c.length);
-  const double peak = gpu_peak_flops(gpu::properties(0).name, DType::bf16);
+  const auto gpu = gpu::properties(0).name;
+  const double fp8 = c.fp8 == Fp8Products::off ? 0 : flops.layer_products;
+  const auto mfu = [&](double of) {
+    return (of - fp8) / gpu_peak_flops(gpu, DType::bf16) +
+           (fp8 > 0 ? fp8 / gpu_peak_flops(gpu, DType::fp8_e4m3) : 0);
+  };
   const double best = tokens / seconds.front(), median = tokens / seconds[seconds.size() / 2];
   std::printf("%-28s %9.0f %9.0f %6.1f%% %6.1f%% %8.1f GiB |", c.name, best, median,
-              100 * median * flops.causal / peak, 100 * median * flops.square / peak,
+              100 * median * mfu(flops.causal), 100 * median * mfu(flops.square),
               static_cast<double>(bytes.device) / kGiB);
   double traced = 0;
   for (int p = 0; p < kPhases; ++p) {
@@ -380,6 +435,15 @@ void steps() {
   step({"Llama 1B, 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4, false});
   step({"Llama 8B, 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2,
         4, true});
+  const auto tensor = Fp8Products::tensor;
+  step({"GPT-2 1.5B, 1k, fp8", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4,
+        false, tensor});
+  step({"Llama 1B, 2k, fp8", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4,
+        false, tensor});
+  step({"Llama 8B, 4k, fp8", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2, 4,
+        true, tensor});
+  step({"Llama 8B, 4k, fp8 of blocks", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096,
+        2, 4, true, Fp8Products::block});
 }
 
 int run(std::vector<std::string_view> parts) {
@@ -387,7 +451,7 @@ int run(std::vector<std::string_view> parts) {
     std::printf("skipped: no GPU can be used: %s\n", gpus.why_not.c_str());
     return 77;
   }
-  if (parts.empty()) parts = {"memory", "matmul", "attention", "step"};
+  if (parts.empty()) parts = {"memory", "matmul", "fp8", "attention", "step"};
   const auto p = gpu::properties(0);
   std::printf("%s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n", p.name.c_str(),
               p.major, p.minor, p.multiprocessors, static_cast<double>(p.memory_bytes) / kGiB);
@@ -403,10 +467,12 @@ int run(std::vector<std::string_view> parts) {
       copy_rate(bench);
     else if (part == "matmul")
       matmul(bench);
+    else if (part == "fp8")
+      matmul_fp8(bench);
     else if (part == "attention")
       attention(bench);
     else
-      LOCKSTEP_FAIL("no part ", part, "; expected copy, memory, matmul, attention or step");
+      LOCKSTEP_FAIL("no part ", part, "; expected copy, memory, matmul, fp8, attention or step");
   }
   return 0;
 }
