@@ -30,8 +30,8 @@ float absmax_of(const T* x, std::int64_t size) {
   return largest(m);
 }
 
-Tensor allocate_partial(Arena& scratch, const char* name, ConstTensor x) {
-  return scratch.allocate(name, DType::fp32, {divide_up(x.elements(), kChunk)});
+std::int64_t chunks_of(ConstTensor x) {
+  return divide_up(x.elements(), kChunk);
 }
 
 // partial[c] = f(chunk c).
@@ -45,20 +45,30 @@ void reduce_chunks(Stream& stream, Tensor partial, ConstTensor x, F&& f) {
 
 }  // namespace
 
-void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+void sum_of_squares(Stream& stream, Arena& scratch, Tensor out,
+                    std::span<const ConstTensor> tensors) {
+  std::int64_t chunks = 0;
+  for (const ConstTensor& x : tensors)
+    chunks += chunks_of(x);
   const Arena::Scope scope(scratch);
-  const auto partial = allocate_partial(scratch, "sum_of_squares", x);
+  const auto partial = scratch.allocate("sum_of_squares", DType::fp32, {chunks});
   if (stream.is_measuring()) return;
-  with_float(x.dtype, [&]<class T>(T) { reduce_chunks<T>(stream, partial, x, squares_of<T>); });
+  std::int64_t first = 0;
+  for (const ConstTensor& x : tensors) {
+    with_float(x.dtype, [&]<class T>(T) {
+      reduce_chunks<T>(stream, partial.rows(first, chunks_of(x)), x, squares_of<T>);
+    });
+    first += chunks_of(x);
+  }
   double sum = 0;
-  for (std::int64_t i = 0; i < partial.elements(); ++i)
+  for (std::int64_t i = 0; i < chunks; ++i)
     sum += static_cast<double>(partial.as<float>()[i]);
   *out.as<float>() += static_cast<float>(sum);
 }
 
 void absmax(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
   const Arena::Scope scope(scratch);
-  const auto partial = allocate_partial(scratch, "absmax", x);
+  const auto partial = scratch.allocate("absmax", DType::fp32, {chunks_of(x)});
   if (stream.is_measuring()) return;
   with_float(x.dtype, [&]<class T>(T) { reduce_chunks<T>(stream, partial, x, absmax_of<T>); });
   float m = *out.as<float>();

@@ -8,8 +8,10 @@
 namespace lockstep {
 namespace {
 
-AdamWConfig with_nominal_tokens(AdamWConfig adamw, std::int64_t tokens) {
-  adamw.nominal_tokens = tokens;
+AdamWConfig adamw_of(const TrainingConfig& config) {
+  AdamWConfig adamw = config.adamw;
+  adamw.nominal_tokens = config.step_tokens();
+  adamw.seed = config.seed;
   return adamw;
 }
 
@@ -24,9 +26,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
               {.compute_dtype = config.compute, .stochastic_rounding = config.stochastic_rounding}),
       transformer_(params_, config.model,
                    {.recompute = config.recompute, .head = {.z_loss = config.z_loss}}),
-      optimizer_(params_, {.adamw = with_nominal_tokens(config.adamw, config.step_tokens()),
-                           .moments = config.moments,
-                           .seed = config.seed}) {
+      optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
   Arena& arena = arenas.device;
   params_.allocate(arena, compute);
   optimizer_.allocate(arena, compute);

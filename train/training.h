@@ -24,7 +24,7 @@ struct TrainingConfig {
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
   bool stochastic_rounding = false;  // bf16 weights without fp32 masters
   DType moments = DType::fp32;
-  AdamWConfig adamw;  // nominal_tokens is derived
+  AdamWConfig adamw;  // nominal_tokens and seed are derived
   float z_loss = 0.0f;
   std::int64_t sequence_length = 0;         // T
   std::int64_t micro_batch_sequences = 0;   // sequences that run through the model at once

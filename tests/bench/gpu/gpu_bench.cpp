@@ -161,8 +161,10 @@ void memory(Bench& bench) {
     show("gelu forward", 2 * gate_up.bytes(), [&] { gelu_forward(s, out, gate_up); });
     show("gelu backward", 3 * gate_up.bytes(), [&] { gelu_backward(s, out, out, gate_up); });
     show("absmax", hidden.bytes(), [&] { absmax(s, bench.arena(), absmax_of, hidden); });
-    show("sum of squares", hidden.bytes(),
-         [&] { sum_of_squares(s, bench.arena(), squares, hidden); });
+    const ConstTensor summed = hidden;
+    show("sum of squares", hidden.bytes(), [&] {
+      sum_of_squares(s, bench.arena(), squares, {&summed, 1});
+    });
     show("quantize to fp8, one scale", hidden.bytes() * 3 / 2,
          [&] { quantize(s, q, scale, hidden, absmax_of); });
     show("quantize to fp8, scales of blocks", hidden.bytes() * 3 / 2,
@@ -209,13 +211,13 @@ void memory(Bench& bench) {
     fill(s, control, 1.0f);
     const auto step = bench.zeros({1}, DType::int32), updates = bench.zeros({1}, DType::int32);
     const AdamWScalars scalars{rate, step, updates, control};
+    const AdamWRun wide{.weight = weight, .master = master, .m = m, .v = v, .grad = grad};
+    const AdamWRun narrow{.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad};
     show("adamw, fp32 master and moments", 30 * n, [&] {
-      adamw_update(s, {.weight = weight, .master = master, .m = m, .v = v, .grad = grad}, scalars,
-                   {});
+      adamw_update(s, {&wide, 1}, scalars, {});
     });
     show("adamw, all bf16, stochastic rounding", 16 * n, [&] {
-      adamw_update(s, {.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad}, scalars,
-                   {});
+      adamw_update(s, {&narrow, 1}, scalars, {});
     });
   }
 }
