@@ -15,6 +15,8 @@ constexpr std::array<std::string_view, 3> kRecomputes{"none", "cheap", "block"};
 constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant", "wsd"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
 
+constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
+
 template <class Enum>
 Choice choice(Enum& value, std::span<const std::string_view> names) {
   static_assert(sizeof(Enum) == 1);
@@ -28,6 +30,9 @@ Field field_of(Recompute& value) {
 }
 Field field_of(Config::Decay& value) {
   return choice(value, kDecays);
+}
+Field field_of(Config::CudaGraphs& value) {
+  return choice(value, kCudaGraphs);
 }
 Field field_of(DType& value) {
   return choice(value, kTypes);
@@ -197,6 +202,10 @@ const std::array kOptions{
     Option{LOCKSTEP_KEY(train.recompute), kAny, "",
            "What backward computes again instead of keeping: nothing, norms and activations, or "
            "whole blocks.",
+           ""},
+    Option{LOCKSTEP_KEY(train.cuda_graphs), kAny, "",
+           "Launch a GPU's steps as CUDA graphs, with the same bits; auto: models of up to 1e9 "
+           "parameters, whose many short kernels a host is slow to launch. Nothing on the CPU.",
            ""},
     Option{LOCKSTEP_KEY(train.threads),
            {0, 4096},

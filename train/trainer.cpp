@@ -256,6 +256,7 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
   StepReport report = meter_.step(enqueued.step, took.count());
   report.data_wait_seconds = enqueued.data_wait_seconds;
   report.phase_seconds = training_.trace().take();
+  seconds_of(report, Phase::evaluation) = 0;
   seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0);
   report.tokens_seen = enqueued.tokens_seen;
   report.loss = numbers.loss;

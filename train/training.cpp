@@ -70,35 +70,49 @@ Targets Training::targets(const Batch& batch) const {
 }
 
 void Training::begin_step(std::int64_t step, double learning_rate) {
+  is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0;
   step_number_ = step;
-  trace_.begin_step();
-  fill(compute_, loss_sum_, 0.0f);
-  fill(compute_, valid_tokens_, 0.0f);
+  trace_.begin_step(is_timed_);
+  // All of a step that is not the same in each but its batches: not in a graph.
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
-  params_.begin_step(compute_);
+  repeat(begin_, [&] {
+    fill(compute_, loss_sum_, 0.0f);
+    fill(compute_, valid_tokens_, 0.0f);
+    params_.begin_step(compute_);
+  });
+}
+
+void Training::repeat(Graph& graph, FunctionRef<void()> work) {
+  if (!config_.cuda_graphs || is_timed_) return work();
+  graph.run(compute_, work);
 }
 
 Event Training::micro_step(const Batch& pinned) {
+  const Shape expected{config_.micro_batch_sequences, config_.sequence_length};
+  LOCKSTEP_CHECK(pinned.inputs.shape == expected, "a micro-batch of ", pinned.inputs.shape,
+                 ", expected ", expected);
   const Batch batch = batch_.copy(compute_, pinned);
   Event read = compute_.record();
-  const StepContext step = context(batch);
-  const auto inputs = batch.inputs.view({batch.inputs.elements()});
-  transformer_.forward(step, 0, inputs, targets(batch));
-  transformer_.backward(step, 0, inputs);
+  repeat(micro_step_, [&] {
+    const StepContext step = context(batch);
+    const auto inputs = batch.inputs.view({batch.inputs.elements()});
+    transformer_.forward(step, 0, inputs, targets(batch));
+    transformer_.backward(step, 0, inputs);
+  });
   return read;
 }
 
 void Training::finish_step() {
-  params_.finish_backward(compute_);
-  {
+  repeat(finish_, [&] {
+    params_.finish_backward(compute_);
     const Trace::Span span(trace_, Phase::optimizer, compute_);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
                      .step = step_,
                      .loss_sum = loss_sum_,
                      .valid_tokens = valid_tokens_});
-  }
+  });
   trace_.end_step();
   Outcome& outcome = outcome_of(step_number_);
   outcome.step = step_number_;

@@ -78,9 +78,10 @@ class Rig {
     return training_.numbers(number);
   }
 
-  Doubles losses(int steps) {
+  Doubles losses(int steps) { return losses(1, steps); }
+  Doubles losses(std::int64_t from, std::int64_t to) {
     Doubles all;
-    for (int i = 1; i <= steps; ++i)
+    for (auto i = from; i <= to; ++i)
       all.push_back(step(i).loss);
     return all;
   }
@@ -93,6 +94,18 @@ class Rig {
     for (const auto& slice : host.slices())
       bytes.insert(bytes.end(), slice.local.data, slice.local.data + slice.local.bytes());
     return bytes;
+  }
+
+  void load(const std::vector<std::byte>& state) {
+    const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    std::size_t begin = 0;
+    for (const auto& slice : host.slices()) {
+      const auto bytes = static_cast<std::size_t>(slice.local.bytes());
+      std::copy_n(&state.at(begin), bytes, slice.local.data);
+      begin += bytes;
+    }
+    host.send();
+    training_.params().refresh_weights(stream_);
   }
 
   Training& training() { return training_; }
@@ -180,6 +193,69 @@ TEST(TrainingCudaOnce, bf16_moments_and_weights_without_masters_train) {
   const auto expected = cpu.losses(6), actual = gpu.losses(6);
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i]) << i;
+}
+
+// The first step and the 20th are not replayed, the second is captured.
+struct GraphsCuda : ::testing::TestWithParam<TrainingConfig> {
+  static TrainingConfig config(bool cuda_graphs) {
+    TrainingConfig config = GetParam();
+    config.sample_tokens = 8;
+    config.cuda_graphs = cuda_graphs;
+    return config;
+  }
+  static TrainingConfig with_recompute() {
+    TrainingConfig config = tiny(Family::qwen3, DType::fp32);
+    config.recompute = Recompute::block;
+    return config;
+  }
+  static TrainingConfig rounded() {
+    TrainingConfig config = tiny(Family::llama3, DType::bf16);
+    config.stochastic_rounding = true;
+    config.moments = DType::bf16;
+    return config;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(all, GraphsCuda,
+                         ::testing::Values(tiny(Family::gpt2, DType::bf16), GraphsCuda::rounded(),
+                                           GraphsCuda::with_recompute()),
+                         [](const auto& p) { return name(p.param.model.family); });
+
+TEST_P(GraphsCuda, on_and_off_have_the_same_bits) {
+  Rig off(config(false), kGpu), on(config(true), kGpu);
+  EXPECT_EQ(on.losses(16, 18), off.losses(16, 18));
+  const auto between = [](Rig& rig) {
+    const auto sum = rig.training().evaluate(rig.batch(1, 0));
+    const auto text = rig.training().sample(std::vector<std::int32_t>{1, 2}, 6, {.seed = 3});
+    return std::pair{sum.loss, text};
+  };
+  EXPECT_EQ(between(on), between(off));
+  EXPECT_EQ(on.losses(19, 22), off.losses(19, 22));
+  EXPECT_TRUE(on.state() == off.state());
+}
+
+TEST_P(GraphsCuda, a_run_in_two_parts_has_the_same_bits) {
+  Rig whole(config(true), kGpu), first(config(true), kGpu), second(config(true), kGpu);
+  whole.losses(6);
+  first.losses(3);
+  second.load(first.state());
+  second.losses(4, 6);
+  EXPECT_TRUE(second.state() == whole.state());
+}
+
+TEST(TrainingCudaOnce, phases_are_timed_in_the_first_step_and_each_20th) {
+  for (const bool cuda_graphs : {false, true}) {
+    auto config = tiny(Family::llama3, DType::bf16);
+    config.cuda_graphs = cuda_graphs;
+    Rig rig(config, kGpu);
+    for (const std::int64_t step : {18, 19, 20, 21}) {
+      rig.step(step);
+      const auto phases = rig.training().trace().take();
+      const bool is_timed = step == 18 || step == 20;
+      for (const auto phase : {Phase::gemm, Phase::attention, Phase::optimizer})
+        EXPECT_EQ(phases[static_cast<std::size_t>(phase)] > 0, is_timed) << step << name(phase);
+      EXPECT_EQ(std::isnan(phases[0]), !is_timed) << step;
+    }
+  }
 }
 
 TEST(TrainingCudaOnce, samples_are_those_of_the_cpu) {
