@@ -370,6 +370,8 @@ void Trainer::start() {
            " over the full square) / ", human_count(meter_.config().peak_flops), " FLOP/s, the ",
            compute_.is_cuda() ? "" : "measured ", "peak of ", name(config_.precision.compute),
            " multiply-adds");
+  if (config_.train.cuda_graphs == Config::CudaGraphs::on && !compute_.is_cuda())
+    log_info("train.cuda_graphs says nothing here: the run is on the CPU");
   if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);

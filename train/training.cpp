@@ -15,6 +15,12 @@ AdamWConfig adamw_of(const TrainingConfig& config) {
   return adamw;
 }
 
+// Of a chunk's logits. For each chunk the head's whole gradient is read and written, which a GPU
+// waits for longer.
+std::int64_t logits_bytes(Device device) {
+  return std::int64_t{device.kind == Device::Kind::cuda ? 1024 : 256} << 20;
+}
+
 }  // namespace
 
 Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas)
@@ -24,8 +30,10 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
       comms_(make_comms(Mesh{})),
       params_(Mesh{}, comms_,
               {.compute_dtype = config.compute, .stochastic_rounding = config.stochastic_rounding}),
-      transformer_(params_, config.model,
-                   {.recompute = config.recompute, .head = {.z_loss = config.z_loss}}),
+      transformer_(
+          params_, config.model,
+          {.recompute = config.recompute,
+           .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
   Arena& arena = arenas.device;
   params_.allocate(arena, compute);
