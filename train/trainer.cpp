@@ -350,7 +350,9 @@ void Trainer::sample() {
 std::optional<double> Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
-      *validation_, compute_, [&](const Batch& batch) { return training_.evaluate(batch); },
+      *validation_, compute_.device(),
+      [&](const Batch& batch) { return training_.evaluate(batch); },
+      [&] { return training_.evaluated(); },
       [&] { return signals_.exit_code().has_value() && step() != steps(); });
   training_.trace().take();
   const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);

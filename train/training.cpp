@@ -45,8 +45,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
   valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
-  evaluated_loss_ = mirror("evaluated_loss", loss_sum_);
-  evaluated_tokens_ = mirror("evaluated_tokens", valid_tokens_);
+  evaluated_ = LossReader(loss_sum_, valid_tokens_, arenas.pinned);
   for (Outcome& outcome : outcomes_) {
     outcome.loss_sum = mirror("loss_sum", loss_sum_);
     outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
@@ -129,9 +128,11 @@ void Training::finish_step() {
   outcome.done = compute_.record();
 }
 
-LossSum Training::evaluate(const Batch& pinned) {
+Event Training::evaluate(const Batch& pinned) {
   const Batch batch = batch_.copy(compute_, pinned);
-  return evaluate_batch(transformer_, context(batch), batch, evaluated_loss_, evaluated_tokens_);
+  Event was_read = compute_.record();
+  evaluated_.enqueue(transformer_, context(batch), batch);
+  return was_read;
 }
 
 Training::Outcome& Training::outcome_of(std::int64_t step) {

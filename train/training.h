@@ -56,8 +56,9 @@ class Training {
   Event micro_step(const Batch& batch);
   void finish_step();  // the optimizer
 
-  // The losses of a micro-batch, without gradients. Waits for the device.
-  LossSum evaluate(const Batch& batch);
+  // The losses of a micro-batch without gradients, see LossReader.
+  Event evaluate(const Batch& batch);  // once the event is done, the batch was read
+  LossSum evaluated() { return evaluated_.read(); }
 
   // What a step saw: the last one that was finished, or the one before. Waits for the device to
   // have done that step, no more.
@@ -102,7 +103,7 @@ class Training {
   Optimizer optimizer_;
   Tensor learning_rate_, step_;
   Tensor loss_sum_, valid_tokens_;
-  Mirror evaluated_loss_, evaluated_tokens_;
+  LossReader evaluated_;
   std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
   std::int64_t step_number_ = 0;
   bool is_timed_ = true;  // this step

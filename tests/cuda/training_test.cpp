@@ -78,6 +78,14 @@ class Rig {
     return training_.numbers(number);
   }
 
+  void enqueue_evaluation(std::int64_t number) {
+    training_.evaluate(batch(number, 0)).synchronize();  // the batch is written again
+  }
+  LossSum evaluate(std::int64_t number) {
+    enqueue_evaluation(number);
+    return training_.evaluated();
+  }
+
   Doubles losses(int steps) { return losses(1, steps); }
   Doubles losses(std::int64_t from, std::int64_t to) {
     Doubles all;
@@ -153,8 +161,8 @@ TEST_P(TrainingCuda, losses_are_those_of_the_cpu) {
     EXPECT_EQ(actual.valid_tokens, expected.valid_tokens);
     EXPECT_TRUE(actual.applied);
   }
-  const auto expected = cpu.training().evaluate(cpu.batch(1, 0));
-  const auto actual = gpu.training().evaluate(gpu.batch(1, 0));
+  const auto expected = cpu.evaluate(1);
+  const auto actual = gpu.evaluate(1);
   EXPECT_NEAR(actual.loss, expected.loss, (is_bf16 ? 2e-2 : 1e-4) * expected.loss);
   EXPECT_EQ(actual.tokens, expected.tokens);
 }
@@ -168,9 +176,21 @@ TEST_P(TrainingCuda, a_second_run_gives_the_same_bits) {
 TEST_P(TrainingCuda, a_run_takes_the_memory_that_was_measured) {
   Rig run(config(), kGpu);
   run.step(1);
-  run.training().evaluate(run.batch(1, 0));
+  run.evaluate(1);
   EXPECT_EQ(run.used().device, run.measured().device);
   EXPECT_EQ(run.used().pinned, run.measured().pinned);
+}
+
+TEST(TrainingCudaOnce, two_evaluations_may_be_on_their_way_and_no_more) {
+  Rig rig(tiny(Family::llama3, DType::fp32), kGpu);
+  const auto first = rig.evaluate(1), second = rig.evaluate(2);
+  ASSERT_NE(first.loss, second.loss);
+  rig.enqueue_evaluation(1);
+  rig.enqueue_evaluation(2);
+  EXPECT_THROW(rig.enqueue_evaluation(3), Error);
+  EXPECT_EQ(rig.training().evaluated().loss, first.loss);
+  EXPECT_EQ(rig.training().evaluated().loss, second.loss);
+  EXPECT_THROW(rig.training().evaluated(), Error);
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {
@@ -224,7 +244,7 @@ TEST_P(GraphsCuda, on_and_off_have_the_same_bits) {
   Rig off(config(false), kGpu), on(config(true), kGpu);
   EXPECT_EQ(on.losses(16, 18), off.losses(16, 18));
   const auto between = [](Rig& rig) {
-    const auto sum = rig.training().evaluate(rig.batch(1, 0));
+    const auto sum = rig.evaluate(1);
     const auto text = rig.training().sample(std::vector<std::int32_t>{1, 2}, 6, {.seed = 3});
     return std::pair{sum.loss, text};
   };
