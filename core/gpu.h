@@ -11,6 +11,7 @@
 
 struct CUstream_st;  // CUDA's own handle types
 struct CUevent_st;
+struct CUgraphExec_st;
 
 namespace lockstep::gpu {
 
@@ -66,6 +67,14 @@ void record(CUevent_st* event, CUstream_st* stream);
 void wait(CUstream_st* stream, CUevent_st* event);
 void synchronize(CUevent_st* event);
 double seconds_between(CUevent_st* begin, CUevent_st* end);  // both done
+
+// Between the first two, what this thread gives the stream is not done but recorded, and the host
+// may not wait for it; it is done, in the same order, whenever the graph is launched.
+void begin_capture(CUstream_st* stream);
+CUgraphExec_st* end_capture(CUstream_st* stream);  // throws where a call was not one to record
+void abandon_capture(CUstream_st* stream) noexcept;
+void launch(CUgraphExec_st* graph, CUstream_st* stream);
+void destroy(CUgraphExec_st* graph) noexcept;
 
 // Between device and pinned memory, in either direction, or on the device; in the stream's order.
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream);

@@ -180,6 +180,36 @@ double seconds_between(CUevent_st* begin, CUevent_st* end) {
   return static_cast<double>(milliseconds) / 1e3;
 }
 
+// Other threads, which wait for events of their own, are none of its business: ThreadLocal.
+void begin_capture(CUstream_st* stream) {
+  CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+}
+
+CUgraphExec_st* end_capture(CUstream_st* stream) {
+  cudaGraph_t graph = nullptr;
+  CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t made = nullptr;
+  const auto error = cudaGraphInstantiate(&made, graph, 0);
+  cudaGraphDestroy(graph);
+  CUDA_CHECK(error);
+  return made;
+}
+
+void abandon_capture(CUstream_st* stream) noexcept {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream, &graph);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();  // or a later call would report it again
+}
+
+void launch(CUgraphExec_st* graph, CUstream_st* stream) {
+  CUDA_CHECK(cudaGraphLaunch(graph, stream));
+}
+
+void destroy(CUgraphExec_st* graph) noexcept {
+  cudaGraphExecDestroy(graph);
+}
+
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream) {
   CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream));
 }

@@ -66,6 +66,17 @@ void synchronize(CUevent_st* /*event*/) {
 double seconds_between(CUevent_st* /*begin*/, CUevent_st* /*end*/) {
   unreachable();
 }
+void begin_capture(CUstream_st* /*stream*/) {
+  unreachable();
+}
+CUgraphExec_st* end_capture(CUstream_st* /*stream*/) {
+  unreachable();
+}
+void abandon_capture(CUstream_st* /*stream*/) noexcept {}
+void launch(CUgraphExec_st* /*graph*/, CUstream_st* /*stream*/) {
+  unreachable();
+}
+void destroy(CUgraphExec_st* /*graph*/) noexcept {}
 void copy(std::byte* /*to*/, const std::byte* /*from*/, std::int64_t /*bytes*/,
           CUstream_st* /*stream*/) {
   unreachable();

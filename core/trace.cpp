@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "core/gpu.h"
@@ -29,7 +30,7 @@ Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
       begin_(std::chrono::steady_clock::now()) {
   if (trace_ == nullptr || !stream.is_cuda()) return;
   gpu::begin_range(lockstep::name(phase));
-  if (trace.in_step_) begin_event_ = stream.record_timed();
+  if (trace.timing_) begin_event_ = stream.record_timed();
 }
 
 Trace::Span::~Span() {
@@ -37,8 +38,8 @@ Trace::Span::~Span() {
   if (stream_.is_cuda()) {
     gpu::end_range();
     // Behind a fault of a kernel every call fails, and the first error is on its way up already.
-    if (!trace_->in_step_ || std::uncaught_exceptions() > 0) return;
-    trace_->steps_[trace_->begun_ % 2].push_back(
+    if (!trace_->timing_ || std::uncaught_exceptions() > 0) return;
+    trace_->steps_[trace_->begun_ % 2].spans.push_back(
         {phase_, std::move(begin_event_), stream_.record_timed()});
     return;
   }
@@ -46,19 +47,21 @@ Trace::Span::~Span() {
   trace_->seconds_[static_cast<std::size_t>(phase_)] += d.count();
 }
 
-void Trace::begin_step() {
+void Trace::begin_step(bool timed) {
   ++begun_;
-  steps_[begun_ % 2].clear();
+  Step& step = steps_[begun_ % 2];
+  step.timed = timing_ = timed;
+  step.spans.clear();
   if (begun_ > 2) taken_ = std::max(taken_, begun_ - 2);
-  in_step_ = true;
 }
 
 std::array<double, kPhases> Trace::take() {
   if (taken_ < begun_) {
-    auto& spans = steps_[++taken_ % 2];
-    for (const Timed& span : spans)
+    Step& step = steps_[++taken_ % 2];
+    if (!step.timed) seconds_.fill(std::numeric_limits<double>::quiet_NaN());
+    for (const Timed& span : step.spans)
       seconds_[static_cast<std::size_t>(span.phase)] += span.end.seconds_since(span.begin);
-    spans.clear();
+    step.spans.clear();
   }
   return std::exchange(seconds_, {});
 }

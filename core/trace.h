@@ -28,7 +28,8 @@ const char* name(Phase phase);
 class Trace {
  public:
   // Adds the time between its construction and destruction to a phase. Spans do not nest. On a CUDA
-  // stream that is the time between two events, of spans within a step; tools see an NVTX range.
+  // stream that is the time between two events, of spans within a timed step; tools see an NVTX
+  // range.
   class Span {
    public:
     Span(Trace& trace, Phase phase, Stream& stream);
@@ -44,13 +45,14 @@ class Trace {
     Event begin_event_;
   };
 
-  // What a CUDA stream is given between the two belongs to one step. Steps are taken in their
-  // order; what is not taken when the second one behind it begins is dropped.
-  void begin_step();
-  void end_step() { in_step_ = false; }
+  // What a CUDA stream is given between the two belongs to one step, whose spans are timed or not:
+  // events cost time, and have no place in a graph. Steps are taken in their order; what is not
+  // taken when the second one behind it begins is dropped.
+  void begin_step(bool timed);
+  void end_step() { timing_ = false; }
 
   // Seconds of each phase since the last call. On a CUDA stream: of the first step that was not
-  // taken, which must be done.
+  // taken, which must be done; NaN where it was not timed.
   std::array<double, kPhases> take();
 
  private:
@@ -58,11 +60,15 @@ class Trace {
     Phase phase;
     Event begin, end;
   };
+  struct Step {  // of a CUDA stream
+    bool timed = false;
+    std::vector<Timed> spans;
+  };
 
   std::array<double, kPhases> seconds_{};
-  std::array<std::vector<Timed>, 2> steps_;  // of a CUDA stream, by turns
+  std::array<Step, 2> steps_;  // by turns
   std::size_t begun_ = 0, taken_ = 0;
-  bool in_step_ = false;
+  bool timing_ = false;
 };
 
 }  // namespace lockstep

@@ -12,6 +12,27 @@ void check(const AdamWScalars& scalars) {
   check_tensor("control", scalars.control, {5}, DType::fp32);
 }
 
+void check(const AdamWRun& run, const AdamWRun& first) {
+  const auto n = run.weight.elements();
+  check_dtype("weight", run.weight, first.weight.dtype);
+  check_dtype("m", run.m, first.m.dtype);
+  check_tensor("v", run.v, run.m.shape, run.m.dtype);
+  check_dtype("grad", run.grad, DType::fp32);
+  LOCKSTEP_CHECK(run.m.elements() == n && run.grad.elements() == n, "weight has ", n,
+                 " elements, m ", run.m.elements(), ", grad ", run.grad.elements(),
+                 ", expected the same number");
+  LOCKSTEP_CHECK(bool(run.master) == bool(first.master),
+                 "one run has a master and another has none");
+  if (run.master) {
+    check_dtype("master", run.master, DType::fp32);
+    LOCKSTEP_CHECK(run.master.elements() == n, "weight has ", n, " elements, master ",
+                   run.master.elements(), ", expected the same number");
+  }
+  LOCKSTEP_CHECK(0 <= run.first_index && run.first_index + n <= std::int64_t{1} << 35, "elements [",
+                 run.first_index, ", ", run.first_index + n,
+                 ") of a parameter, expected at most 2^35");
+}
+
 }  // namespace
 
 void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
@@ -25,26 +46,15 @@ void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums&
   LOCKSTEP_DISPATCH(stream, adamw_control(stream, scalars, sums, config));
 }
 
-void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                   const AdamWConfig& config) {
   check(scalars);
-  const auto n = run.weight.elements();
-  check_float("weight", run.weight);
-  check_float("m", run.m);
-  check_tensor("v", run.v, run.m.shape, run.m.dtype);
-  check_dtype("grad", run.grad, DType::fp32);
-  LOCKSTEP_CHECK(run.m.elements() == n && run.grad.elements() == n, "weight has ", n,
-                 " elements, m ", run.m.elements(), ", grad ", run.grad.elements(),
-                 ", expected the same number");
-  if (run.master) {
-    check_dtype("master", run.master, DType::fp32);
-    LOCKSTEP_CHECK(run.master.elements() == n, "weight has ", n, " elements, master ",
-                   run.master.elements(), ", expected the same number");
-  }
-  LOCKSTEP_CHECK(0 <= run.first_index && run.first_index + n <= std::int64_t{1} << 35, "elements [",
-                 run.first_index, ", ", run.first_index + n,
-                 ") of a parameter, expected at most 2^35");
-  LOCKSTEP_DISPATCH(stream, adamw_update(stream, run, scalars, config));
+  if (runs.empty()) return;
+  check_float("weight", runs.front().weight);
+  check_float("m", runs.front().m);
+  for (const AdamWRun& run : runs)
+    check(run, runs.front());
+  LOCKSTEP_DISPATCH(stream, adamw_update(stream, runs, scalars, config));
 }
 
 }  // namespace lockstep

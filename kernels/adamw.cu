@@ -1,6 +1,8 @@
 // A thread updates 8 neighbours, the elements of one draw of random bits, or 4 where nothing is
 // rounded stochastically. These groups are aligned to the elements' index in the parameter, so that
 // a shard may begin anywhere; a group that lies in the run only in part goes element by element.
+// One launch updates up to 40 runs, which it is told as a parameter of the kernel: a block finds
+// its run there.
 #include "core/integer.h"
 #include "core/philox.h"
 #include "kernels/adamw_control.h"
@@ -11,6 +13,7 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kRuns = 40;  // of a launch: its parameters may have 4 KiB
 
 __global__ void adamw_control_kernel(float* control, std::int32_t* updates, const float* squares,
                                      const float* loss, const std::int32_t* valid_tokens,
@@ -27,9 +30,16 @@ struct Run {
   M* v;
   const float* grad;
   std::int64_t n, first_index;
-  std::uint64_t seed, purpose;
+  std::uint64_t purpose;
   float weight_decay;
   bool aligned;  // groups begin at multiples of 16 bytes
+};
+
+template <class W, class M>
+struct Runs {
+  Run<W, M> run[kRuns];
+  int first_block[kRuns];
+  int count = 0, blocks = 0;
 };
 
 struct Scalars {
@@ -58,7 +68,7 @@ __device__ inline Common common_of(const Run<W, M>& run, const Scalars& scalars,
           config.epsilon,
           rate,
           rate * run.weight_decay,
-          run.seed,
+          config.seed,
           run.purpose,
           (step + 1) << 32};
 }
@@ -130,12 +140,26 @@ __device__ inline void update(const Run<W, M>& run, const Common& c, std::int64_
   store_rounded<2>(run.v + i, v, c, e);
 }
 
+// The run of the calling block: the last one that begins at it or before.
+template <class W, class M>
+__device__ inline int find_run(const Runs<W, M>& runs) {
+  int found = 0;
+  for (int behind = runs.count; behind - found > 1;) {
+    const int middle = (found + behind) / 2;
+    (runs.first_block[middle] <= static_cast<int>(blockIdx.x) ? found : behind) = middle;
+  }
+  return found;
+}
+
 template <int kGroup, bool kMaster, class W, class M>
 __global__ void __launch_bounds__(kThreads)
-    adamw_update_kernel(Run<W, M> run, Scalars scalars, AdamWConfig config) {
+    adamw_update_kernel(const __grid_constant__ Runs<W, M> runs, Scalars scalars,
+                        AdamWConfig config) {
   if (scalars.control[3] == 0.0f) return;
-  const auto group =
-      run.first_index / kGroup + static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int r = find_run(runs);
+  const Run<W, M>& run = runs.run[r];
+  const auto block = static_cast<std::int64_t>(blockIdx.x) - runs.first_block[r];
+  const auto group = run.first_index / kGroup + block * kThreads + threadIdx.x;
   const auto begin = group * kGroup - run.first_index, end = begin + kGroup;  // in the run
   const Common c = common_of(run, scalars, config);
   if (run.aligned && 0 <= begin && end <= run.n) {
@@ -146,35 +170,47 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <bool kMaster, class W, class M>
-void update_run(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
-                const AdamWConfig& config) {
-  constexpr bool kRounds = (std::is_same_v<W, BFloat16> && !kMaster) || std::is_same_v<M, BFloat16>;
-  constexpr int kGroup = kRounds ? 8 : 4;
-  const auto n = run.weight.elements(), first = run.first_index;
+template <int kGroup, class W, class M>
+Run<W, M> pointers_of(const AdamWRun& run, const AdamWConfig& config) {
   bool aligned = true;
   for (const ConstTensor& t : {ConstTensor(run.weight), ConstTensor(run.master), ConstTensor(run.m),
                                ConstTensor(run.v), run.grad}) {
-    const auto before = first % kGroup * bytes_per_element(t.dtype);  // the run, in its first group
+    const auto before = run.first_index % kGroup * bytes_per_element(t.dtype);  // in its group
     if (t) aligned = aligned && (reinterpret_cast<std::intptr_t>(t.data) - before) % 16 == 0;
   }
-  const Run<W, M> pointers{run.weight.as<W>(),
-                           kMaster ? run.master.as<float>() : nullptr,
-                           run.m.as<M>(),
-                           run.v.as<M>(),
-                           run.grad.as<float>(),
-                           n,
-                           first,
-                           run.seed,
-                           run.purpose,
-                           run.decay ? config.weight_decay : 0.0f,
-                           aligned};
-  const auto groups = divide_up(first + n, kGroup) - first / kGroup;
-  launch(stream, {static_cast<unsigned>(divide_up(groups, kThreads)), kThreads},
-         adamw_update_kernel<kGroup, kMaster, W, M>, pointers,
-         Scalars{scalars.learning_rate.as<float>(), scalars.step.as<std::int32_t>(),
-                 scalars.control.as<float>()},
-         config);
+  return {run.weight.as<W>(),
+          run.master ? run.master.as<float>() : nullptr,
+          run.m.as<M>(),
+          run.v.as<M>(),
+          run.grad.as<float>(),
+          run.weight.elements(),
+          run.first_index,
+          run.purpose,
+          run.decay ? config.weight_decay : 0.0f,
+          aligned};
+}
+
+template <bool kMaster, class W, class M>
+void update_runs(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
+                 const AdamWConfig& config) {
+  constexpr bool kRounds = (std::is_same_v<W, BFloat16> && !kMaster) || std::is_same_v<M, BFloat16>;
+  constexpr int kGroup = kRounds ? 8 : 4;
+  static_assert(sizeof(Runs<W, M>) + sizeof(Scalars) + sizeof(AdamWConfig) <= 4096);
+  while (!runs.empty()) {
+    Runs<W, M> now{};
+    for (const AdamWRun& run : runs.first(std::min<std::size_t>(runs.size(), kRuns))) {
+      const auto first = run.first_index, last = first + run.weight.elements();
+      now.run[now.count] = pointers_of<kGroup, W, M>(run, config);
+      now.first_block[now.count++] = now.blocks;
+      now.blocks += static_cast<int>(divide_up(divide_up(last, kGroup) - first / kGroup, kThreads));
+    }
+    runs = runs.subspan(static_cast<std::size_t>(now.count));
+    launch(stream, {static_cast<unsigned>(now.blocks), kThreads},
+           adamw_update_kernel<kGroup, kMaster, W, M>, now,
+           Scalars{scalars.learning_rate.as<float>(), scalars.step.as<std::int32_t>(),
+                   scalars.control.as<float>()},
+           config);
+  }
 }
 
 }  // namespace
@@ -186,14 +222,14 @@ void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums&
          sums.valid_tokens.as<std::int32_t>(), config);
 }
 
-void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                   const AdamWConfig& config) {
-  with_float(run.weight.dtype, [&]<class W>(W) {
-    with_float(run.m.dtype, [&]<class M>(M) {
-      if (run.master)
-        update_run<true, W, M>(stream, run, scalars, config);
+  with_float(runs.front().weight.dtype, [&]<class W>(W) {
+    with_float(runs.front().m.dtype, [&]<class M>(M) {
+      if (runs.front().master)
+        update_runs<true, W, M>(stream, runs, scalars, config);
       else
-        update_run<false, W, M>(stream, run, scalars, config);
+        update_runs<false, W, M>(stream, runs, scalars, config);
     });
   });
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "core/arena.h"
 #include "kernels/dispatch.h"
 
@@ -21,6 +23,7 @@ struct AdamWConfig {
   float weight_decay = 0.1f;        // decoupled: times the learning rate
   float clip_norm = 1.0f;           // global L2 norm; 0: no clipping
   std::int64_t nominal_tokens = 1;  // the tokens of a step that gradients were scaled by
+  std::uint64_t seed = 0;           // of stochastic rounding
 };
 
 // What the step was, [1] each: sum of squares of all gradients, sum of losses, valid tokens.
@@ -35,7 +38,7 @@ struct AdamWSums {
 void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
                    const AdamWConfig& config);
 
-// One run of elements, with g = grad * gradient scale:
+// A run of elements of one parameter, with g = grad * gradient scale:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,
 //   w = w - lr (m c1 / (sqrt(v c2) + epsilon) + weight_decay w)
 // w is the master where there is one (weight = round(w)), else the weight itself: fp32, or bf16 by
@@ -51,16 +54,17 @@ struct AdamWRun {
   Tensor weight, master, m, v;
   ConstTensor grad;
   bool decay = true;  // false: weight_decay counts as 0 for this run
-  std::uint64_t seed = 0, purpose = 0;
+  std::uint64_t purpose = 0;
   std::int64_t first_index = 0;
 };
-void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+// Updates all runs, which have the same types and do not overlap.
+void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                   const AdamWConfig& config);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
     void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
                        const AdamWConfig& config);
-    void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+    void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                       const AdamWConfig& config);)
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ Common common_of(const AdamWRun& run, const AdamWScalars& scalars, const AdamWCo
           config.epsilon,
           rate,
           run.decay ? rate * config.weight_decay : 0.0f,
-          run.seed,
+          config.seed,
           run.purpose,
           (step + 1) << 32};
 }
@@ -168,18 +168,20 @@ void adamw_control(Stream&, const AdamWScalars& scalars, const AdamWSums& sums,
                 *sums.valid_tokens.as<std::int32_t>(), config);
 }
 
-void adamw_update(Stream& stream, const AdamWRun& run, const AdamWScalars& scalars,
+void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                   const AdamWConfig& config) {
   if (scalars.control.as<float>()[3] == 0) return;
-  const auto common = common_of(run, scalars, config);
-  with_float(run.weight.dtype, [&]<class W>(W) {
-    with_float(run.m.dtype, [&]<class M>(M) {
-      if (run.master)
-        update_run<true, W, M>(stream, run, common);
-      else
-        update_run<false, W, M>(stream, run, common);
+  for (const AdamWRun& run : runs) {
+    const auto common = common_of(run, scalars, config);
+    with_float(run.weight.dtype, [&]<class W>(W) {
+      with_float(run.m.dtype, [&]<class M>(M) {
+        if (run.master)
+          update_run<true, W, M>(stream, run, common);
+        else
+          update_run<false, W, M>(stream, run, common);
+      });
     });
-  });
+  }
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

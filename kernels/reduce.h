@@ -1,14 +1,17 @@
 #pragma once
 
+#include <span>
+
 #include "core/arena.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
 
-// out += sum of x^2, in two stages of fixed order: deterministic, whatever the threads. Sums longer
-// than a few hundred terms are fp64.
-//   out [1] fp32        x fp32 or bf16
-void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
+// out += sum of the squares of all tensors, in two stages of fixed order: deterministic, whatever
+// the threads. Sums longer than a few hundred terms are fp64.
+//   out [1] fp32        tensors fp32 or bf16, all alike
+void sum_of_squares(Stream& stream, Arena& scratch, Tensor out,
+                    std::span<const ConstTensor> tensors);
 
 // out = max |x|; NaNs in x are left out.    out [1] fp32     x fp32 or bf16
 void absmax(Stream& stream, Tensor out, ConstTensor x);
@@ -17,7 +20,8 @@ void absmax(Stream& stream, Tensor out, ConstTensor x);
 void sum_rows(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
-    void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);
+    void sum_of_squares(Stream& stream, Arena& scratch, Tensor out,
+                        std::span<const ConstTensor> tensors);
     void absmax(Stream& stream, Tensor out, ConstTensor x);
     void sum_rows(Stream& stream, Arena& scratch, Tensor out, ConstTensor x);)
 

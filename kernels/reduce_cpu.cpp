@@ -32,23 +32,33 @@ float absmax_of(const T* x, std::int64_t size) {
   return largest(m);
 }
 
+std::int64_t chunks_of(ConstTensor x) {
+  return divide_up(x.elements(), kChunk);
+}
+
 }  // namespace
 
-void sum_of_squares(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
-  const auto n = x.elements();
+void sum_of_squares(Stream& stream, Arena& scratch, Tensor out,
+                    std::span<const ConstTensor> tensors) {
+  std::int64_t chunks = 0;
+  for (const ConstTensor& x : tensors)
+    chunks += chunks_of(x);
   const Arena::Scope scope(scratch);
-  const auto partial =
-      scratch.allocate("sum_of_squares", DType::fp32, {divide_up(n, kChunk)}).as<float>();
+  const auto partial = scratch.allocate("sum_of_squares", DType::fp32, {chunks});
   if (stream.is_measuring()) return;
-  with_float(x.dtype, [&]<class T>(T) {
-    stream.parallel_for(divide_up(n, kChunk), [&](std::int64_t chunk, int) {
-      const auto begin = chunk * kChunk;
-      partial[chunk] = squares_of(x.as<T>() + begin, std::min(kChunk, n - begin));
+  float* of_tensor = partial.as<float>();
+  for (const ConstTensor& x : tensors) {
+    with_float(x.dtype, [&]<class T>(T) {
+      stream.parallel_for(chunks_of(x), [&](std::int64_t chunk, int) {
+        const auto begin = chunk * kChunk;
+        of_tensor[chunk] = squares_of(x.as<T>() + begin, std::min(kChunk, x.elements() - begin));
+      });
     });
-  });
+    of_tensor += chunks_of(x);
+  }
   double sum = 0;
-  for (std::int64_t chunk = 0; chunk < divide_up(n, kChunk); ++chunk)
-    sum += static_cast<double>(partial[chunk]);
+  for (std::int64_t i = 0; i < chunks; ++i)
+    sum += static_cast<double>(partial.as<float>()[i]);
   *out.as<float>() += static_cast<float>(sum);
 }
 

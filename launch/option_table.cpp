@@ -17,6 +17,8 @@ constexpr std::array<std::string_view, 3> kFp8Products{"off", "tensor", "block"}
 constexpr std::array<std::string_view, 2> kFp8Gradients{"e5m2", "e4m3"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
 
+constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
+
 template <class Enum>
 Choice choice(Enum& value, std::span<const std::string_view> names) {
   static_assert(sizeof(Enum) == 1);
@@ -36,6 +38,9 @@ Field field_of(Fp8Products& value) {
 }
 Field field_of(Config::Fp8Gradients& value) {
   return choice(value, kFp8Gradients);
+}
+Field field_of(Config::CudaGraphs& value) {
+  return choice(value, kCudaGraphs);
 }
 Field field_of(DType& value) {
   return choice(value, kTypes);
@@ -205,6 +210,10 @@ const std::array kOptions{
     Option{LOCKSTEP_KEY(train.recompute), kAny, "",
            "What backward computes again instead of keeping: nothing, norms and activations, or "
            "whole blocks.",
+           ""},
+    Option{LOCKSTEP_KEY(train.cuda_graphs), kAny, "",
+           "Launch a GPU's steps as CUDA graphs, with the same bits; auto: models of up to 1e9 "
+           "parameters, whose many short kernels a host is slow to launch. Nothing on the CPU.",
            ""},
     Option{LOCKSTEP_KEY(train.threads),
            {0, 4096},

@@ -20,7 +20,8 @@ class Evaluator {
  public:
   Evaluator(const ModelSource& source, const EvaluateRequest& request, Stream& stream,
             Arenas& arenas)
-      : inference_({.model = source.model,
+      : stream_(stream),
+        inference_({.model = source.model,
                     .sequences = request.micro_batch,
                     .sequence_length = request.sequence_length},
                    stream, arenas),
@@ -33,23 +34,25 @@ class Evaluator {
                  .repeat = false,
                  .most_samples = most_windows(request.tokens, request.sequence_length)},
                 static_cast<int>(request.micro_batch), 0, 1, arenas.pinned),
-        loss_sum_("loss_sum", arenas.device.allocate("loss_sum", DType::fp32, {1}), arenas.pinned),
-        valid_tokens_("valid_tokens", arenas.device.allocate("valid_tokens", DType::int32, {1}),
-                      arenas.pinned) {}
+        losses_(arenas.device.allocate("loss_sum", DType::fp32, {1}),
+                arenas.device.allocate("valid_tokens", DType::int32, {1}), arenas.pinned) {}
 
   Inference& inference() { return inference_; }
   Loader& loader() { return loader_; }
 
-  LossSum evaluate(const Batch& pinned) {
+  Event enqueue(const Batch& pinned) {
     const Batch batch = inference_.on_device(pinned);
-    return evaluate_batch(inference_.transformer(), inference_.context(batch), batch, loss_sum_,
-                          valid_tokens_);
+    Event was_read = stream_.record();
+    losses_.enqueue(inference_.transformer(), inference_.context(batch), batch);
+    return was_read;
   }
+  LossSum read() { return losses_.read(); }
 
  private:
+  Stream& stream_;
   Inference inference_;
   Loader loader_;
-  Mirror loss_sum_, valid_tokens_;
+  LossReader losses_;
 };
 
 Arenas::Bytes measure(const ModelSource& source, const EvaluateRequest& request, Device device,
@@ -57,7 +60,7 @@ Arenas::Bytes measure(const ModelSource& source, const EvaluateRequest& request,
   Stream stream(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
   Evaluator evaluator(source, request, stream, arenas);
-  evaluator.evaluate(batch_shape(request.micro_batch, request.sequence_length));
+  evaluator.enqueue(batch_shape(request.micro_batch, request.sequence_length));
   return arenas.peak();
 }
 
@@ -76,8 +79,8 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
   auto said = begin;
   std::int64_t tokens = 0;
   double loss = 0;
-  const auto evaluate_next = [&](const Batch& batch) {
-    const LossSum part = evaluator.evaluate(batch);
+  const auto read_next = [&] {
+    const LossSum part = evaluator.read();
     if (!std::isfinite(part.loss))
       throw DataError(str(source.path.string(), ": the loss of tokens ", tokens, " to ",
                           tokens + part.tokens, " is ", part.loss,
@@ -93,7 +96,9 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
     return part;
   };
   const auto never = [] { return false; };
-  const LossSum sum = *evaluate_all(evaluator.loader(), stream, evaluate_next, never);
+  const auto enqueue_next = [&](const Batch& batch) { return evaluator.enqueue(batch); };
+  const LossSum sum =
+      *evaluate_all(evaluator.loader(), stream.device(), enqueue_next, read_next, never);
   Evaluation result{.loss = sum.mean(), .tokens = sum.tokens};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

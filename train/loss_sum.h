@@ -1,6 +1,7 @@
 // LossSum: what evaluation adds up, in a type that loses nothing over any number of tokens.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -21,15 +22,34 @@ struct LossSum {
 // The windows of an evaluation of at most `tokens` tokens: whole ones, at least one; 0: all.
 std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length);
 
-// The losses of one micro-batch; waits for the device. Nothing on a measuring stream.
-//   loss [1] fp32, tokens [1] int32: overwritten
-LossSum evaluate_batch(Transformer& model, const StepContext& step, const Batch& batch,
-                       const Mirror& loss, const Mirror& tokens);
+// The losses of micro-batches on their way from the device. Of a GPU two may be on their way, so
+// that it computes one while its host reads the one before.
+class LossReader {
+ public:
+  LossReader() = default;
+  // loss [1] fp32, tokens [1] int32: overwritten; host memory of a GPU comes from `pinned`
+  LossReader(Tensor loss, Tensor tokens, Arena& pinned);
+
+  void enqueue(Transformer& model, const StepContext& step, const Batch& batch);
+  LossSum read();  // of the first micro-batch that was not read; waits for the device to be done
+
+  static int most_enqueued(Device device) { return device.kind == Device::Kind::cuda ? 2 : 1; }
+
+ private:
+  struct Slot {
+    Mirror loss, tokens;
+    Event done;
+  };
+  std::array<Slot, 2> slots_;  // by turns
+  std::size_t enqueued_ = 0, read_ = 0;
+};
 
 // The sum over all samples of a loader that does not repeat them, each once. `stop` is asked before
 // each micro-batch; nothing where it says so.
-std::optional<LossSum> evaluate_all(Loader& loader, Stream& compute,
-                                    FunctionRef<LossSum(const Batch& batch)> evaluate,
-                                    FunctionRef<bool()> stop);
+//   enqueue: LossReader::enqueue; once the event is done, the batch was read
+//   read: LossReader::read
+std::optional<LossSum> evaluate_all(Loader& loader, Device device,
+                                    FunctionRef<Event(const Batch& batch)> enqueue,
+                                    FunctionRef<LossSum()> read, FunctionRef<bool()> stop);
 
 }  // namespace lockstep

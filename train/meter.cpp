@@ -5,6 +5,11 @@
 #include "train/memory.h"
 
 namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMemorySteps = 20;
+
+}  // namespace
 
 StepReport Meter::step(std::int64_t step, double seconds) {
   StepReport report;
@@ -18,7 +23,10 @@ StepReport Meter::step(std::int64_t step, double seconds) {
     report.model_flops_utilization_square =
         report.tokens_per_second * seconds_at_peak(config_.flops_per_token_square);
   }
-  report.peak_bytes = used_memory_bytes(config_.device);
+  // A GPU's driver takes its time to say it, and a run's memory is taken before its first step.
+  if (config_.device.kind == Device::Kind::cpu || measured_steps_ % kMemorySteps == 0)
+    used_bytes_ = used_memory_bytes(config_.device);
+  report.peak_bytes = used_bytes_;
   report.limit_bytes = config_.limit_bytes;
 
   // The first step warms caches and touches memory: the second one replaces what it said.

@@ -39,6 +39,7 @@ class Meter {
   double eta_seconds(std::int64_t step) const;
 
   Config config_;
+  std::int64_t used_bytes_ = 0;
   double smooth_step_seconds_ = 0;  // mean that forgets with a time constant of about 20 steps
   std::int64_t measured_steps_ = 0;
   double evaluation_seconds_per_step_ = 0, checkpoint_seconds_per_step_ = 0;

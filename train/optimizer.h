@@ -23,7 +23,6 @@ class Optimizer {
   struct Config {
     AdamWConfig adamw;            // decay applies to matrices, embedding and head only
     DType moments = DType::fp32;  // or bf16, rounded stochastically
-    std::uint64_t seed = 0;       // of stochastic rounding
   };
 
   // The moments of one ParamShard, element for element.
@@ -55,9 +54,13 @@ class Optimizer {
   std::span<const Moments> moments() const { return moments_; }  // by shard of the ParamStore
 
  private:
+  AdamWRun run_of(const ParamShard& shard, const Moments& moments, const Segment& segment) const;
+
   ParamStore& params_;
   Config config_;
   std::vector<Moments> moments_;
+  std::vector<AdamWRun> runs_;  // of all shards
+  std::vector<ConstTensor> grads_;
   Tensor updates_, control_, squares_;
 };
 

@@ -18,6 +18,18 @@ int threads_of(const Config& c) {
   return c.train.threads > 0 ? static_cast<int>(c.train.threads) : processors_allowed();
 }
 
+namespace {
+
+// Larger models have kernels that are long enough to be launched one by one.
+bool has_cuda_graphs(const Config& c) {
+  constexpr std::int64_t kMostParameters = 1'000'000'000;
+  if (c.train.cuda_graphs == Config::CudaGraphs::automatic)
+    return parameter_count(c.model) <= kMostParameters;
+  return c.train.cuda_graphs == Config::CudaGraphs::on;
+}
+
+}  // namespace
+
 TrainingConfig training_config(const Config& c) {
   return {.model = c.model,
           .recompute = c.train.recompute,
@@ -38,7 +50,8 @@ TrainingConfig training_config(const Config& c) {
           .micro_batch_sequences = c.train.micro_batch,
           .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
           .sample_tokens = c.log.sample_every_steps > 0 ? sample_length(c) : 0,
-          .seed = c.train.seed};
+          .seed = c.train.seed,
+          .cuda_graphs = has_cuda_graphs(c)};
 }
 
 namespace {

@@ -25,8 +25,9 @@ struct StepReport {
 
   double step_seconds = 0;
   double data_wait_seconds = 0;  // part of step_seconds
-  // By Phase; what is not in a span is in none. Evaluation and checkpoint are no part of
-  // step_seconds: the evaluation after this step, and the saves since the step before.
+  // By Phase; what is not in a span is in none. NaN in a step that was not timed. Evaluation and
+  // checkpoint are no part of step_seconds: the evaluation after this step, and the saves since the
+  // step before.
   std::array<double, kPhases> phase_seconds{};
   double tokens_per_second = 0;                      // nominal tokens of the step / step_seconds
   double model_flops_utilization = kUnknown;         // causal count, in [0, 1]

@@ -265,6 +265,7 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
   StepReport report = meter_.step(enqueued.step, took.count());
   report.data_wait_seconds = enqueued.data_wait_seconds;
   report.phase_seconds = training_.trace().take();
+  seconds_of(report, Phase::evaluation) = 0;
   seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0);
   report.tokens_seen = enqueued.tokens_seen;
   report.loss = numbers.loss;
@@ -358,7 +359,9 @@ void Trainer::sample() {
 std::optional<double> Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
-      *validation_, compute_, [&](const Batch& batch) { return training_.evaluate(batch); },
+      *validation_, compute_.device(),
+      [&](const Batch& batch) { return training_.evaluate(batch); },
+      [&] { return training_.evaluated(); },
       [&] { return signals_.exit_code().has_value() && step() != steps(); });
   training_.trace().take();
   const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
@@ -378,6 +381,8 @@ void Trainer::start() {
            " over the full square) / ", human_count(meter_.config().peak_flops), " FLOP/s, the ",
            compute_.is_cuda() ? "" : "measured ", "peak of ", name(config_.precision.compute),
            " multiply-adds", fp8_counts(meter_.config()));
+  if (config_.train.cuda_graphs == Config::CudaGraphs::on && !compute_.is_cuda())
+    log_info("train.cuda_graphs says nothing here: the run is on the CPU");
   if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);

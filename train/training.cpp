@@ -8,9 +8,17 @@
 namespace lockstep {
 namespace {
 
-AdamWConfig with_nominal_tokens(AdamWConfig adamw, std::int64_t tokens) {
-  adamw.nominal_tokens = tokens;
+AdamWConfig adamw_of(const TrainingConfig& config) {
+  AdamWConfig adamw = config.adamw;
+  adamw.nominal_tokens = config.step_tokens();
+  adamw.seed = config.seed;
   return adamw;
+}
+
+// Of a chunk's logits. For each chunk the head's whole gradient is read and written, which a GPU
+// waits for longer.
+std::int64_t logits_bytes(Device device) {
+  return std::int64_t{device.kind == Device::Kind::cuda ? 1024 : 256} << 20;
 }
 
 }  // namespace
@@ -25,11 +33,11 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
                .stochastic_rounding = config.stochastic_rounding,
                .fp8 = config.fp8,
                .fp8_gradients = config.fp8_gradients}),
-      transformer_(params_, config.model,
-                   {.recompute = config.recompute, .head = {.z_loss = config.z_loss}}),
-      optimizer_(params_, {.adamw = with_nominal_tokens(config.adamw, config.step_tokens()),
-                           .moments = config.moments,
-                           .seed = config.seed}) {
+      transformer_(
+          params_, config.model,
+          {.recompute = config.recompute,
+           .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
+      optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
   Arena& arena = arenas.device;
   params_.allocate(arena, compute);
   optimizer_.allocate(arena, compute);
@@ -40,8 +48,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
   valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
-  evaluated_loss_ = mirror("evaluated_loss", loss_sum_);
-  evaluated_tokens_ = mirror("evaluated_tokens", valid_tokens_);
+  evaluated_ = LossReader(loss_sum_, valid_tokens_, arenas.pinned);
   for (Outcome& outcome : outcomes_) {
     outcome.loss_sum = mirror("loss_sum", loss_sum_);
     outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
@@ -73,35 +80,49 @@ Targets Training::targets(const Batch& batch) const {
 }
 
 void Training::begin_step(std::int64_t step, double learning_rate) {
+  is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0;
   step_number_ = step;
-  trace_.begin_step();
-  fill(compute_, loss_sum_, 0.0f);
-  fill(compute_, valid_tokens_, 0.0f);
+  trace_.begin_step(is_timed_);
+  // All of a step that is not the same in each but its batches: not in a graph.
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
-  params_.begin_step(compute_);
+  repeat(begin_, [&] {
+    fill(compute_, loss_sum_, 0.0f);
+    fill(compute_, valid_tokens_, 0.0f);
+    params_.begin_step(compute_);
+  });
+}
+
+void Training::repeat(Graph& graph, FunctionRef<void()> work) {
+  if (!config_.cuda_graphs || is_timed_) return work();
+  graph.run(compute_, work);
 }
 
 Event Training::micro_step(const Batch& pinned) {
+  const Shape expected{config_.micro_batch_sequences, config_.sequence_length};
+  LOCKSTEP_CHECK(pinned.inputs.shape == expected, "a micro-batch of ", pinned.inputs.shape,
+                 ", expected ", expected);
   const Batch batch = batch_.copy(compute_, pinned);
   Event read = compute_.record();
-  const StepContext step = context(batch);
-  const auto inputs = batch.inputs.view({batch.inputs.elements()});
-  transformer_.forward(step, 0, inputs, targets(batch));
-  transformer_.backward(step, 0, inputs);
+  repeat(micro_step_, [&] {
+    const StepContext step = context(batch);
+    const auto inputs = batch.inputs.view({batch.inputs.elements()});
+    transformer_.forward(step, 0, inputs, targets(batch));
+    transformer_.backward(step, 0, inputs);
+  });
   return read;
 }
 
 void Training::finish_step() {
-  params_.finish_backward(compute_);
-  {
+  repeat(finish_, [&] {
+    params_.finish_backward(compute_);
     const Trace::Span span(trace_, Phase::optimizer, compute_);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
                      .step = step_,
                      .loss_sum = loss_sum_,
                      .valid_tokens = valid_tokens_});
-  }
+  });
   trace_.end_step();
   Outcome& outcome = outcome_of(step_number_);
   outcome.step = step_number_;
@@ -110,9 +131,11 @@ void Training::finish_step() {
   outcome.done = compute_.record();
 }
 
-LossSum Training::evaluate(const Batch& pinned) {
+Event Training::evaluate(const Batch& pinned) {
   const Batch batch = batch_.copy(compute_, pinned);
-  return evaluate_batch(transformer_, context(batch), batch, evaluated_loss_, evaluated_tokens_);
+  Event was_read = compute_.record();
+  evaluated_.enqueue(transformer_, context(batch), batch);
+  return was_read;
 }
 
 Training::Outcome& Training::outcome_of(std::int64_t step) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/graph.h"
 #include "core/mirror.h"
 #include "core/trace.h"
 #include "data/loader.h"
@@ -26,19 +27,24 @@ struct TrainingConfig {
   Fp8Products fp8 = Fp8Products::off;
   DType fp8_gradients = DType::fp8_e5m2;
   DType moments = DType::fp32;
-  AdamWConfig adamw;  // nominal_tokens is derived
+  AdamWConfig adamw;  // nominal_tokens and seed are derived
   float z_loss = 0.0f;
   std::int64_t sequence_length = 0;         // T
   std::int64_t micro_batch_sequences = 0;   // sequences that run through the model at once
   std::int64_t global_batch_sequences = 0;  // sequences of an optimizer step
   std::int64_t sample_tokens = 0;           // of text sampled during training, prompt included
   std::uint64_t seed = 0;                   // of initial weights and stochastic rounding
+  bool cuda_graphs = false;                 // replay steps on a GPU, where they are not timed
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
 };
 
 class Training {
  public:
+  // On a GPU the phases of the first step are timed, and of those whose number is a multiple of
+  // this: they are the ones that are not replayed from graphs.
+  static constexpr std::int64_t kTimedSteps = 20;
+
   // Allocates everything that lives as long as the run. `compute` and `arenas` outlive it.
   Training(const TrainingConfig& config, Stream& compute, Arenas& arenas);
 
@@ -47,12 +53,14 @@ class Training {
   // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
   //   step: counted from 1
   void begin_step(std::int64_t step, double learning_rate);
-  // Forward and backward; adds to the gradients. Once the event is done, the batch was read.
+  // Forward and backward of as many sequences as config() says; adds to the gradients. Once the
+  // event is done, the batch was read.
   Event micro_step(const Batch& batch);
   void finish_step();  // the optimizer
 
-  // The losses of a micro-batch, without gradients. Waits for the device.
-  LossSum evaluate(const Batch& batch);
+  // The losses of a micro-batch without gradients, see LossReader.
+  Event evaluate(const Batch& batch);  // once the event is done, the batch was read
+  LossSum evaluated() { return evaluated_.read(); }
 
   // What a step saw: the last one that was finished, or the one before. Waits for the device to
   // have done that step, no more.
@@ -81,6 +89,8 @@ class Training {
     Event done;
   };
 
+  // Does `work`, which gives the device the same in every step.
+  void repeat(Graph& graph, FunctionRef<void()> work);
   Outcome& outcome_of(std::int64_t step);
   StepContext context(const Batch& batch);
   Targets targets(const Batch& batch) const;
@@ -95,9 +105,11 @@ class Training {
   Optimizer optimizer_;
   Tensor learning_rate_, step_;
   Tensor loss_sum_, valid_tokens_;
-  Mirror evaluated_loss_, evaluated_tokens_;
+  LossReader evaluated_;
   std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
   std::int64_t step_number_ = 0;
+  bool is_timed_ = true;  // this step
+  Graph begin_, micro_step_, finish_;
   DeviceBatch batch_;
 };
 

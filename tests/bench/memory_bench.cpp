@@ -241,16 +241,18 @@ void Bench::optimizer(DType type) {
       fill(stream_, control, 1);
       const auto state = run.weight.bytes() + run.m.bytes() + run.v.bytes();
       const auto master = mode.master ? 2 * run.master.bytes() - run.weight.bytes() : 0;
-      return {"", 2 * state + master + grad.bytes(),
-              [=, this] { adamw_update(stream_, run, scalars, {}); }};
+      return {"", 2 * state + master + grad.bytes(), [=, this] {
+                adamw_update(stream_, {&run, 1}, scalars, {});
+              }};
     });
 }
 
 void Bench::rest(DType type) {
   const std::int64_t n = options_.memory ? std::int64_t{64} << 20 : 4 << 20;
   measure("sum_of_squares", type, [&]() -> Case {
-    const auto x = random({n}, type), out = random({1}, DType::fp32);
-    return {"", x.bytes(), [=, this] { sum_of_squares(stream_, arena_, out, x); }};
+    const ConstTensor x = random({n}, type);
+    const auto out = random({1}, DType::fp32);
+    return {"", x.bytes(), [=, this] { sum_of_squares(stream_, arena_, out, {&x, 1}); }};
   });
   measure("fill", type, [&]() -> Case {
     const auto x = random({n}, type);

@@ -45,23 +45,24 @@ struct Parameter {
     t.upload(control.device, control.host);
   }
 
-  // Updates elements [begin, end), which are first_index + begin, ... of the parameter.
-  void update(const Side& on, std::int64_t first_index, std::int64_t begin, std::int64_t end,
-              bool decay = true) const {
+  // Elements [begin, end), which are first_index + begin, ... of the parameter.
+  AdamWRun run(const Side& on, std::int64_t first_index, std::int64_t begin, std::int64_t end,
+               bool decay = true) const {
     const auto part = [&](const Twin& whole) {
       return whole.host ? on(whole).rows(begin, end - begin) : Tensor{};
     };
-    adamw_update(on.stream,
-                 {.weight = part(weight),
-                  .master = part(master),
-                  .m = part(m),
-                  .v = part(v),
-                  .grad = part(grad),
-                  .decay = decay,
-                  .seed = 42,
-                  .purpose = purpose_of("weight"),
-                  .first_index = first_index + begin},
-                 {on(learning_rate), on(step), on(updates), on(control)}, {.weight_decay = 0.3f});
+    return {.weight = part(weight),
+            .master = part(master),
+            .m = part(m),
+            .v = part(v),
+            .grad = part(grad),
+            .decay = decay,
+            .purpose = purpose_of("weight"),
+            .first_index = first_index + begin};
+  }
+  void update(const Side& on, const std::vector<AdamWRun>& runs) const {
+    adamw_update(on.stream, runs, {on(learning_rate), on(step), on(updates), on(control)},
+                 {.weight_decay = 0.3f, .seed = 42});
   }
 
   Twin weight, master, m, v, grad, learning_rate, step, updates, control;
@@ -97,22 +98,26 @@ TEST_P(AdamWCuda, update_equals_the_cpu_kernel) {
     const auto first = firsts[draw.between(0, 3)], begin = draw.between(0, std::min(n, 9l));
     const bool decay = draw.coin();
     SCOPED_TRACE(str("n ", n, " first_index ", first, " from ", begin));
-    t.run([&](const Side& on) { p.update(on, first, begin, n, decay); });
+    t.run([&](const Side& on) { p.update(on, {p.run(on, first, begin, n, decay)}); });
     expect_same(t, p);
   });
 }
 
+// More runs than one launch is told, of no elements to several blocks.
 TEST_P(AdamWCuda, an_update_in_pieces_has_the_same_bits) {
-  constexpr std::int64_t kSize = 2003, kFirst = 5;
+  constexpr std::int64_t kSize = 6003, kFirst = 5;
   std::vector<Tensor> whole;
   Bench kept;
   for (const bool in_pieces : {false, true}) {
     Twins t(1);
     const Parameter p(t, GetParam(), kSize);
     t.run([&](const Side& on) {
-      if (!in_pieces) return p.update(on, kFirst, 0, kSize);
-      for (std::int64_t begin = 0, size = 1; begin < kSize; begin += size, size = 2 * size + 1)
-        p.update(on, kFirst, begin, std::min(begin + size, kSize));
+      std::vector<AdamWRun> runs;
+      std::int64_t begin = 0;
+      for (std::int64_t size = 0; in_pieces && begin < 3000; begin += size++)
+        runs.push_back(p.run(on, kFirst, begin, begin + size));
+      runs.push_back(p.run(on, kFirst, begin, kSize));
+      p.update(on, runs);
     });
     for (const Twin& x : {p.weight, p.m, p.v})
       if (in_pieces) {
@@ -127,7 +132,7 @@ TEST_P(AdamWCuda, an_update_in_pieces_has_the_same_bits) {
 TEST_P(AdamWCuda, a_skipped_update_changes_no_bit) {
   Twins t(1);
   const Parameter p(t, GetParam(), 100, 0);
-  t.run([&](const Side& on) { p.update(on, 0, 0, 100); });
+  t.run([&](const Side& on) { p.update(on, {p.run(on, 0, 0, 100)}); });
   t.expect_equal(p.weight, "weight");
   t.expect_equal(p.m, "m");
   t.expect_equal(p.v, "v");

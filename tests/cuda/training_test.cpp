@@ -78,9 +78,18 @@ class Rig {
     return training_.numbers(number);
   }
 
-  Doubles losses(int steps) {
+  void enqueue_evaluation(std::int64_t number) {
+    training_.evaluate(batch(number, 0)).synchronize();  // the batch is written again
+  }
+  LossSum evaluate(std::int64_t number) {
+    enqueue_evaluation(number);
+    return training_.evaluated();
+  }
+
+  Doubles losses(int steps) { return losses(1, steps); }
+  Doubles losses(std::int64_t from, std::int64_t to) {
     Doubles all;
-    for (int i = 1; i <= steps; ++i)
+    for (auto i = from; i <= to; ++i)
       all.push_back(step(i).loss);
     return all;
   }
@@ -93,6 +102,18 @@ class Rig {
     for (const auto& slice : host.slices())
       bytes.insert(bytes.end(), slice.local.data, slice.local.data + slice.local.bytes());
     return bytes;
+  }
+
+  void load(const std::vector<std::byte>& state) {
+    const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    std::size_t begin = 0;
+    for (const auto& slice : host.slices()) {
+      const auto bytes = static_cast<std::size_t>(slice.local.bytes());
+      std::copy_n(&state.at(begin), bytes, slice.local.data);
+      begin += bytes;
+    }
+    host.send();
+    training_.params().refresh_weights(stream_);
   }
 
   Training& training() { return training_; }
@@ -140,8 +161,8 @@ TEST_P(TrainingCuda, losses_are_those_of_the_cpu) {
     EXPECT_EQ(actual.valid_tokens, expected.valid_tokens);
     EXPECT_TRUE(actual.applied);
   }
-  const auto expected = cpu.training().evaluate(cpu.batch(1, 0));
-  const auto actual = gpu.training().evaluate(gpu.batch(1, 0));
+  const auto expected = cpu.evaluate(1);
+  const auto actual = gpu.evaluate(1);
   EXPECT_NEAR(actual.loss, expected.loss, (is_bf16 ? 2e-2 : 1e-4) * expected.loss);
   EXPECT_EQ(actual.tokens, expected.tokens);
 }
@@ -155,9 +176,21 @@ TEST_P(TrainingCuda, a_second_run_gives_the_same_bits) {
 TEST_P(TrainingCuda, a_run_takes_the_memory_that_was_measured) {
   Rig run(config(), kGpu);
   run.step(1);
-  run.training().evaluate(run.batch(1, 0));
+  run.evaluate(1);
   EXPECT_EQ(run.used().device, run.measured().device);
   EXPECT_EQ(run.used().pinned, run.measured().pinned);
+}
+
+TEST(TrainingCudaOnce, two_evaluations_may_be_on_their_way_and_no_more) {
+  Rig rig(tiny(Family::llama3, DType::fp32), kGpu);
+  const auto first = rig.evaluate(1), second = rig.evaluate(2);
+  ASSERT_NE(first.loss, second.loss);
+  rig.enqueue_evaluation(1);
+  rig.enqueue_evaluation(2);
+  EXPECT_THROW(rig.enqueue_evaluation(3), Error);
+  EXPECT_EQ(rig.training().evaluated().loss, first.loss);
+  EXPECT_EQ(rig.training().evaluated().loss, second.loss);
+  EXPECT_THROW(rig.training().evaluated(), Error);
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {
@@ -220,7 +253,7 @@ TEST_P(Fp8Cuda, losses_are_those_of_the_cpu) {
     EXPECT_NEAR(actual.grad_norm, expected.grad_norm, 5e-2 * expected.grad_norm) << i;
     EXPECT_TRUE(actual.applied);
   }
-  gpu.training().evaluate(gpu.batch(1, 0));
+  gpu.evaluate(1);
   EXPECT_EQ(gpu.used().device, gpu.measured().device);
 }
 
@@ -232,6 +265,74 @@ TEST_P(Fp8Cuda, recompute_gives_the_same_bits) {
   Rig again(config, kGpu);
   EXPECT_EQ(again.losses(1), loss);
   EXPECT_TRUE(again.state() == kept.state());
+}
+
+// The first step and the 20th are not replayed, the second is captured.
+struct GraphsCuda : ::testing::TestWithParam<TrainingConfig> {
+  static TrainingConfig config(bool cuda_graphs) {
+    TrainingConfig config = GetParam();
+    config.sample_tokens = 8;
+    config.cuda_graphs = cuda_graphs;
+    return config;
+  }
+  static TrainingConfig with_recompute() {
+    TrainingConfig config = tiny(Family::qwen3, DType::fp32);
+    config.recompute = Recompute::block;
+    return config;
+  }
+  static TrainingConfig in_fp8() {
+    TrainingConfig config = tiny(Family::qwen2, DType::bf16);
+    config.fp8 = Fp8Products::tensor;
+    return config;
+  }
+  static TrainingConfig rounded() {
+    TrainingConfig config = tiny(Family::llama3, DType::bf16);
+    config.stochastic_rounding = true;
+    config.moments = DType::bf16;
+    return config;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(all, GraphsCuda,
+                         ::testing::Values(tiny(Family::gpt2, DType::bf16), GraphsCuda::rounded(),
+                                           GraphsCuda::with_recompute(), GraphsCuda::in_fp8()),
+                         [](const auto& p) { return name(p.param.model.family); });
+
+TEST_P(GraphsCuda, on_and_off_have_the_same_bits) {
+  Rig off(config(false), kGpu), on(config(true), kGpu);
+  EXPECT_EQ(on.losses(16, 18), off.losses(16, 18));
+  const auto between = [](Rig& rig) {
+    const auto sum = rig.evaluate(1);
+    const auto text = rig.training().sample(std::vector<std::int32_t>{1, 2}, 6, {.seed = 3});
+    return std::pair{sum.loss, text};
+  };
+  EXPECT_EQ(between(on), between(off));
+  EXPECT_EQ(on.losses(19, 22), off.losses(19, 22));
+  EXPECT_TRUE(on.state() == off.state());
+}
+
+TEST_P(GraphsCuda, a_run_in_two_parts_has_the_same_bits) {
+  Rig whole(config(true), kGpu), first(config(true), kGpu), second(config(true), kGpu);
+  whole.losses(6);
+  first.losses(3);
+  second.load(first.state());
+  second.losses(4, 6);
+  EXPECT_TRUE(second.state() == whole.state());
+}
+
+TEST(TrainingCudaOnce, phases_are_timed_in_the_first_step_and_each_20th) {
+  for (const bool cuda_graphs : {false, true}) {
+    auto config = tiny(Family::llama3, DType::bf16);
+    config.cuda_graphs = cuda_graphs;
+    Rig rig(config, kGpu);
+    for (const std::int64_t step : {18, 19, 20, 21}) {
+      rig.step(step);
+      const auto phases = rig.training().trace().take();
+      const bool is_timed = step == 18 || step == 20;
+      for (const auto phase : {Phase::gemm, Phase::attention, Phase::optimizer})
+        EXPECT_EQ(phases[static_cast<std::size_t>(phase)] > 0, is_timed) << step << name(phase);
+      EXPECT_EQ(std::isnan(phases[0]), !is_timed) << step;
+    }
+  }
 }
 
 TEST(TrainingCudaOnce, samples_are_those_of_the_cpu) {

@@ -6,9 +6,11 @@ usage: record_test.py LOCKSTEP RECORDER
 Trains a small model with RECORDER (recorder.cpp) in the place of CUDA's libraries, and checks that
 every step but the first ones asks for the same, in the same order; that nothing in it allocates, frees or
 waits for a stream; that the host waits once, for the step before; and that all copies and matrix
-products stay inside the memory that was allocated.
+products stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and
+that the graphs hold what a step without them asks for.
 """
 
+import collections
 import os
 import pathlib
 import re
@@ -26,10 +28,11 @@ mlp_width = 128
 vocabulary = 257
 max_positions = 128
 [train]
-steps = 12
+steps = 22
 batch_tokens = 512
 sequence_length = 64
 micro_batch = 4
+cuda_graphs = "{graphs}"
 most_skipped = 100
 [data]
 train = "data"
@@ -40,14 +43,18 @@ compute = "{compute}"
 """
 FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
              "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cublasLtCreate",
-             "cublasLtMatmulAlgoGetHeuristic"}
+             "cublasLtMatmulAlgoGetHeuristic", "cudaStreamBeginCapture", "cudaGraphInstantiate"}
+TIMED_STEP = 20  # its phases are timed, so it is not replayed
+# Of a step that is replayed: learning rate and number; two micro-batches of four tensors and three
+# results; what begins it, two micro-batches, the optimizer.
+REPLAYED = {"launch": 2, "cudaMemcpyAsync": 11, "cudaGraphLaunch": 4}
 
 
-def record_of(lockstep, recorder, work, family, compute):
-    (work / "tiny.toml").write_text(CONFIG.format(family=family, compute=compute))
+def record_of(lockstep, recorder, work, family, compute, graphs):
+    (work / "tiny.toml").write_text(CONFIG.format(family=family, compute=compute, graphs=graphs))
     record = work / "record"
     environment = dict(os.environ, LD_PRELOAD=recorder, LOCKSTEP_RECORD=str(record))
-    run = subprocess.run([lockstep, "train", "tiny.toml", "--run", f"run_{family}_{compute}",
+    run = subprocess.run([lockstep, "train", "tiny.toml", "--run", f"run_{family}_{compute}_{graphs}",
                           "--device", "cuda"], cwd=work, env=environment, check=False,
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
@@ -55,11 +62,32 @@ def record_of(lockstep, recorder, work, family, compute):
 
 
 def steps_of(lines):
-    """The main thread's lines of each step: from behind one adamw_control on to the next."""
+    """The main thread's lines of each step but the first: from behind the copy of one's last result,
+    the five numbers of adamw_control, to the next one's."""
     main = [line[1:] for line in lines if line[0] == "0"]
     ends = [i for i, line in enumerate(main)
-            if line[0] == "launch" and "adamw_control" in line[2]]
+            if line[0] == "cudaMemcpyAsync" and line[4] == "20"]
     return [main[begin + 1:end + 1] for begin, end in zip(ends, ends[1:])]
+
+
+def expanded(steps):
+    """The steps with what the graphs hold in the place of their launches."""
+    graphs, result = {}, []
+    for step in steps:
+        lines, capture = [], None
+        for line in step:
+            if line[0] == "cudaStreamBeginCapture":
+                capture = []
+            elif line[0] == "cudaStreamEndCapture":
+                captured, capture = capture, None
+            elif line[0] == "cudaGraphInstantiate":
+                graphs[line[1]] = captured
+            elif line[0] == "cudaGraphLaunch":
+                lines += graphs[line[2]]
+            else:
+                (lines if capture is None else capture).append(line)
+        result.append(lines)
+    return result
 
 
 def without_events(step):
@@ -74,26 +102,33 @@ def without_pinned(step, pinned):
             if line[0] == "cudaMemcpyAsync" else line for line in step]
 
 
-def check_steps(lines, family):
+def check_steps(lines, family, graphs):
     steps = steps_of(lines)  # the first is step 2; those up to 4 fill the pool of events
-    assert len(steps) == 11, len(steps)
+    assert len(steps) == 21, len(steps)
     pinned = [(int(p, 16), int(p, 16) + int(size))
               for _, call, p, size in (l for l in lines if l[1] == "cudaHostAlloc")]
-    for number, step in enumerate(steps[3:-1], 5):
+    full = [without_pinned(without_events(s), pinned) for s in expanded(steps)]
+    timed = full[TIMED_STEP - 2]
+    for number, step in enumerate(steps[3:], 5):
         asked = {line[0] for line in step} & FORBIDDEN
         assert not asked, f"{family}: step {number} calls {asked}"
-        a, b = (without_pinned(without_events(s), pinned) for s in (steps[2], step))
-        assert a == b, f"{family}: step {number} differs from step 4: " + str(
+        a, b = timed, full[number - 2]
+        assert a == b, f"{family}: step {number} differs from step {TIMED_STEP}: " + str(
             next((x, y) for x, y in zip(a, b) if x != y) if len(a) == len(b) else (len(a), len(b)))
+        calls = collections.Counter(line[0] for line in without_events(step))
+        if graphs == "on" and number != TIMED_STEP:
+            assert calls == REPLAYED, f"{family}: step {number} asks for {calls}"
+        else:
+            assert calls["cudaGraphLaunch"] == 0, f"{family}: step {number} is replayed"
         waits = [i for i, line in enumerate(step) if line[0] == "cudaEventSynchronize"]
         assert len(waits) == 1, f"{family}: step {number} waits {len(waits)} times"
         recorded = [n for n, other in enumerate(steps[:number - 1], 2)
                     for line in other if line[:2] == ["cudaEventRecord", step[waits[0]][1]]]
         assert recorded and recorded[-1] == number - 1, f"{family}: step {number}: {recorded}"
-        launches = [line for line in step if line[0] in ("launch", "cublasLtMatmul")]
-        assert len({line[1] for line in launches}) == 1, f"{family}: more than one stream computes"
-        assert any(line[0] == "cublasLtMatmul" for line in step)
-    return len(without_events(steps[2]))
+    launches = [line for line in timed if line[0] in ("launch", "cublasLtMatmul")]
+    assert len({line[1] for line in launches}) == 1, f"{family}: more than one stream computes"
+    assert any(line[0] == "cublasLtMatmul" for line in timed)
+    return len(without_events(steps[3]))
 
 
 def check_memory(lines):
@@ -125,10 +160,11 @@ def main():
                        capture_output=True)
         for family in "gpt2", "llama3", "qwen3":
             for compute in "fp32", "bf16":
-                lines = record_of(lockstep, recorder, work, family, compute)
-                calls = check_steps(lines, family)
-                check_memory(lines)
-                print(f"{family} {compute}: {calls} calls a step, each step alike")
+                for graphs in "off", "on":
+                    lines = record_of(lockstep, recorder, work, family, compute, graphs)
+                    calls = check_steps(lines, family, graphs)
+                    check_memory(lines)
+                    print(f"{family} {compute}, graphs {graphs}: {calls} calls a step")
 
 
 if __name__ == "__main__":

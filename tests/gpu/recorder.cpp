@@ -177,6 +177,31 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, v
          c->blockDim.y, c->blockDim.z, c->dynamicSmemBytes);
   return cudaSuccess;
 }
+// What is captured is recorded where it is captured; a launch of the graph is one line.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  record("cudaStreamBeginCapture %p", static_cast<void*>(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = next_handle<cudaGraph_t>();
+  record("cudaStreamEndCapture %p", static_cast<void*>(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t, unsigned long long) {
+  *made = next_handle<cudaGraphExec_t>();
+  record("cudaGraphInstantiate %p", static_cast<void*>(*made));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  record("cudaGraphLaunch %p %p", static_cast<void*>(stream), static_cast<void*>(graph));
+  return cudaSuccess;
+}
 
 const char* cublasLtGetStatusString(cublasStatus_t) {
   return "an error of the recorder";

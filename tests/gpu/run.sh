@@ -7,8 +7,10 @@
 #     build      the preset cuda, where LOCKSTEP_BUNDLE is set with the headers of that directory
 #                (scripts/gpu_bundle.sh)
 #     operators  every operator against its CPU kernel, twice for the same bits
-#     training   whole steps of small models against the CPU's, for each family
-#     runs       the program: trains, stops, goes on with the same bits; generates; evaluates
+#     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
+#                against without
+#     runs       the program: trains, stops, goes on with the same bits, as without CUDA graphs;
+#                generates; evaluates
 #     sanitizer  memcheck and racecheck of compute-sanitizer over the operators
 #     bench      tests/bench/gpu, whose tables go to the log
 set -uo pipefail
@@ -71,8 +73,8 @@ build() {
   check compile cmake --build --preset cuda --target lockstep cuda_tests gpu_bench
 }
 
-operators() { google_tests '-*Training*'; }
-training() { google_tests '*Training*'; }
+operators() { google_tests '-*Training*:*GraphsCuda*'; }
+training() { google_tests '*Training*:*GraphsCuda*'; }
 
 # train RUN STEPS [OPTION...]
 train() {
@@ -100,6 +102,17 @@ runs() {
   rm -rf build/gpu/learns
   check learns_in_fp32 learns fp32
   check a_stopped_run_goes_on_with_the_same_bits stopped_and_whole
+  check cuda_graphs_on_and_off_have_the_same_bits graphs_on_and_off
+}
+
+graphs_on_and_off() {
+  local graphs
+  for graphs in on off; do
+    rm -rf build/gpu/graphs_$graphs
+    train build/gpu/graphs_$graphs 100 --set precision.compute=bf16 \
+      --set train.cuda_graphs="$graphs" || return
+  done
+  cmp build/gpu/graphs_{on,off}/checkpoints/step-00000100/rank-00000.safetensors
 }
 
 # A run that is stopped by SIGTERM and started again, against one that is not.

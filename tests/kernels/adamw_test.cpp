@@ -37,7 +37,6 @@ struct Parameter {
     run.m = b.random({n}, mode.moments, 0);
     run.v = b.random({n}, mode.moments, 0);
     run.grad = grad;
-    run.seed = 42;
     run.purpose = purpose_of("weight");
     run.first_index = first_index;
     scalars = {learning_rate, step, b.integers({0}), b.random({5}, DType::fp32)};
@@ -78,7 +77,7 @@ TEST_P(AdamWModes, twenty_steps_follow_the_reference) {
       Bench::set(squares, 0, reference::squares(doubles(p.grad)));
       adamw_control(b.stream, p.scalars, {squares, squares, valid}, with_tokens);
       Bench::set(p.learning_rate, 0, rate);
-      adamw_update(b.stream, p.run, p.scalars, with_tokens);
+      adamw_update(b.stream, {&p.run, 1}, p.scalars, with_tokens);
       expected.step(doubles(p.grad), {.rate = rate, .decay = 0.3, .scale = 2});
     }
     EXPECT_EQ(get(p.scalars.updates, 0), 20);
@@ -102,11 +101,13 @@ TEST_P(AdamWModes, twenty_steps_follow_the_reference) {
   }
 }
 
+constexpr std::uint64_t kSeed = 42;
+
 // The fp32 result of one update, rounded by the contract's formula, written out again.
 float rounded(float x, const AdamWRun& run, std::uint64_t t, std::int64_t step, std::int64_t i) {
   const auto e = static_cast<std::uint64_t>(run.first_index + i);
   const auto counter = t << 62 | static_cast<std::uint64_t>(step + 1) << 32 | e / 8;
-  const auto word = philox(run.seed, run.purpose, counter)[e % 8 / 2];
+  const auto word = philox(kSeed, run.purpose, counter)[e % 8 / 2];
   const auto bits = (word >> (e % 2 * 16)) & 0xffffu;
   const auto u = std::bit_cast<std::uint32_t>(x) + bits;
   return std::bit_cast<float>(u & 0xffff0000u);
@@ -125,8 +126,8 @@ void check_rounding(Bench& b, std::int64_t n, std::int64_t first, std::int64_t s
     Bench::set(q.run.v, i, get(p.run.v, i));
     Bench::set(q.grad, i, get(p.grad, i));
   }
-  adamw_update(b.stream, p.run, p.scalars, {});
-  adamw_update(b.stream, q.run, q.scalars, {});
+  adamw_update(b.stream, {&p.run, 1}, p.scalars, {.seed = kSeed});
+  adamw_update(b.stream, {&q.run, 1}, q.scalars, {.seed = kSeed});
   for (std::int64_t i = 0; i < n; ++i) {
     ASSERT_EQ(get(p.run.weight, i), rounded(q.run.weight.as<float>()[i], p.run, 0, step, i)) << i;
     ASSERT_EQ(get(p.run.m, i), rounded(q.run.m.as<float>()[i], p.run, 1, step, i)) << i;
@@ -166,7 +167,7 @@ void check_random(Draw& draw) {
     Bench::set(squares, 0, reference::squares(doubles(grad)));
     adamw_control(b.stream, p.scalars, {squares, squares, tokens}, config);
     Bench::set(p.learning_rate, 0, rate);
-    adamw_update(b.stream, p.run, p.scalars, config);
+    adamw_update(b.stream, {&p.run, 1}, p.scalars, config);
     expected.step(doubles(grad), {.rate = rate,
                                   .decay = static_cast<double>(config.weight_decay),
                                   .scale = scale,
@@ -195,23 +196,24 @@ TEST_P(AdamWModes, an_update_in_pieces_on_any_number_of_threads_has_the_same_bit
   const auto start = [&](Tensor t) { return t ? b.copy(t) : t; };
   const Tensor weight = start(run.weight), master = start(run.master), m = start(run.m),
                v = start(run.v);
-  adamw_update(b.stream, run, p.scalars, {});
+  adamw_update(b.stream, {&run, 1}, p.scalars, {});
   for (const int threads : {1, 3}) {
     Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
     AdamWRun whole = run;
     whole.weight = start(weight), whole.master = start(master), whole.m = start(m),
     whole.v = start(v);
+    std::vector<AdamWRun> parts;
     for (std::int64_t begin = 0, size = 1; begin < kSize; begin += size, size = 3 * size + 1) {
       size = std::min(size, kSize - begin);
-      AdamWRun part = whole;
+      AdamWRun& part = parts.emplace_back(whole);
       part.weight = whole.weight.rows(begin, size);
       if (master) part.master = whole.master.rows(begin, size);
       part.m = whole.m.rows(begin, size);
       part.v = whole.v.rows(begin, size);
       part.grad = run.grad.rows(begin, size);
       part.first_index = run.first_index + begin;
-      adamw_update(stream, part, p.scalars, {});
     }
+    adamw_update(stream, parts, p.scalars, {});
     expect_bitwise_equal(whole.weight, run.weight, "weight");
     expect_bitwise_equal(whole.m, run.m, "m");
     expect_bitwise_equal(whole.v, run.v, "v");
@@ -231,7 +233,7 @@ TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
   }
   for (int step = 0; step < 10; ++step) {
     p.step.as<std::int32_t>()[0] = step;
-    adamw_update(b.stream, p.run, p.scalars, {});
+    adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
   }
   double mean = 0;
   for (std::int64_t i = 0; i < kSize; ++i)
@@ -246,7 +248,7 @@ TEST_P(AdamWModes, a_skipped_update_changes_no_bit) {
   const Parameter p(b, GetParam(), 100);
   p.set_control({0, 1, 1, 0, std::nan("")}, 1e-3);
   const auto weight = b.copy(p.run.weight), m = b.copy(p.run.m), v = b.copy(p.run.v);
-  adamw_update(b.stream, p.run, p.scalars, {});
+  adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
   expect_bitwise_equal(p.run.weight, weight, "weight");
   expect_bitwise_equal(p.run.m, m, "m");
   expect_bitwise_equal(p.run.v, v, "v");
@@ -259,7 +261,7 @@ TEST(AdamWUpdate, a_run_without_decay_ignores_weight_decay) {
   const auto start = doubles(p.run.weight);
   reference::AdamW expected{start, Doubles(100), Doubles(100)};
   p.set_control({1, 10, 20, 1, 0}, 0.01);  // the corrections of the first update
-  adamw_update(b.stream, p.run, p.scalars, {.weight_decay = 5});
+  adamw_update(b.stream, {&p.run, 1}, p.scalars, {.weight_decay = 5});
   expected.step(doubles(p.grad), {.rate = 0.01, .decay = 0, .scale = 1});
   expect_close(p.run.weight, expected.w, 4e-6, "weight");
 }
@@ -325,7 +327,7 @@ TEST(AdamWContract, wrong_arguments_are_refused_by_name) {
   Parameter p(b, kModes[0], 8);
   const auto message = [&]() -> std::string {
     try {
-      adamw_update(b.stream, p.run, p.scalars, {});
+      adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
     } catch (const Error& e) {
       return e.what();
     }

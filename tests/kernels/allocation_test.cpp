@@ -135,7 +135,8 @@ TEST_P(Allocation, elementwise_reductions_and_fp8_allocate_nothing) {
   expect_none("fill", [&] { fill(b.stream, y, 1); });
   expect_none("convert", [&] { convert(b.stream, wide, x); });
   expect_none("random_normal", [&] { random_normal(b.stream, y, {}); });
-  expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, x); });
+  const ConstTensor tensors[] = {x, x};
+  expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, tensors); });
   expect_none("absmax", [&] { absmax(b.stream, one, x); });
   expect_none("sum_rows", [&] { sum_rows(b.stream, b.arena, sums, x); });
 }
@@ -161,7 +162,7 @@ TEST_P(Allocation, the_optimizer_allocates_nothing) {
   run.grad = floats({20000});
   run.first_index = 3;
   expect_none("adamw_control", [&] { adamw_control(b.stream, scalars, {one, one, valid}, {}); });
-  expect_none("adamw_update", [&] { adamw_update(b.stream, run, scalars, {}); });
+  expect_none("adamw_update", [&] { adamw_update(b.stream, {&run, 1}, scalars, {}); });
 }
 
 INSTANTIATE_TEST_SUITE_P(types, Allocation, kFloatTypes, dtype_name);

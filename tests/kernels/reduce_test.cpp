@@ -9,6 +9,10 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {1, 15, 64, 65, 4097, 65536, 65537, 1000003};
 
+void squares_of(Stream& stream, Arena& scratch, Tensor out, ConstTensor x) {
+  sum_of_squares(stream, scratch, out, {&x, 1});
+}
+
 class Reduce : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Reduce, sum_of_squares_equals_the_reference) {
@@ -18,9 +22,21 @@ TEST_P(Reduce, sum_of_squares_equals_the_reference) {
     double expected = get(out, 0);
     for (const double v : doubles(x))
       expected += v * v;
-    sum_of_squares(b.stream, b.arena, out, x);
+    squares_of(b.stream, b.arena, out, x);
     EXPECT_NEAR(get(out, 0), expected, expected * 3e-7) << size;
   }
+}
+
+TEST_P(Reduce, tensors_add_up_to_one_sum) {
+  Bench b;
+  std::vector<ConstTensor> tensors;
+  const auto out = b.random({1}, DType::fp32);
+  double expected = get(out, 0);
+  for (const std::int64_t size : {70000, 0, 1, 15, 65536, 200})
+    for (const double v : doubles(tensors.emplace_back(b.random({size}, GetParam()))))
+      expected += v * v;
+  sum_of_squares(b.stream, b.arena, out, tensors);
+  EXPECT_NEAR(get(out, 0), expected, expected * 3e-7);
 }
 
 TEST_P(Reduce, absmax_equals_the_reference) {
@@ -53,7 +69,7 @@ TEST_P(Reduce, any_number_of_threads_gives_the_same_bits) {
     Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
     const auto out = b.random({1}, DType::fp32);
     Bench::set(out, 0, 0);
-    sum_of_squares(stream, b.arena, out, x);
+    squares_of(stream, b.arena, out, x);
     if (threads == 1) std::copy(out.data, out.data + 4, expected.data);
     EXPECT_TRUE(std::equal(out.data, out.data + 4, expected.data)) << threads << " threads";
   }
@@ -65,7 +81,7 @@ TEST_P(Reduce, a_value_that_is_not_finite_makes_the_sum_not_finite) {
     Bench b;
     const auto x = b.random({70000}, GetParam()), out = b.random({1}, DType::fp32);
     Bench::set(x, 69999, bad);
-    sum_of_squares(b.stream, b.arena, out, x);
+    squares_of(b.stream, b.arena, out, x);
     EXPECT_FALSE(std::isfinite(get(out, 0)));
   }
 }
@@ -77,9 +93,9 @@ TEST(ReduceContract, a_measuring_stream_counts_the_scratch_and_touches_nothing) 
   Stream measuring(Device{}, "measure", Stream::Mode::measuring, 2);
   const auto x = b.random({200000}, DType::fp32), out = b.random({1}, DType::fp32);
   const auto before = b.copy(out);
-  sum_of_squares(measuring, counted, out, x);
+  squares_of(measuring, counted, out, x);
   expect_bitwise_equal(out, before, "out");
-  sum_of_squares(b.stream, scratch, out, x);
+  squares_of(b.stream, scratch, out, x);
   EXPECT_GT(scratch.peak_bytes(), 0);
   EXPECT_EQ(scratch.peak_bytes(), counted.peak_bytes());
 }

@@ -190,7 +190,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* /*algo*/,
                               void* /*workspace*/, std::size_t /*workspace_bytes*/,
-                              cudaStream_t /*stream*/) {
+                              cudaStream_t stream) {
   const bool ta = description->at(CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   const bool tb = description->at(CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
   const auto epilogue = description->at(CUBLASLT_MATMUL_DESC_EPILOGUE);
@@ -211,9 +211,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   const void* const b_scales = description->pointer(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
   const auto a_mode = description->at(CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
   const auto b_mode = description->at(CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
-  const auto compute = [&] {
-    const auto left = matrix(a, *a_layout, a_scales, a_mode);
-    const auto right = matrix(b, *b_layout, b_scales, b_mode);
+  const auto compute = [=, left_layout = *a_layout, right_layout = *b_layout,
+                        c_type = c_layout->type, c_leading = c_layout->leading,
+                        d_type = d_layout->type, d_leading = d_layout->leading] {
+    const auto left = matrix(a, left_layout, a_scales, a_mode);
+    const auto right = matrix(b, right_layout, b_scales, b_mode);
     const auto A = [&](std::int64_t i, std::int64_t l) {
       return left[static_cast<std::size_t>(ta ? i * k + l : l * m + i)];
     };
@@ -230,7 +232,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
         for (std::int64_t l = 0; l < k; ++l)
           sum += A(i, l) * B(l, j);
         sum *= scale;
-        if (add != 0) sum += add * get(c, c_layout->type, j * c_layout->leading + i);
+        if (add != 0) sum += add * get(c, c_type, j * c_leading + i);
         if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
           sum += get(bias, bias_type, i);
         if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
@@ -239,10 +241,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
         }
         if (epilogue == CUBLASLT_EPILOGUE_DGELU)
           sum *= gelu_slope(get(aux, aux_type, j * aux_ld + i));
-        put(d, d_layout->type, j * d_layout->leading + i, sum);
+        put(d, d_type, j * d_leading + i, sum);
       }
     }
   };
-  simt::launch({1}, {1}, 0, compute);
+  simt::submit(stream, [compute] { simt::launch({1}, {1}, 0, compute); });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,6 +1,8 @@
 // The CUDA runtime of tests/simt, and the part of core/gpu.h that tells which bytes are a tensor's.
 #include <chrono>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -8,20 +10,51 @@
 
 namespace {
 
+// What a captured stream was given, in order.
+struct Graph {
+  std::vector<std::function<void()>> work;
+};
+
+// What the calling thread captures.
+thread_local const void* captured_stream = nullptr;
+thread_local Graph* captured = nullptr;
+
+// Does `work` now, or at each launch of the graph that is being captured.
+void now_or_captured(std::function<void()> work) {
+  if (captured == nullptr) return work();
+  captured->work.push_back(std::move(work));
+}
+
 // Streams and events carry nothing: all work is done when the call that made it returns. An event
-// remembers its time.
+// remembers its time, and the graph that it is a part of.
 struct EventTime {
   std::chrono::steady_clock::time_point when;
+  const Graph* graph = nullptr;
 };
 
 EventTime& time_of(cudaEvent_t event) {
   return *reinterpret_cast<EventTime*>(event);
 }
 
+Graph* graph_of(void* handle) {
+  return static_cast<Graph*>(handle);
+}
+
 }  // namespace
 
-const char* cudaGetErrorString(cudaError_t /*error*/) {
-  return "an error of the simulated GPU";
+void simt::submit(const void* stream, std::function<void()> work) {
+  if (captured != nullptr && stream != captured_stream)
+    throw Violation("simt: work for a stream while another one is captured");
+  now_or_captured(std::move(work));
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorStreamCaptureUnsupported: return "not possible while a stream is captured";
+    case cudaErrorStreamCaptureIsolation: return "waits for what is not captured";
+    case cudaErrorCapturedEvent: return "the event is a part of a graph";
+    default: return "an error of the simulated GPU";
+  }
 }
 const char* cudaGetErrorName(cudaError_t /*error*/) {
   return "cudaErrorSimulated";
@@ -58,10 +91,12 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
   *memory = simt::allocate_device(bytes);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
+  if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
   *memory = simt::allocate_pinned(bytes);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -82,11 +117,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
-  return cudaSuccess;
+  return captured == nullptr ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t /*event*/,
-                                unsigned /*flags*/) {
-  return cudaSuccess;
+cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t event, unsigned /*flags*/) {
+  return time_of(event).graph == captured ? cudaSuccess : cudaErrorStreamCaptureIsolation;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   *event = reinterpret_cast<cudaEvent_t>(new EventTime);
@@ -97,20 +131,55 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t /*stream*/) {
-  time_of(event).when = std::chrono::steady_clock::now();
+  time_of(event) = {std::chrono::steady_clock::now(), captured};
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t /*event*/) {
-  return cudaSuccess;
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  return time_of(event).graph == nullptr ? cudaSuccess : cudaErrorCapturedEvent;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (time_of(begin).graph != nullptr || time_of(end).graph != nullptr)
+    return cudaErrorCapturedEvent;
   const std::chrono::duration<float, std::milli> between = time_of(end).when - time_of(begin).when;
   *milliseconds = between.count();
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
-                            cudaStream_t /*stream*/) {
-  simt::copy(to, from, bytes);
+                            cudaStream_t stream) {
+  simt::submit(stream, [=] { simt::copy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  captured_stream = stream;
+  captured = new Graph;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (captured == nullptr || stream != captured_stream) return cudaErrorStreamCaptureUnsupported;
+  captured_stream = nullptr;
+  *graph = reinterpret_cast<cudaGraph_t>(std::exchange(captured, nullptr));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  *made = reinterpret_cast<cudaGraphExec_t>(new Graph(*graph_of(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph_of(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete graph_of(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t /*stream*/) {
+  if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& work : graph_of(graph)->work)
+    work();
   return cudaSuccess;
 }
 
@@ -119,11 +188,12 @@ namespace lockstep::gpu {
 void begin_range(const char* /*name*/) {}
 void end_range() {}
 
+// The tensors that captured work uses come and go with it.
 void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept {
-  simt::tensor_begins(memory, static_cast<std::size_t>(bytes));
+  now_or_captured([=] { simt::tensor_begins(memory, static_cast<std::size_t>(bytes)); });
 }
 void tensors_end(std::byte* memory, std::int64_t bytes) noexcept {
-  simt::tensors_end(memory, static_cast<std::size_t>(bytes));
+  now_or_captured([=] { simt::tensors_end(memory, static_cast<std::size_t>(bytes)); });
 }
 std::int64_t bytes_between_tensors() {
   return 256;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run_test.sh LOCKSTEP: the program on the simulated GPU (a lockstep that is linked with tests/simt)
-# against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits.
+# against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits, as has one without
+# CUDA graphs.
 set -euo pipefail
 lockstep=$(realpath "$1")
 work=$(mktemp -d)
@@ -47,6 +48,7 @@ train cpu cpu
 train parts cuda --set train.steps=3 --set schedule.kind=constant
 train parts cuda --set schedule.kind=constant
 train whole cuda --set schedule.kind=constant
+train eager cuda --set schedule.kind=constant --set train.cuda_graphs=off
 
 python3 - <<'PYTHON'
 import json
@@ -64,6 +66,7 @@ for a, b in zip(gpu, cpu):
 PYTHON
 last=checkpoints/step-00000006/rank-00000.safetensors
 cmp whole/$last parts/$last || { echo "a run in two parts has other bits"; exit 1; }
+cmp whole/$last eager/$last || { echo "a run without CUDA graphs has other bits"; exit 1; }
 
 for device in cpu cuda; do
   "$lockstep" generate gpu --prompt "line" --tokens 12 --device $device >$device.text 2>/dev/null

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 
 #include "core/function_ref.h"
@@ -54,6 +55,10 @@ const Thread& self();
 void launch(Extent grid, Extent block, std::size_t dynamic_shared_bytes,
             lockstep::FunctionRef<void()> body);
 void set_seed(std::uint64_t seed);  // of the order in which threads run
+
+// Does the work of a stream (a cudaStream_t) now; while the calling thread captures that stream,
+// whenever the graph is launched instead. Violation while it captures another one.
+void submit(const void* stream, std::function<void()> work);
 
 // Of the calling thread's block.
 std::byte* dynamic_shared();

@@ -3,6 +3,8 @@
 
 #include <regex>
 
+#include "core/graph.h"
+#include "kernels/elementwise.h"
 #include "tests/cuda/twins.h"
 #include "tests/simt/planted.cuh"
 
@@ -80,6 +82,14 @@ TEST(Simt, the_host_cannot_touch_device_memory) {
   const auto values = t.random({64}, DType::fp32);
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(values.device.as<float>()[0] = 1.0f, "");
+}
+
+TEST(Simt, work_for_another_stream_than_the_captured_one_is_found) {
+  Twins t(1);
+  const auto values = t.random({64}, DType::fp32);
+  Stream other({Device::Kind::cuda, 0}, "other");
+  Graph graph;
+  EXPECT_THROW(graph.run(t.stream(), [&] { fill(other, values.device, 0.0f); }), simt::Violation);
 }
 
 TEST(Simt, copies_go_through_pinned_memory_and_stay_inside) {

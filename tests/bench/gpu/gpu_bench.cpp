@@ -169,8 +169,10 @@ void memory(Bench& bench) {
     show("swiglu forward, with absmax", 3 * hidden.bytes(),
          [&] { swiglu_forward(s, hidden, gate_up, absmax_of); });
     show("absmax", hidden.bytes(), [&] { absmax(s, absmax_of, hidden); });
-    show("sum of squares", hidden.bytes(),
-         [&] { sum_of_squares(s, bench.arena(), squares, hidden); });
+    const ConstTensor summed = hidden;
+    show("sum of squares", hidden.bytes(), [&] {
+      sum_of_squares(s, bench.arena(), squares, {&summed, 1});
+    });
     for (const auto& [name, scaling] : kScalings) {
       const auto q = bench.fp8(scaling, {N, F}), t = bench.fp8(scaling, {F, N});
       const auto most = scaling == Scaling::tensor ? absmax_of : Tensor{};
@@ -221,13 +223,13 @@ void memory(Bench& bench) {
     fill(s, control, 1.0f);
     const auto step = bench.zeros({1}, DType::int32), updates = bench.zeros({1}, DType::int32);
     const AdamWScalars scalars{rate, step, updates, control};
+    const AdamWRun wide{.weight = weight, .master = master, .m = m, .v = v, .grad = grad};
+    const AdamWRun narrow{.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad};
     show("adamw, fp32 master and moments", 30 * n, [&] {
-      adamw_update(s, {.weight = weight, .master = master, .m = m, .v = v, .grad = grad}, scalars,
-                   {});
+      adamw_update(s, {&wide, 1}, scalars, {});
     });
     show("adamw, all bf16, stochastic rounding", 16 * n, [&] {
-      adamw_update(s, {.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad}, scalars,
-                   {});
+      adamw_update(s, {&narrow, 1}, scalars, {});
     });
   }
 }
@@ -355,6 +357,7 @@ struct StepCase {
   std::int64_t length, sequences, micro_batches;
   bool bf16_state;  // weights by stochastic rounding, bf16 moments
   Fp8Products fp8 = Fp8Products::off;
+  bool cuda_graphs = false;
 };
 
 void step(const StepCase& c) {
@@ -366,7 +369,8 @@ void step(const StepCase& c) {
                         .adamw = {},
                         .sequence_length = c.length,
                         .micro_batch_sequences = c.sequences,
-                        .global_batch_sequences = c.sequences * c.micro_batches};
+                        .global_batch_sequences = c.sequences * c.micro_batches,
+                        .cuda_graphs = c.cuda_graphs};
   const auto bytes = measure_training(config, kGpu, 1);
   Stream stream(kGpu, "bench");
   if (bytes.device > gpu::free_bytes()) {
@@ -390,9 +394,11 @@ void step(const StepCase& c) {
                     .targets = host([&](std::int64_t i) { return Bench::any_below(V, i + 1); }),
                     .positions = host([&](std::int64_t i) { return i % c.length; }),
                     .document_start = host([](std::int64_t) { return 0; })};
+  // The last step is the one whose phases are timed.
   std::vector<double> seconds;
   std::array<double, kPhases> phases{};
-  for (int i = 1; i <= 8; ++i) {
+  double timed_seconds = 0;
+  for (std::int64_t i = Training::kTimedSteps - 8; i <= Training::kTimedSteps; ++i) {
     const Event begin = stream.record_timed();
     training.begin_step(i, 1e-4);
     for (std::int64_t m = 0; m < c.micro_batches; ++m)
@@ -402,7 +408,9 @@ void step(const StepCase& c) {
     training.numbers(i);
     end.synchronize();
     phases = training.trace().take();
-    if (i > 2) seconds.push_back(end.seconds_since(begin));
+    timed_seconds = end.seconds_since(begin);
+    if (Training::kTimedSteps - 6 <= i && i < Training::kTimedSteps)
+      seconds.push_back(timed_seconds);
   }
   std::sort(seconds.begin(), seconds.end());
   const auto tokens = static_cast<double>(config.step_tokens());
@@ -419,7 +427,7 @@ void step(const StepCase& c) {
               static_cast<double>(bytes.device) / kGiB);
   double traced = 0;
   for (int p = 0; p < kPhases; ++p) {
-    const double share = phases[static_cast<std::size_t>(p)] / seconds[seconds.size() / 2];
+    const double share = phases[static_cast<std::size_t>(p)] / timed_seconds;
     traced += share;
     if (share > 0) std::printf(" %s %.1f%%", name(static_cast<Phase>(p)), 100 * share);
   }
@@ -430,7 +438,12 @@ void step(const StepCase& c) {
 void steps() {
   std::printf("\n%-28s %9s %9s %7s %7s %12s\n", "step, bf16, length", "tokens/s", "median", "MFU",
               "square", "memory");
-  step({"GPT-2 124M, 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 64, 4, false});
+  const auto small = sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257);
+  for (const std::int64_t sequences : {4, 64}) {
+    const auto name = str("GPT-2 124M, ", sequences, " x 1k");
+    step({name.c_str(), small, 1024, sequences, 4, false});
+    step({(name + ", graphs").c_str(), small, 1024, sequences, 4, false, Fp8Products::off, true});
+  }
   step({"GPT-2 1.5B, 1k", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4, false});
   step({"Llama 1B, 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4, false});
   step({"Llama 8B, 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2,

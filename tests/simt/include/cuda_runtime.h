@@ -18,6 +18,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __restrict__
 #define __shared__ static thread_local __attribute__((aligned(256)))
 
@@ -135,9 +136,12 @@ inline float __fdividef(float a, float b) {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
-  simt::launch(config->gridDim, config->blockDim, config->dynamicSmemBytes,
-               [&] { std::apply(kernel, copies); });
+  simt::submit(config->stream,
+               [=, launched = *config,
+                copies = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
+                 simt::launch(launched.gridDim, launched.blockDim, launched.dynamicSmemBytes,
+                              [&] { std::apply(kernel, copies); });
+               });
   return cudaSuccess;
 }
 
