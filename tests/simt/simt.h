@@ -55,6 +55,10 @@ void launch(Extent grid, Extent block, std::size_t dynamic_shared_bytes,
             lockstep::FunctionRef<void()> body);
 void set_seed(std::uint64_t seed);  // of the order in which threads run
 
+// The device's clock, which events read. A launch takes 1 us, whatever it does.
+void pass_time(std::uint64_t nanoseconds);
+std::uint64_t device_nanoseconds();
+
 // Of the calling thread's block.
 std::byte* dynamic_shared();
 void syncthreads();
