@@ -152,6 +152,8 @@ void set_pointers(cublasLtMatmulDesc_t description, const Product& product) {
         static_cast<const void*>(product.aux.data));
 }
 
+constexpr int kMostCandidates = 16;
+
 struct Plan {
   Description description;
   Layout a, b, d;
@@ -159,6 +161,10 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
+// nvcc 13.0 fails on a std::vector of cublasLtMatmulAlgo_t, a struct without a name of its own.
+struct Algorithm {
+  cublasLtMatmulAlgo_t value;
+};
 using AlgorithmBytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
 
 std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
@@ -193,7 +199,7 @@ struct Cublas::State {
   ChosenProducts chosen;
 
   Plan make_plan(const Product& product, const Key& key) const;
-  std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, const Key& key, int most) const;
+  std::vector<Algorithm> candidates(const Plan& plan, const Key& key, int most) const;
   bool enqueue(Stream& stream, const Plan& plan, const Product& product, Tensor workspace) const;
   void choose(Stream& stream, Plan& plan, const Key& key, const Product& product, Tensor workspace);
   bool restore(Plan& plan, const std::string& algorithm) const;
@@ -242,13 +248,12 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
 
   const auto first = candidates(plan, key, 1);
   plan.is_there = !first.empty();
-  if (plan.is_there) plan.algorithm = first.front();
+  if (plan.is_there) plan.algorithm = first.front().value;
   return plan;
 }
 
 // In the order in which cuBLASLt thinks them fast. None: it cannot.
-std::vector<cublasLtMatmulAlgo_t> Cublas::State::candidates(const Plan& plan, const Key& key,
-                                                            int most) const {
+std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& key, int most) const {
   Preference preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
   set(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -260,7 +265,7 @@ std::vector<cublasLtMatmulAlgo_t> Cublas::State::candidates(const Plan& plan, co
   set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_b);
   set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
   set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_d);
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
   int found = 0;
   const auto status = cublasLtMatmulAlgoGetHeuristic(
       handle, plan.description.handle, plan.a.handle, plan.b.handle, plan.d.handle, plan.d.handle,
@@ -268,12 +273,12 @@ std::vector<cublasLtMatmulAlgo_t> Cublas::State::candidates(const Plan& plan, co
   // With an epilogue, every refusal means that kernels of our own do its work.
   if (key.epilogue == Product::Epilogue::none && status != CUBLAS_STATUS_NOT_SUPPORTED)
     CUBLAS_CHECK(status);
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  std::vector<Algorithm> algorithms;
   if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
   for (int i = 0; i < found; ++i)
     if (const auto& result = results[static_cast<std::size_t>(i)];
         result.state == CUBLAS_STATUS_SUCCESS)
-      algorithms.push_back(result.algo);
+      algorithms.push_back({result.algo});
   return algorithms;
 }
 
@@ -293,7 +298,6 @@ bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& pro
 
 void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Product& product,
                            Tensor workspace) {
-  constexpr int kMostCandidates = 16;
   const auto name = key.text();
   if (const auto found = recorded.find(name); found != recorded.end()) {
     if (restore(plan, found->second) && enqueue(stream, plan, product, workspace)) {
@@ -304,12 +308,12 @@ void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Pro
   }
   const auto algorithms = candidates(plan, key, kMostCandidates);
   const auto fastest = find_fastest(stream, static_cast<int>(algorithms.size()), [&](int way) {
-    plan.algorithm = algorithms[static_cast<std::size_t>(way)];
+    plan.algorithm = algorithms[static_cast<std::size_t>(way)].value;
     return enqueue(stream, plan, product, workspace);
   });
   plan.is_there = fastest.way >= 0;
   if (!plan.is_there) return;
-  plan.algorithm = algorithms[static_cast<std::size_t>(fastest.way)];
+  plan.algorithm = algorithms[static_cast<std::size_t>(fastest.way)].value;
   chosen.choices.algorithms[name] = to_hex(plan.algorithm);
   chosen.measured.push_back({name, fastest.seconds});
 }

@@ -5,8 +5,9 @@ usage: record_test.py LOCKSTEP RECORDER
 
 Trains a small model with RECORDER (recorder.cpp) in the place of CUDA's libraries, and checks that
 every step but the first ones asks for the same, in the same order; that nothing in it allocates, frees or
-waits for a stream; that the host waits once, for the step before; and that all copies and matrix
-products stay inside the memory that was allocated.
+waits for a stream; that the host waits once, for the step before; that algorithms of matrix products are
+chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
+stay inside the memory that was allocated.
 """
 
 import os
@@ -40,15 +41,15 @@ compute = "{compute}"
 """
 FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
              "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cublasLtCreate",
-             "cublasLtMatmulAlgoGetHeuristic"}
+             "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck"}
 
 
-def record_of(lockstep, recorder, work, family, compute):
+def record_of(lockstep, recorder, work, family, compute, steps):
     (work / "tiny.toml").write_text(CONFIG.format(family=family, compute=compute))
     record = work / "record"
     environment = dict(os.environ, LD_PRELOAD=recorder, LOCKSTEP_RECORD=str(record))
     run = subprocess.run([lockstep, "train", "tiny.toml", "--run", f"run_{family}_{compute}",
-                          "--device", "cuda"], cwd=work, env=environment, check=False,
+                          "--device", "cuda", "--set", f"train.steps={steps}"], cwd=work, env=environment, check=False,
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     return [line.split() for line in record.read_text().splitlines()]
@@ -96,6 +97,25 @@ def check_steps(lines, family):
     return len(without_events(steps[2]))
 
 
+def check_choice(lines, family, resumed):
+    """Everything about algorithms is over when the first step's first product comes."""
+    main = [line[1:] for line in lines if line[0] == "0"]
+    per_step = sum(line[0] == "cublasLtMatmul" for line in steps_of(lines)[2])
+    end = next(i for i, line in enumerate(main) if line[0] == "launch" and "adamw_control" in line[2])
+    products = [i for i, line in enumerate(main[:end]) if line[0] == "cublasLtMatmul"]
+    first_step = main[products[-per_step]:end]
+    asked = {line[0] for line in first_step} & \
+        ((FORBIDDEN | {"cudaEventSynchronize"}) - {"cudaEventCreateWithFlags"})  # fills the pool
+    assert not asked, f"{family}: the first step calls {asked}"
+    before = [line[0] for line in main[:products[-per_step]]]
+    proposals, checks, waits = (before.count(call) for call in (
+        "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaEventSynchronize"))
+    if resumed:  # each is proposed, and what is recorded checked and taken
+        assert proposals == checks > 0 == waits, (family, proposals, checks, waits)
+    else:  # each is proposed, then with others, which are measured
+        assert checks == 0 < proposals < waits and proposals % 2 == 0, (family, proposals, waits)
+
+
 def check_memory(lines):
     blocks, layouts = [], {}
     inside = lambda p, size: any(b <= p and p + size <= e for b, e in blocks)
@@ -125,9 +145,11 @@ def main():
                        capture_output=True)
         for family in "gpt2", "llama3", "qwen3":
             for compute in "fp32", "bf16":
-                lines = record_of(lockstep, recorder, work, family, compute)
+                lines = record_of(lockstep, recorder, work, family, compute, 12)
                 calls = check_steps(lines, family)
+                check_choice(lines, family, False)
                 check_memory(lines)
+                check_choice(record_of(lockstep, recorder, work, family, compute, 18), family, True)
                 print(f"{family} {compute}: {calls} calls a step, each step alike")
 
 
