@@ -102,10 +102,12 @@ runs() {
   check a_stopped_run_goes_on_with_the_same_bits stopped_and_whole
 }
 
-# A run that is stopped by SIGTERM and started again, against one that is not.
+# A run that is stopped by SIGTERM and started again, against one that is not. Both compute matrix
+# products by the same algorithms.
 stopped_and_whole() {
   local steps=2000 run=build/gpu/parts
   train build/gpu/whole "$steps" || return
+  mkdir -p "$run" && cp build/gpu/whole/numerics.json "$run" || return
   train "$run" "$steps" &
   local pid=$!
   while kill -0 "$pid" && (($(wc -l <"$run/metrics.jsonl") < 50)); do sleep 0.05; done

@@ -196,7 +196,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
       (tb ? b_layout->columns : b_layout->rows) != k ||
       (tb ? b_layout->rows : b_layout->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (!is_algorithm(*chosen)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!is_algorithm(*chosen)) throw simt::Violation("cublasLtMatmul by what is no algorithm");
   const auto algorithm = chosen->data[0] - kFirstAlgorithm;
   const double scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);
   void* const bias = description->pointer(CUBLASLT_MATMUL_DESC_BIAS_POINTER);
