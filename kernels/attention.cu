@@ -28,8 +28,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kWidth; ++i)
       delta += x[i] * y[i];
   }
-  for (unsigned offset = blockDim.x / 2; offset > 0; offset /= 2)
-    delta += __shfl_xor_sync(kAllLanes, delta, static_cast<int>(offset));
+  delta = lanes_sum(delta, blockDim.x);
   if (!valid || threadIdx.x != 0) return;
   const auto at = static_cast<std::int64_t>(row % H) * N + row / H;
   rows[at] = {lse[at] * kLog2E, delta};
