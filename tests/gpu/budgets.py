@@ -32,7 +32,7 @@ BUDGETS = [
     ("gelu", "packs_kernel<8, Forward<BFloat16> >", 32, 0),
     ("gelu", "packs_kernel<8, Backward<BFloat16> >", 40, 0),
     ("layernorm", "layernorm_forward_kernel<BFloat16, 4, 8>", 64, 1024),
-    ("layernorm", "layernorm_backward_kernel<BFloat16, 4, 8>", 168, 1024),
+    ("layernorm", "layernorm_backward_kernel<BFloat16, 4, 8>", 128, 1024),
     ("qk_norm", "qk_norm_forward_kernel<BFloat16, 1, 8>", 40, 0),
     ("qk_norm", "qk_norm_backward_kernel<BFloat16, 1, 8>", 64, 0),
     ("reduce", "reduce_chunks_kernel<SumOfSquares, BFloat16, 8>", 64, 256),
