@@ -80,9 +80,11 @@ ChosenProducts Training::choose_products(const ProductChoices& recorded) {
     begin_step(1, 0);
     micro_step(batch);
     trace_.end_step();
-    evaluate(batch);  // waits for the device
+    evaluate(batch);
   });
+  compute_.synchronize();  // the batch was read
   trace_.take();
+  step_number_ = 0;
   return chosen;
 }
 
