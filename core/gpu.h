@@ -28,6 +28,7 @@ struct Properties {
   std::int64_t memory_bytes = 0;
 };
 Properties properties(int device);
+std::string driver_version();  // the newest CUDA that the driver is for: "13.0"
 
 // Whether code compiled for `architectures` ("80;90a", as LOCKSTEP_CUDA_ARCHITECTURES) runs on a
 // GPU of this compute capability: N runs on later minor versions of its major one, Na only on N,

@@ -70,6 +70,12 @@ Properties properties(int device) {
           .memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem)};
 }
 
+std::string driver_version() {
+  int number = 0;
+  CUDA_CHECK(cudaDriverGetVersion(&number));
+  return version(number);
+}
+
 void use(int device) {
   const auto found = devices();
   if (found.count == 0) throw ConfigError(str("no GPU can be used: ", found.why_not));

@@ -25,6 +25,9 @@ void use_again(int /*device*/) {}
 Properties properties(int /*device*/) {
   unreachable();
 }
+std::string driver_version() {
+  unreachable();
+}
 std::int64_t free_bytes() {
   unreachable();
 }

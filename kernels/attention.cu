@@ -1,32 +1,52 @@
-// The launchers of attention, and what is done before backward: delta, a warp for each head of a
-// token. Dao 2023, arXiv:2307.08691, algorithm 2.
+// The launchers of attention, and what is done before backward: delta, as many lanes for each head
+// of a token as it has packs. Dao 2023, arXiv:2307.08691, algorithm 2.
+#include <bit>
+
 #include "kernels/attention.cuh"
 
 namespace lockstep::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kThreads = 256;
 constexpr std::int64_t kFewTokens = 8;  // below, tiles of queries would be nearly empty
 
+// Row n H + h = head h of token n. Block [lanes of a row, a power of two up to 32; rows].
 template <class E, int kWidth>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(kThreads)
     row_statistics_kernel(RowStatistics* rows, const E* dout, const E* out, const float* lse,
-                          std::int64_t N, int H, int K) {
-  const auto row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (row >= N * H) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+                          unsigned N, unsigned H, int K) {
+  const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;
+  const bool valid = row < N * H;
+  const int step = static_cast<int>(blockDim.x) * kWidth;
+  const auto begin = static_cast<std::int64_t>(row) * K;
   float delta = 0.0f;
-  for (int d = lane * kWidth; d < K; d += 32 * kWidth) {
+  for (int d = static_cast<int>(threadIdx.x) * kWidth; valid && d < K; d += step) {
     float x[kWidth], y[kWidth];
-    load(x, dout + row * K + d);
-    load(y, out + row * K + d);
+    load(x, dout + begin + d);
+    load(y, out + begin + d);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
       delta += x[i] * y[i];
   }
-  delta = warp_sum(delta);
-  const std::int64_t at = row % H * N + row / H;
-  if (lane == 0) rows[at] = {lse[at] * kLog2E, delta};
+  delta = lanes_sum(delta, blockDim.x);
+  if (!valid || threadIdx.x != 0) return;
+  const auto at = static_cast<std::int64_t>(row % H) * N + row / H;
+  rows[at] = {lse[at] * kLog2E, delta};
+}
+
+template <class E>
+void row_statistics(Stream& stream, const AttentionBackward<E>& a, RowStatistics* rows,
+                    const E* out, const float* lse) {
+  const auto N = static_cast<std::int64_t>(a.B) * a.T;
+  LOCKSTEP_CHECK(N * a.H <= INT32_MAX, "attention of ", N, " tokens with ", a.H,
+                 " heads; a GPU takes 2^31 rows");
+  with_width<E>(a.K, {a.dout, out}, [&](auto width) {
+    const auto packs = static_cast<unsigned>(divide_up(a.K, width));
+    const auto lanes = std::min(32u, std::bit_ceil(packs)), in_block = kThreads / lanes;
+    launch(stream, {static_cast<unsigned>(divide_up(N * a.H, in_block)), {lanes, in_block}},
+           row_statistics_kernel<E, width>, rows, a.dout, out, lse, static_cast<unsigned>(N),
+           static_cast<unsigned>(a.H), a.K);
+  });
 }
 
 // 1 / sqrt(K), of q k.
@@ -107,11 +127,7 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                                  .T = static_cast<int>(document_start.shape[1]),
                                  .scale = score_scale(K),
                                  .scale_base_2 = score_scale(K) * kLog2E};
-    with_width<E>(K, {dout.data, out.data}, [&](auto width) {
-      launch(stream, {static_cast<unsigned>(divide_up(N * H, kWarps)), 32 * kWarps},
-             row_statistics_kernel<E, width>, statistics, a.dout, out.as<E>(), lse.as<float>(), N,
-             a.H, a.K);
-    });
+    row_statistics(stream, a, statistics, out.as<E>(), lse.as<float>());
     if constexpr (std::is_same_v<E, BFloat16>)
       if (fits_tensor_cores(K, {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv}))
         return flash_backward(stream, ranges, a);

@@ -1,11 +1,16 @@
-#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
 #include <compare>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include <cublasLt.h>
 
 #include "core/error.h"
 #include "kernels/cublas.cuh"
+#include "kernels/fastest.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +60,18 @@ cublasLtEpilogue_t epilogue_of(Product::Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+const char* name(Product::Epilogue epilogue) {
+  switch (epilogue) {
+    case Product::Epilogue::none: return "none";
+    case Product::Epilogue::bias: return "bias";
+    case Product::Epilogue::gelu: return "gelu";
+    case Product::Epilogue::gelu_bias: return "gelu_bias";
+    case Product::Epilogue::gelu_gradient: return "gelu_gradient";
+    case Product::Epilogue::bias_gradient: return "bias_gradient";
+  }
+  return "?";
+}
+
 // The largest power of two, up to 256, that the address is a multiple of.
 std::uint32_t alignment_of(const void* address) {
   const auto a = reinterpret_cast<std::uintptr_t>(address) | 256;
@@ -96,7 +113,7 @@ Layout layout(DType dtype, std::int64_t rows, std::int64_t columns) {
   return l;
 }
 
-// All that a plan depends on.
+// All that a plan depends on; text() holds all of it.
 struct Key {
   std::int64_t m, n, k;
   bool transpose_a, transpose_b, adds_c;
@@ -140,6 +157,21 @@ struct Key {
                           epilogue == Product::Epilogue::bias_gradient;
     return (!has_bias || bias == outputs) && (!has_gelu || (m % 8 == 0 && outputs == DType::bf16));
   }
+
+  // As records name the product.
+  std::string scales() const {
+    if (!is_fp8(a)) return "";
+    static constexpr const char* kNames[] = {"tensor", "rows", "blocks"};
+    return str(" scaled by ", kNames[static_cast<int>(a_scaling)], ' ',
+               kNames[static_cast<int>(b_scaling)], fast ? ", fast" : "");
+  }
+  std::string text() const {
+    return str(m, " x ", n, " x ", k, ' ', transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', ' ',
+               lockstep::name(a), ' ', lockstep::name(b), scales(), " to ", lockstep::name(outputs),
+               adds_c ? ", added" : "", ", epilogue ", name(epilogue), " of ", lockstep::name(bias),
+               ", aligned ", align_a, ' ', align_b, ' ', align_c, ' ', align_d, ' ', align_bias,
+               ' ', align_aux);
+  }
 };
 
 void set_pointers(cublasLtMatmulDesc_t description, const Product& product) {
@@ -157,6 +189,8 @@ void set_pointers(cublasLtMatmulDesc_t description, const Product& product) {
   }
 }
 
+constexpr int kMostCandidates = 16;
+
 struct Plan {
   Description description;
   Layout a, b, d;
@@ -164,13 +198,48 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
+// nvcc 13.0 fails on a std::vector of cublasLtMatmulAlgo_t, a struct without a name of its own.
+struct Algorithm {
+  cublasLtMatmulAlgo_t value;
+};
+using AlgorithmBytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
+
+std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const unsigned char byte : std::bit_cast<AlgorithmBytes>(algorithm))
+    for (const int digit : {byte >> 4, byte & 15})
+      text += "0123456789abcdef"[digit];
+  return text;
+}
+
+// False where it is none.
+bool from_hex(cublasLtMatmulAlgo_t& algorithm, const std::string& text) {
+  AlgorithmBytes bytes{};
+  if (text.size() != 2 * bytes.size()) return false;
+  const char* digits = text.data();
+  for (unsigned char& byte : bytes) {
+    const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
+    if (error != std::errc{} || end != digits + 2) return false;
+    digits = end;
+  }
+  algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
+  return true;
+}
+
 }  // namespace
 
 struct Cublas::State {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
+  bool is_choosing = false;
+  std::map<std::string, std::string> recorded;
+  ChosenProducts chosen;
 
   Plan make_plan(const Product& product, const Key& key) const;
+  std::vector<Algorithm> candidates(const Plan& plan, const Key& key, int most) const;
+  bool enqueue(Stream& stream, const Plan& plan, const Product& product, Tensor workspace) const;
+  void choose(Stream& stream, Plan& plan, const Key& key, const Product& product, Tensor workspace);
+  bool restore(Plan& plan, const std::string& algorithm) const;
 };
 
 Cublas::Cublas() : state_(std::make_unique<State>()) {
@@ -218,6 +287,14 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
   }
   set_pointers(description, product);  // their alignment counts too
 
+  const auto first = candidates(plan, key, 1);
+  plan.is_there = !first.empty();
+  if (plan.is_there) plan.algorithm = first.front().value;
+  return plan;
+}
+
+// In the order in which cuBLASLt thinks them fast. None: it cannot.
+std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& key, int most) const {
   Preference preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
   set(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -229,20 +306,83 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
   set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_b);
   set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
   set(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_d);
-  cublasLtMatmulHeuristicResult_t best{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
   int found = 0;
-  const auto status = cublasLtMatmulAlgoGetHeuristic(handle, description, plan.a.handle,
-                                                     plan.b.handle, plan.d.handle, plan.d.handle,
-                                                     preference.handle, 1, &best, &found);
+  const auto status = cublasLtMatmulAlgoGetHeuristic(
+      handle, plan.description.handle, plan.a.handle, plan.b.handle, plan.d.handle, plan.d.handle,
+      preference.handle, most, results.data(), &found);
   // With an epilogue, every refusal means that kernels of our own do its work; of fp8, that there
   // is none.
   if (key.epilogue == Product::Epilogue::none && !is_fp8(key.a) &&
       status != CUBLAS_STATUS_NOT_SUPPORTED)
     CUBLAS_CHECK(status);
-  plan.is_there =
-      status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-  plan.algorithm = best.algo;
-  return plan;
+  std::vector<Algorithm> algorithms;
+  if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
+  for (int i = 0; i < found; ++i)
+    if (const auto& result = results[static_cast<std::size_t>(i)];
+        result.state == CUBLAS_STATUS_SUCCESS)
+      algorithms.push_back({result.algo});
+  return algorithms;
+}
+
+// False where it is refused, before anything is enqueued: what was proposed still may be.
+bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& product,
+                            Tensor workspace) const {
+  const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
+  const auto* c = product.c ? product.c.data : product.d.data;
+  const auto status = cublasLtMatmul(
+      handle, plan.description.handle, &one, product.a.data, plan.a.handle, product.b.data,
+      plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm,
+      workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return false;
+  CUBLAS_CHECK(status);
+  return true;
+}
+
+void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Product& product,
+                           Tensor workspace) {
+  const auto name = key.text();
+  if (const auto found = recorded.find(name); found != recorded.end()) {
+    if (restore(plan, found->second) && enqueue(stream, plan, product, workspace)) {
+      chosen.choices.algorithms.insert(*found);
+      return;
+    }
+    chosen.refused.push_back(name);
+  }
+  const auto algorithms = candidates(plan, key, kMostCandidates);
+  const auto fastest = find_fastest(stream, static_cast<int>(algorithms.size()), [&](int way) {
+    plan.algorithm = algorithms[static_cast<std::size_t>(way)].value;
+    return enqueue(stream, plan, product, workspace);
+  });
+  plan.is_there = fastest.way >= 0;
+  if (!plan.is_there) return;
+  plan.algorithm = algorithms[static_cast<std::size_t>(fastest.way)].value;
+  chosen.choices.algorithms[name] = to_hex(plan.algorithm);
+  chosen.measured.push_back({name, fastest.seconds});
+}
+
+bool Cublas::State::restore(Plan& plan, const std::string& algorithm) const {
+  if (!from_hex(plan.algorithm, algorithm)) return false;
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(handle, plan.description.handle, plan.a.handle, plan.b.handle,
+                                 plan.d.handle, plan.d.handle, &plan.algorithm,
+                                 &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= static_cast<std::size_t>(kWorkspaceBytes);
+}
+
+void Cublas::begin_choosing(const ProductChoices& recorded) {
+  const auto version = static_cast<std::int64_t>(cublasLtGetVersion());
+  state_->plans.clear();
+  state_->is_choosing = true;
+  state_->recorded.clear();
+  if (recorded.cublaslt == version) state_->recorded = recorded.algorithms;
+  state_->chosen = {};
+  state_->chosen.choices.cublaslt = version;
+}
+
+ChosenProducts Cublas::end_choosing() {
+  state_->is_choosing = false;
+  return std::move(state_->chosen);
 }
 
 bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace) {
@@ -250,26 +390,16 @@ bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace) 
                  " bytes, expected ", kWorkspaceBytes);
   const Key key(product);
   auto found = state_->plans.find(key);
-  if (found == state_->plans.end())
+  if (found == state_->plans.end()) {
     found = state_->plans.emplace(key, state_->make_plan(product, key)).first;
+    if (found->second.is_there && state_->is_choosing)
+      state_->choose(stream, found->second, key, product, workspace);
+  }
   Plan& plan = found->second;
   if (!plan.is_there) return false;
-
-  const auto description = plan.description.handle;
-  set_pointers(description, product);
-  const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
-  const auto* c = product.c ? product.c.data : product.d.data;
-  const auto status = cublasLtMatmul(
-      state_->handle, description, &one, product.a.data, plan.a.handle, product.b.data,
-      plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm,
-      workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
-  // What the heuristic proposed may still be refused, before anything is enqueued.
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    plan.is_there = false;
-    return false;
-  }
-  CUBLAS_CHECK(status);
-  return true;
+  set_pointers(plan.description.handle, product);
+  plan.is_there = state_->enqueue(stream, plan, product, workspace);
+  return plan.is_there;
 }
 
 }  // namespace lockstep

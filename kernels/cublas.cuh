@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/stream.h"
+#include "kernels/product_choices.h"
 #include "kernels/quantize.h"
 
 namespace lockstep {
@@ -37,6 +38,7 @@ struct Product {
 };
 
 // What cuBLASLt keeps for a stream: its handle, and of each product that was asked for its plan.
+// Which algorithm a plan takes: see kernels/product_choices.h.
 class Cublas final : public Stream::Kept {
  public:
   static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
@@ -48,6 +50,11 @@ class Cublas final : public Stream::Kept {
   // and addresses; nothing happened then.
   //   workspace [kWorkspaceBytes]
   [[nodiscard]] bool multiply(Stream& stream, const Product& product, Tensor workspace);
+
+  // Between the two each product that is asked for is chosen, and d may be wrong. Plans from before
+  // are forgotten.
+  void begin_choosing(const ProductChoices& recorded);
+  ChosenProducts end_choosing();
 
  private:
   struct State;

@@ -126,6 +126,13 @@ __device__ inline float warp_sum(float v) {
   return warp_reduce(v, [](float a, float b) { return a + b; });
 }
 
+// Over each `lanes` neighbours of a warp, a power of two.
+__device__ inline float lanes_sum(float v, unsigned lanes) {
+  for (unsigned offset = lanes / 2; offset > 0; offset /= 2)
+    v += __shfl_xor_sync(kAllLanes, v, static_cast<int>(offset));
+  return v;
+}
+
 __device__ inline float warp_max(float v) {
   return warp_reduce(v, [](float a, float b) { return fmaxf(a, b); });
 }

@@ -1,5 +1,5 @@
-// As rmsnorm.cu: a row stays in registers between its two sums and its output; backward sums weight
-// gradients a block, then over blocks in order.
+// As rmsnorm.cu: forward keeps a row in registers between its two sums and its output; backward
+// sums weight gradients a block, then over blocks in order.
 #include "kernels/elementwise.h"
 #include "kernels/layernorm.h"
 #include "kernels/rows.cuh"
@@ -78,8 +78,11 @@ struct Backward {
   int D;
 };
 
+// dy and s are read again behind the sums, from the L1 cache. In registers they would leave room
+// for one block of 256 threads on a multiprocessor, which could not hide the latency of memory.
 template <class T, int kPacks, int kWidth>
-__global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_backward_kernel(Backward<T> a) {
+__global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>)
+    layernorm_backward_kernel(Backward<T> a) {
   __shared__ float shared[kMostRows][32];
   float dweight[kPacks][kWidth] = {}, dbias[kPacks][kWidth] = {};
   float most = 0.0f;
@@ -88,32 +91,35 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>) layernorm_backward_kernel
     const std::int64_t begin = row * a.D;
     const float mean = valid ? a.stats[2 * row] : 0.0f;
     const float rstd = valid ? a.stats[2 * row + 1] : 0.0f;
-    float g[kPacks][kWidth], z[kPacks][kWidth];
-    float sums[2] = {0.0f, 0.0f};  // of g, of g * z
+    float sums[2] = {0.0f, 0.0f};  // of g = dy weight, and of g z
     for_packs<kPacks, kWidth>(D, [&](int p, int d) {
-      float w[kWidth];
-      load(g[p], a.dy + begin + d);
-      load(z[p], a.s + begin + d);
+      float dy[kWidth], s[kWidth], w[kWidth];
+      load(dy, a.dy + begin + d);
+      load(s, a.s + begin + d);
       load(w, a.weight + d);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        z[p][i] = (z[p][i] - mean) * rstd;
-        dweight[p][i] += g[p][i] * z[p][i];
-        dbias[p][i] += g[p][i];
-        g[p][i] *= w[i];
-        sums[0] += g[p][i];
-        sums[1] += g[p][i] * z[p][i];
+        const float z = (s[i] - mean) * rstd, g = dy[i] * w[i];
+        dweight[p][i] += dy[i] * z;
+        dbias[p][i] += dy[i];
+        sums[0] += g;
+        sums[1] += g * z;
       }
     });
     row_sums(sums, shared);
     const float mean_g = sums[0] / static_cast<float>(a.D);
     const float mean_gz = sums[1] / static_cast<float>(a.D);
-    for_packs<kPacks, kWidth>(D, [&](int p, int d) {
-      float out[kWidth];
+    for_packs<kPacks, kWidth>(D, [&](int, int d) {
+      float dy[kWidth], s[kWidth], w[kWidth], out[kWidth];
+      load(dy, a.dy + begin + d);
+      load(s, a.s + begin + d);
+      load(w, a.weight + d);
       load(out, a.dx + begin + d);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        out[i] += rstd * (g[p][i] - mean_g - z[p][i] * mean_gz);
+      for (int i = 0; i < kWidth; ++i) {
+        const float z = (s[i] - mean) * rstd;
+        out[i] += rstd * (dy[i] * w[i] - mean_g - z * mean_gz);
+      }
       store(a.dx + begin + d, out);
       most = largest_of(most, out);
     });

@@ -3,6 +3,7 @@
 #include "core/cpu.h"
 #include "core/log.h"
 #include "model/families.h"
+#include "train/numerics.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +67,7 @@ Json describe_run(const Progress& progress, const RunFacts& facts) {
   numerics.set("device", facts.device);
   numerics.set("cpu_level", name(cpu_level()));
   numerics.set("threads", facts.threads);
+  if (facts.numerics != nullptr) add_to(numerics, *facts.numerics);
   Json statistics;
   statistics.set("loss", to_json(progress.statistics.loss));
   statistics.set("grad_norm", to_json(progress.statistics.grad_norm));

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+struct NumericsRecord;
+
 // Where a run is.
 struct Progress {
   std::int64_t step = 0;          // done so far
@@ -24,10 +26,11 @@ struct Progress {
 // What a run computes its steps from, and with.
 struct RunFacts {
   const Config& config;
-  const Json& settings;        // its values by key
-  std::string fingerprint;     // of the training data
-  int threads;                 // that compute
-  std::string device = "cpu";  // or the name of a GPU
+  const Json& settings;                      // its values by key
+  std::string fingerprint;                   // of the training data
+  int threads;                               // that compute
+  std::string device = "cpu";                // or the name of a GPU
+  const NumericsRecord* numerics = nullptr;  // of a GPU
 };
 
 Json describe_run(const Progress& progress, const RunFacts& facts);

@@ -2,7 +2,8 @@
 //
 //   config.toml      the resolved configuration of the last start
 //   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
-//   checkpoints/     step-00001000/, ...          lock                   held while training
+//   numerics.json    what a GPU computes with     checkpoints/           step-00001000/, ...
+//   lock             held while training
 #pragma once
 
 #include <filesystem>
@@ -20,6 +21,7 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
+  std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
 

@@ -21,6 +21,7 @@
 #include "train/meter.h"
 #include "train/metrics_log.h"
 #include "train/model_source.h"
+#include "train/numerics.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/run_parts.h"
@@ -109,7 +110,8 @@ class Trainer {
 
  private:
   void start();  // from the newest checkpoint, or from the beginning
-  void initialize(const std::filesystem::path& weights);  // empty: random ones
+  void initialize(const std::filesystem::path& weights);   // empty: random ones
+  void choose_products(const std::optional<Json>& about);  // of the checkpoint it goes on from
   // A step that the device was given.
   struct Enqueued {
     std::int64_t step = 0, tokens_seen = 0;
@@ -141,7 +143,8 @@ class Trainer {
             .settings = options_.settings,
             .fingerprint = loader_.dataset().fingerprint(),
             .threads = compute_.threads(),
-            .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu"};
+            .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu",
+            .numerics = numerics_ ? &*numerics_ : nullptr};
   }
 
   const TrainOptions& options_;
@@ -158,6 +161,7 @@ class Trainer {
   HostState state_;
   Checkpointer checkpointer_;
   Meter meter_;
+  std::optional<NumericsRecord> numerics_;  // of a GPU
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
 
@@ -383,18 +387,37 @@ void Trainer::start() {
            " multiply-adds", fp8_counts(meter_.config()));
   if (config_.train.cuda_graphs == Config::CudaGraphs::on && !compute_.is_cuda())
     log_info("train.cuda_graphs says nothing here: the run is on the CPU");
-  if (const auto imported = imported_weights(run_.checkpoints())) return initialize(*imported);
+  if (const auto imported = imported_weights(run_.checkpoints())) {
+    choose_products(std::nullopt);
+    return initialize(*imported);
+  }
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);
   };
-  const auto about = checkpointer_.load_newest(accept);
+  const auto about = checkpointer_.load_newest(accept);  // on a GPU, to the host so far
+  if (about) progress_ = progress_in(*about);
+  if (step() < steps()) choose_products(about);
   if (!about) return initialize(config_.train.init_from);
-  progress_ = progress_in(*about);
   saved_step_ = step();
   state_.send();
   training_.params().refresh_weights(compute_);
   log_info("going on from step ", step(), " of ", steps(), " in ", run_.path().string());
   log_changes(*about, facts());
+}
+
+// As the run computed them up to the checkpoint; without one, as an earlier start left it.
+void Trainer::choose_products(const std::optional<Json>& about) {
+  if (!compute_.is_cuda()) return;
+  const auto file = run_.numerics();
+  const auto where = about ? checkpoint_path(run_.checkpoints(), step()) : file;
+  const auto recorded = [&] {
+    if (about) return about->at("numerics");
+    return path_exists(file) ? read_numerics(file) : Json();
+  };
+  numerics_ = choose_numerics(training_, compute_, recorded, where.string());
+  Json json;
+  add_to(json, *numerics_);
+  write_text(file, json.dump(2) + "\n");
 }
 
 void Trainer::initialize(const std::filesystem::path& weights) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/philox.h"
 #include "kernels/elementwise.h"
 #include "train/batch_shape.h"
 
@@ -59,6 +60,42 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
 
 void Training::initialize() {
   params_.initialize(compute_, config_.seed);
+}
+
+// A micro-batch of whole sequences.
+Batch Training::random_batch(Arena& pinned) const {
+  const auto B = config_.micro_batch_sequences, T = config_.sequence_length;
+  const Tensor all = pinned.allocate("random_batch", DType::int32, {4, B * T});
+  auto* values = all.as<std::int32_t>();
+  for (std::int64_t i = 0; i < B * T; ++i) {
+    const auto drawn =
+        philox(config_.seed, purpose_of("random_batch"), static_cast<std::uint64_t>(i));
+    const auto vocabulary = static_cast<std::uint32_t>(config_.model.vocabulary);
+    values[i] = static_cast<std::int32_t>(drawn[0] % vocabulary);
+    values[B * T + i] = static_cast<std::int32_t>(drawn[1] % vocabulary);
+    values[2 * B * T + i] = static_cast<std::int32_t>(i % T);
+    values[3 * B * T + i] = 0;
+  }
+  const auto part = [&](std::int64_t i) { return all.rows(i, 1).view({B, T}); };
+  return {.inputs = part(0), .targets = part(1), .positions = part(2), .document_start = part(3)};
+}
+
+ChosenProducts Training::choose_products(const ProductChoices& recorded) {
+  Arena pinned(compute_.device(), Arena::Memory::pinned_host,
+               4 * config_.micro_batch_sequences * config_.sequence_length *
+                   bytes_per_element(DType::int32));
+  const Batch batch = random_batch(pinned);
+  initialize();  // GPUs multiply zeros faster
+  auto chosen = lockstep::choose_products(compute_, recorded, [&] {
+    begin_step(1, 0);
+    micro_step(batch);
+    trace_.end_step();
+    evaluate(batch);
+    evaluated();
+  });
+  trace_.take();
+  step_number_ = 0;
+  return chosen;
 }
 
 StepContext Training::context(const Batch& batch) {

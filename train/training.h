@@ -11,6 +11,7 @@
 #include "core/mirror.h"
 #include "core/trace.h"
 #include "data/loader.h"
+#include "kernels/product_choices.h"
 #include "model/transformer.h"
 #include "train/device_batch.h"
 #include "train/generate.h"
@@ -49,6 +50,11 @@ class Training {
   Training(const TrainingConfig& config, Stream& compute, Arenas& arenas);
 
   void initialize();  // weights from the seed, moments zero
+
+  // On a GPU, before the first step: chooses the algorithm of each of its matrix products, and of
+  // an evaluation's (kernels/product_choices.h), on a micro-batch of random tokens. Overwrites
+  // weights and gradients: initialize() again, or load.
+  ChosenProducts choose_products(const ProductChoices& recorded);
 
   // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
   //   step: counted from 1
@@ -92,6 +98,7 @@ class Training {
   // Does `work`, which gives the device the same in every step.
   void repeat(Graph& graph, FunctionRef<void()> work);
   Outcome& outcome_of(std::int64_t step);
+  Batch random_batch(Arena& pinned) const;
   StepContext context(const Batch& batch);
   Targets targets(const Batch& batch) const;
 

@@ -36,7 +36,7 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
   few_draws([&](Draw& draw) {
     Twins t(draw.seed());
     const auto N = draw.size(most(20, 5000));
-    const auto K = draw.coin() ? draw.size(40) : 8 * draw.between(1, 40);
+    const auto K = draw.coin() ? draw.size(256) : 8 * draw.between(1, 32);
     const int G = static_cast<int>(draw.between(1, 3)),
               H = G * static_cast<int>(draw.between(1, 4));
     const bool in_place = draw.coin();

@@ -94,6 +94,15 @@ class Rig {
     return all;
   }
 
+  // As a run does at its start.
+  ProductChoices choose(const ProductChoices& recorded = {}) {
+    const auto chosen = training_.choose_products(recorded);
+    EXPECT_EQ(chosen.measured.size(),
+              recorded.algorithms.empty() ? chosen.choices.algorithms.size() : 0);
+    training_.initialize();
+    return chosen.choices;
+  }
+
   // All of the state, weights and moments.
   std::vector<std::byte> state() {
     const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
@@ -175,6 +184,7 @@ TEST_P(TrainingCuda, a_second_run_gives_the_same_bits) {
 
 TEST_P(TrainingCuda, a_run_takes_the_memory_that_was_measured) {
   Rig run(config(), kGpu);
+  run.choose();
   run.step(1);
   run.evaluate(1);
   EXPECT_EQ(run.used().device, run.measured().device);
@@ -191,6 +201,15 @@ TEST(TrainingCudaOnce, two_evaluations_may_be_on_their_way_and_no_more) {
   EXPECT_EQ(rig.training().evaluated().loss, first.loss);
   EXPECT_EQ(rig.training().evaluated().loss, second.loss);
   EXPECT_THROW(rig.training().evaluated(), Error);
+}
+
+TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
+  const auto config = tiny(Family::gpt2, DType::bf16);
+  Rig first(config, kGpu), second(config, kGpu);
+  const auto choices = first.choose();
+  EXPECT_EQ(second.choose(choices).algorithms, choices.algorithms);
+  EXPECT_EQ(first.losses(3), second.losses(3));
+  EXPECT_TRUE(first.state() == second.state());
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {

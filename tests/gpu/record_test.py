@@ -5,9 +5,10 @@ usage: record_test.py LOCKSTEP RECORDER
 
 Trains a small model with RECORDER (recorder.cpp) in the place of CUDA's libraries, and checks that
 every step but the first ones asks for the same, in the same order; that nothing in it allocates, frees or
-waits for a stream; that the host waits once, for the step before; and that all copies and matrix
-products stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and
-that the graphs hold what a step without them asks for.
+waits for a stream; that the host waits once, for the step before; that algorithms of matrix products are
+chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
+stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
+hold what a step without them asks for.
 """
 
 import collections
@@ -43,19 +44,20 @@ compute = "{compute}"
 """
 FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
              "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cublasLtCreate",
-             "cublasLtMatmulAlgoGetHeuristic", "cudaStreamBeginCapture", "cudaGraphInstantiate"}
+             "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaStreamBeginCapture",
+             "cudaGraphInstantiate"}
 TIMED_STEP = 20  # its phases are timed, so it is not replayed
 # Of a step that is replayed: learning rate and number; two micro-batches of four tensors and three
 # results; what begins it, two micro-batches, the optimizer.
 REPLAYED = {"launch": 2, "cudaMemcpyAsync": 11, "cudaGraphLaunch": 4}
 
 
-def record_of(lockstep, recorder, work, family, compute, graphs):
+def record_of(lockstep, recorder, work, family, compute, graphs, steps):
     (work / "tiny.toml").write_text(CONFIG.format(family=family, compute=compute, graphs=graphs))
     record = work / "record"
     environment = dict(os.environ, LD_PRELOAD=recorder, LOCKSTEP_RECORD=str(record))
     run = subprocess.run([lockstep, "train", "tiny.toml", "--run", f"run_{family}_{compute}_{graphs}",
-                          "--device", "cuda"], cwd=work, env=environment, check=False,
+                          "--device", "cuda", "--set", f"train.steps={steps}"], cwd=work, env=environment, check=False,
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     return [line.split() for line in record.read_text().splitlines()]
@@ -131,6 +133,25 @@ def check_steps(lines, family, graphs):
     return len(without_events(steps[3]))
 
 
+def check_choice(lines, family, resumed):
+    """Everything about algorithms is over when the first step's first product comes."""
+    main = [line[1:] for line in lines if line[0] == "0"]
+    per_step = sum(line[0] == "cublasLtMatmul" for line in steps_of(lines)[2])
+    end = next(i for i, line in enumerate(main) if line[0] == "launch" and "adamw_control" in line[2])
+    products = [i for i, line in enumerate(main[:end]) if line[0] == "cublasLtMatmul"]
+    first_step = main[products[-per_step]:end]
+    asked = {line[0] for line in first_step} & \
+        ((FORBIDDEN | {"cudaEventSynchronize"}) - {"cudaEventCreateWithFlags"})  # fills the pool
+    assert not asked, f"{family}: the first step calls {asked}"
+    before = [line[0] for line in main[:products[-per_step]]]
+    proposals, checks, waits = (before.count(call) for call in (
+        "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaEventSynchronize"))
+    if resumed:  # each is proposed, and what is recorded checked and taken
+        assert proposals == checks > 0 == waits, (family, proposals, checks, waits)
+    else:  # each is proposed, then with others, which are measured
+        assert checks == 0 < proposals < waits and proposals % 2 == 0, (family, proposals, waits)
+
+
 def check_memory(lines):
     blocks, layouts = [], {}
     inside = lambda p, size: any(b <= p and p + size <= e for b, e in blocks)
@@ -161,9 +182,11 @@ def main():
         for family in "gpt2", "llama3", "qwen3":
             for compute in "fp32", "bf16":
                 for graphs in "off", "on":
-                    lines = record_of(lockstep, recorder, work, family, compute, graphs)
+                    lines = record_of(lockstep, recorder, work, family, compute, graphs, 22)
                     calls = check_steps(lines, family, graphs)
+                    check_choice(lines, family, False)
                     check_memory(lines)
+                    check_choice(record_of(lockstep, recorder, work, family, compute, graphs, 28), family, True)
                     print(f"{family} {compute}, graphs {graphs}: {calls} calls a step")
 
 

@@ -251,12 +251,24 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulPreference_t, int requested,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
   record("cublasLtMatmulAlgoGetHeuristic");
-  std::memset(results, 0, sizeof *results);
-  *found = 1;
+  *found = requested < 3 ? requested : 3;
+  for (int i = 0; i < *found; ++i) {
+    std::memset(results + i, 0, sizeof *results);
+    results[i].algo.data[0] = static_cast<std::uint64_t>(i) + 1;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t*,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  record("cublasLtMatmulAlgoCheck");
+  std::memset(result, 0, sizeof *result);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void*,

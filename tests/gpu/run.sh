@@ -115,10 +115,12 @@ graphs_on_and_off() {
   cmp build/gpu/graphs_{on,off}/checkpoints/step-00000100/rank-00000.safetensors
 }
 
-# A run that is stopped by SIGTERM and started again, against one that is not.
+# A run that is stopped by SIGTERM and started again, against one that is not. Both compute matrix
+# products by the same algorithms.
 stopped_and_whole() {
   local steps=2000 run=build/gpu/parts
   train build/gpu/whole "$steps" || return
+  mkdir -p "$run" && cp build/gpu/whole/numerics.json "$run" || return
   train "$run" "$steps" &
   local pid=$!
   while kill -0 "$pid" && (($(wc -l <"$run/metrics.jsonl") < 50)); do sleep 0.05; done

@@ -1,6 +1,11 @@
 // cuBLASLt of tests/simt: the products as its manual defines them, in column-major loops. It runs
 // as a kernel of one thread, so that its reads and writes are checked like a kernel's.
+//
+// It has a few algorithms, which differ in time and in bits: the sums of algorithm i are larger by
+// i / 2^22. Environment: LOCKSTEP_SIMT_FASTEST, the fastest of them (default 2), and
+// LOCKSTEP_SIMT_CUBLASLT, the version of the library.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -102,6 +107,28 @@ bool is_fp8_product(const cublasLtMatmulDescOpaque& description,
          description.pointer(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) != nullptr;
 }
 
+constexpr std::uint64_t kAlgorithms = 4;
+constexpr std::uint64_t kFirstAlgorithm = 0x5151;  // how they are called
+
+long from_environment(const char* name, long absent) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::atol(value) : absent;
+}
+
+bool is_algorithm(const cublasLtMatmulAlgo_t& algorithm) {
+  for (int i = 1; i < 8; ++i)
+    if (algorithm.data[i] != 0) return false;
+  return algorithm.data[0] - kFirstAlgorithm < kAlgorithms;
+}
+
+// The heuristics take the first one to be the fastest. Another one is faster by 20%; one is faster
+// than the first by half a percent, which is noise.
+void pass_time_of(std::uint64_t algorithm) {
+  const auto fastest = static_cast<std::uint64_t>(from_environment("LOCKSTEP_SIMT_FASTEST", 2));
+  const std::uint64_t nanoseconds[kAlgorithms] = {100'000, 99'500, 100'000, 120'000};
+  simt::pass_time(algorithm == fastest ? 80'000 : nanoseconds[algorithm]);
+}
+
 double gelu(double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -112,6 +139,9 @@ double gelu_slope(double x) {
 
 }  // namespace
 
+std::size_t cublasLtGetVersion() {
+  return static_cast<std::size_t>(from_environment("LOCKSTEP_SIMT_CUBLASLT", 130000));
+}
 const char* cublasLtGetStatusString(cublasStatus_t /*status*/) {
   return "an error of the simulated cuBLASLt";
 }
@@ -170,7 +200,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t /*preference*/, int /*requested*/,
+    cublasLtMatmulPreference_t /*preference*/, int requested,
     cublasLtMatmulHeuristicResult_t* results, int* found) {
   const bool plain = description->at(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT;
   *found = 0;
@@ -179,16 +209,28 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   } else if (!plain && (a->type != CUDA_R_16BF || d->rows % 8 != 0)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  *found = 1;
-  *results = {};
+  for (std::uint64_t i = 0; i < kAlgorithms && *found < requested; ++i)
+    results[(*found)++] = {.algo = {{kFirstAlgorithm + i}},
+                           .workspaceSize = 0,
+                           .state = CUBLAS_STATUS_SUCCESS,
+                           .wavesCount = 1};
   return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/,
+                                       cublasLtMatmulDesc_t /*description*/,
+                                       cublasLtMatrixLayout_t /*a*/, cublasLtMatrixLayout_t /*b*/,
+                                       cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  *result = {};
+  return is_algorithm(*algorithm) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* /*algo*/,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* chosen,
                               void* /*workspace*/, std::size_t /*workspace_bytes*/,
                               cudaStream_t stream) {
   const bool ta = description->at(CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
@@ -200,6 +242,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
       (tb ? b_layout->columns : b_layout->rows) != k ||
       (tb ? b_layout->rows : b_layout->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (!is_algorithm(*chosen)) throw simt::Violation("cublasLtMatmul by what is no algorithm");
+  const auto algorithm = chosen->data[0] - kFirstAlgorithm;
   const double scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);
   void* const bias = description->pointer(CUBLASLT_MATMUL_DESC_BIAS_POINTER);
   void* const aux = description->pointer(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
@@ -231,7 +275,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
         double sum = 0;
         for (std::int64_t l = 0; l < k; ++l)
           sum += A(i, l) * B(l, j);
-        sum *= scale;
+        sum *= scale * (1 + static_cast<double>(algorithm) * 0x1p-22);
         if (add != 0) sum += add * get(c, c_type, j * c_leading + i);
         if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
           sum += get(bias, bias_type, i);
@@ -245,6 +289,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
       }
     }
   };
-  simt::submit(stream, [compute] { simt::launch({1}, {1}, 0, compute); });
+  simt::submit(stream, [compute, algorithm] {
+    simt::launch({1}, {1}, 0, compute);
+    pass_time_of(algorithm);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,5 +1,4 @@
 // The CUDA runtime of tests/simt, and the part of core/gpu.h that tells which bytes are a tensor's.
-#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -28,7 +27,7 @@ void now_or_captured(std::function<void()> work) {
 // Streams and events carry nothing: all work is done when the call that made it returns. An event
 // remembers its time, and the graph that it is a part of.
 struct EventTime {
-  std::chrono::steady_clock::time_point when;
+  std::uint64_t nanoseconds = 0;
   const Graph* graph = nullptr;
 };
 
@@ -131,7 +130,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t /*stream*/) {
-  time_of(event) = {std::chrono::steady_clock::now(), captured};
+  time_of(event) = {simt::device_nanoseconds(), captured};
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -141,8 +140,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (time_of(begin).graph != nullptr || time_of(end).graph != nullptr)
     return cudaErrorCapturedEvent;
-  const std::chrono::duration<float, std::milli> between = time_of(end).when - time_of(begin).when;
-  *milliseconds = between.count();
+  *milliseconds = static_cast<float>(time_of(end).nanoseconds - time_of(begin).nanoseconds) / 1e6f;
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,

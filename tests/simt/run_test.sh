@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run_test.sh LOCKSTEP: the program on the simulated GPU (a lockstep that is linked with tests/simt)
-# against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits, as has one without
-# CUDA graphs.
+# against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits, as it
+# computes its matrix products by the algorithms that it recorded, as has one without CUDA graphs.
 set -euo pipefail
 lockstep=$(realpath "$1")
 work=$(mktemp -d)
@@ -43,12 +43,68 @@ for i in {1..200}; do echo "line $i of a text, and $((i * i)) is its square"; do
 head -c 400 text | "$lockstep" data pack - --out held_out >/dev/null 2>&1
 
 train() { "$lockstep" train tiny.toml --run "$1" --device "$2" "${@:3}" >"$1.out" 2>&1 || { cat "$1.out"; exit 1; }; }
+
+# says RUN TEXT: in the log of its last start
+says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
+# same_bits RUN RUN, other_bits RUN RUN: at their end
+last=checkpoints/step-00000006/rank-00000.safetensors
+same_bits() { cmp {"$1","$2"}/$last || { echo "$1 and $2 have other bits"; exit 1; }; }
+other_bits() { ! cmp -s {"$1","$2"}/$last || { echo "$1 and $2 have the same bits"; exit 1; }; }
+
 train gpu cuda
 train cpu cpu
-train parts cuda --set train.steps=3 --set schedule.kind=constant
-train parts cuda --set schedule.kind=constant
+says gpu "matrix products in "
+[[ ! -e cpu/numerics.json ]]
+
+# From here on the fastest algorithm is another one than where a run was begun (tests/simt/cublas.cpp).
+export LOCKSTEP_SIMT_FASTEST=2
 train whole cuda --set schedule.kind=constant
+train parts cuda --set train.steps=3 --set schedule.kind=constant
+cp -r parts measured
+rm parts/numerics.json  # the checkpoint has it
+export LOCKSTEP_SIMT_FASTEST=1
+train parts cuda --set schedule.kind=constant
+says parts "matrix products as in parts/checkpoints/step-00000003"
+same_bits parts whole
+cmp {parts,whole}/numerics.json
+train parts cuda --set train.steps=7 --set schedule.kind=constant  # of what a resumed run saved
+says parts "matrix products as in parts/checkpoints/step-00000006"
+cmp {parts,whole}/numerics.json
+
+# Another version of the library: measured, so that the bits are others, and said.
+LOCKSTEP_SIMT_CUBLASLT=130001 train measured cuda --set schedule.kind=constant
+says measured "step-00000003 is of cuBLASLt 130000, this is 130001; matrix products are measured anew"
+says measured "matrix products in "
+other_bits measured whole
+
+# A run of the record of another one has its bits.
+mkdir copy
+cp whole/numerics.json copy
+train copy cuda --set schedule.kind=constant
+says copy "matrix products as in copy/numerics.json"
+same_bits copy whole
+
+# Records that are not whole.
+mkdir damaged
+echo '{"device": ' >damaged/numerics.json
+train damaged cuda --set train.steps=1
+says damaged "damaged/numerics.json: not JSON: "
+says damaged "matrix products in "
+rm -r damaged/checkpoints
+sed -i '0,/": "5/s//": "f/' damaged/numerics.json  # of the first product
+train damaged cuda --set train.steps=1
+says damaged "cuBLASLt does not take what is recorded for the product "
+says damaged "measured 1 matrix product in "
+rm -r damaged/checkpoints
+sed -i 's/simulated GPU/NVIDIA H200/' damaged/numerics.json
+train damaged cuda --set train.steps=1
+says damaged "damaged/numerics.json is of NVIDIA H200, this is simulated GPU"
+
+# CUDA graphs change no bit.
+mkdir eager
+cp whole/numerics.json eager
 train eager cuda --set schedule.kind=constant --set train.cuda_graphs=off
+same_bits eager whole
 
 python3 - <<'PYTHON'
 import json
@@ -64,9 +120,6 @@ for a, b in zip(gpu, cpu):
         if key in a and a[key] is not None:
             assert abs(a[key] - b[key]) <= 1e-4 * abs(b[key]), (key, a[key], b[key])
 PYTHON
-last=checkpoints/step-00000006/rank-00000.safetensors
-cmp whole/$last parts/$last || { echo "a run in two parts has other bits"; exit 1; }
-cmp whole/$last eager/$last || { echo "a run without CUDA graphs has other bits"; exit 1; }
 
 for device in cpu cuda; do
   "$lockstep" generate gpu --prompt "line" --tokens 12 --device $device >$device.text 2>/dev/null

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csetjmp>
 #include <cstring>
 #include <deque>
@@ -443,6 +444,11 @@ void arrive(const AsyncCopy& c) {
   std::memset(c.to + c.from_global, 0, c.bytes - c.from_global);
 }
 
+std::atomic<std::uint64_t>& device_clock() {
+  static std::atomic<std::uint64_t> nanoseconds{0};
+  return nanoseconds;
+}
+
 }  // namespace
 
 const Thread& self() {
@@ -457,6 +463,14 @@ void launch(Extent grid, Extent block, std::size_t dynamic_shared_bytes,
             lockstep::FunctionRef<void()> body) {
   const std::lock_guard lock(device_mutex());
   simulator().launch(grid, block, dynamic_shared_bytes, body);
+  pass_time(1000);
+}
+
+void pass_time(std::uint64_t nanoseconds) {
+  device_clock() += nanoseconds;
+}
+std::uint64_t device_nanoseconds() {
+  return device_clock();
 }
 
 std::byte* dynamic_shared() {

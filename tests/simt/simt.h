@@ -59,6 +59,9 @@ void set_seed(std::uint64_t seed);  // of the order in which threads run
 // Does the work of a stream (a cudaStream_t) now; while the calling thread captures that stream,
 // whenever the graph is launched instead. Violation while it captures another one.
 void submit(const void* stream, std::function<void()> work);
+// The device's clock, which events read. A launch takes 1 us, whatever it does.
+void pass_time(std::uint64_t nanoseconds);
+std::uint64_t device_nanoseconds();
 
 // Of the calling thread's block.
 std::byte* dynamic_shared();

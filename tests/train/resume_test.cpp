@@ -5,6 +5,7 @@
 
 #include "model/families.h"
 #include "tests/files.h"
+#include "train/numerics.h"
 
 namespace lockstep::testing {
 namespace {
@@ -52,6 +53,25 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
     ASSERT_EQ(a.loss_z, b.loss_z) << i;
     ASSERT_EQ(a.grad_norm_z, b.grad_norm_z) << i;
   }
+}
+
+TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
+  Config config;
+  config.model = model_of(Family::qwen3);
+  const Json settings = Json::Object{};
+  RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  EXPECT_EQ(describe_run({}, facts).at("numerics").find("products"), nullptr);
+  const NumericsRecord record{.device = "NVIDIA H200",
+                              .driver = "13.0",
+                              .products = {.cublaslt = 130002, .algorithms = {{"a", "00ff"}}}};
+  facts.device = record.device;
+  facts.numerics = &record;
+  const Json numerics = describe_run({}, facts).at("numerics");
+  EXPECT_EQ(numerics.at("threads").as_integer(), 2);
+  const auto back = numerics_in(numerics);
+  EXPECT_EQ(back.device, record.device);
+  EXPECT_EQ(back.products.cublaslt, record.products.cublaslt);
+  EXPECT_EQ(back.products.algorithms, record.products.algorithms);
 }
 
 TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {

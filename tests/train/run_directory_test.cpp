@@ -13,6 +13,7 @@ TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
   EXPECT_TRUE(std::filesystem::is_directory(temporary / "a/b/checkpoints"));
   EXPECT_EQ(run.config(), temporary / "a/b/config.toml");
   EXPECT_EQ(run.metrics(), temporary / "a/b/metrics.jsonl");
+  EXPECT_EQ(run.numerics(), temporary / "a/b/numerics.json");
 }
 
 TEST(RunDirectory, lets_one_holder_in_at_a_time) {

@@ -1,0 +1,14 @@
+// No kernel: the choice is cuBLASLt's, of this stream.
+#include "kernels/cublas.cuh"
+
+namespace lockstep::cuda {
+
+ChosenProducts choose_products(Stream& stream, const ProductChoices& recorded,
+                               FunctionRef<void()> run) {
+  auto& cublas = stream.kept<Cublas>();
+  cublas.begin_choosing(recorded);
+  run();
+  return cublas.end_choosing();
+}
+
+}  // namespace lockstep::cuda

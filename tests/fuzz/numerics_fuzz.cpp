@@ -1,0 +1,35 @@
+// Any numerics.json is refused, or a record that reads back from what add_to() makes of it.
+#include "core/json.h"
+#include "tests/fuzz/fuzz.h"
+#include "train/numerics.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  return {R"({"device": "NVIDIA H200", "driver": "13.0", "cublaslt": 130002, "products": {}})",
+          R"({"device": "a", "driver": "b", "cublaslt": 1, "products": {"p": "00ff", "q": ""}})"};
+}
+
+namespace {
+
+void check(std::string_view text) {
+  const NumericsRecord record = numerics_in(Json::parse(text, "input"));
+  Json written;
+  add_to(written, record);
+  const NumericsRecord again = numerics_in(Json::parse(written.dump(2), "written"));
+  LOCKSTEP_CHECK(again.device == record.device && again.driver == record.driver &&
+                     again.products.cublaslt == record.products.cublaslt &&
+                     again.products.algorithms == record.products.algorithms,
+                 written.dump(), " reads back as another");
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    lockstep::fuzz::check({reinterpret_cast<const char*>(data), size});
+  } catch (const lockstep::DataError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,85 @@
+// That the fastest algorithm of a product is chosen: the simulated cuBLASLt (cublas.cpp) says which
+// one that is, and the algorithms differ in bits.
+#include <cstdlib>
+
+#include "kernels/fastest.h"
+#include "kernels/matmul.h"
+#include "kernels/product_choices.h"
+#include "tests/cuda/twins.h"
+#include "tests/simt/simt.h"
+
+namespace lockstep::testing {
+namespace {
+
+class Fastest : public ::testing::Test {
+ protected:
+  static void set(const char* algorithm) { setenv("LOCKSTEP_SIMT_FASTEST", algorithm, 1); }
+  ~Fastest() override { unsetenv("LOCKSTEP_SIMT_FASTEST"); }
+};
+
+// The result of one product, and what was chosen for it.
+struct Chosen {
+  ChosenProducts products;
+  Doubles y;
+};
+Chosen choose(const ProductChoices& recorded = {}) {
+  Twins t(3);
+  const auto x = t.random({8, 16}, DType::fp32), weight = t.random({8, 16}, DType::fp32);
+  const auto y = t.poisoned({8, 8}, DType::fp32);
+  const auto run = [&] {
+    matmul_forward(t.stream(), t.arena(), y.device, x.device, weight.device);
+  };
+  Chosen chosen{.products = choose_products(t.stream(), recorded, run), .y = {}};
+  run();
+  chosen.y = doubles(t.download(y.device));
+  return chosen;
+}
+
+TEST_F(Fastest, algorithm_is_chosen_kept_and_computes) {
+  set("2");
+  const auto two = choose();
+  set("3");
+  const auto three = choose();
+  ASSERT_EQ(two.products.measured.size(), 1U);
+  const auto& seconds = two.products.measured[0].seconds;
+  ASSERT_EQ(seconds.size(), 4U);
+  EXPECT_LT(seconds[2], 0.9 * seconds[0]);
+  EXPECT_NE(two.products.choices.algorithms, three.products.choices.algorithms);
+  EXPECT_NE(two.y, three.y);
+  const auto restored = choose(two.products.choices);  // although it is no longer the fastest
+  EXPECT_EQ(restored.products.choices.algorithms, two.products.choices.algorithms);
+  EXPECT_EQ(restored.y, two.y);
+}
+
+TEST_F(Fastest, one_that_is_faster_by_noise_is_not_chosen) {
+  set("0");
+  const auto first = choose();
+  set("-1");  // algorithm 1 is faster than the first by half a percent
+  const auto noise = choose();
+  EXPECT_LT(noise.products.measured[0].seconds[1], noise.products.measured[0].seconds[0]);
+  EXPECT_EQ(noise.products.choices.algorithms, first.products.choices.algorithms);
+  EXPECT_EQ(noise.y, first.y);
+}
+
+TEST(FindFastest, ways_that_cannot_are_left_out) {
+  Stream stream({Device::Kind::cuda, 0}, "test");
+  const auto among = [&](const std::vector<int>& microseconds) {  // negative: cannot
+    return find_fastest(stream, static_cast<int>(microseconds.size()), [&](int way) {
+      const int time = microseconds[static_cast<std::size_t>(way)];
+      if (time >= 0) simt::pass_time(static_cast<std::uint64_t>(time) * 1000);
+      return time >= 0;
+    });
+  };
+  EXPECT_EQ(among({}).way, -1);
+  EXPECT_EQ(among({-1, -1}).way, -1);
+  EXPECT_EQ(among({-1, 70, 50, 90}).way, 2);
+  EXPECT_EQ(among({-1, 70, 70}).way, 1);
+  EXPECT_EQ(among({50, 90, 40}).way, 2);
+  const auto found = among({-1, 70, 50});
+  EXPECT_TRUE(std::isinf(found.seconds[0]));
+  EXPECT_NEAR(found.seconds[1], 70e-6, 1e-9);
+  EXPECT_NEAR(found.seconds[2], 50e-6, 1e-9);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

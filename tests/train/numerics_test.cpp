@@ -1,0 +1,48 @@
+// What a run on a GPU keeps of how it computes.
+#include "train/numerics.h"
+
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+TEST(Numerics, record_comes_back_from_a_file) {
+  const TemporaryDirectory temporary;
+  const NumericsRecord record{
+      .device = "NVIDIA H200",
+      .driver = "13.0",
+      .products = {.cublaslt = 130002, .algorithms = {{"2 x 3 x 4", "00ff"}, {"b", "01"}}}};
+  Json json;
+  add_to(json, record);
+  write_text(temporary / "numerics.json", json.dump(2));
+  const auto back = numerics_in(read_numerics(temporary / "numerics.json"));
+  EXPECT_EQ(back.device, record.device);
+  EXPECT_EQ(back.driver, record.driver);
+  EXPECT_EQ(back.products.cublaslt, record.products.cublaslt);
+  EXPECT_EQ(back.products.algorithms, record.products.algorithms);
+}
+
+TEST(Numerics, what_is_no_record_is_refused_by_name) {
+  const auto message = [](const char* text) {
+    return message_of<DataError>([&] { numerics_in(Json::parse(text, "text")); });
+  };
+  expect_contains(message(R"({"driver": "13.0", "cublaslt": 1, "products": {}})"), "device");
+  expect_contains(message(R"({"device": "a", "driver": 13, "cublaslt": 1, "products": {}})"),
+                  "driver");
+  expect_contains(message(R"({"device": "a", "driver": "b", "cublaslt": 0, "products": {}})"),
+                  "cublaslt");
+  expect_contains(message(R"({"device": "a", "driver": "b", "cublaslt": 1, "products": []})"),
+                  "products: ");
+  expect_contains(message(R"({"device": "a", "driver": "b", "cublaslt": 1, "products": {"p": 1}})"),
+                  "products: ");
+  const TemporaryDirectory temporary;
+  write_text(temporary / "numerics.json", "{");
+  expect_contains(message_of<DataError>([&] { read_numerics(temporary / "numerics.json"); }),
+                  "not JSON: ");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

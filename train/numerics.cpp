@@ -1,0 +1,88 @@
+#include "train/numerics.h"
+
+#include <chrono>
+
+#include "core/file.h"
+#include "core/gpu.h"
+#include "core/log.h"
+#include "core/units.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kMeasured[] = "; matrix products are measured anew, and bits may differ";
+
+// The products that this GPU may compute as recorded; none where there is no such record.
+ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> recorded,
+                               const std::string& where) {
+  try {
+    const Json object = recorded();
+    if (object.is_null() || object.find("products") == nullptr) return {};
+    auto record = numerics_in(object);
+    if (record.driver != here.driver)
+      log_info("changed: GPU driver: for CUDA ", record.driver, " -> ", here.driver);
+    if (record.device == here.device) return record.products;
+    log_warning(where, " is of ", record.device, ", this is ", here.device, kMeasured);
+  } catch (const DataError& error) {
+    log_warning(where, ": ", error.what(), kMeasured);
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_to(Json& object, const NumericsRecord& record) {
+  Json products = Json::Object{};
+  for (const auto& [product, algorithm] : record.products.algorithms)
+    products.set(product, algorithm);
+  object.set("device", record.device);
+  object.set("driver", record.driver);
+  object.set("cublaslt", record.products.cublaslt);
+  object.set("products", std::move(products));
+}
+
+NumericsRecord numerics_in(const Json& object) {
+  NumericsRecord record{
+      .device = text_at(object, "device"),
+      .driver = text_at(object, "driver"),
+      .products = {.cublaslt = integer_at(object, "cublaslt", 1, INT64_MAX), .algorithms = {}}};
+  const auto read = [&] {
+    for (const auto& [product, algorithm] : object.at("products").as_object())
+      record.products.algorithms[product] = algorithm.as_string();
+  };
+  in_context(read, "products");
+  return record;
+}
+
+Json read_numerics(const std::filesystem::path& file) {
+  constexpr std::int64_t kMostBytes = 10'000'000;
+  return Json::parse(read_text(file, kMostBytes), "not JSON");
+}
+
+NumericsRecord choose_numerics(Training& training, const Stream& compute,
+                               FunctionRef<Json()> recorded, const std::string& where) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  NumericsRecord here{.device = gpu::properties(compute.device().index).name,
+                      .driver = gpu::driver_version(),
+                      .products = {}};
+  const auto usable = usable_products(here, recorded, where);
+  auto chosen = training.choose_products(usable);
+  const std::chrono::duration<double> took = Clock::now() - begin;
+
+  if (!usable.algorithms.empty() && usable.cublaslt != chosen.choices.cublaslt)
+    log_warning(where, " is of cuBLASLt ", usable.cublaslt, ", this is ", chosen.choices.cublaslt,
+                kMeasured);
+  for (const auto& product : chosen.refused)
+    log_warning(where, ": cuBLASLt does not take what is recorded for the product ", product,
+                "; it is measured anew, and bits may differ");
+  const auto measured = chosen.measured.size();
+  const auto restored = chosen.choices.algorithms.size() - measured;
+  const auto products = [](std::size_t n) { return str(n, " matrix product", n == 1 ? "" : "s"); };
+  if (measured > 0) log_info("measured ", products(measured), " in ", human_seconds(took.count()));
+  if (restored > 0) log_info(products(restored), " as in ", where);
+  here.products = std::move(chosen.choices);
+  return here;
+}
+
+}  // namespace lockstep
