@@ -11,9 +11,9 @@ constexpr std::int64_t kFewTokens = 8;  // below, tiles of queries would be near
 template <class E, int kWidth>
 __global__ void __launch_bounds__(32 * kWarps)
     row_statistics_kernel(RowStatistics* rows, const E* dout, const E* out, const float* lse,
-                          std::int64_t N, int H, int K) {
+                          std::int64_t rows_in_all, int T, int H, int K) {
   const auto row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (row >= N * H) return;
+  if (row >= rows_in_all) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float delta = 0.0f;
   for (int d = lane * kWidth; d < K; d += 32 * kWidth) {
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       delta += x[i] * y[i];
   }
   delta = warp_sum(delta);
-  const std::int64_t at = row % H * N + row / H;
+  const std::int64_t token = row / H, at = (token / T * H + row % H) * T + token % T;
   if (lane == 0) rows[at] = {lse[at] * kLog2E, delta};
 }
 
@@ -56,22 +56,23 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
   const auto H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
   with_float(qkv.dtype, [&]<class E>(E) {
     const E* q = qkv.as<E>();
-    const AttentionForward<E> a{.q = q,
-                                .k = q + H * K,
-                                .v = q + (H + G) * K,
-                                .out = out.as<E>(),
-                                .lse = lse.as<float>(),
-                                .first = document_start.as<std::int32_t>(),
-                                .last = nullptr,
-                                .q_stride = qkv.shape[1] * K,
-                                .kv_stride = qkv.shape[1] * K,
-                                .B = static_cast<int>(document_start.shape[0]),
-                                .H = static_cast<int>(H),
-                                .G = static_cast<int>(G),
-                                .K = static_cast<int>(K),
-                                .queries = static_cast<int>(document_start.shape[1]),
-                                .keys = static_cast<int>(document_start.shape[1]),
-                                .scale = score_scale(K) * kLog2E};
+    const AttentionForward<E> a{
+        .q = q,
+        .k = q + H * K,
+        .v = q + (H + G) * K,
+        .out = out.as<E>(),
+        .lse = lse.as<float>(),
+        .first = document_start ? document_start.as<std::int32_t>() : nullptr,
+        .last = nullptr,
+        .q_stride = qkv.shape[1] * K,
+        .kv_stride = qkv.shape[1] * K,
+        .B = static_cast<int>(lse.shape[0]),
+        .H = static_cast<int>(H),
+        .G = static_cast<int>(G),
+        .K = static_cast<int>(K),
+        .queries = static_cast<int>(lse.shape[2]),
+        .keys = static_cast<int>(lse.shape[2]),
+        .scale = score_scale(K) * kLog2E};
     run_forward(stream, a);
   });
 }
@@ -79,13 +80,13 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
 void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
                         ConstTensor out, ConstTensor lse, ConstTensor qkv,
                         ConstTensor document_start) {
-  const auto N = qkv.shape[0], H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
+  const auto B = lse.shape[0], T = lse.shape[2];
+  const auto H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
   const Arena::Scope scope(scratch);
-  const auto rows = scratch.allocate("attention_rows", DType::fp32, {H, N, 2});
-  const auto ranges =
-      scratch.allocate("attention_ranges", DType::int32,
-                       key_ranges(document_start.shape[0], document_start.shape[1]));
+  const auto rows = scratch.allocate("attention_rows", DType::fp32, {B, H, T, 2});
+  const auto ranges = scratch.allocate("attention_ranges", DType::int32, key_ranges(B, T));
   if (stream.is_measuring()) return;
+  const auto* first = document_start ? document_start.as<std::int32_t>() : nullptr;
   with_float(qkv.dtype, [&]<class E>(E) {
     const E* q = qkv.as<E>();
     E* dq = dqkv.as<E>();
@@ -98,19 +99,19 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                                  .dk = dq + H * K,
                                  .dv = dq + (H + G) * K,
                                  .rows = statistics,
-                                 .document_start = document_start.as<std::int32_t>(),
+                                 .document_start = first,
                                  .stride = qkv.shape[1] * K,
-                                 .B = static_cast<int>(document_start.shape[0]),
+                                 .B = static_cast<int>(B),
                                  .H = static_cast<int>(H),
                                  .G = static_cast<int>(G),
                                  .K = static_cast<int>(K),
-                                 .T = static_cast<int>(document_start.shape[1]),
+                                 .T = static_cast<int>(T),
                                  .scale = score_scale(K),
                                  .scale_base_2 = score_scale(K) * kLog2E};
     with_width<E>(K, {dout.data, out.data}, [&](auto width) {
-      launch(stream, {static_cast<unsigned>(divide_up(N * H, kWarps)), 32 * kWarps},
-             row_statistics_kernel<E, width>, statistics, a.dout, out.as<E>(), lse.as<float>(), N,
-             a.H, a.K);
+      launch(stream, {static_cast<unsigned>(divide_up(B * H * T, kWarps)), 32 * kWarps},
+             row_statistics_kernel<E, width>, statistics, a.dout, out.as<E>(), lse.as<float>(),
+             B * H * T, a.T, a.H, a.K);
     });
     if constexpr (std::is_same_v<E, BFloat16>)
       if (fits_tensor_cores(K, {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv}))

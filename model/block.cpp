@@ -74,6 +74,7 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   const auto t = step.comms[Axis::tensor].size();
   const auto N = step.tokens(), n = step.stream_tokens(), D = config_.width, K = config_.head_size;
   const auto H = config_.heads / t, G = config_.kv_heads / t, F = config_.mlp_width / t;
+  const auto B = step.positions.shape[0], T = step.positions.shape[1];
   const auto type = step.params.compute_dtype();
   const auto fp32 = DType::fp32;
   const auto none = Recompute::none, cheap = Recompute::cheap;
@@ -86,7 +87,7 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   }
   visit(&Saved::qkv, "qkv", type, Shape{N, H + 2 * G, K}, q_norm_ ? none : cheap);
   visit(&Saved::attention, "attention", type, Shape{N, H, K}, cheap);
-  visit(&Saved::lse, "lse", fp32, Shape{H, N}, cheap);
+  visit(&Saved::lse, "lse", fp32, Shape{B, H, T}, cheap);
   visit(&Saved::middle, "middle", type, Shape{n, D}, cheap);
   visit(&Saved::norm2, "norm2", type, Shape{n, D}, none);
   visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);

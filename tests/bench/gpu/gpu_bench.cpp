@@ -272,7 +272,7 @@ void attention(Bench& bench) {
       const auto qkv = bench.tensor({N, H + 2 * G, K}, bf16),
                  dqkv = bench.zeros({N, H + 2 * G, K}, bf16);
       const auto out = bench.zeros({N, H, K}, bf16), dout = bench.tensor({N, H, K}, bf16);
-      const auto lse = bench.zeros({H, N}, DType::fp32);
+      const auto lse = bench.zeros({N / T, H, T}, DType::fp32);
       const auto start = bench.zeros({N / T, T}, DType::int32);
       Arena& a = bench.arena();
       const auto forward = bench.time([&] { attention_forward(s, a, out, lse, qkv, start); });
