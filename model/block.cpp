@@ -1,5 +1,6 @@
 #include "model/block.h"
 
+#include "kernels/cudnn_attention.h"
 #include "kernels/gelu.h"
 #include "kernels/qk_norm.h"
 #include "kernels/rope.h"
@@ -200,6 +201,8 @@ void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache
   const Trace::Span span(step.trace, Phase::attention, step.compute);
   if (cache != nullptr)
     attention_cached(step.compute, step.scratch, a.attention, *cache, a.qkv, step.positions);
+  else if (step.cudnn_attention)
+    cudnn_attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv);
   else
     attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv, step.document_start);
 }
@@ -244,8 +247,12 @@ void Block::attention_branch_backward(const StepContext& step, const ParamStore:
   out_.backward(step, w, dattention, gradient, a.attention);
   {
     const Trace::Span span(step.trace, Phase::attention, step.compute);
-    attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
-                       step.document_start);
+    if (step.cudnn_attention)
+      cudnn_attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse,
+                               a.qkv);
+    else
+      attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
+                         step.document_start);
   }
   rotate_backward(step, w, dqkv, a);
   qkv_.backward(step, w, dnorm, dqkv, a.norm1);

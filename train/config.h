@@ -15,6 +15,7 @@ namespace lockstep {
 
 struct Config {
   enum class Decay : unsigned char { cosine, linear, constant, wsd };
+  enum class Attention : unsigned char { automatic, cudnn, own };
 
   ModelConfig model;
   RopeScaling rope_scaling{.factor = 1};  // keys model.rope_scaling_*; model.rope_scaling follows
@@ -25,7 +26,8 @@ struct Config {
     std::int64_t sequence_length = 0;
     std::int64_t micro_batch = 0;  // sequences of one forward and backward
     Recompute recompute = Recompute::none;
-    std::int64_t threads = 0;  // 0: every processor this process may run on
+    Attention attention = Attention::automatic;  // what a run takes, see attention_of
+    std::int64_t threads = 0;                    // 0: every processor this process may run on
     std::uint64_t seed = 1;
     std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
     std::int64_t most_skipped = 10;  // updates skipped in a row before the run stops

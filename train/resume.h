@@ -24,10 +24,11 @@ struct Progress {
 // What a run computes its steps from, and with.
 struct RunFacts {
   const Config& config;
-  const Json& settings;        // its values by key
-  std::string fingerprint;     // of the training data
-  int threads;                 // that compute
-  std::string device = "cpu";  // or the name of a GPU
+  const Json& settings;                   // its values by key
+  std::string fingerprint;                // of the training data
+  int threads;                            // that compute
+  std::string device = "cpu";             // or the name of a GPU
+  std::string attention = "own kernels";  // or "cuDNN 9.19.0"
 };
 
 Json describe_run(const Progress& progress, const RunFacts& facts);

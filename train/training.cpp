@@ -52,6 +52,8 @@ void Training::initialize() {
 }
 
 StepContext Training::context(const Batch& batch) {
+  LOCKSTEP_CHECK(!config_.cudnn_attention || !batch.document_start,
+                 "a batch with documents, but attention by cuDNN");
   return {.compute = compute_,
           .scratch = arenas_.device,
           .params = params_,
@@ -59,7 +61,8 @@ StepContext Training::context(const Batch& batch) {
           .trace = trace_,
           .positions = batch.positions,
           .document_start = batch.document_start,
-          .rope_table = {}};
+          .rope_table = {},
+          .cudnn_attention = config_.cudnn_attention};
 }
 
 Targets Training::targets(const Batch& batch) const {

@@ -160,6 +160,7 @@ TEST(CudnnChunks, are_as_large_as_the_workspace_allows) {
   EXPECT_EQ(chunk({6, 8192, 32, 8, 128}), (AttentionSizes{1, 8192, 16, 4, 128}));
   EXPECT_EQ(chunk({2, 16384, 32, 8, 128}), (AttentionSizes{1, 16384, 4, 1, 128}));
   EXPECT_EQ(chunk({1, 65536, 32, 8, 128}), (AttentionSizes{1, 65536, 4, 1, 128}));
+  EXPECT_EQ(chunk({1, 8192, 25, 25, 64}), (AttentionSizes{1, 8192, 5, 5, 64}));
   EXPECT_EQ(chunk({7, 4096, 25, 25, 64}), (AttentionSizes{1, 4096, 25, 25, 64}));
 }
 

@@ -6,7 +6,7 @@
 #     facts      the GPU, its driver, the toolkit
 #     build      the preset cuda, where LOCKSTEP_BUNDLE is set with the headers of that directory
 #                (scripts/gpu_bundle.sh)
-#     operators  every operator against its CPU kernel, twice for the same bits
+#     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
 #     training   whole steps of small models against the CPU's, for each family
 #     runs       the program: trains, stops, goes on with the same bits; generates; evaluates
 #     sanitizer  memcheck and racecheck of compute-sanitizer over the operators
@@ -19,6 +19,14 @@ lockstep=build/cuda/lockstep
 tests=build/cuda/tests/cuda_tests
 passed=0 failed=0 skipped=0
 
+# cuDNN from a Python package (torch brings it), where the system has none.
+if [[ $(ldconfig -p) != *libcudnn.so.9* ]]; then
+  cudnn=$(python3 -c 'import nvidia.cudnn as m; print(list(m.__path__)[0])' 2>/dev/null)
+  if [[ -n $cudnn ]]; then
+    export LD_LIBRARY_PATH=$cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export CMAKE_PREFIX_PATH=$cudnn${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+  fi
+fi
 if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   bundle=$(cd "$LOCKSTEP_BUNDLE" && pwd) || exit
   export CPLUS_INCLUDE_PATH=$bundle/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
@@ -68,10 +76,14 @@ facts() {
 
 build() {
   check configure cmake --preset cuda -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON
-  check compile cmake --build --preset cuda --target lockstep cuda_tests gpu_bench
+  grep -h 'cuDNN attention' "$logs/configure.out"
+  check compile cmake --build --preset cuda --target lockstep cuda_tests cudnn_tests gpu_bench
 }
 
-operators() { google_tests '-*Training*'; }
+operators() {
+  google_tests '-*Training*'
+  check cudnn_graphs build/cuda/tests/cudnn_tests
+}
 training() { google_tests '*Training*'; }
 
 # train RUN STEPS [OPTION...]
