@@ -1,7 +1,7 @@
 // cuDNN's graphs of attention, through its frontend. Its kernels are matched by the whole graph, so
 // strides and types say exactly what lies in memory; the log-sum-exp of backward must be [B, H, T]
 // without gaps before cuDNN 9.26. Which kernels are taken follows from the graph, the GPU and the
-// version: the first proposal of cuDNN's heuristics that is deterministic by cuDNN's own notes.
+// version: the first that cuDNN's heuristics propose and that keep to the workspace.
 #include "kernels/cudnn.h"
 
 #include <cmath>
@@ -122,7 +122,6 @@ fe::error_t choose_kernels(Graph& graph, const CudnnGraph& g, cudnnHandle_t hand
   if (auto e = graph.validate(); e.is_bad()) return e;
   if (auto e = graph.build_operation_graph(handle); e.is_bad()) return e;
   if (auto e = graph.create_execution_plans({fe::HeurMode_t::A}); e.is_bad()) return e;
-  graph.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
   graph.deselect_workspace_greater_than(g.most_bytes);
   return graph.check_support();
 }
