@@ -1,4 +1,4 @@
-// cuDNN, as far as cudnn_attention.cpp needs it: in cudnn.cpp, where a build has its headers and
+// cuDNN, as far as attention_cudnn.cpp needs it: in cudnn.cpp, where a build has its headers and
 // those of its frontend, else in cudnn_none.cpp. The library is loaded when it is first asked for,
 // so that a program starts without it.
 #pragma once
@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 
 namespace lockstep {
 

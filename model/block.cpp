@@ -1,6 +1,6 @@
 #include "model/block.h"
 
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 #include "kernels/gelu.h"
 #include "kernels/qk_norm.h"
 #include "kernels/rope.h"

@@ -7,7 +7,7 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
 #include "train/loss_sum.h"

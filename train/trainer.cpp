@@ -16,7 +16,7 @@
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 #include "train/host_state.h"
 #include "train/loss_sum.h"
 #include "train/meter.h"

@@ -1,7 +1,7 @@
 // Whole training steps on a GPU against the CPU's, for each family.
 #include "train/training.h"
 
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 #include "tests/cuda/twins.h"
 #include "train/host_state.h"
 #include "train/run_state.h"

@@ -1,5 +1,5 @@
 // cuDNN of tests/simt, by the definition of attention: one thread goes through queries and keys,
-// with the addresses that cudnn_attention.cpp hands over, so that its reads and writes are checked
+// with the addresses that attention_cudnn.cpp hands over, so that its reads and writes are checked
 // like a kernel's.
 #include "kernels/cudnn.h"
 

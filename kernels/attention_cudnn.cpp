@@ -1,4 +1,4 @@
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 
 #include "core/integer.h"
 #include "core/units.h"

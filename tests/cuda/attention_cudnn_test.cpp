@@ -1,6 +1,6 @@
 // cuDNN's attention against the CPU kernel: on a real GPU that of the library; in simt_tests that
 // of tests/simt, which shows the parts of tensors that cuDNN is told of.
-#include "kernels/cudnn_attention.h"
+#include "kernels/attention_cudnn.h"
 
 #include "kernels/attention.h"
 #include "tests/cuda/twins.h"
