@@ -38,7 +38,10 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
   using Attention = Config::Attention;
   if (c.train.attention == Attention::own) return Attention::own;
   const auto why_not = why_no_cudnn_attention(c, compute);
-  if (why_not.empty()) return Attention::cudnn;
+  if (why_not.empty()) {
+    log_info("attention by cuDNN ", cudnn_version());
+    return Attention::cudnn;
+  }
   if (c.train.attention == Attention::cudnn)
     throw ConfigError(
         str("train.attention is cudnn, but ", why_not, "; change that, or set it to auto or own"));

@@ -82,6 +82,7 @@ attention() {
 }
 expect() { [[ $2 == "$3" ]] || { echo "$1: '$2', expected '$3'"; exit 1; }; }
 expect auto "$(attention auto)" "cuDNN simulated"
+grep -q "attention by cuDNN simulated" auto.out
 expect own "$(attention own --set train.attention=own)" "own kernels"
 expect documents "$(attention documents --set data.document_mask=true)" "own kernels"
 grep -q "own kernels, not cuDNN: data.document_mask is set" documents.out
