@@ -33,13 +33,17 @@ done
 
 need_packages "${build_packages[@]}" "${script_packages[@]}" "${test_packages[@]}"
 
+if ((${#cuda[@]})) && ! cudnn_frontend build/cudnn_frontend; then
+  echo "building without cuDNN's attention: its frontend cannot be had from PyPI"
+fi
+
 # build PRESET, quietly unless it fails
 build() {
   echo "building preset $1"
   mkdir -p "build/$1"
   local log="build/$1/build.log"
   local targets=()
-  [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests gpu_recorder gpu_bench)
+  [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests cudnn_tests gpu_recorder gpu_bench)
   if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON &&
          cmake --build --preset "$1" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 60 "$log"

@@ -249,7 +249,8 @@ Batch Loader::batch(std::int64_t first_sample, int micro_step) {
     std::rethrow_exception(std::exchange(buffer->error, nullptr));
   }
   buffer->state = State::held;
-  return {buffer->inputs, buffer->targets, buffer->positions, buffer->document_start,
+  return {buffer->inputs, buffer->targets, buffer->positions,
+          s.config.document_mask ? buffer->document_start : ConstTensor{},
           static_cast<int>(buffer - s.buffers.data())};
 }
 

@@ -19,7 +19,7 @@
 namespace lockstep {
 
 // Of B sequences of T tokens, all [B, T] int32 in pinned memory. A masked sequence has targets of
-// -1 and inputs of 0.
+// -1 and inputs of 0. document_start is absent without Loader::Config::document_mask.
 struct Batch {
   ConstTensor inputs;
   ConstTensor targets;         // inputs shifted by one; -1 where masked
@@ -36,8 +36,8 @@ class Loader {
     int sequence_length = 0;
     std::int64_t global_batch_sequences = 0;  // of a step, over all data ranks
     std::int64_t vocabulary = 0;              // of the model: a token from it on is refused; 0: any
-    bool document_mask = false;     // false: a window is one document (document_start is all 0)
-    bool shuffle = true;            // false: windows in the order of the dataset
+    bool document_mask = false;               // false: a window is one document
+    bool shuffle = true;                      // false: windows in the order of the dataset
     bool repeat = true;             // false: samples from samples() on are masked (one evaluation)
     std::int64_t most_samples = 0;  // samples() is at most this; 0: all of the dataset
   };

@@ -19,13 +19,16 @@ void check_heads(ConstTensor qkv, const char* what, ConstTensor out) {
   check_tensor(what, out, {qkv.shape[0], H, qkv.shape[2]}, qkv.dtype);
 }
 
-void check_document_start(const Stream& stream, ConstTensor document_start, std::int64_t N) {
-  LOCKSTEP_CHECK(document_start.shape.rank == 2, "document_start is ", document_start.shape,
-                 ", expected [B, T]");
-  check_dtype("document_start", document_start, DType::int32);
-  const auto B = document_start.shape[0], T = document_start.shape[1];
-  LOCKSTEP_CHECK(B * T == N, "document_start is ", document_start.shape, ", expected [B, T] with ",
-                 N, " tokens in all");
+// lse says what is a sequence, [B, H, T]; document_start [B, T] may be absent.
+void check_sequences(const Stream& stream, ConstTensor lse, ConstTensor document_start,
+                     ConstTensor out) {
+  const auto N = out.shape[0], H = out.shape[1];
+  LOCKSTEP_CHECK(lse.shape.rank == 3 && lse.shape[0] * lse.shape[2] == N, "lse is ", lse.shape,
+                 ", expected [B, ", H, ", T] with ", N, " tokens in all");
+  const auto B = lse.shape[0], T = lse.shape[2];
+  check_tensor("lse", lse, {B, H, T}, DType::fp32);
+  if (!document_start) return;
+  check_tensor("document_start", document_start, {B, T}, DType::int32);
   if (stream.is_measuring() || stream.is_cuda()) return;
   for (std::int64_t n = 0; n < N; ++n) {
     const auto start = document_start.as<std::int32_t>()[n];
@@ -39,8 +42,7 @@ void check_document_start(const Stream& stream, ConstTensor document_start, std:
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
                        ConstTensor document_start) {
   check_heads(qkv, "out", out);
-  check_tensor("lse", lse, {out.shape[1], qkv.shape[0]}, DType::fp32);
-  check_document_start(stream, document_start, qkv.shape[0]);
+  check_sequences(stream, lse, document_start, out);
   LOCKSTEP_DISPATCH_SCRATCH(stream,
                             attention_forward(stream, scratch, out, lse, qkv, document_start));
 }
@@ -51,8 +53,7 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
   check_heads(qkv, "out", out);
   check_tensor("dqkv", dqkv, qkv.shape, qkv.dtype);
   check_tensor("dout", dout, out.shape, qkv.dtype);
-  check_tensor("lse", lse, {out.shape[1], qkv.shape[0]}, DType::fp32);
-  check_document_start(stream, document_start, qkv.shape[0]);
+  check_sequences(stream, lse, document_start, out);
   LOCKSTEP_DISPATCH_SCRATCH(
       stream, attention_backward(stream, scratch, dqkv, dout, out, lse, qkv, document_start));
 }

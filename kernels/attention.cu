@@ -14,9 +14,9 @@ constexpr std::int64_t kFewTokens = 8;  // below, tiles of queries would be near
 template <class E, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     row_statistics_kernel(RowStatistics* rows, const E* dout, const E* out, const float* lse,
-                          unsigned N, unsigned H, int K) {
+                          unsigned rows_in_all, unsigned T, unsigned H, int K) {
   const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;
-  const bool valid = row < N * H;
+  const bool valid = row < rows_in_all;
   const int step = static_cast<int>(blockDim.x) * kWidth;
   const auto begin = static_cast<std::int64_t>(row) * K;
   float delta = 0.0f;
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   delta = lanes_sum(delta, blockDim.x);
   if (!valid || threadIdx.x != 0) return;
-  const auto at = static_cast<std::int64_t>(row % H) * N + row / H;
+  const unsigned token = row / H;
+  const auto at = (static_cast<std::int64_t>(token / T) * H + row % H) * T + token % T;
   rows[at] = {lse[at] * kLog2E, delta};
 }
 
@@ -44,8 +45,8 @@ void row_statistics(Stream& stream, const AttentionBackward<E>& a, RowStatistics
     const auto packs = static_cast<unsigned>(divide_up(a.K, width));
     const auto lanes = std::min(32u, std::bit_ceil(packs)), in_block = kThreads / lanes;
     launch(stream, {static_cast<unsigned>(divide_up(N * a.H, in_block)), {lanes, in_block}},
-           row_statistics_kernel<E, width>, rows, a.dout, out, lse, static_cast<unsigned>(N),
-           static_cast<unsigned>(a.H), a.K);
+           row_statistics_kernel<E, width>, rows, a.dout, out, lse, static_cast<unsigned>(N * a.H),
+           static_cast<unsigned>(a.T), static_cast<unsigned>(a.H), a.K);
   });
 }
 
@@ -76,22 +77,23 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
   const auto H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
   with_float(qkv.dtype, [&]<class E>(E) {
     const E* q = qkv.as<E>();
-    const AttentionForward<E> a{.q = q,
-                                .k = q + H * K,
-                                .v = q + (H + G) * K,
-                                .out = out.as<E>(),
-                                .lse = lse.as<float>(),
-                                .first = document_start.as<std::int32_t>(),
-                                .last = nullptr,
-                                .q_stride = qkv.shape[1] * K,
-                                .kv_stride = qkv.shape[1] * K,
-                                .B = static_cast<int>(document_start.shape[0]),
-                                .H = static_cast<int>(H),
-                                .G = static_cast<int>(G),
-                                .K = static_cast<int>(K),
-                                .queries = static_cast<int>(document_start.shape[1]),
-                                .keys = static_cast<int>(document_start.shape[1]),
-                                .scale = score_scale(K) * kLog2E};
+    const AttentionForward<E> a{
+        .q = q,
+        .k = q + H * K,
+        .v = q + (H + G) * K,
+        .out = out.as<E>(),
+        .lse = lse.as<float>(),
+        .first = document_start ? document_start.as<std::int32_t>() : nullptr,
+        .last = nullptr,
+        .q_stride = qkv.shape[1] * K,
+        .kv_stride = qkv.shape[1] * K,
+        .B = static_cast<int>(lse.shape[0]),
+        .H = static_cast<int>(H),
+        .G = static_cast<int>(G),
+        .K = static_cast<int>(K),
+        .queries = static_cast<int>(lse.shape[2]),
+        .keys = static_cast<int>(lse.shape[2]),
+        .scale = score_scale(K) * kLog2E};
     run_forward(stream, a);
   });
 }
@@ -99,13 +101,13 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
 void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
                         ConstTensor out, ConstTensor lse, ConstTensor qkv,
                         ConstTensor document_start) {
-  const auto N = qkv.shape[0], H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
+  const auto B = lse.shape[0], T = lse.shape[2];
+  const auto H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
   const Arena::Scope scope(scratch);
-  const auto rows = scratch.allocate("attention_rows", DType::fp32, {H, N, 2});
-  const auto ranges =
-      scratch.allocate("attention_ranges", DType::int32,
-                       key_ranges(document_start.shape[0], document_start.shape[1]));
+  const auto rows = scratch.allocate("attention_rows", DType::fp32, {B, H, T, 2});
+  const auto ranges = scratch.allocate("attention_ranges", DType::int32, key_ranges(B, T));
   if (stream.is_measuring()) return;
+  const auto* first = document_start ? document_start.as<std::int32_t>() : nullptr;
   with_float(qkv.dtype, [&]<class E>(E) {
     const E* q = qkv.as<E>();
     E* dq = dqkv.as<E>();
@@ -118,13 +120,13 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                                  .dk = dq + H * K,
                                  .dv = dq + (H + G) * K,
                                  .rows = statistics,
-                                 .document_start = document_start.as<std::int32_t>(),
+                                 .document_start = first,
                                  .stride = qkv.shape[1] * K,
-                                 .B = static_cast<int>(document_start.shape[0]),
+                                 .B = static_cast<int>(B),
                                  .H = static_cast<int>(H),
                                  .G = static_cast<int>(G),
                                  .K = static_cast<int>(K),
-                                 .T = static_cast<int>(document_start.shape[1]),
+                                 .T = static_cast<int>(T),
                                  .scale = score_scale(K),
                                  .scale_base_2 = score_scale(K) * kLog2E};
     row_statistics(stream, a, statistics, out.as<E>(), lse.as<float>());

@@ -18,7 +18,7 @@ template <class E>
 struct AttentionForward {
   const E *q, *k, *v;
   E* out;                            // [B queries, H, K]
-  float* lse;                        // [H, B queries], or nullptr
+  float* lse;                        // [B, H, queries], or nullptr
   const std::int32_t *first, *last;  // [B, queries]: the keys that a query sees; where nullptr,
                                      // from 0 on, or up to its own index
   std::int64_t q_stride, kv_stride;
@@ -37,7 +37,7 @@ struct AttentionForward {
     return ((static_cast<std::int64_t>(b) * queries + query) * H + head) * K;
   }
   __device__ std::int64_t lse_at(int b, int query, int head) const {
-    return (static_cast<std::int64_t>(head) * B + b) * queries + query;
+    return (static_cast<std::int64_t>(b) * H + head) * queries + query;
   }
   __device__ int first_key(int b, int query) const {
     return first == nullptr ? 0 : first[static_cast<std::int64_t>(b) * queries + query];
@@ -57,8 +57,8 @@ template <class E>
 struct AttentionBackward {
   const E *q, *k, *v, *dout;
   E *dq, *dk, *dv;
-  const RowStatistics* rows;           // [H, B T]
-  const std::int32_t* document_start;  // [B, T]
+  const RowStatistics* rows;           // [B, H, T]
+  const std::int32_t* document_start;  // [B, T], or nullptr
   std::int64_t stride;                 // of q, k, v and gradients
   int B, H, G, K, T;
   float scale;         // of q k, in gradients
@@ -74,7 +74,10 @@ struct AttentionBackward {
     return (token_at(b, token) * H + head) * K;
   }
   __device__ const RowStatistics* rows_at(int b, int token, int head) const {
-    return rows + static_cast<std::int64_t>(head) * B * T + token_at(b, token);
+    return rows + (static_cast<std::int64_t>(b) * H + head) * T + token;
+  }
+  __device__ int first_key(int b, int token) const {
+    return document_start == nullptr ? 0 : document_start[token_at(b, token)];
   }
 };
 

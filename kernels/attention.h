@@ -9,8 +9,9 @@ namespace lockstep {
 //   out[t, h] = sum over j of p_tj v[j, h / (H/G)],   p_tj = exp(q[t, h] k[j, .] / sqrt(K) - lse)
 // over document_start[t] <= j <= t within the sequence.
 //   qkv [N, H + 2G, K]  fp32 or bf16: H query heads, G key heads, G value heads; N = B T
-//   out [N, H, K] type of qkv       lse [H, N] fp32: log of the sum of exponents, for backward
-//   document_start [B, T] int32: the first token (index in the sequence) that a token may attend to
+//   out [N, H, K] type of qkv       lse [B, H, T] fp32: log of the sum of exponents, for backward
+//   document_start [B, T] int32: the first token (index in the sequence) that a token may attend
+//   to; absent: 0 for all
 // Scores and sums are fp32. Source: Dao 2023, arXiv:2307.08691, algorithms 1 and 2.
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
                        ConstTensor document_start);

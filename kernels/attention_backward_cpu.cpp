@@ -31,7 +31,7 @@ struct BackwardTask {
   const float* lse;
   std::int64_t qkv_stride, out_stride;  // from token to token
   std::int64_t lse_stride;              // from head to head
-  const std::int32_t* document_start;
+  const std::int32_t* first;            // see visible_keys
   std::int64_t heads, K;
   Range keys, queries;  // begin at a multiple of kBlock
   bool for_keys, for_queries;
@@ -189,7 +189,7 @@ void backward_task(const BackwardTask<E>& task, Carver carver) {
   for (std::int64_t h = 0; h < task.heads; ++h)
     for (auto i = queries.begin; i < queries.begin + queries.count; i += kBlock) {
       const Range block{i, std::min<std::int64_t>(kBlock, queries.begin + queries.count - i)};
-      const auto visible = visible_keys(task.document_start, nullptr, i, block.count);
+      const auto visible = visible_keys(task.first, nullptr, i, block.count);
       if (none_visible(visible, keys)) continue;
       load_queries(task, s, size, h, block);
       for (std::int64_t at = 0; at < keys.count; at += kBlock) {
@@ -226,7 +226,7 @@ bool one_pass(std::int64_t tasks, int threads, std::int64_t T) {
 void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
                         ConstTensor out, ConstTensor lse, ConstTensor qkv,
                         ConstTensor document_start) {
-  const auto B = document_start.shape[0], T = document_start.shape[1], N = B * T;
+  const auto B = lse.shape[0], T = lse.shape[2];
   const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
   const auto heads = H / G;
   with_float(qkv.dtype, [&]<class E>(E) {
@@ -247,11 +247,11 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                         .dq = dqkv.as<E>() + query,
                         .dk = dqkv.as<E>() + key,
                         .dv = dqkv.as<E>() + key + G * K,
-                        .lse = lse.as<float>() + g * heads * N + b * T,
+                        .lse = lse.as<float>() + (b * H + g * heads) * T,
                         .qkv_stride = all * K,
                         .out_stride = H * K,
-                        .lse_stride = N,
-                        .document_start = document_start.as<std::int32_t>() + b * T,
+                        .lse_stride = T,
+                        .first = first_keys(document_start, b),
                         .heads = heads,
                         .K = K,
                         .keys = keys,

@@ -48,6 +48,12 @@ inline Visible visible_keys(const std::int32_t* first, const std::int32_t* last,
   return v;
 }
 
+// Of sequence b, from document_start [B, T] or an absent one.
+inline const std::int32_t* first_keys(ConstTensor document_start, std::int64_t b) {
+  if (!document_start) return nullptr;
+  return document_start.as<std::int32_t>() + b * document_start.shape[1];
+}
+
 struct Range {
   std::int64_t begin, count;
 };

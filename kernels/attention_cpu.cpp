@@ -19,7 +19,7 @@ namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
                        ConstTensor document_start) {
-  const auto B = document_start.shape[0], T = document_start.shape[1], N = B * T;
+  const auto B = lse.shape[0], T = lse.shape[2];
   const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
   const auto heads = H / G, blocks = task_blocks(B * G, heads, T, stream.threads());
   with_float(qkv.dtype, [&]<class E>(E) {
@@ -36,12 +36,12 @@ void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, C
                         .k = tokens + (H + g) * K,
                         .v = tokens + (H + G + g) * K,
                         .out = out.as<E>() + (b * T * H + g * heads) * K,
-                        .lse = lse.as<float>() + g * heads * N + b * T,
+                        .lse = lse.as<float>() + (b * H + g * heads) * T,
                         .q_stride = all * K,
                         .kv_stride = all * K,
                         .out_stride = H * K,
-                        .lse_stride = N,
-                        .first = document_start.as<std::int32_t>() + b * T,
+                        .lse_stride = T,
+                        .first = first_keys(document_start, b),
                         .last = nullptr,
                         .heads = heads,
                         .begin = begin,

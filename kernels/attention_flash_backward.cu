@@ -67,14 +67,14 @@ __device__ inline void probabilities(float (&p)[2][4][4], float (&ds)[2][4][4],
 
 // Scores of keys (rows, from `key` on) that queries (columns, from `query` on) do not see become
 // -infinity.
-__device__ inline void mask_keys(float (&s)[2][4][4], const std::int32_t* document_start, int T,
+__device__ inline void mask_keys(float (&s)[2][4][4], const AttentionBackward<BFloat16>& a, int b,
                                  int key, int query) {
   const int row = key + ptx::lane() / 4, column = query + ptx::lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < 4; ++n)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int last = column + 8 * n + i, first = document_start[min(last, T - 1)];
+      const int last = column + 8 * n + i, first = a.first_key(b, min(last, a.T - 1));
 #pragma unroll
       for (int m = 0; m < 2; ++m)
 #pragma unroll
@@ -162,9 +162,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
       if (kSharers == 1 && block * kQueryBlock + query + 32 <= begin + row) continue;  // all later
       float s[2][4][4] = {}, dp[2][4][4] = {};
       multiply_transposed(s, k, row, q, query);
-      if (masks)
-        mask_keys(s, a.document_start + a.token_at(b, 0), a.T, begin + row,
-                  block * kQueryBlock + query);
+      if (masks) mask_keys(s, a, b, begin + row, block * kQueryBlock + query);
       multiply_transposed(dp, v, row, dout, query);
       probabilities(s, dp, shared.rows[step % 2] + query, a.scale_base_2);
       unsigned p[2][2][4], ds[2][2][4];
@@ -228,7 +226,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
                                     static_cast<std::int64_t>(a.H) * K, count);
   const int query = begin + min(ptx::thread(), count - 1);
   shared.rows[ptx::thread()] = *a.rows_at(b, query, head);
-  shared.seen.fill(a.document_start[a.token_at(b, query)], query);
+  shared.seen.fill(a.first_key(b, query), query);
   const auto& seen = shared.seen;
 
   const int end = begin + count;
@@ -285,12 +283,11 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
 }
 
 // A warp a block of queries.
-__global__ void key_ranges_kernel(KeyRange* ranges, const std::int32_t* document_start, int T) {
+__global__ void key_ranges_kernel(KeyRange* ranges, AttentionBackward<BFloat16> a) {
   const int block = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
-  int first = T, last = 0;
+  int first = a.T, last = 0;
   for (int i = static_cast<int>(threadIdx.x); i < kQueryBlock; i += 32) {
-    const int query = min(block * kQueryBlock + i, T - 1);
-    const int start = document_start[static_cast<std::int64_t>(b) * T + query];
+    const int start = a.first_key(b, min(block * kQueryBlock + i, a.T - 1));
     first = min(first, start);
     last = max(last, start);
   }
@@ -313,7 +310,7 @@ void flash_backward(Stream& stream, Tensor ranges, const AttentionBackward<BFloa
   auto* key_ranges = reinterpret_cast<KeyRange*>(ranges.data);
   launch(stream,
          {{static_cast<unsigned>(divide_up(a.T, kQueryBlock)), static_cast<unsigned>(a.B)}, 32},
-         key_ranges_kernel, key_ranges, a.document_start, a.T);
+         key_ranges_kernel, key_ranges, a);
   const auto run = [&](auto K) {
     launch(stream, {grid(a.G, KeysShared<K>::kKeys), kFlashThreads, sizeof(KeysShared<K>)},
            flash_keys_kernel<K>, a, key_ranges);

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dq_kernel(AttentionBackward
                      count, a.K);
 
   const int query = begin + min(lane, count - 1);
-  const int first = a.document_start[a.token_at(b, query)];
+  const int first = a.first_key(b, query);
   const auto statistics = *a.rows_at(b, query, head);
   float dq[kRows][kColumns] = {};
   for (int key = warp_min(first) / kTile * kTile; key < begin + count; key += kTile) {
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dkdv_kernel(AttentionBackwa
   for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head)
     for (int tile = begin; tile < a.T; tile += kTile) {
       const int query = min(tile + lane, a.T - 1);
-      const int first = a.document_start[a.token_at(b, query)];
+      const int first = a.first_key(b, query);
       if (__any_sync(kAllLanes, first < begin + count) == 0) continue;  // in all warps alike
       __syncthreads();
       load_tile<kColumns>(q, a.q + a.at(b, tile, head), a.stride, a.T - tile, a.K);

@@ -12,11 +12,11 @@ using Range = Option::Range;
 
 constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama3", "qwen2", "qwen3", "smollm3"};
 constexpr std::array<std::string_view, 3> kRecomputes{"none", "cheap", "block"};
+constexpr std::array<std::string_view, 3> kAttentions{"auto", "cudnn", "own"};
 constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant", "wsd"};
 constexpr std::array<std::string_view, 3> kFp8Products{"off", "tensor", "block"};
 constexpr std::array<std::string_view, 2> kFp8Gradients{"e5m2", "e4m3"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
-
 constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
 
 template <class Enum>
@@ -29,6 +29,9 @@ Field field_of(Family& value) {
 }
 Field field_of(Recompute& value) {
   return choice(value, kRecomputes);
+}
+Field field_of(Config::Attention& value) {
+  return choice(value, kAttentions);
 }
 Field field_of(Config::Decay& value) {
   return choice(value, kDecays);
@@ -210,6 +213,10 @@ const std::array kOptions{
     Option{LOCKSTEP_KEY(train.recompute), kAny, "",
            "What backward computes again instead of keeping: nothing, norms and activations, or "
            "whole blocks.",
+           ""},
+    Option{LOCKSTEP_KEY(train.attention), kAny, "",
+           "Who computes attention on a GPU: cuDNN (bf16, heads of 64 or 128, no "
+           "data.document_mask), or the own kernels; auto: cuDNN where it can.",
            ""},
     Option{LOCKSTEP_KEY(train.cuda_graphs), kAny, "",
            "Launch a GPU's steps as CUDA graphs, with the same bits; auto: models of up to 1e9 "

@@ -1,5 +1,6 @@
 #include "model/block.h"
 
+#include "kernels/attention_cudnn.h"
 #include "kernels/gelu.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
@@ -81,6 +82,7 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   const auto t = step.comms[Axis::tensor].size();
   const auto N = step.tokens(), n = step.stream_tokens(), D = config_.width, K = config_.head_size;
   const auto H = config_.heads / t, G = config_.kv_heads / t, F = config_.mlp_width / t;
+  const auto B = step.positions.shape[0], T = step.positions.shape[1];
   const auto type = step.params.compute_dtype();
   const auto fp32 = DType::fp32;
   const auto none = Recompute::none, cheap = Recompute::cheap;
@@ -93,7 +95,7 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   }
   visit(&Saved::qkv, "qkv", type, Shape{N, H + 2 * G, K}, q_norm_ ? none : cheap);
   visit(&Saved::attention, "attention", type, Shape{N, H, K}, cheap);
-  visit(&Saved::lse, "lse", fp32, Shape{H, N}, cheap);
+  visit(&Saved::lse, "lse", fp32, Shape{B, H, T}, cheap);
   visit(&Saved::middle, "middle", type, Shape{n, D}, cheap);
   visit(&Saved::norm2, "norm2", type, Shape{n, D}, none);
   visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
@@ -210,6 +212,8 @@ void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache
   const Trace::Span span(step.trace, Phase::attention, step.compute);
   if (cache != nullptr)
     attention_cached(step.compute, step.scratch, a.attention, *cache, a.qkv, step.positions);
+  else if (step.cudnn_attention)
+    cudnn_attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv);
   else
     attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv, step.document_start);
   if (a.absmax) absmax(step.compute, absmax_of(a, Of::attention), a.attention);
@@ -259,8 +263,12 @@ void Block::attention_branch_backward(const StepContext& step, const ParamStore:
   out_.backward(step, w, dattention, gradient, {a.attention, absmax_of(a, Of::attention)});
   {
     const Trace::Span span(step.trace, Phase::attention, step.compute);
-    attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
-                       step.document_start);
+    if (step.cudnn_attention)
+      cudnn_attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse,
+                               a.qkv);
+    else
+      attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
+                         step.document_start);
   }
   rotate_backward(step, w, dqkv, a);
   if (most) absmax(step.compute, most, dqkv);

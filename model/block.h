@@ -28,7 +28,7 @@ class Block {
     Tensor qk_rstd;               // [N, (H+G)/t] fp32, likewise
     Tensor qkv;                   // [N, (H+2G)/t, K]: q heads, k heads, v heads, rotated
     Tensor attention;             // [N, H/t, K]
-    Tensor lse;                   // [H/t, N] fp32
+    Tensor lse;                   // [B, H/t, T] fp32
     Tensor mlp_in;                // [N, 2F/t]: gate, up; or [N, F/t]: GELU's argument
     Tensor hidden;                // [N, F/t]
     Tensor absmax;  // [4] fp32, for products of fp8: of norm1, attention, norm2, hidden

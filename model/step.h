@@ -19,10 +19,11 @@ struct StepContext {
   ParamStore& params;
   Comms& comms;
   Trace& trace;
-  ConstTensor positions;       // [B, T] int32, within the document
-  ConstTensor document_start;  // [B, T] int32, the first token of its sequence that a token may
-                               // attend to; absent where a cache is used
-  ConstTensor rope_table;      // [P, K] fp32; filled in by Transformer
+  ConstTensor positions;         // [B, T] int32, within the document
+  ConstTensor document_start;    // [B, T] int32, the first token of its sequence that a token may
+                                 // attend to; absent: from its sequence's first on
+  ConstTensor rope_table;        // [P, K] fp32; filled in by Transformer
+  bool cudnn_attention = false;  // by cuDNN; only without document_start
 
   std::int64_t tokens() const { return positions.elements(); }  // N = B T
 

@@ -55,3 +55,20 @@ need_packages() {
   # shellcheck disable=SC2086
   $install -qq </dev/null >/dev/null
 }
+
+# cudnn_frontend DIR: puts the headers of cuDNN's frontend into DIR/include, from its wheel on PyPI.
+# Fails where they cannot be had.
+cudnn_frontend() {
+  local wheel
+  [[ -e $1/include/cudnn_frontend.h ]] && return
+  wheel=$(mktemp -d)
+  python3 -m pip download -q --no-deps --only-binary :all: --timeout 15 --retries 1 --dest "$wheel" \
+    nvidia-cudnn-frontend==1.32.0 >/dev/null 2>&1 &&
+    python3 -c 'import sys, zipfile
+for wheel in sys.argv[2:]:
+    with zipfile.ZipFile(wheel) as z:
+        z.extractall(sys.argv[1], [n for n in z.namelist() if n.startswith("include/")])' \
+      "$1" "$wheel"/*.whl
+  rm -rf "$wheel"
+  [[ -e $1/include/cudnn_frontend.h ]]
+}

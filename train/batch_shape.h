@@ -1,4 +1,5 @@
-// BatchShape: a batch with shapes and no memory, for code that only measures or allocates.
+// BatchShape: a batch with shapes and no memory, for code that only measures or allocates. Without
+// documents: they take no more memory.
 #pragma once
 
 #include "data/loader.h"
@@ -9,7 +10,7 @@ inline Batch batch_shape(std::int64_t sequences, std::int64_t sequence_length) {
   ConstTensor ids;
   ids.shape = {sequences, sequence_length};
   ids.dtype = DType::int32;
-  return {.inputs = ids, .targets = ids, .positions = ids, .document_start = ids};
+  return {.inputs = ids, .targets = ids, .positions = ids, .document_start = {}};
 }
 
 }  // namespace lockstep

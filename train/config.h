@@ -17,6 +17,7 @@ struct Config {
   enum class Decay : unsigned char { cosine, linear, constant, wsd };
   enum class Fp8Gradients : unsigned char { e5m2, e4m3 };
   enum class CudaGraphs : unsigned char { automatic, on, off };
+  enum class Attention : unsigned char { automatic, cudnn, own };
 
   ModelConfig model;
   RopeScaling rope_scaling{.factor = 1};  // keys model.rope_scaling_*; model.rope_scaling follows
@@ -28,7 +29,8 @@ struct Config {
     std::int64_t micro_batch = 0;  // sequences of one forward and backward
     Recompute recompute = Recompute::none;
     CudaGraphs cuda_graphs = CudaGraphs::automatic;
-    std::int64_t threads = 0;  // 0: every processor this process may run on
+    Attention attention = Attention::automatic;  // what a run takes, see attention_of
+    std::int64_t threads = 0;                    // 0: every processor this process may run on
     std::uint64_t seed = 1;
     std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
     std::int64_t most_skipped = 10;  // updates skipped in a row before the run stops

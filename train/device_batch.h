@@ -23,6 +23,7 @@ class DeviceBatch {
   Batch copy(Stream& stream, const Batch& batch) const {
     if (!inputs_) return batch;
     const auto send = [&](Tensor to, ConstTensor from) {
+      if (!from) return Tensor{};
       to.shape = from.shape;
       stream.copy(to, from);
       return to;

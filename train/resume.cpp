@@ -67,6 +67,7 @@ Json describe_run(const Progress& progress, const RunFacts& facts) {
   numerics.set("device", facts.device);
   numerics.set("cpu_level", name(cpu_level()));
   numerics.set("threads", facts.threads);
+  numerics.set("attention", facts.attention);
   if (facts.numerics != nullptr) add_to(numerics, *facts.numerics);
   Json statistics;
   statistics.set("loss", to_json(progress.statistics.loss));
@@ -122,14 +123,17 @@ void log_changes(const Json& about, const RunFacts& facts) {
     if (const auto old = dump(before.find(key)); old != now.dump())
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
   const Json& numerics = about.at("numerics");
-  const auto computer = [](const std::string& device, std::string_view level,
-                           std::int64_t threads) {
-    return device == "cpu" ? str(level, " and ", threads, " threads") : device;
+  const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,
+                           const std::string& attention) {
+    return device == "cpu" ? str(level, " and ", threads, " threads")
+                           : str(device, " and attention by ", attention);
   };
+  const Json* attention = numerics.find("attention");  // not in checkpoints of before
   const auto then =
       computer(numerics.at("device").as_string(), numerics.at("cpu_level").as_string(),
-               numerics.at("threads").as_integer());
-  const auto now = computer(facts.device, name(cpu_level()), facts.threads);
+               numerics.at("threads").as_integer(),
+               attention != nullptr ? attention->as_string() : "own kernels");
+  const auto now = computer(facts.device, name(cpu_level()), facts.threads, facts.attention);
   if (then != now)
     log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
                 ": the run goes on, but not bitwise");

@@ -30,6 +30,7 @@ struct RunFacts {
   std::string fingerprint;                   // of the training data
   int threads;                               // that compute
   std::string device = "cpu";                // or the name of a GPU
+  std::string attention = "own kernels";     // or "cuDNN 9.19.0"
   const NumericsRecord* numerics = nullptr;  // of a GPU
 };
 

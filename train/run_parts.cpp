@@ -7,6 +7,7 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
+#include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
 #include "train/loss_sum.h"
@@ -28,12 +29,39 @@ bool has_cuda_graphs(const Config& c) {
   return c.train.cuda_graphs == Config::CudaGraphs::on;
 }
 
+std::string why_no_cudnn_attention(const Config& c, Stream& compute) {
+  if (!compute.is_cuda()) return "the run is on the CPU";
+  if (c.precision.compute != DType::bf16) return "precision.compute is not bf16";
+  if (c.data.document_mask) return "data.document_mask is set";
+  return prepare_cudnn_attention(compute, {.B = c.train.micro_batch,
+                                           .T = c.train.sequence_length,
+                                           .H = c.model.heads,
+                                           .G = c.model.kv_heads,
+                                           .K = c.model.head_size});
+}
+
 }  // namespace
+
+Config::Attention attention_of(const Config& c, Stream& compute) {
+  using Attention = Config::Attention;
+  if (c.train.attention == Attention::own) return Attention::own;
+  const auto why_not = why_no_cudnn_attention(c, compute);
+  if (why_not.empty()) {
+    log_info("attention by cuDNN ", cudnn_version());
+    return Attention::cudnn;
+  }
+  if (c.train.attention == Attention::cudnn)
+    throw ConfigError(
+        str("train.attention is cudnn, but ", why_not, "; change that, or set it to auto or own"));
+  if (compute.is_cuda()) log_info("attention by the own kernels, not cuDNN: ", why_not);
+  return Attention::own;
+}
 
 TrainingConfig training_config(const Config& c) {
   return {.model = c.model,
           .recompute = c.train.recompute,
           .compute = c.precision.compute,
+          .cudnn_attention = c.train.attention == Config::Attention::cudnn,
           .stochastic_rounding = c.precision.compute == DType::bf16 && !c.precision.master_weights,
           .fp8 = c.precision.fp8,
           .fp8_gradients = c.precision.fp8_gradients == Config::Fp8Gradients::e4m3

@@ -14,6 +14,11 @@ namespace lockstep {
 
 int threads_of(const Config& config);  // what it says, or one for each processor allowed
 
+// Who computes attention on `compute`: whom train.attention names; for auto cuDNN where it can,
+// else the own kernels, and the log says why. cuDNN is prepared then. Throws ConfigError where it
+// is named and cannot.
+Config::Attention attention_of(const Config& config, Stream& compute);
+
 TrainingConfig training_config(const Config& config);
 
 // Throws ConfigError where the device has no products for precision.fp8; warns where they are not

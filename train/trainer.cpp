@@ -16,6 +16,7 @@
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "kernels/attention_cudnn.h"
 #include "train/host_state.h"
 #include "train/loss_sum.h"
 #include "train/meter.h"
@@ -71,6 +72,12 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute) {
   log_info("memory: ", human_memory(static_cast<double>(bytes.device)),
            " for weights, optimizer and activations");
   return bytes;
+}
+
+// With what the configuration leaves open settled.
+Config settled(Config config, Stream& compute) {
+  config.train.attention = attention_of(config, compute);
+  return config;
 }
 
 // Throws ConfigError where the tokens cannot be those of the tokenizer of the training data.
@@ -144,14 +151,16 @@ class Trainer {
             .fingerprint = loader_.dataset().fingerprint(),
             .threads = compute_.threads(),
             .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu",
+            .attention =
+                training_.config().cudnn_attention ? str("cuDNN ", cudnn_version()) : "own kernels",
             .numerics = numerics_ ? &*numerics_ : nullptr};
   }
 
   const TrainOptions& options_;
-  const Config& config_;
   const StopSignals signals_;
   RunDirectory run_;
   Stream compute_;
+  const Config config_;
   const Arenas::Bytes arenas_bytes_;
   Arena pinned_;  // of the loaders
   Loader loader_;
@@ -175,9 +184,9 @@ class Trainer {
 
 Trainer::Trainer(const TrainOptions& options)
     : options_(options),
-      config_(options.config),
       run_(options.run),
-      compute_(options.device, "compute", Stream::Mode::immediate, threads_of(config_)),
+      compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
+      config_(settled(options.config, compute_)),
       arenas_bytes_(announced_bytes(config_, compute_)),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),

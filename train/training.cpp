@@ -65,7 +65,7 @@ void Training::initialize() {
 // A micro-batch of whole sequences.
 Batch Training::random_batch(Arena& pinned) const {
   const auto B = config_.micro_batch_sequences, T = config_.sequence_length;
-  const Tensor all = pinned.allocate("random_batch", DType::int32, {4, B * T});
+  const Tensor all = pinned.allocate("random_batch", DType::int32, {3, B * T});
   auto* values = all.as<std::int32_t>();
   for (std::int64_t i = 0; i < B * T; ++i) {
     const auto drawn =
@@ -74,15 +74,14 @@ Batch Training::random_batch(Arena& pinned) const {
     values[i] = static_cast<std::int32_t>(drawn[0] % vocabulary);
     values[B * T + i] = static_cast<std::int32_t>(drawn[1] % vocabulary);
     values[2 * B * T + i] = static_cast<std::int32_t>(i % T);
-    values[3 * B * T + i] = 0;
   }
   const auto part = [&](std::int64_t i) { return all.rows(i, 1).view({B, T}); };
-  return {.inputs = part(0), .targets = part(1), .positions = part(2), .document_start = part(3)};
+  return {.inputs = part(0), .targets = part(1), .positions = part(2), .document_start = {}};
 }
 
 ChosenProducts Training::choose_products(const ProductChoices& recorded) {
   Arena pinned(compute_.device(), Arena::Memory::pinned_host,
-               4 * config_.micro_batch_sequences * config_.sequence_length *
+               3 * config_.micro_batch_sequences * config_.sequence_length *
                    bytes_per_element(DType::int32));
   const Batch batch = random_batch(pinned);
   initialize();  // GPUs multiply zeros faster
@@ -99,6 +98,8 @@ ChosenProducts Training::choose_products(const ProductChoices& recorded) {
 }
 
 StepContext Training::context(const Batch& batch) {
+  LOCKSTEP_CHECK(!config_.cudnn_attention || !batch.document_start,
+                 "a batch with documents, but attention by cuDNN");
   return {.compute = compute_,
           .scratch = arenas_.device,
           .params = params_,
@@ -106,7 +107,8 @@ StepContext Training::context(const Batch& batch) {
           .trace = trace_,
           .positions = batch.positions,
           .document_start = batch.document_start,
-          .rope_table = {}};
+          .rope_table = {},
+          .cudnn_attention = config_.cudnn_attention};
 }
 
 Targets Training::targets(const Batch& batch) const {

@@ -24,6 +24,7 @@ struct TrainingConfig {
   ModelConfig model;
   Recompute recompute = Recompute::none;
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
+  bool cudnn_attention = false;      // by cuDNN, which was prepared; no batch has document_start
   bool stochastic_rounding = false;  // bf16 weights without fp32 masters
   Fp8Products fp8 = Fp8Products::off;
   DType fp8_gradients = DType::fp8_e5m2;

@@ -108,7 +108,7 @@ class Bench {
     const auto qkv = random(arena_, dtype, {N, s.H + 2 * s.G, s.K}),
                dqkv = random(arena_, dtype, qkv.shape);
     const auto out = random(arena_, dtype, {N, s.H, s.K}), dout = random(arena_, dtype, out.shape);
-    const auto lse = random(arena_, DType::fp32, {s.H, N});
+    const auto lse = random(arena_, DType::fp32, {s.B, s.H, s.T});
     const auto starts = integers(arena_, {s.B, s.T}, 0);
     const double flops = 2.0 * static_cast<double>(s.K * s.H * s.B * s.T * (s.T + 1));
     Rates peaks, forward, backward, both;

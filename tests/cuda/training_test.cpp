@@ -1,6 +1,7 @@
 // Whole training steps on a GPU against the CPU's, for each family.
 #include "train/training.h"
 
+#include "kernels/attention_cudnn.h"
 #include "tests/cuda/twins.h"
 #include "train/host_state.h"
 #include "train/run_state.h"
@@ -34,8 +35,9 @@ TrainingConfig tiny(Family family, DType compute) {
 // A training on one device, and its batches; every token follows from the one before.
 class Rig {
  public:
-  Rig(const TrainingConfig& config, Device device)
+  Rig(const TrainingConfig& config, Device device, bool documents = true)
       : config_(config),
+        documents_(documents),
         device_(device),
         stream_(device, "test", Stream::Mode::immediate, 2),
         bytes_(measure_training(config, device, 2)),
@@ -54,7 +56,7 @@ class Rig {
       const bool masked = micro_step * B + b >= config_.global_batch_sequences;
       for (std::int64_t t = 0; t < T; ++t) {
         const auto i = b * T + t;
-        const auto document = t < T / 3 ? 0 : T / 3;
+        const auto document = t < T / 3 || !documents_ ? 0 : T / 3;
         const auto token = static_cast<std::int32_t>((step * 7 + b * 5 + t * t) % 37);
         inputs_.as<std::int32_t>()[i] = masked ? 0 : token;
         targets_.as<std::int32_t>()[i] = masked ? -1 : (token * 3 + 1) % 37;
@@ -65,9 +67,10 @@ class Rig {
     return {.inputs = inputs_,
             .targets = targets_,
             .positions = positions_,
-            .document_start = document_start_};
+            .document_start = documents_ ? document_start_ : Tensor{}};
   }
 
+  Stream& stream() { return stream_; }
   Training::Numbers step(std::int64_t number) {
     training_.begin_step(number, 3e-3);
     for (int m = 0; m < 2; ++m) {
@@ -131,6 +134,7 @@ class Rig {
 
  private:
   TrainingConfig config_;
+  bool documents_;
   Device device_;
   Stream stream_;
   Arenas::Bytes bytes_;
@@ -352,6 +356,37 @@ TEST(TrainingCudaOnce, phases_are_timed_in_the_first_step_and_each_20th) {
       EXPECT_EQ(std::isnan(phases[0]), !is_timed) << step;
     }
   }
+}
+
+// And with recomputing and CUDA graphs the same bits, in the memory that was measured.
+TEST(TrainingCudaOnce, losses_with_cudnn_are_those_of_the_cpu) {
+  auto config = tiny(Family::llama3, DType::bf16);
+  config.model.head_size = 64;
+  Rig cpu(config, kCpu, false);
+  config.cudnn_attention = true;
+  Rig gpu(config, kGpu, false);
+  const auto& m = config.model;
+  const auto why_not = prepare_cudnn_attention(
+      gpu.stream(),
+      {config.micro_batch_sequences, config.sequence_length, m.heads, m.kv_heads, m.head_size});
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  const auto expected = cpu.losses(6), actual = gpu.losses(6);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(actual[i], expected[i], 1e-2 * expected[i]) << i;
+  const auto evaluated = gpu.evaluate(1);
+  EXPECT_NEAR(evaluated.loss, cpu.evaluate(1).loss, 2e-2 * evaluated.loss);
+  EXPECT_EQ(gpu.used().device, gpu.measured().device);
+  config.recompute = Recompute::block;
+  config.cuda_graphs = true;
+  Rig again(config, kGpu, false);
+  EXPECT_EQ(again.losses(6), actual);
+}
+
+TEST(TrainingCudaOnce, with_cudnn_a_batch_of_documents_is_refused) {
+  auto config = tiny(Family::llama3, DType::bf16);
+  config.cudnn_attention = true;
+  Rig gpu(config, kGpu);
+  EXPECT_THROW(gpu.step(1), Error);
 }
 
 TEST(TrainingCudaOnce, samples_are_those_of_the_cpu) {

@@ -6,7 +6,7 @@
 #     facts      the GPU, its driver, the toolkit
 #     build      the preset cuda, where LOCKSTEP_BUNDLE is set with the headers of that directory
 #                (scripts/gpu_bundle.sh)
-#     operators  every operator against its CPU kernel, twice for the same bits
+#     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
 #     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
 #                against without
 #     runs       the program: trains, stops, goes on with the same bits, as without CUDA graphs;
@@ -21,6 +21,14 @@ lockstep=build/cuda/lockstep
 tests=build/cuda/tests/cuda_tests
 passed=0 failed=0 skipped=0
 
+# cuDNN from a Python package (torch brings it), where the system has none.
+if [[ $(ldconfig -p) != *libcudnn.so.9* ]]; then
+  cudnn=$(python3 -c 'import nvidia.cudnn as m; print(list(m.__path__)[0])' 2>/dev/null)
+  if [[ -n $cudnn ]]; then
+    export LD_LIBRARY_PATH=$cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export CMAKE_PREFIX_PATH=$cudnn${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+  fi
+fi
 if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   bundle=$(cd "$LOCKSTEP_BUNDLE" && pwd) || exit
   export CPLUS_INCLUDE_PATH=$bundle/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
@@ -70,11 +78,15 @@ facts() {
 
 build() {
   check configure cmake --preset cuda -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON
-  check compile cmake --build --preset cuda --target lockstep cuda_tests gpu_bench
+  grep -h 'cuDNN attention' "$logs/configure.out"
+  check compile cmake --build --preset cuda --target lockstep cuda_tests cudnn_tests gpu_bench
 }
 
-operators() { google_tests '-*Training*:*GraphsCuda*'; }
-training() { google_tests '*Training*:*GraphsCuda*'; }
+operators() {
+  google_tests '-*Training*:*GraphsCuda*:*Fp8Cuda*'
+  check cudnn_graphs build/cuda/tests/cudnn_tests
+}
+training() { google_tests '*Training*:*GraphsCuda*:*Fp8Cuda*'; }
 
 # train RUN STEPS [OPTION...]
 train() {
@@ -144,7 +156,7 @@ sanitizer() {
 }
 
 bench() {
-  check memory_and_products build/cuda/bench/gpu_bench memory matmul
+  check memory_and_products build/cuda/bench/gpu_bench memory matmul fp8
   check attention_and_steps build/cuda/bench/gpu_bench attention step
   cat "$logs"/{memory_and_products,attention_and_steps}.out
 }

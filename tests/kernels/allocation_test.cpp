@@ -84,7 +84,7 @@ TEST_P(Allocation, attention_and_its_heads_allocate_nothing) {
   constexpr int kHeads = 4, kKvHeads = 2;
   const auto qkv = random({kTokens, kHeads + 2 * kKvHeads, kSize}), dqkv = random(qkv.shape);
   const auto attended = random({kTokens, kHeads, kSize}), dout = random(attended.shape);
-  const auto lse = floats({kHeads, kTokens}), rstd = floats({kTokens, kHeads + kKvHeads});
+  const auto lse = floats({1, kHeads, kTokens}), rstd = floats({kTokens, kHeads + kKvHeads});
   const auto q_weight = random({kSize}), dq_weight = floats({kSize}), dk_weight = floats({kSize});
   const auto table = floats({kTokens, kSize});
   std::vector<std::int32_t> places;

@@ -54,7 +54,7 @@ struct Attended {
         qkv(input),
         dout(b.random(s.out(), input.dtype)),
         out(b.poisoned(s.out(), input.dtype)),
-        lse(b.poisoned({s.H, s.tokens()}, DType::fp32)),
+        lse(b.poisoned(s.lse(), DType::fp32)),
         dqkv(b.poisoned(s.qkv(), input.dtype)) {
     const auto document_start = b.integers(starts, {s.B, s.T});
     attention_forward(b.stream, b.arena, out, lse, qkv, document_start);
@@ -283,7 +283,7 @@ TEST_P(Attention, results_do_not_depend_on_the_thread_count) {
   for (const int threads : {1, 2, 3}) {
     Stream stream{Device{}, "threads", Stream::Mode::immediate, threads};
     const auto out = b.poisoned(s.out(), GetParam()), dqkv = b.poisoned(s.qkv(), GetParam());
-    const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
+    const auto lse = b.poisoned(s.lse(), DType::fp32);
     attention_forward(stream, b.arena, out, lse, qkv, starts);
     attention_backward(stream, b.arena, dqkv, dout, out, lse, qkv, starts);
     if (threads == 1) {
@@ -340,12 +340,30 @@ TEST_P(Attention, an_infinity_makes_no_number) {
     }
 }
 
+TEST_P(Attention, without_document_starts_a_sequence_is_one_document) {
+  for (const auto s : kShapes) {
+    Bench b;
+    const auto qkv = b.random(s.qkv(), GetParam()), dout = b.random(s.out(), GetParam());
+    Tensor results[2][3];
+    for (int said = 0; said < 2; ++said) {
+      const auto starts = said ? b.integers(whole_sequences(s), {s.B, s.T}) : Tensor{};
+      const auto out = b.poisoned(s.out(), GetParam()), lse = b.poisoned(s.lse(), DType::fp32),
+                 dqkv = b.poisoned(s.qkv(), GetParam());
+      attention_forward(b.stream, b.arena, out, lse, qkv, starts);
+      attention_backward(b.stream, b.arena, dqkv, dout, out, lse, qkv, starts);
+      std::ranges::copy(std::array{out, lse, dqkv}, results[said]);
+    }
+    for (int i = 0; i < 3; ++i)
+      expect_bitwise_equal(results[0][i], results[1][i], str("result ", i));
+  }
+}
+
 TEST_P(Attention, the_first_token_sees_only_itself) {
   const AttentionShape s{2, 70, 2, 1, 32};
   Bench b;
   const auto qkv = b.random(s.qkv(), GetParam());
   const auto out = b.poisoned(s.out(), GetParam());
-  const auto lse = b.poisoned({s.H, s.tokens()}, DType::fp32);
+  const auto lse = b.poisoned(s.lse(), DType::fp32);
   attention_forward(b.stream, b.arena, out, lse, qkv, b.integers(whole_sequences(s), {s.B, s.T}));
   for (std::int64_t n = 0; n < s.tokens(); n += s.T)
     for (std::int64_t h = 0; h < s.H; ++h)
@@ -366,15 +384,15 @@ std::string refusal(const std::function<void()>& call) {
 TEST(AttentionContract, what_does_not_fit_is_refused_by_name) {
   Bench b;
   const auto qkv = b.random({6, 4, 8}, DType::fp32), out = b.random({6, 2, 8}, DType::fp32);
-  const auto lse = b.random({2, 6}, DType::fp32);
+  const auto lse = b.random({2, 2, 3}, DType::fp32);
   const auto starts = b.integers({0, 0, 0, 0, 1, 1}, {2, 3});
   const auto forward = [&](Tensor o, Tensor l, ConstTensor d) {
     return refusal([&] { attention_forward(b.stream, b.arena, o, l, qkv, d); });
   };
   EXPECT_EQ(forward(out, lse, starts), "accepted");
-  EXPECT_NE(
-      forward(out, b.random({6, 2}, DType::fp32), starts).find("lse is [6, 2], expected [2, 6]"),
-      std::string::npos);
+  EXPECT_NE(forward(out, b.random({2, 3, 2}, DType::fp32), starts)
+                .find("lse is [2, 3, 2], expected [B, 2, T] with 6 tokens in all"),
+            std::string::npos);
   EXPECT_NE(forward(b.random({6, 3, 8}, DType::fp32), lse, starts).find("leave 1, expected"),
             std::string::npos);
   EXPECT_NE(forward(out, lse, b.integers({0, 0, 3, 0, 1, 1}, {2, 3}))
@@ -395,7 +413,7 @@ TEST(AttentionContract, a_measuring_stream_counts_the_scratch_and_touches_nothin
     Bench b;
     const auto qkv = b.random(s.qkv(), DType::bf16), out = b.random(s.out(), DType::bf16);
     const auto dqkv = b.copy(qkv), before = b.copy(out);
-    const auto lse = b.random({s.H, s.tokens()}, DType::fp32);
+    const auto lse = b.random(s.lse(), DType::fp32);
     const auto starts = b.integers(whole_sequences(s), {s.B, s.T});
     const KvCache cache{b.random({s.B, s.T, s.G, s.K}, DType::bf16),
                         b.random({s.B, s.T, s.G, s.K}, DType::bf16)};

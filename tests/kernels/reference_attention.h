@@ -24,6 +24,10 @@ struct AttentionShape {
   std::size_t output(std::int64_t n, std::int64_t h) const {
     return static_cast<std::size_t>((n * H + h) * K);
   }
+  std::size_t lse_at(std::int64_t n, std::int64_t h) const {
+    return static_cast<std::size_t>((n / T * H + h) * T + n % T);
+  }
+  Shape lse() const { return {B, H, T}; }
   Shape qkv() const { return {tokens(), heads(), K}; }
   Shape out() const { return {tokens(), H, K}; }
 
@@ -51,7 +55,7 @@ inline void add_at(Doubles& y, std::size_t i, double factor, const Doubles& x, s
 }
 
 struct AttentionResult {
-  Doubles out, lse;  // [B T, H, K], [H, B T]
+  Doubles out, lse;  // [B T, H, K], [B, H, T]
 };
 inline AttentionResult attention(const Doubles& qkv, const FirstKeys& starts, AttentionShape s) {
   AttentionResult r{Doubles(static_cast<std::size_t>(s.out().elements())),
@@ -67,7 +71,7 @@ inline AttentionResult attention(const Doubles& qkv, const FirstKeys& starts, At
       double sum = 0;
       for (auto& e : exponents)
         sum += e = std::exp(e - high);
-      r.lse[static_cast<std::size_t>(h * s.tokens() + n)] = high + std::log(sum);
+      r.lse[s.lse_at(n, h)] = high + std::log(sum);
       for (auto j = first; j <= n; ++j)
         add_at(r.out, s.output(n, h), exponents[static_cast<std::size_t>(j - first)] / sum, qkv,
                s.value(j, h), s.K);
@@ -87,8 +91,7 @@ inline Doubles attention_gradient(const Doubles& dout, const Doubles& qkv, const
       const double mean = dot_at(dout, o, out, o, s.K);
       for (auto j = n / s.T * s.T + starts[static_cast<std::size_t>(n)]; j <= n; ++j) {
         const auto k = s.key(j, h), v = s.value(j, h);
-        const double p = std::exp(scale * dot_at(qkv, q, qkv, k, s.K) -
-                                  lse[static_cast<std::size_t>(h * s.tokens() + n)]);
+        const double p = std::exp(scale * dot_at(qkv, q, qkv, k, s.K) - lse[s.lse_at(n, h)]);
         const double ds = p * (dot_at(dout, o, qkv, v, s.K) - mean) * scale;
         add_at(dqkv, v, p, dout, o, s.K);
         add_at(dqkv, k, ds, qkv, q, s.K);

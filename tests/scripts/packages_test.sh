@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/packages.sh names what is missing, and without root stops with the command to run.
+# scripts/packages.sh names what is missing, and without root stops with the command to run; it can do
+# without the headers of cuDNN's frontend.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -27,4 +28,13 @@ expect grep -q 'absent  *is needed' "$work/said"
 expect grep -q 'apt-get update && apt-get install -y --no-install-recommends absent gone' "$work/said"
 expect test "$(grep -c 'is there' "$work/said")" = 0
 expect test "$(grep -c 'apt-get was called' "$work/said")" = 0
+
+# The headers of cuDNN's frontend: where pip fails, so does it, and where they are, pip is not asked.
+printf '#!/bin/sh\nexit 1\n' >"$work/python3"
+chmod +x "$work/python3"
+frontend() { (PATH="$work:$PATH"; . "$here/../../scripts/packages.sh"; cudnn_frontend "$work/frontend") >"$work/said" 2>&1; }
+expect eval '! frontend'
+mkdir -p "$work/frontend/include"
+touch "$work/frontend/include/cudnn_frontend.h"
+expect frontend
 echo ok

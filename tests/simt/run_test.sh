@@ -128,3 +128,21 @@ for device in cpu cuda; do
 done
 cmp cpu.text cuda.text
 cmp cpu.loss cuda.loss
+
+# Attention by cuDNN: what a run says of it, and where it cannot be.
+attention() {
+  local run=$1
+  shift
+  train "$run" cuda --set train.steps=1 --set precision.compute=bf16 --set model.head_size=64 "$@"
+  grep -o '"attention": *"[^"]*"' "$run"/checkpoints/step-00000001/manifest.json | cut -d'"' -f4
+}
+expect() { [[ $2 == "$3" ]] || { echo "$1: '$2', expected '$3'"; exit 1; }; }
+expect auto "$(attention auto)" "cuDNN simulated"
+grep -q "attention by cuDNN simulated" auto.out
+expect own "$(attention own --set train.attention=own)" "own kernels"
+expect documents "$(attention documents --set data.document_mask=true)" "own kernels"
+grep -q "own kernels, not cuDNN: data.document_mask is set" documents.out
+status=0
+"$lockstep" train tiny.toml --run refused --device cuda --set train.attention=cudnn >refused.out 2>&1 || status=$?
+expect "fp32 and cuDNN" "$status" 78
+grep -q "train.attention is cudnn, but precision.compute is not bf16" refused.out

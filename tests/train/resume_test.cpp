@@ -74,6 +74,25 @@ TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
   EXPECT_EQ(back.products.algorithms, record.products.algorithms);
 }
 
+// Two runs of the same settings differ in their bits where one took cuDNN and the other did not.
+TEST(Resume, another_computer_or_attention_is_warned_of) {
+  Config config;
+  config.model = model_of(Family::qwen3);
+  const Json settings = Json::Object{};
+  RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  facts.device = "NVIDIA H200";
+  const auto before = describe_run({}, facts);
+  EXPECT_EQ(before.at("numerics").at("attention").as_string(), "own kernels");
+  const auto log = [&] {
+    ::testing::internal::CaptureStderr();
+    log_changes(before, facts);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(log(), "");
+  facts.attention = "cuDNN 9.19.0";
+  expect_contains(log(), "attention by own kernels, now NVIDIA H200 and attention by cuDNN 9.19.0");
+}
+
 TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
   Config config;
   config.model = model_of(Family::llama3);

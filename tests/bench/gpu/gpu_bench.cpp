@@ -23,6 +23,7 @@
 #include "core/philox.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
+#include "kernels/attention_cudnn.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -319,6 +320,13 @@ void matmul_fp8(Bench& bench) {
 void attention(Bench& bench) {
   std::printf("\n%-44s %9s %9s %9s %9s\n", "attention, bf16, causal, 16384 tokens", "forward",
               "median", "backward", "median");
+  const auto show = [](const std::string& what, double product, const Seconds& forward,
+                       const Seconds& backward) {
+    std::printf("%-44s %9.0f %9.0f %9.0f %9.0f\n", what.c_str(), 2 * product / forward.best,
+                2 * product / forward.median, 5 * product / backward.best,
+                5 * product / backward.median);
+    std::fflush(stdout);
+  };
   Stream& s = bench.stream();
   constexpr auto bf16 = DType::bf16;
   constexpr std::int64_t N = 16384;
@@ -332,18 +340,20 @@ void attention(Bench& bench) {
       const auto qkv = bench.tensor({N, H + 2 * G, K}, bf16),
                  dqkv = bench.zeros({N, H + 2 * G, K}, bf16);
       const auto out = bench.zeros({N, H, K}, bf16), dout = bench.tensor({N, H, K}, bf16);
-      const auto lse = bench.zeros({H, N}, DType::fp32);
-      const auto start = bench.zeros({N / T, T}, DType::int32);
+      const auto lse = bench.zeros({N / T, H, T}, DType::fp32);
       Arena& a = bench.arena();
-      const auto forward = bench.time([&] { attention_forward(s, a, out, lse, qkv, start); });
-      const auto backward =
-          bench.time([&] { attention_backward(s, a, dqkv, dout, out, lse, qkv, start); });
       const double product = static_cast<double>(N * T) * static_cast<double>(H * K) / 1e12;
-      std::printf("%-44s %9.0f %9.0f %9.0f %9.0f\n",
-                  str("H ", H, " G ", G, " K ", K, ", T ", T).c_str(), 2 * product / forward.best,
-                  2 * product / forward.median, 5 * product / backward.best,
-                  5 * product / backward.median);
-      std::fflush(stdout);
+      const auto sizes = str("H ", H, " G ", G, " K ", K, ", T ", T);
+      const auto own = bench.time([&] { attention_forward(s, a, out, lse, qkv, {}); });
+      show(sizes, product, own,
+           bench.time([&] { attention_backward(s, a, dqkv, dout, out, lse, qkv, {}); }));
+      if (const auto why_not = prepare_cudnn_attention(s, {N / T, T, H, G, K}); !why_not.empty()) {
+        std::printf("%-44s %s\n", "    cuDNN", why_not.c_str());
+        continue;
+      }
+      const auto forward = bench.time([&] { cudnn_attention_forward(s, a, out, lse, qkv); });
+      show(str("    cuDNN ", cudnn_version()), product, forward,
+           bench.time([&] { cudnn_attention_backward(s, a, dqkv, dout, out, lse, qkv); }));
     }
 }
 
@@ -367,7 +377,7 @@ struct StepCase {
   std::int64_t length, sequences, micro_batches;
   bool bf16_state;  // weights by stochastic rounding, bf16 moments
   Fp8Products fp8 = Fp8Products::off;
-  bool cuda_graphs = false;
+  bool cuda_graphs = false, cudnn_attention = false;
 };
 
 void step(const StepCase& c) {
@@ -381,8 +391,15 @@ void step(const StepCase& c) {
                         .micro_batch_sequences = c.sequences,
                         .global_batch_sequences = c.sequences * c.micro_batches,
                         .cuda_graphs = c.cuda_graphs};
+  config.cudnn_attention = c.cudnn_attention;
   const auto bytes = measure_training(config, kGpu, 1);
   Stream stream(kGpu, "bench");
+  if (c.cudnn_attention) {
+    const auto& m = c.model;
+    const auto why_not =
+        prepare_cudnn_attention(stream, {c.sequences, c.length, m.heads, m.kv_heads, m.head_size});
+    if (!why_not.empty()) return void(std::printf("%-28s %s\n", "    cuDNN", why_not.c_str()));
+  }
   if (bytes.device > gpu::free_bytes()) {
     std::printf("%-28s needs %.1f GiB, %.1f are free\n", c.name,
                 static_cast<double>(bytes.device) / kGiB,
@@ -404,7 +421,7 @@ void step(const StepCase& c) {
   const Batch batch{.inputs = host([&](std::int64_t i) { return Bench::any_below(V, i); }),
                     .targets = host([&](std::int64_t i) { return Bench::any_below(V, i + 1); }),
                     .positions = host([&](std::int64_t i) { return i % c.length; }),
-                    .document_start = host([](std::int64_t) { return 0; })};
+                    .document_start = {}};
   // The last step is the one whose phases are timed.
   std::vector<double> seconds;
   std::array<double, kPhases> phases{};
@@ -449,25 +466,32 @@ void step(const StepCase& c) {
 void steps() {
   std::printf("\n%-28s %9s %9s %7s %7s %12s\n", "step, bf16, length", "tokens/s", "median", "MFU",
               "square", "memory");
-  const auto small = sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257);
-  for (const std::int64_t sequences : {4, 64}) {
-    const auto name = str("GPT-2 124M, ", sequences, " x 1k");
-    step({name.c_str(), small, 1024, sequences, 4, false});
-    step({(name + ", graphs").c_str(), small, 1024, sequences, 4, false, Fp8Products::off, true});
+  for (StepCase c :
+       {StepCase{"GPT-2 124M, 4 x 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 4,
+                 4, false},
+        {"GPT-2 124M, 64 x 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 64, 4,
+         false},
+        {"GPT-2 1.5B, 1k", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4, false},
+        {"Llama 1B, 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4, false},
+        {"Llama 8B, 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2,
+         4, true}}) {
+    step(c);
+    c.name = "    attention by cuDNN";
+    c.cudnn_attention = true;
+    step(c);
+    c.name = "      and CUDA graphs";
+    c.cuda_graphs = true;
+    step(c);
+    c.cuda_graphs = false;
+    if (c.model.width < 1600) continue;
+    c.name = "      and fp8";
+    c.fp8 = Fp8Products::tensor;
+    step(c);
+    if (c.model.width % 128 != 0) continue;
+    c.name = "      and fp8, blocks";
+    c.fp8 = Fp8Products::block;
+    step(c);
   }
-  step({"GPT-2 1.5B, 1k", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4, false});
-  step({"Llama 1B, 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4, false});
-  step({"Llama 8B, 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2,
-        4, true});
-  const auto tensor = Fp8Products::tensor;
-  step({"GPT-2 1.5B, 1k, fp8", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4,
-        false, tensor});
-  step({"Llama 1B, 2k, fp8", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4,
-        false, tensor});
-  step({"Llama 8B, 4k, fp8", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2, 4,
-        true, tensor});
-  step({"Llama 8B, 4k, fp8 of blocks", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096,
-        2, 4, true, Fp8Products::block});
 }
 
 int run(std::vector<std::string_view> parts) {

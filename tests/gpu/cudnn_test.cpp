@@ -1,0 +1,56 @@
+// The graphs that cuDNN is given, without a GPU: its library and its heuristics know an H200 by
+// h200_deviceprop.json, up to the choice of kernels.
+#include "kernels/cudnn.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+
+namespace lockstep {
+namespace {
+
+constexpr int kHopper = 90;
+
+struct CudnnGraphs : ::testing::Test {
+  void SetUp() override {
+    if (const auto why_not = why_no_cudnn(); !why_not.empty()) GTEST_SKIP() << why_not;
+    std::ifstream file(LOCKSTEP_DEVICE_PROPERTIES);
+    properties.assign(std::istreambuf_iterator<char>(file), {});
+    ASSERT_FALSE(properties.empty());
+  }
+  std::string why_not(const CudnnGraph& graph) const {
+    return why_no_cudnn_kernels(graph, properties, kHopper);
+  }
+  std::string properties;
+};
+
+// Lengths beside multiples of its tiles, chunks of sequences and of kv heads, GQA and not.
+TEST_F(CudnnGraphs, each_has_kernels_that_keep_to_its_workspace) {
+  for (const std::int64_t K : {64, 128})
+    for (const auto& [H, G] : {std::pair{12, 12}, {25, 25}, {32, 8}, {64, 8}, {6, 1}})
+      for (const std::int64_t T : {2, 77, 1000, 1024, 4096, 8192, 16384}) {
+        const AttentionSizes whole{4, T, H, G, K}, chunk = cudnn_backward_chunk(whole);
+        EXPECT_EQ(why_not(cudnn_graph(whole, whole, false)), "");
+        EXPECT_EQ(why_not(cudnn_graph(whole, chunk, true)), "");
+      }
+}
+
+// The formula holds no more than what cuDNN takes, but for delta and the 4096 bytes.
+TEST_F(CudnnGraphs, a_smaller_workspace_is_refused) {
+  for (const AttentionSizes s : {AttentionSizes{2, 1000, 12, 12, 64}, {3, 2048, 8, 2, 128}}) {
+    auto graph = cudnn_graph(s, s, true);
+    graph.most_bytes -= 4 * s.B * s.H * s.T + 4096;
+    EXPECT_NE(why_not(graph), "");
+    graph.most_bytes += 4096;
+    EXPECT_EQ(why_not(graph), "");
+  }
+}
+
+TEST_F(CudnnGraphs, what_cudnn_has_no_kernels_for_is_said) {
+  const AttentionSizes odd{1, 64, 2, 1, 68};
+  EXPECT_NE(why_not(cudnn_graph(odd, odd, true)).find("hidden_dim should be multiple of 8"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
