@@ -226,11 +226,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatm
                                               const void*, std::size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType_t,
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType_t type,
                                           std::uint64_t rows, std::uint64_t columns,
                                           std::int64_t leading) {
   *l = next_handle<cublasLtMatrixLayout_t>();
-  record("layout %p %lu %lu %ld", static_cast<void*>(*l), rows, columns, leading);
+  record("layout %p %lu %lu %ld %d", static_cast<void*>(*l), rows, columns, leading, type);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) {
