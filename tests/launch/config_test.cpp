@@ -230,6 +230,31 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
   EXPECT_NE(refusal("", {set("model.rope_scaling_low=9")}), "accepted");
 }
 
+TEST(Config, fp8_is_refused_where_it_has_no_products) {
+  const auto bf16 = set("precision.compute=bf16"), tensor = set("precision.fp8=tensor");
+  const auto block = set("precision.fp8=block");
+  using Gradients = Config::Fp8Gradients;
+  EXPECT_EQ(resolve("", {bf16, tensor}).values.precision.fp8_gradients, Gradients::e5m2);
+  const std::vector wide{bf16, block, set("model.width=128"), set("model.mlp_width=128"),
+                         set("train.batch_tokens=128")};
+  EXPECT_EQ(resolve("", wide).values.precision.fp8_gradients, Gradients::e4m3);
+  EXPECT_EQ(refusal("", {tensor}),
+            "--set: precision.fp8 is \"tensor\", expected \"off\" with precision.compute = "
+            "\"fp32\"; or set that to \"bf16\"");
+  EXPECT_EQ(
+      refusal("", {bf16, block}),
+      "--set: precision.fp8 is \"block\", expected \"tensor\" or \"off\": the matrices of this "
+      "model are no multiples of 128 (one is 64)");
+  EXPECT_EQ(
+      refusal("", {bf16, tensor, set("model.mlp_width=40")}),
+      "--set: precision.fp8 is \"tensor\", expected \"off\": the matrices of this model are no "
+      "multiples of 16 (one is 40)");
+  EXPECT_EQ(refusal("", {bf16, tensor, set("train.batch_tokens=120"),
+                         set("train.sequence_length=12"), set("train.micro_batch=2")}),
+            "--set: train.micro_batch is 2, expected a multiple of 4: with precision.fp8 a "
+            "micro-batch holds a multiple of 16 tokens");
+}
+
 TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
   const auto c = resolve("", {set("data.train=[\"a b\", 'c']"), set("data.validation=x/y-1.bin"),
                               set("schedule.kind=linear"), set("log.sample_prompt=42"),

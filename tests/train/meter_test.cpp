@@ -27,6 +27,22 @@ TEST(Meter, rates_are_over_the_time_of_the_step) {
   EXPECT_GT(r.peak_bytes, 1 << 20);
 }
 
+// Half of the causal count at twice the rate: three quarters of the time at the peak.
+TEST(Meter, products_of_fp8_count_by_their_own_peak) {
+  Meter m({.steps = 100,
+           .step_tokens = 1000,
+           .flops_per_token = 6e6,
+           .flops_per_token_square = 8e6,
+           .peak_flops = 1e11,
+           .fp8_flops_per_token = 3e6,
+           .fp8_peak_flops = 2e11,
+           .device = {},
+           .limit_bytes = 77});
+  const auto r = m.step(1, 0.25);
+  EXPECT_DOUBLE_EQ(r.model_flops_utilization, 0.75 * 0.24);
+  EXPECT_DOUBLE_EQ(r.model_flops_utilization_square, 4000 * (5e6 / 1e11 + 3e6 / 2e11));
+}
+
 TEST(Meter, the_eta_counts_steps_evaluations_and_saves) {
   Meter m = meter();
   EXPECT_DOUBLE_EQ(m.step(1, 9).eta_seconds, 99 * 9.0);
