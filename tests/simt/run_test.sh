@@ -71,6 +71,22 @@ train parts cuda --set train.steps=7 --set schedule.kind=constant  # of what a r
 says parts "matrix products as in parts/checkpoints/step-00000006"
 cmp {parts,whole}/numerics.json
 
+# Products in fp8: a resumed run quantizes the weights that it loaded.
+fp8=(--set precision.compute=bf16 --set precision.fp8=tensor --set schedule.kind=constant)
+train fp8 cuda "${fp8[@]}"
+says fp8 "bf16 and fp8 on simulated GPU"
+mkdir fp8_parts
+cp fp8/numerics.json fp8_parts
+train fp8_parts cuda "${fp8[@]}" --set train.steps=3
+train fp8_parts cuda "${fp8[@]}"
+same_bits fp8_parts fp8
+other_bits whole fp8
+status=0
+"$lockstep" train tiny.toml --run fp8_refused --device cuda "${fp8[@]}" --set train.micro_batch=1 \
+  --set train.sequence_length=24 >fp8_refused.out 2>&1 || status=$?
+[[ $status == 78 ]]
+says fp8_refused "expected a multiple of 2: with precision.fp8 a micro-batch holds a multiple of 16 tokens"
+
 # Another version of the library: measured, so that the bits are others, and said.
 LOCKSTEP_SIMT_CUBLASLT=130001 train measured cuda --set schedule.kind=constant
 says measured "step-00000003 is of cuBLASLt 130000, this is 130001; matrix products are measured anew"
