@@ -86,41 +86,40 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
 
 }  // namespace
 
-void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax) {
-  const auto N = x.shape[0], D = x.shape[1];
-  if (absmax) cuda::fill(stream, absmax, 0.0f);
-  with_float(x.dtype, [&]<class T>(T) {
+void rmsnorm_forward(Stream& stream, const RmsNormForward& args) {
+  const auto N = args.x.shape[0], D = args.x.shape[1];
+  if (args.absmax) cuda::fill(stream, args.absmax, 0.0f);
+  with_float(args.x.dtype, [&]<class T>(T) {
     const auto run = [&](auto packs, auto width) {
       const auto rows = row_layout<packs, width>(D);
       launch(stream, {static_cast<unsigned>(divide_up(N, rows.rows)), rows.block()},
-             rmsnorm_forward_kernel<T, packs, width>, y.as<T>(), rstd.as<float>(),
-             residual ? sum.as<T>() : nullptr, x.as<T>(), residual ? residual.as<T>() : nullptr,
-             weight.as<T>(), epsilon, absmax ? absmax.as<float>() : nullptr, N,
-             static_cast<int>(D));
+             rmsnorm_forward_kernel<T, packs, width>, args.y.as<T>(), args.rstd.as<float>(),
+             args.residual ? args.sum.as<T>() : nullptr, args.x.as<T>(),
+             args.residual ? args.residual.as<T>() : nullptr, args.weight.as<T>(), args.epsilon,
+             args.absmax ? args.absmax.as<float>() : nullptr, N, static_cast<int>(D));
     };
-    with_row_packs<T>(D, {y.data, sum.data, x.data, residual.data, weight.data}, run);
+    with_row_packs<T>(
+        D, {args.y.data, args.sum.data, args.x.data, args.residual.data, args.weight.data}, run);
   });
 }
 
-void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax) {
-  const auto N = s.shape[0], D = s.shape[1], blocks = gradient_blocks(N);
+void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& args) {
+  const auto N = args.s.shape[0], D = args.s.shape[1], blocks = gradient_blocks(N);
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {blocks, D});
   if (stream.is_measuring()) return;
-  if (absmax) cuda::fill(stream, absmax, 0.0f);
-  with_float(s.dtype, [&]<class T>(T) {
+  if (args.absmax) cuda::fill(stream, args.absmax, 0.0f);
+  with_float(args.s.dtype, [&]<class T>(T) {
     const auto run = [&](auto packs, auto width) {
       const auto rows = row_layout<packs, width>(D);
       launch(stream, {static_cast<unsigned>(blocks), rows.block(), sums_bytes(rows, D)},
-             rmsnorm_backward_kernel<T, packs, width>, dx.as<T>(), partial.as<float>(), dy.as<T>(),
-             s.as<T>(), rstd.as<float>(), weight.as<T>(), absmax ? absmax.as<float>() : nullptr, N,
-             static_cast<int>(D));
+             rmsnorm_backward_kernel<T, packs, width>, args.dx.as<T>(), partial.as<float>(),
+             args.dy.as<T>(), args.s.as<T>(), args.rstd.as<float>(), args.weight.as<T>(),
+             args.absmax ? args.absmax.as<float>() : nullptr, N, static_cast<int>(D));
     };
-    with_row_packs<T>(D, {dx.data, dy.data, s.data, weight.data}, run);
+    with_row_packs<T>(D, {args.dx.data, args.dy.data, args.s.data, args.weight.data}, run);
   });
-  add_block_sums(stream, dweight, partial);
+  add_block_sums(stream, args.dweight, partial);
 }
 
 }  // namespace lockstep::cuda

@@ -12,21 +12,28 @@ namespace lockstep {
 //   absmax [1] fp32, where given: set to max |y|, NaNs left out
 // Sums are fp32; s is rounded to its type before it is normalised.
 // Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.
-void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax = {});
+struct RmsNormForward {
+  Tensor y, rstd, sum;
+  ConstTensor x, residual, weight;
+  float epsilon = 1e-5f;
+  Tensor absmax = {};
+};
+void rmsnorm_forward(Stream& stream, const RmsNormForward& args);
 
 // dx += d(loss)/ds for the gradient dy of y: dx holds what arrives past the norm, so that this adds
 // the residual's gradient too.   dweight += sum over rows of dy * s * rstd.
 //   dx, dy, s [N, D] same type        dweight [D] fp32        rstd [N] fp32        weight [D]
 //   absmax [1] fp32, where given: set to max |dx|, NaNs left out
 // With g = dy * weight: ds = rstd * (g - s * rstd^2 * mean(g * s)).
-void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax = {});
+struct RmsNormBackward {
+  Tensor dx, dweight;
+  ConstTensor dy, s, rstd, weight;
+  Tensor absmax = {};
+};
+void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& args);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
-    void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                         ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax);
-    void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                          ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax);)
+    void rmsnorm_forward(Stream& stream, const RmsNormForward& args);
+    void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& args);)
 
 }  // namespace lockstep

@@ -49,42 +49,42 @@ void backward_row(T* dx, float* dweight, const T* dy, const T* s, float rstd, co
 
 }  // namespace
 
-void rmsnorm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor sum, ConstTensor x,
-                     ConstTensor residual, ConstTensor weight, float epsilon, Tensor absmax) {
-  const auto D = x.shape[1];
-  const bool adds = residual.data != nullptr;  // and then there is a sum
-  with_float(x.dtype, [&]<class T>(T) {
-    stream.parallel_ranges(x.shape[0], 8, [&](std::int64_t begin, std::int64_t end) {
+void rmsnorm_forward(Stream& stream, const RmsNormForward& args) {
+  const auto D = args.x.shape[1];
+  const bool adds = bool(args.residual);  // and then there is a sum
+  with_float(args.x.dtype, [&]<class T>(T) {
+    const auto row = [&](auto t, std::int64_t n) { return t.template as<T>() + n * D; };
+    stream.parallel_ranges(args.x.shape[0], 8, [&](std::int64_t begin, std::int64_t end) {
       for (auto n = begin; n < end; ++n)
-        forward_row(y.as<T>() + n * D, rstd.as<float>() + n, adds ? sum.as<T>() + n * D : nullptr,
-                    x.as<T>() + n * D, adds ? residual.as<T>() + n * D : nullptr, weight.as<T>(), D,
-                    epsilon);
+        forward_row(row(args.y, n), args.rstd.as<float>() + n, adds ? row(args.sum, n) : nullptr,
+                    row(args.x, n), adds ? row(args.residual, n) : nullptr, args.weight.as<T>(), D,
+                    args.epsilon);
     });
   });
-  if (absmax) lockstep::absmax(stream, absmax, y);
+  if (args.absmax) lockstep::absmax(stream, args.absmax, args.y);
 }
 
-void rmsnorm_backward(Stream& stream, Arena& scratch, Tensor dx, Tensor dweight, ConstTensor dy,
-                      ConstTensor s, ConstTensor rstd, ConstTensor weight, Tensor absmax) {
-  const auto N = s.shape[0], D = s.shape[1], blocks = row_blocks(N);
+void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& args) {
+  const auto N = args.s.shape[0], D = args.s.shape[1], blocks = row_blocks(N);
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("rmsnorm_dweight", DType::fp32, {blocks, D});
   if (stream.is_measuring()) return;
-  with_float(s.dtype, [&]<class T>(T) {
+  with_float(args.s.dtype, [&]<class T>(T) {
+    const auto row = [&](auto t, std::int64_t n) { return t.template as<T>() + n * D; };
     stream.parallel_for(blocks, [&](std::int64_t block, int) {
       float* sums = partial.as<float>() + block * D;
       std::fill_n(sums, D, 0.0f);
       for (auto n = N * block / blocks; n < N * (block + 1) / blocks; ++n)
-        backward_row(dx.as<T>() + n * D, sums, dy.as<T>() + n * D, s.as<T>() + n * D,
-                     rstd.as<float>()[n], weight.as<T>(), D);
+        backward_row(row(args.dx, n), sums, row(args.dy, n), row(args.s, n),
+                     args.rstd.as<float>()[n], args.weight.as<T>(), D);
     });
   });
   stream.parallel_ranges(D, 256, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = 0; block < blocks; ++block)
       for (auto d = begin; d < end; ++d)
-        dweight.as<float>()[d] += partial.as<float>()[block * D + d];
+        args.dweight.as<float>()[d] += partial.as<float>()[block * D + d];
   });
-  if (absmax) lockstep::absmax(stream, absmax, dx);
+  if (args.absmax) lockstep::absmax(stream, args.absmax, args.dx);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

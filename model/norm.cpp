@@ -46,7 +46,14 @@ void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y
                                      .epsilon = epsilon_,
                                      .absmax = absmax});
   } else {
-    rmsnorm_forward(step.compute, y, stats, sum, x, residual, use[weight_], epsilon_, absmax);
+    rmsnorm_forward(step.compute, {.y = y,
+                                   .rstd = stats,
+                                   .sum = sum,
+                                   .x = x,
+                                   .residual = residual,
+                                   .weight = use[weight_],
+                                   .epsilon = epsilon_,
+                                   .absmax = absmax});
   }
 }
 
@@ -65,8 +72,14 @@ void Norm::backward(const StepContext& step, const ParamStore::Use& use, const G
                         .weight = use[weight_],
                         .absmax = gradient.absmax});
   } else {
-    rmsnorm_backward(step.compute, step.scratch, gradient.values, dweight, dy, x, stats,
-                     use[weight_], gradient.absmax);
+    rmsnorm_backward(step.compute, step.scratch,
+                     {.dx = gradient.values,
+                      .dweight = dweight,
+                      .dy = dy,
+                      .s = x,
+                      .rstd = stats,
+                      .weight = use[weight_],
+                      .absmax = gradient.absmax});
   }
 }
 

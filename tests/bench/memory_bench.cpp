@@ -155,14 +155,17 @@ void Bench::activations(DType type) {
   measure("rmsnorm_forward with residual", type, [&]() -> Case {
     const auto x = random(shape, type), y = random(shape, type), r = random(shape, type);
     const auto rstd = random({tokens_}, DType::fp32), w = random({kWidth}, type);
-    return {"", 4 * x.bytes(), [=, this] { rmsnorm_forward(stream_, y, rstd, x, x, r, w, 1e-5f); }};
+    return {"", 4 * x.bytes(), [=, this] {
+              rmsnorm_forward(stream_, {y, rstd, x, x, r, w, 1e-5f});
+            }};
   });
   measure("rmsnorm_backward", type, [&]() -> Case {
     const auto x = random(shape, type), dx = random(shape, type), dy = random(shape, type);
     const auto rstd = random({tokens_}, DType::fp32), w = random({kWidth}, type);
     const auto dw = random({kWidth}, DType::fp32);
-    return {"", 4 * x.bytes(),
-            [=, this] { rmsnorm_backward(stream_, arena_, dx, dw, dy, x, rstd, w); }};
+    return {"", 4 * x.bytes(), [=, this] {
+              rmsnorm_backward(stream_, arena_, {dx, dw, dy, x, rstd, w});
+            }};
   });
   measure("layernorm_forward with residual", type, [&]() -> Case {
     const auto x = random(shape, type), y = random(shape, type), r = random(shape, type);

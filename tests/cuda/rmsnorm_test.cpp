@@ -19,8 +19,8 @@ TEST_P(RmsNormCuda, forward_equals_the_cpu_kernel) {
     const auto y = t.poisoned({N, D}, GetParam()), rstd = t.poisoned({N}, DType::fp32);
     const auto absmax = t.random({1}, DType::fp32, 9);
     t.run([&](const Side& on) {
-      rmsnorm_forward(on.stream, on(y), on(rstd), on(sum), on(x), on(residual), on(weight), 1e-5f,
-                      on(absmax));
+      rmsnorm_forward(on.stream, {on(y), on(rstd), on(sum), on(x), on(residual), on(weight), 1e-5f,
+                                  on(absmax)});
     });
     t.expect_close(y, "y");
     expect_absmax(t, absmax, y);
@@ -39,8 +39,8 @@ TEST_P(RmsNormCuda, backward_equals_the_cpu_kernel) {
     const auto dx = t.random({N, D}, GetParam()), dweight = t.random({D}, DType::fp32);
     const auto absmax = t.random({1}, DType::fp32, 9);
     t.run([&](const Side& on) {
-      rmsnorm_backward(on.stream, on.scratch, on(dx), on(dweight), on(dy), on(s), on(rstd),
-                       on(weight), on(absmax));
+      rmsnorm_backward(on.stream, on.scratch,
+                       {on(dx), on(dweight), on(dy), on(s), on(rstd), on(weight), on(absmax)});
     });
     expect_absmax(t, absmax, dx);
     t.expect_close(dx, "dx", 1.0);

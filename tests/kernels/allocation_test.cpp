@@ -50,10 +50,12 @@ TEST(AllocationCount, counts) {
 
 TEST_P(Allocation, norms_and_activations_allocate_nothing) {
   const auto rstd = floats({kRows}), gate_up = random({kRows, 2 * kWidth});
-  expect_none("rmsnorm_forward",
-              [&] { rmsnorm_forward(b.stream, y, rstd, {}, x, {}, weight, 1e-5f); });
-  expect_none("rmsnorm_backward",
-              [&] { rmsnorm_backward(b.stream, b.arena, y, dweight, x, x, rstd, weight); });
+  expect_none("rmsnorm_forward", [&] {
+    rmsnorm_forward(b.stream, {y, rstd, {}, x, {}, weight, 1e-5f});
+  });
+  expect_none("rmsnorm_backward", [&] {
+    rmsnorm_backward(b.stream, b.arena, {y, dweight, x, x, rstd, weight});
+  });
   expect_none("layernorm_forward", [&] {
     layernorm_forward(b.stream, {y, stats, {}, x, {}, weight, weight});
   });

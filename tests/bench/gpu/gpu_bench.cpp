@@ -145,10 +145,12 @@ void memory(Bench& bench) {
                db = bench.zeros({D}, fp32);
     const auto each = x.bytes();
     const auto d = str(" D ", D);
-    show("rmsnorm forward, with residual," + d, 4 * each,
-         [&] { rmsnorm_forward(s, y, rstd, sum, x, r, w, 1e-5f); });
-    show("rmsnorm backward," + d, 4 * each,
-         [&] { rmsnorm_backward(s, bench.arena(), y, dw, x, r, rstd, w); });
+    show("rmsnorm forward, with residual," + d, 4 * each, [&] {
+      rmsnorm_forward(s, {y, rstd, sum, x, r, w, 1e-5f});
+    });
+    show("rmsnorm backward," + d, 4 * each, [&] {
+      rmsnorm_backward(s, bench.arena(), {y, dw, x, r, rstd, w});
+    });
     show("layernorm forward, with residual," + d, 4 * each, [&] {
       layernorm_forward(
           s, {.y = y, .stats = stats, .sum = sum, .x = x, .residual = r, .weight = w, .bias = w});
