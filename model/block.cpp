@@ -101,7 +101,7 @@ void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
   visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
   visit(&Saved::mlp_in, "mlp_in", type, Shape{N, config_.is_gated() ? 2 * F : F}, cheap);
   visit(&Saved::hidden, "hidden", type, Shape{N, F}, none);
-  if (step.params.fp8() == Fp8Products::tensor)
+  if (step.fp8 == Fp8Products::tensor)
     visit(&Saved::absmax, "absmax", fp32, Shape{4}, Recompute::block);
 }
 

@@ -14,11 +14,6 @@ View as_matrix(View t) {
   return t ? t.view({t.shape[0], t.elements() / t.shape[0]}) : t;
 }
 
-bool in_fp8(const ParamStore::Use::Quantized& w, std::int64_t tokens) {
-  if (!w.weight) return false;
-  return tokens % (w.weight.scaling == Scaling::tensor ? 16 : kScaledBlock) == 0;
-}
-
 // Scratch for a matrix of activations or gradients beside weights of a scaling.
 Fp8Matrix allocate_fp8(Arena& scratch, const char* name, DType dtype, const Shape& shape,
                        Scaling weights) {
@@ -58,10 +53,13 @@ Linear::Linear(ParamStore& params, int unit, const Spec& spec) {
   if (spec.bias) bias_ = params.declare_stacked(unit, std::move(biases)).front();
 }
 
+bool Linear::is_fp8(const StepContext& step, const ParamStore::Use& use) const {
+  return step.fp8 != Fp8Products::off && use.quantized(weight_).weight;
+}
+
 void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y,
                      const LinearInput& x, const LinearEpilogue& epilogue) const {
-  if (in_fp8(use.quantized(weight_), x.values.shape[0]))
-    return forward_fp8(step, use, as_matrix(y), x, epilogue);
+  if (is_fp8(step, use)) return forward_fp8(step, use, as_matrix(y), x, epilogue);
   const Trace::Span span(step.trace, Phase::gemm, step.compute);
   matmul_forward(step.compute, step.scratch, as_matrix(y), as_matrix(x.values),
                  use.stacked(weight_),
@@ -95,7 +93,7 @@ void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Te
 void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                       const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu,
                       Tensor dx_absmax) const {
-  if (in_fp8(use.quantized(weight_), x.values.shape[0])) {
+  if (is_fp8(step, use)) {
     backward_fp8(step, use, as_matrix(dx), dy, x);
     if (!pre_gelu) return;
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);

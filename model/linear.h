@@ -4,8 +4,7 @@
 //
 // In fp8, forward multiplies x and W as E4M3, and backward x, W and dy as ParamStore's options say.
 // Each is quantized once for each product that reads it another way round: x in forward, its
-// transpose in backward, dy both ways in one pass, W both ways once a step. Products of few tokens
-// (no multiple of 16, or of 128 for scales of blocks: generation) are of bf16.
+// transpose in backward, dy both ways in one pass, W both ways once a step.
 #pragma once
 
 #include <optional>
@@ -74,6 +73,7 @@ class Linear {
   int unit() const { return weight_.unit; }
 
  private:
+  bool is_fp8(const StepContext& step, const ParamStore::Use& use) const;  // the head is not
   void forward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
                    const LinearInput& x, const LinearEpilogue& epilogue) const;
   void backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,

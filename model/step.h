@@ -24,6 +24,7 @@ struct StepContext {
                                  // attend to; absent: from its sequence's first on
   ConstTensor rope_table;        // [P, K] fp32; filled in by Transformer
   bool cudnn_attention = false;  // by cuDNN; only without document_start
+  Fp8Products fp8 = Fp8Products::off;  // of the layers' matrices: off, or what `params` has
 
   std::int64_t tokens() const { return positions.elements(); }  // N = B T
 

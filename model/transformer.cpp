@@ -41,7 +41,7 @@ Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& sh
   }
   slot.x.push_back(arena.allocate("x", dtype_, stream));
   slot.gradient.values = arena.allocate("gradient", dtype_, stream);
-  if (shape.params.fp8() == Fp8Products::tensor)
+  if (shape.fp8 == Fp8Products::tensor)
     slot.gradient.absmax = arena.allocate("gradient_absmax", DType::fp32, {1});
   return slot;
 }
@@ -124,7 +124,8 @@ Transformer::Cache Transformer::allocate_cache(Arena& arena, Stream& stream, std
 
 void Transformer::predict(const StepContext& outer, Tensor logits, ConstTensor inputs,
                           const Cache* cache) {
-  const auto step = with_table(outer, cache == nullptr ? rope_table_ : cache->rope_table);
+  auto step = with_table(outer, cache == nullptr ? rope_table_ : cache->rope_table);
+  step.fp8 = Fp8Products::off;  // any number of tokens
   const Arena::Scope scope(step.scratch);
   const auto B = step.positions.shape[0], n = step.positions.shape[1], m = logits.shape[0] / B;
   LOCKSTEP_CHECK(logits.shape[0] == B * m && 1 <= m && m <= n, "logits of ", logits.shape[0],

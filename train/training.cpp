@@ -108,7 +108,8 @@ StepContext Training::context(const Batch& batch) {
           .positions = batch.positions,
           .document_start = batch.document_start,
           .rope_table = {},
-          .cudnn_attention = config_.cudnn_attention};
+          .cudnn_attention = config_.cudnn_attention,
+          .fp8 = config_.fp8};
 }
 
 Targets Training::targets(const Batch& batch) const {

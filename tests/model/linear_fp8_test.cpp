@@ -81,7 +81,9 @@ struct Layer {
                            .trace = trace,
                            .positions = positions,
                            .document_start = {},
-                           .rope_table = {}};
+                           .rope_table = {},
+                           .cudnn_attention = false,
+                           .fp8 = params.fp8()};
     const auto use = params.use(unit, b.stream);
     const LinearInput input{x, most_of(x)};
     if (uses_gelu)

@@ -122,6 +122,21 @@ TEST(Fp8TrainingOnce, a_step_allocates_nothing_from_the_heap) {
   }
 }
 
+// Samples of any length: prompts and single tokens are computed in bf16, in the memory measured.
+TEST(Fp8TrainingOnce, text_is_sampled_in_bf16) {
+  for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block}) {
+    auto config = config_of(fp8);
+    config.sample_tokens = 40;
+    Rig rig(config);
+    config.fp8 = Fp8Products::off;
+    Rig plain(config);
+    const std::vector<std::int32_t> prompt(16, 3);
+    const Sampling sampling{.temperature = 0.8f, .seed = 4};
+    EXPECT_EQ(rig.training.sample(prompt, 20, sampling),
+              plain.training.sample(prompt, 20, sampling));
+  }
+}
+
 TEST(Fp8TrainingOnce, a_weight_that_is_not_finite_skips_the_update) {
   Rig rig(config_of(Fp8Products::tensor));
   rig.step(1, 1e-2);
