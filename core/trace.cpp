@@ -39,8 +39,12 @@ Trace::Span::~Span() {
     gpu::end_range();
     // Behind a fault of a kernel every call fails, and the first error is on its way up already.
     if (!trace_->timing_ || std::uncaught_exceptions() > 0) return;
-    trace_->steps_[trace_->begun_ % 2].spans.push_back(
-        {phase_, std::move(begin_event_), stream_.record_timed()});
+    try {
+      trace_->steps_[trace_->begun_ % 2].spans.push_back(
+          {phase_, std::move(begin_event_), stream_.record_timed()});
+    } catch (const Error&) {
+      // A fault of a kernel, which the next call that may throw meets too.
+    }
     return;
   }
   const std::chrono::duration<double> d = std::chrono::steady_clock::now() - begin_;

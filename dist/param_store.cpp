@@ -123,9 +123,8 @@ void ParamStore::allocate(Arena& arena, Stream& stream, bool training) {
 
 void ParamStore::allocate_quantized(Arena& arena, int unit) {
   auto& u = units_[static_cast<std::size_t>(unit)];
-  const bool whole = options_.fp8 == Fp8Products::tensor;
-  const auto scaling = whole ? Scaling::tensor : Scaling::blocks;
-  const std::int64_t multiple = whole ? 16 : kScaledBlock;
+  const auto scaling = weight_scaling(options_.fp8);
+  const auto multiple = size_multiple(scaling);
   for (int i = 0; i < static_cast<int>(u.specs.size()); ++i) {
     const ParamId first{unit, i};
     if (!spec(first).quantized || place_of(first).group_parts == 0) continue;
@@ -142,7 +141,8 @@ void ParamStore::allocate_quantized(Arena& arena, int unit) {
     QuantizedGroup g{.first = first, .absmax = {}, .weight = {}, .transposed = {}};
     g.weight = matrix("fp8 weights", shape);
     g.transposed = matrix("fp8 weights, transposed", {shape[1], shape[0]});
-    if (whole) g.absmax = arena.allocate(str(u.name, " absmax"), DType::fp32, {1});
+    if (scaling == Scaling::tensor)
+      g.absmax = arena.allocate(str(u.name, " absmax"), DType::fp32, {1});
     u.quantized.push_back(g);
   }
 }

@@ -28,6 +28,11 @@ enum class Fp8Products : std::uint8_t {
   block,   // one for 128 x 128 of weights, for 1 x 128 of all else
 };
 
+// Of the weights.
+constexpr Scaling weight_scaling(Fp8Products fp8) {
+  return fp8 == Fp8Products::tensor ? Scaling::tensor : Scaling::blocks;
+}
+
 struct ParamSpec {
   std::string name;     // "model.layers.3.self_attn.q_proj.weight": key of checkpoint and of Init
   Shape shape;          // the whole parameter, unpadded

@@ -9,6 +9,7 @@
 #include <cublasLt.h>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "kernels/cublas.cuh"
 #include "kernels/fastest.h"
 
@@ -158,13 +159,14 @@ struct Key {
     return (!has_bias || bias == outputs) && (!has_gelu || (m % 8 == 0 && outputs == DType::bf16));
   }
 
-  // As records name the product.
   std::string scales() const {
     if (!is_fp8(a)) return "";
     static constexpr const char* kNames[] = {"tensor", "rows", "blocks"};
     return str(" scaled by ", kNames[static_cast<int>(a_scaling)], ' ',
                kNames[static_cast<int>(b_scaling)], fast ? ", fast" : "");
   }
+
+  // As records name the product.
   std::string text() const {
     return str(m, " x ", n, " x ", k, ' ', transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', ' ',
                lockstep::name(a), ' ', lockstep::name(b), scales(), " to ", lockstep::name(outputs),
@@ -204,24 +206,31 @@ struct Algorithm {
 };
 using AlgorithmBytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
 
+// cuBLASLt says nothing of what it does with bytes that it did not make: a hash behind them tells.
+constexpr std::size_t kHashDigits = 16;
+std::string hash_of(const AlgorithmBytes& bytes) {
+  return hash_hex(std::as_bytes(std::span(bytes))).substr(0, kHashDigits);
+}
+
 std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (const unsigned char byte : std::bit_cast<AlgorithmBytes>(algorithm))
     for (const int digit : {byte >> 4, byte & 15})
       text += "0123456789abcdef"[digit];
-  return text;
+  return text + hash_of(std::bit_cast<AlgorithmBytes>(algorithm));
 }
 
 // False where it is none.
 bool from_hex(cublasLtMatmulAlgo_t& algorithm, const std::string& text) {
   AlgorithmBytes bytes{};
-  if (text.size() != 2 * bytes.size()) return false;
+  if (text.size() != 2 * bytes.size() + kHashDigits) return false;
   const char* digits = text.data();
   for (unsigned char& byte : bytes) {
     const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
     if (error != std::errc{} || end != digits + 2) return false;
     digits = end;
   }
+  if (digits != hash_of(bytes)) return false;
   algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
   return true;
 }
@@ -313,9 +322,10 @@ std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& ke
       preference.handle, most, results.data(), &found);
   // With an epilogue, every refusal means that kernels of our own do its work; of fp8, that there
   // is none.
-  if (key.epilogue == Product::Epilogue::none && !is_fp8(key.a) &&
-      status != CUBLAS_STATUS_NOT_SUPPORTED)
-    CUBLAS_CHECK(status);
+  const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       (status == CUBLAS_STATUS_INVALID_VALUE &&
+                        (is_fp8(key.a) || key.epilogue != Product::Epilogue::none));
+  if (!refused) CUBLAS_CHECK(status);
   std::vector<Algorithm> algorithms;
   if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
   for (int i = 0; i < found; ++i)
@@ -325,7 +335,8 @@ std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& ke
   return algorithms;
 }
 
-// False where it is refused, before anything is enqueued: what was proposed still may be.
+// False where it is refused, before anything is enqueued: what was proposed still may be. While
+// choosing, whatever else is wrong with an algorithm leaves it out too.
 bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& product,
                             Tensor workspace) const {
   const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
@@ -334,7 +345,9 @@ bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& pro
       handle, plan.description.handle, &one, product.a.data, plan.a.handle, product.b.data,
       plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm,
       workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return false;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+      (is_choosing && status != CUBLAS_STATUS_SUCCESS))
+    return false;
   CUBLAS_CHECK(status);
   return true;
 }

@@ -126,9 +126,10 @@ fe::error_t choose_kernels(Graph& graph, const CudnnGraph& g, cudnnHandle_t hand
   return graph.check_support();
 }
 
-std::string refusal(const CudnnGraph& g, const std::string& why) {
+std::string refusal(const CudnnGraph& g, const std::string& why,
+                    const char* what = "has no plan for") {
   const auto& s = g.sizes;
-  return str("cuDNN ", cudnn_version(), " has no plan for attention ",
+  return str("cuDNN ", cudnn_version(), " ", what, " attention ",
              g.is_backward ? "backward" : "forward", " with B ", s.B, ", T ", s.T, ", H ", s.H,
              ", G ", s.G, ", K ", s.K, ": ", why);
 }
@@ -193,7 +194,7 @@ void Cudnn::run(Stream& stream, const CudnnGraph& g, const CudnnTensors& t, Tens
   if (g.is_backward)
     tensors.insert({{kDout, memory(t.dout)}, {kDq, t.dq}, {kDk, t.dk}, {kDv, t.dv}});
   auto e = state_->plans.at(g)->execute(state_->handle, tensors, workspace.data);
-  LOCKSTEP_CHECK(e.is_good(), refusal(g, e.get_message()));
+  LOCKSTEP_CHECK(e.is_good(), refusal(g, e.get_message(), "failed at"));
 }
 
 std::string why_no_cudnn_kernels(const CudnnGraph& g, const std::string& device_properties,

@@ -26,7 +26,8 @@ void matmul_fp8(Stream& stream, Arena& scratch, const MatmulFp8& args) {
   LOCKSTEP_CHECK(
       whole == (b.scaling == Scaling::tensor) && a.scaling != Scaling::blocks,
       "scales of a and b, expected of tensors, or of rows for a and rows or blocks for b");
-  const std::int64_t unit = whole ? 16 : kScaledBlock;
+  LOCKSTEP_CHECK(whole || !args.fast, "fast sums with scales of rows, expected of tensors");
+  const std::int64_t unit = size_multiple(a.scaling);
   LOCKSTEP_CHECK(R % 16 == 0 && C % unit == 0 && K % unit == 0, "a is ", a.q.shape, ", b ",
                  b.q.shape, ", expected multiples of 16, and of ", unit, " for b and for K");
   check_float("y", args.y);

@@ -22,7 +22,8 @@ struct MatmulFp8 {
   ConstTensor bias = {};      // [C] bf16, for y in bf16
   ConstTensor residual = {};  // [R, C] type of y; may be y
   // Sums stay in the tensor cores' registers, which hold about 14 bits on H100, in place of being
-  // promoted to fp32 every few products: faster, and exact enough for forward.
+  // promoted to fp32 every few products: faster, and exact enough for forward. Scaling::tensor
+  // only.
   bool fast = false;
 };
 void matmul_fp8(Stream& stream, Arena& scratch, const MatmulFp8& args);

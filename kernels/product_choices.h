@@ -14,7 +14,8 @@ namespace lockstep {
 // order of their sums: so in bits.
 struct ProductChoices {
   std::int64_t cublaslt = 0;  // the version of the library, which alone understands what it chose
-  // By product, as kernels/cublas.cu describes it: the bytes of a cublasLtMatmulAlgo_t in hex.
+  // By product, as kernels/cublas.cu describes it: the bytes of a cublasLtMatmulAlgo_t and
+  // their hash, in hex.
   std::map<std::string, std::string> algorithms;
 };
 

@@ -84,19 +84,18 @@ __device__ inline int word_at(int column, int word) {
   return column * 32 + (word ^ (column / kWidth * 2 & 31));
 }
 
-// codes(r, c) of v: written to q, or by way of shared memory to the transpose.
-template <class F, class ScaleOf>
-__device__ inline void store_rows(const Arguments& a, const Held& h, ScaleOf&& quotient_of_row) {
+// The codes of value(r, v) for each number v of row r.
+template <class F, class Value>
+__device__ inline void store_rows(const Arguments& a, const Held& h, Value&& value) {
   if (!h.valid) return;
   const int row = static_cast<int>(blockIdx.y) * kSide + h.row;
   const int column = static_cast<int>(blockIdx.x) * kSide + h.column;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const Quotient quotient = quotient_of_row(r);
     float v[kWidth];
 #pragma unroll
     for (int c = 0; c < kWidth; ++c)
-      v[c] = quotient.of(h.v[r][c]);
+      v[c] = value(r, h.v[r][c]);
     Pack<std::uint32_t, 2> codes;
     codes.v[0] = four_fp8<F>(v[0], v[1], v[2], v[3]);
     codes.v[1] = four_fp8<F>(v[4], v[5], v[6], v[7]);
@@ -105,17 +104,14 @@ __device__ inline void store_rows(const Arguments& a, const Held& h, ScaleOf&& q
   }
 }
 
-template <class F, class ScaleOf>
-__device__ inline void store_transposed(const Arguments& a, const Held& h,
-                                        ScaleOf&& quotient_of_column) {
+// The codes of value(c, v) for each number v of column c, by way of shared memory.
+template <class F, class Value>
+__device__ inline void store_transposed(const Arguments& a, const Held& h, Value&& value) {
   __shared__ std::uint32_t words[kSide * kSide / 4];
 #pragma unroll
-  for (int c = 0; c < kWidth; ++c) {
-    const Quotient quotient = quotient_of_column(c);
-    words[word_at(h.column + c, h.row / kRows)] =
-        four_fp8<F>(quotient.of(h.v[0][c]), quotient.of(h.v[1][c]), quotient.of(h.v[2][c]),
-                    quotient.of(h.v[3][c]));
-  }
+  for (int c = 0; c < kWidth; ++c)
+    words[word_at(h.column + c, h.row / kRows)] = four_fp8<F>(
+        value(c, h.v[0][c]), value(c, h.v[1][c]), value(c, h.v[2][c]), value(c, h.v[3][c]));
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = static_cast<int>(blockIdx.y) * kSide + lane * 4;
@@ -128,11 +124,16 @@ __device__ inline void store_transposed(const Arguments& a, const Held& h,
 }
 
 template <class F>
-__device__ inline void store_alike(const Arguments& a, const Held& h, float scale) {
+__device__ inline void store_alike(const Arguments& a, Held h, float scale) {
   const Quotient quotient(scale);
-  const auto same = [&](int) { return quotient; };
-  if (a.q != nullptr) store_rows<F>(a, h, same);
-  if (a.transposed != nullptr) store_transposed<F>(a, h, same);
+#pragma unroll
+  for (auto& row : h.v)
+#pragma unroll
+    for (float& v : row)
+      v = quotient.of(v);
+  const auto divided = [](int, float v) { return v; };
+  if (a.q != nullptr) store_rows<F>(a, h, divided);
+  if (a.transposed != nullptr) store_transposed<F>(a, h, divided);
 }
 
 template <class F>
@@ -186,7 +187,7 @@ __device__ inline void quantize_rows(const Arguments& a, const Held& h) {
     for (int r = 0; r < kRows; ++r)
       a.scales[static_cast<std::int64_t>(blockIdx.x) * a.R + row + r] = scale[r];
   }
-  store_rows<F>(a, h, [&](int r) { return Quotient(scale[r]); });
+  store_rows<F>(a, h, [&](int r, float v) { return Quotient(scale[r]).of(v); });
 }
 
 // The transpose with a scale for each of its rows, the columns of the block: each warp holds eight
@@ -217,7 +218,7 @@ __device__ inline void quantize_columns(const Arguments& a, const Held& h) {
       a.transposed_scales[static_cast<std::int64_t>(blockIdx.y) * a.C + column] = scales[thread];
   }
   __syncthreads();
-  store_transposed<F>(a, h, [&](int c) { return Quotient(scales[h.column + c]); });
+  store_transposed<F>(a, h, [&](int c, float v) { return Quotient(scales[h.column + c]).of(v); });
 }
 
 template <class F>

@@ -12,6 +12,10 @@ enum class Scaling : std::uint8_t {
 };
 inline constexpr std::int64_t kScaledBlock = 128;
 Shape scales_shape(Scaling scaling, const Shape& matrix);
+// What the sizes of a matrix must be multiples of, so that there are products of it.
+constexpr std::int64_t size_multiple(Scaling scaling) {
+  return scaling == Scaling::tensor ? 16 : kScaledBlock;
+}
 
 // A matrix in fp8: x is about q * its scale. The layouts of scales are those that cuBLASLt reads.
 template <class View>  // Tensor or ConstTensor

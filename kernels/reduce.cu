@@ -13,6 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChunk = 64 * kThreads;  // elements
 constexpr int kPacks = 8;              // loaded together
+constexpr int kSumThreads = 1024;      // of the block that adds the chunks' results
 constexpr int kTensors = 128;          // of a launch: its parameters may have 4 KiB
 
 // f(result, x) over this thread's elements of the chunk of x that begins at `begin`.
@@ -60,11 +61,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // out += the sum of partial.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSumThreads)
     sum_partial_kernel(float* out, const float* partial, int chunks) {
   __shared__ double shared[32];
   double sum = 0;
-  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kThreads)
+#pragma unroll 8
+  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kSumThreads)
     sum += static_cast<double>(partial[chunk]);
   sum = block_reduce(sum, shared, add);
   if (threadIdx.x == 0) *out = static_cast<float>(static_cast<double>(*out) + sum);
@@ -115,7 +117,7 @@ void sum_of_squares(Stream& stream, Arena& scratch, Tensor out,
   if (stream.is_measuring()) return;
   with_float(tensors.front().dtype,
              [&]<class T>(T) { sum_chunks<T>(stream, partial.as<float>(), tensors); });
-  launch(stream, {1, kThreads}, sum_partial_kernel, out.as<float>(), partial.as<float>(),
+  launch(stream, {1, kSumThreads}, sum_partial_kernel, out.as<float>(), partial.as<float>(),
          static_cast<int>(chunks));
 }
 

@@ -11,6 +11,7 @@ __global__ void sum_columns_kernel(float* partial, const T* x, std::int64_t N, i
   const int d = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kWidth;
   if (d >= D) return;
   float sum[kWidth] = {};
+#pragma unroll 4
   for (std::int64_t n = blockIdx.x; n < N; n += gridDim.x) {
     float v[kWidth];
     load(v, x + n * D + d);

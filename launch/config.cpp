@@ -178,11 +178,11 @@ class Consistency {
     if (p.fp8 == Fp8Products::off) return;
     require(p.compute == DType::bf16, "precision.fp8",
             "\"off\" with precision.compute = \"fp32\"; or set that to \"bf16\"");
-    const std::int64_t multiple = p.fp8 == Fp8Products::tensor ? 16 : kScaledBlock;
+    const auto multiple = size_multiple(weight_scaling(p.fp8));
     const auto& m = resolved_.values.model;
     for (const auto size : {m.width, m.attention_width(), m.qkv_heads() * m.head_size, m.mlp_width})
       require(size % multiple == 0, "precision.fp8",
-              str(multiple == 16 ? "\"off\"" : "\"tensor\" or \"off\"",
+              str(p.fp8 == Fp8Products::tensor ? "\"off\"" : "\"tensor\" or \"off\"",
                   ": the matrices of this model are no multiples of ", multiple, " (one is ", size,
                   ")"));
     const auto& t = resolved_.values.train;

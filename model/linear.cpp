@@ -70,6 +70,7 @@ void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor
 
 void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
                          const LinearInput& x, const LinearEpilogue& epilogue) const {
+  LOCKSTEP_CHECK(!epilogue.pre_gelu || !epilogue.residual, "a residual behind a GELU in fp8");
   const Arena::Scope scope(step.scratch);
   const auto w = use.quantized(weight_);
   const Shape shape{y.shape[0], w.weight.q.shape[1]};
@@ -83,7 +84,7 @@ void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Te
                 .b = w.weight,
                 .bias = bias_ ? use.stacked(*bias_) : ConstTensor{},
                 .residual = epilogue.residual,
-                .fast = true});
+                .fast = w.weight.scaling == Scaling::tensor});
   }
   if (!epilogue.pre_gelu) return;
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);

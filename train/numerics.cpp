@@ -76,12 +76,19 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
   for (const auto& product : chosen.refused)
     log_warning(where, ": cuBLASLt does not take what is recorded for the product ", product,
                 "; it is measured anew, and bits may differ");
+  const bool same_library = usable.cublaslt == chosen.choices.cublaslt;
   const auto measured = chosen.measured.size();
   const auto restored = chosen.choices.algorithms.size() - measured;
   const auto products = [](std::size_t n) { return str(n, " matrix product", n == 1 ? "" : "s"); };
+  if (!usable.algorithms.empty() && same_library && measured > chosen.refused.size())
+    log_warning(where, " has no record of ", products(measured - chosen.refused.size()),
+                " (of another train.micro_batch?); they are measured, and bits may differ");
   if (measured > 0) log_info("measured ", products(measured), " in ", human_seconds(took.count()));
   if (restored > 0) log_info(products(restored), " as in ", where);
   here.products = std::move(chosen.choices);
+  // What this run does not ask for is kept for a later one, with the settings of before.
+  if (same_library)
+    here.products.algorithms.insert(usable.algorithms.begin(), usable.algorithms.end());
   return here;
 }
 

@@ -80,6 +80,10 @@ TEST(MatmulFp8Contract, what_has_no_product_is_refused_by_name) {
   refused("scales of a and b", {.y = y,
                                 .a = make(e4m3, Scaling::blocks, {32, 128}),
                                 .b = make(e4m3, Scaling::blocks, {128, 128})});
+  refused("fast sums with scales of rows", {.y = y,
+                                            .a = make(e4m3, Scaling::rows, {32, 128}),
+                                            .b = make(e4m3, Scaling::rows, {128, 128}),
+                                            .fast = true});
   refused("expected multiples of 16, and of 128", {.y = b.poisoned({32, 144}, DType::bf16),
                                                    .a = make(e4m3, Scaling::rows, {32, 128}),
                                                    .b = make(e4m3, Scaling::rows, {144, 128})});

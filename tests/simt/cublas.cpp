@@ -101,6 +101,7 @@ bool is_fp8_product(const cublasLtMatmulDescOpaque& description,
          (mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) ==
              (mode_b == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F) &&
          (mode_a != CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F || mode_b != mode_a) &&
+         (unit == 16 || description.at(CUBLASLT_MATMUL_DESC_FAST_ACCUM) == 0) &&
          a.rows % unit == 0 && a.columns % 16 == 0 && b.columns % 16 == 0 &&
          (epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS) &&
          description.pointer(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) != nullptr &&
