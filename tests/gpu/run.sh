@@ -89,12 +89,19 @@ operators() {
 training() { google_tests '*Training*:*GraphsCuda*:*Fp8Cuda*'; }
 
 # train RUN STEPS [OPTION...]
-train() {
+train() { (exec_train "$@"); }
+
+# In the place of this shell: in the background, $! is then the program that a signal is for.
+exec_train() {
   local run=$1 steps=$2
   shift 2
-  "$lockstep" train configs/quickstart.toml --run "$run" --device cuda \
+  exec "$lockstep" train configs/quickstart.toml --run "$run" --device cuda \
     --set data.train=build/gpu/data --set data.validation=[] --set train.steps="$steps" "$@"
 }
+
+# with_the_products_of RUN OTHER: so that two runs from scratch may have the same bits, the second
+# computes matrix products by the algorithms that the first one measured.
+with_the_products_of() { rm -rf "$2" && mkdir -p "$2" && cp "$1/numerics.json" "$2"; }
 
 # last_loss RUN: of its metrics
 last_loss() { tail -n 1 "$1/metrics.jsonl" | grep -o '"loss":[0-9.eE+-]*' | cut -d: -f2; }
@@ -118,24 +125,25 @@ runs() {
 }
 
 graphs_on_and_off() {
-  local graphs
-  for graphs in on off; do
-    rm -rf build/gpu/graphs_$graphs
-    train build/gpu/graphs_$graphs 100 --set precision.compute=bf16 \
-      --set train.cuda_graphs="$graphs" || return
-  done
-  cmp build/gpu/graphs_{on,off}/checkpoints/step-00000100/rank-00000.safetensors
+  local options=(100 --set precision.compute=bf16)
+  rm -rf build/gpu/graphs_on
+  train build/gpu/graphs_on "${options[@]}" --set train.cuda_graphs=on &&
+    with_the_products_of build/gpu/graphs_{on,off} &&
+    train build/gpu/graphs_off "${options[@]}" --set train.cuda_graphs=off &&
+    cmp build/gpu/graphs_{on,off}/checkpoints/step-00000100/rank-00000.safetensors
 }
 
-# A run that is stopped by SIGTERM and started again, against one that is not. Both compute matrix
-# products by the same algorithms.
+# A run that is stopped by SIGTERM and started again, against one that is not.
 stopped_and_whole() {
-  local steps=2000 run=build/gpu/parts
+  local steps=2000 run=build/gpu/parts steps_done=0
   train build/gpu/whole "$steps" || return
-  mkdir -p "$run" && cp build/gpu/whole/numerics.json "$run" || return
-  train "$run" "$steps" &
+  with_the_products_of build/gpu/whole "$run" || return
+  exec_train "$run" "$steps" &
   local pid=$!
-  while kill -0 "$pid" && (($(wc -l <"$run/metrics.jsonl") < 50)); do sleep 0.05; done
+  while kill -0 "$pid" && ((steps_done < 50)); do
+    sleep 0.05
+    steps_done=$(wc -l 2>/dev/null <"$run/metrics.jsonl")
+  done
   kill -TERM "$pid"
   wait "$pid"
   local status=$?
