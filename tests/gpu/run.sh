@@ -64,6 +64,7 @@ if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   bundle=$(cd "$LOCKSTEP_BUNDLE" && pwd) || exit
   export CPLUS_INCLUDE_PATH=$bundle/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
   export CMAKE_PREFIX_PATH=$bundle/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+  export PYTHONPATH=$bundle/python${PYTHONPATH:+:$PYTHONPATH}
 fi
 
 # Seconds that are left to the part; every program of a test is held to them by `timeout`.

@@ -263,9 +263,10 @@ def main():
     if options.fp8:
         try:
             import torchao
+            import torchao.float8
             print(f"torchao {torchao.__version__}")
-        except ImportError as error:
-            print(f"skipped: fp8 needs torchao: {error}")
+        except (ImportError, AttributeError) as error:  # one for another PyTorch lacks names
+            print(f"fp8 needs torchao: {error}")
             return 77
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_float32_matmul_precision("high")
