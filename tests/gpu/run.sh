@@ -2,7 +2,7 @@
 # Runs the tests that need a GPU, offline. Each part ends within 8 minutes (a test that has no time left
 # is skipped) and with a line of its counts; what it says goes to build/gpu/PART.log too, line by line.
 #
-#   tests/gpu/run.sh [--dry-run] [PART...]
+#   tests/gpu/run.sh [--within SECONDS] [--dry-run] [PART...]
 #     facts      the GPU, its driver, the toolkit
 #     build      the preset cuda, where LOCKSTEP_BUNDLE is set with the headers of that directory
 #                (scripts/gpu_bundle.sh)
@@ -22,14 +22,22 @@
 #     steps_8b   and of Llama 8B
 #     peers      the same models in PyTorch, and how many times as fast ours were in steps, steps_8b
 #
+# --within SECONDS: all parts together end within them, for machines that are lent for so long.
 # --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest of everything: that this
 # script works where there is no GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 all_parts=(facts build operators training fixtures runs curves fp8 memcheck racecheck bench steps
   steps_8b peers)
-device=real
-[[ ${1:-} == --dry-run ]] && { device=simulated; shift; }
+device=real call_end=1000000000
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --within) call_end=${2:?seconds}; shift ;;
+    --dry-run) device=simulated ;;
+    *) echo "$0: no option $1" >&2; exit 64 ;;
+  esac
+  shift
+done
 parts=("$@")
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 for part in "${parts[@]}"; do
@@ -303,9 +311,11 @@ in_band() {
           exit bad || steps < 10 || NR != steps || first > early || means > late }'
 }
 
-# Bands. fp32: each side rounds in its own order, as if by 1e-7 a sum; training amplifies that, the
-# more the later. bf16: the losses' own roundings do not average out in ten steps, and the two runs
-# part. docs/numerics.md has what two CPU runs in different orders of summation differ by.
+# Bands. fp32: each side rounds in its own order; training amplifies that. Two CPU runs whose kernels
+# round in other ways (LOCKSTEP_CPU=baseline, avx512), of the quickstart's model, were 1.5e-6 apart in the
+# first ten steps, 0.3% in means of 20 steps later (2% in single ones): 30 and 3 times that. bf16 on
+# the CPU was 0.9% and 1.3% off fp32, of the Llama here: 2.3 times that. A wrong rate, decay or bias
+# correction shows in ten steps of fp32.
 curves() {
   check packs pack
   local model options
@@ -315,9 +325,9 @@ curves() {
     check "${model}_on_the_cpu" curve "${run}_cpu" --device cpu "${options[@]}" \
       --set precision.compute=fp32
     check "${model}_in_fp32" curve "${run}_fp32" "${options[@]}" --set precision.compute=fp32
-    check "${model}_in_fp32_is_as_the_cpu" in_band "${run}"_{fp32,cpu} 1e-3 1e-2
+    check "${model}_in_fp32_is_as_the_cpu" in_band "${run}"_{fp32,cpu} 5e-5 1e-2
     check "${model}_in_bf16" curve "${run}_bf16" "${options[@]}" --set precision.compute=bf16
-    check "${model}_in_bf16_is_as_the_cpu" in_band "${run}"_{bf16,cpu} 1e-2 3e-2
+    check "${model}_in_bf16_is_as_the_cpu" in_band "${run}"_{bf16,cpu} 2e-2 3e-2
     tail -qn 1 "$work/${model}"_in_{fp32,bf16}_is_as_the_cpu.out
     rm -rf "$run"_*/checkpoints
   done
@@ -435,7 +445,7 @@ faster() {
 
 total_failed=0
 for part in "${parts[@]}"; do
-  passed=0 failed=0 skipped=0 part_end=$((SECONDS + 470))
+  passed=0 failed=0 skipped=0 part_end=$((SECONDS + 470 < call_end ? SECONDS + 470 : call_end))
   echo "== $part"
   exec 3> >(tee "$work/$part.log")
   tee=$!
