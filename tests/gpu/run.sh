@@ -283,7 +283,7 @@ curve_llama=(--set model.layers=6 --set model.width=512 --set model.heads=8 --se
   --set train.micro_batch=6)
 # shellcheck disable=SC2034
 curve_gpt2=(--config configs/gpt2_124m.toml --set train.batch_tokens=512
-  --set train.sequence_length=256 --set train.micro_batch=2 --set schedule.warmup_steps=20)
+  --set train.sequence_length=256 --set train.micro_batch=2 --set schedule.warmup_steps="$(sized 20 2)")
 
 # curve RUN OPTION...: 200 steps
 curve() {
@@ -358,7 +358,7 @@ fp8() {
   check packs_more pack_more
   check trains_in_bf16 fp8_run off
   local scaling
-  for scaling in tensor block; do
+  for scaling in tensor $(sized block ""); do  # the dry run's matrices have no blocks
     check "trains_in_fp8_$scaling" fp8_run "$scaling"
     check "fp8_${scaling}_is_as_good_as_bf16" as_good_as_bf16 "$scaling"
     tail -qn 1 "$work/fp8_${scaling}_is_as_good_as_bf16.out"
