@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# gpu_bundle.sh DIR: unpacks into DIR the Debian headers and GoogleTest that a build needs, and the
-# headers of cuDNN's frontend where they can be had, for a machine that has the CUDA toolkit, CMake and
-# ninja but neither these packages nor a network. With DIR copied there, tests/gpu/run.sh builds against
-# it: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh
+# gpu_bundle.sh DIR: unpacks into DIR the Debian headers and GoogleTest that a build needs, and where
+# they can be had the headers of cuDNN's frontend and torchao (PyTorch in fp8, to compare with), for a
+# machine that has the CUDA toolkit, CMake and ninja but neither these packages nor a network. With DIR
+# copied there, tests/gpu/run.sh builds against it: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
 dir=${1:?usage: $0 DIR}
@@ -17,4 +17,5 @@ for package in "$work"/*.deb; do
 done
 rm -rf "$dir/usr/share/doc" "$dir/usr/src"
 cudnn_frontend "$dir/usr" || echo "without cuDNN's frontend: it cannot be had from PyPI"
+torchao "$dir/python" || echo "without torchao: it cannot be had from PyPI"
 echo "$dir: $(du -sh "$dir" | cut -f1), $(tar -cz -C "$dir" . | wc -c | numfmt --to=iec) compressed"

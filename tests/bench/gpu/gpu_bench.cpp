@@ -1,18 +1,25 @@
 // What a GPU reaches, beside its own copy rate and its own best matrix product, in one run:
 //
 //   cmake --preset cuda -DLOCKSTEP_BENCHMARKS=ON && cmake --build --preset cuda --target gpu_bench
-//   build/cuda/bench/gpu_bench [copy] [memory] [matmul] [attention] [step]      (default: all)
+//   build/cuda/bench/gpu_bench [PART...]                                       (default: all but
+//   copy) parts: copy memory matmul fp8 attention gpt2_124m gpt2_1.5b llama_1b llama_8b
 //
 // Each figure is of ten calls between two events, best and median of nine rounds, on random numbers
 // (zeros draw less power, and run faster). `memory`: traffic of a call (each tensor read or written
 // counted once), in percent of the copy. `matmul`, `attention`: TFLOP/s. `matmul` chooses each
 // product as a run does, and shows cuBLASLt's first proposal and its best candidate, then the whole
 // operator with what was chosen, as a share of that best candidate (goal: 98%). Attention counts
-// causal FLOPs: 2 N T H K forward, 5 N T H K backward. `step`: whole training steps without a
-// loader, tokens/s, and model FLOPs (causal count) over the known peak; where the time of a step
-// went.
+// causal FLOPs: 2 N T H K forward, 5 N T H K backward. The models: whole training steps without a
+// loader, enqueued one ahead as a run does; tokens/s, and model FLOPs (causal count) over the known
+// peak; where the time of a step goes, from one step whose phases are timed. `idle` is what those
+// phases leave of that step (its launches are timed too, which holds a host up), and of the median
+// of the other steps (goal: 1%); `host` is the time to enqueue a step, over the step's: where that
+// is less than 1, the GPU has work in front of it. `memory` is what was measured for the arena;
+// below it stands what was taken from the GPU beside it, at each stage, by differences of what is
+// free.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -382,7 +389,7 @@ struct StepCase {
   bool cuda_graphs = false, cudnn_attention = false;
 };
 
-void step(const StepCase& c) {
+TrainingConfig config_of(const StepCase& c) {
   TrainingConfig config{.model = c.model,
                         .compute = DType::bf16,
                         .stochastic_rounding = c.bf16_state,
@@ -394,24 +401,127 @@ void step(const StepCase& c) {
                         .global_batch_sequences = c.sequences * c.micro_batches,
                         .cuda_graphs = c.cuda_graphs};
   config.cudnn_attention = c.cudnn_attention;
+  return config;
+}
+
+// What goes from the GPU's free memory, stage by stage.
+class FreeMemory {
+ public:
+  FreeMemory() : begin_(gpu::free_bytes()), last_(begin_) {}
+  void stage(const char* name) {
+    const auto now = gpu::free_bytes();
+    text_ += str(text_.empty() ? "" : ", ", name, " ", mib(last_ - now));
+    last_ = now;
+  }
+  void print(std::int64_t measured) const {
+    const auto taken = begin_ - last_;
+    std::printf("    MiB: %s; in all %s, measured %s, %+.2f%%\n", text_.c_str(), mib(taken).c_str(),
+                mib(measured).c_str(),
+                100 * (static_cast<double>(taken) / static_cast<double>(measured) - 1));
+  }
+  static std::string mib(std::int64_t bytes) { return str(bytes / (1 << 20)); }
+
+ private:
+  std::int64_t begin_, last_;
+  std::string text_;
+};
+
+struct StepTimes {
+  std::vector<double> seconds, host;     // of the steps that are not timed by phase, sorted
+  double timed_seconds = 0;              // of the one that is
+  std::array<double, kPhases> phases{};  // of that
+};
+
+// Steps that come one behind the other: each is enqueued before the numbers of the one before are
+// read. The first warms up, the second is captured where there are graphs, the last is timed by
+// phase.
+StepTimes time_steps(Training& training, Stream& stream, const Batch& batch,
+                     std::int64_t micro_batches) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::int64_t kLast = Training::kTimedSteps, kFirst = kLast - 9;
+  std::vector<Event> ends;
+  std::vector<double> host;
+  for (std::int64_t i = kFirst; i <= kLast; ++i) {
+    const auto begin = Clock::now();
+    training.begin_step(i, 1e-4);
+    for (std::int64_t m = 0; m < micro_batches; ++m)
+      training.micro_step(batch);
+    training.finish_step();
+    host.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    ends.push_back(stream.record_timed());
+    if (i > kFirst) training.numbers(i - 1);
+    if (i > kFirst) training.trace().take();  // of the step before
+  }
+  training.numbers(kLast);
+  ends.back().synchronize();
+  StepTimes t;
+  t.phases = training.trace().take();
+  const auto count = ends.size();
+  t.timed_seconds = ends[count - 1].seconds_since(ends[count - 2]);
+  for (std::size_t i = 3; i < count - 1; ++i) {
+    t.seconds.push_back(ends[i].seconds_since(ends[i - 1]));
+    t.host.push_back(host[i]);
+  }
+  std::sort(t.seconds.begin(), t.seconds.end());
+  std::sort(t.host.begin(), t.host.end());
+  return t;
+}
+
+void print_times(const StepCase& c, const TrainingConfig& config, const StepTimes& t,
+                 std::int64_t device_bytes) {
+  const auto tokens = static_cast<double>(config.step_tokens());
+  const auto flops = flops_per_token(c.model, c.length);
+  const auto gpu = gpu::properties(0).name;
+  const double fp8 = c.fp8 == Fp8Products::off ? 0 : flops.layer_products;
+  const auto mfu = [&](double of) {
+    return (of - fp8) / gpu_peak_flops(gpu, DType::bf16) +
+           (fp8 > 0 ? fp8 / gpu_peak_flops(gpu, DType::fp8_e4m3) : 0);
+  };
+  const double middle = t.seconds[t.seconds.size() / 2];
+  const double best = tokens / t.seconds.front(), median = tokens / middle;
+  std::printf("%-28s %9.0f %9.0f %6.1f%% %6.1f%% %8.1f GiB |", c.name, best, median,
+              100 * median * mfu(flops.causal), 100 * median * mfu(flops.square),
+              static_cast<double>(device_bytes) / kGiB);
+  double traced = 0;
+  for (int p = 0; p < kPhases; ++p) {
+    const double seconds = t.phases[static_cast<std::size_t>(p)];
+    traced += seconds;
+    if (seconds > 0)
+      std::printf(" %s %.1f%%", name(static_cast<Phase>(p)), 100 * seconds / t.timed_seconds);
+  }
+  std::printf(", idle %.1f%%, %.1f%%, host %.2f\n", 100 * (1 - traced / t.timed_seconds),
+              100 * (1 - traced / middle), t.host[t.host.size() / 2] / middle);
+}
+
+// False where there is no such attention, or not enough memory.
+bool step(const StepCase& c) {
+  const auto config = config_of(c);
   const auto bytes = measure_training(config, kGpu, 1);
   Stream stream(kGpu, "bench");
+  FreeMemory free;
   if (c.cudnn_attention) {
     const auto& m = c.model;
     const auto why_not =
         prepare_cudnn_attention(stream, {c.sequences, c.length, m.heads, m.kv_heads, m.head_size});
-    if (!why_not.empty()) return void(std::printf("%-28s %s\n", "    cuDNN", why_not.c_str()));
+    if (!why_not.empty()) {
+      std::printf("%-28s %s\n", c.name, why_not.c_str());
+      return false;
+    }
+    free.stage("cuDNN");
   }
   if (bytes.device > gpu::free_bytes()) {
     std::printf("%-28s needs %.1f GiB, %.1f are free\n", c.name,
                 static_cast<double>(bytes.device) / kGiB,
                 static_cast<double>(gpu::free_bytes()) / kGiB);
-    return;
+    return false;
   }
   Arenas arenas(kGpu, bytes);
+  free.stage("arena");
   Training training(config, stream, arenas);
   training.choose_products({});
   training.initialize();
+  stream.synchronize();
+  free.stage("cuBLASLt and kernels");
   Arena pinned(kGpu, Arena::Memory::pinned_host, 64 << 20);
   const auto host = [&](const std::function<std::int64_t(std::int64_t)>& value) {
     const Tensor t = pinned.allocate("batch", DType::int32, {c.sequences, c.length});
@@ -424,63 +534,50 @@ void step(const StepCase& c) {
                     .targets = host([&](std::int64_t i) { return Bench::any_below(V, i + 1); }),
                     .positions = host([&](std::int64_t i) { return i % c.length; }),
                     .document_start = {}};
-  // The last step is the one whose phases are timed.
-  std::vector<double> seconds;
-  std::array<double, kPhases> phases{};
-  double timed_seconds = 0;
-  for (std::int64_t i = Training::kTimedSteps - 8; i <= Training::kTimedSteps; ++i) {
-    const Event begin = stream.record_timed();
-    training.begin_step(i, 1e-4);
-    for (std::int64_t m = 0; m < c.micro_batches; ++m)
-      training.micro_step(batch);
-    training.finish_step();
-    const Event end = stream.record_timed();
-    training.numbers(i);
-    end.synchronize();
-    phases = training.trace().take();
-    timed_seconds = end.seconds_since(begin);
-    if (Training::kTimedSteps - 6 <= i && i < Training::kTimedSteps)
-      seconds.push_back(timed_seconds);
-  }
-  std::sort(seconds.begin(), seconds.end());
-  const auto tokens = static_cast<double>(config.step_tokens());
-  const auto flops = flops_per_token(c.model, c.length);
-  const auto gpu = gpu::properties(0).name;
-  const double fp8 = c.fp8 == Fp8Products::off ? 0 : flops.layer_products;
-  const auto mfu = [&](double of) {
-    return (of - fp8) / gpu_peak_flops(gpu, DType::bf16) +
-           (fp8 > 0 ? fp8 / gpu_peak_flops(gpu, DType::fp8_e4m3) : 0);
-  };
-  const double best = tokens / seconds.front(), median = tokens / seconds[seconds.size() / 2];
-  std::printf("%-28s %9.0f %9.0f %6.1f%% %6.1f%% %8.1f GiB |", c.name, best, median,
-              100 * median * mfu(flops.causal), 100 * median * mfu(flops.square),
-              static_cast<double>(bytes.device) / kGiB);
-  double traced = 0;
-  for (int p = 0; p < kPhases; ++p) {
-    const double share = phases[static_cast<std::size_t>(p)] / timed_seconds;
-    traced += share;
-    if (share > 0) std::printf(" %s %.1f%%", name(static_cast<Phase>(p)), 100 * share);
-  }
-  std::printf(", between %.1f%%\n", 100 * (1 - traced));
+  const auto times = time_steps(training, stream, batch, c.micro_batches);
+  free.stage(c.cuda_graphs ? "steps and their graphs" : "steps");
+  print_times(c, config, times, bytes.device);
+  LOCKSTEP_CHECK(arenas.peak().device == bytes.device, "the arena's peak is ", arenas.peak().device,
+                 ", measured ", bytes.device);
+  free.print(bytes.device);
   std::fflush(stdout);
+  return true;
 }
 
-void steps() {
-  std::printf("\n%-28s %9s %9s %7s %7s %12s\n", "step, bf16, length", "tokens/s", "median", "MFU",
-              "square", "memory");
-  for (StepCase c :
-       {StepCase{"GPT-2 124M, 4 x 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 4,
-                 4, false},
-        {"GPT-2 124M, 64 x 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 64, 4,
+struct NamedSteps {
+  std::string_view part;
+  std::vector<StepCase> cases;
+};
+const std::vector<NamedSteps>& models() {
+  static const std::vector<NamedSteps> all{
+      {"gpt2_124m",
+       {{"GPT-2 124M, 4 x 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 4, 4,
          false},
-        {"GPT-2 1.5B, 1k", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4, false},
-        {"Llama 1B, 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4, false},
-        {"Llama 8B, 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256), 4096, 2,
-         4, true}}) {
+        {"GPT-2 124M, 64 x 1k", sized(Family::gpt2, 12, 768, 12, 12, 3072, 50257), 1024, 64, 4,
+         false}}},
+      {"gpt2_1.5b",
+       {{"GPT-2 1.5B, 16 x 1k", sized(Family::gpt2, 48, 1600, 25, 25, 6400, 50257), 1024, 16, 4,
+         false}}},
+      {"llama_1b",
+       {{"Llama 1B, 8 x 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4,
+         false}}},
+      {"llama_8b",
+       {{"Llama 8B, 2 x 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256),
+         4096, 2, 4, true}}}};
+  return all;
+}
+
+void steps(const std::vector<StepCase>& cases) {
+  const auto p = gpu::properties(0);
+  std::printf("\nbefore: %s MiB are taken, by the context and by others\n",
+              FreeMemory::mib(p.memory_bytes - gpu::free_bytes()).c_str());
+  std::printf("%-28s %9s %9s %7s %7s %12s\n", "step, bf16", "tokens/s", "median", "MFU", "square",
+              "memory");
+  for (StepCase c : cases) {
     step(c);
     c.name = "    attention by cuDNN";
     c.cudnn_attention = true;
-    step(c);
+    c.cudnn_attention = step(c);
     c.name = "      and CUDA graphs";
     c.cuda_graphs = true;
     step(c);
@@ -501,13 +598,19 @@ int run(std::vector<std::string_view> parts) {
     std::printf("skipped: no GPU can be used: %s\n", gpus.why_not.c_str());
     return 77;
   }
-  if (parts.empty()) parts = {"memory", "matmul", "fp8", "attention", "step"};
+  if (parts.empty()) {
+    parts = {"memory", "matmul", "fp8", "attention"};
+    for (const auto& model : models())
+      parts.push_back(model.part);
+  }
   const auto p = gpu::properties(0);
   std::printf("%s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n", p.name.c_str(),
               p.major, p.minor, p.multiprocessors, static_cast<double>(p.memory_bytes) / kGiB);
   for (const auto part : parts) {
-    if (part == "step") {
-      steps();
+    const auto model = std::find_if(models().begin(), models().end(),
+                                    [&](const NamedSteps& m) { return m.part == part; });
+    if (model != models().end()) {
+      steps(model->cases);
       continue;
     }
     Bench bench;
@@ -522,7 +625,7 @@ int run(std::vector<std::string_view> parts) {
     else if (part == "attention")
       attention(bench);
     else
-      LOCKSTEP_FAIL("no part ", part, "; expected copy, memory, matmul, fp8, attention or step");
+      LOCKSTEP_FAIL("no part ", part, "; the head of gpu_bench.cpp names them");
   }
   return 0;
 }

@@ -1,0 +1,99 @@
+// Models of every family on a GPU against PyTorch: the fixtures of tests/oracle, within the
+// tolerances of the CPU.
+#include "tests/model/oracle.h"
+
+#include "tests/cuda/twins.h"
+
+namespace lockstep::testing {
+namespace {
+
+// The fixture's model on a GPU; what it computes comes back to the CPU's model.
+class OnGpu {
+ public:
+  OnGpu(Loaded& loaded, DType dtype)
+      : loaded_(loaded),
+        params_(Mesh{}, comms_, {.compute_dtype = dtype}),
+        transformer_(params_, loaded.oracle.config, {}) {
+    params_.allocate(twins_.arena(), twins_.stream());
+    each_shard(
+        [&](ParamShard& here, ParamShard& there) { twins_.upload(here.weight, there.weight); });
+    transformer_.allocate(twins_.arena(), step(), 1);
+  }
+
+  Computed compute() {
+    const auto& m = loaded_.model;
+    const auto inputs = integers(m.batch.inputs);
+    const Twin logits = twins_.poisoned({m.B * m.T, stored_vocabulary(loaded_.oracle.config)},
+                                        DType::fp32),
+               loss_sum = twins_.random({1}, DType::fp32, 0.0f),
+               valid_tokens = twins_.integers({0});
+    transformer_.predict(step(), logits.device, inputs);
+    params_.begin_step(twins_.stream());
+    transformer_.forward(step(), 0, inputs,
+                         {.ids = integers(m.batch.targets),
+                          .loss_sum = loss_sum.device,
+                          .valid_tokens = valid_tokens.device,
+                          .gradient_scale = loaded_.gradient_scale()});
+    transformer_.backward(step(), 0, inputs);
+    params_.finish_backward(twins_.stream());
+    each_shard([&](ParamShard& here, ParamShard& there) {
+      const auto grad = twins_.download(here.grad);
+      std::copy(grad.data, grad.data + grad.bytes(), there.grad.data);
+    });
+    return {twins_.download(logits.device), get(twins_.download(loss_sum.device), 0),
+            static_cast<int>(get(twins_.download(valid_tokens.device), 0)),
+            loaded_.model.gradients()};
+  }
+
+ private:
+  Tensor integers(const std::vector<std::int32_t>& values, Shape shape = {}) {
+    return twins_.integers(values, shape).device;
+  }
+  StepContext step() {
+    const auto& m = loaded_.model;
+    std::vector<std::int32_t> positions;
+    for (std::int64_t n = 0; n < m.B * m.T; ++n)
+      positions.push_back(static_cast<std::int32_t>(n % m.T) -
+                          m.batch.document_start[static_cast<std::size_t>(n)]);
+    return {.compute = twins_.stream(),
+            .scratch = scratch_,
+            .params = params_,
+            .comms = comms_,
+            .trace = trace_,
+            .positions = integers(positions, {m.B, m.T}),
+            .document_start = integers(m.batch.document_start, {m.B, m.T}),
+            .rope_table = {}};
+  }
+  template <class Visit>
+  void each_shard(Visit&& visit) {
+    const auto here = params_.shards(), there = loaded_.model.params.shards();
+    for (std::size_t i = 0; i < here.size(); ++i)
+      visit(here[i], there[i]);
+  }
+
+  Loaded& loaded_;
+  Twins twins_{1};
+  Arena scratch_{Device{Device::Kind::cuda, 0}, Arena::Memory::device, std::int64_t{64} << 20};
+  Comms comms_ = make_comms(Mesh{});
+  Trace trace_;
+  ParamStore params_;
+  Transformer transformer_;
+};
+
+class PyTorchCuda : public ::testing::TestWithParam<Family> {};
+
+TEST_P(PyTorchCuda, fp32_logits_loss_and_every_gradient_agree) {
+  Loaded loaded(GetParam(), DType::fp32);
+  loaded.expect_fp32(OnGpu(loaded, DType::fp32).compute());
+}
+
+TEST_P(PyTorchCuda, bf16_is_as_close_to_fp32_as_pytorch_in_bf16) {
+  Loaded loaded(GetParam(), DType::bf16);
+  loaded.expect_bf16(OnGpu(loaded, DType::bf16).compute());
+}
+
+INSTANTIATE_TEST_SUITE_P(all, PyTorchCuda, ::testing::ValuesIn(kFamilies),
+                         [](const auto& p) { return std::string(name(p.param)); });
+
+}  // namespace
+}  // namespace lockstep::testing
