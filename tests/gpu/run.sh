@@ -8,7 +8,7 @@
 #                (scripts/gpu_bundle.sh)
 #     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
 #     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
-#                against without
+#                and with offloading against without
 #     runs       the program: trains, stops, goes on with the same bits, as without CUDA graphs;
 #                generates; evaluates
 #     sanitizer  memcheck and racecheck of compute-sanitizer over the operators
@@ -83,10 +83,10 @@ build() {
 }
 
 operators() {
-  google_tests '-*Training*:*GraphsCuda*:*Fp8Cuda*'
+  google_tests '-*Training*:*GraphsCuda*:*Fp8Cuda*:*OffloadCuda*'
   check cudnn_graphs build/cuda/tests/cudnn_tests
 }
-training() { google_tests '*Training*:*GraphsCuda*:*Fp8Cuda*'; }
+training() { google_tests '*Training*:*GraphsCuda*:*Fp8Cuda*:*OffloadCuda*'; }
 
 # train RUN STEPS [OPTION...]
 train() {
