@@ -214,6 +214,12 @@ const std::array kOptions{
            "What backward computes again instead of keeping: nothing, norms and activations, or "
            "whole blocks.",
            ""},
+    Option{
+        LOCKSTEP_KEY(train.offload_activations), kAny, "",
+        "Keep what a GPU's layers leave for backward in pinned host memory meanwhile, for models "
+        "that do not fit otherwise: the same bits, as fast where the copies take less time than "
+        "the layers (docs/training_step.md). Without CUDA graphs. Nothing on the CPU.",
+        ""},
     Option{LOCKSTEP_KEY(train.attention), kAny, "",
            "Who computes attention on a GPU: cuDNN (bf16, heads of 64 or 128, no "
            "data.document_mask), or the own kernels; auto: cuDNN where it can.",

@@ -115,6 +115,14 @@ Block::Saved Block::allocate_saved(Arena& arena, const StepContext& step,
   return saved;
 }
 
+std::vector<Tensor> Block::tensors_of(const Saved& saved, const StepContext& step) const {
+  std::vector<Tensor> tensors;
+  for_each_activation(step, [&](auto member, const char*, DType, const Shape&, Recompute) {
+    if (saved.*member) tensors.push_back(saved.*member);
+  });
+  return tensors;
+}
+
 // What was not kept lives in scratch.
 Block::Saved Block::complete(const Saved& saved, const StepContext& step) const {
   Saved a = saved;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "model/linear.h"
@@ -38,6 +39,8 @@ class Block {
   Block(ParamStore& params, const ModelConfig& config, std::int64_t layer);
 
   Saved allocate_saved(Arena& arena, const StepContext& step, Recompute recompute) const;
+  std::vector<Tensor> tensors_of(const Saved& saved,
+                                 const StepContext& step) const;  // what is there
 
   // y [N/t, D] may be x where nothing is saved. With a cache, attention is to the cache, to which
   // the keys and values of these tokens are appended.

@@ -1,5 +1,7 @@
 #include "model/transformer.h"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -25,21 +27,30 @@ Transformer::Transformer(ParamStore& params, const ModelConfig& config, const Op
       blocks_(make_blocks(params, config)),
       head_(params, config, embedding_, options.head) {}
 
-void Transformer::allocate(Arena& activations, const StepContext& shape, int slots) {
+void Transformer::allocate(Arena& activations, const StepContext& shape, int slots,
+                           const Offload::To* offload) {
   LOCKSTEP_CHECK(slots_.empty(), "activations are allocated twice");
   rope_table_ = allocate_rope_table(activations, shape.compute, shape.positions.shape[1]);
   for (int i = 0; i < slots; ++i)
-    slots_.push_back(allocate_slot(activations, shape));
+    slots_.push_back(allocate_slot(activations, shape, offload));
 }
 
-Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& shape) const {
+Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& shape,
+                                             const Offload::To* offload) const {
   const Shape stream{shape.stream_tokens(), config_.width};
+  const auto L = blocks_.size(), ring = offload == nullptr ? L : std::min(L, Offload::kRing);
   Slot slot;
-  for (const auto& block : blocks_) {
-    slot.x.push_back(arena.allocate("x", dtype_, stream));
-    slot.layers.push_back(block.allocate_saved(arena, shape, options_.recompute));
+  for (std::size_t l = 0; l < L; ++l)
+    slot.layers.push_back(l < ring ? blocks_[l].allocate_saved(arena, shape, options_.recompute)
+                                   : slot.layers[l - ring]);
+  for (std::size_t l = 0; l <= L; ++l)
+    slot.x.push_back(l <= ring ? arena.allocate("x", dtype_, stream) : slot.x[l - ring - 1]);
+  std::vector<std::vector<Tensor>> kept;
+  for (std::size_t l = 0; l + ring < L; ++l) {
+    kept.push_back(blocks_[l].tensors_of(slot.layers[l], shape));
+    kept.back().push_back(slot.x[l]);
   }
-  slot.x.push_back(arena.allocate("x", dtype_, stream));
+  if (offload != nullptr) slot.offload = Offload(*offload, kept);
   slot.gradient.values = arena.allocate("gradient", dtype_, stream);
   if (shape.fp8 == Fp8Products::tensor)
     slot.gradient.absmax = arena.allocate("gradient_absmax", DType::fp32, {1});
@@ -76,7 +87,9 @@ void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs
   embedding_.forward(step, s.x[0], inputs);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     step.params.prefetch(blocks_[l].unit() + 1);
+    s.offload.before_forward(step.compute, l);
     blocks_[l].forward(step, s.x[l + 1], s.x[l], s.layers[l]);
+    s.offload.after_forward(step.compute, l);
   }
   head_.loss_and_gradient(step, s.gradient, s.x.back(), targets);
 }
@@ -87,7 +100,9 @@ void Transformer::backward(const StepContext& outer, int slot, ConstTensor input
   step.params.reduce(head_.unit(), step.compute);
   for (auto l = blocks_.size(); l-- > 0;) {
     step.params.prefetch(blocks_[l].unit() - 1);
+    s.offload.before_backward(step.compute, l);
     blocks_[l].backward(step, s.gradient, s.x[l], s.layers[l]);
+    s.offload.after_backward(step.compute, l);
     step.params.reduce(blocks_[l].unit(), step.compute);
   }
   embedding_.backward(step, s.gradient.values, inputs);

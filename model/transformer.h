@@ -8,6 +8,7 @@
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
+#include "model/offload.h"
 
 namespace lockstep {
 
@@ -26,7 +27,9 @@ class Transformer {
 
   // Memory for micro-batches of the shape of `shape.positions`: the activations of `slots` of them
   // that are between forward and backward at once (1 without a pipeline; 0 to evaluate only).
-  void allocate(Arena& activations, const StepContext& shape, int slots);
+  // `offload`: where layers' activations wait for backward instead, see Offload.
+  void allocate(Arena& activations, const StepContext& shape, int slots,
+                const Offload::To* offload = nullptr);
 
   // All asynchronous. inputs [N] int32. The head's loss and gradient are one pass, so backward of a
   // slot starts from what its forward left; both are called in turn.
@@ -54,6 +57,7 @@ class Transformer {
   struct Slot {
     std::vector<Tensor> x;             // [L + 1] of [N, D]: what enters each block, and the head
     std::vector<Block::Saved> layers;  // [L]
+    Offload offload;                   // where it is used, x and layers are rings
     Gradient gradient;                 // [N, D], from the head back through the blocks
   };
 
@@ -61,7 +65,7 @@ class Transformer {
   StepContext with_table(const StepContext& step, ConstTensor rope_table) const;
   Tensor allocate_rope_table(Arena& arena, Stream& stream, std::int64_t positions) const;
   Tensor run(const StepContext& step, ConstTensor inputs, const Cache* cache);
-  Slot allocate_slot(Arena& arena, const StepContext& shape) const;
+  Slot allocate_slot(Arena& arena, const StepContext& shape, const Offload::To* offload) const;
 
   ModelConfig config_;
   Options options_;

@@ -28,6 +28,7 @@ struct Config {
     std::int64_t sequence_length = 0;
     std::int64_t micro_batch = 0;  // sequences of one forward and backward
     Recompute recompute = Recompute::none;
+    bool offload_activations = false;
     CudaGraphs cuda_graphs = CudaGraphs::automatic;
     Attention attention = Attention::automatic;  // what a run takes, see attention_of
     std::int64_t threads = 0;                    // 0: every processor this process may run on

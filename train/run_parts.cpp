@@ -1,6 +1,7 @@
 #include "train/run_parts.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/gpu.h"
 #include "core/log.h"
@@ -21,11 +22,12 @@ int threads_of(const Config& c) {
 
 namespace {
 
-// Larger models have kernels that are long enough to be launched one by one.
+// Larger models have kernels that are long enough to be launched one by one. A graph is of one
+// stream, and offloading has another.
 bool has_cuda_graphs(const Config& c) {
   constexpr std::int64_t kMostParameters = 1'000'000'000;
   if (c.train.cuda_graphs == Config::CudaGraphs::automatic)
-    return parameter_count(c.model) <= kMostParameters;
+    return parameter_count(c.model) <= kMostParameters && !c.train.offload_activations;
   return c.train.cuda_graphs == Config::CudaGraphs::on;
 }
 
@@ -60,6 +62,7 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
 TrainingConfig training_config(const Config& c) {
   return {.model = c.model,
           .recompute = c.train.recompute,
+          .offload_activations = c.train.offload_activations,
           .compute = c.precision.compute,
           .cudnn_attention = c.train.attention == Config::Attention::cudnn,
           .stochastic_rounding = c.precision.compute == DType::bf16 && !c.precision.master_weights,
@@ -84,6 +87,12 @@ TrainingConfig training_config(const Config& c) {
 
 namespace {
 
+std::string in_words(Device device, const Arenas::Bytes& bytes) {
+  const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
+  if (device.kind == Device::Kind::cpu) return words(bytes.device + bytes.pinned);
+  return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
+}
+
 const char* name_of(Recompute recompute) {
   switch (recompute) {
     case Recompute::none: return "none";
@@ -93,24 +102,34 @@ const char* name_of(Recompute recompute) {
   return "?";
 }
 
-// The mildest change of the configuration that fits: a smaller micro-batch computes the same, and
-// recomputing costs time.
+// The mildest change of the configuration that fits: a smaller micro-batch computes the same,
+// recomputing costs time, and copies of a GPU's activations to the host cost more.
 std::string what_would_fit(const Config& c, Device device) {
   TrainingConfig config = training_config(c);
-  for (const auto recompute : {c.train.recompute, Recompute::cheap, Recompute::block}) {
-    if (recompute < c.train.recompute) continue;
+  const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_training(config, device, threads_of(c));
       if (has_memory(device, bytes))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
-                   name_of(recompute), "\" it needs ",
-                   human_memory(static_cast<double>(bytes.device + bytes.pinned)));
+                   name_of(recompute), "\"",
+                   config.offload_activations ? " and train.offload_activations = true" : "",
+                   " it needs ", in_words(device, bytes));
     }
+    return std::nullopt;
+  };
+  for (const auto recompute : {c.train.recompute, Recompute::cheap, Recompute::block})
+    if (recompute >= c.train.recompute)
+      if (const auto answer = fitting(recompute)) return *answer;
+  const bool is_gpu = device.kind == Device::Kind::cuda;
+  if (is_gpu && !config.offload_activations) {
+    config.offload_activations = true;
+    config.cuda_graphs = false;
+    if (const auto answer = fitting(Recompute::block)) return *answer;
   }
-  return "make the model smaller: one sequence with train.recompute = \"block\" does not fit "
-         "either";
+  return str("make the model smaller: one sequence with train.recompute = \"block\"",
+             is_gpu ? " and train.offload_activations = true" : "", " does not fit either");
 }
 
 }  // namespace

@@ -42,8 +42,16 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   Arena& arena = arenas.device;
   params_.allocate(arena, compute);
   optimizer_.allocate(arena, compute);
-  transformer_.allocate(
-      arena, context(batch_shape(config.micro_batch_sequences, config.sequence_length)), 1);
+  const auto shape = batch_shape(config.micro_batch_sequences, config.sequence_length);
+  if (config.offload_activations && compute.is_cuda()) {
+    LOCKSTEP_CHECK(!config.cuda_graphs, "offload and CUDA graphs, which hold one stream");
+    copies_.emplace(compute.device(), "copies",
+                    compute.is_measuring() ? Stream::Mode::measuring : Stream::Mode::immediate);
+    const Offload::To to{*copies_, arenas.pinned};
+    transformer_.allocate(arena, context(shape), 1, &to);
+  } else {
+    transformer_.allocate(arena, context(shape), 1);
+  }
   learning_rate_ = arena.allocate("learning_rate", DType::fp32, {1});
   step_ = arena.allocate("step", DType::int32, {1});
   loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});

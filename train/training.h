@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,7 @@ namespace lockstep {
 struct TrainingConfig {
   ModelConfig model;
   Recompute recompute = Recompute::none;
+  bool offload_activations = false;  // of a GPU to pinned memory; not with cuda_graphs
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
   bool cudnn_attention = false;      // by cuDNN, which was prepared; no batch has document_start
   bool stochastic_rounding = false;  // bf16 weights without fp32 masters
@@ -106,6 +108,7 @@ class Training {
   TrainingConfig config_;
   Stream& compute_;
   Arenas& arenas_;
+  std::optional<Stream> copies_;  // beside compute_, where something is offloaded
   Trace trace_;
   Comms comms_;
   ParamStore params_;

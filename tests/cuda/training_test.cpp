@@ -342,6 +342,61 @@ TEST_P(GraphsCuda, a_run_in_two_parts_has_the_same_bits) {
   EXPECT_TRUE(second.state() == whole.state());
 }
 
+// The ring goes round twice.
+struct OffloadCuda : ::testing::TestWithParam<TrainingConfig> {
+  static TrainingConfig of(Family family, DType compute, Recompute recompute,
+                           Fp8Products fp8 = Fp8Products::off) {
+    TrainingConfig config = tiny(family, compute);
+    config.model.layers = 4;
+    config.recompute = recompute;
+    config.fp8 = fp8;
+    return config;
+  }
+  static TrainingConfig config(bool offload_activations) {
+    TrainingConfig config = GetParam();
+    config.offload_activations = offload_activations;
+    return config;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    all, OffloadCuda,
+    ::testing::Values(OffloadCuda::of(Family::llama3, DType::bf16, Recompute::none),
+                      OffloadCuda::of(Family::gpt2, DType::fp32, Recompute::cheap),
+                      OffloadCuda::of(Family::qwen3, DType::fp32, Recompute::block),
+                      OffloadCuda::of(Family::qwen2, DType::bf16, Recompute::block,
+                                      Fp8Products::tensor)),
+    [](const auto& p) { return name(p.param.model.family); });
+
+TEST_P(OffloadCuda, has_the_same_bits_in_the_memory_that_was_measured) {
+  Rig off(config(false), kGpu), on(config(true), kGpu);
+  EXPECT_EQ(on.losses(1, 1), off.losses(1, 1));
+  EXPECT_EQ(on.evaluate(1).loss, off.evaluate(1).loss);
+  EXPECT_EQ(on.losses(2, 2), off.losses(2, 2));
+  EXPECT_TRUE(on.state() == off.state());
+  EXPECT_EQ(on.used().device, on.measured().device);
+  EXPECT_EQ(on.used().pinned, on.measured().pinned);
+  // What two layers of four keep is on the host. A simulated GPU has gaps between tensors.
+  const auto pinned = on.measured().pinned - off.measured().pinned;
+  const auto saved = off.measured().device - on.measured().device;
+  EXPECT_GT(pinned, 0);
+  EXPECT_GE(saved, pinned);
+  EXPECT_LT(saved, 2 * pinned);
+}
+
+TEST(TrainingCudaOnce, a_ring_that_holds_all_layers_copies_none) {
+  auto config = tiny(Family::llama3, DType::fp32);
+  for (const std::int64_t layers : {1, 2}) {
+    config.model.layers = layers;
+    config.offload_activations = false;
+    Rig off(config, kGpu);
+    config.offload_activations = true;
+    Rig on(config, kGpu);
+    EXPECT_EQ(on.losses(2), off.losses(2));
+    EXPECT_EQ(on.measured().device, off.measured().device);
+    EXPECT_EQ(on.measured().pinned, off.measured().pinned);
+  }
+}
+
 TEST(TrainingCudaOnce, phases_are_timed_in_the_first_step_and_each_20th) {
   for (const bool cuda_graphs : {false, true}) {
     auto config = tiny(Family::llama3, DType::bf16);

@@ -8,7 +8,7 @@ every step but the first ones asks for the same, in the same order; that nothing
 waits for a stream; that the host waits once, for the step before; that algorithms of matrix products are
 chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
 stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
-hold what a step without them asks for.
+hold what a step without them asks for. With activations offloaded, that events order the copies.
 """
 
 import collections
@@ -55,13 +55,15 @@ TIMED_STEP = 20  # its phases are timed, so it is not replayed
 REPLAYED = {"launch": 2, "cudaMemcpyAsync": 9, "cudaGraphLaunch": 4}
 
 
-def record_of(lockstep, recorder, work, family, precision, graphs, steps):
+def record_of(lockstep, recorder, work, family, precision, graphs, steps, *settings):
     (work / "tiny.toml").write_text(
         CONFIG.format(family=family, precision=PRECISIONS[precision], graphs=graphs))
     record = work / "record"
     environment = dict(os.environ, LD_PRELOAD=recorder, LOCKSTEP_RECORD=str(record))
-    run = subprocess.run([lockstep, "train", "tiny.toml", "--run", f"run_{family}_{precision}_{graphs}",
-                          "--device", "cuda", "--set", f"train.steps={steps}"], cwd=work, env=environment, check=False,
+    sets = [word for setting in (f"train.steps={steps}", *settings) for word in ("--set", setting)]
+    run = subprocess.run([lockstep, "train", "tiny.toml", "--run",
+                          "_".join(("run", family, precision, graphs, *settings)),
+                          "--device", "cuda", *sets], cwd=work, env=environment, check=False,
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     return [line.split() for line in record.read_text().splitlines()]
@@ -177,6 +179,43 @@ def check_memory(lines):
             assert inside(int(p, 16), int(size)), line
 
 
+def check_offload(lines, layers):
+    """Copies of activations are on a stream of their own: each comes behind all that the compute stream
+    was given before; and a matrix product, whose operands the record has, behind the last copy from or to
+    each of them. Two micro-batches a step copy all layers but two out, and in again."""
+    pinned = [(int(p, 16), int(p, 16) + int(size))
+              for _, call, p, size in (l for l in lines if l[1] == "cudaHostAlloc")]
+    is_pinned = lambda p: any(b <= p < e for b, e in pinned)
+    steps = steps_of(lines)
+    compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
+    given, before, events = collections.Counter(), collections.defaultdict(collections.Counter), {}
+    last_copy, waited = {}, 0
+    moved = collections.Counter()
+    for line in (line for step in steps for line in step):
+        if line[0] == "cudaEventRecord":
+            events[line[1]] = before[line[2]] | collections.Counter({line[2]: given[line[2]]})
+        elif line[0] == "cudaStreamWaitEvent":
+            before[line[1]] |= events[line[2]]  # the larger of each count
+        elif line[0] in ("launch", "cudaMemcpyAsync", "cublasLtMatmul"):
+            stream = line[1]
+            given[stream] += 1
+            if line[0] == "cudaMemcpyAsync" and stream != compute:
+                assert before[stream][compute] == given[compute], line
+                to, source = int(line[2], 16), int(line[3], 16)
+                assert is_pinned(to) != is_pinned(source), line
+                moved["out" if is_pinned(to) else "in"] += int(line[4])
+                last_copy[source if is_pinned(to) else to] = (stream, given[stream])
+            elif line[0] == "cublasLtMatmul":
+                for operand in (line[3], line[4], line[6]):
+                    copy = last_copy.get(int(operand.split(":")[0], 16))
+                    if copy:
+                        waited += 1
+                        assert before[stream][copy[0]] >= copy[1], line
+    assert moved["in"] == moved["out"] > 0 and moved["in"] % (2 * (layers - 2) * len(steps)) == 0, moved
+    assert waited > 0
+    return moved["in"] // len(steps)
+
+
 def main():
     lockstep, recorder = (os.path.abspath(p) for p in sys.argv[1:])
     with tempfile.TemporaryDirectory() as directory:
@@ -194,6 +233,13 @@ def main():
                     lines = record_of(lockstep, recorder, work, family, precision, graphs, 28)
                     check_choice(lines, family, True)
                     print(f"{family} {precision}, graphs {graphs}: {calls} calls a step")
+        for recompute in "none", "block":
+            lines = record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 22, "model.layers=5",
+                              f"train.recompute={recompute}", "train.offload_activations=true")
+            calls = check_steps(lines, "qwen3", "off")
+            size = check_offload(lines, 5)
+            check_memory(lines)
+            print(f"offload, recompute {recompute}: {calls} calls a step, {size} bytes out and in")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 #                (scripts/gpu_bundle.sh)
 #     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
 #     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
-#                against without
+#                against without, with offloading against without
 #     fixtures   models of each family against what PyTorch computed for them; and live, 20 steps of
 #                AdamW, where python3 has torch, transformers and safetensors
 #     runs       the program: trains, stops, goes on with the same bits, as without CUDA graphs;
@@ -153,10 +153,10 @@ build() {
 }
 
 operators() {
-  google_tests "$(sized '-*Training*:*GraphsCuda*:*Fp8Cuda*:*PyTorchCuda*' 'RmsNorm*:*/RmsNorm*')"
+  google_tests "$(sized '-*Training*:*GraphsCuda*:*Fp8Cuda*:*OffloadCuda*:*PyTorchCuda*' 'RmsNorm*:*/RmsNorm*')"
   [[ $device == real ]] && check cudnn_graphs build/cuda/tests/cudnn_tests
 }
-training() { google_tests "$(sized '*Training*:*GraphsCuda*:*Fp8Cuda*' '*GraphsCuda*gpt2')"; }
+training() { google_tests "$(sized '*Training*:*GraphsCuda*:*Fp8Cuda*:*OffloadCuda*' '*GraphsCuda*gpt2')"; }
 
 fixtures() {
   google_tests "*PyTorchCuda*$(sized '' gpt2)"

@@ -6,6 +6,8 @@
 #include <cuda_runtime_api.h>
 
 #include "core/gpu.h"
+#include "tests/simt/device_memory.h"
+#include "tests/simt/order.h"
 
 namespace {
 
@@ -24,12 +26,33 @@ void now_or_captured(std::function<void()> work) {
   captured->work.push_back(std::move(work));
 }
 
-// Streams and events carry nothing: all work is done when the call that made it returns. An event
-// remembers its time, and the graph that it is a part of.
+// All work is done when the call that made it returns; what streams and events order is checked
+// beside it (Order). An event remembers its time, the graph that it is a part of, and what comes
+// before it.
 struct EventTime {
   std::uint64_t nanoseconds = 0;
   const Graph* graph = nullptr;
+  simt::Clock before;
 };
+
+// What is done while one lives is one work of the stream.
+class Work {
+ public:
+  explicit Work(const void* stream) {
+    const std::lock_guard lock(simt::device_mutex());
+    simt::order().begin(stream);
+  }
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  ~Work() {
+    const std::lock_guard lock(simt::device_mutex());
+    simt::order().end();
+  }
+};
+void host_waits(const void* stream) {
+  const std::lock_guard lock(simt::device_mutex());
+  simt::order().host_waits(simt::order().of(stream));
+}
 
 EventTime& time_of(cudaEvent_t event) {
   return *reinterpret_cast<EventTime*>(event);
@@ -44,6 +67,7 @@ Graph* graph_of(void* handle) {
 void simt::submit(const void* stream, std::function<void()> work) {
   if (captured != nullptr && stream != captured_stream)
     throw Violation("simt: work for a stream while another one is captured");
+  const Work running(stream);
   now_or_captured(std::move(work));
 }
 
@@ -112,14 +136,20 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) 
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  host_waits(stream);  // its address may become that of another one
   delete reinterpret_cast<char*>(stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
-  return captured == nullptr ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  host_waits(stream);
+  return cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t event, unsigned /*flags*/) {
-  return time_of(event).graph == captured ? cudaSuccess : cudaErrorStreamCaptureIsolation;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  if (time_of(event).graph != captured) return cudaErrorStreamCaptureIsolation;
+  const std::lock_guard lock(simt::device_mutex());
+  simt::order().wait(stream, time_of(event).before);
+  return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   *event = reinterpret_cast<cudaEvent_t>(new EventTime);
@@ -129,13 +159,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete &time_of(event);
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t /*stream*/) {
-  time_of(event) = {simt::device_nanoseconds(), captured};
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(simt::device_mutex());
+  time_of(event) = {simt::device_nanoseconds(), captured, simt::order().of(stream)};
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
-  return time_of(event).graph == nullptr ? cudaSuccess : cudaErrorCapturedEvent;
+  if (time_of(event).graph != nullptr) return cudaErrorCapturedEvent;
+  const std::lock_guard lock(simt::device_mutex());
+  simt::order().host_waits(time_of(event).before);
+  return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (time_of(begin).graph != nullptr || time_of(end).graph != nullptr)
@@ -174,8 +208,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   delete graph_of(graph);
   return cudaSuccess;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t /*stream*/) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  const Work running(stream);
   for (const auto& work : graph_of(graph)->work)
     work();
   return cudaSuccess;

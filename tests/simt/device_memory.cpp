@@ -140,10 +140,9 @@ void tensors_end(std::byte* memory, std::size_t bytes) {
   if (auto* region = device_memory().region(memory)) region->remove_tensors(memory, bytes);
 }
 
-void copy(void* to, const void* from, std::size_t bytes) {
-  const std::lock_guard lock(device_mutex());
-  device_memory().check_copied(to, bytes);
-  device_memory().check_copied(from, bytes);
+void DeviceMemory::copy(void* to, const void* from, std::size_t bytes) {
+  check_copied(to, bytes);
+  check_copied(from, bytes);
   const Accessible accessible;
   std::memmove(to, from, bytes);
 }

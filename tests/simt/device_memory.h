@@ -21,10 +21,11 @@ class DeviceMemory {
   Region* region(const void* address);  // nullptr: not of the device
   void protect(bool accessible);
 
-  // Throws Violation unless a copy may read or write these bytes: a tensor's, or pinned ones.
-  void check_copied(const void* address, std::size_t bytes);
+  // Violation unless each side is of one tensor, or pinned.
+  void copy(void* to, const void* from, std::size_t bytes);
 
  private:
+  void check_copied(const void* address, std::size_t bytes);
   struct Pinned {
     std::byte* begin;
     std::size_t bytes;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/simt/device_memory.h"
+#include "tests/simt/order.h"
 
 namespace simt {
 namespace {
@@ -70,6 +71,7 @@ class Simulator {
  public:
   void launch(Extent grid, Extent block, std::size_t dynamic_bytes,
               lockstep::FunctionRef<void()> body);
+  void copy(void* to, const void* from, std::size_t bytes);
 
   // Called by the fiber that runs.
   void access(const void* address, std::size_t bytes, bool is_write, const void* caller);
@@ -93,6 +95,8 @@ class Simulator {
   [[noreturn]] void stop();
   std::string deadlock() const;
   Region* find(const void* address);
+  void begin_work();
+  void copied(const void* address, std::size_t bytes, bool is_write);
   bool ordered(const Stamp& earlier, bool is_shared) const;
   void check(Cell& cell, bool is_write, const Region& region, const void* caller);
   void check_static_shared(const void* address, std::size_t bytes, const void* caller);
@@ -104,6 +108,7 @@ class Simulator {
   std::size_t threads_ = 0, arrived_ = 0, exited_ = 0;
   int sum_ = 0, sum_result_ = 0;
   std::uint32_t launch_first_ = 1, block_first_ = 1;
+  Order& order_ = order();
   lockstep::FunctionRef<void()>* body_ = nullptr;
   std::string violation_;
 
@@ -178,8 +183,7 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
   threads_ = threads;
   while (fibers_.size() < threads)
     fibers_.push_back(std::make_unique<Fiber>());
-  if (block_first_ > 0xc0000000u) throw Violation("simt: out of thread numbers");
-  launch_first_ = block_first_;
+  begin_work();
 
   std::vector<std::uint64_t> blocks(grid.count());
   for (std::size_t i = 0; i < blocks.size(); ++i)
@@ -212,6 +216,43 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
   for (auto& f : fibers_)
     f->started = false;  // their stacks are of no use any more
   throw Violation(violation_);
+}
+
+void Simulator::begin_work() {
+  if (block_first_ > 0xc0000000u) throw Violation("simt: out of thread numbers");
+  launch_first_ = block_first_;
+  order_.threads_begin(launch_first_);
+}
+
+// As by one thread.
+void Simulator::copy(void* to, const void* from, std::size_t bytes) {
+  begin_work();
+  device_memory().copy(to, from, bytes);
+  copied(from, bytes, false);
+  copied(to, bytes, true);
+  ++block_first_;
+}
+
+void Simulator::copied(const void* address, std::size_t bytes, bool is_write) {
+  Region* region = device_memory().region(address);
+  if (region == nullptr) return;
+  const auto check = [&](const Stamp& earlier, const char* what) {
+    if (!ordered(earlier, false))
+      throw Violation(std::string("simt: a copy ") + (is_write ? "writes" : "reads") +
+                      " what other work " + what + ", and nothing orders the two");
+  };
+  Cell* cells = region->cells(address);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    auto& [write, reads] = cells[i];
+    check(write, "wrote");
+    if (is_write) {
+      for (const Stamp& read : reads)
+        check(read, "reads");
+      write = {block_first_, 1};
+    } else {
+      reads = {Stamp{block_first_, 1}, reads[0]};
+    }
+  }
 }
 
 [[gnu::noinline]] void Simulator::prepare(Fiber& f) {
@@ -340,7 +381,8 @@ void Simulator::wait_warp(unsigned mask, const char* what, bool orders_memory) {
 
 // Whether what `earlier` did comes before what the current thread does now.
 bool Simulator::ordered(const Stamp& earlier, bool is_shared) const {
-  if (earlier.thread < (is_shared ? block_first_ : launch_first_)) return true;
+  if (is_shared && earlier.thread < block_first_) return true;
+  if (earlier.thread < launch_first_) return order_.is_before(earlier.thread);
   if (earlier.thread < block_first_) return false;
   const auto other = earlier.thread - block_first_;
   const auto me = static_cast<std::uint32_t>(current->index);
@@ -355,6 +397,8 @@ void Simulator::check(Cell& cell, bool is_write, const Region& region, const voi
     out << mine << ' ' << (region.is_shared() ? "shared" : "global") << " memory that ";
     if (stamp.thread >= block_first_)
       out << who(*fibers_[stamp.thread - block_first_]);
+    else if (stamp.thread < launch_first_)
+      out << "work of another stream";
     else
       out << "a thread of another block";
     out << ' ' << others << ", and nothing orders the two";
@@ -464,6 +508,11 @@ void launch(Extent grid, Extent block, std::size_t dynamic_shared_bytes,
   const std::lock_guard lock(device_mutex());
   simulator().launch(grid, block, dynamic_shared_bytes, body);
   pass_time(1000);
+}
+
+void copy(void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
+  simulator().copy(to, from, bytes);
 }
 
 void pass_time(std::uint64_t nanoseconds) {

@@ -14,8 +14,10 @@
 //     order the two: no __syncthreads between them, nor __syncwarp if they share a warp
 //   - waits at a barrier, shuffle or mma that another thread never reaches, names lanes in its mask
 //     that are not there, or shuffles from a lane outside the mask
-// What it does not see: accesses of inline PTX beyond the wrappers of kernels/ptx.cuh, the timing
-// of anything, and races between streams.
+// and so do a launch and a copy that touch bytes of the device that work of another stream wrote,
+// or write what it read, with no event, nor a host that waited, to order the two (Order). What it
+// does not see: accesses of inline PTX beyond the wrappers of kernels/ptx.cuh, and the timing of
+// anything.
 #pragma once
 
 #include <cstddef>
@@ -108,7 +110,7 @@ void release(std::byte* memory);
 void tensor_begins(std::byte* memory, std::size_t bytes);
 void tensors_end(std::byte* memory, std::size_t bytes);
 std::size_t free_device_bytes();
-void copy(void* to, const void* from,
-          std::size_t bytes);  // Violation when the host side is not pinned
+// Violation when the host side is not pinned.
+void copy(void* to, const void* from, std::size_t bytes);
 
 }  // namespace simt

@@ -92,6 +92,71 @@ TEST(Simt, work_for_another_stream_than_the_captured_one_is_found) {
   EXPECT_THROW(graph.run(t.stream(), [&] { fill(other, values.device, 0.0f); }), simt::Violation);
 }
 
+// Work of two streams on the same tensor, in each order, with nothing between and with what orders.
+struct SimtStreams : ::testing::Test {
+  Twins t{1};
+  const Tensor values = t.random({64}, DType::fp32).device;
+  const Tensor rounded = t.random({64}, DType::bf16).device;
+  Stream other{{Device::Kind::cuda, 0}, "other"};
+  Arena pinned{{Device::Kind::cuda, 0}, Arena::Memory::pinned_host, 1024};
+  const Tensor host = pinned.allocate("host", DType::fp32, {64});
+
+  using Act = std::function<void(Stream&)>;
+  const Act write = [this](Stream& s) { fill(s, values, 1.0f); };
+  const Act read = [this](Stream& s) { convert(s, rounded, values); };
+  const Act copy_in = [this](Stream& s) { s.copy(values, host); };
+  const Act copy_out = [this](Stream& s) { s.copy(host, values); };
+
+  void expect_found(const Act& first, const Act& second) {
+    first(t.stream());
+    EXPECT_THROW(second(other), simt::Violation);
+    other.synchronize();
+    t.stream().synchronize();
+  }
+};
+
+TEST_F(SimtStreams, work_that_nothing_orders_is_found) {
+  expect_found(write, write);
+  expect_found(write, read);
+  expect_found(write, copy_in);
+  expect_found(write, copy_out);
+  expect_found(read, write);
+  expect_found(read, copy_in);
+  expect_found(copy_in, read);
+  expect_found(copy_in, copy_out);
+  expect_found(copy_out, write);
+  expect_found(copy_out, copy_in);
+}
+
+TEST_F(SimtStreams, events_and_a_host_that_waited_order) {
+  const std::vector<Act> all{write, read, copy_in, copy_out};
+  for (const auto& first : all)
+    for (const auto& second : all) {
+      first(t.stream());
+      other.wait(t.stream().record());
+      second(other);
+      other.record().synchronize();
+      first(t.stream());
+      t.stream().synchronize();
+      second(other);
+      other.synchronize();
+    }
+  copy_out(t.stream());
+  copy_out(other);  // both read
+}
+
+TEST_F(SimtStreams, an_event_orders_only_what_came_before_it) {
+  write(t.stream());
+  const Event event = t.stream().record();
+  write(t.stream());
+  other.wait(event);
+  EXPECT_THROW(read(other), simt::Violation);
+  Stream third({Device::Kind::cuda, 0}, "third");
+  third.wait(t.stream().record());
+  other.wait(third.record());  // by way of another one
+  read(other);
+}
+
 TEST(Simt, copies_go_through_pinned_memory_and_stay_inside) {
   Twins t(1);
   const auto values = t.random({64}, DType::fp32);
