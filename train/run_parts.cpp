@@ -102,6 +102,12 @@ const char* name_of(Recompute recompute) {
   return "?";
 }
 
+// Of fp8 only for multiples of some number of tokens, as launch/config.cpp checks of what is set.
+bool has_products(const Config& c, std::int64_t sequences) {
+  if (c.precision.fp8 == Fp8Products::off) return true;
+  return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
+}
+
 // The mildest change of the configuration that fits: a smaller micro-batch computes the same,
 // recomputing costs time, and copies of a GPU's activations to the host cost more.
 std::string what_would_fit(const Config& c, Device device) {
@@ -109,6 +115,7 @@ std::string what_would_fit(const Config& c, Device device) {
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
+      if (!has_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_training(config, device, threads_of(c));
       if (has_memory(device, bytes))

@@ -69,6 +69,18 @@ TEST(Memory, a_run_that_does_not_fit_is_told_which_settings_would) {
   EXPECT_THROW(checked_training_bytes(config, Device{}), ConfigError);
 }
 
+// One sequence of 24 tokens would have no products of fp8: it is not proposed.
+TEST(Memory, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
+  Config config = config_of(Family::llama3, 200, 16384);
+  config.precision.compute = DType::bf16;
+  config.precision.fp8 = Fp8Products::tensor;
+  config.train.sequence_length = 24;
+  config.train.micro_batch = 2;
+  config.train.batch_tokens = 48;
+  expect_contains(message_of<ConfigError>([&] { checked_training_bytes(config, Device{}); }),
+                  "make the model smaller");
+}
+
 TEST(Memory, a_model_that_never_fits_is_said_to_be_too_large) {
   Config config = config_of(Family::llama3, 200, 16384);
   config.train.micro_batch = 2;
