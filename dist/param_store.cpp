@@ -88,37 +88,46 @@ std::vector<ParamId> ParamStore::declare_stacked(int unit, std::vector<ParamSpec
   return ids;
 }
 
-void ParamStore::allocate(Arena& arena, Stream& stream) {
-  allocate(arena, stream, true);
+void ParamStore::allocate(Arena& arena, Stream& stream, Arena* masters) {
+  LOCKSTEP_CHECK(shards_.empty(), "parameters are allocated twice");
+  const bool has_master = options_.compute_dtype == DType::bf16 && !options_.stochastic_rounding;
+  for (int unit = 0; unit < units(); ++unit) {
+    ParamShard& shard = add_shard(arena, stream, unit);
+    if (has_master)
+      shard.master =
+          zeros(masters != nullptr ? *masters : arena, stream, unit, "master weights", DType::fp32);
+    shard.grad = zeros(arena, stream, unit, "gradients", DType::fp32);
+    if (options_.fp8 != Fp8Products::off) allocate_quantized(arena, unit);
+  }
 }
 
 void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
-  allocate(arena, stream, false);
+  LOCKSTEP_CHECK(shards_.empty(), "parameters are allocated twice");
+  for (int unit = 0; unit < units(); ++unit)
+    add_shard(arena, stream, unit);
 }
 
-void ParamStore::allocate(Arena& arena, Stream& stream, bool training) {
-  LOCKSTEP_CHECK(shards_.empty(), "parameters are allocated twice");
-  const bool has_master =
-      training && options_.compute_dtype == DType::bf16 && !options_.stochastic_rounding;
-  for (int unit = 0; unit < units(); ++unit) {
-    const auto& u = unit_of(unit);
-    const auto zeros = [&](const char* what, DType dtype) {
-      const auto t = arena.allocate(str(u.name, " ", what), dtype, {u.elements});
-      fill(stream, t, 0.0f);
-      return t;
-    };
-    ParamShard shard{.unit = unit, .weight = {}, .master = {}, .grad = {}, .segments = {}};
-    shard.weight = zeros("weights", options_.compute_dtype);
-    if (has_master) shard.master = zeros("master weights", DType::fp32);
-    if (training) shard.grad = zeros("gradients", DType::fp32);
-    for (std::size_t i = 0; i < u.specs.size(); ++i)
-      shard.segments.push_back({.id = {unit, static_cast<int>(i)},
-                                .shard_begin = u.places[i].begin,
-                                .logical_begin = 0,
-                                .count = u.specs[i].shape.elements()});
-    shards_.push_back(std::move(shard));
-    if (training && options_.fp8 != Fp8Products::off) allocate_quantized(arena, unit);
-  }
+// With its weights.
+ParamShard& ParamStore::add_shard(Arena& arena, Stream& stream, int unit) {
+  const auto& u = unit_of(unit);
+  ParamShard& shard = shards_.emplace_back();
+  shard.unit = unit;
+  shard.weight = zeros(arena, stream, unit, "weights", options_.compute_dtype);
+  for (std::size_t i = 0; i < u.specs.size(); ++i)
+    shard.segments.push_back({.id = {unit, static_cast<int>(i)},
+                              .shard_begin = u.places[i].begin,
+                              .logical_begin = 0,
+                              .count = u.specs[i].shape.elements()});
+  return shard;
+}
+
+// As many as the unit has elements.
+Tensor ParamStore::zeros(Arena& arena, Stream& stream, int unit, const char* what,
+                         DType dtype) const {
+  const auto& u = unit_of(unit);
+  const auto t = arena.allocate(str(u.name, " ", what), dtype, {u.elements});
+  fill(stream, t, 0.0f);
+  return t;
 }
 
 void ParamStore::allocate_quantized(Arena& arena, int unit) {
@@ -149,24 +158,30 @@ void ParamStore::allocate_quantized(Arena& arena, int unit) {
 
 void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
   for (const auto& shard : shards_)
-    for (const auto& segment : shard.segments)
-      initialize(stream, seed, shard, segment);
+    draw(stream, seed, shard, shard.master ? shard.master : shard.weight);
   refresh_weights(stream);
 }
 
-void ParamStore::initialize(Stream& stream, std::uint64_t seed, const ParamShard& shard,
-                            const Segment& segment) {
-  const auto flat = shard.master ? shard.master : shard.weight;
-  const auto values = flat.rows(segment.shard_begin, segment.count);
-  const auto& s = spec(segment.id);
-  if (s.init == Init::normal) {
-    random_normal(stream, values,
-                  {.seed = seed,
-                   .purpose = purpose_of(s.name),
-                   .first_index = segment.logical_begin,
-                   .std = s.init_std});
-  } else {
-    fill(stream, values, s.init == Init::ones ? 1.0f : 0.0f);
+void ParamStore::draw_weights(Stream& stream, std::uint64_t seed) {
+  for (const auto& shard : shards_)
+    draw(stream, seed, shard, shard.weight);
+  quantize_weights(stream);
+}
+
+void ParamStore::draw(Stream& stream, std::uint64_t seed, const ParamShard& shard,
+                      Tensor flat) const {
+  for (const Segment& segment : shard.segments) {
+    const auto values = flat.rows(segment.shard_begin, segment.count);
+    const auto& s = spec(segment.id);
+    if (s.init == Init::normal) {
+      random_normal(stream, values,
+                    {.seed = seed,
+                     .purpose = purpose_of(s.name),
+                     .first_index = segment.logical_begin,
+                     .std = s.init_std});
+    } else {
+      fill(stream, values, s.init == Init::ones ? 1.0f : 0.0f);
+    }
   }
 }
 

@@ -92,11 +92,14 @@ class ParamStore {
 
   // Weights, master weights and gradients; or the weights alone, which cannot be trained and have
   // no fp8 copies. All are zero afterwards, padding included.
-  void allocate(Arena& arena, Stream& stream);
+  //   masters: another arena for the masters, of pinned memory; see train/optimizer_ring.h
+  void allocate(Arena& arena, Stream& stream, Arena* masters = nullptr);
   void allocate_weights(Arena& arena, Stream& stream);
 
   // Every parameter by its spec, a function of (seed, its name) only.
   void initialize(Stream& stream, std::uint64_t seed);
+  // The same for the weights alone, of the compute type: masters stay as they are.
+  void draw_weights(Stream& stream, std::uint64_t seed);
   // weight = round(master), where there is a master, and their fp8 copies: after something wrote
   // the masters.
   void refresh_weights(Stream& stream);
@@ -165,10 +168,10 @@ class ParamStore {
   ParamId append(int unit, ParamSpec spec);
   Tensor part(Tensor flat, ParamId id) const;
   Tensor group(Tensor flat, ParamId first) const;
-  void allocate(Arena& arena, Stream& stream, bool training);
+  ParamShard& add_shard(Arena& arena, Stream& stream, int unit);
+  Tensor zeros(Arena& arena, Stream& stream, int unit, const char* what, DType dtype) const;
   void allocate_quantized(Arena& arena, int unit);
-  void initialize(Stream& stream, std::uint64_t seed, const ParamShard& shard,
-                  const Segment& segment);
+  void draw(Stream& stream, std::uint64_t seed, const ParamShard& shard, Tensor flat) const;
 
   Options options_;
   Comms& comms_;

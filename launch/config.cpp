@@ -168,9 +168,10 @@ class Consistency {
             str("a multiple of train.sequence_length (", T, "), such as ", batch));
     require(t.micro_batch <= t.batch_tokens / T, "train.micro_batch",
             str("at most the sequences of a step (", t.batch_tokens / T, ")"));
-    require(
-        !t.offload_activations || t.cuda_graphs != Config::CudaGraphs::on, "train.cuda_graphs",
-        "\"auto\" or \"off\" with train.offload_activations, whose copies are no part of a graph");
+    require(!t.offloads() || t.cuda_graphs != Config::CudaGraphs::on, "train.cuda_graphs",
+            str("\"auto\" or \"off\" with train.offload_",
+                t.offload_activations ? "activations" : "optimizer",
+                ", whose copies are no part of a graph"));
     require(!resolved_.values.data.train.empty(), "data.train", "at least one dataset");
     require(resolved_.values.schedule.warmup_steps <= t.steps, "schedule.warmup_steps",
             str("at most train.steps (", t.steps, "); without the key it is 2% of them"));

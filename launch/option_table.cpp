@@ -220,6 +220,11 @@ const std::array kOptions{
         "that do not fit otherwise: the same bits, as fast where the copies take less time than "
         "the layers (docs/training_step.md). Without CUDA graphs. Nothing on the CPU.",
         ""},
+    Option{LOCKSTEP_KEY(train.offload_optimizer), kAny, "",
+           "Keep a GPU's master weights and moments in pinned host memory, for models that do not "
+           "fit otherwise: the same bits, and each update waits for the link to carry them in and "
+           "out at once (docs/training_step.md). Without CUDA graphs. Nothing on the CPU.",
+           ""},
     Option{LOCKSTEP_KEY(train.attention), kAny, "",
            "Who computes attention on a GPU: cuDNN (bf16, heads of 64 or 128, no "
            "data.document_mask), or the own kernels; auto: cuDNN where it can.",

@@ -29,12 +29,15 @@ struct Config {
     std::int64_t micro_batch = 0;  // sequences of one forward and backward
     Recompute recompute = Recompute::none;
     bool offload_activations = false;
+    bool offload_optimizer = false;
     CudaGraphs cuda_graphs = CudaGraphs::automatic;
     Attention attention = Attention::automatic;  // what a run takes, see attention_of
     std::int64_t threads = 0;                    // 0: every processor this process may run on
     std::uint64_t seed = 1;
     std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
     std::int64_t most_skipped = 10;  // updates skipped in a row before the run stops
+
+    bool offloads() const { return offload_activations || offload_optimizer; }
   } train;
 
   struct Optimizer {

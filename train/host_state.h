@@ -1,5 +1,5 @@
 // HostState: slices of a run's state where files are read and written: on the host. On the CPU they
-// are the state itself; of a GPU's, copies in pinned memory.
+// are the state itself; of a GPU's, copies in pinned memory of what is not there already.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,9 @@ namespace lockstep {
 
 class HostState {
  public:
-  // `slices`: of tensors of the stream's device. The stream outlives this.
+  // The stream outlives this.
   HostState(std::vector<StateSlice> slices, Stream& stream);
+  static std::int64_t pinned_bytes(const std::vector<StateSlice>& slices);  // that it takes
 
   const std::vector<StateSlice>& slices() const { return slices_; }
 

@@ -1,11 +1,13 @@
 // Optimizer: AdamW on this rank's shards only. A second optimizer will earn an interface.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "dist/param_store.h"
 #include "kernels/adamw.h"
+#include "train/optimizer_ring.h"
 
 namespace lockstep {
 
@@ -25,16 +27,12 @@ class Optimizer {
     DType moments = DType::fp32;  // or bf16, rounded stochastically
   };
 
-  // The moments of one ParamShard, element for element.
-  struct Moments {
-    Tensor m, v;
-  };
-
   // `params` outlives the optimizer.
   Optimizer(ParamStore& params, const Config& config) : params_(params), config_(config) {}
 
   // Moments and the count of updates, all zero. `params` is allocated already.
-  void allocate(Arena& arena, Stream& stream);
+  //   offloaded: pinned memory for the moments, where the masters are already; see OptimizerRing
+  void allocate(Arena& arena, Stream& stream, Arena* offloaded = nullptr);
 
   // What a step is told on the stream's device, [1] each.
   struct Step {
@@ -51,15 +49,19 @@ class Optimizer {
 
   Tensor control() const { return control_; }  // what the last step decided, see read_control
   Tensor updates() const { return updates_; }  // [1] int32, saved with the moments
-  std::span<const Moments> moments() const { return moments_; }  // by shard of the ParamStore
+  std::span<const AdamWState> state() const { return state_; }  // by shard of the ParamStore
 
  private:
-  AdamWRun run_of(const ParamShard& shard, const Moments& moments, const Segment& segment) const;
+  void make_ring(Arena& arena, const Stream& stream);
+  // Adds the runs of elements [begin, begin + n) of a shard, whose state is `state`.
+  void add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, std::int64_t begin,
+                const AdamWState& state) const;
 
   ParamStore& params_;
   Config config_;
-  std::vector<Moments> moments_;
-  std::vector<AdamWRun> runs_;  // of all shards
+  std::vector<AdamWState> state_;
+  std::vector<std::vector<AdamWRun>> runs_;  // updated together: all, or by chunk of the ring
+  std::optional<OptimizerRing> ring_;
   std::vector<ConstTensor> grads_;
   Tensor updates_, control_, squares_;
 };

@@ -27,7 +27,7 @@ namespace {
 bool has_cuda_graphs(const Config& c) {
   constexpr std::int64_t kMostParameters = 1'000'000'000;
   if (c.train.cuda_graphs == Config::CudaGraphs::automatic)
-    return parameter_count(c.model) <= kMostParameters && !c.train.offload_activations;
+    return parameter_count(c.model) <= kMostParameters && !c.train.offloads();
   return c.train.cuda_graphs == Config::CudaGraphs::on;
 }
 
@@ -63,6 +63,7 @@ TrainingConfig training_config(const Config& c) {
   return {.model = c.model,
           .recompute = c.train.recompute,
           .offload_activations = c.train.offload_activations,
+          .offload_optimizer = c.train.offload_optimizer,
           .compute = c.precision.compute,
           .cudnn_attention = c.train.attention == Config::Attention::cudnn,
           .stochastic_rounding = c.precision.compute == DType::bf16 && !c.precision.master_weights,
@@ -93,6 +94,11 @@ std::string in_words(Device device, const Arenas::Bytes& bytes) {
   return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
 }
 
+std::string in_words(const TrainingConfig& config) {
+  return str(config.offload_activations ? " and train.offload_activations = true" : "",
+             config.offload_optimizer ? " and train.offload_optimizer = true" : "");
+}
+
 const char* name_of(Recompute recompute) {
   switch (recompute) {
     case Recompute::none: return "none";
@@ -108,8 +114,16 @@ bool has_products(const Config& c, std::int64_t sequences) {
   return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
 }
 
+// Of a run: what training takes, and what checkpoints do.
+Arenas::Bytes bytes_of_run(const TrainingConfig& config, Device device, int threads) {
+  auto bytes = measure_training(config, device, threads);
+  bytes.pinned += measure_host_state(config, device, threads);
+  return bytes;
+}
+
 // The mildest change of the configuration that fits: a smaller micro-batch computes the same,
-// recomputing costs time, and copies of a GPU's activations to the host cost more.
+// recomputing costs time, copies of a GPU's activations to the host cost more, and those of the
+// optimizer's state help where the former do not.
 std::string what_would_fit(const Config& c, Device device) {
   TrainingConfig config = training_config(c);
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
@@ -117,34 +131,37 @@ std::string what_would_fit(const Config& c, Device device) {
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = measure_training(config, device, threads_of(c));
+      const auto bytes = bytes_of_run(config, device, threads_of(c));
       if (has_memory(device, bytes))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
-                   name_of(recompute), "\"",
-                   config.offload_activations ? " and train.offload_activations = true" : "",
-                   " it needs ", in_words(device, bytes));
+                   name_of(recompute), "\"", in_words(config), " it needs ",
+                   in_words(device, bytes));
     }
     return std::nullopt;
   };
   for (const auto recompute : {c.train.recompute, Recompute::cheap, Recompute::block})
     if (recompute >= c.train.recompute)
       if (const auto answer = fitting(recompute)) return *answer;
-  const bool is_gpu = device.kind == Device::Kind::cuda;
-  if (is_gpu && !config.offload_activations) {
-    config.offload_activations = true;
+  if (device.kind == Device::Kind::cuda) {
     config.cuda_graphs = false;
-    if (const auto answer = fitting(Recompute::block)) return *answer;
+    for (const auto& [activations, optimizer] :
+         {std::pair{true, false}, {false, true}, {true, true}}) {
+      config.offload_activations = c.train.offload_activations || activations;
+      config.offload_optimizer = c.train.offload_optimizer || optimizer;
+      if (const auto answer = fitting(Recompute::block)) return *answer;
+    }
   }
   return str("make the model smaller: one sequence with train.recompute = \"block\"",
-             is_gpu ? " and train.offload_activations = true" : "", " does not fit either");
+             in_words(config), " does not fit either");
 }
 
 }  // namespace
 
 Arenas::Bytes checked_training_bytes(const Config& c, Device device) {
-  const auto bytes = measure_training(training_config(c), device, threads_of(c));
+  const auto config = training_config(c);
+  const auto bytes = bytes_of_run(config, device, threads_of(c));
   if (!has_memory(device, bytes)) require_memory(device, bytes, what_would_fit(c, device).c_str());
-  return bytes;
+  return measure_training(config, device, threads_of(c));
 }
 
 void require_fp8(const Config& c, const Stream& compute) {

@@ -28,8 +28,8 @@ std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimi
   const auto shards = params.shards();
   for (std::size_t s = 0; s < shards.size(); ++s)
     for (const Segment& segment : shards[s].segments) {
-      slices.push_back(slice(params, segment, optimizer.moments()[s].m, "/adam_m"));
-      slices.push_back(slice(params, segment, optimizer.moments()[s].v, "/adam_v"));
+      slices.push_back(slice(params, segment, optimizer.state()[s].m, "/adam_m"));
+      slices.push_back(slice(params, segment, optimizer.state()[s].v, "/adam_v"));
     }
   slices.push_back(whole_slice("adamw/updates", optimizer.updates()));
   return slices;

@@ -72,7 +72,7 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute) {
   log_info(
       "memory: ", human_memory(static_cast<double>(bytes.device)),
       " for weights, optimizer and activations",
-      config.train.offload_activations && compute.is_cuda()
+      config.train.offloads() && compute.is_cuda()
           ? str(", ", human_memory(static_cast<double>(bytes.pinned)), " of the host's beside it")
           : "");
   return bytes;
@@ -400,8 +400,9 @@ void Trainer::start() {
            " multiply-adds", fp8_counts(meter_.config()));
   if (config_.train.cuda_graphs == Config::CudaGraphs::on && !compute_.is_cuda())
     log_info("train.cuda_graphs says nothing here: the run is on the CPU");
-  if (config_.train.offload_activations && !compute_.is_cuda())
-    log_info("train.offload_activations says nothing here: the run is on the CPU");
+  if (config_.train.offloads() && !compute_.is_cuda())
+    log_info("train.offload_", config_.train.offload_activations ? "activations" : "optimizer",
+             " says nothing here: the run is on the CPU");
   if (const auto imported = imported_weights(run_.checkpoints())) {
     choose_products(std::nullopt);
     return initialize(*imported);

@@ -5,6 +5,8 @@
 #include "core/philox.h"
 #include "kernels/elementwise.h"
 #include "train/batch_shape.h"
+#include "train/host_state.h"
+#include "train/run_state.h"
 
 namespace lockstep {
 namespace {
@@ -40,11 +42,14 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
            .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
   Arena& arena = arenas.device;
-  params_.allocate(arena, compute);
-  optimizer_.allocate(arena, compute);
+  const bool offloads = config.offload_activations || config.offload_optimizer;
+  LOCKSTEP_CHECK(!offloads || !config.cuda_graphs,
+                 "offload and CUDA graphs, which hold one stream");
+  Arena* state = config.offload_optimizer && compute.is_cuda() ? &arenas.pinned : nullptr;
+  params_.allocate(arena, compute, state);
+  optimizer_.allocate(arena, compute, state);
   const auto shape = batch_shape(config.micro_batch_sequences, config.sequence_length);
   if (config.offload_activations && compute.is_cuda()) {
-    LOCKSTEP_CHECK(!config.cuda_graphs, "offload and CUDA graphs, which hold one stream");
     copies_.emplace(compute.device(), "copies",
                     compute.is_measuring() ? Stream::Mode::measuring : Stream::Mode::immediate);
     const Offload::To to{*copies_, arenas.pinned};
@@ -92,7 +97,7 @@ ChosenProducts Training::choose_products(const ProductChoices& recorded) {
                3 * config_.micro_batch_sequences * config_.sequence_length *
                    bytes_per_element(DType::int32));
   const Batch batch = random_batch(pinned);
-  initialize();  // GPUs multiply zeros faster
+  params_.draw_weights(compute_, config_.seed);  // GPUs multiply zeros faster
   auto chosen = lockstep::choose_products(compute_, recorded, [&] {
     begin_step(1, 0);
     micro_step(batch);
@@ -229,6 +234,13 @@ Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int 
     training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
                     {});
   return arenas.peak();
+}
+
+std::int64_t measure_host_state(const TrainingConfig& config, Device device, int threads) {
+  Stream compute(device, "measure", Stream::Mode::measuring, threads);
+  Arenas arenas = Arenas::measure(device);
+  Training training(config, compute, arenas);
+  return HostState::pinned_bytes(state_slices(training.params(), training.optimizer()));
 }
 
 }  // namespace lockstep

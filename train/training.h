@@ -25,6 +25,7 @@ struct TrainingConfig {
   ModelConfig model;
   Recompute recompute = Recompute::none;
   bool offload_activations = false;  // of a GPU to pinned memory; not with cuda_graphs
+  bool offload_optimizer = false;    // likewise masters and moments
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
   bool cudnn_attention = false;      // by cuDNN, which was prepared; no batch has document_start
   bool stochastic_rounding = false;  // bf16 weights without fp32 masters
@@ -56,7 +57,7 @@ class Training {
 
   // On a GPU, before the first step: chooses the algorithm of each of its matrix products, and of
   // an evaluation's (kernels/product_choices.h), on a micro-batch of random tokens. Overwrites
-  // weights and gradients: initialize() again, or load.
+  // gradients and what is trained on the device: initialize() again, or load. Masters stay.
   ChosenProducts choose_products(const ProductChoices& recorded);
 
   // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
@@ -124,8 +125,11 @@ class Training {
   DeviceBatch batch_;
 };
 
-// The bytes that a run with this configuration peaks at, its loaders' buffers left out: a step, an
-// evaluation and a sample are run on a measuring stream.
+// The bytes that a run with this configuration peaks at, its loaders' buffers and HostState left
+// out: a step, an evaluation and a sample are run on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
+
+// The pinned bytes of its HostState.
+std::int64_t measure_host_state(const TrainingConfig& config, Device device, int threads);
 
 }  // namespace lockstep

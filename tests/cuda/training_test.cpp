@@ -383,6 +383,56 @@ TEST_P(OffloadCuda, has_the_same_bits_in_the_memory_that_was_measured) {
   EXPECT_LT(saved, 2 * pinned);
 }
 
+struct OffloadOptimizerCuda : ::testing::TestWithParam<TrainingConfig> {
+  static TrainingConfig rounded() {
+    auto config = tiny(Family::qwen2, DType::bf16);
+    config.stochastic_rounding = true;
+    config.moments = DType::bf16;
+    return config;
+  }
+  static TrainingConfig in_fp8_with_activations() {
+    auto config = tiny(Family::qwen3, DType::bf16);
+    config.fp8 = Fp8Products::tensor;
+    config.model.layers = 3;
+    config.offload_activations = true;
+    return config;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(all, OffloadOptimizerCuda,
+                         ::testing::Values(tiny(Family::gpt2, DType::fp32),
+                                           OffloadOptimizerCuda::rounded(),
+                                           OffloadOptimizerCuda::in_fp8_with_activations()),
+                         [](const auto& p) { return name(p.param.model.family); });
+
+TEST_P(OffloadOptimizerCuda, has_the_same_bits_in_the_memory_that_was_measured) {
+  TrainingConfig config = GetParam();
+  Rig off(config, kGpu);
+  config.offload_optimizer = true;
+  Rig on(config, kGpu);
+  EXPECT_EQ(on.losses(2), off.losses(2));
+  EXPECT_EQ(on.evaluate(1).loss, off.evaluate(1).loss);
+  EXPECT_TRUE(on.state() == off.state());
+  EXPECT_EQ(on.used().device, on.measured().device);
+  EXPECT_EQ(on.used().pinned, on.measured().pinned);
+  EXPECT_GT(on.measured().pinned, off.measured().pinned);
+}
+
+// A resume reads its checkpoint before products are chosen.
+TEST(TrainingCudaOnce, a_run_with_its_optimizer_offloaded_in_two_parts_has_the_same_bits) {
+  auto config = tiny(Family::llama3, DType::bf16);
+  config.offload_optimizer = true;
+  Rig whole(config, kGpu), first(config, kGpu), second(config, kGpu);
+  const auto choices = whole.choose();
+  whole.losses(2);
+  first.choose(choices);
+  first.losses(1);
+  second.load(first.state());
+  second.training().choose_products(choices);
+  second.training().params().refresh_weights(second.stream());
+  second.losses(2, 2);
+  EXPECT_TRUE(second.state() == whole.state());
+}
+
 TEST(TrainingCudaOnce, a_ring_that_holds_all_layers_copies_none) {
   auto config = tiny(Family::llama3, DType::fp32);
   for (const std::int64_t layers : {1, 2}) {

@@ -228,11 +228,13 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
   EXPECT_EQ(refusal("", {set("model.family=gpt2"), set("model.kv_heads=2")}),
             "--set: model.kv_heads is 2, expected model.heads (4) for gpt2");
   EXPECT_NE(refusal("", {set("model.rope_scaling_low=9")}), "accepted");
-  const auto offload = set("train.offload_activations=true");
-  EXPECT_EQ(refusal("", {offload, set("train.cuda_graphs=on")}),
-            "--set: train.cuda_graphs is \"on\", expected \"auto\" or \"off\" with "
-            "train.offload_activations, whose copies are no part of a graph");
-  EXPECT_EQ(refusal("", {offload}), "accepted");
+  for (const char* what : {"train.offload_activations", "train.offload_optimizer"}) {
+    const auto offload = set(str(what, "=true").c_str());
+    EXPECT_EQ(refusal("", {offload, set("train.cuda_graphs=on")}),
+              str("--set: train.cuda_graphs is \"on\", expected \"auto\" or \"off\" with ", what,
+                  ", whose copies are no part of a graph"));
+    EXPECT_EQ(refusal("", {offload}), "accepted");
+  }
 }
 
 TEST(Config, fp8_is_refused_where_it_has_no_products) {
