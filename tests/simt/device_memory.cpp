@@ -53,7 +53,9 @@ std::byte* DeviceMemory::allocate(std::size_t bytes) {
 
 std::byte* DeviceMemory::allocate_pinned(std::size_t bytes) {
   auto* p = map(bytes, PROT_READ | PROT_WRITE);
-  if (p != nullptr) pinned_.push_back({p, bytes});
+  if (p == nullptr) return nullptr;
+  pinned_.push_back(std::make_unique<Region>(p, bytes, false));
+  pinned_.back()->add_tensor(p, bytes);
   return p;
 }
 
@@ -69,8 +71,8 @@ void DeviceMemory::release(std::byte* memory) {
     return;
   }
   for (auto& p : pinned_) {
-    if (p.begin != memory) continue;
-    munmap(memory, std::max<std::size_t>(p.bytes, 1));
+    if (p->begin() != memory) continue;
+    munmap(memory, std::max<std::size_t>(static_cast<std::size_t>(p->end() - memory), 1));
     std::swap(p, pinned_.back());
     pinned_.pop_back();
     return;
@@ -83,8 +85,9 @@ std::size_t DeviceMemory::free_bytes() const {
 }
 
 Region* DeviceMemory::region(const void* address) {
-  for (auto& region : regions_)
-    if (region->holds(address)) return region.get();
+  for (const auto* regions : {&regions_, &pinned_})
+    for (const auto& region : *regions)
+      if (region->holds(address)) return region.get();
   return nullptr;
 }
 
@@ -95,15 +98,9 @@ void DeviceMemory::protect(bool accessible) {
 }
 
 void DeviceMemory::check_copied(const void* address, std::size_t bytes) {
-  if (const Region* found = region(address)) {
-    if (!found->is_in_tensor(address, bytes)) throw Violation("simt: a copy leaves its tensor");
-    return;
-  }
-  const auto* begin = static_cast<const std::byte*>(address);
-  if (std::none_of(pinned_.begin(), pinned_.end(), [&](const Pinned& p) {
-        return begin >= p.begin && begin + bytes <= p.begin + p.bytes;
-      }))
-    throw Violation("simt: a copy from or to host memory that is not pinned");
+  const Region* found = region(address);
+  if (found == nullptr) throw Violation("simt: a copy from or to host memory that is not pinned");
+  if (!found->is_in_tensor(address, bytes)) throw Violation("simt: a copy leaves its tensor");
 }
 
 std::byte* allocate_device(std::size_t bytes) {

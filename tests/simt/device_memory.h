@@ -18,7 +18,7 @@ class DeviceMemory {
   void release(std::byte* memory);
   std::size_t free_bytes() const;
 
-  Region* region(const void* address);  // nullptr: not of the device
+  Region* region(const void* address);  // nullptr: what kernels see, but the host's
   void protect(bool accessible);
 
   // Violation unless each side is of one tensor, or pinned.
@@ -26,12 +26,7 @@ class DeviceMemory {
 
  private:
   void check_copied(const void* address, std::size_t bytes);
-  struct Pinned {
-    std::byte* begin;
-    std::size_t bytes;
-  };
-  std::vector<std::unique_ptr<Region>> regions_;
-  std::vector<Pinned> pinned_;
+  std::vector<std::unique_ptr<Region>> regions_, pinned_;  // a pinned one is one tensor
   std::size_t used_ = 0;
 };
 
