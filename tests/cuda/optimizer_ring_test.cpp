@@ -83,13 +83,11 @@ class Model {
 
 TEST(OptimizerRing, updates_as_in_place) {
   Model in_place(false), offloaded(true);
-  const auto initial = in_place.state();
-  EXPECT_TRUE(offloaded.state() == initial);
   for (int i = 1; i <= 2; ++i) {
     in_place.step(i);
     offloaded.step(i);
   }
-  EXPECT_FALSE(in_place.state() == initial);
+  EXPECT_FALSE(in_place.state() == Model(true).state());
   EXPECT_TRUE(offloaded.state() == in_place.state());
 }
 

@@ -126,6 +126,7 @@ TEST_F(SimtStreams, work_that_nothing_orders_is_found) {
   expect_found(copy_in, copy_out);
   expect_found(copy_out, write);
   expect_found(copy_out, copy_in);
+  expect_found(copy_out, copy_out);
 }
 
 TEST_F(SimtStreams, events_and_a_host_that_waited_order) {
@@ -141,7 +142,7 @@ TEST_F(SimtStreams, events_and_a_host_that_waited_order) {
       second(other);
       other.synchronize();
     }
-  copy_out(t.stream());
+  read(t.stream());
   copy_out(other);  // both read
 }
 
