@@ -27,7 +27,7 @@ struct AdamWState {
 class OptimizerRing {
  public:
   static constexpr std::size_t kRing = 4;
-  static constexpr std::int64_t kMostElements = std::int64_t{1} << 21;  // of a chunk
+  static constexpr std::int64_t kMostElements = std::int64_t{1} << 20;  // of a chunk
 
   // `host`: of each chunk, in pinned memory that outlives this. The ring comes from `arena`.
   OptimizerRing(Arena& arena, const Stream& compute, std::vector<AdamWState> host);

@@ -8,7 +8,8 @@ every step but the first ones asks for the same, in the same order; that nothing
 waits for a stream; that the host waits once, for the step before; that algorithms of matrix products are
 chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
 stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
-hold what a step without them asks for. With activations offloaded, that events order the copies.
+hold what a step without them asks for. With activations offloaded, that events order the copies. With the
+optimizer's state offloaded, that each step copies it in and out, on a stream each.
 """
 
 import collections
@@ -216,6 +217,27 @@ def check_offload(lines, layers):
     return moved["in"] // len(steps)
 
 
+def check_offloaded_optimizer(lines):
+    """A step copies what AdamW keeps (master, m, v: 12 bytes a parameter) in by one stream and out by
+    another, and waits for both."""
+    steps = steps_of(lines)
+    compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
+    sizes = set()
+    for step in steps:
+        moved = collections.Counter()
+        for line in step:
+            if line[0] == "cudaMemcpyAsync" and line[1] != compute:
+                moved[line[1]] += int(line[4])
+        assert len(moved) == 2 and len(set(moved.values())) == 1, moved
+        sizes |= set(moved.values())
+        waits = [line[1] for line in step if line[0] == "cudaStreamWaitEvent"]
+        assert set(waits) == {compute, *moved}, waits
+    (size,) = sizes
+    state = max(int(l[3]) for l in lines if l[1] == "cudaHostAlloc")  # and little else
+    assert size % 12 == 0 and 0 <= state - size < 0.01 * size, (size, state)
+    return size
+
+
 def main():
     lockstep, recorder = (os.path.abspath(p) for p in sys.argv[1:])
     with tempfile.TemporaryDirectory() as directory:
@@ -240,6 +262,12 @@ def main():
             size = check_offload(lines, 5)
             check_memory(lines)
             print(f"offload, recompute {recompute}: {calls} calls a step, {size} bytes out and in")
+        lines = record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 22,
+                          "train.offload_optimizer=true")
+        calls = check_steps(lines, "qwen3", "off")
+        size = check_offloaded_optimizer(lines)
+        check_memory(lines)
+        print(f"offloaded optimizer: {calls} calls a step, {size} bytes in and out")
 
 
 if __name__ == "__main__":

@@ -71,13 +71,16 @@ train parts cuda --set train.steps=7 --set schedule.kind=constant  # of what a r
 says parts "matrix products as in parts/checkpoints/step-00000006"
 cmp {parts,whole}/numerics.json
 
-# Products in fp8: a resumed run quantizes the weights that it loaded.
+# Products in fp8: a resumed run quantizes the weights that it loaded. Where masters and moments are
+# changes no bit, nor what a checkpoint holds.
 fp8=(--set precision.compute=bf16 --set precision.fp8=tensor --set schedule.kind=constant)
 train fp8 cuda "${fp8[@]}"
 says fp8 "bf16 and fp8 on simulated GPU"
 mkdir fp8_parts
 cp fp8/numerics.json fp8_parts
 train fp8_parts cuda "${fp8[@]}" --set train.steps=3
+train fp8_parts cuda "${fp8[@]}" --set train.steps=4 --set train.offload_optimizer=true
+says fp8_parts " of the host's beside it"
 train fp8_parts cuda "${fp8[@]}"
 same_bits fp8_parts fp8
 other_bits whole fp8

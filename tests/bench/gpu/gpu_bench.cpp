@@ -44,6 +44,7 @@
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "train/gpu_peak.h"
+#include "train/memory.h"
 #include "train/training.h"
 
 namespace lockstep::bench {
@@ -386,7 +387,7 @@ struct StepCase {
   std::int64_t length, sequences, micro_batches;
   bool bf16_state;  // weights by stochastic rounding, bf16 moments
   Fp8Products fp8 = Fp8Products::off;
-  bool cuda_graphs = false, cudnn_attention = false;
+  bool cuda_graphs = false, cudnn_attention = false, offload_optimizer = false;
 };
 
 TrainingConfig config_of(const StepCase& c) {
@@ -401,6 +402,7 @@ TrainingConfig config_of(const StepCase& c) {
                         .global_batch_sequences = c.sequences * c.micro_batches,
                         .cuda_graphs = c.cuda_graphs};
   config.cudnn_attention = c.cudnn_attention;
+  config.offload_optimizer = c.offload_optimizer;
   return config;
 }
 
@@ -509,6 +511,11 @@ bool step(const StepCase& c) {
     }
     free.stage("cuDNN");
   }
+  if (const auto host = available_memory_bytes(Device{}); bytes.pinned > host) {
+    std::printf("%-28s needs %.1f GiB of the host's memory, %.1f are free\n", c.name,
+                static_cast<double>(bytes.pinned) / kGiB, static_cast<double>(host) / kGiB);
+    return false;
+  }
   if (bytes.device > gpu::free_bytes()) {
     std::printf("%-28s needs %.1f GiB, %.1f are free\n", c.name,
                 static_cast<double>(bytes.device) / kGiB,
@@ -582,6 +589,14 @@ void steps(const std::vector<StepCase>& cases) {
     c.cuda_graphs = true;
     step(c);
     c.cuda_graphs = false;
+    if (c.bf16_state) {
+      c.bf16_state = false;
+      c.offload_optimizer = true;
+      c.name = "      fp32 state on the host";
+      step(c);
+      c.bf16_state = true;
+      c.offload_optimizer = false;
+    }
     if (c.model.width < 1600) continue;
     c.name = "      and fp8";
     c.fp8 = Fp8Products::tensor;
