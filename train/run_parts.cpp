@@ -139,16 +139,19 @@ std::string what_would_fit(const Config& c, Device device) {
     }
     return std::nullopt;
   };
-  for (const auto recompute : {c.train.recompute, Recompute::cheap, Recompute::block})
-    if (recompute >= c.train.recompute)
+  struct Offload {
+    bool activations, optimizer;
+  };
+  constexpr Offload kOffloads[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+  for (const auto& [activations, optimizer] : kOffloads) {
+    if ((activations || optimizer) && device.kind != Device::Kind::cuda) continue;
+    config.offload_activations = c.train.offload_activations || activations;
+    config.offload_optimizer = c.train.offload_optimizer || optimizer;
+    config.cuda_graphs = config.cuda_graphs && !activations && !optimizer;
+    for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
+      // A link is too slow for all activations of other layers than those that keep one tensor.
+      if (recompute < c.train.recompute || (activations && recompute != Recompute::block)) continue;
       if (const auto answer = fitting(recompute)) return *answer;
-  if (device.kind == Device::Kind::cuda) {
-    config.cuda_graphs = false;
-    for (const auto& [activations, optimizer] :
-         {std::pair{true, false}, {false, true}, {true, true}}) {
-      config.offload_activations = c.train.offload_activations || activations;
-      config.offload_optimizer = c.train.offload_optimizer || optimizer;
-      if (const auto answer = fitting(Recompute::block)) return *answer;
     }
   }
   return str("make the model smaller: one sequence with train.recompute = \"block\"",

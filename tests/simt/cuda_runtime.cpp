@@ -100,7 +100,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
   *properties = {};
   std::strcpy(properties->name, "simulated GPU");
-  properties->totalGlobalMem = std::size_t{16} << 30;
+  properties->totalGlobalMem = simt::device_bytes();
   properties->major = 9;
   properties->multiProcessorCount = 4;  // few, so that small tests have several waves of blocks
   return cudaSuccess;
@@ -110,7 +110,7 @@ cudaError_t cudaSetDevice(int /*device*/) {
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = simt::free_device_bytes();
-  *total = std::size_t{16} << 30;
+  *total = simt::device_bytes();
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {

@@ -1,7 +1,9 @@
 #include "tests/simt/device_memory.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <sys/mman.h>
 #include <utility>
 
@@ -10,7 +12,6 @@
 namespace simt {
 namespace {
 
-constexpr std::size_t kDeviceBytes = std::size_t{16} << 30;
 constexpr std::size_t kPoisonBytes = 1 << 20;  // of a new tensor
 constexpr std::size_t kGuardBytes = 64 << 10;  // around an allocation, where no tensor can be
 
@@ -81,7 +82,7 @@ void DeviceMemory::release(std::byte* memory) {
 }
 
 std::size_t DeviceMemory::free_bytes() const {
-  return kDeviceBytes - used_;
+  return device_bytes() - used_;
 }
 
 Region* DeviceMemory::region(const void* address) {
@@ -116,6 +117,11 @@ std::byte* allocate_pinned(std::size_t bytes) {
 void release(std::byte* memory) {
   const std::lock_guard lock(device_mutex());
   device_memory().release(memory);
+}
+
+std::size_t device_bytes() {
+  const char* mib = std::getenv("LOCKSTEP_SIMT_MIB");
+  return mib == nullptr ? std::size_t{16} << 30 : std::stoull(mib) << 20;
 }
 
 std::size_t free_device_bytes() {

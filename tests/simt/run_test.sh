@@ -90,6 +90,17 @@ status=0
 [[ $status == 78 ]]
 says fp8_refused "expected a multiple of 2: with precision.fp8 a micro-batch holds a multiple of 16 tokens"
 
+# A run that does not fit is told what would, and that does.
+export LOCKSTEP_SIMT_MIB=1059  # 1 GiB is kept for libraries, 32 MiB are cuBLASLt's
+deep=(--set model.layers=6 --set model.width=64 --set model.mlp_width=64 --set precision.compute=bf16)
+deep+=(--set train.micro_batch=1 --set train.recompute=block --set train.steps=1 --set eval.every_steps=0)
+status=0
+"$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" >deep.out 2>&1 || status=$?
+[[ $status == 78 ]]
+says deep 'recompute = "block" and train.offload_optimizer = true it needs 34.'
+train deep cuda "${deep[@]}" --set train.offload_optimizer=true
+unset LOCKSTEP_SIMT_MIB
+
 # Another version of the library: measured, so that the bits are others, and said.
 LOCKSTEP_SIMT_CUBLASLT=130001 train measured cuda --set schedule.kind=constant
 says measured "step-00000003 is of cuBLASLt 130000, this is 130001; matrix products are measured anew"

@@ -109,6 +109,7 @@ void release(std::byte* memory);
 // before it is written shows; the tensors that begin in these bytes are no more.
 void tensor_begins(std::byte* memory, std::size_t bytes);
 void tensors_end(std::byte* memory, std::size_t bytes);
+std::size_t device_bytes();  // environment LOCKSTEP_SIMT_MIB (default 16384), in MiB
 std::size_t free_device_bytes();
 // Violation when the host side is not pinned.
 void copy(void* to, const void* from, std::size_t bytes);
