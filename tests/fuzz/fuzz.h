@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
@@ -19,6 +20,15 @@ extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming)
 namespace lockstep::fuzz {
 
 std::vector<std::string> seeds();  // small inputs that the target accepts
+
+// check(text), which may refuse it.
+inline int check_text(void (*check)(std::string_view), const std::uint8_t* data, std::size_t size) {
+  try {
+    check({reinterpret_cast<const char*>(data), size});
+  } catch (const DataError&) {
+  }
+  return 0;
+}
 
 // A file in memory, for readers that want a path.
 class MemoryFile {

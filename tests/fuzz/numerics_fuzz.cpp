@@ -27,9 +27,5 @@ void check(std::string_view text) {
 }  // namespace lockstep::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  try {
-    lockstep::fuzz::check({reinterpret_cast<const char*>(data), size});
-  } catch (const lockstep::DataError&) {
-  }
-  return 0;
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
 }
