@@ -19,12 +19,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 presets=(cpu)
 cuda=()
 if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(cuda); fi
-labels='^ci$'
+labels='^ci$' cuda_labels='^cuda$'
 words=()
 for argument in "$@"; do
   case $argument in
-    --full) presets=(cpu asan tsan) labels='^(ci|full)$' ;;
-    --soak) presets=(cpu asan tsan) labels='^(ci|full|soak)$' ;;
+    --full) presets=(cpu asan tsan) labels='^(ci|full)$' cuda_labels='^cuda(_full)?$' ;;
+    --soak) presets=(cpu asan tsan) labels='^(ci|full|soak)$' cuda_labels='^cuda(_full)?$' ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     -*) echo "$0: no option $argument (--help lists them)" >&2; exit 64 ;;
     *) words+=("$argument") ;;
@@ -75,7 +75,7 @@ for preset in "${presets[@]}" "${cuda[@]}"; do
   build "$preset"
   case $preset in
     cpu) run_tests cpu "$labels" || continue ;;
-    cuda) run_tests cuda '^cuda$' || continue ;;
+    cuda) run_tests cuda "$cuda_labels" || continue ;;
     *) run_tests "$preset" '^ci$' || continue ;;  # under sanitizers the long tests would take a day
   esac
   results+=("$preset=build/$preset/tests.xml")

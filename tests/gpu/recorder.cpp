@@ -88,7 +88,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::memset(p, 0, sizeof *p);
   std::strcpy(p->name, "NVIDIA H200");
   p->totalGlobalMem = std::size_t{140} << 30;
-  p->major = 9;
+  const char* capability = std::getenv("LOCKSTEP_RECORD_CAPABILITY");
+  p->major = capability != nullptr ? std::atoi(capability) : 9;
   p->multiProcessorCount = 132;
   return cudaSuccess;
 }
@@ -103,6 +104,10 @@ const char* cudaGetErrorName(cudaError_t) {
 }
 const char* cudaGetErrorString(cudaError_t) {
   return "an error of the recorder";
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 227 << 10;  // of a block's shared memory, which is all that is asked for
+  return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total = std::size_t{140} << 30;

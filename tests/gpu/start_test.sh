@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# start_test.sh LOCKSTEP CASE: a binary with CUDA starts on a machine without a GPU, and says why it
-# uses none.
+# start_test.sh LOCKSTEP RECORDER CASE: a binary with CUDA starts on a machine without a GPU, and says why
+# it uses none; nor one that it has no code for, for which RECORDER (recorder.cpp) stands.
 set -euo pipefail
-lockstep=$(realpath "$1")
+lockstep=$(realpath "$1") recorder=$(realpath "$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if nvidia-smi >/dev/null 2>&1; then
   echo "skipped: this machine has a GPU"
@@ -19,7 +19,7 @@ expect() {
   exit 1
 }
 
-case $2 in
+case $3 in
   without_a_driver)
     "$lockstep" --version >"$work/out"
     expect "gpu       none: there is no NVIDIA driver; install one" "$work/out"
@@ -42,11 +42,21 @@ case $2 in
     expect "--device cuda: no GPU can be used: there is no NVIDIA driver; install one" "$work/out"
     ((status == 78)) || { echo "exit $status, expected 78"; exit 1; }
     ;;
+  refuses_a_gpu_of_another_architecture)
+    printf 'x%.0s' {1..4096} | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
+    status=0
+    LD_PRELOAD=$recorder LOCKSTEP_RECORD=$work/record LOCKSTEP_RECORD_CAPABILITY=10 "$lockstep" train \
+      configs/quickstart.toml --run "$work/run" --device cuda --set data.train="$work/data" \
+      --set data.validation=[] >"$work/out" 2>&1 || status=$?
+    expect "has compute capability 10.0; this build has code for" "$work/out"
+    expect "build with -DLOCKSTEP_CUDA_ARCHITECTURES=100a" "$work/out"
+    ((status == 78)) || { echo "exit $status, expected 78"; exit 1; }
+    ;;
   trains_on_the_cpu)
     cat tests/gpu/*.sh configs/*.toml | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
     "$lockstep" train configs/quickstart.toml --run "$work/run" --set data.train="$work/data" \
       --set data.validation=[] --set train.steps=2 >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
     expect "step 2/2" "$work/out"
     ;;
-  *) echo "no case $2"; exit 1 ;;
+  *) echo "no case $3"; exit 1 ;;
 esac
