@@ -131,7 +131,8 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
                                  .scale_base_2 = score_scale(K) * kLog2E};
     row_statistics(stream, a, statistics, out.as<E>(), lse.as<float>());
     if constexpr (std::is_same_v<E, BFloat16>)
-      if (fits_tensor_cores(K, {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv}))
+      if (fits_tensor_cores(K, {a.q, a.k, a.v, a.dout, a.dq, a.dk, a.dv}) &&
+          has_flash_backward(stream, K))
         return flash_backward(stream, ranges, a);
     plain_backward(stream, a);
   });

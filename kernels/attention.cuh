@@ -93,8 +93,10 @@ template <class E>
 void plain_backward(Stream& stream, const AttentionBackward<E>& a);
 
 // Tensor cores: bf16 and the head sizes 64 and 128, rows at multiples of 16 bytes;
-// attention_flash.cu and attention_flash_backward.cu.
+// attention_flash.cu and attention_flash_backward.cu. Backward of heads of 128 takes 113 KiB of
+// shared memory, which the blocks of some GPUs do not have.
 void flash_forward(Stream& stream, const AttentionForward<BFloat16>& a);
+bool has_flash_backward(const Stream& stream, std::int64_t K);
 void flash_backward(Stream& stream, Tensor ranges, const AttentionBackward<BFloat16>& a);
 
 // The least and the greatest document_start of a block of queries; `ranges` has one for each.

@@ -302,6 +302,12 @@ Shape key_ranges(std::int64_t B, std::int64_t T) {
   return {B, divide_up(T, kQueryBlock), 2};
 }
 
+bool has_flash_backward(const Stream& stream, std::int64_t K) {
+  const auto bytes = K == 64 ? std::max(sizeof(KeysShared<64>), sizeof(QueriesShared<64>))
+                             : std::max(sizeof(KeysShared<128>), sizeof(QueriesShared<128>));
+  return static_cast<std::int64_t>(bytes) <= most_shared_bytes(stream);
+}
+
 void flash_backward(Stream& stream, Tensor ranges, const AttentionBackward<BFloat16>& a) {
   const auto grid = [&](int heads, int block) {
     return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(a.B),

@@ -238,8 +238,12 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dkdv_kernel(AttentionBackwa
 
 // Calls f with how many columns of 32 a head has.
 template <class F>
-void with_columns(std::int64_t K, F&& f) {
+void with_columns(const Stream& stream, std::int64_t K, F&& f) {
   check_head_size(K);
+  const auto most = most_shared_bytes(stream);
+  LOCKSTEP_CHECK(K <= 128 || static_cast<std::int64_t>(sizeof(Shared<8>)) <= most, "heads of ", K,
+                 " elements; this GPU, whose blocks have ", most / 1024,
+                 " KiB of shared memory, takes 128 at most");
   if (K <= 64)
     f(std::integral_constant<int, 2>{});
   else if (K <= 128)
@@ -256,7 +260,7 @@ dim3 plain_grid(int heads, int B, int tokens) {
 
 template <class E>
 void plain_forward(Stream& stream, const AttentionForward<E>& a) {
-  with_columns(a.K, [&](auto columns) {
+  with_columns(stream, a.K, [&](auto columns) {
     launch(stream, {plain_grid(a.H, a.B, a.queries), 32 * kWarps, sizeof(Shared<columns>)},
            plain_forward_kernel<E, columns>, a);
   });
@@ -266,7 +270,7 @@ template void plain_forward(Stream& stream, const AttentionForward<BFloat16>& a)
 
 template <class E>
 void plain_backward(Stream& stream, const AttentionBackward<E>& a) {
-  with_columns(a.K, [&](auto columns) {
+  with_columns(stream, a.K, [&](auto columns) {
     launch(stream, {plain_grid(a.G, a.B, a.T), 32 * kWarps, sizeof(Shared<columns>)},
            plain_dkdv_kernel<E, columns>, a);
     launch(stream, {plain_grid(a.H, a.B, a.T), 32 * kWarps, sizeof(Shared<columns>)},

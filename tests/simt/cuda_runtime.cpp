@@ -105,6 +105,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) 
   properties->multiProcessorCount = 4;  // few, so that small tests have several waves of blocks
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
+  *value = static_cast<int>(simt::most_shared_bytes());
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int /*device*/) {
   return cudaSuccess;
 }

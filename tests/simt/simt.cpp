@@ -24,6 +24,8 @@ void arrive(const AsyncCopy& c) {
   std::memset(c.to + c.from_global, 0, c.bytes - c.from_global);
 }
 
+std::atomic<std::size_t> most_shared = 227 << 10;
+
 std::atomic<std::uint64_t>& device_clock() {
   static std::atomic<std::uint64_t> nanoseconds{0};
   return nanoseconds;
@@ -37,6 +39,13 @@ const Thread& self() {
 
 void set_seed(std::uint64_t seed) {
   simulator().random.seed(seed);
+}
+
+void set_most_shared_bytes(std::size_t bytes) {
+  most_shared = bytes;
+}
+std::size_t most_shared_bytes() {
+  return most_shared;
 }
 
 void launch(Extent grid, Extent block, std::size_t dynamic_shared_bytes,

@@ -57,6 +57,9 @@ const Thread& self();
 void launch(Extent grid, Extent block, std::size_t dynamic_shared_bytes,
             lockstep::FunctionRef<void()> body);
 void set_seed(std::uint64_t seed);  // of the order in which threads run
+// Dynamic shared memory of a block: 227 KiB, as on an H100, until it is set.
+void set_most_shared_bytes(std::size_t bytes);
+std::size_t most_shared_bytes();
 
 // Does the work of a stream (a cudaStream_t) now; while the calling thread captures that stream,
 // whenever the graph is launched instead. Violation while it captures another one.

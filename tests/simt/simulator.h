@@ -22,7 +22,6 @@ namespace simt {
 constexpr std::size_t kStackBytes = 64 << 10;
 constexpr int kWarp = 32;
 constexpr std::size_t kMostThreads = 1024;
-constexpr std::size_t kMostShared = 227 << 10;
 constexpr std::size_t kExchangeBytes = 64;
 
 struct AsyncCopy {
