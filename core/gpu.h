@@ -28,7 +28,8 @@ struct Properties {
   std::int64_t memory_bytes = 0;
 };
 Properties properties(int device);
-std::string driver_version();  // the newest CUDA that the driver is for: "13.0"
+std::string pci_bus_id(int device);  // "0000:1B:00.0": its one name for all programs
+std::string driver_version();        // the newest CUDA that the driver is for: "13.0"
 
 // Whether code compiled for `architectures` ("80;90a", as LOCKSTEP_CUDA_ARCHITECTURES) runs on a
 // GPU of this compute capability: N runs on later minor versions of its major one, Na only on N,

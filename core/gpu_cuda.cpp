@@ -70,6 +70,12 @@ Properties properties(int device) {
           .memory_bytes = static_cast<std::int64_t>(p.totalGlobalMem)};
 }
 
+std::string pci_bus_id(int device) {
+  char id[16] = "";
+  CUDA_CHECK(cudaDeviceGetPCIBusId(id, sizeof id, device));
+  return id;
+}
+
 std::string driver_version() {
   int number = 0;
   CUDA_CHECK(cudaDriverGetVersion(&number));

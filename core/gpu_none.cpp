@@ -25,6 +25,9 @@ void use_again(int /*device*/) {}
 Properties properties(int /*device*/) {
   unreachable();
 }
+std::string pci_bus_id(int /*device*/) {
+  unreachable();
+}
 std::string driver_version() {
   unreachable();
 }

@@ -74,6 +74,12 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
     line.add(str(name(static_cast<Phase>(i)), "_seconds"), r.phase_seconds[i]);
   line.add("eta_seconds", r.eta_seconds);
   line.add("time_seconds", time_seconds);
+  if (r.gpu) {
+    line.add("gpu_clock_mhz", r.gpu->clock_mhz);
+    line.add("gpu_power_watts", r.gpu->power_watts);
+    line.add("gpu_temperature_celsius", r.gpu->temperature_celsius);
+    if (r.gpu->power_capped) line.add("gpu_power_capped", *r.gpu->power_capped);
+  }
   if (r.validation_loss) line.add("validation_loss", *r.validation_loss);
   return line.text();
 }

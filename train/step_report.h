@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "core/gpu_monitor.h"
 #include "core/trace.h"
 
 namespace lockstep {
@@ -36,6 +37,7 @@ struct StepReport {
   std::int64_t limit_bytes = 0;                      // of the device; 0: unknown
   double eta_seconds = kUnknown;  // to the end of the run, with evaluations and saves
 
+  std::optional<GpuReading> gpu;          // behind this step, where it was read (train/gpu_watch.h)
   std::optional<double> validation_loss;  // where this step evaluated
 };
 

@@ -151,6 +151,11 @@ void TensorBoardLog::append(const StepReport& r) {
   add("speed/mfu_square", r.model_flops_utilization_square);
   add("speed/data_wait_seconds", r.data_wait_seconds);
   add("memory/peak_bytes", static_cast<double>(r.peak_bytes));
+  if (r.gpu) {
+    add("gpu/clock_mhz", r.gpu->clock_mhz);
+    add("gpu/power_watts", r.gpu->power_watts);
+    add("gpu/temperature_celsius", r.gpu->temperature_celsius);
+  }
   if (r.validation_loss) add("validation/loss", *r.validation_loss);
   file_->append(event_record(scalars_event(wall_time(), r.step, scalars)));
 }

@@ -17,6 +17,7 @@
 #include "data/loader.h"
 #include "data/tokenizer.h"
 #include "kernels/attention_cudnn.h"
+#include "train/gpu_watch.h"
 #include "train/host_state.h"
 #include "train/loss_sum.h"
 #include "train/meter.h"
@@ -163,6 +164,7 @@ class Trainer {
   const TrainOptions& options_;
   const StopSignals signals_;
   RunDirectory run_;
+  std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
   const Config config_;
   const Arenas::Bytes arenas_bytes_;
@@ -189,6 +191,9 @@ class Trainer {
 Trainer::Trainer(const TrainOptions& options)
     : options_(options),
       run_(options.run),
+      gpu_(options.device.kind == Device::Kind::cuda
+               ? std::optional<GpuWatch>(std::in_place, options.device)
+               : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
       config_(settled(options.config, compute_)),
       arenas_bytes_(announced_bytes(config_, compute_)),
@@ -300,7 +305,10 @@ void Trainer::report(StepReport report) {
   const bool stopping = signals_.exit_code().has_value() && step() != steps();
   if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
     report.validation_loss = evaluate(report);
-  if (due(config_.log.every_steps, report.step) || report.validation_loss) print_step(report);
+  if (due(config_.log.every_steps, report.step) || report.validation_loss) {
+    if (gpu_) report.gpu = gpu_->read();
+    print_step(report);
+  }
   log(report);
   check_skipped(report);
   if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps, report.step) &&

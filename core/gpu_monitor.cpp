@@ -1,0 +1,156 @@
+#include "core/gpu_monitor.h"
+
+#include <algorithm>
+#include <array>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/units.h"
+
+namespace lockstep {
+namespace {
+
+// NVML's types and values, as its header has them: that one is not needed to build.
+using Status = int;
+constexpr Status kSuccess = 0, kInsufficientSize = 7;
+constexpr unsigned kClockSm = 1, kSensorGpu = 0;
+constexpr unsigned long long kNotAvailable = ~0ull;
+struct ProcessInfo {  // of nvmlDeviceGetComputeRunningProcesses_v3
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+static_assert(sizeof(ProcessInfo) == 24);
+
+struct Reason {
+  unsigned long long bit;
+  const char* text;
+};
+constexpr unsigned long long kPowerCap = 0x4, kSlowdown = 0x8, kThermal = 0x40, kPowerBrake = 0x80;
+constexpr std::array<Reason, 4> kReasons{{
+    {0x20, "heat (software thermal slowdown)"},
+    {kThermal, "heat (hardware thermal slowdown)"},
+    {kPowerBrake, "the power brake (the machine's power supply asks for it)"},
+    {kSlowdown, "a hardware slowdown (heat or power)"},
+}};
+
+}  // namespace
+
+struct GpuMonitor::Library {
+  void* const handle;
+
+  explicit Library(void* opened) : handle(opened) {}
+  ~Library() { dlclose(handle); }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  // Whether the function is there and succeeds.
+  template <class... Arguments>
+  Status call(const char* name, Arguments... arguments) const {
+    constexpr Status kFunctionNotFound = 13;
+    const auto function = reinterpret_cast<Status (*)(Arguments...)>(dlsym(handle, name));
+    return function == nullptr ? kFunctionNotFound : function(arguments...);
+  }
+  // The number that a function gives behind its other arguments.
+  template <class Number, class... Arguments>
+  std::optional<Number> number(const char* name, Arguments... arguments) const {
+    Number value = 0;
+    if (call(name, arguments..., &value) != kSuccess) return std::nullopt;
+    return value;
+  }
+};
+
+GpuMonitor::GpuMonitor(const std::string& pci_bus_id) {
+  void* handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return;
+  auto library = std::make_unique<Library>(handle);
+  if (library->call("nvmlInit_v2") != kSuccess) return;
+  library_ = std::move(library);
+  if (library_->call("nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.c_str(), &gpu_) != kSuccess)
+    gpu_ = nullptr;
+}
+
+GpuMonitor::~GpuMonitor() {
+  if (library_) library_->call("nvmlShutdown");
+}
+
+bool GpuMonitor::is_there() const {
+  return gpu_ != nullptr;
+}
+
+std::optional<std::string> GpuMonitor::driver_version() const {
+  std::array<char, 80> text{};
+  if (!is_there() || library_->call("nvmlSystemGetDriverVersion", text.data(),
+                                    static_cast<unsigned>(text.size())) != kSuccess)
+    return std::nullopt;
+  return text.data();
+}
+
+std::optional<double> GpuMonitor::power_limit_watts() const {
+  if (!is_there()) return std::nullopt;
+  const auto milliwatts = library_->number<unsigned>("nvmlDeviceGetEnforcedPowerLimit", gpu_);
+  return milliwatts ? std::optional(*milliwatts / 1e3) : std::nullopt;
+}
+
+GpuSharers GpuMonitor::sharers() const {
+  if (!is_there()) return {};
+  std::vector<ProcessInfo> processes(64);
+  auto count = static_cast<unsigned>(processes.size());
+  const auto list = [&] {
+    return library_->call("nvmlDeviceGetComputeRunningProcesses_v3", gpu_, &count,
+                          processes.data());
+  };
+  auto status = list();
+  if (status == kInsufficientSize) {  // count is now what it takes, and more may come
+    processes.resize(count += 64);
+    status = list();
+  }
+  GpuSharers sharers;
+  if (status != kSuccess) return sharers;
+  processes.resize(std::min<std::size_t>(count, processes.size()));
+  for (const auto& process : processes) {
+    if (static_cast<pid_t>(process.pid) == getpid()) continue;
+    sharers.pids.push_back(process.pid);
+    if (process.bytes != kNotAvailable) sharers.bytes += static_cast<std::int64_t>(process.bytes);
+  }
+  return sharers;
+}
+
+GpuReading GpuMonitor::read() const {
+  GpuReading reading;
+  if (!is_there()) return reading;
+  const auto number = [&](const char* name, auto... arguments) {
+    return library_->number<unsigned>(name, gpu_, arguments...);
+  };
+  if (const auto mhz = number("nvmlDeviceGetClockInfo", kClockSm)) reading.clock_mhz = *mhz;
+  if (const auto milliwatts = number("nvmlDeviceGetPowerUsage"))
+    reading.power_watts = *milliwatts / 1e3;
+  if (const auto celsius = number("nvmlDeviceGetTemperature", kSensorGpu))
+    reading.temperature_celsius = *celsius;
+  using Bits = unsigned long long;
+  auto reasons = library_->number<Bits>("nvmlDeviceGetCurrentClocksEventReasons", gpu_);
+  if (!reasons)  // its name before driver 535
+    reasons = library_->number<Bits>("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_);
+  if (!reasons) return reading;
+  reading.power_capped = (*reasons & kPowerCap) != 0;
+  if ((*reasons & (kThermal | kPowerBrake)) != 0) *reasons &= ~kSlowdown;  // which one it is
+  for (const auto& reason : kReasons)
+    if ((*reasons & reason.bit) != 0) reading.slowed_by.emplace_back(reason.text);
+  return reading;
+}
+
+std::string in_words(const GpuSharers& sharers) {
+  if (sharers.pids.empty()) return "";
+  auto text = sharers.bytes > 0 ? str("; other processes hold ",
+                                      human_memory(static_cast<double>(sharers.bytes)), " of it: ")
+                                : std::string("; other processes use it: ");
+  const char* separator = "";
+  for (const auto pid : sharers.pids) {
+    text += str(separator, pid);
+    separator = ", ";
+  }
+  return text;
+}
+
+}  // namespace lockstep

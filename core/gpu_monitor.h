@@ -1,0 +1,60 @@
+// GpuMonitor: what NVIDIA's management library (NVML) says of one GPU. The library comes with the
+// driver and is loaded at run time; where it is not there, or does not answer (in containers, with
+// MIG), what it would say is unknown, and nothing else changes.
+// Source: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// What a GPU does at a moment. Each may be unknown: NaN.
+struct GpuReading {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  double clock_mhz = kUnknown;  // of the multiprocessors
+  double power_watts = kUnknown;
+  double temperature_celsius = kUnknown;
+  // Whether the clocks are what the power limit allows, which is usual under load.
+  std::optional<bool> power_capped;
+  // What else holds the clocks down: "heat (hardware thermal slowdown)"; empty where nothing does.
+  std::vector<std::string> slowed_by;
+};
+
+// Other processes on a GPU.
+struct GpuSharers {
+  std::vector<std::int64_t> pids;
+  std::int64_t bytes = 0;  // of its memory that they hold, as far as it is known
+};
+
+class GpuMonitor {
+ public:
+  // pci_bus_id: "0000:1B:00.0". CUDA_VISIBLE_DEVICES renumbers GPUs for CUDA, not for NVML.
+  explicit GpuMonitor(const std::string& pci_bus_id);
+  ~GpuMonitor();
+  GpuMonitor(const GpuMonitor&) = delete;
+  GpuMonitor& operator=(const GpuMonitor&) = delete;
+
+  bool is_there() const;  // whether NVML knows the GPU
+  std::optional<std::string> driver_version() const;
+  std::optional<double> power_limit_watts() const;
+  // A container may not see other processes, or not by these numbers.
+  GpuSharers sharers() const;
+  // Takes up to some milliseconds of the host's time and none of the GPU's.
+  GpuReading read() const;
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;  // nullptr: not there
+  void* gpu_ = nullptr;
+};
+
+// "; other processes hold 2.00 GiB of it: 4242, 4243"; empty where there are none.
+std::string in_words(const GpuSharers& sharers);
+
+}  // namespace lockstep

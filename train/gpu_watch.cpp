@@ -1,0 +1,54 @@
+#include "train/gpu_watch.h"
+
+#include <cmath>
+
+#include "core/gpu.h"
+#include "core/log.h"
+#include "core/units.h"
+
+namespace lockstep {
+namespace {
+
+bool says_nothing(const GpuReading& r) {
+  return std::isnan(r.clock_mhz) && std::isnan(r.power_watts) &&
+         std::isnan(r.temperature_celsius) && !r.power_capped;
+}
+
+// " at 1100 MHz and 91 C", as far as it is known.
+std::string state(const GpuReading& r) {
+  std::string text;
+  if (!std::isnan(r.clock_mhz)) text = str(" at ", r.clock_mhz, " MHz");
+  if (!std::isnan(r.temperature_celsius))
+    text += str(text.empty() ? " at " : " and ", r.temperature_celsius, " C");
+  return text;
+}
+
+}  // namespace
+
+GpuWatch::GpuWatch(Device gpu) : monitor_(gpu::pci_bus_id(gpu.index)) {
+  if (!monitor_.is_there()) return;
+  const auto properties = gpu::properties(gpu.index);
+  name_ = str(properties.name, " (", gpu::pci_bus_id(gpu.index), ")");
+  const auto watts = monitor_.power_limit_watts();
+  const auto driver = monitor_.driver_version();
+  log_info("GPU: ", name_, ", ", human_memory(static_cast<double>(properties.memory_bytes)),
+           watts ? str(", power limit ", *watts, " W") : "", driver ? ", driver " + *driver : "",
+           in_words(monitor_.sharers()));
+}
+
+std::optional<GpuReading> GpuWatch::read() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!monitor_.is_there() || now < next_) return std::nullopt;
+  next_ = now + std::chrono::seconds(1);
+  auto reading = monitor_.read();
+  if (says_nothing(reading)) return std::nullopt;
+  for (const auto& cause : reading.slowed_by)
+    if (warned_of_.insert(cause).second)
+      log_warning(
+          "the clocks of ", name_, " are held down by ", cause, state(reading),
+          ": tokens/s and MFU fall, and no setting of the run mends it; see `nvidia-smi -q -d "
+          "PERFORMANCE,TEMPERATURE,POWER`");
+  return reading;
+}
+
+}  // namespace lockstep

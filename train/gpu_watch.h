@@ -1,0 +1,33 @@
+// GpuWatch: what a run says of the GPU it is on, by NVML (core/gpu_monitor.h): a line at its start,
+// clock, power and temperature in some steps' records, and a warning where heat or the power supply
+// hold the clocks down, as MFU then falls for a reason that no setting mends.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/gpu_monitor.h"
+#include "core/tensor.h"
+
+namespace lockstep {
+
+class GpuWatch {
+ public:
+  // Logs the line, where NVML knows the GPU. Before the process has memory of it: what is held then
+  // is others', by whatever number a container sees this process.
+  explicit GpuWatch(Device gpu);
+
+  // Of now, or nothing: at most once a second, as asking takes some milliseconds, and only what is
+  // known. Warns once for each cause.
+  std::optional<GpuReading> read();
+
+ private:
+  GpuMonitor monitor_;
+  std::string name_;
+  std::chrono::steady_clock::time_point next_;
+  std::set<std::string> warned_of_;
+};
+
+}  // namespace lockstep
