@@ -86,7 +86,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned* count
   for (unsigned i = 0; i < there; ++i)
     processes[i] = {4240 + i, ~0ull, kNoInstance, kNoInstance};  // NVML_VALUE_NOT_AVAILABLE
   processes[0] = {static_cast<unsigned>(getpid()), 5ull << 30, kNoInstance, kNoInstance};
-  processes[2].usedGpuMemory = 3ull << 29;
+  processes[2].usedGpuMemory = is("crowded") ? 1000 : 3ull << 29;
   return kSuccess;
 }
 
