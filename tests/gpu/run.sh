@@ -21,6 +21,8 @@
 #     steps      its whole steps of training, up to 1.5B
 #     steps_8b   and of Llama 8B
 #     peers      the same models in PyTorch, and how many times as fast ours were in steps, steps_8b
+#     peers_llmc GPT-2 in llm.c, where LOCKSTEP_LLMC names a directory of its sources, or of a built
+#                train_gpt2cu, or the bundle has one; and how many times as fast ours was in steps
 #
 # --within SECONDS: all parts together end within them, for machines that are lent for so long.
 # --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest of everything: that this
@@ -28,7 +30,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 all_parts=(facts build operators training fixtures runs curves fp8 memcheck racecheck bench steps
-  steps_8b peers)
+  steps_8b peers peers_llmc)
 device=real call_end=1000000000
 while [[ ${1:-} == --* ]]; do
   case $1 in
@@ -73,6 +75,7 @@ if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   export CPLUS_INCLUDE_PATH=$bundle/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
   export CMAKE_PREFIX_PATH=$bundle/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   export PYTHONPATH=$bundle/python${PYTHONPATH:+:$PYTHONPATH}
+  [[ -d $bundle/llmc ]] && : "${LOCKSTEP_LLMC:=$bundle/llmc}"
 fi
 
 # Seconds that are left to the part; every program of a test is held to them by `timeout`.
@@ -436,8 +439,50 @@ torch_bench() {
   timeout "$(left)" python3 -B tests/bench/gpu/torch_bench.py "$@"
 }
 
-# faster MODEL GOAL: medians of tokens/s, the best of our bf16 rows of the model's last size
+
+peers_llmc() {
+  if [[ -z ${LOCKSTEP_LLMC:-} ]]; then
+    skip llmc "LOCKSTEP_LLMC is not set: git clone https://github.com/karpathy/llm.c, and name it there"
+    return
+  fi
+  check llmc_builds llmc_builds
+  [[ -x $work/llmc/train_gpt2cu ]] || return
+  local model
+  for model in $(sized "gpt2_124m gpt2_1.5b" gpt2_tiny); do
+    check "llmc_$model" timeout "$(left)" python3 -B tests/bench/gpu/llmc_bench.py \
+      "$work/llmc/train_gpt2cu" "$model"
+    cat "$work/llmc_$model.out"
+    check "${model}_is_1.15_times_as_fast_as_llmc" faster "$model" 1.15 llmc
+    tail -n 1 "$work/${model}_is_1.15_times_as_fast_as_llmc.out"
+  done
+}
+
+# llmc_builds: in a copy, with cuDNN where its frontend's headers are. Two things for CUDA 13: a place in
+# memory is a struct, and the toolkit has no stub of NVML, which llm.c does not use without nvml.h.
+llmc_builds() (
+  rm -rf "$work/llmc" && cp -r "$LOCKSTEP_LLMC" "$work/llmc" || exit
+  frontend=$(sed -n 's/^LOCKSTEP_CUDNN_FRONTEND:[A-Z]*=//p' build/cuda/CMakeCache.txt 2>/dev/null)
+  cd "$work/llmc" || exit
+  [[ ! -x train_gpt2cu ]] || exit 0
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  if [[ $("$nvcc" --version) =~ release\ 1[3-9] ]]; then
+    sed -i 's/Location, cudaCpuDeviceId)/Location, cudaMemLocation{cudaMemLocationTypeHost, 0})/' \
+      llmc/cuda_utils.cuh
+  fi
+  libraries="-lcublas -lcublasLt" cudnn=0
+  if [[ -e $frontend/cudnn_frontend.h ]]; then
+    mkdir -p cudnn-frontend && ln -sfn "$frontend" cudnn-frontend/include
+    libraries+=" -lcudnn -lnvrtc" cudnn=1
+  fi
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+  PATH=$(dirname "$nvcc"):$PATH timeout "$(left)" make train_gpt2cu USE_CUDNN=$cudnn NO_MULTI_GPU=1 \
+    NO_USE_MPI=1 GPU_COMPUTE_CAPABILITY="${capability:-90}" NVCC_LDFLAGS="$libraries"
+)
+
+# faster MODEL GOAL [PEER]: medians of tokens/s, the best of our bf16 rows of the model's last size, and
+# those of torch or llmc
 faster() {
+  local peer=${3:-torch}
   [[ -e $work/steps_$1.out ]] || { echo "the part steps or steps_8b did not run before"; return 77; }
   awk -v goal="$2" '
     FILENAME == ARGV[1] && substr($0, 29) ~ /^ +[0-9]+ +[0-9]+ .*%/ {
@@ -445,11 +490,13 @@ faster() {
       split(substr($0, 29), column, " ")
       if (!/fp8/ && column[2] > ours) ours = column[2]
     }
-    FILENAME == ARGV[2] && /^PyTorch / { split(substr($0, 37), column, " "); theirs = column[2] }
+    FILENAME == ARGV[2] && /^(PyTorch|llm[.]c) .*tokens\/s,/ {
+      split(substr($0, 37), column, " "); theirs = column[2]; name = $1
+    }
     END { if (!ours || !theirs) { print "no two figures"; exit 1 }
-          printf "%d tokens/s, PyTorch %d: %.2f times as fast (goal %s)\n",
-                 ours, theirs, ours / theirs, goal
-          exit ours < goal * theirs }' "$work/steps_$1.out" "$work/torch_$1.out"
+          printf "%d tokens/s, %s %d: %.2f times as fast (goal %s)\n",
+                 ours, name, theirs, ours / theirs, goal
+          exit ours < goal * theirs }' "$work/steps_$1.out" "$work/${peer}_$1.out"
 }
 
 total_failed=0
