@@ -4,7 +4,7 @@
 # machine that has the CUDA toolkit, CMake and ninja but neither these packages nor a network. With DIR
 # copied there, tests/gpu/run.sh builds against it: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh
 # Where LOCKSTEP_LLMC names a directory with llm.c, which is compared with too, DIR gets a copy: the program
-# train_gpt2cu where it is built, else its sources.
+# train_gpt2cu where it is built, else its sources. Of LLMQ, in LOCKSTEP_LLMQ, it gets what was built.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
 dir=${1:?usage: $0 DIR}
@@ -28,5 +28,9 @@ if [[ -n ${LOCKSTEP_LLMC:-} ]]; then
   else
     cp -r "$LOCKSTEP_LLMC"/{Makefile,train_gpt2.cu,llmc} "$dir/llmc"
   fi
+fi
+if [[ -n ${LOCKSTEP_LLMQ:-} ]]; then
+  mkdir -p "$dir/llmq/build"
+  cp "$LOCKSTEP_LLMQ"/build/{train,libllmq-common.so} "$dir/llmq/build"
 fi
 echo "$dir: $(du -sh "$dir" | cut -f1), $(tar -cz -C "$dir" . | wc -c | numfmt --to=iec) compressed"

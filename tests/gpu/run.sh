@@ -23,6 +23,8 @@
 #     peers      the same models in PyTorch, and how many times as fast ours were in steps, steps_8b
 #     peers_llmc GPT-2 in llm.c, where LOCKSTEP_LLMC names a directory of its sources, or of a built
 #                train_gpt2cu, or the bundle has one; and how many times as fast ours was in steps
+#     peers_llmq Qwen 2.5 1.5B and 7B here and in LLMQ, where LOCKSTEP_LLMQ names its directory, built, or
+#                the bundle has one; and how many times as fast ours are
 #
 # --within SECONDS: all parts together end within them, for machines that are lent for so long.
 # --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest of everything: that this
@@ -30,7 +32,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 all_parts=(facts build operators training fixtures runs curves fp8 memcheck racecheck bench steps
-  steps_8b peers peers_llmc)
+  steps_8b peers peers_llmc peers_llmq)
 device=real call_end=1000000000
 while [[ ${1:-} == --* ]]; do
   case $1 in
@@ -76,6 +78,7 @@ if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   export CMAKE_PREFIX_PATH=$bundle/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   export PYTHONPATH=$bundle/python${PYTHONPATH:+:$PYTHONPATH}
   [[ -d $bundle/llmc ]] && : "${LOCKSTEP_LLMC:=$bundle/llmc}"
+  [[ -d $bundle/llmq ]] && : "${LOCKSTEP_LLMQ:=$bundle/llmq}"
 fi
 
 # Seconds that are left to the part; every program of a test is held to them by `timeout`.
@@ -479,8 +482,25 @@ llmc_builds() (
     NO_USE_MPI=1 GPU_COMPUTE_CAPABILITY="${capability:-90}" NVCC_LDFLAGS="$libraries"
 )
 
+peers_llmq() {
+  if [[ -z ${LOCKSTEP_LLMQ:-} ]]; then
+    skip llmq "LOCKSTEP_LLMQ is not set: build https://github.com/IST-DASLab/llmq as docs/hardware_log.md says"
+    return
+  fi
+  local model bench=(python3 -B tests/bench/gpu/llmq_bench.py "$LOCKSTEP_LLMQ/build/train")
+  for model in qwen2_1.5b qwen2_7b; do
+    [[ $device == real ]] && gpu_bench "steps_$model" "$model"
+    check "llmq_$model" timeout "$(left)" "${bench[@]}" "$model"
+    cat "$work/llmq_$model.out"
+    check "${model}_is_1.15_times_as_fast_as_llmq" faster "$model" 1.15 llmq
+    tail -n 1 "$work/${model}_is_1.15_times_as_fast_as_llmq.out"
+  done
+  check llmq_qwen2_7b_fp8 timeout "$(left)" "${bench[@]}" qwen2_7b --fp8
+  cat "$work/llmq_qwen2_7b_fp8.out"
+}
+
 # faster MODEL GOAL [PEER]: medians of tokens/s, the best of our bf16 rows of the model's last size, and
-# those of torch or llmc
+# those of torch, llmc or llmq
 faster() {
   local peer=${3:-torch}
   [[ -e $work/steps_$1.out ]] || { echo "the part steps or steps_8b did not run before"; return 77; }
@@ -490,7 +510,7 @@ faster() {
       split(substr($0, 29), column, " ")
       if (!/fp8/ && column[2] > ours) ours = column[2]
     }
-    FILENAME == ARGV[2] && /^(PyTorch|llm[.]c) .*tokens\/s,/ {
+    FILENAME == ARGV[2] && /^(PyTorch|llm[.]c|LLMQ) .*tokens\/s,/ {
       split(substr($0, 37), column, " "); theirs = column[2]; name = $1
     }
     END { if (!ours || !theirs) { print "no two figures"; exit 1 }

@@ -3,6 +3,7 @@
 //   cmake --preset cuda -DLOCKSTEP_BENCHMARKS=ON && cmake --build --preset cuda --target gpu_bench
 //   build/cuda/bench/gpu_bench [PART...]                                       (default: all but
 //   copy) parts: copy memory matmul fp8 attention gpt2_124m gpt2_1.5b llama_1b llama_8b
+//   qwen2_1.5b qwen2_7b
 //
 // Each figure is of ten calls between two events, best and median of nine rounds, on random numbers
 // (zeros draw less power, and run faster). `memory`: traffic of a call (each tensor read or written
@@ -381,6 +382,11 @@ ModelConfig sized(Family family, std::int64_t layers, std::int64_t width, std::i
   return m;
 }
 
+ModelConfig with_tied_head(ModelConfig m) {
+  m.tied_head = true;
+  return m;
+}
+
 struct StepCase {
   const char* name;
   ModelConfig model;
@@ -570,7 +576,13 @@ const std::vector<NamedSteps>& models() {
          false}}},
       {"llama_8b",
        {{"Llama 8B, 2 x 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256),
-         4096, 2, 4, true}}}};
+         4096, 2, 4, true}}},
+      {"qwen2_1.5b",
+       {{"Qwen 2.5 1.5B, 16 x 1k, bf16",
+         with_tied_head(sized(Family::qwen2, 28, 1536, 12, 2, 8960, 151936)), 1024, 16, 4, true}}},
+      {"qwen2_7b",
+       {{"Qwen 2.5 7B, 8 x 1k, bf16", sized(Family::qwen2, 28, 3584, 28, 4, 18944, 151936), 1024, 8,
+         4, true}}}};
   return all;
 }
 
