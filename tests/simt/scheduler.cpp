@@ -65,7 +65,8 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
                        lockstep::FunctionRef<void()> body) {
   const auto threads = block.count();
   if (grid.count() == 0 || threads == 0 || threads > kMostThreads || block.z > 64 ||
-      grid.y > 65535 || grid.z > 65535 || grid.x > 2147483647u || dynamic_bytes > most_shared_bytes())
+      grid.y > 65535 || grid.z > 65535 || grid.x > 2147483647u ||
+      dynamic_bytes > most_shared_bytes())
     throw Violation("simt: a launch that no GPU takes");
   if (const auto tls = tls_block(); !static_shared_ || static_shared_->begin() != tls.begin)
     static_shared_ = std::make_unique<Region>(tls.begin, tls.bytes + 1024, true);  // and behind it
