@@ -1,6 +1,7 @@
 #include "kernels/qk_norm.h"
 
 #include "kernels/check.h"
+#include "kernels/rope.h"
 
 namespace lockstep {
 namespace {
@@ -13,6 +14,13 @@ void check_heads(const char* what, ConstTensor t, int heads, int kv_heads) {
   check_float(what, t);
 }
 
+void check_rotation(const Stream& stream, ConstTensor qkv, ConstTensor table,
+                    ConstTensor positions) {
+  LOCKSTEP_CHECK(bool(table) == bool(positions),
+                 "a rope table comes with positions, and positions with a table");
+  if (table) check_rope("qkv", stream, qkv, table, positions);
+}
+
 }  // namespace
 
 void qk_norm_forward(Stream& stream, const QkNormForward& args) {
@@ -22,6 +30,7 @@ void qk_norm_forward(Stream& stream, const QkNormForward& args) {
   check_tensor("rstd", args.rstd, {qkv.shape[0], args.heads + args.kv_heads}, DType::fp32);
   check_tensor("q_weight", args.q_weight, {qkv.shape[2]}, qkv.dtype);
   check_tensor("k_weight", args.k_weight, {qkv.shape[2]}, qkv.dtype);
+  check_rotation(stream, qkv, args.table, args.positions);
   LOCKSTEP_DISPATCH(stream, qk_norm_forward(stream, args));
 }
 
@@ -34,6 +43,7 @@ void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args
   check_tensor("k_weight", args.k_weight, {qkv.shape[2]}, qkv.dtype);
   check_tensor("dq_weight", args.dq_weight, {qkv.shape[2]}, DType::fp32);
   check_tensor("dk_weight", args.dk_weight, {qkv.shape[2]}, DType::fp32);
+  check_rotation(stream, qkv, args.table, args.positions);
   LOCKSTEP_DISPATCH_SCRATCH(stream, qk_norm_backward(stream, scratch, args));
 }
 

@@ -1,9 +1,13 @@
-// As rmsnorm.cu, with the heads of one kind (queries or keys) as rows. They are short: a row has as
-// many lanes of a warp as it has packs, so that a warp has several.
+// As rmsnorm.cu, with heads as rows. They are short: a row has as many lanes of a warp as it has
+// pairs of packs, so that a warp has several. A pair is a pack of the head's first half and the one
+// that RoPE turns it against, half a head behind: a thread has both. Forward goes over qkv once,
+// backward over dqkv and qkv. The cosines and sines of a token come from cache for all heads but
+// one.
 #include <bit>
 
 #include "kernels/attention.cuh"
 #include "kernels/qk_norm.h"
+#include "kernels/rotation.cuh"
 #include "kernels/rows.cuh"
 
 namespace lockstep::cuda {
@@ -11,163 +15,223 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Head h of `count` in token n, of which all have `heads`: rows 0 to N * count. Numbers of rows
-// have 32 bits, in which division is fast.
+// What both passes know of the heads. Numbers of rows have 32 bits, in which division is fast.
 struct Heads {
-  unsigned first = 0, count = 0, heads = 0, normed = 0;
-  __device__ std::int64_t offset(unsigned row, int K) const { return among(heads, row) * K; }
-  __device__ std::int64_t rstd(unsigned row) const { return among(normed, row); }
+  unsigned tokens = 0, queries = 0, keys = 0;  // value heads are as many as keys
+  int K = 0;
+  const float* table = nullptr;  // absent: no RoPE
+  const std::int32_t* positions = nullptr;
 
- private:
-  __device__ std::int64_t among(unsigned all, unsigned row) const {
-    return static_cast<std::int64_t>(row / count) * all + first + row % count;
+  __device__ unsigned normed() const { return queries + keys; }
+  __device__ std::int64_t offset(unsigned token, unsigned head) const {
+    return (static_cast<std::int64_t>(token) * (normed() + keys) + head) * K;
   }
+  __device__ std::int64_t rstd(unsigned token, unsigned head) const {
+    return static_cast<std::int64_t>(token) * normed() + head;
+  }
+  __device__ int half() const { return (K + 1) / 2; }  // where K is odd nothing turns
 };
 
-template <class T, int kPacks, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    qk_norm_forward_kernel(T* out, float* rstd, const T* qkv, const T* weight, float epsilon,
-                           Heads which, unsigned rows, int K) {
-  const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;
-  const bool valid = row < rows;
-  const auto begin = valid ? which.offset(row, K) : 0;
-  float v[kPacks][kWidth] = {};
-  float squares = 0.0f;
-  for_packs<kPacks, kWidth>(valid ? K : 0, [&](int p, int k) {
-    load(v[p], qkv + begin + k);
+// The packs of a thread: v[pair][0] and v[pair][1], half a head apart.
+template <int kPairs, int kWidth>
+using Held = float[kPairs][2][kWidth];
+
+// Calls body(pair, side, k) for the packs of this thread's row, k the first element of each; side 1
+// is the second half of the head.
+template <int kPairs, int kWidth, class Body>
+__device__ inline void for_pairs(const Heads& heads, Body&& body) {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-      squares += v[p][i] * v[p][i];
-  });
-  squares = lanes_sum(squares, blockDim.x);
-  const float r = rsqrtf(squares / static_cast<float>(K) + epsilon);
-  for_packs<kPacks, kWidth>(valid ? K : 0, [&](int p, int k) {
-    float w[kWidth];
-    load(w, weight + k);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-      v[p][i] *= r * w[i];
-    store(out + begin + k, v[p]);
-  });
-  if (valid && threadIdx.x == 0) rstd[which.rstd(row)] = r;
+  for (int p = 0; p < kPairs; ++p) {
+    const int i = (p * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kWidth;
+    if (i < heads.half()) {
+      body(p, 0, i);
+      if (heads.half() + i < heads.K) body(p, 1, heads.half() + i);
+    }
+  }
 }
 
-template <class T, int kPacks, int kWidth>
+// Turns a head of token `token`, where there is RoPE.
+template <int kPairs, int kWidth>
+__device__ inline void turn(Held<kPairs, kWidth>& v, const Heads& heads, unsigned token,
+                            float sign) {
+  if (heads.table == nullptr) return;
+  const float* row = heads.table + static_cast<std::int64_t>(heads.positions[token]) * heads.K;
+  for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
+    if (side == 0) rotate(v[p][0], v[p][1], row + k, heads.half(), sign);
+  });
+}
+
+// A row is one of the first `written` heads of a token: all, or in place all but the values.
+template <class T, int kPairs, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    qk_norm_backward_kernel(T* dqkv, float* partial, const T* qkv, const float* rstd,
-                            const T* weight, Heads which, unsigned rows, int K) {
-  float dweight[kPacks][kWidth] = {};
-  for_rows_of_block(rows, [&](std::int64_t number, bool valid) {
-    const auto row = static_cast<unsigned>(number);
-    const auto begin = valid ? which.offset(row, K) : 0;
-    const float r = valid ? rstd[which.rstd(row)] : 0.0f;
-    float g[kPacks][kWidth] = {}, v[kPacks][kWidth] = {};
-    float products = 0.0f;
-    for_packs<kPacks, kWidth>(valid ? K : 0, [&](int p, int k) {
+    qk_norm_forward_kernel(T* out, float* rstd, const T* qkv, const T* q_weight, const T* k_weight,
+                           float epsilon, Heads heads, unsigned written) {
+  const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;
+  const unsigned token = row / written, head = row % written;
+  const bool valid = token < heads.tokens, normed = head < heads.normed();
+  const auto begin = heads.offset(token, head);
+  Held<kPairs, kWidth> v = {};
+  float squares = 0.0f;
+  if (valid)
+    for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
+      load(v[p][side], qkv + begin + k);
+#pragma unroll
+      for (const float x : v[p][side])
+        squares += x * x;
+    });
+  squares = lanes_sum(squares, blockDim.x);
+  if (!valid) return;
+  if (normed) {
+    const float r = rsqrtf(squares / static_cast<float>(heads.K) + epsilon);
+    const T* weight = head < heads.queries ? q_weight : k_weight;
+    for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
       float w[kWidth];
-      load(g[p], dqkv + begin + k);
-      load(v[p], qkv + begin + k);
       load(w, weight + k);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        dweight[p][i] += g[p][i] * v[p][i] * r;
-        g[p][i] *= w[i];
-        products += g[p][i] * v[p][i];
-      }
+      for (int i = 0; i < kWidth; ++i)
+        v[p][side][i] *= r * w[i];
     });
+    turn<kPairs, kWidth>(v, heads, token, 1.0f);
+    if (threadIdx.x == 0) rstd[heads.rstd(token, head)] = r;
+  }
+  for_pairs<kPairs, kWidth>(heads,
+                            [&](int p, int side, int k) { store(out + begin + k, v[p][side]); });
+}
+
+template <class T>
+struct Backward {
+  T* dqkv;
+  float* partial;  // [2, blocks, K]: of queries, of keys
+  const T *qkv, *q_weight, *k_weight;
+  const float* rstd;
+  Heads heads;
+};
+
+// The rows of blockIdx.y 0 are query heads, those of 1 key heads.
+template <class T, int kPairs, int kWidth>
+__global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(Backward<T> a) {
+  const Heads& heads = a.heads;
+  const bool keys = blockIdx.y == 1;
+  const unsigned first = keys ? heads.queries : 0, count = keys ? heads.keys : heads.queries;
+  const T* weight = keys ? a.k_weight : a.q_weight;
+  Held<kPairs, kWidth> dweight = {};
+  for_rows_of_block(heads.tokens * count, [&](std::int64_t row, bool valid) {
+    const unsigned token = static_cast<unsigned>(row) / count;
+    const unsigned head = first + static_cast<unsigned>(row) % count;
+    const auto begin = heads.offset(token, head);
+    const float r = valid ? a.rstd[heads.rstd(token, head)] : 0.0f;
+    Held<kPairs, kWidth> g = {}, v = {};
+    float products = 0.0f;
+    if (valid) {
+      for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
+        load(g[p][side], a.dqkv + begin + k);
+        load(v[p][side], a.qkv + begin + k);
+      });
+      turn<kPairs, kWidth>(g, heads, token, -1.0f);
+      for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
+        float w[kWidth];
+        load(w, weight + k);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          dweight[p][side][i] += g[p][side][i] * v[p][side][i] * r;
+          g[p][side][i] *= w[i];
+          products += g[p][side][i] * v[p][side][i];
+        }
+      });
+    }
     products = lanes_sum(products, blockDim.x);
-    const float c = products / static_cast<float>(K) * r * r;
-    for_packs<kPacks, kWidth>(valid ? K : 0, [&](int p, int k) {
+    if (!valid) return;
+    const float c = products / static_cast<float>(heads.K) * r * r;
+    for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
-        g[p][i] = r * (g[p][i] - v[p][i] * c);
-      store(dqkv + begin + k, g[p]);
+        g[p][side][i] = r * (g[p][side][i] - v[p][side][i] * c);
+      store(a.dqkv + begin + k, g[p][side]);
     });
   });
-  store_block_sums<kPacks, kWidth>(partial, dweight, K);
+  float* shared = dynamic_shared<float>();  // [rows of the block, K]
+  for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      shared[static_cast<int>(threadIdx.y) * heads.K + k + i] = dweight[p][side][i];
+  });
+  const auto block = static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+  store_shared_sums(a.partial + block * heads.K, shared, heads.K);
 }
 
-template <class T>
-__global__ void copy_heads_kernel(T* out, const T* qkv, Heads which, int K) {
-  const auto begin = which.offset(blockIdx.x, K);
-  for (int k = static_cast<int>(threadIdx.x); k < K; k += static_cast<int>(blockDim.x))
-    out[begin + k] = qkv[begin + k];
+template <class Args>
+Heads heads_of(const Args& args) {
+  return {.tokens = static_cast<unsigned>(args.qkv.shape[0]),
+          .queries = static_cast<unsigned>(args.heads),
+          .keys = static_cast<unsigned>(args.kv_heads),
+          .K = static_cast<int>(args.qkv.shape[2]),
+          .table = args.table ? args.table.template as<float>() : nullptr,
+          .positions = args.table ? args.positions.template as<std::int32_t>() : nullptr};
 }
 
-// Calls f(packs, width, layout) with integral constants: how many packs of what width a thread
-// holds of a head of K elements at these addresses.
+// Calls f(pairs, width, layout) with integral constants: how many pairs of packs of what width a
+// thread holds of a head at these addresses.
 template <class T, class F>
-void with_head_packs(std::int64_t rows, std::int64_t K,
-                     std::initializer_list<const void*> addresses, F&& f) {
+void with_pairs(ConstTensor qkv, std::initializer_list<const void*> addresses, F&& f) {
+  const auto K = qkv.shape[2], rows = qkv.shape[0] * qkv.shape[1];
   check_head_size(K);
   LOCKSTEP_CHECK(rows <= INT32_MAX, "qk-norm of ", rows, " heads; a GPU takes 2^31");
-  with_width<T>(K, addresses, [&](auto width) {
-    constexpr int kLongest = static_cast<int>(kMostHeadSize) / (32 * width);
-    const auto packs = static_cast<unsigned>(divide_up(K, width));
-    const auto lanes = static_cast<int>(std::min(32u, std::bit_ceil(packs)));
+  with_width<T>(K % 2 == 0 ? K / 2 : 1, addresses, [&](auto width) {
+    constexpr int kMost = std::max(1, static_cast<int>(kMostHeadSize) / (64 * width));
+    const auto pairs = static_cast<unsigned>(divide_up(divide_up(K, 2), width));
+    const auto lanes = static_cast<int>(std::min(32u, std::bit_ceil(pairs)));
     const RowLayout layout{.threads = lanes, .rows = kThreads / lanes};
-    if (packs <= 32)
+    if (pairs <= 32)
       f(std::integral_constant<int, 1>{}, width, layout);
     else
-      f(std::integral_constant<int, kLongest>{}, width, layout);
+      f(std::integral_constant<int, kMost>{}, width, layout);
   });
-}
-
-template <class T>
-void forward(Stream& stream, const QkNormForward& args, ConstTensor weight, const Heads& which) {
-  const auto rows = args.qkv.shape[0] * which.count, K = args.qkv.shape[2];
-  with_head_packs<T>(rows, K, {args.out.data, args.qkv.data, weight.data},
-                     [&](auto packs, auto width, const RowLayout& layout) {
-                       launch(stream,
-                              {static_cast<unsigned>(divide_up(rows, layout.rows)), layout.block()},
-                              qk_norm_forward_kernel<T, packs, width>, args.out.as<T>(),
-                              args.rstd.as<float>(), args.qkv.as<T>(), weight.as<T>(), args.epsilon,
-                              which, static_cast<unsigned>(rows), static_cast<int>(K));
-                     });
-}
-
-template <class T>
-void backward(Stream& stream, Arena& scratch, const QkNormBackward& args, Tensor dweight,
-              ConstTensor weight, const Heads& which) {
-  const auto rows = args.qkv.shape[0] * which.count, K = args.qkv.shape[2];
-  const auto blocks = gradient_blocks(rows);
-  const Arena::Scope scope(scratch);
-  const auto partial = scratch.allocate("qk_norm_dweight", DType::fp32, {blocks, K});
-  if (stream.is_measuring()) return;
-  with_head_packs<T>(
-      rows, K, {args.dqkv.data, args.qkv.data, weight.data},
-      [&](auto packs, auto width, const RowLayout& layout) {
-        launch(stream, {static_cast<unsigned>(blocks), layout.block(), sums_bytes(layout, K)},
-               qk_norm_backward_kernel<T, packs, width>, args.dqkv.as<T>(), partial.as<float>(),
-               args.qkv.as<T>(), args.rstd.as<float>(), weight.as<T>(), which,
-               static_cast<unsigned>(rows), static_cast<int>(K));
-      });
-  add_block_sums(stream, dweight, partial);
 }
 
 }  // namespace
 
 void qk_norm_forward(Stream& stream, const QkNormForward& args) {
-  const auto all = static_cast<unsigned>(args.qkv.shape[1]), q = static_cast<unsigned>(args.heads),
-             k = static_cast<unsigned>(args.kv_heads), normed = q + k;
+  const auto heads = heads_of(args);
+  const bool in_place = args.out.data == args.qkv.data;
+  const auto written = heads.queries + heads.keys * (in_place ? 1 : 2);
+  const auto rows = args.qkv.shape[0] * written;
   with_float(args.qkv.dtype, [&]<class T>(T) {
-    forward<T>(stream, args, args.q_weight, {0, q, all, normed});
-    forward<T>(stream, args, args.k_weight, {q, k, all, normed});
-    if (args.out.data == args.qkv.data) return;
-    const Heads values{normed, all - normed, all, normed};
-    launch(stream, {static_cast<unsigned>(args.qkv.shape[0] * values.count), 64},
-           copy_heads_kernel<T>, args.out.as<T>(), args.qkv.as<T>(), values,
-           static_cast<int>(args.qkv.shape[2]));
+    with_pairs<T>(
+        args.qkv,
+        {args.out.data, args.qkv.data, args.q_weight.data, args.k_weight.data, args.table.data},
+        [&](auto pairs, auto width, const RowLayout& layout) {
+          launch(stream, {static_cast<unsigned>(divide_up(rows, layout.rows)), layout.block()},
+                 qk_norm_forward_kernel<T, pairs, width>, args.out.as<T>(), args.rstd.as<float>(),
+                 args.qkv.as<T>(), args.q_weight.as<T>(), args.k_weight.as<T>(), args.epsilon,
+                 heads, written);
+        });
   });
 }
 
 void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args) {
-  const auto all = static_cast<unsigned>(args.qkv.shape[1]), q = static_cast<unsigned>(args.heads),
-             k = static_cast<unsigned>(args.kv_heads), normed = q + k;
+  const auto K = args.qkv.shape[2], blocks = gradient_blocks(args.qkv.shape[0] * args.heads);
+  const Arena::Scope scope(scratch);
+  const auto partial = scratch.allocate("qk_norm_dweights", DType::fp32, {2, blocks, K});
+  if (stream.is_measuring()) return;
   with_float(args.qkv.dtype, [&]<class T>(T) {
-    backward<T>(stream, scratch, args, args.dq_weight, args.q_weight, {0, q, all, normed});
-    backward<T>(stream, scratch, args, args.dk_weight, args.k_weight, {q, k, all, normed});
+    const Backward<T> a{.dqkv = args.dqkv.as<T>(),
+                        .partial = partial.as<float>(),
+                        .qkv = args.qkv.as<T>(),
+                        .q_weight = args.q_weight.as<T>(),
+                        .k_weight = args.k_weight.as<T>(),
+                        .rstd = args.rstd.as<float>(),
+                        .heads = heads_of(args)};
+    with_pairs<T>(
+        args.qkv,
+        {args.dqkv.data, args.qkv.data, args.q_weight.data, args.k_weight.data, args.table.data},
+        [&](auto pairs, auto width, const RowLayout& layout) {
+          launch(stream,
+                 {{static_cast<unsigned>(blocks), 2}, layout.block(), sums_bytes(layout, K)},
+                 qk_norm_backward_kernel<T, pairs, width>, a);
+        });
   });
+  add_block_sums(stream, args.dq_weight, partial.rows(0, 1).view({blocks, K}));
+  add_block_sums(stream, args.dk_weight, partial.rows(1, 1).view({blocks, K}));
 }
 
 }  // namespace lockstep::cuda

@@ -6,24 +6,31 @@
 namespace lockstep {
 
 // RMSNorm of each query and key head (Qwen 3): out = qkv * rstd * weight over the K elements of a
-// head; value heads are copied.
+// head, with rstd = 1 / sqrt(mean(qkv^2) + epsilon); value heads are copied. Where table and
+// positions are given, RoPE (rope.h) of that, in the same pass: it is not rounded in between.
 //   out, qkv [N, H + 2G, K] same type, fp32 or bf16; out may be qkv
 //   rstd [N, H + G] fp32, kept for backward      q_weight, k_weight [K] type of qkv
+//   table [P, K] fp32, positions [N] int32, or both absent; with them K is even
 // Source: Dehghani et al. 2023, arXiv:2302.05442, in RMSNorm form as in Qwen 3.
 struct QkNormForward {
   Tensor out, rstd;
   ConstTensor qkv, q_weight, k_weight;
   int heads = 0, kv_heads = 0;
   float epsilon = 1e-6f;
+  ConstTensor table = {}, positions = {};
 };
 void qk_norm_forward(Stream& stream, const QkNormForward& args);
 
 // dqkv, the gradient of out, becomes the gradient of qkv in place; weights' gradients are added.
+// With d that gradient, turned back by RoPE's angles where there are a table and positions, and
+// g = d * weight: a head's gradient is rstd * (g - qkv * rstd^2 * mean(g * qkv)), and its weight's
+// d * qkv * rstd.
 //   dqkv [N, H + 2G, K]      dq_weight, dk_weight [K] fp32      qkv: what forward read
 struct QkNormBackward {
   Tensor dqkv, dq_weight, dk_weight;
   ConstTensor qkv, rstd, q_weight, k_weight;
   int heads = 0, kv_heads = 0;
+  ConstTensor table = {}, positions = {};
 };
 void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args);
 

@@ -17,11 +17,18 @@ void check_rotate(const char* what, const Stream& stream, ConstTensor qkv, Const
                   ConstTensor positions, int heads, int kv_heads) {
   LOCKSTEP_CHECK(heads > 0 && kv_heads > 0, heads, " heads and ", kv_heads,
                  " kv heads, expected at least 1 of each");
-  LOCKSTEP_CHECK(qkv.shape.rank == 3 && qkv.shape[1] == heads + 2 * kv_heads && qkv.shape[2] > 0 &&
-                     qkv.shape[2] % 2 == 0,
-                 what, " is ", qkv.shape, ", expected [N, ", heads + 2 * kv_heads,
-                 ", K] with K even");
+  LOCKSTEP_CHECK(qkv.shape.rank == 3 && qkv.shape[1] == heads + 2 * kv_heads, what, " is ",
+                 qkv.shape, ", expected [N, ", heads + 2 * kv_heads, ", K]");
   check_float(what, qkv);
+  check_rope(what, stream, qkv, table, positions);
+}
+
+}  // namespace
+
+void check_rope(const char* what, const Stream& stream, ConstTensor qkv, ConstTensor table,
+                ConstTensor positions) {
+  LOCKSTEP_CHECK(qkv.shape[2] > 0 && qkv.shape[2] % 2 == 0, what, " is ", qkv.shape,
+                 ", expected [N, ", qkv.shape[1], ", K] with K even");
   LOCKSTEP_CHECK(table.shape.rank == 2, "table is ", table.shape, ", expected [P, K]");
   check_tensor("table", table, {table.shape[0], qkv.shape[2]}, DType::fp32);
   check_tensor("positions", positions, {qkv.shape[0]}, DType::int32);
@@ -32,8 +39,6 @@ void check_rotate(const char* what, const Stream& stream, ConstTensor qkv, Const
                    ", but the rope table has rows 0 to ", table.shape[0] - 1);
   }
 }
-
-}  // namespace
 
 void rope_table(Stream& stream, Tensor table, float theta,
                 const std::optional<RopeScaling>& scaling) {

@@ -3,6 +3,7 @@
 #include "kernels/device.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/rope.h"
+#include "kernels/rotation.cuh"
 
 namespace lockstep::cuda {
 namespace {
@@ -18,7 +19,7 @@ __global__ void rope_table_kernel(float* table, int K, float theta,
   }
 }
 
-// sign -1 rotates by the opposite angle.
+// sign -1 rotates by the opposite angles.
 template <class T, int kWidth>
 __global__ void rope_kernel(T* qkv, const float* table, const std::int32_t* positions, int heads,
                             int all_heads, int K, float sign) {
@@ -29,17 +30,10 @@ __global__ void rope_kernel(T* qkv, const float* table, const std::int32_t* posi
        item += static_cast<int>(blockDim.x)) {
     const int head = item / packs, i = item % packs * kWidth;
     T* first = qkv + (n * all_heads + head) * K + i;
-    float a[kWidth], b[kWidth], cosine[kWidth], sine[kWidth];
+    float a[kWidth], b[kWidth];
     load(a, first);
     load(b, first + half);
-    load(cosine, row + i);
-    load(sine, row + half + i);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const float turned = a[j] * cosine[j] - sign * b[j] * sine[j];
-      b[j] = b[j] * cosine[j] + sign * a[j] * sine[j];
-      a[j] = turned;
-    }
+    rotate(a, b, row + i, half, sign);
     store(first, a);
     store(first + half, b);
   }

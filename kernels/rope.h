@@ -23,8 +23,8 @@ struct RopeScaling {
 void rope_table(Stream& stream, Tensor table, float theta,
                 const std::optional<RopeScaling>& scaling);
 
-// Rotates q and k in place: (a, b) = (v_i, v_{i + K/2}) becomes (a cos - b sin, b cos + a sin) with
-// the row positions[n] of the table. v stays.
+// Rotates q and k in place (with qk-norm, that does it: qk_norm.h): (a, b) = (v_i, v_{i + K/2})
+// becomes (a cos - b sin, b cos + a sin) with the row positions[n] of the table. v stays.
 //   qkv [N, H + 2G, K]: H query heads, G key heads, G value heads      positions [N] int32
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34, in Hugging Face's half-split order.
 void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
@@ -33,6 +33,10 @@ void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor pos
 // The gradient of that, in place: the rotation by the opposite angle.
 void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
                    int kv_heads);
+
+// Refuses what no head of qkv [N, heads, K], called `what`, can turn by.
+void check_rope(const char* what, const Stream& stream, ConstTensor qkv, ConstTensor table,
+                ConstTensor positions);
 
 // 1 / the wavelength of dimension pair i, over 2 pi: f_i above. Each step is rounded to fp32, as
 // transformers computes it: at position 8191 the last bit of a frequency moves an angle by 5e-4.

@@ -5,17 +5,18 @@
 
 #include "kernels/cpu_begin.h"  // after every other include
 
+#include "kernels/rotation_cpu.h"
+
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// sign -1 rotates by the opposite angle.
 template <class T>
-void rotate_head(T* v, const float* cosines, const float* sines, float sign, std::int64_t half) {
+void rotate_head(T* v, const Rotation& rotation) {
+  const auto half = rotation.half;
   for_vectors(half, [&](std::int64_t i, std::int64_t n) {
-    const Floats a = load(v + i, n), b = load(v + half + i, n);
-    const Floats cosine = load(cosines + i, n), sine = sign * load(sines + i, n);
-    store(v + i, a * cosine - b * sine, n);
-    store(v + half + i, b * cosine + a * sine, n);
+    const auto turned = rotation.of(load(v + i, n), load(v + half + i, n), i, n);
+    store(v + i, turned.a, n);
+    store(v + half + i, turned.b, n);
   });
 }
 
@@ -25,9 +26,9 @@ void rotate(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions
   with_float(qkv.dtype, [&]<class T>(T) {
     stream.parallel_ranges(N, 8, [&](std::int64_t begin, std::int64_t end) {
       for (auto n = begin; n < end; ++n) {
-        const float* row = table.as<float>() + positions.as<std::int32_t>()[n] * K;
+        const Rotation rotation(table, positions, n, sign);
         for (std::int64_t head = 0; head < heads + kv_heads; ++head)
-          rotate_head(qkv.as<T>() + (n * all_heads + head) * K, row, row + K / 2, sign, K / 2);
+          rotate_head(qkv.as<T>() + (n * all_heads + head) * K, rotation);
       }
     });
   });

@@ -93,6 +93,18 @@ __device__ inline void for_rows_of_block(std::int64_t N, Body&& body) {
   }
 }
 
+// out [D] = the sum of shared [rows of the block, D], which all its threads have just written.
+__device__ inline void store_shared_sums(float* out, const float* shared, int D) {
+  __syncthreads();
+  const int threads = static_cast<int>(blockDim.x * blockDim.y);
+  for (int d = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); d < D; d += threads) {
+    float sum = 0.0f;
+    for (int r = 0; r < static_cast<int>(blockDim.y); ++r)
+      sum += shared[r * D + d];
+    out[d] = sum;
+  }
+}
+
 // partial [blocks, D]: row blockIdx.x = the sum of `sums` over the rows of the block. Dynamic
 // shared memory: sums_bytes.
 template <int kPacks, int kWidth>
@@ -113,14 +125,7 @@ __device__ inline void store_block_sums(float* partial, const float (&sums)[kPac
     for (int i = 0; i < kWidth; ++i)
       shared[static_cast<int>(threadIdx.y) * D + d + i] = sums[p][i];
   });
-  __syncthreads();
-  const int threads = static_cast<int>(blockDim.x * blockDim.y);
-  for (int d = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); d < D; d += threads) {
-    float sum = 0.0f;
-    for (int r = 0; r < static_cast<int>(blockDim.y); ++r)
-      sum += shared[r * D + d];
-    row[d] = sum;
-  }
+  store_shared_sums(row, shared, D);
 }
 
 inline std::int64_t sums_bytes(const RowLayout& layout, std::int64_t D) {

@@ -176,11 +176,12 @@ void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, con
     gelu_forward(step.compute, a.hidden, a.mlp_in);
 }
 
-// qk-norm and RoPE, where the layer has them.
+// qk-norm and RoPE, where the layer has them; with both, in one pass.
 void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Saved& a) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto heads = static_cast<int>(a.attention.shape[1]);
   const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
+  const auto positions = step.positions.view({step.tokens()});
   if (q_norm_)
     qk_norm_forward(step.compute, {.out = a.qkv,
                                    .rstd = a.qk_rstd,
@@ -189,10 +190,11 @@ void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Save
                                    .k_weight = w[*k_norm_],
                                    .heads = heads,
                                    .kv_heads = kv_heads,
-                                   .epsilon = config_.norm_epsilon});
-  if (has_rope_)
-    rope_forward(step.compute, a.qkv, step.rope_table, step.positions.view({step.tokens()}), heads,
-                 kv_heads);
+                                   .epsilon = config_.norm_epsilon,
+                                   .table = has_rope_ ? step.rope_table : ConstTensor{},
+                                   .positions = has_rope_ ? positions : ConstTensor{}});
+  else if (has_rope_)
+    rope_forward(step.compute, a.qkv, step.rope_table, positions, heads, kv_heads);
 }
 
 void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
@@ -200,9 +202,7 @@ void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, T
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto heads = static_cast<int>(a.attention.shape[1]);
   const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
-  if (has_rope_)
-    rope_backward(step.compute, dqkv, step.rope_table, step.positions.view({step.tokens()}), heads,
-                  kv_heads);
+  const auto positions = step.positions.view({step.tokens()});
   if (q_norm_)
     qk_norm_backward(step.compute, step.scratch,
                      {.dqkv = dqkv,
@@ -213,7 +213,11 @@ void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, T
                       .q_weight = w[*q_norm_],
                       .k_weight = w[*k_norm_],
                       .heads = heads,
-                      .kv_heads = kv_heads});
+                      .kv_heads = kv_heads,
+                      .table = has_rope_ ? step.rope_table : ConstTensor{},
+                      .positions = has_rope_ ? positions : ConstTensor{}});
+  else if (has_rope_)
+    rope_backward(step.compute, dqkv, step.rope_table, positions, heads, kv_heads);
 }
 
 void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache) const {

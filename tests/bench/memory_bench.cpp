@@ -29,9 +29,11 @@
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
+#include "kernels/qk_norm.h"
 #include "kernels/quantize.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
 #include "kernels/swiglu.h"
 
 namespace lockstep::bench {
@@ -81,6 +83,7 @@ class Bench {
     std::printf("%-34s %9s  %13s  %15s\n", "", "MB", "GB/s best/med", "% triad best/med");
     for (const auto type : {DType::fp32, DType::bf16}) {
       activations(type);
+      heads(type);
       loss(type);
       optimizer(type);
       rest(type);
@@ -138,6 +141,7 @@ class Bench {
   }
 
   void activations(DType type);
+  void heads(DType type);
   void loss(DType type);
   void optimizer(DType type);
   void rest(DType type);
@@ -197,6 +201,46 @@ void Bench::activations(DType type) {
   measure("swiglu_backward", type, [&]() -> Case {
     const auto x = random(twice, type), y = random(mlp, type), dx = random(twice, type);
     return {"", 2 * x.bytes() + y.bytes(), [=, this] { swiglu_backward(stream_, dx, y, x); }};
+  });
+}
+
+// 16 query heads, 8 key heads and 8 value heads.
+void Bench::heads(DType type) {
+  constexpr std::int64_t kSize = 64, kPositions = 256;
+  constexpr int kQueries = 16, kKeys = 8, kTurned = kQueries + kKeys, kAll = kTurned + kKeys;
+  struct Made {
+    Tensor qkv, out, weight, rstd, dweight, table, positions;
+  };
+  const auto make = [&]() -> Made {
+    const auto table = random({kPositions, kSize}, DType::fp32);
+    rope_table(stream_, table, 10000.0f, {});
+    return {random({tokens_, kAll, kSize}, type),
+            random({tokens_, kAll, kSize}, type),
+            random({kSize}, type),
+            random({tokens_, kTurned}, DType::fp32),
+            random({kSize}, DType::fp32),
+            table,
+            integers(tokens_, kPositions)};
+  };
+  measure("rope_forward", type, [&]() -> Case {
+    const auto m = make();
+    return {"", 2 * m.qkv.bytes() * kTurned / kAll,
+            [=, this] { rope_forward(stream_, m.qkv, m.table, m.positions, kQueries, kKeys); }};
+  });
+  measure("qk_norm_forward with rope", type, [&]() -> Case {
+    const auto m = make();
+    return {"", 2 * m.qkv.bytes(), [=, this] {
+              qk_norm_forward(stream_, {m.out, m.rstd, m.qkv, m.weight, m.weight, kQueries, kKeys,
+                                        1e-6f, m.table, m.positions});
+            }};
+  });
+  measure("qk_norm_backward with rope", type, [&]() -> Case {
+    const auto m = make();
+    return {"", 3 * m.qkv.bytes() * kTurned / kAll, [=, this] {
+              qk_norm_backward(stream_, arena_,
+                               {m.out, m.dweight, m.dweight, m.qkv, m.rstd, m.weight, m.weight,
+                                kQueries, kKeys, m.table, m.positions});
+            }};
   });
 }
 

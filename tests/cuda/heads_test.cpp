@@ -1,4 +1,4 @@
-// What happens to query and key heads before attention: RoPE and qk-norm.
+// What happens to query and key heads before attention: RoPE, qk-norm, and both in one pass.
 #include "kernels/qk_norm.h"
 #include "kernels/rope.h"
 #include "tests/cuda/twins.h"
@@ -36,7 +36,11 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
   few_draws([&](Draw& draw) {
     Twins t(draw.seed());
     const auto N = draw.size(most(20, 5000));
-    const auto K = draw.coin() ? draw.size(256) : 8 * draw.between(1, 32);
+    const auto P = draw.size(most(40, 8192));
+    const bool turned = draw.coin();
+    const auto K = draw.coin() ? 16 * draw.between(1, 16)
+                   : turned    ? 2 * draw.size(128)
+                               : draw.size(256);
     const int G = static_cast<int>(draw.between(1, 3)),
               H = G * static_cast<int>(draw.between(1, 4));
     const bool in_place = draw.coin();
@@ -44,14 +48,19 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
     const auto out = in_place ? qkv : t.poisoned({N, H + 2 * G, K}, GetParam());
     const auto q_weight = t.random({K}, GetParam()), k_weight = t.random({K}, GetParam());
     const auto rstd = t.poisoned({N, H + G}, DType::fp32);
+    const auto table = turned ? t.poisoned({P, K}, DType::fp32) : Twin{};
+    const auto positions = turned ? t.integers_below(P, {N}) : Twin{};
     t.run([&](const Side& on) {
+      if (turned) rope_table(on.stream, on(table), 10000.0f, {});
       qk_norm_forward(on.stream, {.out = on(out),
                                   .rstd = on(rstd),
                                   .qkv = on(qkv),
                                   .q_weight = on(q_weight),
                                   .k_weight = on(k_weight),
                                   .heads = H,
-                                  .kv_heads = G});
+                                  .kv_heads = G,
+                                  .table = on(table),
+                                  .positions = on(positions)});
     });
     t.expect_close(out, "out");
     t.expect_close(rstd, "rstd");
@@ -68,7 +77,9 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
                         .q_weight = on(q_weight),
                         .k_weight = on(k_weight),
                         .heads = H,
-                        .kv_heads = G});
+                        .kv_heads = G,
+                        .table = on(table),
+                        .positions = on(positions)});
     });
     const auto terms = std::sqrt(static_cast<double>(N * H));
     t.expect_close(dqkv, "dqkv");

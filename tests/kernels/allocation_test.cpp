@@ -102,7 +102,8 @@ TEST_P(Allocation, attention_and_its_heads_allocate_nothing) {
   expect_none("rope_backward",
               [&] { rope_backward(b.stream, dqkv, table, flat, kHeads, kKvHeads); });
   expect_none("qk_norm_forward", [&] {
-    qk_norm_forward(b.stream, {qkv, rstd, qkv, q_weight, q_weight, kHeads, kKvHeads, 1e-5f});
+    qk_norm_forward(b.stream,
+                    {qkv, rstd, qkv, q_weight, q_weight, kHeads, kKvHeads, 1e-5f, table, flat});
   });
   expect_none("qk_norm_backward", [&] {
     qk_norm_backward(b.stream, b.arena,

@@ -40,6 +40,7 @@
 #include "kernels/matmul.h"
 #include "kernels/matmul_fp8.h"
 #include "kernels/product_choices.h"
+#include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -205,6 +206,33 @@ void memory(Bench& bench) {
     rope_table(s, table, 500000.0f, std::nullopt);
     show("rope, 32 + 8 heads of 128", 2 * qkv.bytes() * 40 / 48,
          [&] { rope_forward(s, qkv, table, positions, 32, 8); });
+    const auto out = bench.zeros(qkv.shape, bf16), w = bench.tensor({128}, bf16);
+    const auto rstd = bench.zeros({N, 40}, fp32), dw = bench.zeros({128}, fp32);
+    show("qk-norm and rope", 2 * qkv.bytes(), [&] {
+      qk_norm_forward(s, {.out = out,
+                          .rstd = rstd,
+                          .qkv = qkv,
+                          .q_weight = w,
+                          .k_weight = w,
+                          .heads = 32,
+                          .kv_heads = 8,
+                          .table = table,
+                          .positions = positions});
+    });
+    show("qk-norm and rope backward", 3 * qkv.bytes() * 40 / 48, [&] {
+      qk_norm_backward(s, bench.arena(),
+                       {.dqkv = out,
+                        .dq_weight = dw,
+                        .dk_weight = dw,
+                        .qkv = qkv,
+                        .rstd = rstd,
+                        .q_weight = w,
+                        .k_weight = w,
+                        .heads = 32,
+                        .kv_heads = 8,
+                        .table = table,
+                        .positions = positions});
+    });
   }
   for (const std::int64_t V : {50304, 128256}) {
     const Arena::Scope scope(bench.arena());

@@ -1,0 +1,34 @@
+// How heads turn by RoPE's angles. Included behind cpu_begin.h only.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
+namespace {
+
+// Of token n, by its row of the table; sign -1: by the opposite angles.
+class Rotation {
+ public:
+  const std::int64_t half;  // K / 2
+
+  Rotation(ConstTensor table, ConstTensor positions, std::int64_t n, float sign)
+      : half(table.shape[1] / 2),
+        cosines_(table.as<float>() + positions.as<std::int32_t>()[n] * table.shape[1]),
+        sign_(sign) {}
+
+  // (a, b), which are the elements from i and half + i on, n of each.
+  struct Pair {
+    Floats a, b;
+  };
+  Pair of(Floats a, Floats b, std::int64_t i, std::int64_t n) const {
+    const Floats cosine = load(cosines_ + i, n), sine = sign_ * load(cosines_ + half + i, n);
+    return {a * cosine - b * sine, b * cosine + a * sine};
+  }
+
+ private:
+  const float* cosines_;  // and behind them the sines
+  float sign_;
+};
+
+}  // namespace
+}  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE
