@@ -43,6 +43,7 @@ void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args
   check_tensor("k_weight", args.k_weight, {qkv.shape[2]}, qkv.dtype);
   check_tensor("dq_weight", args.dq_weight, {qkv.shape[2]}, DType::fp32);
   check_tensor("dk_weight", args.dk_weight, {qkv.shape[2]}, DType::fp32);
+  if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
   check_rotation(stream, qkv, args.table, args.positions);
   LOCKSTEP_DISPATCH_SCRATCH(stream, qk_norm_backward(stream, scratch, args));
 }

@@ -1,11 +1,12 @@
 // As rmsnorm.cu, with heads as rows. They are short: a row has as many lanes of a warp as it has
 // pairs of packs, so that a warp has several. A pair is a pack of the head's first half and the one
 // that RoPE turns it against, half a head behind: a thread has both. Forward goes over qkv once,
-// backward over dqkv and qkv. The cosines and sines of a token come from cache for all heads but
-// one.
+// backward over dqkv and qkv, and, where the largest magnitude is asked for, over the values of
+// dqkv. The cosines and sines of a token come from cache for all heads but one.
 #include <bit>
 
 #include "kernels/attention.cuh"
+#include "kernels/elementwise.h"
 #include "kernels/qk_norm.h"
 #include "kernels/rotation.cuh"
 #include "kernels/rows.cuh"
@@ -104,13 +105,34 @@ struct Backward {
   float* partial;  // [2, blocks, K]: of queries, of keys
   const T *qkv, *q_weight, *k_weight;
   const float* rstd;
+  float* absmax;
   Heads heads;
 };
 
-// The rows of blockIdx.y 0 are query heads, those of 1 key heads.
+// The largest magnitude of the value heads of dqkv that this thread reads.
+template <class T, int kPairs, int kWidth>
+__device__ inline float largest_value(const Backward<T>& a) {
+  const Heads& heads = a.heads;
+  float most = 0.0f;
+  for_rows_of_block(heads.tokens * heads.keys, [&](std::int64_t row, bool valid) {
+    if (!valid) return;
+    const unsigned r = static_cast<unsigned>(row);
+    const auto begin = heads.offset(r / heads.keys, heads.normed() + r % heads.keys);
+    for_pairs<kPairs, kWidth>(heads, [&](int, int, int k) {
+      float v[kWidth];
+      load(v, a.dqkv + begin + k);
+      most = largest_of(most, v);
+    });
+  });
+  return most;
+}
+
+// The rows of blockIdx.y 0 are query heads, those of 1 key heads, those of 2 value heads.
 template <class T, int kPairs, int kWidth>
 __global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(Backward<T> a) {
   const Heads& heads = a.heads;
+  if (blockIdx.y == 2) return raise(a.absmax, largest_value<T, kPairs, kWidth>(a));
+  float most = 0.0f;
   const bool keys = blockIdx.y == 1;
   const unsigned first = keys ? heads.queries : 0, count = keys ? heads.keys : heads.queries;
   const T* weight = keys ? a.k_weight : a.q_weight;
@@ -147,8 +169,10 @@ __global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(Backward<T> 
       for (int i = 0; i < kWidth; ++i)
         g[p][side][i] = r * (g[p][side][i] - v[p][side][i] * c);
       store(a.dqkv + begin + k, g[p][side]);
+      most = largest_of(most, g[p][side]);
     });
   });
+  if (a.absmax != nullptr) raise_stored<T>(a.absmax, most);
   float* shared = dynamic_shared<float>();  // [rows of the block, K]
   for_pairs<kPairs, kWidth>(heads, [&](int p, int side, int k) {
 #pragma unroll
@@ -213,6 +237,7 @@ void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args
   const Arena::Scope scope(scratch);
   const auto partial = scratch.allocate("qk_norm_dweights", DType::fp32, {2, blocks, K});
   if (stream.is_measuring()) return;
+  if (args.absmax) cuda::fill(stream, args.absmax, 0.0f);
   with_float(args.qkv.dtype, [&]<class T>(T) {
     const Backward<T> a{.dqkv = args.dqkv.as<T>(),
                         .partial = partial.as<float>(),
@@ -220,13 +245,16 @@ void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args
                         .q_weight = args.q_weight.as<T>(),
                         .k_weight = args.k_weight.as<T>(),
                         .rstd = args.rstd.as<float>(),
+                        .absmax = args.absmax ? args.absmax.as<float>() : nullptr,
                         .heads = heads_of(args)};
     with_pairs<T>(
         args.qkv,
         {args.dqkv.data, args.qkv.data, args.q_weight.data, args.k_weight.data, args.table.data},
         [&](auto pairs, auto width, const RowLayout& layout) {
           launch(stream,
-                 {{static_cast<unsigned>(blocks), 2}, layout.block(), sums_bytes(layout, K)},
+                 {{static_cast<unsigned>(blocks), args.absmax ? 3u : 2u},
+                  layout.block(),
+                  sums_bytes(layout, K)},
                  qk_norm_backward_kernel<T, pairs, width>, a);
         });
   });

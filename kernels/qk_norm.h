@@ -26,11 +26,13 @@ void qk_norm_forward(Stream& stream, const QkNormForward& args);
 // g = d * weight: a head's gradient is rstd * (g - qkv * rstd^2 * mean(g * qkv)), and its weight's
 // d * qkv * rstd.
 //   dqkv [N, H + 2G, K]      dq_weight, dk_weight [K] fp32      qkv: what forward read
+//   absmax [1] fp32, where given: set to max |dqkv|, of all heads, NaNs left out
 struct QkNormBackward {
   Tensor dqkv, dq_weight, dk_weight;
   ConstTensor qkv, rstd, q_weight, k_weight;
   int heads = 0, kv_heads = 0;
   ConstTensor table = {}, positions = {};
+  Tensor absmax = {};
 };
 void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args);
 

@@ -7,6 +7,7 @@
 
 #include "kernels/parallel.h"
 #include "kernels/qk_norm.h"
+#include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -139,6 +140,7 @@ void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args
       args.dq_weight.as<float>()[k] += partial.as<float>()[block * 2 * K + k];
       args.dk_weight.as<float>()[k] += partial.as<float>()[block * 2 * K + K + k];
     }
+  if (args.absmax) lockstep::absmax(stream, args.absmax, args.dqkv);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -57,9 +57,10 @@ void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor pos
 }
 
 void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
-                   int kv_heads) {
+                   int kv_heads, Tensor absmax) {
   check_rotate("dqkv", stream, dqkv, table, positions, heads, kv_heads);
-  LOCKSTEP_DISPATCH(stream, rope_backward(stream, dqkv, table, positions, heads, kv_heads));
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH(stream, rope_backward(stream, dqkv, table, positions, heads, kv_heads, absmax));
 }
 
 }  // namespace lockstep

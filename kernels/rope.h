@@ -31,8 +31,9 @@ void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor pos
                   int kv_heads);
 
 // The gradient of that, in place: the rotation by the opposite angle.
+//   absmax [1] fp32, where given: set to max |dqkv|, of all heads, NaNs left out
 void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
-                   int kv_heads);
+                   int kv_heads, Tensor absmax = {});
 
 // Refuses what no head of qkv [N, heads, K], called `what`, can turn by.
 void check_rope(const char* what, const Stream& stream, ConstTensor qkv, ConstTensor table,
@@ -60,6 +61,6 @@ LOCKSTEP_KERNELS(  // arguments are already checked
     void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions,
                       int heads, int kv_heads);
     void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions,
-                       int heads, int kv_heads);)
+                       int heads, int kv_heads, Tensor absmax);)
 
 }  // namespace lockstep

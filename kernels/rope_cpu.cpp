@@ -1,6 +1,7 @@
 // Tokens are spread over threads; the cosines and sines of a token serve all its heads.
 #include <cstdint>
 
+#include "kernels/reduce.h"
 #include "kernels/rope.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
@@ -56,8 +57,9 @@ void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor pos
 }
 
 void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
-                   int kv_heads) {
+                   int kv_heads, Tensor absmax) {
   rotate(stream, dqkv, table, positions, heads, kv_heads, -1.0f);
+  if (absmax) lockstep::absmax(stream, absmax, dqkv);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

@@ -198,7 +198,7 @@ void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Save
 }
 
 void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
-                            const Saved& a) const {
+                            const Saved& a, Tensor most) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto heads = static_cast<int>(a.attention.shape[1]);
   const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
@@ -215,9 +215,12 @@ void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, T
                       .heads = heads,
                       .kv_heads = kv_heads,
                       .table = has_rope_ ? step.rope_table : ConstTensor{},
-                      .positions = has_rope_ ? positions : ConstTensor{}});
+                      .positions = has_rope_ ? positions : ConstTensor{},
+                      .absmax = most});
   else if (has_rope_)
-    rope_backward(step.compute, dqkv, step.rope_table, positions, heads, kv_heads);
+    rope_backward(step.compute, dqkv, step.rope_table, positions, heads, kv_heads, most);
+  else if (most)
+    absmax(step.compute, most, dqkv);
 }
 
 void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache) const {
@@ -282,8 +285,7 @@ void Block::attention_branch_backward(const StepContext& step, const ParamStore:
       attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
                          step.document_start);
   }
-  rotate_backward(step, w, dqkv, a);
-  if (most) absmax(step.compute, most, dqkv);
+  rotate_backward(step, w, dqkv, a, most);
   qkv_.backward(step, w, dnorm, {dqkv, most}, {a.norm1, absmax_of(a, Of::norm1)});
   norm1_.backward(step, w, gradient, dnorm, x, a.stats1);
 }

@@ -65,8 +65,9 @@ class Block {
   void compute_cheap(const StepContext& step, const ParamStore::Use& w, const Saved& a,
                      ConstTensor x) const;
   void rotate(const StepContext& step, const ParamStore::Use& w, const Saved& a) const;
+  // most: absent, or set to max |dqkv|.
   void rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
-                       const Saved& a) const;
+                       const Saved& a, Tensor most) const;
   void attend(const StepContext& step, const Saved& a, const KvCache* cache) const;
   void attention_branch_backward(const StepContext& step, const ParamStore::Use& w,
                                  const Gradient& gradient, const Saved& a, ConstTensor x) const;

@@ -95,6 +95,14 @@ inline double tolerance(DType dtype) {
   return dtype == DType::bf16 ? 8e-3 : 4e-6;
 }
 
+// absmax [1] is exactly the largest magnitude in t.
+inline void expect_absmax(ConstTensor absmax, ConstTensor t) {
+  double most = 0;
+  for (const double v : doubles(t))
+    most = std::max(most, std::abs(v));
+  EXPECT_EQ(get(absmax, 0), most) << "absmax";
+}
+
 // Every element of `actual` is within `relative` x max |expected| of `expected`. `magnitude`, of
 // the terms that an element is a sum of, counts where it is larger: by chance a few sums may all be
 // near 0, while their rounding is not.

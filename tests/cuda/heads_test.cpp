@@ -21,14 +21,16 @@ TEST_P(HeadsCuda, rope_equals_the_cpu_kernel) {
     const auto table = t.poisoned({P, K}, DType::fp32), positions = t.integers_below(P, {N});
     const auto scaling =
         draw.coin() ? std::optional<RopeScaling>({.original_context = 16}) : std::nullopt;
+    const auto absmax = draw.coin() ? t.random({1}, DType::fp32, 9) : Twin{};
     t.run([&](const Side& on) {
       rope_table(on.stream, on(table), 10000.0f, scaling);
       rope_forward(on.stream, on(qkv), on(table), on(positions), H, G);
-      rope_backward(on.stream, on(dqkv), on(table), on(positions), H, G);
+      rope_backward(on.stream, on(dqkv), on(table), on(positions), H, G, on(absmax));
     });
     t.expect_close(table, "table");
     t.expect_close(qkv, "qkv");
     t.expect_close(dqkv, "dqkv");
+    if (absmax.host) expect_absmax(t, absmax, dqkv);
   });
 }
 
@@ -67,6 +69,7 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
 
     const auto dqkv = t.random({N, H + 2 * G, K}, GetParam());
     const auto dq_weight = t.random({K}, DType::fp32), dk_weight = t.random({K}, DType::fp32);
+    const auto absmax = draw.coin() ? t.random({1}, DType::fp32, 9) : Twin{};
     t.run([&](const Side& on) {
       qk_norm_backward(on.stream, on.scratch,
                        {.dqkv = on(dqkv),
@@ -79,8 +82,10 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
                         .heads = H,
                         .kv_heads = G,
                         .table = on(table),
-                        .positions = on(positions)});
+                        .positions = on(positions),
+                        .absmax = on(absmax)});
     });
+    if (absmax.host) expect_absmax(t, absmax, dqkv);
     const auto terms = std::sqrt(static_cast<double>(N * H));
     t.expect_close(dqkv, "dqkv");
     t.expect_close(dq_weight, "dq_weight", terms);

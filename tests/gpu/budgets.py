@@ -36,7 +36,7 @@ BUDGETS = [
     ("layernorm", "layernorm_forward_kernel<BFloat16, 4, 8>", 64, 2048),
     ("layernorm", "layernorm_backward_kernel<BFloat16, 4, 8>", 128, 2048),
     ("qk_norm", "qk_norm_forward_kernel<BFloat16, 1, 8>", 40, 0),
-    ("qk_norm", "qk_norm_backward_kernel<BFloat16, 1, 8>", 80, 0),
+    ("qk_norm", "qk_norm_backward_kernel<BFloat16, 1, 8>", 80, 1024),
     ("quantize", "quantize_tensor_kernel<Fp8<3, 7, 126u, 127u> >", 64, 16384),
     ("quantize", "quantize_rows_kernel<Fp8<3, 7, 126u, 127u> >", 64, 25088),
     ("quantize", "quantize_blocks_kernel<Fp8<3, 7, 126u, 127u> >", 64, 16512),
@@ -44,7 +44,8 @@ BUDGETS = [
     ("reduce", "sum_of_squares_kernel<BFloat16, 8>", 64, 256),
     ("rmsnorm", "rmsnorm_forward_kernel<BFloat16, 4, 8>", 64, 2048),
     ("rmsnorm", "rmsnorm_backward_kernel<BFloat16, 4, 8>", 128, 2048),
-    ("rope", "rope_kernel<BFloat16, 8>", 40, 0),
+    ("rope", "rope_kernel<BFloat16, 8, false>", 40, 0),
+    ("rope", "rope_kernel<BFloat16, 8, true>", 48, 128),
     ("swiglu", "swiglu_forward_kernel<BFloat16, 8>", 32, 128),
     ("swiglu", "swiglu_backward_kernel<BFloat16, 8>", 40, 128),
 ]

@@ -241,9 +241,11 @@ void check_random(Draw& draw, DType dtype) {
   const auto dq_weight = b.random({s.K}, DType::fp32), dk_weight = b.random({s.K}, DType::fp32);
   const auto dout = doubles(dqkv), q_before = doubles(dq_weight), k_before = doubles(dk_weight);
   const auto d = turns.backward(dout, s);
+  const auto absmax = b.poisoned({1}, DType::fp32);
   qk_norm_backward(b.stream, b.arena,
                    {dqkv, dq_weight, dk_weight, in, rstd, q_weight, k_weight, s.H, s.G, turns.table,
-                    turns.tensor});
+                    turns.tensor, absmax});
+  expect_absmax(absmax, dqkv);
 
   const auto y = turns.forward(normed(doubles(in), s, doubles(q_weight), doubles(k_weight)), s);
   const auto check = [&](ConstTensor weight, ConstTensor dweight, const Doubles& before, int first,

@@ -89,7 +89,9 @@ void check_random(Draw& draw, DType dtype) {
   rope_forward(b.stream, qkv, table, b.integers(positions), s.H, s.G);
   expect_close(qkv, reference::rope(in, doubles(table), positions, s.setting()), tolerance(dtype),
                "qkv");
-  rope_backward(b.stream, dqkv, table, b.integers(positions), s.H, s.G);
+  const auto absmax = b.poisoned({1}, DType::fp32);
+  rope_backward(b.stream, dqkv, table, b.integers(positions), s.H, s.G, absmax);
+  expect_absmax(absmax, dqkv);
   expect_close(dqkv, reference::rope_gradient(dout, doubles(table), positions, s.setting()),
                tolerance(dtype), "dqkv");
 }
