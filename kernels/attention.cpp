@@ -40,11 +40,12 @@ void check_sequences(const Stream& stream, ConstTensor lse, ConstTensor document
 }  // namespace
 
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
-                       ConstTensor document_start) {
+                       ConstTensor document_start, Tensor absmax) {
   check_heads(qkv, "out", out);
   check_sequences(stream, lse, document_start, out);
-  LOCKSTEP_DISPATCH_SCRATCH(stream,
-                            attention_forward(stream, scratch, out, lse, qkv, document_start));
+  if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  LOCKSTEP_DISPATCH_SCRATCH(
+      stream, attention_forward(stream, scratch, out, lse, qkv, document_start, absmax));
 }
 
 void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,

@@ -3,6 +3,8 @@
 #include <bit>
 
 #include "kernels/attention.cuh"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -62,17 +64,22 @@ bool fits_tensor_cores(std::int64_t K, std::initializer_list<const void*> addres
   return fits;
 }
 
+// True where a.absmax, if it is given, was raised.
 template <class E>
-void run_forward(Stream& stream, const AttentionForward<E>& a) {
+bool run_forward(Stream& stream, const AttentionForward<E>& a) {
   if constexpr (std::is_same_v<E, BFloat16>)
-    if (fits_tensor_cores(a.K, {a.q, a.k, a.v, a.out})) return flash_forward(stream, a);
+    if (fits_tensor_cores(a.K, {a.q, a.k, a.v, a.out})) {
+      flash_forward(stream, a);
+      return true;
+    }
   plain_forward(stream, a);
+  return false;
 }
 
 }  // namespace
 
 void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor lse, ConstTensor qkv,
-                       ConstTensor document_start) {
+                       ConstTensor document_start, Tensor absmax) {
   if (stream.is_measuring()) return;
   const auto H = out.shape[1], K = out.shape[2], G = (qkv.shape[1] - H) / 2;
   with_float(qkv.dtype, [&]<class E>(E) {
@@ -83,6 +90,7 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
         .v = q + (H + G) * K,
         .out = out.as<E>(),
         .lse = lse.as<float>(),
+        .absmax = absmax ? absmax.as<float>() : nullptr,
         .first = document_start ? document_start.as<std::int32_t>() : nullptr,
         .last = nullptr,
         .q_stride = qkv.shape[1] * K,
@@ -94,7 +102,8 @@ void attention_forward(Stream& stream, Arena& /*scratch*/, Tensor out, Tensor ls
         .queries = static_cast<int>(lse.shape[2]),
         .keys = static_cast<int>(lse.shape[2]),
         .scale = score_scale(K) * kLog2E};
-    run_forward(stream, a);
+    if (absmax) cuda::fill(stream, absmax, 0.0f);
+    if (!run_forward(stream, a) && absmax) cuda::absmax(stream, absmax, out);
   });
 }
 
@@ -154,6 +163,7 @@ void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache&
                                 .v = cache.values.as<E>(),
                                 .out = out.as<E>(),
                                 .lse = nullptr,
+                                .absmax = nullptr,
                                 .first = nullptr,
                                 .last = positions.as<std::int32_t>(),
                                 .q_stride = qkv.shape[1] * K,

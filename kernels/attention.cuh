@@ -19,6 +19,7 @@ struct AttentionForward {
   const E *q, *k, *v;
   E* out;                            // [B queries, H, K]
   float* lse;                        // [B, H, queries], or nullptr
+  float* absmax;                     // [1]: raised to max |out|, or nullptr
   const std::int32_t *first, *last;  // [B, queries]: the keys that a query sees; where nullptr,
                                      // from 0 on, or up to its own index
   std::int64_t q_stride, kv_stride;

@@ -12,9 +12,10 @@ namespace lockstep {
 //   out [N, H, K] type of qkv       lse [B, H, T] fp32: log of the sum of exponents, for backward
 //   document_start [B, T] int32: the first token (index in the sequence) that a token may attend
 //   to; absent: 0 for all
+//   absmax [1] fp32, where given: set to max |out|, NaNs left out
 // Scores and sums are fp32. Source: Dao 2023, arXiv:2307.08691, algorithms 1 and 2.
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
-                       ConstTensor document_start);
+                       ConstTensor document_start, Tensor absmax = {});
 
 // dqkv = gradient of qkv for the gradient dout of out; p is computed again from lse.
 //   dqkv [N, H + 2G, K]     dout, out [N, H, K]
@@ -36,7 +37,7 @@ void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache&
 
 LOCKSTEP_KERNELS(  // arguments are already checked
     void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
-                           ConstTensor document_start);
+                           ConstTensor document_start, Tensor absmax);
     void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
                             ConstTensor out, ConstTensor lse, ConstTensor qkv,
                             ConstTensor document_start);

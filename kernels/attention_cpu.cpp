@@ -10,6 +10,7 @@
 
 #include "core/integer.h"
 #include "kernels/attention.h"
+#include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -18,7 +19,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
-                       ConstTensor document_start) {
+                       ConstTensor document_start, Tensor absmax) {
   const auto B = lse.shape[0], T = lse.shape[2];
   const auto H = out.shape[1], K = out.shape[2], all = qkv.shape[1], G = (all - H) / 2;
   const auto heads = H / G, blocks = task_blocks(B * G, heads, T, stream.threads());
@@ -50,6 +51,7 @@ void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, C
                        {memory.data + thread * bytes});
     });
   });
+  if (absmax) lockstep::absmax(stream, absmax, out);
 }
 
 }  // namespace lockstep::LOCKSTEP_CPU_NAMESPACE

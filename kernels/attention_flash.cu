@@ -143,6 +143,18 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     }
   store_product(a.out + a.out_at(b, begin + row, head), static_cast<std::int64_t>(a.H) * K,
                 a.queries - begin - row, out, q, row, 0);
+  if (a.absmax == nullptr) return;
+  float most = 0.0f;
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (begin + row + 16 * m + 8 * r + lane / 4 >= a.queries) continue;
+#pragma unroll
+      for (int n = 0; n < K / 8; ++n)
+        most = fmaxf(most, fmaxf(fabsf(out[m][n][2 * r]), fabsf(out[m][n][2 * r + 1])));
+    }
+  raise_stored<BFloat16>(a.absmax, most);
 }
 
 }  // namespace

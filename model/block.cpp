@@ -225,13 +225,15 @@ void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, T
 
 void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache) const {
   const Trace::Span span(step.trace, Phase::attention, step.compute);
+  const auto most = absmax_of(a, Of::attention);
   if (cache != nullptr)
     attention_cached(step.compute, step.scratch, a.attention, *cache, a.qkv, step.positions);
   else if (step.cudnn_attention)
     cudnn_attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv);
   else
-    attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv, step.document_start);
-  if (a.absmax) absmax(step.compute, absmax_of(a, Of::attention), a.attention);
+    return attention_forward(step.compute, step.scratch, a.attention, a.lse, a.qkv,
+                             step.document_start, most);
+  if (most) absmax(step.compute, most, a.attention);
 }
 
 void Block::backward(const StepContext& step, const Gradient& gradient, ConstTensor x,

@@ -59,11 +59,13 @@ void check_forward(Draw& draw, const Sizes& s, DType dtype) {
   Twins t(draw.seed());
   const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
   const auto out = t.poisoned(s.out(), dtype), lse = t.poisoned(s.lse(), DType::fp32);
+  const auto absmax = draw.coin() ? t.random({1}, DType::fp32, 9) : Twin{};
   t.run([&](const Side& on) {
-    attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts));
+    attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(starts), on(absmax));
   });
   t.expect_close(out, "out");
   t.expect_close(lse, "lse", 1);
+  if (absmax.host) expect_absmax(t, absmax, out);
 }
 
 TEST_P(AttentionCuda, forward_equals_the_cpu_kernel) {
@@ -73,6 +75,29 @@ TEST_P(AttentionCuda, forward_equals_the_cpu_kernel) {
 TEST(AttentionTensorCores, forward_equals_the_cpu_kernel) {
   for (const auto& s : tensor_core_sizes())
     for_seeds(1, 2, [&](Draw& draw) { check_forward(draw, s, DType::bf16); });
+}
+
+// A tile of 128 queries has two: what the others make of no query, here the mean of v, is larger.
+TEST(AttentionTensorCores, absmax_is_that_of_queries_that_are_there) {
+  Twins t(1);
+  const std::int64_t K = 64;
+  const auto qkv = t.random({2, 3, K}, DType::bf16);
+  const float q[] = {4, 4}, k[] = {4, -4}, v[] = {1, 100};
+  for (int token = 0; token < 2; ++token)
+    for (std::int64_t i = 0; i < K; ++i) {
+      const auto at = 3 * K * token + i;
+      Bench::set(qkv.host, at, q[token]);
+      Bench::set(qkv.host, at + K, k[token]);
+      Bench::set(qkv.host, at + 2 * K, v[token]);
+    }
+  t.upload(qkv.device, qkv.host);
+  const auto out = t.poisoned({2, 1, K}, DType::bf16), lse = t.poisoned({1, 1, 2}, DType::fp32);
+  const auto absmax = t.random({1}, DType::fp32);
+  t.run([&](const Side& on) {
+    attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), {}, on(absmax));
+  });
+  expect_absmax(t, absmax, out);
+  EXPECT_EQ(get(absmax.host, 0), 1);
 }
 
 // Heads [first, first + count) of each token of a tensor shaped like qkv.

@@ -57,7 +57,9 @@ struct Attended {
         lse(b.poisoned(s.lse(), DType::fp32)),
         dqkv(b.poisoned(s.qkv(), input.dtype)) {
     const auto document_start = b.integers(starts, {s.B, s.T});
-    attention_forward(b.stream, b.arena, out, lse, qkv, document_start);
+    const auto absmax = b.poisoned({1}, DType::fp32);
+    attention_forward(b.stream, b.arena, out, lse, qkv, document_start, absmax);
+    expect_absmax(absmax, out);
     attention_backward(b.stream, b.arena, dqkv, dout, out, lse, qkv, document_start);
   }
 
