@@ -99,6 +99,7 @@ void ParamStore::allocate(Arena& arena, Stream& stream, Arena* masters) {
     shard.grad = zeros(arena, stream, unit, "gradients", DType::fp32);
     if (options_.fp8 != Fp8Products::off) allocate_quantized(arena, unit);
   }
+  if (options_.fp8 == Fp8Products::tensor) allocate_absmax(arena);
 }
 
 void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
@@ -150,10 +151,19 @@ void ParamStore::allocate_quantized(Arena& arena, int unit) {
     QuantizedGroup g{.first = first, .absmax = {}, .weight = {}, .transposed = {}};
     g.weight = matrix("fp8 weights", shape);
     g.transposed = matrix("fp8 weights, transposed", {shape[1], shape[0]});
-    if (scaling == Scaling::tensor)
-      g.absmax = arena.allocate(str(u.name, " absmax"), DType::fp32, {1});
     u.quantized.push_back(g);
   }
+}
+
+// Side by side, so that one launch clears them.
+void ParamStore::allocate_absmax(Arena& arena) {
+  std::size_t groups = 0, g = 0;
+  for (const auto& u : units_)
+    groups += u.quantized.size();
+  absmax_ = arena.allocate("fp8 weights absmax", DType::fp32, {static_cast<std::int64_t>(groups)});
+  for (auto& u : units_)
+    for (auto& quantized : u.quantized)
+      quantized.absmax = absmax_.rows(static_cast<std::int64_t>(g++), 1);
 }
 
 void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
@@ -165,6 +175,7 @@ void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
 void ParamStore::draw_weights(Stream& stream, std::uint64_t seed) {
   for (const auto& shard : shards_)
     draw(stream, seed, shard, shard.weight);
+  find_absmax(stream);
   quantize_weights(stream);
 }
 
@@ -188,6 +199,7 @@ void ParamStore::draw(Stream& stream, std::uint64_t seed, const ParamShard& shar
 void ParamStore::refresh_weights(Stream& stream) {
   for (const auto& shard : shards_)
     if (shard.master) convert(stream, shard.weight, shard.master);
+  find_absmax(stream);
   quantize_weights(stream);
 }
 
@@ -195,9 +207,21 @@ void ParamStore::quantize_weights(Stream& stream) {
   for (const auto& u : units_)
     for (const auto& g : u.quantized) {
       const auto weight = group(shard_of(g.first.unit).weight, g.first);
-      if (g.absmax) absmax(stream, g.absmax, weight);
       quantize(stream, g.weight, g.transposed, weight, g.absmax);
     }
+}
+
+void ParamStore::find_absmax(Stream& stream) {
+  for (const auto& u : units_)
+    for (const auto& g : u.quantized)
+      if (g.absmax) absmax(stream, g.absmax, group(shard_of(g.first.unit).weight, g.first));
+}
+
+Tensor ParamStore::weight_absmax(ParamId id) const {
+  for (const auto& g : unit_of(id.unit).quantized)
+    if (g.first.index <= id.index && id.index < g.first.index + place_of(g.first).group_parts)
+      return g.absmax;
+  return {};
 }
 
 void ParamStore::begin_step(Stream& stream) {

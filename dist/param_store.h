@@ -103,8 +103,13 @@ class ParamStore {
   // weight = round(master), where there is a master, and their fp8 copies: after something wrote
   // the masters.
   void refresh_weights(Stream& stream);
-  // The fp8 copies alone: after something wrote the weights.
+  // The fp8 copies alone: after something wrote the weights and, with one scale a tensor, what
+  // weight_absmax() is of.
   void quantize_weights(Stream& stream);
+  // Largest magnitudes of the weights that have fp8 copies with one scale a tensor: [G] fp32, one a
+  // stacked group. Of a parameter: [1], its group's. Else absent.
+  Tensor weight_absmax() const { return absmax_; }
+  Tensor weight_absmax(ParamId id) const;
 
   // Step: gradients start at zero; prefetch early, use late, drop soon.
   void begin_step(Stream& stream);
@@ -151,7 +156,7 @@ class ParamStore {
   };
   struct QuantizedGroup {
     ParamId first;
-    Tensor absmax;  // [1], for one scale a tensor
+    Tensor absmax;  // [1] of absmax_, for one scale a tensor
     Fp8Matrix weight, transposed;
   };
   struct Unit {
@@ -171,12 +176,15 @@ class ParamStore {
   ParamShard& add_shard(Arena& arena, Stream& stream, int unit);
   Tensor zeros(Arena& arena, Stream& stream, int unit, const char* what, DType dtype) const;
   void allocate_quantized(Arena& arena, int unit);
+  void allocate_absmax(Arena& arena);
+  void find_absmax(Stream& stream);
   void draw(Stream& stream, std::uint64_t seed, const ParamShard& shard, Tensor flat) const;
 
   Options options_;
   Comms& comms_;
   std::vector<Unit> units_;
   std::vector<ParamShard> shards_;
+  Tensor absmax_;
 };
 
 }  // namespace lockstep

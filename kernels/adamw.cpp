@@ -10,6 +10,7 @@ void check(const AdamWScalars& scalars) {
   check_tensor("step", scalars.step, {1}, DType::int32);
   check_tensor("updates", scalars.updates, {1}, DType::int32);
   check_tensor("control", scalars.control, {5}, DType::fp32);
+  if (scalars.absmax) check_dtype("absmax", scalars.absmax, DType::fp32);
 }
 
 void check(const AdamWRun& run, const AdamWRun& first) {
@@ -28,6 +29,7 @@ void check(const AdamWRun& run, const AdamWRun& first) {
     LOCKSTEP_CHECK(run.master.elements() == n, "weight has ", n, " elements, master ",
                    run.master.elements(), ", expected the same number");
   }
+  if (run.absmax) check_tensor("absmax", run.absmax, {1}, DType::fp32);
   LOCKSTEP_CHECK(0 <= run.first_index && run.first_index + n <= std::int64_t{1} << 35, "elements [",
                  run.first_index, ", ", run.first_index + n,
                  ") of a parameter, expected at most 2^35");

@@ -17,8 +17,15 @@ constexpr int kRuns = 40;  // of a launch: its parameters may have 4 KiB
 
 __global__ void adamw_control_kernel(float* control, std::int32_t* updates, const float* squares,
                                      const float* loss, const std::int32_t* valid_tokens,
-                                     AdamWConfig config) {
-  decide_update(control, updates, *squares, *loss, *valid_tokens, config);
+                                     float* absmax, std::int64_t groups, AdamWConfig config) {
+  __shared__ bool applied;
+  if (threadIdx.x == 0) {
+    decide_update(control, updates, *squares, *loss, *valid_tokens, config);
+    applied = control[3] != 0.0f;
+  }
+  __syncthreads();
+  for (auto g = static_cast<std::int64_t>(threadIdx.x); applied && g < groups; g += blockDim.x)
+    absmax[g] = 0.0f;
 }
 
 // AdamWRun as pointers; W, M: types of weight and moments.
@@ -29,6 +36,7 @@ struct Run {
   M* m;
   M* v;
   const float* grad;
+  float* absmax;
   std::int64_t n, first_index;
   std::uint64_t purpose;
   float weight_decay;
@@ -94,28 +102,33 @@ __device__ inline BFloat16 round_stochastically(float x, std::uint32_t bits) {
   return {static_cast<std::uint16_t>((x != x ? u | 0x400000u : u + bits) >> 16)};
 }
 
-// Stores elements e, e + 1, ... of the parameter: all of a draw, or one. t: which draw.
+// Stores elements e, e + 1, ... of the parameter: all of a draw, or one. t: which draw. Returns the
+// largest magnitude stored.
 template <std::uint64_t t, class T, int N>
-__device__ inline void store_rounded(T* to, const float (&x)[N], const Common& c, std::int64_t e) {
+__device__ inline float store_rounded(T* to, const float (&x)[N], const Common& c, std::int64_t e) {
   if constexpr (std::is_same_v<T, float>) {
     store(to, x);
+    return largest_of(0.0f, x);
   } else {
     static_assert(N == 8 || N == 1);
     const Philox4 draw =
         philox(c.seed, c.purpose, t << 62 | c.step | static_cast<std::uint64_t>(e) / 8);
     Pack<T, N> pack;
+    float most = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const auto place = N == 8 ? static_cast<unsigned>(i) : static_cast<unsigned>(e % 8);
       pack.v[i] = round_stochastically(x[i], draw[place / 2] >> (place % 2 * 16) & 0xffffu);
+      most = fmaxf(most, fabsf(to_float(pack.v[i])));
     }
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
+    return most;
   }
 }
 
-// The N elements from `i` on.
+// The N elements from `i` on. Returns the largest magnitude of their weights.
 template <int N, bool kMaster, class W, class M>
-__device__ inline void update(const Run<W, M>& run, const Common& c, std::int64_t i) {
+__device__ inline float update(const Run<W, M>& run, const Common& c, std::int64_t i) {
   float w[N], m[N], v[N], g[N];
   if constexpr (kMaster)
     load(w, run.master + i);
@@ -130,14 +143,17 @@ __device__ inline void update(const Run<W, M>& run, const Common& c, std::int64_
     w[k] = s.w, m[k] = s.m, v[k] = s.v;
   }
   const auto e = run.first_index + i;
+  float most = 0.0f;
   if constexpr (kMaster) {
     store(run.master + i, w);
     store(run.weight + i, w);
+    most = to_float(from_float<W>(largest_of(0.0f, w)));
   } else {
-    store_rounded<0>(run.weight + i, w, c, e);
+    most = store_rounded<0>(run.weight + i, w, c, e);
   }
   store_rounded<1>(run.m + i, m, c, e);
   store_rounded<2>(run.v + i, v, c, e);
+  return most;
 }
 
 // The run of the calling block: the last one that begins at it or before.
@@ -151,7 +167,8 @@ __device__ inline int find_run(const Runs<W, M>& runs) {
   return found;
 }
 
-template <int kGroup, bool kMaster, class W, class M>
+// kMost: raises absmax, where a run has one; without it registers are fewer.
+template <int kGroup, bool kMaster, bool kMost, class W, class M>
 __global__ void __launch_bounds__(kThreads)
     adamw_update_kernel(const __grid_constant__ Runs<W, M> runs, Scalars scalars,
                         AdamWConfig config) {
@@ -162,12 +179,15 @@ __global__ void __launch_bounds__(kThreads)
   const auto group = run.first_index / kGroup + block * kThreads + threadIdx.x;
   const auto begin = group * kGroup - run.first_index, end = begin + kGroup;  // in the run
   const Common c = common_of(run, scalars, config);
+  float most = 0.0f;
   if (run.aligned && 0 <= begin && end <= run.n) {
-    update<kGroup, kMaster>(run, c, begin);
+    most = update<kGroup, kMaster>(run, c, begin);
   } else {
     for (auto i = std::max<std::int64_t>(begin, 0); i < std::min(end, run.n); ++i)
-      update<1, kMaster>(run, c, i);
+      most = fmaxf(most, update<1, kMaster>(run, c, i));
   }
+  if constexpr (kMost)
+    if (run.absmax != nullptr) raise(run.absmax, most);
 }
 
 template <int kGroup, class W, class M>
@@ -183,6 +203,7 @@ Run<W, M> pointers_of(const AdamWRun& run, const AdamWConfig& config) {
           run.m.as<M>(),
           run.v.as<M>(),
           run.grad.as<float>(),
+          run.absmax ? run.absmax.as<float>() : nullptr,
           run.weight.elements(),
           run.first_index,
           run.purpose,
@@ -190,7 +211,7 @@ Run<W, M> pointers_of(const AdamWRun& run, const AdamWConfig& config) {
           aligned};
 }
 
-template <bool kMaster, class W, class M>
+template <bool kMaster, bool kMost, class W, class M>
 void update_runs(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                  const AdamWConfig& config) {
   constexpr bool kRounds = (std::is_same_v<W, BFloat16> && !kMaster) || std::is_same_v<M, BFloat16>;
@@ -206,7 +227,7 @@ void update_runs(Stream& stream, std::span<const AdamWRun> runs, const AdamWScal
     }
     runs = runs.subspan(static_cast<std::size_t>(now.count));
     launch(stream, {static_cast<unsigned>(now.blocks), kThreads},
-           adamw_update_kernel<kGroup, kMaster, W, M>, now,
+           adamw_update_kernel<kGroup, kMaster, kMost, W, M>, now,
            Scalars{scalars.learning_rate.as<float>(), scalars.step.as<std::int32_t>(),
                    scalars.control.as<float>()},
            config);
@@ -217,19 +238,27 @@ void update_runs(Stream& stream, std::span<const AdamWRun> runs, const AdamWScal
 
 void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
                    const AdamWConfig& config) {
-  launch(stream, {1, 1}, adamw_control_kernel, scalars.control.as<float>(),
+  launch(stream, {1, 32}, adamw_control_kernel, scalars.control.as<float>(),
          scalars.updates.as<std::int32_t>(), sums.squares.as<float>(), sums.loss.as<float>(),
-         sums.valid_tokens.as<std::int32_t>(), config);
+         sums.valid_tokens.as<std::int32_t>(),
+         scalars.absmax ? scalars.absmax.as<float>() : nullptr,
+         scalars.absmax ? scalars.absmax.elements() : 0, config);
 }
 
 void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
                   const AdamWConfig& config) {
   with_float(runs.front().weight.dtype, [&]<class W>(W) {
     with_float(runs.front().m.dtype, [&]<class M>(M) {
-      if (runs.front().master)
-        update_runs<true, W, M>(stream, runs, scalars, config);
+      const auto run = [&]<bool kMost>(std::bool_constant<kMost>) {
+        if (runs.front().master)
+          update_runs<true, kMost, W, M>(stream, runs, scalars, config);
+        else
+          update_runs<false, kMost, W, M>(stream, runs, scalars, config);
+      };
+      if (std::any_of(runs.begin(), runs.end(), [](const AdamWRun& r) { return bool(r.absmax); }))
+        run(std::true_type{});
       else
-        update_runs<false, W, M>(stream, runs, scalars, config);
+        run(std::false_type{});
     });
   });
 }

@@ -13,9 +13,12 @@ namespace lockstep {
 //   updates [1] int32: updates applied so far, advanced by adamw_control
 //   control [5] fp32, written by adamw_control: gradient scale; 1 / (1 - beta1^u);
 //   1 / (1 - beta2^u); 1 where the update is applied, 0 where it is skipped; gradient norm
+//   absmax [G] fp32 or absent: those of the runs, which adamw_control sets to 0 where the update is
+//   applied, so that they stay where the weights do
 struct AdamWScalars {
   ConstTensor learning_rate, step;
   Tensor updates, control;
+  Tensor absmax = {};
 };
 
 struct AdamWConfig {
@@ -45,6 +48,8 @@ void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums&
 // stochastic rounding. bf16 moments are rounded stochastically too (to nearest they stop moving).
 //   weight [n] fp32 or bf16      master [n] fp32 or absent      m, v [n] fp32 or both bf16
 //   grad [n] fp32
+//   absmax [1] fp32, where given: raised to max |weight| as stored, NaNs left out; several runs may
+//   raise the same
 // Rounding is a function of (seed, purpose, step, e = first_index + i) alone: it adds to the fp32
 // bits 16 random ones, half e % 2 of word (e % 8) / 2 of the draw
 //   philox(seed, purpose, t << 62 | (step + 1) << 32 | e / 8),  t = 0 for w, 1 for m, 2 for v,
@@ -56,6 +61,7 @@ struct AdamWRun {
   bool decay = true;  // false: weight_decay counts as 0 for this run
   std::uint64_t purpose = 0;
   std::int64_t first_index = 0;
+  Tensor absmax = {};
 };
 // Updates all runs, which have the same types and do not overlap.
 void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,

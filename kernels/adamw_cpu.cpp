@@ -5,7 +5,9 @@
 
 #include "core/integer.h"
 #include "kernels/adamw_control.h"
+#include "kernels/elementwise.h"
 #include "kernels/parallel.h"
+#include "kernels/reduce.h"
 
 #include "kernels/cpu_begin.h"  // after every other include
 
@@ -161,11 +163,13 @@ void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
 
 }  // namespace
 
-void adamw_control(Stream&, const AdamWScalars& scalars, const AdamWSums& sums,
+void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums& sums,
                    const AdamWConfig& config) {
   decide_update(scalars.control.as<float>(), scalars.updates.as<std::int32_t>(),
                 *sums.squares.as<float>(), *sums.loss.as<float>(),
                 *sums.valid_tokens.as<std::int32_t>(), config);
+  if (scalars.absmax && scalars.control.as<float>()[3] != 0)
+    lockstep::fill(stream, scalars.absmax, 0.0f);
 }
 
 void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWScalars& scalars,
@@ -181,6 +185,11 @@ void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWSca
           update_run<false, W, M>(stream, run, common);
       });
     });
+    if (!run.absmax) continue;
+    float& most = *run.absmax.as<float>();
+    const float before = most;
+    lockstep::absmax(stream, run.absmax, run.weight);
+    most = std::max(most, before);
   }
 }
 

@@ -67,14 +67,16 @@ void Optimizer::add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, s
                     .grad = shard.grad.rows(first, n),
                     .decay = spec.role != Role::vector,
                     .purpose = purpose_of(spec.name),
-                    .first_index = segment.logical_begin + first - segment.shard_begin});
+                    .first_index = segment.logical_begin + first - segment.shard_begin,
+                    .absmax = params_.weight_absmax(segment.id)});
   }
 }
 
 void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
   fill(stream, squares_, 0.0f);
   sum_of_squares(stream, scratch, squares_, grads_);
-  const AdamWScalars scalars{step.learning_rate, step.step, updates_, control_};
+  const AdamWScalars scalars{step.learning_rate, step.step, updates_, control_,
+                             params_.weight_absmax()};
   adamw_control(stream, scalars, {squares_, step.loss_sum, step.valid_tokens}, config_.adamw);
   const auto update = [&](std::size_t i) {
     adamw_update(stream, runs_[i], scalars, config_.adamw);

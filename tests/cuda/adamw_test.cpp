@@ -129,6 +129,35 @@ TEST_P(AdamWCuda, an_update_in_pieces_has_the_same_bits) {
   }
 }
 
+// Several blocks, groups in part, and a run without.
+TEST_P(AdamWCuda, absmax_is_that_of_the_weights_and_changes_no_bit) {
+  constexpr std::int64_t kSize = 6003, kFirst = 5, kEnd = 4000;
+  std::vector<Tensor> plain;
+  Bench kept;
+  for (const bool asked : {false, true}) {
+    Twins t(1);
+    const Parameter p(t, GetParam(), kSize);
+    const auto absmax = t.random({1}, DType::fp32);
+    Bench::set(absmax.host, 0, 0);
+    t.upload(absmax.device, absmax.host);
+    t.run([&](const Side& on) {
+      std::vector<AdamWRun> runs{p.run(on, kFirst, 0, 777), p.run(on, kFirst, 777, kEnd),
+                                 p.run(on, kFirst, kEnd, kSize)};
+      if (asked) runs[0].absmax = runs[1].absmax = on(absmax);
+      p.update(on, runs);
+    });
+    const Twin all[] = {p.weight, p.m, p.v, p.master.host ? p.master : p.weight};
+    for (std::size_t i = 0; i < std::size(all); ++i)
+      if (asked)
+        expect_bitwise_equal(t.download(all[i].device), plain[i], str("tensor ", i));
+      else
+        plain.push_back(kept.copy(t.download(all[i].device)));
+    if (!asked) continue;
+    expect_absmax(absmax.host, p.weight.host.rows(0, kEnd));
+    expect_absmax(t.download(absmax.device), t.download(p.weight.device).rows(0, kEnd));
+  }
+}
+
 TEST_P(AdamWCuda, a_skipped_update_changes_no_bit) {
   Twins t(1);
   const Parameter p(t, GetParam(), 100, 0);
@@ -153,14 +182,15 @@ TEST_F(AdamWControlCuda, control_equals_the_cpu_kernel) {
           t.upload(sums.device, sums.host);
           const auto tokens = t.integers({valid}), step = t.integers({9}),
                      updates = t.integers({3});
-          const auto control = t.poisoned({5}, DType::fp32);
+          const auto control = t.poisoned({5}, DType::fp32), absmax = t.random({70}, DType::fp32);
           t.run([&](const Side& on) {
-            adamw_control(on.stream, {on(rate), on(step), on(updates), on(control)},
+            adamw_control(on.stream, {on(rate), on(step), on(updates), on(control), on(absmax)},
                           {on(sums).rows(0, 1), on(sums).rows(1, 1), on(tokens)},
                           {.clip_norm = clip, .nominal_tokens = 100});
           });
           SCOPED_TRACE(str("squares ", squares, " loss ", loss, " valid ", valid));
           t.expect_equal(updates, "updates");
+          t.expect_equal(absmax, "absmax");
           const Tensor actual = t.download(control.device);
           for (int i = 0; i < 5; ++i)
             EXPECT_TRUE(get(actual, i) == get(control.host, i) ||

@@ -17,8 +17,10 @@ import sys
 import tempfile
 
 BUDGETS = [
-    ("adamw", "adamw_update_kernel<4, true, BFloat16, float>", 40, 0),
-    ("adamw", "adamw_update_kernel<8, false, BFloat16, BFloat16>", 64, 0),
+    ("adamw", "adamw_update_kernel<4, true, false, BFloat16, float>", 40, 0),
+    ("adamw", "adamw_update_kernel<4, true, true, BFloat16, float>", 48, 128),
+    ("adamw", "adamw_update_kernel<8, false, false, BFloat16, BFloat16>", 64, 0),
+    ("adamw", "adamw_update_kernel<8, false, true, BFloat16, BFloat16>", 64, 128),
     ("attention", "row_statistics_kernel<BFloat16, 8>", 32, 0),
     ("attention_decode", "decode_kernel<BFloat16, 8>", 128, 0),
     ("attention_flash", "flash_forward_kernel<64>", 255, 1024),

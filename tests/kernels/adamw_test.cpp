@@ -243,15 +243,34 @@ TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
   EXPECT_LT(mean, 1.4999);
 }
 
+// Two runs of one group: the larger of both, and of what was there.
+TEST_P(AdamWModes, absmax_is_that_of_the_weights_as_stored) {
+  for (const double before : {0.0, 1000.0}) {
+    Bench b;
+    Parameter one(b, GetParam(), 3000), other(b, GetParam(), 70);
+    one.run.absmax = other.run.absmax = b.random({1}, DType::fp32);
+    Bench::set(one.run.absmax, 0, before);
+    adamw_update(b.stream, std::vector{one.run, other.run}, one.scalars, {});
+    double most = before;
+    for (const Tensor& weight : {one.run.weight, other.run.weight})
+      for (const double w : doubles(weight))
+        most = std::max(most, std::abs(w));
+    EXPECT_EQ(get(one.run.absmax, 0), most);
+  }
+}
+
 TEST_P(AdamWModes, a_skipped_update_changes_no_bit) {
   Bench b;
-  const Parameter p(b, GetParam(), 100);
+  Parameter p(b, GetParam(), 100);
+  p.run.absmax = b.random({1}, DType::fp32);
+  const auto absmax = b.copy(p.run.absmax);
   p.set_control({0, 1, 1, 0, std::nan("")}, 1e-3);
   const auto weight = b.copy(p.run.weight), m = b.copy(p.run.m), v = b.copy(p.run.v);
   adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
   expect_bitwise_equal(p.run.weight, weight, "weight");
   expect_bitwise_equal(p.run.m, m, "m");
   expect_bitwise_equal(p.run.v, v, "v");
+  expect_bitwise_equal(p.run.absmax, absmax, "absmax");
 }
 
 TEST(AdamWUpdate, a_run_without_decay_ignores_weight_decay) {
@@ -268,11 +287,15 @@ TEST(AdamWUpdate, a_run_without_decay_ignores_weight_decay) {
 
 struct Control {
   double scale, correction1, correction2, applied, norm, updates;
+  Doubles absmax;  // 5 and 7 before
 };
 Control control(double squares, std::int32_t valid, const AdamWConfig& config,
                 double loss_sum = 40) {
   Bench b;
-  const Parameter p(b, kModes[0], 1);
+  Parameter p(b, kModes[0], 1);
+  p.scalars.absmax = b.random({2}, DType::fp32);
+  Bench::set(p.scalars.absmax, 0, 5);
+  Bench::set(p.scalars.absmax, 1, 7);
   p.scalars.updates.as<std::int32_t>()[0] = 3;
   const auto s = b.random({1}, DType::fp32), loss = b.random({1}, DType::fp32);
   Bench::set(s, 0, squares);
@@ -281,7 +304,7 @@ Control control(double squares, std::int32_t valid, const AdamWConfig& config,
     Bench::set(p.scalars.control, i, std::nan(""));
   adamw_control(b.stream, p.scalars, {s, loss, b.integers({valid})}, config);
   const auto c = doubles(p.scalars.control);
-  return {c[0], c[1], c[2], c[3], c[4], get(p.scalars.updates, 0)};
+  return {c[0], c[1], c[2], c[3], c[4], get(p.scalars.updates, 0), doubles(p.scalars.absmax)};
 }
 
 TEST(AdamWControl, scales_by_nominal_over_valid_tokens_and_clips_the_norm) {
@@ -296,6 +319,13 @@ TEST(AdamWControl, scales_by_nominal_over_valid_tokens_and_clips_the_norm) {
   EXPECT_NEAR(above.scale, 0.5, 1e-6);
   EXPECT_NEAR(above.norm, 4, 1e-6);
   EXPECT_NEAR(control(4, 50, {.clip_norm = 0, .nominal_tokens = 100}).scale, 2, 1e-6);
+}
+
+// Where the update is skipped the weights stay, and with them what they were quantized by.
+TEST(AdamWControl, clears_absmax_where_the_update_is_applied) {
+  EXPECT_EQ(control(0.04, 50, {}).absmax, (Doubles{0, 0}));
+  EXPECT_EQ(control(0.04, 0, {}).absmax, (Doubles{5, 7}));
+  EXPECT_EQ(control(std::nan(""), 50, {}).absmax, (Doubles{5, 7}));
 }
 
 TEST(AdamWControl, skips_without_valid_tokens_or_with_a_norm_that_is_not_finite) {

@@ -137,6 +137,55 @@ TEST(Fp8TrainingOnce, text_is_sampled_in_bf16) {
   }
 }
 
+// All fp8 weights and their scales.
+std::vector<std::byte> fp8_copies(Rig& rig) {
+  auto& params = rig.training.params();
+  std::vector<std::byte> bytes;
+  for (int unit = 0; unit < params.units(); ++unit) {
+    const auto use = params.use(unit, rig.bench.stream);
+    for (int i = 0; i < static_cast<int>(params.specs(unit).size()); ++i) {
+      const auto q = use.quantized({unit, i});
+      if (!q.weight) continue;
+      for (const ConstTensor& t :
+           {q.weight.q, q.weight.scales, q.transposed.q, q.transposed.scales})
+        bytes.insert(bytes.end(), t.data, t.data + t.bytes());
+    }
+  }
+  return bytes;
+}
+
+// The optimizer finds largest magnitudes as it writes; refresh_weights() reads all weights for
+// them.
+TEST_P(Fp8Training, copies_are_those_of_the_weights_after_updates_and_skipped_ones) {
+  auto config = Fp8Training::config();
+  for (const bool stochastic : {false, true}) {
+    config.stochastic_rounding = stochastic;
+    config.moments = stochastic ? DType::bf16 : DType::fp32;
+    Rig rig(config);
+    const auto expect_fresh = [&](const char* after) {
+      const auto copies = fp8_copies(rig);
+      EXPECT_FALSE(copies.empty());
+      rig.training.params().refresh_weights(rig.bench.stream);
+      EXPECT_TRUE(fp8_copies(rig) == copies) << "after " << after;
+    };
+    expect_fresh("initialisation");
+    const auto before = fp8_copies(rig);
+    for (int i = 1; i <= 3; ++i)
+      EXPECT_TRUE(rig.step(i, 1e-2).applied);
+    EXPECT_FALSE(fp8_copies(rig) == before);
+    EXPECT_TRUE(rig.step(4, 1e-2).applied);
+    expect_fresh("an update");
+    const auto updated = fp8_copies(rig);
+    const auto targets = rig.bench.copy(rig.targets);
+    std::fill_n(rig.targets.as<std::int32_t>(), rig.targets.elements(), -1);
+    EXPECT_FALSE(rig.step(5, 1e-2).applied);
+    EXPECT_TRUE(fp8_copies(rig) == updated) << "a skipped update changed them";
+    std::copy_n(targets.as<std::int32_t>(), targets.elements(), rig.targets.as<std::int32_t>());
+    EXPECT_TRUE(rig.step(6, 1e-2).applied);
+    expect_fresh("an update behind a skipped one");
+  }
+}
+
 TEST(Fp8TrainingOnce, a_weight_that_is_not_finite_skips_the_update) {
   Rig rig(config_of(Fp8Products::tensor));
   rig.step(1, 1e-2);
