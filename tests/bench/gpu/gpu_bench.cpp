@@ -268,9 +268,14 @@ void memory(Bench& bench) {
     const auto step = bench.zeros({1}, DType::int32), updates = bench.zeros({1}, DType::int32);
     const AdamWScalars scalars{rate, step, updates, control};
     const AdamWRun wide{.weight = weight, .master = master, .m = m, .v = v, .grad = grad};
+    AdamWRun found = wide;
+    found.absmax = bench.zeros({1}, DType::fp32);
     const AdamWRun narrow{.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad};
     show("adamw, fp32 master and moments", 30 * n, [&] {
       adamw_update(s, {&wide, 1}, scalars, {});
+    });
+    show("adamw, fp32 master and moments, with absmax", 30 * n, [&] {
+      adamw_update(s, {&found, 1}, scalars, {});
     });
     show("adamw, all bf16, stochastic rounding", 16 * n, [&] {
       adamw_update(s, {&narrow, 1}, scalars, {});
