@@ -52,7 +52,8 @@ LOCKSTEP_HOST_DEVICE inline float inverse_frequency(std::int64_t i, std::int64_t
   if (wavelength < context / scaling->high_factor) return f;
   const float smooth =
       (context / wavelength - scaling->low_factor) / (scaling->high_factor - scaling->low_factor);
-  return (1 - smooth) * f / scaling->factor + smooth * f;
+  const volatile float kept = smooth * f;  // rounded: compilers would fuse product and sum
+  return (1 - smooth) * f / scaling->factor + kept;
 }
 
 LOCKSTEP_KERNELS(  // arguments are already checked

@@ -21,8 +21,9 @@ using Doubles = std::vector<double>;
 struct Bench {
   std::uint64_t seed = 1234;
   int threads = 2;
+  std::int64_t host_bytes = std::int64_t{256} << 20;
   Stream stream{Device{}, "test", Stream::Mode::immediate, threads};
-  Arena arena{Device{}, Arena::Memory::host, std::int64_t{256} << 20};
+  Arena arena{Device{}, Arena::Memory::host, host_bytes};
   std::uint64_t draws = 0;
 
   // Uniform in [-scale, scale].

@@ -23,7 +23,7 @@ struct Side {
 
 class Twins {
  public:
-  explicit Twins(std::uint64_t seed) : bench_{.seed = seed} {}
+  explicit Twins(std::uint64_t seed) : bench_{.seed = seed, .host_bytes = 4096 * kMiB} {}
 
   Stream& stream() { return stream_; }
   Arena& arena() { return arena_; }
@@ -83,26 +83,39 @@ class Twins {
   }
 
   Tensor download(ConstTensor device) {
-    const Arena::Scope scope(pinned_);
-    const Tensor through = pinned_.allocate("download", device.dtype, device.shape);
-    stream_.copy(through, device);
-    stream_.synchronize();
-    return bench_.copy(through);
+    const Tensor host = bench_.arena.allocate("download", device.dtype, device.shape);
+    for_pieces(host.bytes(), [&](std::int64_t begin, Tensor through) {
+      stream_.copy(through, ConstTensor{device.data + begin, through.shape, through.dtype, kGpu});
+      stream_.synchronize();
+      std::copy_n(through.data, through.bytes(), host.data + begin);
+    });
+    return host;
   }
   void upload(Tensor device, ConstTensor host) {
-    const Arena::Scope scope(pinned_);
-    const Tensor through = pinned_.allocate("upload", device.dtype, device.shape);
-    std::copy(host.data, host.data + host.bytes(), through.data);
-    stream_.copy(device, through);
-    stream_.synchronize();
+    for_pieces(host.bytes(), [&](std::int64_t begin, Tensor through) {
+      std::copy_n(host.data + begin, through.bytes(), through.data);
+      stream_.copy({device.data + begin, through.shape, through.dtype, kGpu}, through);
+      stream_.synchronize();
+    });
   }
 
  private:
   static constexpr Device kGpu{Device::Kind::cuda, 0};
+  static constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+  // Calls body(begin, through) for all bytes, in pieces that pinned memory holds.
+  void for_pieces(std::int64_t bytes, const std::function<void(std::int64_t, Tensor)>& body) {
+    for (std::int64_t begin = 0; begin < bytes; begin += pinned_.capacity_bytes()) {
+      const Arena::Scope scope(pinned_);
+      const auto n = std::min(bytes - begin, pinned_.capacity_bytes());
+      body(begin, pinned_.allocate("piece", DType::uint8, {n}));
+    }
+  }
+
   Bench bench_;
   Stream stream_{kGpu, "test"};
-  Arena arena_{kGpu, Arena::Memory::device, std::int64_t{64} << 20};
-  Arena pinned_{kGpu, Arena::Memory::pinned_host, std::int64_t{16} << 20};
+  Arena arena_{kGpu, Arena::Memory::device, 512 * kMiB};
+  Arena pinned_{kGpu, Arena::Memory::pinned_host, 16 * kMiB};
   std::vector<Twin> all_;
 };
 

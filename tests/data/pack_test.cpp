@@ -373,8 +373,8 @@ TEST_F(PackTest, a_write_that_fails_leaves_nothing) {
   }
 }
 
-// Of short documents, whose ends alone are more than the text, and of a single long one. 64 MiB are
-// enough to fill every buffer, also where the threads that empty them get little time.
+// Of short documents, whose ends alone are more than the text, and of a single long one. Between
+// reader and writer lie up to 8 MiB, how many depends on the disk; and 4 for the allocator.
 TEST_F(PackTest, full_memory_does_not_depend_on_the_size_of_the_text) {
   const auto text = random_text(std::size_t{1} << 20, 5, "abc\n");
   const auto peak_bytes = [&](int copies, const std::string& separator) {
@@ -394,7 +394,7 @@ TEST_F(PackTest, full_memory_does_not_depend_on_the_size_of_the_text) {
     return std::int64_t{usage.ru_maxrss} * 1024;
   };
   for (const char* separator : {"\n", ""})
-    EXPECT_LT(peak_bytes(256, separator), peak_bytes(64, separator) + (4 << 20)) << separator;
+    EXPECT_LT(peak_bytes(256, separator), peak_bytes(64, separator) + (12 << 20)) << separator;
 }
 
 // The first round runs to its end; the others are killed at times spread over as long.

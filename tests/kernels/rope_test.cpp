@@ -139,6 +139,31 @@ TEST(RopeTable, llama3_scaling_divides_long_wavelengths_and_keeps_short_ones) {
   EXPECT_GT(std::min({kept, divided, blended}), 3);
 }
 
+// A fused product and sum would move the last bit of some blended frequencies, and angles at far
+// positions by 5e-4.
+TEST(RopeTable, each_step_of_a_frequency_is_rounded) {
+  constexpr std::int64_t P = 8192, K = 128;
+  const RopeScaling scaling;  // of Llama 3.1
+  Bench b;
+  const auto table = b.poisoned({P, K}, DType::fp32);
+  rope_table(b.stream, table, 500000.0f, scaling);
+  int blended = 0;
+  for (std::int64_t i = 0; i < K / 2; ++i) {
+    const volatile float f = inverse_frequency(i, K, 500000.0f, {});
+    const auto wavelength = static_cast<float>(2 * M_PI) / f;
+    const auto context = static_cast<float>(scaling.original_context);
+    if (wavelength > context || wavelength < context / 4) continue;
+    ++blended;
+    const volatile float smooth = (context / wavelength - 1.0f) / 3.0f, rest = 1.0f - smooth,
+                         long_one = rest * f, stretched = long_one / 8.0f, kept = smooth * f,
+                         blend = stretched + kept, angle = 8191.0f * blend;
+    EXPECT_EQ(table.as<float>()[(P - 1) * K + i],
+              static_cast<float>(std::cos(static_cast<double>(angle))))
+        << i;
+  }
+  EXPECT_GT(blended, 3);
+}
+
 TEST(RopeContract, the_reference_gradient_is_the_derivative_of_the_reference) {
   Bench b;
   const Heads s{3, 2, 1, 6};
