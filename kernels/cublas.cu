@@ -3,6 +3,7 @@
 #include <charconv>
 #include <compare>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -200,6 +201,8 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
+const std::string kUnfused = "unfused";  // in the place of an algorithm
+
 // nvcc 13.0 fails on a std::vector of cublasLtMatmulAlgo_t, a struct without a name of its own.
 struct Algorithm {
   cublasLtMatmulAlgo_t value;
@@ -240,14 +243,18 @@ bool from_hex(cublasLtMatmulAlgo_t& algorithm, const std::string& text) {
 struct Cublas::State {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
-  bool is_choosing = false;
+  bool is_choosing = false, is_trying = false;  // trying: what may not be taken
   std::map<std::string, std::string> recorded;
+  std::set<std::string> asked;  // while choosing
   ChosenProducts chosen;
 
   Plan make_plan(const Product& product, const Key& key) const;
   std::vector<Algorithm> candidates(const Plan& plan, const Key& key, int most) const;
   bool enqueue(Stream& stream, const Plan& plan, const Product& product, Tensor workspace) const;
-  void choose(Stream& stream, Plan& plan, const Key& key, const Product& product, Tensor workspace);
+  void choose(Stream& stream, Plan& plan, const Key& key, const Product& product, Tensor workspace,
+              const FunctionRef<void()>* unfused);
+  bool is_faster_unfused(Stream& stream, const FunctionRef<void()>& unfused,
+                         FunctionRef<bool()> fused);
   bool restore(Plan& plan, const std::string& algorithm) const;
 };
 
@@ -353,10 +360,12 @@ bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& pro
 }
 
 void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Product& product,
-                           Tensor workspace) {
+                           Tensor workspace, const FunctionRef<void()>* unfused) {
   const auto name = key.text();
   if (const auto found = recorded.find(name); found != recorded.end()) {
-    if (restore(plan, found->second) && enqueue(stream, plan, product, workspace)) {
+    plan.is_there = unfused == nullptr || found->second != kUnfused;
+    if (!plan.is_there ||
+        (restore(plan, found->second) && enqueue(stream, plan, product, workspace))) {
       chosen.choices.algorithms.insert(*found);
       return;
     }
@@ -370,8 +379,23 @@ void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Pro
   plan.is_there = fastest.way >= 0;
   if (!plan.is_there) return;
   plan.algorithm = algorithms[static_cast<std::size_t>(fastest.way)].value;
-  chosen.choices.algorithms[name] = to_hex(plan.algorithm);
+  plan.is_there = unfused == nullptr || !is_faster_unfused(stream, *unfused, [&] {
+                    return enqueue(stream, plan, product, workspace);
+                  });
+  chosen.choices.algorithms[name] = plan.is_there ? to_hex(plan.algorithm) : kUnfused;
   chosen.measured.push_back({name, fastest.seconds});
+}
+
+bool Cublas::State::is_faster_unfused(Stream& stream, const FunctionRef<void()>& unfused,
+                                      FunctionRef<bool()> fused) {
+  const bool was_trying = std::exchange(is_trying, true);
+  const auto fastest = find_fastest(stream, 2, [&](int way) {
+    if (way == 0) return fused();
+    unfused();
+    return true;
+  });
+  is_trying = was_trying;
+  return fastest.way == 1;
 }
 
 bool Cublas::State::restore(Plan& plan, const std::string& algorithm) const {
@@ -388,25 +412,47 @@ void Cublas::begin_choosing(const ProductChoices& recorded) {
   state_->plans.clear();
   state_->is_choosing = true;
   state_->recorded.clear();
+  state_->asked.clear();
   if (recorded.cublaslt == version) state_->recorded = recorded.algorithms;
   state_->chosen = {};
   state_->chosen.choices.cublaslt = version;
 }
 
+// What was only tried is forgotten: a resumed run, which tries nothing, must find the same.
 ChosenProducts Cublas::end_choosing() {
   state_->is_choosing = false;
+  const auto was_asked = [&](const std::string& name) { return state_->asked.contains(name); };
+  std::erase_if(state_->plans, [&](const auto& plan) { return !was_asked(plan.first.text()); });
+  std::erase_if(state_->chosen.choices.algorithms,
+                [&](const auto& choice) { return !was_asked(choice.first); });
+  std::erase_if(state_->chosen.measured,
+                [&](const auto& measured) { return !was_asked(measured.product); });
   return std::move(state_->chosen);
 }
 
 bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace) {
+  return multiply(stream, product, workspace, nullptr);
+}
+
+bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace,
+                      FunctionRef<void()> unfused) {
+  const bool has_epilogue = product.epilogue != Product::Epilogue::none;
+  if (multiply(stream, product, workspace, has_epilogue ? &unfused : nullptr)) return true;
+  unfused();
+  return false;
+}
+
+bool Cublas::multiply(Stream& stream, const Product& product, Tensor workspace,
+                      const FunctionRef<void()>* unfused) {
   LOCKSTEP_CHECK(workspace.bytes() >= kWorkspaceBytes, "a workspace of ", workspace.bytes(),
                  " bytes, expected ", kWorkspaceBytes);
   const Key key(product);
+  if (state_->is_choosing && !state_->is_trying) state_->asked.insert(key.text());
   auto found = state_->plans.find(key);
   if (found == state_->plans.end()) {
     found = state_->plans.emplace(key, state_->make_plan(product, key)).first;
     if (found->second.is_there && state_->is_choosing)
-      state_->choose(stream, found->second, key, product, workspace);
+      state_->choose(stream, found->second, key, product, workspace, unfused);
   }
   Plan& plan = found->second;
   if (!plan.is_there) return false;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/arena.h"
+#include "core/function_ref.h"
 #include "core/stream.h"
 #include "kernels/product_choices.h"
 #include "kernels/quantize.h"
@@ -46,10 +48,19 @@ class Cublas final : public Stream::Kept {
   Cublas();
   ~Cublas() override;
 
+  // For multiply().
+  static Tensor workspace(Arena& scratch) {
+    return scratch.allocate("cublas_workspace", DType::uint8, {kWorkspaceBytes});
+  }
+
   // Enqueues the product. False where cuBLASLt has none with this epilogue for these types, sizes
   // and addresses; nothing happened then.
   //   workspace [kWorkspaceBytes]
   [[nodiscard]] bool multiply(Stream& stream, const Product& product, Tensor workspace);
+  // The same, else `unfused`: a plain product and kernels that do the epilogue's work. That is done
+  // too where it was measured to be faster. True where the product was enqueued as it is.
+  bool multiply(Stream& stream, const Product& product, Tensor workspace,
+                FunctionRef<void()> unfused);
 
   // Between the two each product that is asked for is chosen, and d may be wrong. Plans from before
   // are forgotten.
@@ -58,7 +69,14 @@ class Cublas final : public Stream::Kept {
 
  private:
   struct State;
+  bool multiply(Stream& stream, const Product& product, Tensor workspace,
+                const FunctionRef<void()>* unfused);
   std::unique_ptr<State> state_;
 };
+
+namespace cuda {
+// y [N, O] += bias [O], rounded again: where cuBLASLt has no such epilogue.
+void add_bias(Stream& stream, Tensor y, ConstTensor bias);
+}  // namespace cuda
 
 }  // namespace lockstep

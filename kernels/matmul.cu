@@ -5,7 +5,8 @@
 //   backward, input  dx^T [I, N] = W^T [I, O] dy^T [O, N]
 //   backward, weight dW^T [I, O] = x^T [I, N] dy [N, O]      dy stored [O, N], transposed
 //
-// What it has no epilogue for (some types, odd sizes) is done by kernels behind the product.
+// What it has no epilogue for (some types, odd sizes), or a slow one, is done by kernels behind the
+// product.
 #include "kernels/cublas.cuh"
 #include "kernels/gelu.h"
 #include "kernels/matmul.h"
@@ -17,38 +18,18 @@ namespace {
 
 using Epilogue = Product::Epilogue;
 
-Tensor workspace(Arena& scratch) {
-  return scratch.allocate("cublas_workspace", DType::uint8, {Cublas::kWorkspaceBytes});
-}
-
-bool multiply(Stream& stream, const Product& product, Tensor memory) {
-  return stream.kept<Cublas>().multiply(stream, product, memory);
-}
-
 void multiply_plainly(Stream& stream, Product product, Tensor memory) {
   product.epilogue = Epilogue::none;
   product.bias = product.aux = {};
-  LOCKSTEP_CHECK(multiply(stream, product, memory), "cuBLASLt has no product of ",
-                 name(product.a.dtype), " with m = ", product.m, ", n = ", product.n,
-                 ", k = ", product.k);
+  LOCKSTEP_CHECK(stream.kept<Cublas>().multiply(stream, product, memory),
+                 "cuBLASLt has no product of ", name(product.a.dtype), " with m = ", product.m,
+                 ", n = ", product.n, ", k = ", product.k);
 }
 
-// y [N, O] += bias [O], rounded again.
 template <class T, class B>
 __global__ void add_bias_kernel(T* y, const B* bias, std::int64_t n, std::int64_t O) {
   const auto i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) y[i] = from_float<T>(to_float(y[i]) + to_float(bias[i % O]));
-}
-
-void add_bias(Stream& stream, Tensor y, ConstTensor bias) {
-  constexpr int kThreads = 256;
-  const auto n = y.elements();
-  with_float(y.dtype, [&]<class T>(T) {
-    with_float(bias.dtype, [&]<class B>(B) {
-      launch(stream, {static_cast<unsigned>(divide_up(n, kThreads)), kThreads},
-             add_bias_kernel<T, B>, y.as<T>(), bias.as<B>(), n, bias.elements());
-    });
-  });
 }
 
 template <class T>
@@ -72,38 +53,59 @@ void add(Stream& stream, Tensor y, ConstTensor x) {
 
 }  // namespace
 
+void add_bias(Stream& stream, Tensor y, ConstTensor bias) {
+  constexpr int kThreads = 256;
+  const auto n = y.elements();
+  with_float(y.dtype, [&]<class T>(T) {
+    with_float(bias.dtype, [&]<class B>(B) {
+      launch(stream, {static_cast<unsigned>(divide_up(n, kThreads)), kThreads},
+             add_bias_kernel<T, B>, y.as<T>(), bias.as<B>(), n, bias.elements());
+    });
+  });
+}
+
 void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, ConstTensor weight,
                     const MatmulEpilogue& epilogue) {
   const Arena::Scope scope(scratch);
-  const auto memory = workspace(scratch);
+  const auto memory = Cublas::workspace(scratch);
   if (stream.is_measuring()) return;
-  const bool has_gelu = bool(epilogue.pre_gelu), has_bias = bool(epilogue.bias);
-  Product product{.m = weight.shape[0],
-                  .n = x.shape[0],
-                  .k = x.shape[1],
-                  .transpose_a = true,
-                  .transpose_b = false,
-                  .a = weight,
-                  .b = x,
-                  .c = has_gelu ? ConstTensor{} : epilogue.residual,
-                  .d = y,
-                  .epilogue = has_gelu ? (has_bias ? Epilogue::gelu_bias : Epilogue::gelu)
-                                       : (has_bias ? Epilogue::bias : Epilogue::none),
-                  .bias = epilogue.bias,
-                  .aux = epilogue.pre_gelu};
-  if (!multiply(stream, product, memory)) {
-    if (has_gelu) product.d = epilogue.pre_gelu;
-    multiply_plainly(stream, product, memory);
-    if (has_bias) add_bias(stream, product.d, epilogue.bias);
-    if (has_gelu) cuda::gelu_forward(stream, y, epilogue.pre_gelu, {});
-  }
-  if (has_gelu && epilogue.residual) add(stream, y, epilogue.residual);
+  const Product product{.m = weight.shape[0],
+                        .n = x.shape[0],
+                        .k = x.shape[1],
+                        .transpose_a = true,
+                        .transpose_b = false,
+                        .a = weight,
+                        .b = x,
+                        .c = {},
+                        .d = y,
+                        .epilogue = Epilogue::none,
+                        .bias = epilogue.bias,
+                        .aux = epilogue.pre_gelu};
+  auto& cublas = stream.kept<Cublas>();
+  const auto add_up = [&](Tensor d, ConstTensor residual) {  // all but GELU
+    Product p = product;
+    p.c = residual;
+    p.d = d;
+    if (p.bias) p.epilogue = Epilogue::bias;
+    cublas.multiply(stream, p, memory, [&] {
+      multiply_plainly(stream, p, memory);
+      if (p.bias) add_bias(stream, d, p.bias);
+    });
+  };
+  if (!epilogue.pre_gelu) return add_up(y, epilogue.residual);
+  Product p = product;
+  p.epilogue = epilogue.bias ? Epilogue::gelu_bias : Epilogue::gelu;
+  cublas.multiply(stream, p, memory, [&] {
+    add_up(epilogue.pre_gelu, {});
+    cuda::gelu_forward(stream, y, epilogue.pre_gelu, {});
+  });
+  if (epilogue.residual) add(stream, y, epilogue.residual);
 }
 
 void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
                            ConstTensor weight, ConstTensor pre_gelu) {
   const Arena::Scope scope(scratch);
-  const auto memory = workspace(scratch);
+  const auto memory = Cublas::workspace(scratch);
   if (stream.is_measuring()) return;
   const Product product{.m = weight.shape[1],
                         .n = dy.shape[0],
@@ -117,16 +119,17 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
                         .epilogue = pre_gelu ? Epilogue::gelu_gradient : Epilogue::none,
                         .bias = {},
                         .aux = pre_gelu};
-  if (multiply(stream, product, memory)) return;
-  multiply_plainly(stream, product, memory);
-  if (pre_gelu) cuda::gelu_backward(stream, dx, dx, pre_gelu, {});
+  stream.kept<Cublas>().multiply(stream, product, memory, [&] {
+    multiply_plainly(stream, product, memory);
+    if (pre_gelu) cuda::gelu_backward(stream, dx, dx, pre_gelu, {});
+  });
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
                             ConstTensor dy, ConstTensor x) {
   const auto O = dy.shape[1], blocks = gradient_blocks(dy.shape[0]);
   const Arena::Scope scope(scratch);
-  const auto memory = workspace(scratch);
+  const auto memory = Cublas::workspace(scratch);
   const auto partial =
       dbias ? scratch.allocate("matmul_dbias", DType::fp32, {blocks, O}) : Tensor{};
   if (stream.is_measuring()) return;
@@ -143,13 +146,12 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
                         .epilogue = dbias ? Epilogue::bias_gradient : Epilogue::none,
                         .bias = sum,
                         .aux = {}};
-  if (multiply(stream, product, memory)) {
-    if (dbias) add_block_sums(stream, dbias, sum);
-    return;
-  }
-  multiply_plainly(stream, product, memory);
-  sum_columns(stream, partial, dy);
-  add_block_sums(stream, dbias, partial);
+  const bool is_fused = stream.kept<Cublas>().multiply(stream, product, memory, [&] {
+    multiply_plainly(stream, product, memory);
+    sum_columns(stream, partial, dy);
+    add_block_sums(stream, dbias, partial);
+  });
+  if (is_fused && dbias) add_block_sums(stream, dbias, sum);
 }
 
 }  // namespace lockstep::cuda

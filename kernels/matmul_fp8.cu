@@ -8,8 +8,7 @@ namespace lockstep::cuda {
 
 void matmul_fp8(Stream& stream, Arena& scratch, const MatmulFp8& args) {
   const Arena::Scope scope(scratch);
-  const auto workspace =
-      scratch.allocate("cublas_workspace", DType::uint8, {Cublas::kWorkspaceBytes});
+  const auto workspace = Cublas::workspace(scratch);
   if (stream.is_measuring()) return;
   const Product product{.m = args.b.q.shape[0],
                         .n = args.a.q.shape[0],
@@ -28,10 +27,18 @@ void matmul_fp8(Stream& stream, Arena& scratch, const MatmulFp8& args) {
                                 .a_scaling = args.b.scaling,
                                 .b_scaling = args.a.scaling,
                                 .fast = args.fast}};
-  if (stream.kept<Cublas>().multiply(stream, product, workspace)) return;
-  LOCKSTEP_FAIL("cuBLASLt has no product of ", name(args.b.q.dtype), " and ", name(args.a.q.dtype),
-                " with m = ", product.m, ", n = ", product.n, ", k = ", product.k,
-                " on this GPU; set precision.fp8 to another scaling, or to off");
+  auto& cublas = stream.kept<Cublas>();
+  cublas.multiply(stream, product, workspace, [&] {
+    Product plain = product;
+    plain.epilogue = Product::Epilogue::none;
+    plain.bias = {};
+    if (!cublas.multiply(stream, plain, workspace))
+      LOCKSTEP_FAIL("cuBLASLt has no product of ", name(args.b.q.dtype), " and ",
+                    name(args.a.q.dtype), " with m = ", product.m, ", n = ", product.n,
+                    ", k = ", product.k,
+                    " on this GPU; set precision.fp8 to another scaling, or to off");
+    if (args.bias) add_bias(stream, args.y, args.bias);
+  });
 }
 
 }  // namespace lockstep::cuda

@@ -15,7 +15,8 @@ namespace lockstep {
 struct ProductChoices {
   std::int64_t cublaslt = 0;  // the version of the library, which alone understands what it chose
   // By product, as kernels/cublas.cu describes it: the bytes of a cublasLtMatmulAlgo_t and
-  // their hash, in hex.
+  // their hash, in hex; or "unfused", where a plain product and kernels behind it are faster than
+  // its epilogue.
   std::map<std::string, std::string> algorithms;
 };
 

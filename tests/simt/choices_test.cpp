@@ -1,5 +1,6 @@
 // That the fastest algorithm of a product is chosen: the simulated cuBLASLt (cublas.cpp) says which
 // one that is, and the algorithms differ in bits.
+#include <algorithm>
 #include <cstdlib>
 
 #include "kernels/fastest.h"
@@ -59,6 +60,79 @@ TEST_F(Fastest, one_that_is_faster_by_noise_is_not_chosen) {
   EXPECT_LT(noise.products.measured[0].seconds[1], noise.products.measured[0].seconds[0]);
   EXPECT_EQ(noise.products.choices.algorithms, first.products.choices.algorithms);
   EXPECT_EQ(noise.y, first.y);
+}
+
+// The products of a layer with GELU, whose epilogues take some microseconds more than a plain
+// product.
+class Epilogues : public ::testing::Test {
+ protected:
+  static void set(const char* microseconds) { setenv("LOCKSTEP_SIMT_EPILOGUE", microseconds, 1); }
+  ~Epilogues() override { unsetenv("LOCKSTEP_SIMT_EPILOGUE"); }
+
+  struct Result {
+    ChosenProducts products;
+    std::vector<Doubles> values;
+  };
+  static Result choose(const ProductChoices& recorded = {}) {
+    constexpr auto bf16 = DType::bf16;
+    Twins t(3);
+    const auto x = t.random({8, 16}, bf16), weight = t.random({8, 16}, bf16),
+               bias = t.random({8}, bf16), dy = t.random({8, 8}, bf16);
+    const auto y = t.poisoned({8, 8}, bf16), pre = t.random({8, 8}, bf16),
+               dx = t.poisoned({8, 16}, bf16), before = t.random({8, 16}, bf16);
+    const auto dweight = t.random({8, 16}, DType::fp32), dbias = t.random({8}, DType::fp32);
+    const auto run = [&] {
+      auto& s = t.stream();
+      auto& a = t.arena();
+      matmul_forward(s, a, y.device, x.device, weight.device,
+                     {.bias = bias.device, .pre_gelu = pre.device});
+      matmul_backward_input(s, a, dx.device, dy.device, weight.device, before.device);
+      matmul_backward_weight(s, a, dweight.device, dbias.device, dy.device, x.device);
+    };
+    Result result{.products = choose_products(t.stream(), recorded, run), .values = {}};
+    t.upload(dweight.device, dweight.host);  // what was measured added to them
+    t.upload(dbias.device, dbias.host);
+    run();
+    for (const Twin& of : {y, pre, dx, dweight, dbias})
+      result.values.push_back(doubles(t.download(of.device)));
+    return result;
+  }
+  static std::int64_t unfused(const Result& result) {
+    return std::count_if(result.products.choices.algorithms.begin(),
+                         result.products.choices.algorithms.end(),
+                         [](const auto& choice) { return choice.second == "unfused"; });
+  }
+};
+
+TEST_F(Epilogues, that_are_slow_are_not_taken_and_a_resume_takes_none_either) {
+  set("0");
+  const auto fused = choose();
+  EXPECT_EQ(fused.products.choices.algorithms.size(), 3U);  // and no product that was only tried
+  EXPECT_EQ(fused.products.measured.size(), 3U);
+  EXPECT_EQ(unfused(fused), 0);
+  set("500");
+  const auto plain = choose();
+  // GELU with bias, then bias, then neither; and of the two gradients each both.
+  EXPECT_EQ(plain.products.choices.algorithms.size(), 7U);
+  EXPECT_EQ(unfused(plain), 4);
+  for (std::size_t i = 0; i < plain.values.size(); ++i)
+    for (std::size_t j = 0; j < plain.values[i].size(); ++j)
+      EXPECT_NEAR(plain.values[i][j], fused.values[i][j], 0.05) << i << ": " << j;
+  set("0");
+  const auto restored = choose(plain.products.choices);
+  EXPECT_TRUE(restored.products.measured.empty());
+  EXPECT_TRUE(restored.products.refused.empty());
+  EXPECT_EQ(restored.products.choices.algorithms, plain.products.choices.algorithms);
+  EXPECT_EQ(restored.values, plain.values);
+  EXPECT_EQ(choose(fused.products.choices).values, fused.values);
+}
+
+TEST_F(Epilogues, a_product_without_one_cannot_be_unfused) {
+  set("500");
+  auto recorded = choose().products.choices;
+  for (auto& [product, algorithm] : recorded.algorithms)
+    algorithm = "unfused";
+  EXPECT_EQ(choose(recorded).products.refused.size(), 3U);
 }
 
 TEST(FindFastest, ways_that_cannot_are_left_out) {
