@@ -29,11 +29,12 @@ GpuWatch::GpuWatch(Device gpu) : monitor_(gpu::pci_bus_id(gpu.index)) {
   if (!monitor_.is_there()) return;
   const auto properties = gpu::properties(gpu.index);
   name_ = str(properties.name, " (", gpu::pci_bus_id(gpu.index), ")");
+  others_ = in_words(monitor_.sharers());
   const auto watts = monitor_.power_limit_watts();
   const auto driver = monitor_.driver_version();
   log_info("GPU: ", name_, ", ", human_memory(static_cast<double>(properties.memory_bytes)),
            watts ? str(", power limit ", *watts, " W") : "", driver ? ", driver " + *driver : "",
-           in_words(monitor_.sharers()));
+           others_);
 }
 
 std::optional<GpuReading> GpuWatch::read() {

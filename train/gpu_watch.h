@@ -19,13 +19,16 @@ class GpuWatch {
   // is others', by whatever number a container sees this process.
   explicit GpuWatch(Device gpu);
 
+  // "; other processes hold 2.00 GiB of it: 4242"; empty where there were none.
+  const std::string& others() const { return others_; }
+
   // Of now, or nothing: at most once a second, as asking takes some milliseconds, and only what is
   // known. Warns once for each cause.
   std::optional<GpuReading> read();
 
  private:
   GpuMonitor monitor_;
-  std::string name_;
+  std::string name_, others_;
   std::chrono::steady_clock::time_point next_;
   std::set<std::string> warned_of_;
 };

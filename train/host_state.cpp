@@ -26,7 +26,9 @@ std::int64_t HostState::pinned_bytes(const std::vector<StateSlice>& slices) {
 HostState::HostState(std::vector<StateSlice> slices, Stream& stream)
     : stream_(stream), slices_(std::move(slices)) {
   if (!stream.is_cuda()) return;
+  stream.synchronize();  // which may still write what is on the host already
   const auto bytes = pinned_bytes(slices_);
+  if (bytes == 0) return;
   require_memory(stream.device(), {.pinned = bytes},
                  "checkpoints of a GPU's state are copied there; free some, or train a smaller "
                  "model");

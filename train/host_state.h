@@ -12,7 +12,8 @@ namespace lockstep {
 
 class HostState {
  public:
-  // The stream outlives this.
+  // Waits for the stream, which outlives this: the slices may then be written, until work on the
+  // stream uses what they are of.
   HostState(std::vector<StateSlice> slices, Stream& stream);
   static std::int64_t pinned_bytes(const std::vector<StateSlice>& slices);  // that it takes
 

@@ -8,7 +8,6 @@
 #include "core/control_groups.h"
 #include "core/error.h"
 #include "core/gpu.h"
-#include "core/gpu_monitor.h"
 #include "core/units.h"
 
 namespace lockstep {
@@ -55,17 +54,16 @@ bool has_memory(Device device, const Arenas::Bytes& bytes) {
          bytes.pinned <= available_memory_bytes(Device{});
 }
 
-void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy) {
+void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy,
+                    const std::string& others) {
   if (has_memory(device, bytes)) return;
   const bool on_gpu = is_gpu(device) && bytes.device > available_memory_bytes(device);
   const auto needed =
       is_gpu(device) ? (on_gpu ? bytes.device : bytes.pinned) : bytes.device + bytes.pinned;
   const auto available = available_memory_bytes(on_gpu ? device : Device{});
-  const auto others =
-      on_gpu ? in_words(GpuMonitor(gpu::pci_bus_id(device.index)).sharers()) : std::string();
   throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)),
                         " of memory, and ", human_memory(static_cast<double>(available)),
-                        " are free on this ", on_gpu ? "GPU" : "machine", others, "; ", remedy));
+                        " are free on this ", on_gpu ? "GPU" + others : "machine", "; ", remedy));
 }
 
 }  // namespace lockstep

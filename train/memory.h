@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/arena.h"
 
@@ -20,7 +21,8 @@ bool has_memory(Device device, const Arenas::Bytes& bytes);
 
 // Throws ConfigError where `bytes` are not available, for a program on `device`: before an
 // allocation, because Linux grants one that does not fit and kills the process when it is used.
-// `remedy`: what would need less.
-void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy);
+// `remedy`: what would need less. `others`: what is said of other processes on the GPU.
+void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy,
+                    const std::string& others = "");
 
 }  // namespace lockstep

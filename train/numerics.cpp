@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/gpu.h"
+#include "core/gpu_monitor.h"
 #include "core/log.h"
 #include "core/units.h"
 
@@ -20,7 +21,7 @@ ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> r
     if (object.is_null() || object.find("products") == nullptr) return {};
     auto record = numerics_in(object);
     if (record.driver != here.driver)
-      log_info("changed: GPU driver: for CUDA ", record.driver, " -> ", here.driver);
+      log_info("changed: GPU driver ", record.driver, " -> ", here.driver);
     if (record.device == here.device) return record.products;
     log_warning(where, " is of ", record.device, ", this is ", here.device, kMeasured);
   } catch (const DataError& error) {
@@ -63,8 +64,10 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
                                FunctionRef<Json()> recorded, const std::string& where) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  NumericsRecord here{.device = gpu::properties(compute.device().index).name,
-                      .driver = gpu::driver_version(),
+  const auto gpu = compute.device().index;
+  const auto driver = GpuMonitor(gpu::pci_bus_id(gpu)).driver_version();
+  NumericsRecord here{.device = gpu::properties(gpu).name,
+                      .driver = driver.value_or(gpu::driver_version()),
                       .products = {}};
   const auto usable = usable_products(here, recorded, where);
   auto chosen = training.choose_products(usable);

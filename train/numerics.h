@@ -13,7 +13,7 @@ namespace lockstep {
 
 struct NumericsRecord {
   std::string device;  // "NVIDIA H200"
-  std::string driver;  // "13.0", see gpu::driver_version
+  std::string driver;  // "580.65.06"; where NVML is not there, the CUDA it is for: "13.0"
   ProductChoices products;
 };
 

@@ -11,8 +11,10 @@
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
+#include "train/host_state.h"
 #include "train/loss_sum.h"
 #include "train/memory.h"
+#include "train/run_state.h"
 
 namespace lockstep {
 
@@ -94,9 +96,10 @@ std::string in_words(Device device, const Arenas::Bytes& bytes) {
   return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
 }
 
-std::string in_words(const TrainingConfig& config) {
+std::string in_words(const TrainingConfig& config, bool graphs_go) {
   return str(config.offload_activations ? " and train.offload_activations = true" : "",
-             config.offload_optimizer ? " and train.offload_optimizer = true" : "");
+             config.offload_optimizer ? " and train.offload_optimizer = true" : "",
+             graphs_go ? " and train.cuda_graphs = \"auto\"" : "");
 }
 
 const char* name_of(Recompute recompute) {
@@ -114,11 +117,13 @@ bool has_products(const Config& c, std::int64_t sequences) {
   return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
 }
 
-// Of a run: what training takes, and what checkpoints do.
-Arenas::Bytes bytes_of_run(const TrainingConfig& config, Device device, int threads) {
-  auto bytes = measure_training(config, device, threads);
-  bytes.pinned += measure_host_state(config, device, threads);
-  return bytes;
+RunBytes measure_run(const TrainingConfig& config, Device device, int threads) {
+  Stream compute(device, "measure", Stream::Mode::measuring, threads);
+  Arenas arenas = Arenas::measure(device);
+  Training training(config, compute, arenas);
+  return {
+      .training = measure_training(config, device, threads),
+      .host_state = HostState::pinned_bytes(state_slices(training.params(), training.optimizer()))};
 }
 
 // The mildest change of the configuration that fits: a smaller micro-batch computes the same,
@@ -126,16 +131,18 @@ Arenas::Bytes bytes_of_run(const TrainingConfig& config, Device device, int thre
 // optimizer's state help where the former do not.
 std::string what_would_fit(const Config& c, Device device) {
   TrainingConfig config = training_config(c);
+  const auto settings = [&] {
+    return in_words(config, c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs);
+  };
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = bytes_of_run(config, device, threads_of(c));
+      const auto bytes = measure_run(config, device, threads_of(c)).sum();
       if (has_memory(device, bytes))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
-                   name_of(recompute), "\"", in_words(config), " it needs ",
-                   in_words(device, bytes));
+                   name_of(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
     }
     return std::nullopt;
   };
@@ -154,17 +161,17 @@ std::string what_would_fit(const Config& c, Device device) {
       if (const auto answer = fitting(recompute)) return *answer;
     }
   }
-  return str("make the model smaller: one sequence with train.recompute = \"block\"",
-             in_words(config), " does not fit either");
+  return str("make the model smaller: one sequence with train.recompute = \"block\"", settings(),
+             " does not fit either");
 }
 
 }  // namespace
 
-Arenas::Bytes checked_training_bytes(const Config& c, Device device) {
-  const auto config = training_config(c);
-  const auto bytes = bytes_of_run(config, device, threads_of(c));
-  if (!has_memory(device, bytes)) require_memory(device, bytes, what_would_fit(c, device).c_str());
-  return measure_training(config, device, threads_of(c));
+RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others) {
+  const auto bytes = measure_run(training_config(c), device, threads_of(c));
+  if (!has_memory(device, bytes.sum()))
+    require_memory(device, bytes.sum(), what_would_fit(c, device).c_str(), others);
+  return bytes;
 }
 
 void require_fp8(const Config& c, const Stream& compute) {

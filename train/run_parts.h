@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/stream.h"
@@ -25,8 +26,14 @@ TrainingConfig training_config(const Config& config);
 // worth it.
 void require_fp8(const Config& c, const Stream& compute);
 
-// The bytes that training takes on `device`. Throws ConfigError where there are fewer.
-Arenas::Bytes checked_training_bytes(const Config& config, Device device);
+struct RunBytes {
+  Arenas::Bytes training;
+  std::int64_t host_state = 0;  // pinned, see HostState
+  Arenas::Bytes sum() const { return {training.device, training.pinned + host_state}; }
+};
+// What a run takes on `device`. Throws ConfigError where there is less; `others`: see
+// require_memory.
+RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "");
 
 Loader::Config train_loader(const Config& config);
 

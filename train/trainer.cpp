@@ -62,21 +62,21 @@ std::string name_of_device(const Stream& compute) {
 
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it.
-Arenas::Bytes announced_bytes(const Config& config, const Stream& compute) {
+Arenas::Bytes announced_bytes(const Config& config, const Stream& compute,
+                              const std::string& others) {
   const auto& m = config.model;
   log_info(
       name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))), " parameters, ",
       m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
       config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
   require_fp8(config, compute);
-  const auto bytes = checked_training_bytes(config, compute.device());
-  log_info(
-      "memory: ", human_memory(static_cast<double>(bytes.device)),
-      " for weights, optimizer and activations",
-      config.train.offloads() && compute.is_cuda()
-          ? str(", ", human_memory(static_cast<double>(bytes.pinned)), " of the host's beside it")
-          : "");
-  return bytes;
+  const auto bytes = checked_run_bytes(config, compute.device(), others);
+  log_info("memory: ", human_memory(static_cast<double>(bytes.training.device)),
+           " for weights, optimizer and activations",
+           compute.is_cuda() ? str(", ", human_memory(static_cast<double>(bytes.sum().pinned)),
+                                   " of the host's beside it")
+                             : "");
+  return bytes.training;
 }
 
 // With what the configuration leaves open settled.
@@ -196,7 +196,7 @@ Trainer::Trainer(const TrainOptions& options)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
       config_(settled(options.config, compute_)),
-      arenas_bytes_(announced_bytes(config_, compute_)),
+      arenas_bytes_(announced_bytes(config_, compute_, gpu_ ? gpu_->others() : "")),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
       validation_(held_out(config_, loader_.dataset(), pinned_)),

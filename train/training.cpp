@@ -5,8 +5,6 @@
 #include "core/philox.h"
 #include "kernels/elementwise.h"
 #include "train/batch_shape.h"
-#include "train/host_state.h"
-#include "train/run_state.h"
 
 namespace lockstep {
 namespace {
@@ -234,13 +232,6 @@ Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int 
     training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
                     {});
   return arenas.peak();
-}
-
-std::int64_t measure_host_state(const TrainingConfig& config, Device device, int threads) {
-  Stream compute(device, "measure", Stream::Mode::measuring, threads);
-  Arenas arenas = Arenas::measure(device);
-  Training training(config, compute, arenas);
-  return HostState::pinned_bytes(state_slices(training.params(), training.optimizer()));
 }
 
 }  // namespace lockstep

@@ -129,7 +129,4 @@ class Training {
 // out: a step, an evaluation and a sample are run on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
 
-// The pinned bytes of its HostState.
-std::int64_t measure_host_state(const TrainingConfig& config, Device device, int threads);
-
 }  // namespace lockstep

@@ -217,14 +217,17 @@ TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {
-  auto config = tiny(Family::llama3, DType::bf16);
-  Rig kept(config, kGpu);
-  const auto losses = kept.losses(3);
-  for (const auto recompute : {Recompute::cheap, Recompute::block}) {
-    config.recompute = recompute;
-    Rig again(config, kGpu);
-    EXPECT_EQ(again.losses(3), losses);
-    EXPECT_TRUE(again.state() == kept.state());
+  for (const auto family : {Family::llama3, Family::gpt2}) {
+    auto config = tiny(family, DType::bf16);
+    Rig kept(config, kGpu);
+    const auto losses = kept.losses(2);
+    for (const auto recompute : {Recompute::cheap, Recompute::block}) {
+      if (family == Family::gpt2 && recompute == Recompute::cheap) continue;  // docs/numerics.md
+      config.recompute = recompute;
+      Rig again(config, kGpu);
+      EXPECT_EQ(again.losses(2), losses);
+      EXPECT_TRUE(again.state() == kept.state());
+    }
   }
 }
 

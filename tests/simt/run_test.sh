@@ -84,6 +84,12 @@ says fp8_parts " of the host's beside it"
 train fp8_parts cuda "${fp8[@]}"
 same_bits fp8_parts fp8
 other_bits whole fp8
+train from_fp8 cuda "${fp8[@]}" --set train.init_from=fp8 --set train.offload_optimizer=true
+says from_fp8 "starting from the weights in fp8/checkpoints/step-00000006"
+mkdir fp8_again
+cp from_fp8/numerics.json fp8_again
+train fp8_again cuda "${fp8[@]}" --set train.init_from=fp8
+same_bits from_fp8 fp8_again
 status=0
 "$lockstep" train tiny.toml --run fp8_refused --device cuda "${fp8[@]}" --set train.micro_batch=1 \
   --set train.sequence_length=24 >fp8_refused.out 2>&1 || status=$?
@@ -98,6 +104,9 @@ status=0
 "$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" >deep.out 2>&1 || status=$?
 [[ $status == 78 ]]
 says deep 'recompute = "block" and train.offload_optimizer = true it needs 34.'
+"$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" --set train.cuda_graphs=on \
+  >deep.out 2>&1 && exit 1
+says deep 'train.offload_optimizer = true and train.cuda_graphs = "auto" it needs'
 train deep cuda "${deep[@]}" --set train.offload_optimizer=true
 unset LOCKSTEP_SIMT_MIB
 

@@ -67,15 +67,15 @@ TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
   Config config = config_of(Family::gpt2, 12, 768);
   config.train.micro_batch = 1 << 14;
   config.train.batch_tokens = config.train.micro_batch * 1024;
-  const auto message = message_of<ConfigError>([&] { checked_training_bytes(config, Device{}); });
+  const auto message = message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); });
   const std::string before = "with train.micro_batch = ";
   const auto at = message.find(before);
   ASSERT_NE(at, std::string::npos) << message;
   expect_contains(message, "train.recompute = \"none\" it needs ");
   config.train.micro_batch = std::stoll(message.substr(at + before.size()));
-  checked_training_bytes(config, Device{});
+  checked_run_bytes(config, Device{});
   config.train.micro_batch *= 2;
-  EXPECT_THROW(checked_training_bytes(config, Device{}), ConfigError);
+  EXPECT_THROW(checked_run_bytes(config, Device{}), ConfigError);
 }
 
 // One sequence of 24 tokens would have no products of fp8: it is not proposed.
@@ -86,7 +86,7 @@ TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
   config.train.sequence_length = 24;
   config.train.micro_batch = 2;
   config.train.batch_tokens = 48;
-  expect_contains(message_of<ConfigError>([&] { checked_training_bytes(config, Device{}); }),
+  expect_contains(message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); }),
                   "make the model smaller");
 }
 
@@ -94,7 +94,7 @@ TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
   Config config = config_of(Family::llama3, 200, 16384);
   config.train.micro_batch = 2;
   config.train.batch_tokens = 2048;
-  expect_contains(message_of<ConfigError>([&] { checked_training_bytes(config, Device{}); }),
+  expect_contains(message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); }),
                   "make the model smaller");
 }
 
