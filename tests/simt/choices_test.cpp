@@ -72,6 +72,7 @@ class Epilogues : public ::testing::Test {
   struct Result {
     ChosenProducts products;
     std::vector<Doubles> values;
+    std::uint64_t nanoseconds = 0;  // of a product that was not asked for, but may have been tried
   };
   static Result choose(const ProductChoices& recorded = {}) {
     constexpr auto bf16 = DType::bf16;
@@ -90,6 +91,9 @@ class Epilogues : public ::testing::Test {
       matmul_backward_weight(s, a, dweight.device, dbias.device, dy.device, x.device);
     };
     Result result{.products = choose_products(t.stream(), recorded, run), .values = {}};
+    const auto begin = simt::device_nanoseconds();
+    matmul_forward(t.stream(), t.arena(), pre.device, x.device, weight.device);
+    result.nanoseconds = simt::device_nanoseconds() - begin;
     t.upload(dweight.device, dweight.host);  // what was measured added to them
     t.upload(dbias.device, dbias.host);
     run();
@@ -110,6 +114,7 @@ TEST_F(Epilogues, that_are_slow_are_not_taken_and_a_resume_takes_none_either) {
   EXPECT_EQ(fused.products.choices.algorithms.size(), 3U);  // and no product that was only tried
   EXPECT_EQ(fused.products.measured.size(), 3U);
   EXPECT_EQ(unfused(fused), 0);
+  EXPECT_GE(fused.nanoseconds, 100'000U);  // by the first candidate, although it was measured
   set("500");
   const auto plain = choose();
   // GELU with bias, then bias, then neither; and of the two gradients each both.
