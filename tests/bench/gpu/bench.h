@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,22 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 struct Seconds {
   double best = 0, median = 0;
+};
+
+// How many figures of a table reach their goals, which the head of gpu_bench.cpp names.
+class Goals {
+ public:
+  // What a row ends with.
+  const char* mark(bool is_reached) {
+    ++figures_;
+    reached_ += is_reached ? 1 : 0;
+    return is_reached ? "" : "  missed";
+  }
+  // The line below the table.
+  void print() const { std::printf("goals: %d of %d reached\n", reached_, figures_); }
+
+ private:
+  int figures_ = 0, reached_ = 0;
 };
 
 class Bench {

@@ -22,8 +22,17 @@
 namespace lockstep::bench {
 namespace {
 
+struct MatrixSizes {
+  std::int64_t N, I, O;
+};
+
 constexpr std::pair<const char*, Scaling> kScalings[] = {
     {"one scale", Scaling::tensor}, {"of rows", Scaling::rows}, {"of blocks", Scaling::blocks}};
+
+// Goals: the share of the copy that streaming kernels reach, that of the best algorithm's speed
+// that a product does; TFLOP/s of our own attention with heads of 128 at 8k on an H200.
+constexpr double kOfCopy = 0.86, kOfBest = 0.98;
+constexpr double kForward = 300, kBothWays = 230;
 
 }  // namespace
 
@@ -39,6 +48,7 @@ double copy_rate(Bench& bench) {
 }
 
 void memory(Bench& bench) {
+  Goals goals;
   const double copy = copy_rate(bench);
   std::printf("\n%-44s %9s %9s %9s %8s\n", "bf16, 16384 tokens", "MB", "best GB/s", "median",
               "of copy");
@@ -46,8 +56,9 @@ void memory(Bench& bench) {
                         const std::function<void()>& call) {
     const auto t = bench.time(call);
     const auto b = static_cast<double>(bytes);
-    std::printf("%-44s %9.1f %9.0f %9.0f %7.1f%%\n", what.c_str(), b / 1e6, b / t.best / 1e9,
-                b / t.median / 1e9, 100 * b / t.best / copy);
+    const double share = b / t.best / copy;
+    std::printf("%-44s %9.1f %9.0f %9.0f %7.1f%%%s\n", what.c_str(), b / 1e6, b / t.best / 1e9,
+                b / t.median / 1e9, 100 * share, goals.mark(share >= kOfCopy));
     std::fflush(stdout);
   };
   Stream& s = bench.stream();
@@ -61,22 +72,37 @@ void memory(Bench& bench) {
     const auto stats = bench.zeros({N, 2}, fp32), dw = bench.zeros({D}, fp32),
                db = bench.zeros({D}, fp32);
     const auto each = x.bytes();
-    const auto d = str(" D ", D);
-    show("rmsnorm forward, with residual," + d, 4 * each, [&] {
-      rmsnorm_forward(s, {y, rstd, sum, x, r, w, 1e-5f});
-    });
-    show("rmsnorm backward," + d, 4 * each, [&] {
-      rmsnorm_backward(s, bench.arena(), {y, dw, x, r, rstd, w});
-    });
-    show("layernorm forward, with residual," + d, 4 * each, [&] {
-      layernorm_forward(
-          s, {.y = y, .stats = stats, .sum = sum, .x = x, .residual = r, .weight = w, .bias = w});
-    });
-    show("layernorm backward," + d, 4 * each, [&] {
-      layernorm_backward(
-          s, bench.arena(),
-          {.dx = y, .dweight = dw, .dbias = db, .dy = x, .s = r, .stats = stats, .weight = w});
-    });
+    const auto most = bench.zeros({1}, fp32);
+    for (const auto& absmax : {Tensor{}, most}) {
+      const auto name = str(absmax ? ", absmax" : "", ", D ", D);
+      show("rmsnorm forward, residual" + name, 4 * each, [&] {
+        rmsnorm_forward(s, {y, rstd, sum, x, r, w, 1e-5f, absmax});
+      });
+      show("rmsnorm backward" + name, 4 * each, [&] {
+        rmsnorm_backward(s, bench.arena(), {y, dw, x, r, rstd, w, absmax});
+      });
+      show("layernorm forward, residual" + name, 4 * each, [&] {
+        layernorm_forward(s, {.y = y,
+                              .stats = stats,
+                              .sum = sum,
+                              .x = x,
+                              .residual = r,
+                              .weight = w,
+                              .bias = w,
+                              .absmax = absmax});
+      });
+      show("layernorm backward" + name, 4 * each, [&] {
+        layernorm_backward(s, bench.arena(),
+                           {.dx = y,
+                            .dweight = dw,
+                            .dbias = db,
+                            .dy = x,
+                            .s = r,
+                            .stats = stats,
+                            .weight = w,
+                            .absmax = absmax});
+      });
+    }
   }
   {
     const Arena::Scope scope(bench.arena());
@@ -93,6 +119,8 @@ void memory(Bench& bench) {
     show("swiglu forward, with absmax", 3 * hidden.bytes(),
          [&] { swiglu_forward(s, hidden, gate_up, absmax_of); });
     show("absmax", hidden.bytes(), [&] { absmax(s, absmax_of, hidden); });
+    const auto column_sums = bench.zeros({F}, fp32);
+    show("sum of rows", hidden.bytes(), [&] { sum_rows(s, bench.arena(), column_sums, hidden); });
     const ConstTensor summed = hidden;
     show("sum of squares", hidden.bytes(), [&] {
       sum_of_squares(s, bench.arena(), squares, {&summed, 1});
@@ -113,6 +141,8 @@ void memory(Bench& bench) {
     rope_table(s, table, 500000.0f, std::nullopt);
     show("rope, 32 + 8 heads of 128", 2 * qkv.bytes() * 40 / 48,
          [&] { rope_forward(s, qkv, table, positions, 32, 8); });
+    show("rope backward", 2 * qkv.bytes() * 40 / 48,
+         [&] { rope_backward(s, qkv, table, positions, 32, 8); });
     const auto out = bench.zeros(qkv.shape, bf16), w = bench.tensor({128}, bf16);
     const auto rstd = bench.zeros({N, 40}, fp32), dw = bench.zeros({128}, fp32);
     show("qk-norm and rope", 2 * qkv.bytes(), [&] {
@@ -147,10 +177,12 @@ void memory(Bench& bench) {
     const auto logits = bench.tensor({n, V}, bf16), losses = bench.zeros({n}, fp32);
     const auto targets =
         bench.integers({n}, [&](std::int64_t i) { return Bench::any_below(V, i); });
-    show(str("cross-entropy gradient, V ", V), 2 * logits.bytes(), [&] {
-      cross_entropy_gradient(
-          s, logits, {.losses = losses, .targets = targets, .vocabulary = static_cast<int>(V)});
-    });
+    const CrossEntropy args{
+        .losses = losses, .targets = targets, .vocabulary = static_cast<int>(V)};
+    show(str("cross-entropy loss, V ", V), logits.bytes(),
+         [&] { cross_entropy_loss(s, logits, args); });
+    show(str("cross-entropy gradient, V ", V), 2 * logits.bytes(),
+         [&] { cross_entropy_gradient(s, logits, args); });
   }
   {
     const Arena::Scope scope(bench.arena());
@@ -177,6 +209,7 @@ void memory(Bench& bench) {
     const AdamWRun wide{.weight = weight, .master = master, .m = m, .v = v, .grad = grad};
     AdamWRun found = wide;
     found.absmax = bench.zeros({1}, DType::fp32);
+    show("convert, fp32 to bf16", 6 * n, [&] { convert(s, weight, grad); });
     const AdamWRun narrow{.weight = weight, .master = {}, .m = m16, .v = v16, .grad = grad};
     show("adamw, fp32 master and moments", 30 * n, [&] {
       adamw_update(s, {&wide, 1}, scalars, {});
@@ -188,37 +221,73 @@ void memory(Bench& bench) {
       adamw_update(s, {&narrow, 1}, scalars, {});
     });
   }
+  {  // one new token behind 4095 of each of 64 sequences
+    const Arena::Scope scope(bench.arena());
+    constexpr std::int64_t B = 64, C = 4096, H = 32, G = 8, K = 128;
+    const KvCache cache{bench.tensor({B, C, G, K}, bf16), bench.tensor({B, C, G, K}, bf16)};
+    const auto qkv = bench.tensor({B, H + 2 * G, K}, bf16), out = bench.zeros({B, H, K}, bf16);
+    const auto positions = bench.integers({B, 1}, [](std::int64_t) { return C - 1; });
+    show("decode attention, 64 sequences of 4096", 2 * cache.keys.bytes(),
+         [&] { attention_cached(s, bench.arena(), out, cache, qkv, positions); });
+  }
+  goals.print();
 }
 
+namespace {
+
+// A table of products, each chosen as a run does.
+class Products {
+ public:
+  Products(Bench& bench, const char* title) : bench_(bench) {
+    std::printf("\n%-34s %18s %10s %6s %9s %9s %8s\n", title, "N,I,O", "first TF/s", "best",
+                "operator", "median", "of best");
+  }
+  ~Products() { goals_.print(); }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  void show(const std::string& what, const MatrixSizes& sizes, const std::function<void()>& call) {
+    const auto& [N, I, O] = sizes;
+    const double flops = 2.0 * static_cast<double>(N * I) * static_cast<double>(O);
+    const auto chosen = choose_products(bench_.stream(), {}, call);
+    const auto& seconds = chosen.measured.back().seconds;
+    const double best = *std::min_element(seconds.begin(), seconds.end());
+    const auto t = bench_.time(call);
+    const auto& algorithms = chosen.choices.algorithms;
+    const bool is_unfused = std::any_of(algorithms.begin(), algorithms.end(),
+                                        [](const auto& a) { return a.second == "unfused"; });
+    std::printf("%-34s %18s %10.0f %6.0f %9.0f %9.0f %7.1f%%%s%s\n", what.c_str(),
+                str(N, ",", I, ",", O).c_str(), flops / seconds.front() / 1e12, flops / best / 1e12,
+                flops / t.best / 1e12, flops / t.median / 1e12, 100 * best / t.best,
+                is_unfused ? "  unfused" : "", goals_.mark(best >= kOfBest * t.best));
+    std::fflush(stdout);
+  }
+
+ private:
+  Bench& bench_;
+  Goals goals_;
+};
+
+}  // namespace
+
 void matmul(Bench& bench) {
-  std::printf("\n%-34s %18s %10s %6s %9s %9s %8s\n", "matmul, bf16", "N,I,O", "first TF/s", "best",
-              "operator", "median", "of best");
+  Products products(bench, "matmul, bf16");
   Stream& s = bench.stream();
   constexpr auto bf16 = DType::bf16;
-  struct Size {
-    std::int64_t N, I, O;
-  };
-  for (const auto& [N, I, O] :
-       {Size{8192, 8192, 8192}, Size{65536, 768, 2304}, Size{65536, 768, 3072},
-        Size{16384, 1600, 6400}, Size{16384, 2048, 8192}, Size{16384, 4096, 6144},
-        Size{16384, 4096, 28672}, Size{16384, 14336, 4096}, Size{4096, 4096, 128256}}) {
+  for (const auto& sizes :
+       {MatrixSizes{8192, 8192, 8192}, MatrixSizes{65536, 768, 2304}, MatrixSizes{65536, 768, 3072},
+        MatrixSizes{16384, 1600, 6400}, MatrixSizes{16384, 2048, 8192},
+        MatrixSizes{16384, 4096, 6144}, MatrixSizes{16384, 4096, 28672},
+        MatrixSizes{16384, 14336, 4096}, MatrixSizes{4096, 4096, 128256}}) {
+    const auto [N, I, O] = sizes;
     const Arena::Scope scope(bench.arena());
     const auto x = bench.tensor({N, I}, bf16), y = bench.tensor({N, O}, bf16),
                pre = bench.tensor({N, O}, bf16);
     const auto w = bench.tensor({O, I}, bf16, 0.02f), bias = bench.tensor({O}, bf16);
     const auto dx = bench.tensor({N, I}, bf16), dw = bench.zeros({O, I}, DType::fp32),
                db = bench.zeros({O}, DType::fp32);
-    const double flops = 2.0 * static_cast<double>(N * I) * static_cast<double>(O);
     const auto show = [&](const char* what, const std::function<void()>& call) {
-      const auto chosen = choose_products(s, {}, call);
-      const auto& seconds = chosen.measured.back().seconds;
-      const double best = *std::min_element(seconds.begin(), seconds.end());
-      const auto t = bench.time(call);
-      std::printf("%-34s %18s %10.0f %6.0f %9.0f %9.0f %7.1f%%\n", what,
-                  str(N, ",", I, ",", O).c_str(), flops / seconds.front() / 1e12,
-                  flops / best / 1e12, flops / t.best / 1e12, flops / t.median / 1e12,
-                  100 * best / t.best);
-      std::fflush(stdout);
+      products.show(what, sizes, call);
     };
     Arena& a = bench.arena();
     show("forward", [&] { matmul_forward(s, a, y, x, w); });
@@ -233,15 +302,13 @@ void matmul(Bench& bench) {
 }
 
 void matmul_fp8(Bench& bench) {
-  std::printf("\n%-44s %12s %9s %9s\n", "matmul, fp8", "N, I, O", "best TF/s", "median");
+  Products products(bench, "matmul, fp8");
   constexpr auto bf16 = DType::bf16, fp32 = DType::fp32;
-  struct Size {
-    std::int64_t N, I, O;
-  };
-  for (const auto& [N, I, O] :
-       {Size{8192, 8192, 8192}, Size{16384, 2048, 8192}, Size{16384, 4096, 6144},
-        Size{16384, 4096, 28672}, Size{16384, 14336, 4096}})
+  for (const auto& sizes : {MatrixSizes{8192, 8192, 8192}, MatrixSizes{16384, 2048, 8192},
+                            MatrixSizes{16384, 4096, 6144}, MatrixSizes{16384, 4096, 28672},
+                            MatrixSizes{16384, 14336, 4096}})
     for (const bool whole : {true, false}) {
+      const auto [N, I, O] = sizes;
       const Arena::Scope scope(bench.arena());
       const auto filled = [&](Scaling scaling, std::int64_t R, std::int64_t C) {
         const auto m = bench.fp8(scaling, {R, C});
@@ -254,13 +321,9 @@ void matmul_fp8(Bench& bench) {
       const auto x = filled(fine, N, I), w = filled(whole ? fine : Scaling::blocks, O, I);
       const auto dy_t = filled(fine, O, N), x_t = filled(fine, I, N);
       const auto y = bench.zeros({N, O}, bf16), dw = bench.zeros({O, I}, fp32);
-      const double flops = 2.0 * static_cast<double>(N * I) * static_cast<double>(O);
       const auto show = [&](const char* what, const MatmulFp8& args) {
-        const auto t = bench.time([&] { matmul_fp8(bench.stream(), bench.arena(), args); });
-        std::printf("%-44s %12s %9.0f %9.0f\n",
-                    str(what, whole ? "" : ", scales of blocks").c_str(),
-                    str(N, ",", I, ",", O).c_str(), flops / t.best / 1e12, flops / t.median / 1e12);
-        std::fflush(stdout);
+        products.show(str(what, whole ? "" : ", scales of blocks"), sizes,
+                      [&] { matmul_fp8(bench.stream(), bench.arena(), args); });
       };
       if (whole) show("forward, fast", {.y = y, .a = x, .b = w, .fast = true});
       show("forward", {.y = y, .a = x, .b = w});
@@ -269,13 +332,15 @@ void matmul_fp8(Bench& bench) {
 }
 
 void attention(Bench& bench) {
-  std::printf("\n%-44s %9s %9s %9s %9s\n", "attention, bf16, causal, 16384 tokens", "forward",
-              "median", "backward", "median");
+  Goals goals;
+  std::printf("\n%-44s %9s %9s %9s %9s %9s\n", "attention, bf16, causal, 16384 tokens", "forward",
+              "median", "backward", "median", "both");
+  // `product` is N T H K / 1e12.
   const auto show = [](const std::string& what, double product, const Seconds& forward,
-                       const Seconds& backward) {
-    std::printf("%-44s %9.0f %9.0f %9.0f %9.0f\n", what.c_str(), 2 * product / forward.best,
+                       const Seconds& backward, const char* mark) {
+    std::printf("%-44s %9.0f %9.0f %9.0f %9.0f %9.0f%s\n", what.c_str(), 2 * product / forward.best,
                 2 * product / forward.median, 5 * product / backward.best,
-                5 * product / backward.median);
+                5 * product / backward.median, 7 * product / (forward.best + backward.best), mark);
     std::fflush(stdout);
   };
   Stream& s = bench.stream();
@@ -296,16 +361,22 @@ void attention(Bench& bench) {
       const double product = static_cast<double>(N * T) * static_cast<double>(H * K) / 1e12;
       const auto sizes = str("H ", H, " G ", G, " K ", K, ", T ", T);
       const auto own = bench.time([&] { attention_forward(s, a, out, lse, qkv, {}); });
-      show(sizes, product, own,
-           bench.time([&] { attention_backward(s, a, dqkv, dout, out, lse, qkv, {}); }));
+      const auto own_backward =
+          bench.time([&] { attention_backward(s, a, dqkv, dout, out, lse, qkv, {}); });
+      const bool has_goal = K == 128 && T == 8192;
+      show(sizes, product, own, own_backward,
+           has_goal ? goals.mark(2 * product / own.best >= kForward &&
+                                 7 * product / (own.best + own_backward.best) >= kBothWays)
+                    : "");
       if (const auto why_not = prepare_cudnn_attention(s, {N / T, T, H, G, K}); !why_not.empty()) {
         std::printf("%-44s %s\n", "    cuDNN", why_not.c_str());
         continue;
       }
       const auto forward = bench.time([&] { cudnn_attention_forward(s, a, out, lse, qkv); });
       show(str("    cuDNN ", cudnn_version()), product, forward,
-           bench.time([&] { cudnn_attention_backward(s, a, dqkv, dout, out, lse, qkv); }));
+           bench.time([&] { cudnn_attention_backward(s, a, dqkv, dout, out, lse, qkv); }), "");
     }
+  goals.print();
 }
 
 }  // namespace lockstep::bench

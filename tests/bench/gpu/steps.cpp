@@ -33,11 +33,15 @@ ModelConfig with_tied_head(ModelConfig m) {
   return m;
 }
 
+// Goals: what a step may leave the GPU idle, and what the memory of training may differ from what
+// was measured.
+constexpr double kIdle = 0.01, kOffMemory = 0.03;
+
 struct StepCase {
   const char* name;
   ModelConfig model;
   std::int64_t length, sequences, micro_batches;
-  bool bf16_state;  // weights by stochastic rounding, bf16 moments
+  bool bf16_state = false;  // weights by stochastic rounding, bf16 moments
   Fp8Products fp8 = Fp8Products::off;
   bool cuda_graphs = false, cudnn_attention = false, offload_optimizer = false;
 };
@@ -58,25 +62,32 @@ TrainingConfig config_of(const StepCase& c) {
   return config;
 }
 
-// What goes from the GPU's free memory, stage by stage.
+// What goes from the GPU's free memory, stage by stage. Libraries and graphs take some of it beside
+// what was measured.
 class FreeMemory {
  public:
   FreeMemory() : begin_(gpu::free_bytes()), last_(begin_) {}
-  void stage(const char* name) {
+  void stage(const char* name, bool is_beside) {
     const auto now = gpu::free_bytes();
     text_ += str(text_.empty() ? "" : ", ", name, " ", mib(last_ - now));
+    if (is_beside) beside_ += last_ - now;
     last_ = now;
   }
-  void print(std::int64_t measured) const {
+  void print(std::int64_t measured, Goals& goals) const {
     const auto taken = begin_ - last_;
-    std::printf("    MiB: %s; in all %s, measured %s, %+.2f%%\n", text_.c_str(), mib(taken).c_str(),
-                mib(measured).c_str(),
-                100 * (static_cast<double>(taken) / static_cast<double>(measured) - 1));
+    const auto off = [&](std::int64_t bytes) {
+      return static_cast<double>(bytes) / static_cast<double>(measured) - 1;
+    };
+    const double off_training = off(taken - beside_);
+    std::printf(
+        "    MiB: %s; in all %s, measured %s, %+.2f%%, without libraries and graphs %+.2f%%%s\n",
+        text_.c_str(), mib(taken).c_str(), mib(measured).c_str(), 100 * off(taken),
+        100 * off_training, goals.mark(std::abs(off_training) <= kOffMemory));
   }
   static std::string mib(std::int64_t bytes) { return str(bytes / (1 << 20)); }
 
  private:
-  std::int64_t begin_, last_;
+  std::int64_t begin_, last_, beside_ = 0;
   std::string text_;
 };
 
@@ -122,7 +133,7 @@ StepTimes time_steps(Training& training, Stream& stream, const Batch& batch,
 }
 
 void print_times(const StepCase& c, const TrainingConfig& config, const StepTimes& t,
-                 std::int64_t device_bytes) {
+                 std::int64_t device_bytes, Goals& goals) {
   const auto tokens = static_cast<double>(config.step_tokens());
   const auto flops = flops_per_token(c.model, c.length);
   const auto gpu = gpu::properties(0).name;
@@ -143,12 +154,13 @@ void print_times(const StepCase& c, const TrainingConfig& config, const StepTime
     if (seconds > 0)
       std::printf(" %s %.1f%%", name(static_cast<Phase>(p)), 100 * seconds / t.timed_seconds);
   }
-  std::printf(", idle %.1f%%, %.1f%%, host %.2f\n", 100 * (1 - traced / t.timed_seconds),
-              100 * (1 - traced / middle), t.host[t.host.size() / 2] / middle);
+  const double idle = 1 - traced / middle;
+  std::printf(", idle %.1f%%, %.1f%%, host %.2f%s\n", 100 * (1 - traced / t.timed_seconds),
+              100 * idle, t.host[t.host.size() / 2] / middle, goals.mark(idle < kIdle));
 }
 
 // False where there is no such attention, or not enough memory.
-bool step(const StepCase& c) {
+bool step(const StepCase& c, Goals& goals) {
   const auto config = config_of(c);
   const auto bytes = measure_training(config, kGpu, 1);
   Stream stream(kGpu, "bench");
@@ -161,7 +173,7 @@ bool step(const StepCase& c) {
       std::printf("%-28s %s\n", c.name, why_not.c_str());
       return false;
     }
-    free.stage("cuDNN");
+    free.stage("cuDNN", true);
   }
   if (const auto host = available_memory_bytes(Device{}); bytes.pinned > host) {
     std::printf("%-28s needs %.1f GiB of the host's memory, %.1f are free\n", c.name,
@@ -175,12 +187,12 @@ bool step(const StepCase& c) {
     return false;
   }
   Arenas arenas(kGpu, bytes);
-  free.stage("arena");
+  free.stage("arena", false);
   Training training(config, stream, arenas);
   training.choose_products({});
   training.initialize();
   stream.synchronize();
-  free.stage("cuBLASLt and kernels");
+  free.stage("cuBLASLt and kernels", true);
   Arena pinned(kGpu, Arena::Memory::pinned_host, 64 << 20);
   const auto host = [&](const std::function<std::int64_t(std::int64_t)>& value) {
     const Tensor t = pinned.allocate("batch", DType::int32, {c.sequences, c.length});
@@ -194,11 +206,11 @@ bool step(const StepCase& c) {
                     .positions = host([&](std::int64_t i) { return i % c.length; }),
                     .document_start = {}};
   const auto times = time_steps(training, stream, batch, c.micro_batches);
-  free.stage(c.cuda_graphs ? "steps and their graphs" : "steps");
-  print_times(c, config, times, bytes.device);
+  free.stage(c.cuda_graphs ? "steps and their graphs" : "steps", c.cuda_graphs);
+  print_times(c, config, times, bytes.device, goals);
   LOCKSTEP_CHECK(arenas.peak().device == bytes.device, "the arena's peak is ", arenas.peak().device,
                  ", measured ", bytes.device);
-  free.print(bytes.device);
+  free.print(bytes.device, goals);
   std::fflush(stdout);
   return true;
 }
@@ -220,9 +232,23 @@ const std::vector<NamedSteps>& all_models() {
       {"llama_1b",
        {{"Llama 1B, 8 x 2k", sized(Family::llama3, 16, 2048, 32, 8, 8192, 128256), 2048, 8, 4,
          false}}},
+      {"llama_3b_8k",
+       {{"Llama 3B, 2 x 8k", with_tied_head(sized(Family::llama3, 28, 3072, 24, 8, 8192, 128256)),
+         8192, 2, 4, false}}},
       {"llama_8b",
        {{"Llama 8B, 2 x 4k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256),
          4096, 2, 4, true}}},
+      {"llama_8b_8k",
+       {{"Llama 8B, 1 x 8k, bf16 state", sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256),
+         8192, 1, 4, true}}},
+      {"llama_8b_offloaded",
+       {{.name = "Llama 8B, 2 x 4k, fp32 state on the host",
+         .model = sized(Family::llama3, 32, 4096, 32, 8, 14336, 128256),
+         .length = 4096,
+         .sequences = 2,
+         .micro_batches = 4,
+         .cudnn_attention = true,
+         .offload_optimizer = true}}},
       {"qwen2_1.5b",
        {{"Qwen 2.5 1.5B, 16 x 1k, bf16",
          with_tied_head(sized(Family::qwen2, 28, 1536, 12, 2, 8960, 151936)), 1024, 16, 4, true}}},
@@ -249,32 +275,27 @@ void steps(std::string_view model) {
               "memory");
   const auto named = std::find_if(all_models().begin(), all_models().end(),
                                   [&](const NamedSteps& m) { return m.part == model; });
+  Goals goals;
   for (StepCase c : named->cases) {
-    step(c);
+    step(c, goals);
+    if (c.offload_optimizer) continue;
     c.name = "    attention by cuDNN";
     c.cudnn_attention = true;
-    c.cudnn_attention = step(c);
+    c.cudnn_attention = step(c, goals);
     c.name = "      and CUDA graphs";
     c.cuda_graphs = true;
-    step(c);
+    step(c, goals);
     c.cuda_graphs = false;
-    if (c.bf16_state) {
-      c.bf16_state = false;
-      c.offload_optimizer = true;
-      c.name = "      fp32 state on the host";
-      step(c);
-      c.bf16_state = true;
-      c.offload_optimizer = false;
-    }
     if (c.model.width < 1600) continue;
     c.name = "      and fp8";
     c.fp8 = Fp8Products::tensor;
-    step(c);
+    step(c, goals);
     if (c.model.width % 128 != 0) continue;
     c.name = "      and fp8, blocks";
     c.fp8 = Fp8Products::block;
-    step(c);
+    step(c, goals);
   }
+  goals.print();
 }
 
 }  // namespace lockstep::bench
