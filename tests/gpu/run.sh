@@ -1,38 +1,38 @@
 #!/usr/bin/env bash
 # Runs the tests that need a GPU, offline. Each part ends within 8 minutes (a test that has no time left
-# is skipped) and with a line of its counts; what it says goes to build/gpu/PART.log too, line by line.
+# is skipped) and with a line of its counts; all that it said is in build/gpu/PART.log, and what each of
+# its tests said in build/gpu/TEST.out.
 #
 #   tests/gpu/run.sh [--within SECONDS] [--dry-run] [PART...]
-#     facts      the GPU, its driver, the toolkit
+#     facts      the GPU, its driver, the toolkit, the libraries
 #     build      the preset cuda, where LOCKSTEP_BUNDLE is set with the headers of that directory
-#                (scripts/gpu_bundle.sh)
+#                (scripts/gpu_bundle.sh); skipped where its programs start here, which are then used
 #     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
 #     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
 #                against without, with offloading against without
 #     fixtures   models of each family against what PyTorch computed for them; and live, 20 steps of
 #                AdamW, where python3 has torch, transformers and safetensors
+#     filters    that operators, training and fixtures have each test of an operator or a step once
 #     runs       the program: trains, stops, goes on with the same bits, as without CUDA graphs;
 #                generates; evaluates
 #     curves     losses of 200 steps of GPT-2 124M and of a Llama, against those of the CPU
 #     fp8        losses of 500 steps of a Llama 2048 wide, fp8 against bf16
 #     memcheck   compute-sanitizer over the operators
 #     racecheck  likewise, of our own kernels
-#     bench      tests/bench/gpu, whose tables go to the log
-#     steps      its whole steps of training, up to 1.5B
-#     steps_8b   and of Llama 8B
-#     peers      the same models in PyTorch, and how many times as fast ours were in steps, steps_8b
-#     peers_llmc GPT-2 in llm.c, where LOCKSTEP_LLMC names a directory of its sources, or of a built
-#                train_gpt2cu, or the bundle has one; and how many times as fast ours was in steps
-#     peers_llmq Qwen 2.5 1.5B and 7B here and in LLMQ, where LOCKSTEP_LLMQ names its directory, built, or
-#                the bundle has one; and how many times as fast ours are
+#     products   tests/bench/gpu: matrix products
+#     kernels    and streaming kernels, attention
+#     gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_offloaded qwen2_1.5b
+#     qwen2_7b   a model's whole steps there; the same in its peers, and how many times as fast ours are:
+#                PyTorch; for GPT-2 llm.c, where LOCKSTEP_LLMC names a directory of its sources, or of a
+#                built train_gpt2cu, or the bundle has one; for Qwen LLMQ, where LOCKSTEP_LLMQ names its
+#                directory, built, or the bundle has one
 #
 # --within SECONDS: all parts together end within them, for machines that are lent for so long.
 # --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest of everything: that this
 # script works where there is no GPU.
+# OUT, in the environment: a folder for an archive of all results, results.tar.gz.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
-all_parts=(facts build operators training fixtures runs curves fp8 memcheck racecheck bench steps
-  steps_8b peers peers_llmc peers_llmq)
 device=real call_end=1000000000
 while [[ ${1:-} == --* ]]; do
   case $1 in
@@ -42,6 +42,11 @@ while [[ ${1:-} == --* ]]; do
   esac
   shift
 done
+models=(gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_offloaded qwen2_1.5b
+  qwen2_7b)
+[[ $device == real ]] || models=(gpt2_tiny llama_tiny qwen2_1.5b qwen2_7b)
+all_parts=(facts build operators training fixtures filters runs curves fp8 memcheck racecheck products
+  kernels "${models[@]}")
 parts=("$@")
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 for part in "${parts[@]}"; do
@@ -52,13 +57,11 @@ passed=0 failed=0 skipped=0 part_end=0
 if [[ $device == real ]]; then
   work=build/gpu
   preset=cuda targets=(lockstep cuda_tests cudnn_tests gpu_bench safetensors_verdict)
-  lockstep=build/cuda/lockstep tests=build/cuda/tests/cuda_tests
-  verdict=build/cuda/tests/safetensors_verdict
+  built=build/cuda
 else
   work=build/gpu_dry_run
   preset=cpu targets=(simt_lockstep simt_tests safetensors_verdict)
-  lockstep=build/cpu/tests/simt_lockstep tests=build/cpu/tests/simt_tests
-  verdict=build/cpu/tests/safetensors_verdict
+  built=build/cpu
 fi
 mkdir -p "$work"
 # sized REAL SIMULATED: what fits the GPU
@@ -79,6 +82,19 @@ if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   export PYTHONPATH=$bundle/python${PYTHONPATH:+:$PYTHONPATH}
   [[ -d $bundle/llmc ]] && : "${LOCKSTEP_LLMC:=$bundle/llmc}"
   [[ -d $bundle/llmq ]] && : "${LOCKSTEP_LLMQ:=$bundle/llmq}"
+  if [[ $device == real && -x $bundle/built/lockstep ]]; then
+    # The toolkit's libraries, from Python packages or its directory, where the linker does not know them.
+    if [[ $(ldd "$bundle/built/lockstep") == *"not found"* ]]; then
+      wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null)
+      export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${wheels:+$wheels/cu13/lib:}/usr/local/cuda/lib64
+    fi
+    "$bundle/built/lockstep" --version >/dev/null 2>&1 && built=$bundle/built
+  fi
+fi
+
+lockstep=$built/lockstep tests=$built/tests/cuda_tests verdict=$built/tests/safetensors_verdict
+if [[ $device == simulated ]]; then
+  lockstep=$built/tests/simt_lockstep tests=$built/tests/simt_tests
 fi
 
 # Seconds that are left to the part; every program of a test is held to them by `timeout`.
@@ -89,13 +105,13 @@ skip() {  # NAME REASON
   echo "skipped  $1: $2"
 }
 
-# check NAME COMMAND...: one test; exit code 77 means skipped
+# check NAME COMMAND...: one test; exit code 77 means skipped. Fails where it did not pass.
 check() {
   local name=$1 begin=$SECONDS
   shift
   if (($(left) < 5)); then
     skip "$name" "no time is left to this part"
-    return
+    return 77
   fi
   local act=(timeout "$(left)" "$@")
   [[ $(type -t "$1") == function ]] && act=("$@")
@@ -111,28 +127,33 @@ check() {
     echo "FAILED   $name (exit $status), $((SECONDS - begin)) s; the end of $work/$name.out:"
     tail -n 40 "$work/$name.out"
   fi
+  return "$status"
 }
+# shown NAME COMMAND...: likewise, and all that it said
+shown() { check "$@" && cat "$work/$1.out"; }
 
-# google_tests FILTER [COMMAND...]: tests of $tests, under COMMAND where there is one
+# google_tests FILTER [COMMAND...]: tests of cuda_tests, under COMMAND where there is one; prints what those
+# say that do not pass
 google_tests() {
-  local filter=$1 out=$work/google.out status failures
+  local filter=$1 out=$work/${part}_tests.out status failures
   shift
   if (($(left) < 5)); then
     skip "$filter" "no time is left to this part"
     return
   fi
-  timeout "$(left)" "$@" "$tests" --gtest_filter="$filter" --gtest_brief=0 2>&1 | tee "$out" |
-    grep -E '^\[ +(OK|FAILED|SKIPPED)|^=+ |Failure|Error|^skipped' --line-buffered
-  status=${PIPESTATUS[0]}
+  timeout "$(left)" "$@" "$tests" --gtest_filter="$filter" --gtest_brief=0 >"$out" 2>&1
+  status=$?
   failures=$(grep -cE '^\[  FAILED  \] .* \([0-9]+ ms\)' "$out")
   passed=$((passed + $(grep -c '^\[       OK ' "$out")))
   skipped=$((skipped + $(grep -cE '^\[  SKIPPED \] .* \([0-9]+ ms\)' "$out")))
   failed=$((failed + failures))
+  grep -vE '^(\[( RUN |       OK|-)|Note: |$)' "$out" | cut -c -200 | head -n 120
   if ((status == 124)); then
-    skip "the rest of $filter" "no time is left to this part"
+    skip "the rest of $filter" "no time is left to this part; the last lines of $out:"
+    tail -n 2 "$out"
   elif ! grep -qE '^\[==========\] [1-9][0-9]* tests? .* ran\.' "$out"; then
     ((++failed))
-    echo "FAILED   $tests ended early (exit $status), or had no test $filter"
+    echo "FAILED   $tests ended early (exit $status), or had no test $filter; the end of $out:"
     tail -n 20 "$out"
   elif ((status != 0 && failures == 0)); then
     ((++failed))
@@ -141,15 +162,35 @@ google_tests() {
 }
 
 facts() {
-  [[ $device == real ]] && check nvidia_smi nvidia-smi && check nvcc nvcc --version &&
-    check python python3 -c 'import sys, torch; print(sys.version, torch.__version__)'
-  check processors lscpu
-  [[ -x $lockstep ]] && check version "$lockstep" --version
-  cat "$work"/{nvidia_smi,nvcc,python,version}.out 2>/dev/null
-  grep -E '^(Model name|CPU\(s\)|Thread|L3)' "$work/processors.out"
+  [[ $device == real ]] && check nvidia_smi nvidia-smi && cat "$work/nvidia_smi.out"
+  shown machine machine
 }
+machine() (
+  set +o pipefail
+  fact() { printf '%s: ' "$1" && shift && { "$@" 2>/dev/null | head -n 8 | grep . || echo none; }; }
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
+  fact "toolkit" sh -c "'$nvcc' --version | grep release"
+  fact "headers" ls -d "$include"/{cublasLt.h,nvtx3,cudnn.h}
+  fact "libraries" sh -c 'ldconfig -p | grep -E "libcublasLt|libcudnn[.]|libcudart" | cut -d">" -f2'
+  for name in cmake ninja g++ python3; do
+    fact "$name" sh -c "$name --version | head -n 1"
+  done
+  fact "PyTorch, its CUDA and cuDNN" python3 -c '
+import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version())'
+  fact "memory" grep -E '^Mem(Total|Available)' /proc/meminfo
+  fact "processors" sh -c 'lscpu | grep -E "^(Model name|CPU\(s\)|Thread|L3)"'
+  fact "Lockstep" "$lockstep" --version
+  for program in "$lockstep" "$tests" "$built"/tests/cudnn_tests "$built"/bench/gpu_bench; do
+    fact "$program" sh -c "ldd '$program' | grep -iE 'not found|cuda|nvidia|cublas'"
+  done
+)
 
 build() {
+  if [[ $built == */built ]]; then
+    skip build "the programs of $LOCKSTEP_BUNDLE start here"
+    return
+  fi
   # Another compiler's warnings are no reason to do without a GPU.
   local options=(-DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON)
   [[ $device == real ]] && options+=(-DLOCKSTEP_WARNINGS_AS_ERRORS=OFF)
@@ -158,14 +199,40 @@ build() {
   check compile cmake --build --preset "$preset" --target "${targets[@]}"
 }
 
+# Filters of tests: whole steps of training, and models of PyTorch's; operators are what is left. The tier
+# `full` keeps one processor busy for minutes.
+whole_steps='*Training*:*GraphsCuda*:*/Fp8Cuda.*:*/Offload*Cuda.*'
+models_of_pytorch='*PyTorchCuda*'
+filter_operators="-$whole_steps:$models_of_pytorch:*.full_*"
+filter_training="$whole_steps-*.full_*"
+filter_fixtures="$models_of_pytorch-*.full_*"
+
 operators() {
-  google_tests "$(sized '-*Training*:*GraphsCuda*:*Fp8Cuda*:*OffloadCuda*:*PyTorchCuda*' 'RmsNorm*:*/RmsNorm*')"
-  [[ $device == real ]] && check cudnn_graphs build/cuda/tests/cudnn_tests
+  google_tests "$(sized "$filter_operators" 'RmsNorm*:*/RmsNorm*')"
+  [[ $device == real ]] && check cudnn_graphs "$built/tests/cudnn_tests"
 }
-training() { google_tests "$(sized '*Training*:*GraphsCuda*:*Fp8Cuda*:*OffloadCuda*' '*GraphsCuda*gpt2')"; }
+training() { google_tests "$(sized "$filter_training" '*GraphsCuda*gpt2')"; }
+
+filters() { check each_test_has_one_part each_test_has_one_part; }
+each_test_has_one_part() {
+  local filters pattern
+  IFS=: read -ra filters <<<"$whole_steps:$models_of_pytorch"
+  for pattern in "${filters[@]}"; do
+    tests_of "$pattern" | grep -q . || { echo "no test is named $pattern"; return 1; }
+  done
+  diff <(tests_of '-*.full_*') \
+    <(for pattern in "$filter_operators" "$filter_training" "$filter_fixtures"; do
+      tests_of "$pattern"
+    done | sort)
+}
+# tests_of FILTER: their names, sorted
+tests_of() {
+  "$tests" --gtest_filter="$1" --gtest_list_tests |
+    awk '/^[^ ]/ { suite = $1; next } { print suite $1 }' | sort
+}
 
 fixtures() {
-  google_tests "*PyTorchCuda*$(sized '' gpt2)"
+  google_tests "$(sized "$filter_fixtures" '*PyTorchCuda*gpt2')"
   local family
   for family in gpt2 llama3 qwen2 qwen3 smollm3; do
     if [[ $device == real ]]; then
@@ -388,14 +455,14 @@ sanitized() {
     skip "$tool" "there is no compute-sanitizer, or no GPU"
     return
   fi
-  LOCKSTEP_SMALL_SHAPES=1 google_tests '-*Training*:*GraphsCuda*:*Fp8Cuda*:*ProductChoices*:*full*' \
+  LOCKSTEP_SMALL_SHAPES=1 google_tests "$filter_operators:*ProductChoices*" \
     compute-sanitizer --tool "$tool" --error-exitcode 9 "$@"
 }
 memcheck() { sanitized memcheck; }
 # cuBLASLt's and cuDNN's kernels synchronize in ways that racecheck does not follow.
 racecheck() { sanitized racecheck --kernel-regex kns=lockstep; }
 
-# gpu_bench NAME PART...: its tables also go to the log
+# gpu_bench NAME PART...: its tables, and whether they reach their goals
 gpu_bench() {
   local name=$1
   shift
@@ -403,61 +470,97 @@ gpu_bench() {
     skip "$name" "gpu_bench needs a GPU"
     return
   fi
-  check "$name" build/cuda/bench/gpu_bench "$@"
-  cat "$work/$name.out"
+  shown "$name" "$built/bench/gpu_bench" "$@" && check "${name}_reach_their_goals" reach_goals "$name"
 }
-bench() {
-  gpu_bench memory_and_products memory matmul fp8
+# reach_goals NAME: each table, by the line below it
+reach_goals() {
+  awk '/^goals: / { print; ++tables; if ($2 != $4) missed = 1 } END { exit missed || !tables }' \
+    "$work/$1.out"
+}
+products() { gpu_bench products matmul fp8; }
+kernels() {
+  gpu_bench streaming_kernels memory
   gpu_bench attention attention
 }
-steps() {
-  local model
-  for model in gpt2_124m gpt2_1.5b llama_1b; do
-    gpu_bench "steps_$model" "$model"
-  done
-}
-steps_8b() { gpu_bench steps_llama_8b llama_8b; }
 
-peers() {
-  local model goal
-  if [[ $device != real ]]; then
-    check torch_tiny torch_bench gpt2_tiny llama_tiny --compile off --steps 1
-    return
+# Goals of the models on an H200: tokens/s in bf16 and fp8, and how many times PyTorch's.
+declare -A goals=([gpt2_124m]="450000 - 1.25" [gpt2_1.5b]="46000 52000 1.25"
+  [llama_1b]="64000 72000 1.25" [llama_3b_8k]="23500 28000 1.10" [llama_8b]="12200 16500 1.10"
+  [llama_8b_8k]="11400 15000 1.10" [gpt2_tiny]="- - 1.25" [llama_tiny]="- - 1.25")
+
+# model MODEL: its steps here, and then in its peers
+model() {
+  local model=$1 bf16 fp8 times
+  gpu_bench "steps_$model" "$model"
+  if [[ -n ${goals[$model]:-} ]]; then
+    read -r bf16 fp8 times <<<"${goals[$model]}"
+    reaches "$model" bf16 "$bf16"
+    reaches "$model" fp8 "$fp8"
+    peer torch "$model" bf16 "$times" torch_bench "$model"
+    [[ $fp8 == - ]] || peer torch "$model" fp8 "$times" torch_bench "$model" --fp8
   fi
-  for model in gpt2_124m gpt2_1.5b llama_1b llama_8b; do
-    goal=1.25
-    [[ $model == *_8b ]] && goal=1.10
-    check "torch_$model" torch_bench "$model"
-    cat "$work/torch_$model.out"
-    check "${model}_is_${goal}_times_as_fast" faster "$model" "$goal"
-    tail -n 1 "$work/${model}_is_${goal}_times_as_fast.out"
-  done
-  for model in llama_1b llama_8b; do
-    check "torch_${model}_fp8" torch_bench "$model" --fp8
-    cat "$work/torch_${model}_fp8.out"
-  done
+  case $model in
+    gpt2_*) llmc "$model" ;;
+    qwen2_*) llmq "$model" ;;
+  esac
 }
+
+# reaches MODEL PRODUCTS GOAL: tokens/s
+reaches() {
+  [[ $3 == - ]] || shown "$1_in_$2_reaches_$3_tokens_a_second" is_at_least "$@"
+}
+is_at_least() {
+  local rate
+  rate=$(ours "$1" "$2") || return
+  echo "$rate tokens/s (goal $3)"
+  ((rate >= $3))
+}
+
+# peer PEER MODEL PRODUCTS TIMES COMMAND...: the same model by COMMAND, and how many times as fast ours is
+peer() {
+  local peer=$1 model=$2 products=$3 times=$4
+  shift 4
+  shown "${peer}_${model}_$products" "$@" &&
+    shown "${model}_in_${products}_is_${times}_times_as_fast_as_$peer" \
+      faster "$model" "$products" "$times" "$peer"
+}
+
+# ours MODEL PRODUCTS: tokens/s, the best of the medians of our rows in bf16 or fp8 of the model's last size
+ours() {
+  [[ -e $work/steps_$1.out ]] || { echo "there are no steps of $1" >&2; return 77; }
+  awk -v products="$2" '
+    substr($0, 29) ~ /^ +[0-9]+ +[0-9]+ .*%/ {
+      if (!/^ /) best = 0
+      split(substr($0, 29), column, " ")
+      if (/fp8/ == (products == "fp8") && column[2] > best) best = column[2]
+    }
+    END { print best + 0; exit !best }' "$work/steps_$1.out"
+}
+faster() {
+  local rate
+  rate=$(ours "$1" "$2") || return
+  awk -v ours="$rate" -v goal="$3" '
+    /^(PyTorch|llm[.]c|LLMQ) .*tokens\/s,/ { split(substr($0, 37), column, " "); theirs = column[2]; name = $1 }
+    END { if (!theirs) { print "no figure"; exit 1 }
+          printf "%d tokens/s, %s %d: %.2f times as fast (goal %s)\n",
+                 ours, name, theirs, ours / theirs, goal
+          exit ours < goal * theirs }' "$work/${4}_$1_$2.out"
+}
+
 torch_bench() {
   python3 -c 'import torch' || { echo "python3 has no torch"; return 77; }
-  timeout "$(left)" python3 -B tests/bench/gpu/torch_bench.py "$@"
+  local options=()
+  [[ $device == real ]] || options=(--compile off --steps 1)
+  timeout "$(left)" python3 -B tests/bench/gpu/torch_bench.py "$@" "${options[@]}"
 }
 
-
-peers_llmc() {
+llmc() {  # MODEL
   if [[ -z ${LOCKSTEP_LLMC:-} ]]; then
     skip llmc "LOCKSTEP_LLMC is not set: git clone https://github.com/karpathy/llm.c, and name it there"
     return
   fi
-  check llmc_builds llmc_builds
-  [[ -x $work/llmc/train_gpt2cu ]] || return
-  local model
-  for model in $(sized "gpt2_124m gpt2_1.5b" gpt2_tiny); do
-    check "llmc_$model" timeout "$(left)" python3 -B tests/bench/gpu/llmc_bench.py \
-      "$work/llmc/train_gpt2cu" "$model"
-    cat "$work/llmc_$model.out"
-    check "${model}_is_1.15_times_as_fast_as_llmc" faster "$model" 1.15 llmc
-    tail -n 1 "$work/${model}_is_1.15_times_as_fast_as_llmc.out"
-  done
+  check llmc_builds llmc_builds &&
+    peer llmc "$1" bf16 1.15 python3 -B tests/bench/gpu/llmc_bench.py "$work/llmc/train_gpt2cu" "$1"
 }
 
 # llmc_builds: in a copy, with cuDNN where its frontend's headers are. Two things for CUDA 13: a place in
@@ -482,42 +585,21 @@ llmc_builds() (
     NO_USE_MPI=1 GPU_COMPUTE_CAPABILITY="${capability:-90}" NVCC_LDFLAGS="$libraries"
 )
 
-peers_llmq() {
+llmq() {  # MODEL
   if [[ -z ${LOCKSTEP_LLMQ:-} ]]; then
     skip llmq "LOCKSTEP_LLMQ is not set: build https://github.com/IST-DASLab/llmq as docs/hardware_log.md says"
     return
   fi
-  local model bench=(python3 -B tests/bench/gpu/llmq_bench.py "$LOCKSTEP_LLMQ/build/train")
-  for model in qwen2_1.5b qwen2_7b; do
-    [[ $device == real ]] && gpu_bench "steps_$model" "$model"
-    check "llmq_$model" timeout "$(left)" "${bench[@]}" "$model"
-    cat "$work/llmq_$model.out"
-    check "${model}_is_1.15_times_as_fast_as_llmq" faster "$model" 1.15 llmq
-    tail -n 1 "$work/${model}_is_1.15_times_as_fast_as_llmq.out"
-  done
-  check llmq_qwen2_7b_fp8 timeout "$(left)" "${bench[@]}" qwen2_7b --fp8
-  cat "$work/llmq_qwen2_7b_fp8.out"
+  local bench=(python3 -B tests/bench/gpu/llmq_bench.py "$LOCKSTEP_LLMQ/build/train" "$1")
+  peer llmq "$1" bf16 1.15 "${bench[@]}"
+  shown "llmq_$1_fp8" "${bench[@]}" --fp8
 }
 
-# faster MODEL GOAL [PEER]: medians of tokens/s, the best of our bf16 rows of the model's last size, and
-# those of torch, llmc or llmq
-faster() {
-  local peer=${3:-torch}
-  [[ -e $work/steps_$1.out ]] || { echo "the part steps or steps_8b did not run before"; return 77; }
-  awk -v goal="$2" '
-    FILENAME == ARGV[1] && substr($0, 29) ~ /^ +[0-9]+ +[0-9]+ .*%/ {
-      if (!/^ /) ours = 0
-      split(substr($0, 29), column, " ")
-      if (!/fp8/ && column[2] > ours) ours = column[2]
-    }
-    FILENAME == ARGV[2] && /^(PyTorch|llm[.]c|LLMQ) .*tokens\/s,/ {
-      split(substr($0, 37), column, " "); theirs = column[2]; name = $1
-    }
-    END { if (!ours || !theirs) { print "no two figures"; exit 1 }
-          printf "%d tokens/s, %s %d: %.2f times as fast (goal %s)\n",
-                 ours, name, theirs, ours / theirs, goal
-          exit ours < goal * theirs }' "$work/steps_$1.out" "$work/${peer}_$1.out"
+archive() {
+  [[ ! -d ${OUT:-} ]] ||
+    (shopt -s nullglob && cd "$work" && tar -czf - -- *.out *.log) >"$OUT/results.tar.gz"
 }
+trap archive EXIT
 
 total_failed=0
 for part in "${parts[@]}"; do
@@ -525,7 +607,7 @@ for part in "${parts[@]}"; do
   echo "== $part"
   exec 3> >(tee "$work/$part.log")
   tee=$!
-  "$part" >&3 2>&1
+  if [[ " ${models[*]} " == *" $part "* ]]; then model "$part"; else "$part"; fi >&3 2>&1
   exec 3>&-
   wait "$tee"
   echo "$part: $passed passed, $failed failed, $skipped skipped"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks tests/bench/gpu/llmq_bench.py, and the part peers_llmq of tests/gpu/run.sh, by a stand-in for
-LLMQ's train that reads what LLMQ reads and prints a step as LLMQ does."""
+"""Checks tests/bench/gpu/llmq_bench.py, and the parts of Qwen of tests/gpu/run.sh, by a stand-in for LLMQ's
+train that reads what LLMQ reads and prints a step as LLMQ does."""
 
 import os
 import pathlib
@@ -60,11 +60,12 @@ def main():
         ours = {"qwen2_1.5b": 76800, "qwen2_7b": 33600}  # LLMQ's: 64000 and 32000
         for model, rate in ours.items():
             (work / f"steps_{model}.out").write_text(f"{'Qwen 2.5':<28} {rate:9} {rate:9}   40.0%   42.0% |\n")
-        done = subprocess.run([ROOT / "tests/gpu/run.sh", "--dry-run", "peers_llmq"], text=True, check=False,
+        done = subprocess.run([ROOT / "tests/gpu/run.sh", "--dry-run", *ours], text=True, check=False,
                               env=dict(os.environ, LOCKSTEP_LLMQ=directory), capture_output=True)
         assert "76800 tokens/s, LLMQ 64000: 1.20 times as fast (goal 1.15)" in done.stdout, done
         assert "33600 tokens/s, LLMQ 32000: 1.05 times as fast" in done.stdout, done
-        assert "4 passed, 1 failed" in done.stdout, done
+        assert "qwen2_1.5b: 3 passed, 0 failed" in done.stdout, done
+        assert "qwen2_7b: 2 passed, 1 failed" in done.stdout, done
         for model in ours:
             (work / f"steps_{model}.out").unlink()
 
