@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# gpu_bundle.sh DIR: unpacks into DIR the Debian headers and GoogleTest that a build needs, and where
-# they can be had the headers of cuDNN's frontend and torchao (PyTorch in fp8, to compare with), for a
-# machine that has the CUDA toolkit, CMake and ninja but neither these packages nor a network. With DIR
-# copied there, tests/gpu/run.sh builds against it: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh
-# Where LOCKSTEP_LLMC names a directory with llm.c, which is compared with too, DIR gets a copy: the program
-# train_gpt2cu where it is built, else its sources. Of LLMQ, in LOCKSTEP_LLMQ, it gets what was built.
+# gpu_bundle.sh DIR: unpacks into DIR what tests/gpu/run.sh needs on a machine that has the CUDA toolkit
+# and a GPU, but no network: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh, with DIR copied there.
+#   built     the programs of preset cuda, stripped, where this machine has the CUDA toolkit
+#   usr       the Debian headers and GoogleTest that building them there needs, and where it can be had
+#             cuDNN's frontend
+#   python    torchao (PyTorch in fp8, to compare with), where it can be had
+#   llmc      where LOCKSTEP_LLMC names a directory with llm.c: the program train_gpt2cu where it is built,
+#             else its sources
+#   llmq      where LOCKSTEP_LLMQ names a directory with LLMQ: what was built
+# Fails where that is more than 40 MiB compressed.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
-dir=${1:?usage: $0 DIR}
+dir=$(realpath -m "${1:?usage: $0 DIR}")
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/packages.sh
 packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libgtest-dev)
 mkdir -p "$dir"
-dir=$(cd "$dir" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 (cd "$work" && apt-get download -qq "${packages[@]}")
@@ -18,8 +22,24 @@ for package in "$work"/*.deb; do
   dpkg-deb -x "$package" "$dir"
 done
 rm -rf "$dir/usr/share/doc" "$dir/usr/src"
-cudnn_frontend "$dir/usr" || echo "without cuDNN's frontend: it cannot be had from PyPI"
+if cudnn_frontend build/cudnn_frontend; then
+  cp -r build/cudnn_frontend/include "$dir/usr"
+else
+  echo "without cuDNN's frontend: it cannot be had from PyPI"
+fi
 torchao "$dir/python" || echo "without torchao: it cannot be had from PyPI"
+rm -rf "$dir/built"
+if [[ -x $(command -v nvcc || echo /usr/local/cuda/bin/nvcc) ]]; then
+  programs=(lockstep tests/cuda_tests tests/cudnn_tests tests/safetensors_verdict bench/gpu_bench)
+  cmake --preset cuda -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON | grep 'cuDNN attention'
+  cmake --build --preset cuda --target "${programs[@]##*/}"
+  mkdir -p "$dir"/built/{tests,bench}
+  for program in "${programs[@]}"; do
+    strip -o "$dir/built/$program" "build/cuda/$program"
+  done
+else
+  echo "without programs: there is no nvcc"
+fi
 if [[ -n ${LOCKSTEP_LLMC:-} ]]; then
   rm -rf "$dir/llmc"
   mkdir -p "$dir/llmc"
@@ -33,4 +53,6 @@ if [[ -n ${LOCKSTEP_LLMQ:-} ]]; then
   mkdir -p "$dir/llmq/build"
   cp "$LOCKSTEP_LLMQ"/build/{train,libllmq-common.so} "$dir/llmq/build"
 fi
-echo "$dir: $(du -sh "$dir" | cut -f1), $(tar -cz -C "$dir" . | wc -c | numfmt --to=iec) compressed"
+bytes=$(tar -cz -C "$dir" . | wc -c)
+echo "$dir: $(du -sh "$dir" | cut -f1), $(numfmt --to=iec "$bytes") compressed"
+((bytes <= 40 << 20)) || { echo "$0: that is more than 40 MiB compressed" >&2; exit 1; }

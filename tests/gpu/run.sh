@@ -86,7 +86,8 @@ if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
     # The toolkit's libraries, from Python packages or its directory, where the linker does not know them.
     if [[ $(ldd "$bundle/built/lockstep") == *"not found"* ]]; then
       wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null)
-      export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${wheels:+$wheels/cu13/lib:}/usr/local/cuda/lib64
+      LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${wheels:+$wheels/cu13/lib:}
+      export LD_LIBRARY_PATH+=/usr/local/cuda/lib64
     fi
     "$bundle/built/lockstep" --version >/dev/null 2>&1 && built=$bundle/built
   fi
@@ -102,7 +103,7 @@ left() { echo $((part_end > SECONDS ? part_end - SECONDS : 1)); }
 
 skip() {  # NAME REASON
   ((++skipped))
-  echo "skipped  $1: $2"
+  echo "skipped  $1: ${2#skipped: }"
 }
 
 # check NAME COMMAND...: one test; exit code 77 means skipped. Fails where it did not pass.
@@ -125,7 +126,7 @@ check() {
   else
     ((++failed))
     echo "FAILED   $name (exit $status), $((SECONDS - begin)) s; the end of $work/$name.out:"
-    tail -n 40 "$work/$name.out"
+    tail -n 40 "$work/$name.out" | cut -c -300
   fi
   return "$status"
 }
@@ -151,6 +152,8 @@ google_tests() {
   if ((status == 124)); then
     skip "the rest of $filter" "no time is left to this part; the last lines of $out:"
     tail -n 2 "$out"
+  elif ((status == 77)); then
+    skip "$filter" "$(tail -n 1 "$out")"
   elif ! grep -qE '^\[==========\] [1-9][0-9]* tests? .* ran\.' "$out"; then
     ((++failed))
     echo "FAILED   $tests ended early (exit $status), or had no test $filter; the end of $out:"
@@ -511,7 +514,7 @@ reaches() {
 }
 is_at_least() {
   local rate
-  rate=$(ours "$1" "$2") || return
+  rate=$(ours "$1" "$2") || { echo "$rate"; return 77; }
   echo "$rate tokens/s (goal $3)"
   ((rate >= $3))
 }
@@ -527,18 +530,18 @@ peer() {
 
 # ours MODEL PRODUCTS: tokens/s, the best of the medians of our rows in bf16 or fp8 of the model's last size
 ours() {
-  [[ -e $work/steps_$1.out ]] || { echo "there are no steps of $1" >&2; return 77; }
+  [[ -e $work/steps_$1.out ]] || { echo "there are no steps of $1"; return 77; }
   awk -v products="$2" '
     substr($0, 29) ~ /^ +[0-9]+ +[0-9]+ .*%/ {
       if (!/^ /) best = 0
       split(substr($0, 29), column, " ")
       if (/fp8/ == (products == "fp8") && column[2] > best) best = column[2]
     }
-    END { print best + 0; exit !best }' "$work/steps_$1.out"
+    END { print best ? best : "there is no row in " products; exit best ? 0 : 77 }' "$work/steps_$1.out"
 }
 faster() {
   local rate
-  rate=$(ours "$1" "$2") || return
+  rate=$(ours "$1" "$2") || { echo "$rate"; return 77; }
   awk -v ours="$rate" -v goal="$3" '
     /^(PyTorch|llm[.]c|LLMQ) .*tokens\/s,/ { split(substr($0, 37), column, " "); theirs = column[2]; name = $1 }
     END { if (!theirs) { print "no figure"; exit 1 }

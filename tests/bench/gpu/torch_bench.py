@@ -2,8 +2,8 @@
 """Training steps of the models of gpu_bench in PyTorch, tuned, to compare with.
 
 usage: torch_bench.py MODEL... [--fp8] [--compile model|blocks|off] [--state fp32|bf16] [--steps N]
-       MODEL: gpt2_124m gpt2_1.5b llama_1b llama_8b, and for a try on the CPU gpt2_tiny llama_tiny
-                                                      (needs torch; --fp8 needs torchao too)
+       MODEL: gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k, and for a try on the CPU
+              gpt2_tiny llama_tiny                    (needs torch; --fp8 needs torchao too)
 
 A step is four micro-batches of random tokens, the clipped global norm, and AdamW, as gpu_bench's.
 What is tuned: torch.compile (of the model where it has 12 layers or fewer, else of one block, which
@@ -11,7 +11,7 @@ all blocks share, and of the head with its loss), stacked q, k, v and gate, up; 
 attention the fastest for the model's shape, tried before; fused AdamW. The residual stream is bf16.
 
 What each side keeps for a parameter, in bytes:
-  state fp32 (up to 1.5B)  here: fp32 weight, gradient and two moments, 16; products by autocast, whose
+  state fp32 (up to 3B)    here: fp32 weight, gradient and two moments, 16; products by autocast, whose
                            bf16 copies live as long as a micro-batch. gpu_bench: 18, as its bf16 weight
                            stays.
   state bf16 (8B)          here: bf16 weight, gradient and two moments, 8, rounded to nearest, so that
@@ -50,14 +50,17 @@ class Model:
     length: int
     sequences: int  # of a micro-batch
     state: str = "fp32"
+    tied: bool = False  # the head's matrix is the embedding's
 
 
 MODELS = {
-    "gpt2_124m": Model("gpt2", 12, 768, 12, 12, 3072, 50304, 1024, 64),
-    "gpt2_1.5b": Model("gpt2", 48, 1600, 25, 25, 6400, 50304, 1024, 16),
+    "gpt2_124m": Model("gpt2", 12, 768, 12, 12, 3072, 50304, 1024, 64, tied=True),
+    "gpt2_1.5b": Model("gpt2", 48, 1600, 25, 25, 6400, 50304, 1024, 16, tied=True),
     "llama_1b": Model("llama", 16, 2048, 32, 8, 8192, 128256, 2048, 8),
+    "llama_3b_8k": Model("llama", 28, 3072, 24, 8, 8192, 128256, 8192, 2, tied=True),
     "llama_8b": Model("llama", 32, 4096, 32, 8, 14336, 128256, 4096, 2, "bf16"),
-    "gpt2_tiny": Model("gpt2", 2, 64, 2, 2, 256, 320, 32, 4),
+    "llama_8b_8k": Model("llama", 32, 4096, 32, 8, 14336, 128256, 8192, 1, "bf16"),
+    "gpt2_tiny": Model("gpt2", 2, 64, 2, 2, 256, 320, 32, 4, tied=True),
     "llama_tiny": Model("llama", 2, 64, 4, 2, 128, 320, 32, 4, "bf16"),
 }
 
@@ -111,7 +114,7 @@ class Head(nn.Module):
         super().__init__()
         self.norm = (nn.LayerNorm if m.family == "gpt2" else nn.RMSNorm)(m.width, eps=1e-5)
         self.matrix = nn.Linear(m.width, m.vocabulary, bias=False)
-        if m.family == "gpt2":
+        if m.tied:
             self.matrix.weight = embedding.weight
 
     def forward(self, x, targets):
