@@ -104,7 +104,7 @@ TEST_F(CudnnAttention, forward_equals_the_cpu_kernel) {
 }
 
 // The log-sum-exp and out that backward starts from are the CPU's: the same tensors serve both. In
-// chunks of one kv head; of one sequence; and of as many sequences as there are, or nearly.
+// chunks of one kv head; of one sequence; and of several, or all there are.
 TEST_F(CudnnAttention, backward_equals_the_cpu_kernel_in_any_chunks) {
   std::uint64_t seed = 0;
   for (const auto& s : sizes_to_try()) {

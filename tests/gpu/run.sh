@@ -175,7 +175,8 @@ machine() (
   include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
   fact "toolkit" sh -c "'$nvcc' --version | grep release"
   fact "headers" ls -d "$include"/{cublasLt.h,nvtx3,cudnn.h}
-  fact "libraries" sh -c 'ldconfig -p | grep -E "libcublasLt|libcudnn[.]|libcudart" | cut -d">" -f2'
+  fact "libraries" sh -c 'ldconfig -p | grep -E "libcublasLt|libcudnn[.]|libcudart" | cut -d">" -f2 |
+    xargs readlink -f | sort -u'
   for name in cmake ninja g++ python3; do
     fact "$name" sh -c "$name --version | head -n 1"
   done
@@ -570,7 +571,9 @@ llmc() {  # MODEL
 # memory is a struct, and the toolkit has no stub of NVML, which llm.c does not use without nvml.h.
 llmc_builds() (
   rm -rf "$work/llmc" && cp -r "$LOCKSTEP_LLMC" "$work/llmc" || exit
-  frontend=$(sed -n 's/^LOCKSTEP_CUDNN_FRONTEND:[A-Z]*=//p' build/cuda/CMakeCache.txt 2>/dev/null)
+  frontend=${bundle:-}/usr/include
+  [[ -e $frontend/cudnn_frontend.h ]] ||
+    frontend=$(sed -n 's/^LOCKSTEP_CUDNN_FRONTEND:[A-Z]*=//p' build/cuda/CMakeCache.txt 2>/dev/null)
   cd "$work/llmc" || exit
   [[ ! -x train_gpt2cu ]] || exit 0
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)

@@ -62,8 +62,8 @@ void memory(Bench& bench) {
     std::fflush(stdout);
   };
   Stream& s = bench.stream();
-  constexpr std::int64_t N = 16384;
-  constexpr auto bf16 = DType::bf16, fp32 = DType::fp32;
+  const std::int64_t N = 16384;
+  const auto bf16 = DType::bf16, fp32 = DType::fp32;
   for (const std::int64_t D : {768, 1600, 4096}) {
     const Arena::Scope scope(bench.arena());
     const auto x = bench.tensor({N, D}, bf16), r = bench.tensor({N, D}, bf16);
@@ -106,7 +106,7 @@ void memory(Bench& bench) {
   }
   {
     const Arena::Scope scope(bench.arena());
-    constexpr std::int64_t F = 14336;
+    const std::int64_t F = 14336;
     const auto gate_up = bench.tensor({N, 2 * F}, bf16), hidden = bench.tensor({N, F}, bf16);
     const auto out = bench.zeros({N, 2 * F}, bf16), absmax_of = bench.zeros({1}, fp32);
     const auto squares = bench.zeros({1}, fp32);
@@ -173,7 +173,7 @@ void memory(Bench& bench) {
   }
   for (const std::int64_t V : {50304, 128256}) {
     const Arena::Scope scope(bench.arena());
-    constexpr std::int64_t n = 4096;
+    const std::int64_t n = 4096;
     const auto logits = bench.tensor({n, V}, bf16), losses = bench.zeros({n}, fp32);
     const auto targets =
         bench.integers({n}, [&](std::int64_t i) { return Bench::any_below(V, i); });
@@ -186,7 +186,7 @@ void memory(Bench& bench) {
   }
   {
     const Arena::Scope scope(bench.arena());
-    constexpr std::int64_t V = 50304, D = 4096;
+    const std::int64_t V = 50304, D = 4096;
     const auto w = bench.tensor({V, D}, bf16), y = bench.zeros({N, D}, bf16),
                dw = bench.zeros({V, D}, fp32);
     const auto ids = bench.integers({N}, [](std::int64_t i) { return Bench::any_below(V, i); });
@@ -196,7 +196,7 @@ void memory(Bench& bench) {
   }
   {
     const Arena::Scope scope(bench.arena());
-    constexpr std::int64_t n = std::int64_t{1} << 28;
+    const std::int64_t n = std::int64_t{1} << 28;
     const auto weight = bench.tensor({n}, bf16), master = bench.tensor({n}, fp32),
                grad = bench.tensor({n}, fp32);
     const auto m = bench.zeros({n}, fp32), v = bench.zeros({n}, fp32);
@@ -223,7 +223,7 @@ void memory(Bench& bench) {
   }
   {  // one new token behind 4095 of each of 64 sequences
     const Arena::Scope scope(bench.arena());
-    constexpr std::int64_t B = 64, C = 4096, H = 32, G = 8, K = 128;
+    const std::int64_t B = 64, C = 4096, H = 32, G = 8, K = 128;
     const KvCache cache{bench.tensor({B, C, G, K}, bf16), bench.tensor({B, C, G, K}, bf16)};
     const auto qkv = bench.tensor({B, H + 2 * G, K}, bf16), out = bench.zeros({B, H, K}, bf16);
     const auto positions = bench.integers({B, 1}, [](std::int64_t) { return C - 1; });
@@ -273,7 +273,7 @@ class Products {
 void matmul(Bench& bench) {
   Products products(bench, "matmul, bf16");
   Stream& s = bench.stream();
-  constexpr auto bf16 = DType::bf16;
+  const auto bf16 = DType::bf16;
   for (const auto& sizes :
        {MatrixSizes{8192, 8192, 8192}, MatrixSizes{65536, 768, 2304}, MatrixSizes{65536, 768, 3072},
         MatrixSizes{16384, 1600, 6400}, MatrixSizes{16384, 2048, 8192},
@@ -303,7 +303,7 @@ void matmul(Bench& bench) {
 
 void matmul_fp8(Bench& bench) {
   Products products(bench, "matmul, fp8");
-  constexpr auto bf16 = DType::bf16, fp32 = DType::fp32;
+  const auto bf16 = DType::bf16, fp32 = DType::fp32;
   for (const auto& sizes : {MatrixSizes{8192, 8192, 8192}, MatrixSizes{16384, 2048, 8192},
                             MatrixSizes{16384, 4096, 6144}, MatrixSizes{16384, 4096, 28672},
                             MatrixSizes{16384, 14336, 4096}})
@@ -344,8 +344,8 @@ void attention(Bench& bench) {
     std::fflush(stdout);
   };
   Stream& s = bench.stream();
-  constexpr auto bf16 = DType::bf16;
-  constexpr std::int64_t N = 16384;
+  const auto bf16 = DType::bf16;
+  const std::int64_t N = 16384;
   struct Size {
     std::int64_t H, G, K;
   };
