@@ -133,8 +133,8 @@ check() {
 # shown NAME COMMAND...: likewise, and all that it said
 shown() { check "$@" && cat "$work/$1.out"; }
 
-# google_tests FILTER [COMMAND...]: tests of cuda_tests, under COMMAND where there is one; prints what those
-# say that do not pass
+# google_tests FILTER [COMMAND...]: tests of cuda_tests, under COMMAND where there is one; prints the first
+# lines of what those say that do not pass
 google_tests() {
   local filter=$1 out=$work/${part}_tests.out status failures
   shift
@@ -148,7 +148,8 @@ google_tests() {
   passed=$((passed + $(grep -c '^\[       OK ' "$out")))
   skipped=$((skipped + $(grep -cE '^\[  SKIPPED \] .* \([0-9]+ ms\)' "$out")))
   failed=$((failed + failures))
-  grep -vE '^(\[( RUN |       OK|-)|Note: |$)' "$out" | cut -c -200 | head -n 120
+  awk '/^\[ RUN / { lines = 0; next } /^\[( +OK |-)/ { next } /^\[/ || ++lines <= 12' "$out" |
+    cut -c -200 | head -n 200
   if ((status == 124)); then
     skip "the rest of $filter" "no time is left to this part; the last lines of $out:"
     tail -n 2 "$out"
