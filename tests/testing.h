@@ -154,8 +154,12 @@ inline void expect_close(const Doubles& actual, const Doubles& expected, double 
   double largest = magnitude;
   for (const double e : expected)
     largest = std::max(largest, std::abs(e));
-  for (std::size_t i = 0; i < actual.size(); ++i)
-    EXPECT_LE(std::abs(actual[i] - expected[i]), relative * largest) << what << " element " << i;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    if (std::abs(actual[i] - expected[i]) <= relative * largest) continue;
+    ADD_FAILURE() << what << ": element " << i << " of " << actual.size() << " is " << actual[i]
+                  << ", expected " << expected[i] << " within " << relative * largest;
+    return;  // of many wrong ones the first
+  }
 }
 
 }  // namespace lockstep::testing
