@@ -9,7 +9,8 @@ waits for a stream; that the host waits once, for the step before; that algorith
 chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
 stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
 hold what a step without them asks for. With activations offloaded, that events order the copies. With the
-optimizer's state offloaded, that each step copies it in and out, on a stream each.
+optimizer's state offloaded, that each step copies it in and out, on a stream each, and that events order
+copies, updates and what comes behind them.
 """
 
 import collections
@@ -181,38 +182,60 @@ def check_memory(lines):
             assert inside(int(p, 16), int(size)), line
 
 
+class Order:
+    """How streams are ordered by events: of each stream, how much of the work that every other one was
+    given is done before its own next."""
+
+    def __init__(self):
+        self.given, self.before = collections.Counter(), collections.defaultdict(collections.Counter)
+        self.events = {}
+
+    def follow(self, line):
+        if line[0] == "cudaEventRecord":
+            self.events[line[1]] = self.before[line[2]] | collections.Counter({line[2]: self.given[line[2]]})
+        elif line[0] == "cudaStreamWaitEvent":  # the larger of each count; of what came before: nothing
+            self.before[line[1]] |= self.events.get(line[2], collections.Counter())
+        elif line[0] in ("launch", "cudaMemcpyAsync", "cublasLtMatmul"):
+            self.given[line[1]] += 1
+
+    def is_behind(self, stream, work):
+        """Whether what `stream` is given next comes behind `work`: what `last` said of it."""
+        return self.before[stream][work[0]] >= work[1]
+
+    def last(self, stream):
+        """What `stream` was given last."""
+        return stream, self.given[stream]
+
+
+def pinned_in(lines):
+    """Whether an address is in pinned memory."""
+    pinned = [(int(p, 16), int(p, 16) + int(size))
+              for _, call, p, size in (l for l in lines if l[1] == "cudaHostAlloc")]
+    return lambda p: any(b <= p < e for b, e in pinned)
+
+
 def check_offload(lines, layers):
     """Copies of activations are on a stream of their own: each comes behind all that the compute stream
     was given before; and a matrix product, whose operands the record has, behind the last copy from or to
     each of them. Two micro-batches a step copy all layers but two out, and in again."""
-    pinned = [(int(p, 16), int(p, 16) + int(size))
-              for _, call, p, size in (l for l in lines if l[1] == "cudaHostAlloc")]
-    is_pinned = lambda p: any(b <= p < e for b, e in pinned)
+    is_pinned = pinned_in(lines)
     steps = steps_of(lines)
     compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
-    given, before, events = collections.Counter(), collections.defaultdict(collections.Counter), {}
-    last_copy, waited = {}, 0
-    moved = collections.Counter()
+    order, last_copy, waited, moved = Order(), {}, 0, collections.Counter()
     for line in (line for step in steps for line in step):
-        if line[0] == "cudaEventRecord":
-            events[line[1]] = before[line[2]] | collections.Counter({line[2]: given[line[2]]})
-        elif line[0] == "cudaStreamWaitEvent":
-            before[line[1]] |= events[line[2]]  # the larger of each count
-        elif line[0] in ("launch", "cudaMemcpyAsync", "cublasLtMatmul"):
-            stream = line[1]
-            given[stream] += 1
-            if line[0] == "cudaMemcpyAsync" and stream != compute:
-                assert before[stream][compute] == given[compute], line
-                to, source = int(line[2], 16), int(line[3], 16)
-                assert is_pinned(to) != is_pinned(source), line
-                moved["out" if is_pinned(to) else "in"] += int(line[4])
-                last_copy[source if is_pinned(to) else to] = (stream, given[stream])
-            elif line[0] == "cublasLtMatmul":
-                for operand in (line[3], line[4], line[6]):
-                    copy = last_copy.get(int(operand.split(":")[0], 16))
-                    if copy:
-                        waited += 1
-                        assert before[stream][copy[0]] >= copy[1], line
+        order.follow(line)
+        if line[0] == "cudaMemcpyAsync" and line[1] != compute:
+            assert order.is_behind(line[1], order.last(compute)), line
+            to, source = int(line[2], 16), int(line[3], 16)
+            assert is_pinned(to) != is_pinned(source), line
+            moved["out" if is_pinned(to) else "in"] += int(line[4])
+            last_copy[source if is_pinned(to) else to] = order.last(line[1])
+        elif line[0] == "cublasLtMatmul":
+            for operand in (line[3], line[4], line[6]):
+                copy = last_copy.get(int(operand.split(":")[0], 16))
+                if copy:
+                    waited += 1
+                    assert order.is_behind(compute, copy), line
     assert moved["in"] == moved["out"] > 0 and moved["in"] % (2 * (layers - 2) * len(steps)) == 0, moved
     assert waited > 0
     return moved["in"] // len(steps)
@@ -220,19 +243,39 @@ def check_offload(lines, layers):
 
 def check_offloaded_optimizer(lines):
     """A step copies what AdamW keeps (master, m, v: 12 bytes a parameter) in by one stream and out by
-    another, and waits for both."""
+    another. The first copy in comes behind what the compute stream was given before, each one behind the
+    copy out that freed its memory; an update behind all copies in that were asked for before it; a copy out
+    behind the update before it; and the step's end behind the last copy out."""
+    is_pinned = pinned_in(lines)
     steps = steps_of(lines)
     compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
-    sizes = set()
+    order, freed, sizes = Order(), {}, set()
     for step in steps:
-        moved = collections.Counter()
+        moved, streams, reused, filled = collections.Counter(), {}, 0, set()
         for line in step:
-            if line[0] == "cudaMemcpyAsync" and line[1] != compute:
-                moved[line[1]] += int(line[4])
-        assert len(moved) == 2 and len(set(moved.values())) == 1, moved
-        sizes |= set(moved.values())
-        waits = [line[1] for line in step if line[0] == "cudaStreamWaitEvent"]
-        assert set(waits) == {compute, *moved}, waits
+            order.follow(line)
+            if line[0] == "launch" and "adamw_update" in line[2]:
+                assert "in" in streams and order.is_behind(compute, order.last(streams["in"])), line
+            if line[0] != "cudaMemcpyAsync" or line[1] == compute:
+                continue
+            to, source = int(line[2], 16), int(line[3], 16)
+            assert is_pinned(to) != is_pinned(source), line
+            way = "out" if is_pinned(to) else "in"
+            assert streams.setdefault(way, line[1]) == line[1], line
+            moved[way] += int(line[4])
+            if way == "out":
+                assert order.is_behind(line[1], order.last(compute)), line
+                freed[source] = order.last(line[1])
+                continue
+            if not filled:
+                assert order.is_behind(line[1], order.last(compute)), line
+            reused += to in filled
+            filled.add(to)
+            assert to not in freed or order.is_behind(line[1], freed[to]), line
+        assert streams["in"] != streams["out"] and moved["in"] == moved["out"], moved
+        assert reused > 0, "the ring does not go round"
+        assert order.is_behind(compute, order.last(streams["out"])), "the step ends before its last copy out"
+        sizes.add(moved["in"])
     (size,) = sizes
     state = max(int(l[3]) for l in lines if l[1] == "cudaHostAlloc")  # and little else
     assert size % 12 == 0 and 0 <= state - size < 0.01 * size, (size, state)
@@ -263,7 +306,7 @@ def main():
             size = check_offload(lines, 5)
             check_memory(lines)
             print(f"offload, recompute {recompute}: {calls} calls a step, {size} bytes out and in")
-        lines = record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 22,
+        lines = record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 22, "model.layers=5",
                           "train.offload_optimizer=true")
         calls = check_steps(lines, "qwen3", "off")
         size = check_offloaded_optimizer(lines)
