@@ -72,12 +72,16 @@ void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, i
   r.kernels[stub] = name;
 }
 
+// LOCKSTEP_RECORD_DRIVER: the version of a driver that is too old; 0: a driver that finds no GPU.
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  const char* driver = std::getenv("LOCKSTEP_RECORD_DRIVER");
+  *count = driver == nullptr ? 1 : 0;
+  if (driver == nullptr) return cudaSuccess;
+  return std::atoi(driver) > 0 ? cudaErrorInsufficientDriver : cudaErrorNoDevice;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  const char* driver = std::getenv("LOCKSTEP_RECORD_DRIVER");
+  *version = driver == nullptr ? CUDART_VERSION : std::atoi(driver);
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # start_test.sh LOCKSTEP RECORDER CASE: a binary with CUDA starts on a machine without a GPU, and says why
-# it uses none; nor one that it has no code for, for which RECORDER (recorder.cpp) stands.
+# it uses none; RECORDER (recorder.cpp) stands for drivers that give none, and for a GPU without code here.
 set -euo pipefail
 lockstep=$(realpath "$1") recorder=$(realpath "$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -30,6 +30,17 @@ case $3 in
     ln -s "$stub/libcuda.so" "$work/libcuda.so.1"
     LD_LIBRARY_PATH=$work "$lockstep" --version >"$work/out"
     expect "libcuda.so.1 is the toolkit's stub" "$work/out"
+    ;;
+  with_an_old_driver)
+    LD_PRELOAD=$recorder LOCKSTEP_RECORD=$work/record LOCKSTEP_RECORD_DRIVER=12020 \
+      "$lockstep" --version >"$work/out"
+    expect "gpu       none: the NVIDIA driver is for CUDA 12.2 at most, and this build needs " "$work/out"
+    expect "; update the driver, or build with an older CUDA toolkit" "$work/out"
+    ;;
+  with_a_driver_but_no_gpu)
+    LD_PRELOAD=$recorder LOCKSTEP_RECORD=$work/record LOCKSTEP_RECORD_DRIVER=0 \
+      "$lockstep" --version >"$work/out"
+    expect "gpu       none: the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES" "$work/out"
     ;;
   refuses_cuda)
     status=0
