@@ -30,9 +30,10 @@ TOML
 for i in {1..200}; do echo "line $i of a text"; done >text
 "$lockstep" data pack text --out data >/dev/null 2>&1
 
-# train RUN LIBRARIES OPTION...: what NVML there is, is in the directory LIBRARIES
+# train RUN LIBRARIES OPTION...: what NVML there is, is in the directory LIBRARIES. Without --device a run
+# is on the GPU.
 train() {
-  LD_LIBRARY_PATH=$2 "$lockstep" train tiny.toml --run "$1" --device cuda "${@:3}" >"$1.out" 2>&1 ||
+  LD_LIBRARY_PATH=$2 "$lockstep" train tiny.toml --run "$1" "${@:3}" >"$1.out" 2>&1 ||
     { cat "$1.out"; exit 1; }
 }
 says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
@@ -40,6 +41,7 @@ says_not() { ! grep -q -- "$2" "$1.out" || { echo "did not expect '$2' in:"; cat
 
 warning="the clocks of simulated GPU (0000:5A:00.0) are held down by heat (hardware thermal slowdown) at 1755 MHz and 64 C: tokens/s and MFU fall"
 train there "$nvml" --set log.every_steps=1 --set train.steps=16
+says there "fp32 on simulated GPU"
 says there "GPU: simulated GPU (0000:5A:00.0), 16.0 GiB, power limit 700 W, driver 580.65.06; other processes hold 1.50 GiB of it: 4241, 4242"
 says there "$warning"
 [[ $(grep -c "held down" there.out) == 1 ]] || { echo "the warning is not said once"; cat there.out; exit 1; }
