@@ -3,6 +3,9 @@
 
 #include "kernels/attention_cudnn.h"
 #include "tests/cuda/twins.h"
+#ifdef LOCKSTEP_SIMT
+#include "tests/simt/simt.h"
+#endif
 #include "train/host_state.h"
 #include "train/run_state.h"
 
@@ -465,6 +468,22 @@ TEST(TrainingCudaOnce, phases_are_timed_in_the_first_step_and_each_20th) {
     }
   }
 }
+
+#ifdef LOCKSTEP_SIMT
+TEST(TrainingCudaOnce, phases_are_ranges_that_tools_see) {
+  Rig rig(tiny(Family::llama3, DType::bf16), kGpu);
+  simt::ranges() = {};
+  rig.step(1);
+  auto ranges = simt::ranges();
+  EXPECT_EQ(ranges.open, 0);
+  EXPECT_EQ(ranges.most_open, 1);
+  EXPECT_EQ(ranges.begun.size(), 4U);
+  EXPECT_EQ(ranges.begun["attention"], 8);  // two layers forward and backward, twice
+  EXPECT_GT(ranges.begun["gemm"], 8);
+  EXPECT_GT(ranges.begun["memory_bound"], 8);
+  EXPECT_EQ(ranges.begun["optimizer"], 1);
+}
+#endif
 
 // And with recomputing and CUDA graphs the same bits, in the memory that was measured.
 TEST(TrainingCudaOnce, losses_with_cudnn_are_those_of_the_cpu) {

@@ -1,4 +1,5 @@
 // The CUDA runtime of tests/simt, and the part of core/gpu.h that tells which bytes are a tensor's.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -70,6 +71,11 @@ void simt::submit(const void* stream, std::function<void()> work) {
     throw Violation("simt: work for a stream while another one is captured");
   const Work running(stream);
   now_or_captured(std::move(work));
+}
+
+simt::Ranges& simt::ranges() {
+  thread_local Ranges ranges;
+  return ranges;
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
@@ -227,8 +233,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
 
 namespace lockstep::gpu {
 
-void begin_range(const char* /*name*/) {}
-void end_range() {}
+void begin_range(const char* name) {
+  simt::Ranges& ranges = simt::ranges();
+  ++ranges.begun[name];
+  ranges.most_open = std::max(ranges.most_open, ++ranges.open);
+}
+void end_range() {
+  --simt::ranges().open;
+}
 
 // The tensors that captured work uses come and go with it.
 void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept {

@@ -23,7 +23,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <stdexcept>
+#include <string>
 
 #include "core/function_ref.h"
 
@@ -64,6 +66,12 @@ std::size_t most_shared_bytes();
 // Does the work of a stream (a cudaStream_t) now; while the calling thread captures that stream,
 // whenever the graph is launched instead. Violation while it captures another one.
 void submit(const void* stream, std::function<void()> work);
+// What gpu::begin_range and end_range were asked for by the calling thread.
+struct Ranges {
+  int open = 0, most_open = 0;
+  std::map<std::string, int> begun;  // by name
+};
+Ranges& ranges();
 // The device's clock, which events read. A launch takes 1 us, whatever it does.
 void pass_time(std::uint64_t nanoseconds);
 std::uint64_t device_nanoseconds();
