@@ -132,7 +132,7 @@ struct Arena::State {
 
   static std::int64_t checked(std::int64_t bytes) {
     LOCKSTEP_CHECK(bytes >= 0, "arena of ", bytes, " bytes");
-    return round_up(bytes, kAlignment);
+    return std::max(round_up(bytes, kAlignment), kAlignment);  // CUDA has no address for 0 bytes
   }
 
   std::string table() const {

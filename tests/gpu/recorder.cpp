@@ -50,7 +50,7 @@ Handle next_handle() {
 }
 
 void* memory(std::size_t bytes) {
-  void* p = mmap(nullptr, bytes + 1, PROT_READ | PROT_WRITE,
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? nullptr : p;
 }
@@ -121,12 +121,15 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total = std::size_t{140} << 30;
   return cudaSuccess;
 }
+// As CUDA's: for 0 bytes they succeed and leave the pointer as it is.
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  if (bytes == 0) return cudaSuccess;
   *p = memory(bytes);
   record("cudaMalloc %p %zu", *p, bytes);
   return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
+  if (bytes == 0) return cudaSuccess;
   *p = memory(bytes);
   record("cudaHostAlloc %p %zu", *p, bytes);
   return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;

@@ -128,13 +128,16 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = simt::device_bytes();
   return cudaSuccess;
 }
+// For 0 bytes CUDA succeeds, and leaves the pointer as it is.
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (bytes == 0) return cudaSuccess;
   *memory = simt::allocate_device(bytes);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
   if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (bytes == 0) return cudaSuccess;
   *memory = simt::allocate_pinned(bytes);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }

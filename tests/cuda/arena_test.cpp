@@ -1,0 +1,19 @@
+// Memory of a GPU's arenas.
+#include "core/arena.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(ArenaCuda, one_of_no_bytes_has_an_address_for_tensors_of_none) {
+  for (const auto memory : {Arena::Memory::device, Arena::Memory::pinned_host}) {
+    Arena arena({Device::Kind::cuda, 0}, memory, 0);
+    EXPECT_EQ(arena.capacity_bytes(), 0);
+    EXPECT_NE(arena.allocate("nothing", DType::fp32, {0, 3}).data, nullptr);
+    EXPECT_THROW(arena.allocate("something", DType::fp32, {1}), Error);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
