@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what a step of the trainer asks of CUDA, without a GPU.
 
-usage: record_test.py LOCKSTEP RECORDER
+usage: record_test.py LOCKSTEP RECORDER [--cudnn]
 
 Trains a small model with RECORDER (recorder.cpp) in the place of CUDA's libraries, and checks that
 every step but the first ones asks for the same, in the same order; that nothing in it allocates, frees or
@@ -10,7 +10,12 @@ chosen before the first step, and by a resumed run not measured; and that all co
 stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
 hold what a step without them asks for. With activations offloaded, that events order the copies. With the
 optimizer's state offloaded, that each step copies it in and out, on a stream each, and that events order
-copies, updates and what comes behind them.
+copies, updates and what comes behind them. With --cudnn, for a RECORDER that stands for it too
+(cudnn_recorder.cpp), that its plans are made before the first step, and that backward is given what forward
+had.
+
+What kernels do is not seen, nor what a launch hands them: the record has its kernel and shape. tests/simt
+runs kernels, and checks what they touch; and that a step from graphs has the bits of one without.
 """
 
 import collections
@@ -50,7 +55,8 @@ TYPE_BYTES = {"0": 4, "14": 2, "28": 1, "29": 1}  # of cudaDataType
 FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
              "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cublasLtCreate",
              "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaStreamBeginCapture",
-             "cudaGraphInstantiate"}
+             "cudaGraphInstantiate", "cudnnCreate", "cudnnPlan"}
+COMPUTES = ("launch", "cublasLtMatmul", "cudnnBackendExecute")
 TIMED_STEP = 20  # its phases are timed, so it is not replayed
 # Of a step that is replayed: learning rate and number; two micro-batches of three tensors and three
 # results; what begins it, two micro-batches, the optimizer.
@@ -136,7 +142,7 @@ def check_steps(lines, family, graphs):
         recorded = [n for n, other in enumerate(steps[:number - 1], 2)
                     for line in other if line[:2] == ["cudaEventRecord", step[waits[0]][1]]]
         assert recorded and recorded[-1] == number - 1, f"{family}: step {number}: {recorded}"
-    launches = [line for line in timed if line[0] in ("launch", "cublasLtMatmul")]
+    launches = [line for line in timed if line[0] in COMPUTES]
     assert len({line[1] for line in launches}) == 1, f"{family}: more than one stream computes"
     assert any(line[0] == "cublasLtMatmul" for line in timed)
     return len(without_events(steps[3]))
@@ -180,6 +186,10 @@ def check_memory(lines):
                 assert inside(int(p, 16), layouts[layout]), line
             p, size = rest[6].split(":")
             assert inside(int(p, 16), int(size)), line
+        elif call == "cudnnBackendExecute":
+            for tensor in rest[2:]:
+                _, p, size = tensor.split(":")
+                assert inside(int(p, 16), int(size)), line
 
 
 class Order:
@@ -195,7 +205,7 @@ class Order:
             self.events[line[1]] = self.before[line[2]] | collections.Counter({line[2]: self.given[line[2]]})
         elif line[0] == "cudaStreamWaitEvent":  # the larger of each count; of what came before: nothing
             self.before[line[1]] |= self.events.get(line[2], collections.Counter())
-        elif line[0] in ("launch", "cudaMemcpyAsync", "cublasLtMatmul"):
+        elif line[0] == "cudaMemcpyAsync" or line[0] in COMPUTES:
             self.given[line[1]] += 1
 
     def is_behind(self, stream, work):
@@ -214,14 +224,50 @@ def pinned_in(lines):
     return lambda p: any(b <= p < e for b, e in pinned)
 
 
+def operands(line):
+    """Addresses that the record has of what is computed."""
+    if line[0] == "cublasLtMatmul":
+        return [int(operand.split(":")[0], 16) for operand in (line[3], line[4], line[6])]
+    if line[0] == "cudnnBackendExecute":
+        return [int(tensor.split(":")[1], 16) for tensor in line[3:]]
+    return []
+
+
+def check_cudnn(lines, layers):
+    """Attention of a micro-batch is one execution a layer, then one for each backward, the last layer's
+    first. The product behind it multiplies what forward gives (4); the last two before backward made its
+    gradient (6); and it is given forward's q, k, v, out and log-sum-exp (1 to 5)."""
+    for step in expanded(steps_of(lines)):
+        computed = [line for line in step if line[0] in ("cublasLtMatmul", "cudnnBackendExecute")]
+        calls = []
+        for i, line in enumerate(computed):
+            if line[0] != "cudnnBackendExecute":
+                continue
+            tensors = {int(t.split(":")[0]): int(t.split(":")[1], 16) for t in line[3:]}
+            if 6 in tensors:
+                assert tensors[6] in [operands(product)[-1] for product in computed[i - 2:i]], line
+            else:
+                assert tensors[4] in operands(computed[i + 1])[:2], line
+            calls.append((line[2], tensors))
+        assert len(calls) == 2 * 2 * layers, len(calls)
+        for begin in range(0, len(calls), 2 * layers):
+            forward = calls[begin:begin + layers]
+            backward = calls[begin + layers:begin + 2 * layers][::-1]
+            assert len({plan for plan, _ in forward}) == len({plan for plan, _ in backward}) == 1, calls
+            assert len({tensors[4] for _, tensors in forward}) == layers, forward
+            for (_, given), (_, again) in zip(forward, backward):
+                assert {1, 2, 3, 4, 5} <= given.keys() and {6, 7, 8, 9} <= again.keys(), (given, again)
+                assert all(given[i] == again[i] for i in range(1, 6)), (given, again)
+
+
 def check_offload(lines, layers):
     """Copies of activations are on a stream of their own: each comes behind all that the compute stream
-    was given before; and a matrix product, whose operands the record has, behind the last copy from or to
-    each of them. Two micro-batches a step copy all layers but two out, and in again."""
+    was given before; and a matrix product or attention by cuDNN, whose operands the record has, behind the
+    last copy from or to each of them. Two micro-batches a step copy all layers but two out, and in again."""
     is_pinned = pinned_in(lines)
     steps = steps_of(lines)
     compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
-    order, last_copy, waited, moved = Order(), {}, 0, collections.Counter()
+    order, last_copy, waited, moved = Order(), {}, set(), collections.Counter()
     for line in (line for step in steps for line in step):
         order.follow(line)
         if line[0] == "cudaMemcpyAsync" and line[1] != compute:
@@ -230,14 +276,12 @@ def check_offload(lines, layers):
             assert is_pinned(to) != is_pinned(source), line
             moved["out" if is_pinned(to) else "in"] += int(line[4])
             last_copy[source if is_pinned(to) else to] = order.last(line[1])
-        elif line[0] == "cublasLtMatmul":
-            for operand in (line[3], line[4], line[6]):
-                copy = last_copy.get(int(operand.split(":")[0], 16))
-                if copy:
-                    waited += 1
-                    assert order.is_behind(compute, copy), line
+        for address in operands(line):
+            if copy := last_copy.get(address):
+                waited.add(line[0])
+                assert order.is_behind(compute, copy), line
+    assert waited == {line[0] for line in steps[0]} & {"cublasLtMatmul", "cudnnBackendExecute"}, waited
     assert moved["in"] == moved["out"] > 0 and moved["in"] % (2 * (layers - 2) * len(steps)) == 0, moved
-    assert waited > 0
     return moved["in"] // len(steps)
 
 
@@ -282,8 +326,31 @@ def check_offloaded_optimizer(lines):
     return size
 
 
+def run_with_cudnn(lockstep, recorder, work):
+    """The recorder is found as cuDNN, and by its frontend as the runtime."""
+    library = work / "cudnn"
+    library.mkdir()
+    (library / "libcudnn.so.9").symlink_to(recorder)
+    os.environ["LD_LIBRARY_PATH"] = f"{library}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    os.environ["CUDNN_FRONTEND_CUDART_LIB_NAME"] = recorder
+    cudnn = ("train.attention=cudnn", "model.kv_heads=1")
+    for graphs in "off", "on":
+        for steps in 22, 28:
+            lines = record_of(lockstep, recorder, work, "qwen3", "bf16", graphs, steps, *cudnn)
+            check_choice(lines, "qwen3", steps == 28)
+            check_memory(lines)
+            if steps == 22:
+                calls = check_steps(lines, "qwen3", graphs)
+                check_cudnn(lines, 3)
+        print(f"cuDNN, graphs {graphs}: {calls} calls a step")
+    lines = record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 22, "model.layers=5",
+                      "train.offload_activations=true", *cudnn)
+    check_steps(lines, "qwen3", "off")
+    check_offload(lines, 5)
+
+
 def main():
-    lockstep, recorder = (os.path.abspath(p) for p in sys.argv[1:])
+    lockstep, recorder = (os.path.abspath(p) for p in sys.argv[1:3])
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
         (work / "text").write_text("".join(f"line {i} of a text\n" for i in range(2000)))
@@ -312,6 +379,8 @@ def main():
         size = check_offloaded_optimizer(lines)
         check_memory(lines)
         print(f"offloaded optimizer: {calls} calls a step, {size} bytes in and out")
+        if "--cudnn" in sys.argv[3:]:
+            run_with_cudnn(lockstep, recorder, work)
 
 
 if __name__ == "__main__":

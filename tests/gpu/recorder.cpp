@@ -2,6 +2,8 @@
 // that is built with CUDA runs as on one H200, but kernels compute nothing, and each call is a line
 // of the file LOCKSTEP_RECORD: thread, call, what it is about. Device memory is host memory full of
 // zeros; copies are made. record_test.py reads the lines.
+#include "tests/gpu/recorder.h"
+
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
@@ -29,7 +31,15 @@ Recorder& recorder() {
   return *r;
 }
 
-[[gnu::format(printf, 1, 2)]] void record(const char* format, ...) {
+void* memory(std::size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+}  // namespace
+
+void record(const char* format, ...) {
   auto& r = recorder();
   const std::lock_guard lock(r.mutex);
   if (r.file == nullptr) return;
@@ -42,20 +52,10 @@ Recorder& recorder() {
   std::fflush(r.file);
 }
 
-// Handles are small numbers, so that two runs and two steps are alike.
-template <class Handle>
-Handle next_handle() {
+std::uintptr_t next_number() {
   static std::atomic<std::uintptr_t> last{0};
-  return reinterpret_cast<Handle>(++last);
+  return ++last;
 }
-
-void* memory(std::size_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return p == MAP_FAILED ? nullptr : p;
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -109,8 +109,16 @@ const char* cudaGetErrorName(cudaError_t) {
 const char* cudaGetErrorString(cudaError_t) {
   return "an error of the recorder";
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 227 << 10;  // of a block's shared memory, which is all that is asked for
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    default: *value = 227 << 10;  // of a block's shared memory
+  }
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {

@@ -1,0 +1,14 @@
+// What the stand-ins of CUDA's libraries share.
+#pragma once
+
+#include <cstdint>
+
+// A line of the record, with the calling thread in front.
+[[gnu::format(printf, 1, 2)]] void record(const char* format, ...);
+
+// Handles are small numbers, so that two runs and two steps are alike.
+std::uintptr_t next_number();
+template <class Handle>
+Handle next_handle() {
+  return reinterpret_cast<Handle>(next_number());
+}
