@@ -9,10 +9,10 @@ waits for a stream; that the host waits once, for the step before; that algorith
 chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
 stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
 hold what a step without them asks for. With activations offloaded, that events order the copies. With the
-optimizer's state offloaded, that each step copies it in and out, on a stream each, and that events order
-copies, updates and what comes behind them. With --cudnn, for a RECORDER that stands for it too
-(cudnn_recorder.cpp), that its plans are made before the first step, and that backward is given what forward
-had.
+optimizer's state offloaded, that each step copies it in and out, on a stream each, that events order
+copies, updates and what comes behind them, and that the GPU has nothing left to do when the host loads a
+state. With --cudnn, for a RECORDER that stands for cuDNN too (cudnn_recorder.cpp), that its plans are made
+before the first step, and that backward is given what forward was.
 
 What kernels do is not seen, nor what a launch hands them: the record has its kernel and shape. tests/simt
 runs kernels, and checks what they touch; and that a step from graphs has the bits of one without.
@@ -193,8 +193,8 @@ def check_memory(lines):
 
 
 class Order:
-    """How streams are ordered by events: of each stream, how much of the work that every other one was
-    given is done before its own next."""
+    """How streams are ordered by events, and the host by what it waits for: of each, how much of the work
+    that every other stream was given is done before its own next."""
 
     def __init__(self):
         self.given, self.before = collections.Counter(), collections.defaultdict(collections.Counter)
@@ -205,6 +205,10 @@ class Order:
             self.events[line[1]] = self.before[line[2]] | collections.Counter({line[2]: self.given[line[2]]})
         elif line[0] == "cudaStreamWaitEvent":  # the larger of each count; of what came before: nothing
             self.before[line[1]] |= self.events.get(line[2], collections.Counter())
+        elif line[0] == "cudaStreamSynchronize":
+            self.before["host"] |= self.before[line[1]] | collections.Counter({line[1]: self.given[line[1]]})
+        elif line[0] == "cudaEventSynchronize":
+            self.before["host"] |= self.events[line[1]]
         elif line[0] == "cudaMemcpyAsync" or line[0] in COMPUTES:
             self.given[line[1]] += 1
 
@@ -349,6 +353,18 @@ def run_with_cudnn(lockstep, recorder, work):
     check_offload(lines, 5)
 
 
+def check_load(lines):
+    """When the host loads its state into pinned memory, no stream has work left that may touch it."""
+    order, left = Order(), None
+    for line in (line[1:] for line in lines if line[0] == "0"):
+        order.follow(line)
+        if line[0] == "load":  # what opens files before may only look at them
+            left = [stream for stream in order.given if not order.is_behind("host", order.last(stream))]
+        if line[0] == "launch" and "adamw_control" in line[2]:  # of the first step
+            break
+    assert left == [], left
+
+
 def main():
     lockstep, recorder = (os.path.abspath(p) for p in sys.argv[1:3])
     with tempfile.TemporaryDirectory() as directory:
@@ -379,6 +395,11 @@ def main():
         size = check_offloaded_optimizer(lines)
         check_memory(lines)
         print(f"offloaded optimizer: {calls} calls a step, {size} bytes in and out")
+        run = "run_qwen3_bf16_auto_model.layers=5_train.offload_optimizer=true"
+        check_load(record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 23, "model.layers=5",
+                             "train.offload_optimizer=true"))
+        check_load(record_of(lockstep, recorder, work, "qwen3", "bf16", "auto", 1, "model.layers=5",
+                             "train.offload_optimizer=true", f"train.init_from={run}"))
         if "--cudnn" in sys.argv[3:]:
             run_with_cudnn(lockstep, recorder, work)
 

@@ -9,9 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -191,6 +194,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   record("cudaMemcpyAsync %p %p %p %zu", static_cast<void*>(stream), to, from, bytes);
   std::memmove(to, from, bytes);
   return cudaSuccess;
+}
+// When the host reads weights or a state.
+int open(const char* path, int flags, ...) {
+  static const auto real = reinterpret_cast<decltype(&open)>(dlsym(RTLD_NEXT, "open"));
+  va_list arguments;
+  va_start(arguments, flags);
+  const auto mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+  va_end(arguments);
+  if ((flags & O_ACCMODE) == O_RDONLY && std::string_view(path).ends_with(".safetensors"))
+    record("load");
+  return real(path, flags, mode);
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
   return cudaSuccess;
