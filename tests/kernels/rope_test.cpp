@@ -142,7 +142,7 @@ TEST(RopeTable, llama3_scaling_divides_long_wavelengths_and_keeps_short_ones) {
 // A fused product and sum would move the last bit of some blended frequencies, and angles at far
 // positions by 5e-4.
 TEST(RopeTable, each_step_of_a_frequency_is_rounded) {
-  constexpr std::int64_t P = 8192, K = 128;
+  const std::int64_t P = 8192, K = 128;
   const RopeScaling scaling;  // of Llama 3.1
   Bench b;
   const auto table = b.poisoned({P, K}, DType::fp32);
