@@ -10,6 +10,7 @@
 
 #include "core/gpu.h"
 #include "core/thread_pool.h"
+#include "core/work_queue.h"
 
 namespace lockstep {
 
@@ -51,11 +52,16 @@ class EventPool {
 };
 
 Event::Event(Event&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)), event_(std::exchange(other.event_, nullptr)) {}
+    : pool_(std::exchange(other.pool_, nullptr)),
+      event_(std::exchange(other.event_, nullptr)),
+      queue_(std::exchange(other.queue_, nullptr)),
+      ticket_(other.ticket_) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(event_, other.event_);
+  std::swap(queue_, other.queue_);
+  std::swap(ticket_, other.ticket_);
   return *this;
 }
 
@@ -65,6 +71,7 @@ Event::~Event() {
 
 // A thread that was never told means device 0, and would make CUDA take memory there.
 void Event::synchronize() const {
+  if (queue_ != nullptr) return queue_->wait(ticket_);
   if (event_ == nullptr) return;
   gpu::use_again(pool_->device());
   gpu::synchronize(event_);
@@ -77,6 +84,7 @@ double Event::seconds_since(const Event& earlier) const {
 
 struct Stream::State {
   explicit State(int threads) : pool(std::in_place, threads) {}
+  State(const char* name, int threads) : queue(std::in_place, name, threads) {}
   State(CUstream_st* stream, int device)
       : cuda(stream), events(std::in_place, device, false), timed(std::in_place, device, true) {}
   ~State() {
@@ -86,7 +94,8 @@ struct Stream::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  std::optional<ThreadPool> pool;  // of a CPU stream
+  std::optional<ThreadPool> pool;  // of a CPU stream that does each call at once
+  std::optional<WorkQueue> queue;  // of one that is queued
   CUstream_st* cuda = nullptr;     // of a CUDA stream
   std::optional<EventPool> events, timed;
   std::map<const void*, std::unique_ptr<Kept>> kept;
@@ -94,10 +103,13 @@ struct Stream::State {
 
 Stream::Stream(Device device, const char* name, Mode mode, int threads)
     : device_(device), name_(name), mode_(mode), threads_(threads) {
+  LOCKSTEP_CHECK(mode != Mode::queued || !is_cuda(), "stream ", name, " is queued, and of a GPU");
   if (mode == Mode::measuring) return;
   if (is_cuda()) {
     gpu::use(device.index);
     state_ = std::make_unique<State>(gpu::create_stream(), device.index);
+  } else if (mode == Mode::queued) {
+    state_ = std::make_unique<State>(name, threads);
   } else {
     state_ = std::make_unique<State>(threads);
   }
@@ -108,6 +120,7 @@ Stream::~Stream() = default;
 void Stream::parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) {
   LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_, " measures; it runs nothing");
   LOCKSTEP_CHECK(!is_cuda(), "stream ", name_, " is a CUDA stream; it has no threads");
+  LOCKSTEP_CHECK(!is_queued(), "stream ", name_, " is queued; enqueue() what its thread shall do");
   state_->pool->run(tasks, body);
 }
 
@@ -128,7 +141,14 @@ void Stream::copy(Tensor to, ConstTensor from) {
                  to.shape);
   if (is_measuring() || to.bytes() == 0) return;
   if (is_cuda()) return gpu::copy(to.data, from.data, to.bytes(), state_->cuda);
-  std::memmove(to.data, from.data, static_cast<std::size_t>(to.bytes()));
+  enqueue([to, from](Stream&) {
+    std::memmove(to.data, from.data, static_cast<std::size_t>(to.bytes()));
+  });
+}
+
+void Stream::enqueue(void (*call)(const void*, Stream&), const void* work, std::size_t bytes) {
+  LOCKSTEP_CHECK(is_queued(), "stream ", name_, " is a CUDA stream; it has no thread");
+  state_->queue->give(call, work, bytes);
 }
 
 std::unique_ptr<Stream::Kept>& Stream::kept_slot(const void* type) {
@@ -143,6 +163,7 @@ Event Stream::record(EventPool& pool) {
 }
 
 Event Stream::record() {
+  if (is_queued()) return {&*state_->queue, state_->queue->given()};
   if (!is_cuda() || is_measuring()) return {};
   return record(*state_->events);
 }
@@ -153,14 +174,17 @@ Event Stream::record_timed() {
 }
 
 void Stream::wait(const Event& event) {
-  if (event.event_ == nullptr || is_measuring()) return;
-  if (is_cuda())
+  if (is_measuring()) return;
+  if (is_queued() && event.queue_ != nullptr)
+    enqueue([queue = event.queue_, ticket = event.ticket_](Stream&) { queue->wait(ticket); });
+  else if (is_cuda() && event.event_ != nullptr)
     gpu::wait(state_->cuda, event.event_);
   else
-    event.synchronize();  // what this stream does next, it does in the caller
+    event.synchronize();  // what an immediate stream does next, it does in the caller
 }
 
 void Stream::synchronize() {
+  if (is_queued()) return record().synchronize();
   if (is_cuda() && !is_measuring()) gpu::synchronize(state_->cuda);
 }
 

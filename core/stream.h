@@ -1,9 +1,12 @@
-// Stream and Event: in-order execution on one device. A CPU stream runs each call at once, on its
-// own threads; a CUDA stream queues it.
+// Stream and Event: in-order execution on one device. A CUDA stream queues what it is given. So does
+// a queued CPU stream, for a thread of its own: communication works beside computing there too. Any
+// other CPU stream does each call at once, on its own threads.
 #pragma once
 
 #include <cstdint>
+#include <cstddef>
 #include <memory>
+#include <type_traits>
 
 #include "core/function_ref.h"
 #include "core/tensor.h"
@@ -14,10 +17,11 @@ struct CUevent_st;
 namespace lockstep {
 
 class EventPool;
+class WorkQueue;
 
-// A point in a stream's work. Default: already done. (All work of a CPU stream is done when the
-// call that made it returns.) Drawn from its stream's pool and given back on destruction, so that a
-// step creates none; it must not outlive its stream. Any thread may ask it.
+// A point in a stream's work. Default: already done, as all work of a CPU stream is that is not
+// queued. A step creates none: those of CUDA are drawn from their stream's pool and given back on
+// destruction. It must not outlive its stream. Any thread may ask it.
 class Event {
  public:
   Event() = default;
@@ -25,20 +29,25 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   ~Event();
 
-  void synchronize() const;                          // the host waits
+  // The host waits. Throws what work of a queued stream threw.
+  void synchronize() const;
   double seconds_since(const Event& earlier) const;  // both done, of record_timed() of CUDA streams
 
  private:
   friend class Stream;
   Event(EventPool* pool, CUevent_st* event) : pool_(pool), event_(event) {}
-  EventPool* pool_ = nullptr;
+  Event(WorkQueue* queue, std::int64_t ticket) : queue_(queue), ticket_(ticket) {}
+  EventPool* pool_ = nullptr;  // of CUDA
   CUevent_st* event_ = nullptr;
+  WorkQueue* queue_ = nullptr;  // of a queued stream
+  std::int64_t ticket_ = 0;
 };
 
 class Stream {
  public:
+  // queued: of a CPU, with a thread that does what enqueue() is given.
   // measuring: run nothing; an operator checks its arguments and returns.
-  enum class Mode : std::uint8_t { immediate, measuring };
+  enum class Mode : std::uint8_t { immediate, queued, measuring };
 
   // `threads`: how many processors a CPU stream's kernels use, the caller's included. Throws
   // ConfigError where the GPU cannot be used; a measuring stream needs none.
@@ -51,12 +60,29 @@ class Stream {
   const char* name() const { return name_; }
   bool is_cuda() const { return device_.kind == Device::Kind::cuda; }
   bool is_measuring() const { return mode_ == Mode::measuring; }
+  bool is_queued() const { return mode_ == Mode::queued; }
   int threads() const { return threads_; }
 
-  // CPU: body(task, thread) for each task in [0, tasks); see ThreadPool::run.
+  // CPU: work(stream) in the order of this stream, `stream` being one that does each call at once:
+  // now, this one; or later, that of the thread of a queued stream. So what `work` refers to stays
+  // until then. Where work throws, what is queued behind it is left out, and who waits for it gets
+  // the error.
+  template <class Work>
+  void enqueue(const Work& work) {
+    static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= kMostWorkBytes);
+    if (is_measuring()) return;
+    if (!is_cuda() && !is_queued()) return work(*this);
+    void (*const call)(const void*, Stream&) = [](const void* kept, Stream& stream) {
+      (*static_cast<const Work*>(kept))(stream);
+    };
+    enqueue(call, &work, sizeof work);
+  }
+  static constexpr std::size_t kMostWorkBytes = 400;
+
+  // CPU, not queued: body(task, thread) for each task in [0, tasks); see ThreadPool::run.
   void parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t task, int thread)> body);
 
-  // CPU: body(begin, end) over [0, n) in pieces of at least `grain`, or one piece.
+  // Likewise: body(begin, end) over [0, n) in pieces of at least `grain`, or one piece.
   void parallel_ranges(std::int64_t n, std::int64_t grain,
                        FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
 
@@ -90,6 +116,7 @@ class Stream {
  private:
   std::unique_ptr<Kept>& kept_slot(const void* type);
   Event record(EventPool& pool);
+  void enqueue(void (*call)(const void*, Stream&), const void* work, std::size_t bytes);
 
   Device device_;
   const char* name_;

@@ -1,0 +1,67 @@
+#include "core/work_queue.h"
+
+#include <cstring>
+
+#include "core/thread_pool.h"
+
+namespace lockstep {
+
+WorkQueue::WorkQueue(const char* name, int threads)
+    : thread_([this, name, threads] { serve(name, threads); }) {}
+
+WorkQueue::~WorkQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  was_given_.notify_one();
+  thread_.join();
+}
+
+void WorkQueue::give(Call call, const void* work, std::size_t bytes) {
+  {
+    std::unique_lock lock(mutex_);
+    was_done_.wait(lock, [&] { return given_ - done_ < kSlots; });
+    Slot& slot = slots_[static_cast<std::size_t>(given_ % kSlots)];
+    slot.call = call;
+    std::memcpy(slot.work.data(), work, bytes);
+    ++given_;
+  }
+  was_given_.notify_one();
+}
+
+void WorkQueue::wait(std::int64_t ticket) {
+  std::unique_lock lock(mutex_);
+  was_done_.wait(lock, [&] { return done_ >= ticket; });
+  if (error_ && ticket >= failed_) std::rethrow_exception(error_);
+}
+
+// The stream is made here: what it does to a thread (denormals, pinning) is for this one.
+void WorkQueue::serve(const char* name, int threads) {
+  use_all_processors();
+  Stream stream(Device{}, name, Stream::Mode::immediate, threads);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    was_given_.wait(lock, [&] { return stopping_ || done_ < given_; });
+    if (done_ == given_) return;
+    const Slot& slot = slots_[static_cast<std::size_t>(done_ % kSlots)];
+    if (!error_) {
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        slot.call(slot.work.data(), stream);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error) {
+        error_ = error;
+        failed_ = done_ + 1;
+      }
+    }
+    ++done_;
+    was_done_.notify_all();
+  }
+}
+
+}  // namespace lockstep
