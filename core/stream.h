@@ -1,10 +1,10 @@
-// Stream and Event: in-order execution on one device. A CUDA stream queues what it is given. So does
-// a queued CPU stream, for a thread of its own: communication works beside computing there too. Any
-// other CPU stream does each call at once, on its own threads.
+// Stream and Event: in-order execution on one device. A CUDA stream queues what it is given. So
+// does a queued CPU stream, for a thread of its own: communication works beside computing there
+// too. Any other CPU stream does each call at once, on its own threads.
 #pragma once
 
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 
@@ -63,15 +63,14 @@ class Stream {
   bool is_queued() const { return mode_ == Mode::queued; }
   int threads() const { return threads_; }
 
-  // CPU: work(stream) in the order of this stream, `stream` being one that does each call at once:
-  // now, this one; or later, that of the thread of a queued stream. So what `work` refers to stays
-  // until then. Where work throws, what is queued behind it is left out, and who waits for it gets
-  // the error.
+  // work(stream) in the order of this stream: now, with this one; or later, by the thread of a
+  // queued stream, with one that does each call at once. So what `work` refers to stays until then.
+  // Where it throws there, what is queued behind it is left out, and who waits for it gets the
+  // error.
   template <class Work>
   void enqueue(const Work& work) {
     static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= kMostWorkBytes);
-    if (is_measuring()) return;
-    if (!is_cuda() && !is_queued()) return work(*this);
+    if (!is_queued()) return work(*this);
     void (*const call)(const void*, Stream&) = [](const void* kept, Stream& stream) {
       (*static_cast<const Work*>(kept))(stream);
     };

@@ -1,54 +1,107 @@
 // Communicator: the collectives of one group of ranks. Each call enqueues on a stream and returns;
-// every rank of the group makes the same calls in the same order.
-//
-// Every group has one rank so far: make_comms() refuses a larger mesh. Callers are written for any
-// size, so that further backends change nothing above this file.
+// every rank of the group makes the same calls in the same order, and always on one stream.
+// Backends: threads of one process (thread_world.h). A measuring stream runs nothing, and counts.
 #pragma once
 
 #include <array>
-#include <memory>
+#include <cstdint>
+#include <string>
 
 #include "core/stream.h"
-#include "dist/mesh.h"
 
 namespace lockstep {
 
 enum class ReduceOp : std::uint8_t { sum, max };
 
+enum class Collective : std::uint8_t {
+  all_reduce,
+  all_gather,
+  all_to_all,
+  broadcast,
+  send_receive,
+  barrier
+};
+inline constexpr std::size_t kCollectives = 6;
+const char* name(Collective kind);
+
 class Communicator {
  public:
-  virtual ~Communicator() = default;  // never blocks: aborts when an error is in flight
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  // Calls, and the bytes of other ranks that this one must receive for them:
+  //   all_reduce 2 (d-1)/d n    all_gather (d-1) n of `in`    all_to_all (d-1)/d n
+  //   broadcast n, but 0 at the root    send_receive n, but 0 from itself
+  struct Traffic {
+    std::int64_t calls = 0, bytes = 0;
+    friend bool operator==(const Traffic&, const Traffic&) = default;
+  };
 
-  virtual void all_reduce(Tensor inout, ReduceOp op, Stream& stream) = 0;
-  virtual void all_gather(Tensor out, ConstTensor in, Stream& stream) = 0;  // out: size() x in
-  virtual void all_to_all(Tensor out, ConstTensor in,
-                          Stream& stream) = 0;  // piece r goes to rank r
-  virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
-  virtual void barrier() = 0;
+  // name: what it carries, as logs and errors say it
+  Communicator(std::string name, int rank, int size);
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
+
+  // inout = the sum, or maximum, of all ranks' inout: the same bits on each. fp32, bf16 (added in
+  // fp32) or int32.
+  void all_reduce(Tensor inout, ReduceOp op, Stream& stream);
+  // out [size() n] = the `in` [n] of each rank, in their order. `in` may be this rank's part of
+  // out.
+  void all_gather(Tensor out, ConstTensor in, Stream& stream);
+  // Of `in`, cut into size() pieces, piece r goes to rank r; out: what came, in the order of ranks.
+  void all_to_all(Tensor out, ConstTensor in, Stream& stream);
+  void broadcast(Tensor inout, int root, Stream& stream);
+  // Every rank of the group sends to one and receives from one, as all of them say.
+  void send_receive(Tensor received, int from, ConstTensor sent, int to, Stream& stream);
+  void barrier(Stream& stream);
+
+  // body(): calls that do not depend on one another, and may travel together.
+  template <class Body>
+  void together(Body&& body) {
+    begin_group();
+    body();
+    end_group();
+  }
+
+ protected:
+  // Arguments are checked, the group has other ranks, the stream runs.
+  virtual void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) = 0;
+  virtual void do_all_gather(Tensor out, ConstTensor in, Stream& stream) = 0;
+  virtual void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) = 0;
+  virtual void do_broadcast(Tensor inout, int root, Stream& stream) = 0;
+  virtual void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
+                               Stream& stream) = 0;
+  virtual void do_barrier(Stream& stream) = 0;
+  virtual void begin_group() {}
+  virtual void end_group() {}
+
+ private:
+  // Counts a call; whether there is something to do.
+  bool counts(Collective kind, std::int64_t bytes, const Stream& stream);
+  void check_rank(const char* what, int rank) const;
+
+  std::string name_;
+  int rank_, size_;
+  std::array<Traffic, kCollectives> traffic_{};
 };
 
-// A group of this rank alone: what it sends, it receives.
-class SingleCommunicator final : public Communicator {
+// A group whose other ranks, if it has any, are not there: for measuring streams, and for a rank
+// that is alone.
+class LoneCommunicator final : public Communicator {
  public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  void all_reduce(Tensor inout, ReduceOp op, Stream& stream) override;
-  void all_gather(Tensor out, ConstTensor in, Stream& stream) override;
-  void all_to_all(Tensor out, ConstTensor in, Stream& stream) override;
-  void broadcast(Tensor inout, int root, Stream& stream) override;
-  void barrier() override;
-};
+  using Communicator::Communicator;
 
-// One communicator per mesh axis, and one of all ranks.
-struct Comms {
-  std::unique_ptr<Communicator> world;
-  std::array<std::unique_ptr<Communicator>, kAxes> axis;
-  Communicator& operator[](Axis a) { return *axis[static_cast<std::size_t>(a)]; }
+ private:
+  void do_all_reduce(Tensor, ReduceOp, Stream&) override { fail(); }
+  void do_all_gather(Tensor, ConstTensor, Stream&) override { fail(); }
+  void do_all_to_all(Tensor, ConstTensor, Stream&) override { fail(); }
+  void do_broadcast(Tensor, int, Stream&) override { fail(); }
+  void do_send_receive(Tensor, int, ConstTensor, int, Stream&) override { fail(); }
+  void do_barrier(Stream&) override { fail(); }
+  [[noreturn]] void fail() const;
 };
-
-// Throws ConfigError for a mesh of more than one rank.
-Comms make_comms(const Mesh& mesh);
 
 }  // namespace lockstep

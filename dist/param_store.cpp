@@ -1,17 +1,40 @@
 #include "dist/param_store.h"
 
+#include <algorithm>
+#include <array>
+#include <exception>
 #include <utility>
 
-#include "core/integer.h"
 #include "core/philox.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 
 namespace lockstep {
-ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
-    : options_(options), comms_(comms) {
-  if (mesh.world() != 1)
-    throw ConfigError(str("the mesh has ", mesh.world(), " ranks; this version trains on one"));
+namespace {
+
+ParamLayout::Place place_in(const Comms& comms) {
+  return {.shard = comms.gathers->rank(),
+          .shards = comms.gathers->size(),
+          .tensor = comms.tensor->rank(),
+          .tensors = comms.tensor->size(),
+          .copies = comms.replicate.size()};
+}
+
+Tensor zeros(Arena& arena, Stream& stream, const std::string& name, DType dtype,
+             std::int64_t elements) {
+  const auto t = arena.allocate(name, dtype, {elements});
+  fill(stream, t, 0.0f);
+  return t;
+}
+
+}  // namespace
+
+ParamStore::ParamStore(Comms& comms, const Options& options)
+    : options_(options),
+      comms_(comms),
+      layout_(place_in(comms)),
+      shard_ranks_(comms.gathers->size()),
+      exceptions_(std::uncaught_exceptions()) {
   LOCKSTEP_CHECK(options.compute_dtype == DType::fp32 || options.compute_dtype == DType::bf16,
                  "weights of type ", lockstep::name(options.compute_dtype),
                  ", expected fp32 or bf16");
@@ -19,134 +42,135 @@ ParamStore::ParamStore(const Mesh& mesh, Comms& comms, const Options& options)
                  "fp8 products of ", lockstep::name(options.compute_dtype), ", expected bf16");
 }
 
-const ParamStore::Unit& ParamStore::unit_of(int unit) const {
-  LOCKSTEP_CHECK(0 <= unit && unit < units(), "unit ", unit, " of ", units());
+// Where an error ends this rank, what its streams wait for will not come.
+ParamStore::~ParamStore() {
+  if (std::uncaught_exceptions() > exceptions_) comms_.world->abort("it ended with an error");
+}
+
+ParamStore::Unit& ParamStore::unit_of(int unit) {
+  shard_of(unit);
   return units_[static_cast<std::size_t>(unit)];
 }
 
 const ParamShard& ParamStore::shard_of(int unit) const {
-  LOCKSTEP_CHECK(!shards_.empty(), "unit ", unit_of(unit).name, " is used before allocate");
-  unit_of(unit);
+  LOCKSTEP_CHECK(!shards_.empty(), "unit ", layout_.name(unit), " is used before allocate");
+  layout_.name(unit);
   return shards_[static_cast<std::size_t>(unit)];
 }
 
-const ParamStore::Place& ParamStore::place_of(ParamId id) const {
-  const auto& places = unit_of(id.unit).places;
-  LOCKSTEP_CHECK(0 <= id.index && id.index < static_cast<int>(places.size()), "parameter ",
-                 id.index, " of ", places.size(), " in unit ", unit_of(id.unit).name);
-  return places[static_cast<std::size_t>(id.index)];
-}
-
-const ParamSpec& ParamStore::spec(ParamId id) const {
-  place_of(id);
-  return unit_of(id.unit).specs[static_cast<std::size_t>(id.index)];
-}
-
-int ParamStore::add_unit(std::string name) {
-  LOCKSTEP_CHECK(shards_.empty(), "unit ", name, " is added after allocate");
-  units_.push_back({std::move(name), {}, {}, 0, {}});
-  return units() - 1;
-}
-
-// Directly behind what the unit holds so far.
-ParamId ParamStore::append(int unit, ParamSpec spec) {
-  LOCKSTEP_CHECK(shards_.empty(), spec.name, " is declared after allocate");
-  unit_of(unit);
-  auto& u = units_[static_cast<std::size_t>(unit)];
-  Place place{u.elements, spec.shape, 0};
-  if (spec.stored_rows != 0) {
-    LOCKSTEP_CHECK(spec.stored_rows >= spec.shape[0], spec.name, " has ", spec.shape[0],
-                   " rows, stored as ", spec.stored_rows);
-    place.stored.size[0] = spec.stored_rows;
-  }
-  u.elements += place.stored.elements();
-  u.places.push_back(place);
-  u.specs.push_back(std::move(spec));
-  return {unit, static_cast<int>(u.places.size()) - 1};
-}
-
-ParamId ParamStore::declare(int unit, ParamSpec spec) {
-  return declare_stacked(unit, {std::move(spec)}).front();
-}
-
-std::vector<ParamId> ParamStore::declare_stacked(int unit, std::vector<ParamSpec> specs) {
-  LOCKSTEP_CHECK(!specs.empty(), "an empty stacked group");
-  std::vector<ParamId> ids;
-  const auto first = specs.front().shape;
-  for (auto& spec : specs) {
-    auto as_first = spec.shape;
-    as_first.size[0] = first[0];
-    LOCKSTEP_CHECK(as_first == first, spec.name, " is ", spec.shape, ", stacked on ", first,
-                   "; parts of a group may differ in dimension 0 only");
-    LOCKSTEP_CHECK(specs.size() == 1 || spec.stored_rows == 0, spec.name,
-                   " is stacked and has padding rows");
-    ids.push_back(append(unit, std::move(spec)));
-  }
-  auto& u = units_[static_cast<std::size_t>(unit)];
-  u.places[static_cast<std::size_t>(ids.front().index)].group_parts = static_cast<int>(ids.size());
-  u.elements = round_up(u.elements, kAlignedElements);
-  return ids;
+Tensor ParamStore::my_part(Tensor whole) const {
+  const auto n = whole.elements() / shard_ranks_;
+  return whole.rows(comms_.gathers->rank() * n, n);
 }
 
 void ParamStore::allocate(Arena& arena, Stream& stream, Arena* masters) {
-  LOCKSTEP_CHECK(shards_.empty(), "parameters are allocated twice");
+  allocate_weights(arena, stream);
   const bool has_master = options_.compute_dtype == DType::bf16 && !options_.stochastic_rounding;
-  for (int unit = 0; unit < units(); ++unit) {
-    ParamShard& shard = add_shard(arena, stream, unit);
+  for (auto& shard : shards_)
     if (has_master)
-      shard.master =
-          zeros(masters != nullptr ? *masters : arena, stream, unit, "master weights", DType::fp32);
-    shard.grad = zeros(arena, stream, unit, "gradients", DType::fp32);
-    if (options_.fp8 != Fp8Products::off) allocate_quantized(arena, unit);
-  }
+      shard.master = zeros(masters != nullptr ? *masters : arena, stream,
+                           layout_.name(shard.unit) + " master weights", DType::fp32,
+                           layout_.shard_elements(shard.unit));
+  allocate_grads(arena, stream);
+  if (options_.fp8 == Fp8Products::off) return;
+  if (shard_ranks_ > 1)
+    throw ConfigError("precision.fp8 with layout.shard > 1 is not there yet: set one of them off");
+  for (int unit = 0; unit < units(); ++unit)
+    allocate_quantized(arena, unit);
   if (options_.fp8 == Fp8Products::tensor) allocate_absmax(arena);
 }
 
 void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
-  LOCKSTEP_CHECK(shards_.empty(), "parameters are allocated twice");
+  layout_.lay_out();
+  units_.resize(static_cast<std::size_t>(units()));
+  make_streams(stream);
+  const auto dtype = options_.compute_dtype;
+  const bool gathered_for_use = shard_ranks_ > 1 && options_.sharding == Sharding::full;
+  add_buffers(weight_buffers_, &Unit::weights, arena, stream, " weights", dtype, gathered_for_use);
+  for (int unit = 0; unit < units(); ++unit) {
+    const bool shared = gathered_for_use && layout_.keep(unit) != Keep::own;
+    const auto& buffer = weight_buffers_[units_[static_cast<std::size_t>(unit)].weights];
+    shards_.push_back({.unit = unit,
+                       .weight = shared ? zeros(arena, stream, layout_.name(unit) + " weights",
+                                                dtype, layout_.shard_elements(unit))
+                                        : my_part(buffer.memory),
+                       .master = {},
+                       .grad = {},
+                       .segments = layout_.segments(unit)});
+  }
+}
+
+void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
+  const bool each = reduces_each_micro_batch();
+  add_buffers(grad_buffers_, &Unit::grads, arena, stream, " gradients", DType::fp32, each);
+  std::int64_t most = 0;
+  for (auto& shard : shards_) {
+    const auto n = layout_.shard_elements(shard.unit);
+    shard.grad = each
+                     ? zeros(arena, stream, layout_.name(shard.unit) + " gradients", DType::fp32, n)
+                     : my_part(grads_of(shard.unit).memory);
+    most = std::max(most, n);
+  }
+  ring_ = ReduceRing(arena, options_.compute_dtype, {&comms_.shard, &comms_.replicate}, most);
+}
+
+// One for each unit, of its size; or where they are shared as their Keep says, of the largest.
+void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
+                             Stream& stream, const char* what, DType dtype, bool shared) {
+  const auto add = [&](const std::string& name, std::int64_t elements) {
+    buffers.push_back({.memory = zeros(arena, stream, name + what, dtype, elements), .done = {}});
+    return buffers.size() - 1;
+  };
+  const auto add_for = [&](Keep keep, std::size_t count, const char* name) {
+    std::int64_t most = 0;
+    std::size_t n = 0;
+    for (int unit = 0; unit < units(); ++unit)
+      if (layout_.keep(unit) == keep) {
+        most = std::max(most, layout_.elements(unit));
+        ++n;
+      }
+    const auto first = buffers.size();
+    for (std::size_t i = 0; i < std::min(count, n); ++i)
+      add(name, most);
+    std::size_t i = 0;
+    for (int unit = 0; unit < units(); ++unit)
+      if (layout_.keep(unit) == keep)
+        units_[static_cast<std::size_t>(unit)].*of = first + i++ % count;
+  };
   for (int unit = 0; unit < units(); ++unit)
-    add_shard(arena, stream, unit);
+    if (!shared || layout_.keep(unit) == Keep::own)
+      units_[static_cast<std::size_t>(unit)].*of = add(layout_.name(unit), layout_.elements(unit));
+  if (!shared) return;
+  add_for(Keep::layers, 2, "a whole layer's");
+  add_for(Keep::ends, 1, "a whole end's");
 }
 
-// With its weights.
-ParamShard& ParamStore::add_shard(Arena& arena, Stream& stream, int unit) {
-  const auto& u = unit_of(unit);
-  ParamShard& shard = shards_.emplace_back();
-  shard.unit = unit;
-  shard.weight = zeros(arena, stream, unit, "weights", options_.compute_dtype);
-  for (std::size_t i = 0; i < u.specs.size(); ++i)
-    shard.segments.push_back({.id = {unit, static_cast<int>(i)},
-                              .shard_begin = u.places[i].begin,
-                              .logical_begin = 0,
-                              .count = u.specs[i].shape.elements()});
-  return shard;
-}
-
-// As many as the unit has elements.
-Tensor ParamStore::zeros(Arena& arena, Stream& stream, int unit, const char* what,
-                         DType dtype) const {
-  const auto& u = unit_of(unit);
-  const auto t = arena.allocate(str(u.name, " ", what), dtype, {u.elements});
-  fill(stream, t, 0.0f);
-  return t;
+void ParamStore::make_streams(const Stream& compute) {
+  if (comms_.gathers->size() * comms_.replicate.size() == 1) return;
+  const auto mode = compute.is_measuring() ? Stream::Mode::measuring
+                    : compute.is_cuda()    ? Stream::Mode::immediate
+                                           : Stream::Mode::queued;
+  gathers_.emplace(compute.device(), "gathers", mode);
+  scatters_.emplace(compute.device(), "scatters", mode);
 }
 
 void ParamStore::allocate_quantized(Arena& arena, int unit) {
-  auto& u = units_[static_cast<std::size_t>(unit)];
+  auto& u = unit_of(unit);
   const auto scaling = weight_scaling(options_.fp8);
   const auto multiple = size_multiple(scaling);
-  for (int i = 0; i < static_cast<int>(u.specs.size()); ++i) {
+  const auto& specs = layout_.specs(unit);
+  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
     const ParamId first{unit, i};
-    if (!spec(first).quantized || place_of(first).group_parts == 0) continue;
-    const Shape shape = group(shards_.back().weight, first).shape;
+    if (!spec(first).quantized || !layout_.starts_group(first)) continue;
+    const Shape shape = layout_.group_shape(first);
     LOCKSTEP_CHECK(shape[0] % multiple == 0 && shape[1] % multiple == 0, spec(first).name,
                    " with what is stacked on it is ", shape, ", expected multiples of ", multiple,
                    " for fp8");
     const auto matrix = [&](const char* what, const Shape& s) {
-      return Fp8Matrix{
-          arena.allocate(str(u.name, " ", what), DType::fp8_e4m3, s),
-          arena.allocate(str(u.name, " fp8 scales"), DType::fp32, scales_shape(scaling, s)),
-          scaling};
+      return Fp8Matrix{arena.allocate(str(layout_.name(unit), " ", what), DType::fp8_e4m3, s),
+                       arena.allocate(str(layout_.name(unit), " fp8 scales"), DType::fp32,
+                                      scales_shape(scaling, s)),
+                       scaling};
     };
     QuantizedGroup g{.first = first, .absmax = {}, .weight = {}, .transposed = {}};
     g.weight = matrix("fp8 weights", shape);
@@ -176,22 +200,29 @@ void ParamStore::draw_weights(Stream& stream, std::uint64_t seed) {
   for (const auto& shard : shards_)
     draw(stream, seed, shard, shard.weight);
   find_absmax(stream);
-  quantize_weights(stream);
+  weights_changed(stream);
 }
 
 void ParamStore::draw(Stream& stream, std::uint64_t seed, const ParamShard& shard,
                       Tensor flat) const {
   for (const Segment& segment : shard.segments) {
-    const auto values = flat.rows(segment.shard_begin, segment.count);
     const auto& s = spec(segment.id);
-    if (s.init == Init::normal) {
-      random_normal(stream, values,
+    if (s.init != Init::normal) {
+      fill(stream, flat.rows(segment.shard_begin, segment.count),
+           s.init == Init::ones ? 1.0f : 0.0f);
+      continue;
+    }
+    // By runs that are neighbours in the whole parameter too.
+    const auto at = layout_.indices(segment.id);
+    const auto end = segment.logical_begin + segment.count;
+    for (auto j = segment.logical_begin; j < end;) {
+      const auto n = std::min(end, (j / at.columns + 1) * at.columns) - j;
+      random_normal(stream, flat.rows(segment.shard_begin + j - segment.logical_begin, n),
                     {.seed = seed,
                      .purpose = purpose_of(s.name),
-                     .first_index = segment.logical_begin,
+                     .first_index = at.first + j / at.columns * at.stride + j % at.columns,
                      .std = s.init_std});
-    } else {
-      fill(stream, values, s.init == Init::ones ? 1.0f : 0.0f);
+      j += n;
     }
   }
 }
@@ -200,55 +231,88 @@ void ParamStore::refresh_weights(Stream& stream) {
   for (const auto& shard : shards_)
     if (shard.master) convert(stream, shard.weight, shard.master);
   find_absmax(stream);
-  quantize_weights(stream);
+  weights_changed(stream);
 }
 
-void ParamStore::quantize_weights(Stream& stream) {
-  for (const auto& u : units_)
-    for (const auto& g : u.quantized) {
-      const auto weight = group(shard_of(g.first.unit).weight, g.first);
-      quantize(stream, g.weight, g.transposed, weight, g.absmax);
-    }
+void ParamStore::weights_changed(Stream& stream) {
+  ++version_;
+  changed_ = stream.record();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    for (const auto& g : units_[unit].quantized)
+      quantize(stream, g.weight, g.transposed, layout_.group(shards_[unit].weight, g.first),
+               g.absmax);
 }
 
 void ParamStore::find_absmax(Stream& stream) {
-  for (const auto& u : units_)
-    for (const auto& g : u.quantized)
-      if (g.absmax) absmax(stream, g.absmax, group(shard_of(g.first.unit).weight, g.first));
+  for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    for (const auto& g : units_[unit].quantized)
+      if (g.absmax) absmax(stream, g.absmax, layout_.group(shards_[unit].weight, g.first));
 }
 
 Tensor ParamStore::weight_absmax(ParamId id) const {
-  for (const auto& g : unit_of(id.unit).quantized)
-    if (g.first.index <= id.index && id.index < g.first.index + place_of(g.first).group_parts)
-      return g.absmax;
+  for (const auto& g : units_[static_cast<std::size_t>(id.unit)].quantized)
+    if (layout_.is_in_group(id, g.first)) return g.absmax;
   return {};
 }
 
-void ParamStore::begin_step(Stream& stream) {
+void ParamStore::begin_step(Stream& compute) {
+  saw_last_ = false;
+  if (scatters_) compute.wait(scatters_->record());  // a step that was given up may have left work
   for (const auto& shard : shards_) {
     LOCKSTEP_CHECK(bool(shard.grad), "a store of weights alone cannot be trained");
-    fill(stream, shard.grad, 0.0f);
+    fill(compute, reduces_each_micro_batch() ? shard.grad : grads_of(shard.unit).memory, 0.0f);
   }
 }
 
-void ParamStore::prefetch(int unit) {
-  unit_of(unit);  // the shard is the whole unit: there is nothing to gather
+void ParamStore::begin_micro_step(bool last) {
+  LOCKSTEP_CHECK(!saw_last_ || !scatters_, "a micro-batch behind the last one of its step");
+  last_ = last;
 }
 
-ParamStore::Use ParamStore::use(int unit, Stream&) {
-  shard_of(unit);
-  return {this, unit};
+void ParamStore::prefetch(int unit) {
+  if (shard_ranks_ == 1) return;
+  Buffer& buffer = weights_of(unit);
+  if (buffer.unit == unit && buffer.version == version_) return;
+  LOCKSTEP_CHECK(buffer.users == 0, "unit ", layout_.name(unit), " is gathered where unit ",
+                 layout_.name(buffer.unit), " is in use");
+  gathers_->wait(changed_);
+  gathers_->wait(buffer.done);
+  comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
+                             *gathers_);
+  buffer.unit = unit;
+  buffer.version = version_;
+  unit_of(unit).gathered = gathers_->record();
+}
+
+ParamStore::Use ParamStore::use(int unit, Stream& compute) {
+  Buffer& buffer = weights_of(unit);
+  prefetch(unit);
+  if (gathers_) compute.wait(unit_of(unit).gathered);
+  ++buffer.users;
+  return {this, unit, &compute};
+}
+
+void ParamStore::release(int unit, Stream& compute) {
+  Buffer& buffer = weights_of(unit);
+  if (--buffer.users == 0 && gathers_) buffer.done = compute.record();
+}
+
+ParamStore::Use::Use(Use&& other) noexcept
+    : store_(std::exchange(other.store_, nullptr)), unit_(other.unit_), compute_(other.compute_) {}
+
+ParamStore::Use::~Use() {
+  if (store_ != nullptr) store_->release(unit_, *compute_);
 }
 
 ConstTensor ParamStore::Use::operator[](ParamId id) const {
   LOCKSTEP_CHECK(id.unit == unit_, "a parameter of unit ", id.unit, " in the use of unit ", unit_);
-  return store_->part(store_->shard_of(unit_).weight, id);
+  return store_->layout_.part(ConstTensor(store_->weights_of(unit_).memory), id);
 }
 
 ConstTensor ParamStore::Use::stacked(ParamId first) const {
   LOCKSTEP_CHECK(first.unit == unit_, "a group of unit ", first.unit, " in the use of unit ",
                  unit_);
-  return store_->group(store_->shard_of(unit_).weight, first);
+  return store_->layout_.group(ConstTensor(store_->weights_of(unit_).memory), first);
 }
 
 ParamStore::Use::Quantized ParamStore::Use::quantized(ParamId first) const {
@@ -257,35 +321,55 @@ ParamStore::Use::Quantized ParamStore::Use::quantized(ParamId first) const {
   return {};
 }
 
+void ParamStore::begin_gradients(int unit, Stream& compute) {
+  Buffer& buffer = grads_of(unit);
+  LOCKSTEP_CHECK(buffer.unit < 0 || buffer.unit == unit, "gradients of unit ", layout_.name(unit),
+                 " before those of ", layout_.name(buffer.unit), " are complete");
+  buffer.unit = unit;
+  compute.wait(buffer.done);
+}
+
 Tensor ParamStore::grad(ParamId id) {
-  return part(shard_of(id.unit).grad, id);
+  return layout_.part(grads_of(id.unit).memory, id);
 }
 
 Tensor ParamStore::stacked_grad(ParamId first) {
-  return group(shard_of(first.unit).grad, first);
+  return layout_.group(grads_of(first.unit).memory, first);
 }
 
-Tensor ParamStore::part(Tensor flat, ParamId id) const {
-  const auto& place = place_of(id);
-  return flat.rows(place.begin, place.stored.elements()).view(place.stored);
-}
-
-Tensor ParamStore::group(Tensor flat, ParamId first) const {
-  const auto& place = place_of(first);
-  LOCKSTEP_CHECK(place.group_parts > 0, spec(first).name, " does not start a stacked group");
-  Shape whole = place.stored;
-  for (int i = 1; i < place.group_parts; ++i)
-    whole.size[0] += place_of({first.unit, first.index + i}).stored[0];
-  return flat.rows(place.begin, whole.elements()).view(whole);
-}
-
-void ParamStore::reduce(int unit, Stream&) {
-  unit_of(unit);  // gradients are accumulated where the shard holds them
+// While the sums over ranks are made, the compute stream goes on with the next unit.
+void ParamStore::reduce(int unit, Stream& compute) {
+  Buffer& buffer = grads_of(unit);
+  buffer.unit = -1;
+  saw_last_ = saw_last_ || last_;
+  const bool each = reduces_each_micro_batch();
+  if (!scatters_ || (!last_ && !each)) return;
+  const auto whole = buffer.memory.rows(0, layout_.elements(unit));
+  const auto& shard = shard_of(unit);
+  scatters_->wait(compute.record());
+  if (shard_ranks_ > 1) ring_.reduce_scatter(*scatters_, comms_.shard, shard.grad, whole, each);
+  if (each) {
+    scatters_->enqueue([whole](Stream& stream) { fill(stream, whole, 0.0f); });
+    buffer.done = scatters_->record();
+  }
+  if (last_ && comms_.replicate.size() > 1)
+    ring_.all_reduce(*scatters_, comms_.replicate, shard.grad);
 }
 
 void ParamStore::finish_backward(Stream& compute) {
-  for (const auto& shard : shards_)
-    comms_[Axis::replicate].all_reduce(shard.grad, ReduceOp::sum, compute);
+  LOCKSTEP_CHECK(saw_last_ || !scatters_, "the step has no last micro-batch");
+  if (scatters_) {
+    compute.wait(scatters_->record());
+    compute.wait(gathers_->record());  // the weights may change from now on
+  }
+  if (comms_.tensor->size() == 1) return;
+  comms_.tensor->together([&] {
+    for (const auto& shard : shards_) {
+      const auto from = layout_.replicated_from(shard.unit);
+      const auto n = shard.grad.elements() - from;
+      if (n > 0) comms_.tensor->all_reduce(shard.grad.rows(from, n), ReduceOp::sum, compute);
+    }
+  });
 }
 
 }  // namespace lockstep

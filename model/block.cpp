@@ -63,7 +63,7 @@ Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer,
              const LayerNames& names)
     : config_(config),
       has_rope_(config.has_rope(layer)),
-      unit_(params.add_unit(str("layer ", layer))),
+      unit_(params.add_unit(str("layer ", layer), Keep::layers)),
       norm1_(params, unit_, names.norm1, config),
       norm2_(params, unit_, names.norm2, config),
       qkv_(params, unit_, qkv_spec(config, names)),
@@ -79,7 +79,7 @@ Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer,
 // visit(member, name, type, shape, most): the activation is kept up to recompute `most`.
 template <class Visit>
 void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
-  const auto t = step.comms[Axis::tensor].size();
+  const auto t = step.comms.tensor->size();
   const auto N = step.tokens(), n = step.stream_tokens(), D = config_.width, K = config_.head_size;
   const auto H = config_.heads / t, G = config_.kv_heads / t, F = config_.mlp_width / t;
   const auto B = step.positions.shape[0], T = step.positions.shape[1];
@@ -241,6 +241,7 @@ void Block::backward(const StepContext& step, const Gradient& gradient, ConstTen
   const Arena::Scope scope(step.scratch);
   const Saved a = complete(saved, step);
   const auto w = step.params.use(unit_, step.compute);
+  step.params.begin_gradients(unit_, step.compute);
   if (!saved.attention)
     compute(step, w, a, x, nullptr);
   else if (!saved.hidden)

@@ -11,7 +11,8 @@ std::int64_t stored_vocabulary(const ModelConfig& config) {
 }
 
 Embedding::Embedding(ParamStore& params, const ModelConfig& config) {
-  const int unit = params.add_unit("embedding");
+  // A head that is tied uses the unit too.
+  const int unit = params.add_unit("embedding", config.tied_head ? Keep::own : Keep::ends);
   const auto names = model_names(config.family);
   tokens_ = params.declare(unit, {.name = names.embedding + ".weight",
                                   .shape = {config.vocabulary, config.width},
@@ -36,6 +37,7 @@ void Embedding::forward(const StepContext& step, Tensor y, ConstTensor ids) cons
 }
 
 void Embedding::backward(const StepContext& step, ConstTensor dy, ConstTensor ids) const {
+  step.params.begin_gradients(unit(), step.compute);
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   embedding_backward(step.compute, step.scratch, step.params.grad(tokens_),
                      positions_ ? step.params.grad(*positions_) : Tensor{}, dy, ids,

@@ -29,7 +29,7 @@ Head::Head(ParamStore& params, const ModelConfig& config, const Embedding& embed
     : options_(options),
       vocabulary_(static_cast<int>(config.vocabulary)),
       stored_vocabulary_(stored_vocabulary(config)),
-      unit_(params.add_unit("head")),
+      unit_(params.add_unit("head", config.tied_head ? Keep::own : Keep::ends)),
       norm_(params, unit_, model_names(config.family).final_norm, config),
       matrix_(declare_matrix(params, unit_, config, embedding)) {}
 
@@ -50,6 +50,8 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
   const auto N = x.shape[0];
   const auto norm_use = step.params.use(unit_, step.compute);
   const auto matrix_use = step.params.use(matrix_.unit(), step.compute);
+  step.params.begin_gradients(unit_, step.compute);
+  step.params.begin_gradients(matrix_.unit(), step.compute);
   const auto y = step.scratch.allocate("head_norm", x.dtype, x.shape);
   const auto stats = step.scratch.allocate("head_stats", DType::fp32, norm_.stats_shape(N));
   const auto losses = step.scratch.allocate("losses", DType::fp32, {N});

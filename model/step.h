@@ -29,7 +29,7 @@ struct StepContext {
   std::int64_t tokens() const { return positions.elements(); }  // N = B T
 
   // Rows of the residual stream here, N/t: between matrices t tensor ranks share the sequence.
-  std::int64_t stream_tokens() const { return tokens() / comms[Axis::tensor].size(); }
+  std::int64_t stream_tokens() const { return tokens() / comms.tensor->size(); }
 };
 
 }  // namespace lockstep

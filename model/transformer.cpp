@@ -84,6 +84,8 @@ void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs
                           const Targets& targets) {
   const auto step = with_table(outer, rope_table_);
   auto& s = slot_of(slot);
+  step.params.prefetch(embedding_.unit());
+  step.params.prefetch(blocks_.front().unit());
   embedding_.forward(step, s.x[0], inputs);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     step.params.prefetch(blocks_[l].unit() + 1);
@@ -99,7 +101,7 @@ void Transformer::backward(const StepContext& outer, int slot, ConstTensor input
   auto& s = slot_of(slot);
   step.params.reduce(head_.unit(), step.compute);
   for (auto l = blocks_.size(); l-- > 0;) {
-    step.params.prefetch(blocks_[l].unit() - 1);
+    if (l > 0) step.params.prefetch(blocks_[l - 1].unit());
     s.offload.before_backward(step.compute, l);
     blocks_[l].backward(step, s.gradient, s.x[l], s.layers[l]);
     s.offload.after_backward(step.compute, l);
@@ -118,6 +120,8 @@ void Transformer::evaluate(const StepContext& outer, ConstTensor inputs, const T
 // The residual stream after the last block, in scratch: one tensor serves all blocks.
 Tensor Transformer::run(const StepContext& step, ConstTensor inputs, const Cache* cache) {
   const auto x = step.scratch.allocate("x", dtype_, {step.stream_tokens(), config_.width});
+  step.params.prefetch(embedding_.unit());
+  step.params.prefetch(blocks_.front().unit());
   embedding_.forward(step, x, inputs);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     step.params.prefetch(blocks_[l].unit() + 1);

@@ -7,8 +7,8 @@ namespace lockstep {
 Inference::Inference(const Config& config, Stream& compute, Arenas& arenas)
     : compute_(compute),
       arenas_(arenas),
-      comms_(make_comms(Mesh{})),
-      params_(Mesh{}, comms_, {.compute_dtype = config.compute, .stochastic_rounding = true}),
+      comms_(make_comms()),
+      params_(comms_, {.compute_dtype = config.compute, .stochastic_rounding = true}),
       transformer_(params_, config.model, {}) {
   params_.allocate_weights(arenas.device, compute);
   if (config.sequences == 0) return;

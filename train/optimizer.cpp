@@ -20,7 +20,7 @@ void Optimizer::allocate(Arena& arena, Stream& stream, Arena* offloaded) {
     state_.push_back({.master = shard.master,
                       .m = zeros(moments, "adamw_m", config_.moments, shard.weight.shape),
                       .v = zeros(moments, "adamw_v", config_.moments, shard.weight.shape)});
-    grads_.push_back(shard.grad);
+    add_squares_of(shard);
   }
   updates_ = zeros(arena, "adamw_updates", DType::int32, {1});
   control_ = zeros(arena, "adamw_control", DType::fp32, {5});
@@ -29,6 +29,15 @@ void Optimizer::allocate(Arena& arena, Stream& stream, Arena* offloaded) {
   runs_.resize(1);
   for (std::size_t s = 0; s < state_.size(); ++s)
     add_runs(runs_.front(), params_.shards()[s], 0, state_[s]);
+}
+
+// What several ranks hold counts once: with the first of the copies, and of the tensor ranks.
+void Optimizer::add_squares_of(const ParamShard& shard) {
+  const Comms& comms = params_.comms();
+  if (comms.replicate.whole->rank() != 0) return;
+  const auto split = params_.layout().replicated_from(shard.unit);
+  const auto n = comms.tensor->rank() == 0 ? shard.grad.elements() : split;
+  if (n > 0) grads_.push_back(shard.grad.rows(0, n));
 }
 
 void Optimizer::make_ring(Arena& arena, const Stream& stream) {
@@ -60,6 +69,7 @@ void Optimizer::add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, s
     if (n <= 0) continue;
     const ParamSpec& spec = params_.spec(segment.id);
     const AdamWState part = state.rows(first - begin, n);
+    const auto indices = params_.layout().indices(segment.id);
     runs.push_back({.weight = shard.weight.rows(first, n),
                     .master = part.master,
                     .m = part.m,
@@ -67,14 +77,16 @@ void Optimizer::add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, s
                     .grad = shard.grad.rows(first, n),
                     .decay = spec.role != Role::vector,
                     .purpose = purpose_of(spec.name),
-                    .first_index = segment.logical_begin + first - segment.shard_begin,
+                    .first_index = indices.first + segment.logical_begin + first -
+                                   segment.shard_begin,
                     .absmax = params_.weight_absmax(segment.id)});
   }
 }
 
 void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
   fill(stream, squares_, 0.0f);
-  sum_of_squares(stream, scratch, squares_, grads_);
+  if (!grads_.empty()) sum_of_squares(stream, scratch, squares_, grads_);
+  params_.comms().all->all_reduce(squares_, ReduceOp::sum, stream);
   const AdamWScalars scalars{step.learning_rate, step.step, updates_, control_,
                              params_.weight_absmax()};
   adamw_control(stream, scalars, {squares_, step.loss_sum, step.valid_tokens}, config_.adamw);
@@ -85,7 +97,7 @@ void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
     ring_->update(stream, update);
   else
     update(0);
-  params_.quantize_weights(stream);
+  params_.weights_changed(stream);
 }
 
 }  // namespace lockstep

@@ -52,6 +52,7 @@ class Optimizer {
   std::span<const AdamWState> state() const { return state_; }  // by shard of the ParamStore
 
  private:
+  void add_squares_of(const ParamShard& shard);
   void make_ring(Arena& arena, const Stream& stream);
   // Adds the runs of elements [begin, begin + n) of a shard, whose state is `state`.
   void add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, std::int64_t begin,

@@ -120,7 +120,8 @@ bool has_products(const Config& c, std::int64_t sequences) {
 RunBytes measure_run(const TrainingConfig& config, Device device, int threads) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
-  Training training(config, compute, arenas);
+  LoneWorld one_of_all(0, config.mesh.world());
+  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
   return {
       .training = measure_training(config, device, threads),
       .host_state = HostState::pinned_bytes(state_slices(training.params(), training.optimizer()))};

@@ -24,13 +24,14 @@ std::int64_t logits_bytes(Device device) {
 
 }  // namespace
 
-Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas)
+Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas, Comms comms)
     : config_(config),
       compute_(compute),
       arenas_(arenas),
-      comms_(make_comms(Mesh{})),
-      params_(Mesh{}, comms_,
-              {.compute_dtype = config.compute,
+      comms_(std::move(comms)),
+      params_(comms_,
+              {.sharding = config.sharding,
+               .compute_dtype = config.compute,
                .stochastic_rounding = config.stochastic_rounding,
                .fp8 = config.fp8,
                .fp8_gradients = config.fp8_gradients}),
@@ -39,6 +40,8 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
           {.recompute = config.recompute,
            .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
+  LOCKSTEP_CHECK(comms_.mesh.sizes == config.mesh.sizes, "communicators of another mesh");
+  LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs of several ranks");
   Arena& arena = arenas.device;
   const bool offloads = config.offload_activations || config.offload_optimizer;
   LOCKSTEP_CHECK(!offloads || !config.cuda_graphs,
@@ -149,12 +152,13 @@ void Training::repeat(Graph& graph, FunctionRef<void()> work) {
   graph.run(compute_, work);
 }
 
-Event Training::micro_step(const Batch& pinned) {
+Event Training::micro_step(const Batch& pinned, bool last) {
   const Shape expected{config_.micro_batch_sequences, config_.sequence_length};
   LOCKSTEP_CHECK(pinned.inputs.shape == expected, "a micro-batch of ", pinned.inputs.shape,
                  ", expected ", expected);
   const Batch batch = batch_.copy(compute_, pinned);
   Event read = compute_.record();
+  params_.begin_micro_step(last);
   repeat(micro_step_, [&] {
     const StepContext step = context(batch);
     const auto inputs = batch.inputs.view({batch.inputs.elements()});
@@ -167,6 +171,7 @@ Event Training::micro_step(const Batch& pinned) {
 void Training::finish_step() {
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
+    sum_over_ranks();
     const Trace::Span span(trace_, Phase::optimizer, compute_);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
@@ -180,6 +185,18 @@ void Training::finish_step() {
   for (const Mirror* m : {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control})
     m->fetch(compute_);
   outcome.done = compute_.record();
+}
+
+// Tensor ranks have the same: one of them counts.
+void Training::sum_over_ranks() {
+  if (comms_.tensor->rank() != 0) {
+    fill(compute_, loss_sum_, 0.0f);
+    fill(compute_, valid_tokens_, 0.0f);
+  }
+  comms_.all->together([&] {
+    comms_.all->all_reduce(loss_sum_, ReduceOp::sum, compute_);
+    comms_.all->all_reduce(valid_tokens_, ReduceOp::sum, compute_);
+  });
 }
 
 Event Training::evaluate(const Batch& pinned) {
@@ -222,7 +239,8 @@ std::vector<std::int32_t> Training::sample(std::span<const std::int32_t> prompt,
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
-  Training training(config, compute, arenas);
+  LoneWorld one_of_all(0, config.mesh.world());
+  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
   const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
   training.begin_step(1, 0);
   training.micro_step(batch);

@@ -40,6 +40,8 @@ struct TrainingConfig {
   std::int64_t sample_tokens = 0;           // of text sampled during training, prompt included
   std::uint64_t seed = 0;                   // of initial weights and stochastic rounding
   bool cuda_graphs = false;                 // replay steps on a GPU, where they are not timed
+  Mesh mesh = {};                           // of all ranks
+  Sharding sharding = Sharding::full;       // along its shard axis
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
 };
@@ -51,7 +53,9 @@ class Training {
   static constexpr std::int64_t kTimedSteps = 20;
 
   // Allocates everything that lives as long as the run. `compute` and `arenas` outlive it.
-  Training(const TrainingConfig& config, Stream& compute, Arenas& arenas);
+  //   comms: of the configuration's mesh
+  Training(const TrainingConfig& config, Stream& compute, Arenas& arenas,
+           Comms comms = make_comms());
 
   void initialize();  // weights from the seed, moments zero
 
@@ -65,7 +69,8 @@ class Training {
   void begin_step(std::int64_t step, double learning_rate);
   // Forward and backward of as many sequences as config() says; adds to the gradients. Once the
   // event is done, the batch was read.
-  Event micro_step(const Batch& batch);
+  //   last: of the step; with several ranks it says when gradients are summed over them
+  Event micro_step(const Batch& batch, bool last = true);
   void finish_step();  // the optimizer
 
   // The losses of a micro-batch without gradients, see LossReader.
@@ -99,6 +104,8 @@ class Training {
     Event done;
   };
 
+  // Loss and valid tokens of this rank's tokens become those of all ranks'.
+  void sum_over_ranks();
   // Does `work`, which gives the device the same in every step.
   void repeat(Graph& graph, FunctionRef<void()> work);
   Outcome& outcome_of(std::int64_t step);
@@ -125,7 +132,7 @@ class Training {
   DeviceBatch batch_;
 };
 
-// The bytes that a run with this configuration peaks at, its loaders' buffers and HostState left
+// The bytes that a rank of a run with this configuration peaks at, its loaders' buffers and HostState left
 // out: a step, an evaluation and a sample are run on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
 

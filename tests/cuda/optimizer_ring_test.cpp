@@ -19,8 +19,8 @@ class Model {
       : stream_(kGpu, "test"),
         arena_(kGpu, Arena::Memory::device, 40 * kElements),
         pinned_(kGpu, Arena::Memory::pinned_host, 40 * kElements),
-        comms_(make_comms(Mesh{})),
-        params_(Mesh{}, comms_, {.compute_dtype = DType::bf16}),
+        comms_(make_comms()),
+        params_(comms_, {.compute_dtype = DType::bf16}),
         optimizer_(params_, {.adamw = {.nominal_tokens = 1}, .moments = DType::bf16}) {
     const int large = params_.add_unit("large");
     declare(large, "matrix", {kElements / 1024, 1025});

@@ -12,7 +12,7 @@ class OnGpu {
  public:
   OnGpu(Loaded& loaded, DType dtype)
       : loaded_(loaded),
-        params_(Mesh{}, comms_, {.compute_dtype = dtype}),
+        params_(comms_, {.compute_dtype = dtype}),
         transformer_(params_, loaded.oracle.config, {}) {
     params_.allocate(twins_.arena(), twins_.stream());
     each_shard(
@@ -74,7 +74,7 @@ class OnGpu {
   Loaded& loaded_;
   Twins twins_{1};
   Arena scratch_{Device{Device::Kind::cuda, 0}, Arena::Memory::device, std::int64_t{64} << 20};
-  Comms comms_ = make_comms(Mesh{});
+  Comms comms_ = make_comms();
   Trace trace_;
   ParamStore params_;
   Transformer transformer_;

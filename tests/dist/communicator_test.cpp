@@ -1,7 +1,9 @@
 #include "dist/communicator.h"
 
 #include <gtest/gtest.h>
+#include <numeric>
 
+#include "dist/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {
@@ -9,32 +11,214 @@ namespace {
 
 TEST(Communicator, alone_a_rank_receives_what_it_sends) {
   Bench b;
-  auto comms = make_comms(Mesh{});
-  for (auto* group : {comms.world.get(), &comms[Axis::tensor]}) {
+  auto comms = make_comms();
+  for (auto* group : {comms.all.get(), comms.tensor.get()}) {
     EXPECT_EQ(group->rank(), 0);
     EXPECT_EQ(group->size(), 1);
     const auto sent = b.random({3, 5}, DType::bf16), kept = b.copy(sent);
     const auto gathered = b.poisoned({3, 5}, DType::bf16),
-               swapped = b.poisoned({3, 5}, DType::bf16);
+               swapped = b.poisoned({3, 5}, DType::bf16),
+               received = b.poisoned({3, 5}, DType::bf16);
     group->all_gather(gathered, sent, b.stream);
     group->all_to_all(swapped, sent, b.stream);
+    group->send_receive(received, 0, sent, 0, b.stream);
     group->all_reduce(sent, ReduceOp::sum, b.stream);
     group->broadcast(sent, 0, b.stream);
-    group->barrier();
+    group->barrier(b.stream);
     expect_bitwise_equal(gathered, kept, "gathered");
     expect_bitwise_equal(swapped, kept, "swapped");
+    expect_bitwise_equal(received, kept, "received");
     expect_bitwise_equal(sent, kept, "reduced");
     EXPECT_THROW(group->broadcast(sent, 1, b.stream), Error);
+    EXPECT_EQ(group->traffic(Collective::all_gather), Communicator::Traffic{});
   }
 }
 
-TEST(Communicator, a_mesh_of_more_ranks_is_refused_by_its_axis) {
-  try {
-    make_comms(Mesh{{1, 8, 1}});
-    FAIL() << "accepted";
-  } catch (const ConfigError& e) {
-    EXPECT_NE(std::string(e.what()).find("the shard axis has 8 ranks"), std::string::npos);
+// What ranks hold and should get is a function of (rank, index), so that each knows it.
+float value(int rank, std::int64_t i) {
+  return static_cast<float>((rank * 37 + i * 11) % 101) - 50.0f;
+}
+
+std::vector<int> everyone(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Each collective on streams of both kinds.
+class ThreadCollectives : public ::testing::TestWithParam<std::tuple<int, Stream::Mode>> {
+ protected:
+  // body(group, bench, stream) on each rank.
+  template <class Body>
+  void on_ranks(Body&& body) {
+    const auto [ranks, mode] = GetParam();
+    run_thread_ranks(ranks, [&, n = ranks, m = mode](World& world) {
+      const auto group = world.connect("test", everyone(n));
+      Bench bench{.threads = 1};
+      Stream stream(Device{}, "test", m);
+      body(*group, bench, stream);
+    });
   }
+};
+
+template <class F>
+void expect_elements(ConstTensor t, F&& expected) {
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    ASSERT_EQ(get(t, i), static_cast<double>(expected(i))) << i;
+}
+
+template <class F>
+Tensor filled(Bench& b, std::int64_t n, F&& f) {
+  const auto t = b.poisoned({n}, DType::fp32);
+  for (std::int64_t i = 0; i < n; ++i)
+    t.as<float>()[i] = f(i);
+  return t;
+}
+
+TEST_P(ThreadCollectives, all_gather_brings_every_part_in_order_also_in_place) {
+  on_ranks([](Communicator& group, Bench& b, Stream& stream) {
+    constexpr std::int64_t kN = 1000;
+    const auto in = filled(b, kN, [&](std::int64_t i) { return value(group.rank(), i); });
+    const auto out = b.poisoned({group.size() * kN}, DType::fp32),
+               in_place = b.poisoned({group.size() * kN}, DType::fp32);
+    const auto mine = in_place.rows(group.rank() * kN, kN);
+    stream.copy(mine, in);
+    group.all_gather(out, in, stream);
+    group.all_gather(in_place, mine, stream);
+    stream.synchronize();
+    for (const auto& t : {out, in_place})
+      expect_elements(t, [&](std::int64_t i) { return value(static_cast<int>(i / kN), i % kN); });
+    if (group.size() > 1) {
+      EXPECT_EQ(group.traffic(Collective::all_gather),
+                (Communicator::Traffic{2, 2 * (group.size() - 1) * kN * 4}));
+    }
+  });
+}
+
+TEST_P(ThreadCollectives, all_to_all_sends_piece_r_to_rank_r) {
+  on_ranks([](Communicator& group, Bench& b, Stream& stream) {
+    const int d = group.size(), me = group.rank();
+    constexpr std::int64_t kN = 77;
+    const auto in = filled(b, d * kN, [&](std::int64_t i) { return value(me, i); });
+    const auto out = b.poisoned({d * kN}, DType::fp32);
+    group.all_to_all(out, in, stream);
+    stream.synchronize();
+    expect_elements(
+        out, [&](std::int64_t i) { return value(static_cast<int>(i / kN), me * kN + i % kN); });
+  });
+}
+
+TEST_P(ThreadCollectives, all_reduce_gives_every_rank_the_same_bits) {
+  on_ranks([](Communicator& group, Bench& b, Stream& stream) {
+    const int d = group.size();
+    constexpr std::int64_t kN = 1013;
+    // Fractions whose sum depends on its order.
+    const auto fraction = [](int rank, std::int64_t i) { return value(rank, i) / 7.0f; };
+    const auto sum = filled(b, kN, [&](std::int64_t i) { return fraction(group.rank(), i); });
+    const auto most = b.copy(sum);
+    const auto counts = b.poisoned({1}, DType::int32);
+    *counts.as<std::int32_t>() = 1 << group.rank();
+    group.all_reduce(sum, ReduceOp::sum, stream);
+    group.all_reduce(most, ReduceOp::max, stream);
+    group.all_reduce(counts, ReduceOp::sum, stream);
+    stream.synchronize();
+    expect_elements(sum, [&](std::int64_t i) {
+      float s = fraction(0, i);
+      for (int r = 1; r < d; ++r)
+        s += fraction(r, i);
+      return s;
+    });
+    expect_elements(most, [&](std::int64_t i) {
+      float m = fraction(0, i);
+      for (int r = 1; r < d; ++r)
+        m = std::max(m, fraction(r, i));
+      return m;
+    });
+    EXPECT_EQ(*counts.as<std::int32_t>(), (1 << d) - 1);
+  });
+}
+
+TEST_P(ThreadCollectives, broadcast_and_messages_arrive) {
+  on_ranks([](Communicator& group, Bench& b, Stream& stream) {
+    const int d = group.size(), me = group.rank();
+    constexpr std::int64_t kN = 55;
+    const auto mine = filled(b, kN, [&](std::int64_t i) { return value(me, i); });
+    const auto from_last = b.copy(mine), from_left = b.poisoned({kN}, DType::fp32);
+    group.broadcast(from_last, d - 1, stream);
+    group.send_receive(from_left, (me + d - 1) % d, mine, (me + 1) % d, stream);
+    group.barrier(stream);
+    stream.synchronize();
+    expect_elements(from_last, [&](std::int64_t i) { return value(d - 1, i); });
+    expect_elements(from_left, [&](std::int64_t i) { return value((me + d - 1) % d, i); });
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(all, ThreadCollectives,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 8),
+                                            ::testing::Values(Stream::Mode::immediate,
+                                                              Stream::Mode::queued)));
+
+TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
+  const Mesh mesh{{2, 2, 2}};
+  run_thread_ranks(8, [&](World& world) {
+    auto comms = make_comms(world, mesh);
+    Bench b{.threads = 1};
+    const auto one = filled(b, 1, [&](std::int64_t) { return static_cast<float>(world.rank()); });
+    const auto sum_over = [&](Communicator& group) {
+      const auto t = b.copy(one);
+      group.all_reduce(t, ReduceOp::sum, b.stream);
+      return get(t, 0);
+    };
+    const auto expected = [&](Axis axis) {
+      const auto peers = mesh.peers(axis, world.rank());
+      return static_cast<double>(std::accumulate(peers.begin(), peers.end(), 0));
+    };
+    EXPECT_EQ(sum_over(*comms.tensor), expected(Axis::tensor));
+    EXPECT_EQ(sum_over(*comms.gathers), expected(Axis::shard));
+    EXPECT_EQ(sum_over(*comms.shard.whole), expected(Axis::shard));
+    EXPECT_EQ(sum_over(*comms.replicate.whole), expected(Axis::replicate));
+    EXPECT_EQ(sum_over(*comms.all), 28.0);
+  });
+}
+
+TEST(ThreadWorld, a_rank_that_fails_leaves_nobody_waiting) {
+  for (const auto mode : {Stream::Mode::immediate, Stream::Mode::queued}) {
+    try {
+      run_thread_ranks(4, [&](World& world) {
+        const auto group = world.connect("test", everyone(4));
+        Bench b{.threads = 1};
+        Stream stream(Device{}, "test", mode);
+        if (world.rank() == 2) throw DataError("a bad shard");
+        for (;;) {
+          group->barrier(stream);
+          stream.synchronize();
+        }
+      });
+      FAIL() << "nobody threw";
+    } catch (const DataError& error) {
+      EXPECT_STREQ(error.what(), "a bad shard");
+    }
+  }
+}
+
+TEST(Communicator, bad_arguments_are_refused_by_every_group) {
+  Bench b;
+  LoneCommunicator group("test", 1, 4);
+  Stream measure(Device{}, "measure", Stream::Mode::measuring);
+  const auto four = b.poisoned({4}, DType::fp32), three = b.poisoned({3}, DType::fp32),
+             half = b.poisoned({4}, DType::bf16), bytes = b.poisoned({16}, DType::uint8);
+  const auto sixteen = b.poisoned({16}, DType::fp32);
+  EXPECT_THROW(group.all_reduce(bytes, ReduceOp::sum, measure), Error);
+  EXPECT_THROW(group.all_gather(four, four, measure), Error);
+  EXPECT_THROW(group.all_gather(sixteen, half, measure), Error);
+  EXPECT_THROW(group.all_to_all(b.poisoned({3}, DType::fp32), three, measure), Error);
+  EXPECT_THROW(group.all_to_all(four, four, measure), Error);
+  EXPECT_THROW(group.broadcast(four, 4, measure), Error);
+  EXPECT_THROW(group.send_receive(four, 0, three, 0, measure), Error);
+  EXPECT_THROW(group.send_receive(four, 0, four, -1, measure), Error);
+  group.all_gather(sixteen, four, measure);  // measured, and counted
+  EXPECT_EQ(group.traffic(Collective::all_gather), (Communicator::Traffic{1, 48}));
+  EXPECT_THROW(group.all_gather(sixteen, four, b.stream), Error);  // nobody is there
 }
 
 }  // namespace

@@ -13,11 +13,11 @@ constexpr auto kAligned = ParamStore::kAlignedElements;
 // A padded table, a vector of ones, and a stacked group, in two units.
 struct Store {
   Bench b;
-  Comms comms = make_comms(Mesh{});
+  Comms comms = make_comms();
   ParamStore params;
   ParamId table, ones, q, k, v;
 
-  explicit Store(const ParamStore::Options& options) : params(Mesh{}, comms, options) {
+  explicit Store(const ParamStore::Options& options) : params(comms, options) {
     const int first = params.add_unit("first"), second = params.add_unit("second");
     table = params.declare(first, {.name = "table",
                                    .shape = {5, 3},
@@ -79,7 +79,7 @@ TEST_P(ParamStoreTypes, segments_hold_each_parameter_once_and_padding_stays_zero
       if (!covered[i]) {
         EXPECT_EQ(get(shard.weight, static_cast<std::int64_t>(i)), 0.0) << i;
       }
-    EXPECT_EQ(shard.segments.size(), s.params.specs(shard.unit).size());
+    EXPECT_EQ(shard.segments.size(), s.params.layout().specs(shard.unit).size());
   }
   const auto use = s.params.use(0, s.b.stream);
   EXPECT_EQ(use[s.table].shape, (Shape{16, 3}));
@@ -168,8 +168,8 @@ TEST(ParamStore, nothing_is_read_before_allocate) {
 
 TEST(ParamStore, parts_of_a_group_that_are_no_one_matrix_are_refused) {
   for (const Shape& other : {Shape{2, 4}, Shape{2}, Shape{2, 3, 1}}) {
-    auto comms = make_comms(Mesh{});
-    ParamStore params(Mesh{}, comms, {});
+    auto comms = make_comms();
+    ParamStore params(comms, {});
     const int unit = params.add_unit("unit");
     try {
       params.declare_stacked(unit, {{.name = "q", .shape = {4, 3}}, {.name = "k", .shape = other}});
@@ -180,11 +180,6 @@ TEST(ParamStore, parts_of_a_group_that_are_no_one_matrix_are_refused) {
           << e.what();
     }
   }
-}
-
-TEST(ParamStore, a_mesh_of_more_ranks_is_refused) {
-  auto comms = make_comms(Mesh{});
-  EXPECT_THROW(ParamStore(Mesh{{1, 1, 2}}, comms, {}), ConfigError);
 }
 
 }  // namespace

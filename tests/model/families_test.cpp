@@ -177,13 +177,13 @@ TEST(Families, what_the_engine_does_not_compute_is_refused_by_file_and_key) {
 TEST(Families, tensors_of_the_files_and_declared_parameters_are_the_same_numbers) {
   for (auto c : published()) {
     c.layers = 4;
-    auto comms = make_comms(Mesh{});
-    ParamStore params(Mesh{}, comms, {});
+    auto comms = make_comms();
+    ParamStore params(comms, {});
     const Transformer model(params, c, {});
     std::map<std::string, std::int64_t> declared;
     std::int64_t total = 0;
     for (int unit = 0; unit < params.units(); ++unit)
-      for (const auto& spec : params.specs(unit)) {
+      for (const auto& spec : params.layout().specs(unit)) {
         EXPECT_TRUE(declared.emplace(spec.name, spec.shape.elements()).second) << spec.name;
         total += spec.shape.elements();
       }

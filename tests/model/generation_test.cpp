@@ -57,9 +57,9 @@ TEST_P(Generation, weights_alone_are_enough_to_predict) {
   const auto config = tiny(GetParam());
   Bench bench;
   Arena scratch(Device{}, Arena::Memory::host, 1 << 24);
-  auto comms = make_comms(Mesh{});
+  auto comms = make_comms();
   Trace trace;
-  ParamStore params(Mesh{}, comms, {.compute_dtype = DType::bf16});
+  ParamStore params(comms, {.compute_dtype = DType::bf16});
   Transformer transformer(params, config, {});
   params.allocate_weights(bench.arena, bench.stream);
   params.initialize(bench.stream, 11);

@@ -13,7 +13,7 @@ constexpr std::int64_t kTokens = 128, kInputs = 256, kOutputs = 384;
 
 struct Layer {
   Layer(Fp8Products fp8, bool gelu)
-      : params(Mesh{}, comms,
+      : params(comms,
                {.compute_dtype = DType::bf16,
                 .fp8 = fp8,
                 .fp8_gradients = fp8 == Fp8Products::block ? DType::fp8_e4m3 : DType::fp8_e5m2}),
@@ -106,7 +106,7 @@ struct Layer {
 
   Bench b;
   Trace trace;
-  Comms comms = make_comms(Mesh{});
+  Comms comms = make_comms();
   ParamStore params;
   int unit;
   Linear linear;

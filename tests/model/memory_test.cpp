@@ -30,9 +30,9 @@ Peaks peaks_of(const Case& c, bool measure) {
   };
   auto params_arena = arena(), activations = arena(), scratch = arena(), inputs = arena();
   Stream stream(Device{}, "test", measure ? Stream::Mode::measuring : Stream::Mode::immediate, 2);
-  auto comms = make_comms(Mesh{});
+  auto comms = make_comms();
   Trace trace;
-  ParamStore params(Mesh{}, comms, {.compute_dtype = c.dtype});
+  ParamStore params(comms, {.compute_dtype = c.dtype});
   Transformer transformer(params, c.config, {.recompute = c.recompute});
   params.allocate(params_arena, stream);
   params.initialize(stream, 1);

@@ -42,7 +42,7 @@ struct TinyOptions {
 class TinyModel {
  public:
   explicit TinyModel(const ModelConfig& config, const TinyOptions& options = {})
-      : params(Mesh{}, comms, {.compute_dtype = options.dtype}),
+      : params(comms, {.compute_dtype = options.dtype}),
         transformer(params, config, options.model),
         B(options.sequences),
         T(options.length) {
@@ -125,7 +125,7 @@ class TinyModel {
 
   Bench bench;
   Arena scratch{Device{}, Arena::Memory::host, std::int64_t{64} << 20};
-  Comms comms = make_comms(Mesh{});
+  Comms comms = make_comms();
   Trace trace;
   ParamStore params;
   Transformer transformer;

@@ -235,8 +235,8 @@ TEST(Transformer, sequences_longer_than_the_model_are_refused) {
 
 TEST(Head, no_token_adds_nothing) {
   Bench b;
-  auto comms = make_comms(Mesh{});
-  ParamStore params(Mesh{}, comms, {});
+  auto comms = make_comms();
+  ParamStore params(comms, {});
   const auto config = tiny(Family::llama3);
   const Embedding embedding(params, config);
   const Head head(params, config, embedding, {});

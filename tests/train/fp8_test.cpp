@@ -143,7 +143,7 @@ std::vector<std::byte> fp8_copies(Rig& rig) {
   std::vector<std::byte> bytes;
   for (int unit = 0; unit < params.units(); ++unit) {
     const auto use = params.use(unit, rig.bench.stream);
-    for (int i = 0; i < static_cast<int>(params.specs(unit).size()); ++i) {
+    for (int i = 0; i < static_cast<int>(params.layout().specs(unit).size()); ++i) {
       const auto q = use.quantized({unit, i});
       if (!q.weight) continue;
       for (const ConstTensor& t :

@@ -34,8 +34,8 @@ TEST(ModelSource, each_form_of_a_model_gives_the_same_weights) {
       const auto source = find_model(path);
       EXPECT_EQ(source.model, config);
       Bench bench;
-      auto comms = make_comms(Mesh{});
-      ParamStore params(Mesh{}, comms, {.compute_dtype = dtype});
+      auto comms = make_comms();
+      ParamStore params(comms, {.compute_dtype = dtype});
       const Transformer model(params, source.model, {});
       params.allocate(bench.arena, bench.stream);
       load_weights(source, params, bench.stream);
@@ -44,7 +44,7 @@ TEST(ModelSource, each_form_of_a_model_gives_the_same_weights) {
         found[slice.name] = doubles(slice.local);
       EXPECT_EQ(found, expected.values()) << path << " " << name(dtype);
       // The weights that compute uses follow the masters.
-      const auto master = static_cast<float>(found.at(params.specs(0)[0].name)[0]);
+      const auto master = static_cast<float>(found.at(params.layout().specs(0)[0].name)[0]);
       EXPECT_EQ(doubles(params.shards()[0].weight)[0],
                 dtype == DType::bf16 ? to_float(to_bf16(master)) : master);
     }

@@ -14,7 +14,7 @@ namespace lockstep::testing {
 class ModelWeights {
  public:
   explicit ModelWeights(const ModelConfig& config, DType dtype = DType::fp32)
-      : params_(Mesh{}, comms_, {.compute_dtype = dtype, .stochastic_rounding = true}),
+      : params_(comms_, {.compute_dtype = dtype, .stochastic_rounding = true}),
         transformer_(params_, config, {}) {
     params_.allocate_weights(bench_.arena, bench_.stream);
     slices = weight_slices(params_);
@@ -48,7 +48,7 @@ class ModelWeights {
 
  private:
   Bench bench_;
-  Comms comms_ = make_comms(Mesh{});
+  Comms comms_ = make_comms();
   ParamStore params_;
   Transformer transformer_;
 };

@@ -1,0 +1,68 @@
+// Comms: the groups that one rank talks in, each for one purpose and one stream. World: how a rank
+// reaches all others, which groups are made from.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "dist/mesh.h"
+
+namespace lockstep {
+
+// All ranks, in the order of the mesh, as one of them sees them.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // The group of `ranks`, which this one is in, in their order. Every rank of the world calls it at
+  // the same place of its program, each naming its own group.
+  virtual std::unique_ptr<Communicator> connect(const std::string& name,
+                                                const std::vector<int>& ranks) = 0;
+  // This rank cannot go on: the others shall not wait for it.
+  virtual void abort(const std::string& why) noexcept = 0;
+};
+
+// A world of one rank; or, for measuring streams, one rank of a world that is not there.
+class LoneWorld final : public World {
+ public:
+  explicit LoneWorld(int rank = 0, int size = 1) : rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override;
+  void abort(const std::string&) noexcept override {}
+
+ private:
+  int rank_, size_;
+};
+
+// A group that sums what is large, on two levels: `inside` are the ranks of one NVLink domain,
+// `across` those at the same place of each domain. Member r of `whole` is, with I ranks in a
+// domain, number r % I of inside in domain r / I. Where domains differ in size all are inside.
+struct Levels {
+  std::unique_ptr<Communicator> whole, inside, across;
+
+  int size() const { return whole->size(); }
+};
+
+struct Comms {
+  std::unique_ptr<World> own_world;  // of a rank alone
+  World* world = nullptr;
+  Mesh mesh;
+  std::unique_ptr<Communicator> all;      // losses and norms          on the compute stream
+  std::unique_ptr<Communicator> tensor;   // activations               on the compute stream
+  std::unique_ptr<Communicator> gathers;  // weights, along shard      on the stream of gathers
+  Levels shard, replicate;                // gradients                 on the stream of scatters
+};
+
+// domains[r]: the NVLink domain of rank r of the mesh, by any number; empty: all are in one.
+// `world` outlives the result.
+Comms make_comms(World& world, const Mesh& mesh, const std::vector<int>& domains = {});
+// Of one rank alone.
+Comms make_comms();
+
+}  // namespace lockstep

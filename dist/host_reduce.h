@@ -1,0 +1,15 @@
+// What communicators of the CPU add up themselves: small tensors.
+#pragma once
+
+#include <vector>
+
+#include "dist/communicator.h"
+
+namespace lockstep {
+
+// Elements [begin, end) of inout = the sum, or maximum, of those of `all`, tensors like inout
+// (which may be one of them), in their order; bf16 is added in fp32 and rounded once.
+void reduce_range(Tensor inout, ReduceOp op, const std::vector<const std::byte*>& all,
+                  std::int64_t begin, std::int64_t end);
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "dist/reduction.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+#include "kernels/pieces.h"
+
+namespace lockstep {
+namespace {
+
+// Hands out views of a block of memory.
+class Carver {
+ public:
+  explicit Carver(Tensor memory) : memory_(memory) {}
+  Tensor take(DType dtype, const Shape& shape) {
+    const Tensor t{memory_.data + used_, shape, dtype, memory_.device};
+    used_ += round_up(t.bytes(), 256);
+    LOCKSTEP_CHECK(used_ <= memory_.bytes(), "a ring of ", memory_.bytes(), " bytes has none for ",
+                   shape);
+    return t;
+  }
+
+ private:
+  Tensor memory_;
+  std::int64_t used_ = 0;
+};
+
+}  // namespace
+
+ReduceRing::ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
+                       std::int64_t elements)
+    : wire_(wire) {
+  std::int64_t most = 0;
+  for (const Levels* l : levels)
+    if (l->size() > 1)
+      most = std::max({most, std::min(bytes(*l, elements), kMostBytes), bytes(*l, kMultiple)});
+  if (most > 0) memory_ = arena.allocate("reduce ring", DType::uint8, {most});
+}
+
+// Of a chunk of so many columns of each piece.
+std::int64_t ReduceRing::bytes(const Levels& levels, std::int64_t columns) const {
+  const std::int64_t I = levels.inside->size(), A = levels.across->size();
+  const auto pieces =
+      round_up(A * I * columns * bytes_per_element(I > 1 ? wire_ : DType::fp32), 256);
+  const auto sums =
+      I > 1 && A > 1 ? round_up(A * columns * bytes_per_element(DType::fp32), 256) : 0;
+  return 2 * (pieces + sums);
+}
+
+void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum, ConstTensor in,
+                                bool add) const {
+  const std::int64_t I = levels.inside->size(), A = levels.across->size();
+  const auto n = sum.elements();
+  LOCKSTEP_CHECK(in.elements() == A * I * n && n % kMultiple == 0, "a reduction of ", in.elements(),
+                 " elements to ", n, " on each of ", A * I, " ranks");
+  const auto pieces = in.view({A, I, n});
+  auto columns = n;
+  while (bytes(levels, columns) > memory_.bytes())
+    columns = round_up(columns / 2, kMultiple);
+  for (std::int64_t first = 0; first < n; first += columns) {
+    const auto m = std::min(columns, n - first);
+    Carver ring(memory_);
+    const SumPieces last{.out = sum.rows(first, m), .pieces = {}, .add = add};
+    const auto exchange = [&](Communicator& group, Tensor sent, SumPieces into) {
+      const auto received = ring.take(sent.dtype, {group.size(), sent.elements() / group.size()});
+      group.all_to_all(received, sent, stream);
+      into.pieces = received;
+      stream.enqueue([into](Stream& s) { sum_pieces(s, into); });
+    };
+    const auto sent = ring.take(I > 1 ? wire_ : DType::fp32, {I, A, m});
+    stream.enqueue([sent, pieces, first](Stream& s) { pack_pieces(s, sent, pieces, first); });
+    if (I == 1) {
+      exchange(*levels.across, sent, last);
+    } else if (A == 1) {
+      exchange(*levels.inside, sent, last);
+    } else {
+      const auto sums = ring.take(DType::fp32, {A, m});
+      exchange(*levels.inside, sent, {.out = sums, .pieces = {}});
+      exchange(*levels.across, sums, last);
+    }
+  }
+}
+
+void ReduceRing::all_reduce(Stream& stream, const Levels& levels, Tensor inout) const {
+  const auto n = inout.elements() / levels.size();
+  const auto part = inout.rows(levels.whole->rank() * n, n);
+  reduce_scatter(stream, levels, part, inout);
+  levels.whole->all_gather(inout, part, stream);
+}
+
+}  // namespace lockstep

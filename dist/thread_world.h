@@ -1,0 +1,54 @@
+// ThreadWorld: ranks as threads of one process. They read each other's memory; what is summed is
+// added in the order of ranks.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dist/comms.h"
+
+namespace lockstep {
+
+// What the ranks of one process share.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(int size) : size_(size) {}
+  int size() const { return size_; }
+
+  class Meeting;  // of a group
+
+ private:
+  friend class ThreadWorld;
+  std::shared_ptr<Meeting> meeting(const std::string& name, const std::vector<int>& ranks);
+  void abort(const std::string& why);
+
+  int size_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Meeting>> meetings_;
+  std::string aborted_;  // why; empty: not
+};
+
+class ThreadWorld final : public World {
+ public:
+  ThreadWorld(ThreadRanks& ranks, int rank) : ranks_(ranks), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return ranks_.size(); }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override;
+  // Who waits for this rank, or will, gets an Error that says why.
+  void abort(const std::string& why) noexcept override;
+
+ private:
+  ThreadRanks& ranks_;
+  int rank_;
+};
+
+// body(world) on `size` ranks, each a thread. When one throws, the others are not left waiting;
+// throws the first error.
+void run_thread_ranks(int size, const std::function<void(World&)>& body);
+
+}  // namespace lockstep
