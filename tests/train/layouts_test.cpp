@@ -71,9 +71,9 @@ std::vector<Layout> all_layouts() {
 INSTANTIATE_TEST_SUITE_P(all, Layouts,
                          ::testing::Combine(::testing::Values(Family::gpt2, Family::llama3),
                                             ::testing::ValuesIn(all_layouts())),
-                         [](const auto& info) {
-                           return str(name(std::get<0>(info.param)), "_",
-                                      name_of(std::get<1>(info.param)));
+                         [](const auto& c) {
+                           return str(name(std::get<0>(c.param)), "_",
+                                      name_of(std::get<1>(c.param)));
                          });
 
 }  // namespace
