@@ -4,6 +4,7 @@
 #include "kernels/matmul.h"
 #include "kernels/matmul_fp8.h"
 #include "kernels/reduce.h"
+#include "model/sequence.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +33,7 @@ void quantize(const StepContext& step, const Fp8Matrix& matrix, const Fp8Matrix&
 
 }  // namespace
 
-Linear::Linear(ParamStore& params, int unit, const Spec& spec) {
+Linear::Linear(ParamStore& params, int unit, const Spec& spec) : split_(spec.split) {
   std::vector<ParamSpec> weights, biases;
   const bool splits_outputs = spec.split == Split::outputs;
   for (const auto& part : spec.parts) {
@@ -59,17 +60,31 @@ bool Linear::is_fp8(const StepContext& step, const ParamStore::Use& use) const {
 
 void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y,
                      const LinearInput& x, const LinearEpilogue& epilogue) const {
-  if (is_fp8(step, use)) return forward_fp8(step, use, as_matrix(y), x, epilogue);
-  const Trace::Span span(step.trace, Phase::gemm, step.compute);
-  matmul_forward(step.compute, step.scratch, as_matrix(y), as_matrix(x.values),
-                 use.stacked(weight_),
-                 {.bias = bias_ ? use.stacked(*bias_) : ConstTensor{},
-                  .pre_gelu = epilogue.pre_gelu,
-                  .residual = epilogue.residual});
+  const Arena::Scope scope(step.scratch);
+  if (split_ == Split::local) return multiply(step, use, as_matrix(y), x, true, epilogue);
+  if (split_ == Split::outputs)
+    return multiply(step, use, as_matrix(y),
+                    {gather_sequence(step, x.values), largest_of_ranks(step, x.absmax)}, true,
+                    epilogue);
+  const SequenceSum sum(step, as_matrix(y));
+  if (sum.has_one_rank()) return multiply(step, use, as_matrix(y), x, true, epilogue);
+  LOCKSTEP_CHECK(!epilogue.pre_gelu, "a GELU behind a sum over ranks");
+  multiply(step, use, sum.partial(), {x.values, largest_of_ranks(step, x.absmax)}, false, {});
+  sum.finish(bias_ ? use.stacked(*bias_) : ConstTensor{}, epilogue.residual);
 }
 
-void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
-                         const LinearInput& x, const LinearEpilogue& epilogue) const {
+void Linear::multiply(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                      const LinearInput& x, bool with_bias, const LinearEpilogue& epilogue) const {
+  const auto bias = with_bias && bias_ ? use.stacked(*bias_) : ConstTensor{};
+  if (is_fp8(step, use)) return multiply_fp8(step, use, y, x, bias, epilogue);
+  const Trace::Span span(step.trace, Phase::gemm, step.compute);
+  matmul_forward(step.compute, step.scratch, y, as_matrix(x.values), use.stacked(weight_),
+                 {.bias = bias, .pre_gelu = epilogue.pre_gelu, .residual = epilogue.residual});
+}
+
+void Linear::multiply_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                          const LinearInput& x, ConstTensor bias,
+                          const LinearEpilogue& epilogue) const {
   LOCKSTEP_CHECK(!epilogue.pre_gelu || !epilogue.residual, "a residual behind a GELU in fp8");
   const Arena::Scope scope(step.scratch);
   const auto w = use.quantized(weight_);
@@ -82,7 +97,7 @@ void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Te
                {.y = epilogue.pre_gelu ? epilogue.pre_gelu : y,
                 .a = q,
                 .b = w.weight,
-                .bias = bias_ ? use.stacked(*bias_) : ConstTensor{},
+                .bias = bias,
                 .residual = epilogue.residual,
                 .fast = w.weight.scaling == Scaling::tensor});
   }
@@ -94,22 +109,47 @@ void Linear::forward_fp8(const StepContext& step, const ParamStore::Use& use, Te
 void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                       const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu,
                       Tensor dx_absmax) const {
-  if (is_fp8(step, use)) {
-    backward_fp8(step, use, as_matrix(dx), dy, x);
-    if (!pre_gelu) return;
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    return gelu_backward(step.compute, dx, dx, pre_gelu, dx_absmax);
-  }
-  const Trace::Span span(step.trace, Phase::gemm, step.compute);
+  const Arena::Scope scope(step.scratch);
   const auto dbias = bias_ ? step.params.stacked_grad(*bias_) : Tensor{};
-  matmul_backward_weight(step.compute, step.scratch, step.params.stacked_grad(weight_), dbias,
-                         as_matrix(dy.values), as_matrix(x.values));
-  matmul_backward_input(step.compute, step.scratch, as_matrix(dx), as_matrix(dy.values),
-                        use.stacked(weight_), pre_gelu);
+  const bool has_one_rank = step.comms.tensor->size() == 1;
+  if (has_one_rank || split_ == Split::local)
+    return multiply_backward(step, use, as_matrix(dx), dy, x, dbias, pre_gelu, dx_absmax);
+  if (split_ == Split::outputs) {
+    LOCKSTEP_CHECK(!pre_gelu, "a GELU in front of a gathered sequence");
+    const SequenceSum sum(step, as_matrix(dx));
+    multiply_backward(step, use, sum.partial(), {dy.values, largest_of_ranks(step, dy.absmax)},
+                      {gather_sequence(step, x.values), largest_of_ranks(step, x.absmax)}, dbias,
+                      {}, {});
+    return sum.finish({}, {}, dx_absmax);
+  }
+  if (dbias) {  // of this rank's tokens: the tensor axis adds them up
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
+  }
+  multiply_backward(step, use, as_matrix(dx),
+                    {gather_sequence(step, dy.values), largest_of_ranks(step, dy.absmax)},
+                    {x.values, largest_of_ranks(step, x.absmax)}, {}, pre_gelu, dx_absmax);
 }
 
-void Linear::backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                          const LinearInput& dy, const LinearInput& x) const {
+void Linear::multiply_backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                               const LinearInput& dy, const LinearInput& x, Tensor dbias,
+                               ConstTensor pre_gelu, Tensor dx_absmax) const {
+  if (is_fp8(step, use)) {
+    multiply_backward_fp8(step, use, dx, dy, x, dbias);
+    if (!pre_gelu) return;
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    return gelu_backward(step.compute, dx, dx, as_matrix(pre_gelu), dx_absmax);
+  }
+  const Trace::Span span(step.trace, Phase::gemm, step.compute);
+  matmul_backward_weight(step.compute, step.scratch, step.params.stacked_grad(weight_), dbias,
+                         as_matrix(dy.values), as_matrix(x.values));
+  matmul_backward_input(step.compute, step.scratch, dx, as_matrix(dy.values), use.stacked(weight_),
+                        pre_gelu);
+}
+
+void Linear::multiply_backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                                   const LinearInput& dy, const LinearInput& x,
+                                   Tensor dbias) const {
   const Arena::Scope scope(step.scratch);
   const auto w = use.quantized(weight_);
   const auto N = dx.shape[0], I = dx.shape[1], O = w.weight.q.shape[0];
@@ -122,9 +162,9 @@ void Linear::backward_fp8(const StepContext& step, const ParamStore::Use& use, T
   const auto x_t = allocate("x_fp8_transposed", DType::fp8_e4m3, {I, N});
   quantize(step, dy_q, dy_t, dy);
   quantize(step, {}, x_t, x);
-  if (bias_) {
+  if (dbias) {
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    sum_rows(step.compute, step.scratch, step.params.stacked_grad(*bias_), as_matrix(dy.values));
+    sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
   }
   const Trace::Span span(step.trace, Phase::gemm, step.compute);
   const auto dweight = step.params.stacked_grad(weight_);

@@ -37,11 +37,11 @@ struct LinearEpilogue {
 
 class Linear {
  public:
-  // How the matrix lies on t tensor ranks. There is one so far (make_comms()), with which both are
-  // y = x W^T + b; the collectives come with the ranks:
+  // How the matrix lies on t tensor ranks; with one all are y = x W^T + b:
   //   outputs: y [N, O/t] = gather(x [N/t, I]) W^T + b     gathers the sequence, splits the outputs
   //   inputs:  y [N/t, O] = scatter_sum(x [N, I/t] W^T) + b   sums over ranks, splits the sequence
-  enum class Split : std::uint8_t { outputs, inputs };
+  //   local:   y [N, O/t] = x [N, I] W^T; who calls it gathers x, and sums dx
+  enum class Split : std::uint8_t { outputs, inputs, local };
 
   struct Part {
     std::string name;  // without ".weight" and ".bias"
@@ -58,9 +58,9 @@ class Linear {
   // Declares the parameters in `unit`.
   Linear(ParamStore& params, int unit, const Spec& spec);
   // A matrix that is declared already: the head.
-  explicit Linear(ParamId weight) : weight_(weight) {}
+  explicit Linear(ParamId weight) : split_(Split::local), weight_(weight) {}
 
-  // y [N, O], x [N, I]; further dimensions than two are joined. y may be fp32 where x is bf16.
+  // y, x as Split says; further dimensions than two are joined. y may be fp32 where x is bf16.
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                const LinearEpilogue& epilogue = {}) const;
 
@@ -73,12 +73,19 @@ class Linear {
   int unit() const { return weight_.unit; }
 
  private:
+  // Of matrices of this rank alone.
+  void multiply(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
+                bool with_bias, const LinearEpilogue& epilogue) const;
+  void multiply_backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                         const LinearInput& dy, const LinearInput& x, Tensor dbias,
+                         ConstTensor pre_gelu, Tensor dx_absmax) const;
   bool is_fp8(const StepContext& step, const ParamStore::Use& use) const;  // the head is not
-  void forward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
-                   const LinearInput& x, const LinearEpilogue& epilogue) const;
-  void backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                    const LinearInput& dy, const LinearInput& x) const;
+  void multiply_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                    const LinearInput& x, ConstTensor bias, const LinearEpilogue& epilogue) const;
+  void multiply_backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                             const LinearInput& dy, const LinearInput& x, Tensor dbias) const;
 
+  Split split_;
   ParamId weight_;  // the first of its group
   std::optional<ParamId> bias_;
 };

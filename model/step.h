@@ -2,6 +2,7 @@
 // training loop, handed down by reference.
 #pragma once
 
+#include "core/integer.h"
 #include "core/trace.h"
 #include "dist/param_store.h"
 
@@ -28,8 +29,9 @@ struct StepContext {
 
   std::int64_t tokens() const { return positions.elements(); }  // N = B T
 
-  // Rows of the residual stream here, N/t: between matrices t tensor ranks share the sequence.
-  std::int64_t stream_tokens() const { return tokens() / comms.tensor->size(); }
+  // Rows of the residual stream here, N/t rounded up: between matrices t tensor ranks share the
+  // sequence, and the last of them may have rows of padding behind it.
+  std::int64_t stream_tokens() const { return divide_up(tokens(), comms.tensor->size()); }
 };
 
 }  // namespace lockstep
