@@ -29,6 +29,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
+#include "kernels/pieces.h"
 #include "kernels/qk_norm.h"
 #include "kernels/quantize.h"
 #include "kernels/reduce.h"
@@ -313,6 +314,15 @@ void Bench::rest(DType type) {
     const auto other = type == DType::fp32 ? DType::bf16 : DType::fp32;
     const auto x = random({n}, type), y = random({n}, other);
     return {"", x.bytes() + y.bytes(), [=, this] { convert(stream_, y, x); }};
+  });
+  measure("pack_pieces", type, [&]() -> Case {
+    const auto x = random({4, 4, n / 16}, type), y = random({4, 4, n / 16}, type);
+    return {"", 2 * x.bytes(), [=, this] { pack_pieces(stream_, y, x, 0); }};
+  });
+  measure("sum_pieces of 4 with residual", type, [&]() -> Case {
+    const auto x = random({4, n / 4}, type), r = random({n / 4}, type);
+    return {"", x.bytes() + 2 * r.bytes(),
+            [=, this] { sum_pieces(stream_, {.out = r, .pieces = x, .residual = r}); }};
   });
   measure("random_normal", type, [&]() -> Case {
     const auto x = random({n}, type);

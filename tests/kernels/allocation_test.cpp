@@ -10,6 +10,7 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/pieces.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
@@ -142,6 +143,13 @@ TEST_P(Allocation, elementwise_reductions_and_fp8_allocate_nothing) {
   expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, tensors); });
   expect_none("absmax", [&] { absmax(b.stream, one, x); });
   expect_none("sum_rows", [&] { sum_rows(b.stream, b.arena, sums, x); });
+  const auto row = y.view({kRows * kWidth}).rows(0, kWidth);
+  expect_none("sum_pieces", [&] {
+    sum_pieces(b.stream, {.out = row, .pieces = x, .residual = row, .absmax = one});
+  });
+  expect_none("pack_pieces", [&] {
+    pack_pieces(b.stream, y.view({kRows, 1, kWidth}), x.view({1, kRows, kWidth}), 0);
+  });
 }
 
 TEST_P(Allocation, fp8_allocates_nothing) {

@@ -11,6 +11,7 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/pieces.h"
 #include "kernels/product_choices.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
@@ -132,6 +133,28 @@ void memory(Bench& bench) {
            [&] { quantize(s, q, {}, hidden, most); });
       show(str("quantize and transpose, ", name), 2 * hidden.bytes(),
            [&] { quantize(s, q, t, hidden, most); });
+    }
+  }
+  {
+    const Arena::Scope scope(bench.arena());
+    const std::int64_t n = std::int64_t{1} << 28, D = 4096;
+    const auto x = bench.tensor({n}, bf16), y = bench.zeros({n}, bf16);
+    show("pack pieces", 2 * x.bytes(), [&] {
+      pack_pieces(s, y.view({8, 4, n / 32}), x.view({4, 8, n / 32}), 0);
+    });
+    const auto bias = bench.tensor({D}, bf16), most = bench.zeros({1}, fp32);
+    for (const std::int64_t P : {2, 4, 8, 64}) {
+      const auto out = y.rows(0, n / P);
+      show(str("sum of ", P, " pieces"), x.bytes() + out.bytes(), [&] {
+        sum_pieces(s, {.out = out, .pieces = x.view({P, n / P})});
+      });
+      show(str("sum of ", P, " pieces, bias, residual, absmax"), x.bytes() + 2 * out.bytes(), [&] {
+        sum_pieces(s, {.out = out,
+                       .pieces = x.view({P, n / P}),
+                       .bias = bias,
+                       .residual = out,
+                       .absmax = most});
+      });
     }
   }
   {
