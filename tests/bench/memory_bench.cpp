@@ -332,15 +332,17 @@ void Bench::rest(DType type) {
     const auto weight = random({kVocabulary, kWidth}, type), y = random({tokens_, kWidth}, type);
     const auto place = random({256, kWidth}, type);
     const auto ids = integers(tokens_, kVocabulary), positions = integers(tokens_, 256);
-    return {"", 3 * y.bytes(),
-            [=, this] { embedding_forward(stream_, y, ids, weight, positions, place); }};
+    return {"", 3 * y.bytes(), [=, this] {
+              embedding_forward(stream_, {y, ids, weight, positions, place});
+            }};
   });
   measure("embedding_backward", type, [&]() -> Case {
     const auto weight = random({kVocabulary, kWidth}, DType::fp32);
     const auto dy = random({tokens_, kWidth}, type);
     const auto ids = integers(tokens_, kVocabulary);
-    return {"", dy.bytes() + 8 * dy.elements(),
-            [=, this] { embedding_backward(stream_, arena_, weight, {}, dy, ids, {}); }};
+    return {"", dy.bytes() + 8 * dy.elements(), [=, this] {
+              embedding_backward(stream_, arena_, {.dweight = weight, .dy = dy, .ids = ids});
+            }};
   });
   if (type != DType::bf16) return;
   for (const auto& [name, scaling] :

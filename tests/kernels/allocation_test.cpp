@@ -126,9 +126,10 @@ TEST_P(Allocation, embedding_and_loss_allocate_nothing) {
   const auto table = floats({10, kWidth}), valid = b.integers({0}), losses = floats({kRows});
   const CrossEntropy loss{.losses = losses, .targets = ids, .vocabulary = 190};
   const auto rows = random({10, kWidth});
-  expect_none("embedding_forward", [&] { embedding_forward(b.stream, y, ids, rows, ids, rows); });
-  expect_none("embedding_backward",
-              [&] { embedding_backward(b.stream, b.arena, table, table, y, ids, ids); });
+  expect_none("embedding_forward", [&] { embedding_forward(b.stream, {y, ids, rows, ids, rows}); });
+  expect_none("embedding_backward", [&] {
+    embedding_backward(b.stream, b.arena, {table, table, y, ids, ids});
+  });
   expect_none("cross_entropy_loss", [&] { cross_entropy_loss(b.stream, x, loss); });
   expect_none("cross_entropy_gradient", [&] { cross_entropy_gradient(b.stream, x, loss); });
   expect_none("sum_losses", [&] { sum_losses(b.stream, one, valid, losses, ids); });

@@ -213,9 +213,17 @@ void memory(Bench& bench) {
     const auto w = bench.tensor({V, D}, bf16), y = bench.zeros({N, D}, bf16),
                dw = bench.zeros({V, D}, fp32);
     const auto ids = bench.integers({N}, [](std::int64_t i) { return Bench::any_below(V, i); });
-    show("embedding forward", 2 * y.bytes(), [&] { embedding_forward(s, y, ids, w, {}, {}); });
+    show("embedding forward", 2 * y.bytes(), [&] { embedding_forward(s, {y, ids, w}); });
     show("embedding backward (rows are different)", 5 * y.bytes(),
-         [&] { embedding_backward(s, bench.arena(), dw, {}, y, ids, {}); });
+         [&] { embedding_backward(s, bench.arena(), {.dweight = dw, .dy = y, .ids = ids}); });
+    const EmbeddingPart eighth{.first_id = V / 8, .table_rows = V};
+    show("embedding forward, an eighth of the rows", y.bytes() * 9 / 8, [&] {
+      embedding_forward(s, {.y = y, .ids = ids, .weight = w.rows(0, V / 8), .part = eighth});
+    });
+    show("embedding backward, an eighth of the rows", 5 * y.bytes() / 8, [&] {
+      embedding_backward(s, bench.arena(),
+                         {.dweight = dw.rows(0, V / 8), .dy = y, .ids = ids, .part = eighth});
+    });
   }
   {
     const Arena::Scope scope(bench.arena());
