@@ -257,6 +257,19 @@ void Bench::loss(DType type) {
       return {"", 2 * logits.bytes(), [=, this] { cross_entropy_gradient(stream_, logits, args); }};
     return {"", logits.bytes(), [=, this] { cross_entropy_loss(stream_, logits, args); }};
   };
+  measure("cross_entropy_parts, then gradient", type, [&]() -> Case {
+    const auto logits = random({rows, kVocabulary}, type), losses = random({rows}, DType::fp32);
+    const auto parts = random({1, rows, 3}, DType::fp32);
+    const CrossEntropy args{.losses = losses,
+                            .targets = integers(rows, 50257),
+                            .vocabulary = 50257,
+                            .gradient_scale = 1e-3f,
+                            .parts = parts};
+    return {"", 3 * logits.bytes(), [=, this] {
+              cross_entropy_parts(stream_, parts.view({rows, 3}), logits, args);
+              cross_entropy_gradient(stream_, logits, args);
+            }};
+  });
   measure("cross_entropy_gradient", type, [&] { return call(true); });
   measure("cross_entropy_loss", type, [&] { return call(false); });
 }

@@ -132,6 +132,12 @@ TEST_P(Allocation, embedding_and_loss_allocate_nothing) {
   });
   expect_none("cross_entropy_loss", [&] { cross_entropy_loss(b.stream, x, loss); });
   expect_none("cross_entropy_gradient", [&] { cross_entropy_gradient(b.stream, x, loss); });
+  const auto parts = floats({kRows, 3});
+  auto of_ranks = loss;
+  of_ranks.parts = floats({2, kRows, 3});
+  expect_none("cross_entropy_parts", [&] { cross_entropy_parts(b.stream, parts, x, loss); });
+  expect_none("cross_entropy_gradient of parts",
+              [&] { cross_entropy_gradient(b.stream, x, of_ranks); });
   expect_none("sum_losses", [&] { sum_losses(b.stream, one, valid, losses, ids); });
 }
 

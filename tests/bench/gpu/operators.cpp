@@ -198,12 +198,20 @@ void memory(Bench& bench) {
     const Arena::Scope scope(bench.arena());
     const std::int64_t n = 4096;
     const auto logits = bench.tensor({n, V}, bf16), losses = bench.zeros({n}, fp32);
+    const auto parts = bench.zeros({1, n, 3}, fp32);
     const auto targets =
         bench.integers({n}, [&](std::int64_t i) { return Bench::any_below(V, i); });
     const CrossEntropy args{
         .losses = losses, .targets = targets, .vocabulary = static_cast<int>(V)};
     show(str("cross-entropy loss, V ", V), logits.bytes(),
          [&] { cross_entropy_loss(s, logits, args); });
+    show(str("cross-entropy parts, V ", V), logits.bytes(), [&] {
+      cross_entropy_parts(s, parts.view({n, 3}), logits, args);
+    });
+    auto of_parts = args;
+    of_parts.parts = parts;
+    show(str("cross-entropy gradient of parts, V ", V), 2 * logits.bytes(),
+         [&] { cross_entropy_gradient(s, logits, of_parts); });
     show(str("cross-entropy gradient, V ", V), 2 * logits.bytes(),
          [&] { cross_entropy_gradient(s, logits, args); });
   }
