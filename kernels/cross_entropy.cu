@@ -1,6 +1,7 @@
 // A block takes a row twice: first the maximum and the sum of exponentials, both at once, then the
 // gradient in place of the logits, from the end of the row back: what was read last is still in the
-// L2 cache. 264 rows are under way on an H100 or H200.
+// L2 cache. 264 rows are under way on an H100 or H200. Of columns that are divided over ranks the
+// first pass is a kernel of its own, and the second begins with what all ranks found.
 #include "core/integer.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device.cuh"
@@ -58,13 +59,59 @@ __device__ inline Exponentials<T> exponentials_of(const T* row, int V) {
   return {most, sum};
 }
 
-// CrossEntropy as pointers.
+// CrossEntropy as pointers. V: the columns of the vocabulary that are here.
 struct Rows {
   float* losses;
   const std::int32_t* targets;
-  int V, Vp;
+  const float* parts;
+  std::int64_t n;
+  int ranks, first_column, V, Vp;
   float gradient_scale, z_loss;
 };
+
+// What the parts of all ranks say of row n, added in rank order.
+template <class T>
+__device__ inline Exponentials<T> combined(const Rows& rows, std::int64_t n, float& at_target) {
+  Exponentials<T> all;
+  const float* row = rows.parts + n * 3;
+#pragma unroll 8
+  for (int rank = 0; rank < rows.ranks; ++rank)
+    all.maximum = fmaxf(all.maximum, row[rank * rows.n * 3]);
+  at_target = 0.0f;
+#pragma unroll 8
+  for (int rank = 0; rank < rows.ranks; ++rank) {
+    const float* part = row + rank * rows.n * 3;
+    all.sum = fmaf(part[1], expf(part[0] - all.maximum), all.sum);
+    at_target += part[2];
+  }
+  return all;
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads, 2)
+    cross_entropy_parts_kernel(float* parts, const T* logits, Rows rows) {
+  const auto n = static_cast<std::int64_t>(blockIdx.x);
+  const T* row = logits + n * rows.Vp;
+  const int target = rows.targets[n], here = target - rows.first_column;
+  Exponentials<T> e;
+  if (target >= 0) e = exponentials_of<T, kWidth>(row, rows.V);  // all threads agree
+  if (threadIdx.x != 0) return;
+  float* part = parts + n * 3;
+  part[0] = e.maximum;
+  part[1] = e.sum;
+  part[2] = target >= 0 && 0 <= here && here < rows.V ? to_float(row[here]) : 0.0f;
+}
+
+constexpr int kLossThreads = 256;
+
+// A thread takes a row.
+__global__ void __launch_bounds__(kLossThreads) loss_of_parts_kernel(Rows rows) {
+  const auto n = static_cast<std::int64_t>(blockIdx.x) * kLossThreads + threadIdx.x;
+  if (n >= rows.n) return;
+  float at_target;
+  const auto e = combined<float>(rows, n, at_target);
+  rows.losses[n] = rows.targets[n] < 0 ? 0.0f : e.maximum - at_target + logf(e.sum);
+}
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -87,18 +134,26 @@ __device__ inline void zero_row(T* row, int columns) {
     store(row + v, kZeros);
 }
 
-template <class T, int kWidth>
+// kParts: from the parts of all ranks.
+template <class T, int kWidth, bool kParts>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_gradient_kernel(T* logits, Rows rows) {
   const auto n = static_cast<std::int64_t>(blockIdx.x);
   T* row = logits + n * rows.Vp;
-  const int target = rows.targets[n], V = rows.V;
+  const int V = rows.V;
+  int target = rows.targets[n];
   if (target < 0) {  // all threads agree
     if (threadIdx.x == 0) rows.losses[n] = 0.0f;
     return zero_row<T, kWidth>(row, rows.Vp);
   }
-  const float at_target = to_float(row[target]);
-  const auto e =
-      exponentials_of<T, kWidth>(row, V);  // then no other thread needs what it overwrites
+  float at_target;
+  Exponentials<T> e;
+  if constexpr (kParts) {
+    e = combined<T>(rows, n, at_target);
+    target -= rows.first_column;
+  } else {
+    at_target = to_float(row[target]);
+    e = exponentials_of<T, kWidth>(row, V);  // then no other thread needs what it overwrites
+  }
   const float lse = e.maximum + logf(e.sum);
   if (threadIdx.x == 0)
     rows.losses[n] = e.maximum - at_target + logf(e.sum) + rows.z_loss * lse * lse;
@@ -153,23 +208,47 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 Rows rows_of(const CrossEntropy& args, ConstTensor logits) {
-  return {args.losses.as<float>(), args.targets.as<std::int32_t>(),
-          args.vocabulary,         static_cast<int>(logits.shape[1]),
-          args.gradient_scale,     args.z_loss};
+  return {.losses = args.losses ? args.losses.as<float>() : nullptr,
+          .targets = args.targets.as<std::int32_t>(),
+          .parts = args.parts ? args.parts.as<float>() : nullptr,
+          .n = logits.shape[0],
+          .ranks = static_cast<int>(args.parts.shape[0]),
+          .first_column = args.first_column,
+          .V = columns_of_vocabulary(args, logits.shape[1]),
+          .Vp = static_cast<int>(logits.shape[1]),
+          .gradient_scale = args.gradient_scale,
+          .z_loss = args.z_loss};
 }
 
 }  // namespace
 
-void cross_entropy_gradient(Stream& stream, Tensor logits, const CrossEntropy& args) {
+void cross_entropy_parts(Stream& stream, Tensor parts, ConstTensor logits,
+                         const CrossEntropy& args) {
   with_float(logits.dtype, [&]<class T>(T) {
     with_width<T>(logits.shape[1], {logits.data}, [&](auto width) {
       launch(stream, {static_cast<unsigned>(logits.shape[0]), kThreads},
-             cross_entropy_gradient_kernel<T, width>, logits.as<T>(), rows_of(args, logits));
+             cross_entropy_parts_kernel<T, width>, parts.as<float>(), logits.as<T>(),
+             rows_of(args, logits));
+    });
+  });
+}
+
+void cross_entropy_gradient(Stream& stream, Tensor logits, const CrossEntropy& args) {
+  with_float(logits.dtype, [&]<class T>(T) {
+    with_width<T>(logits.shape[1], {logits.data}, [&](auto width) {
+      const auto kernel = args.parts ? cross_entropy_gradient_kernel<T, width, true>
+                                     : cross_entropy_gradient_kernel<T, width, false>;
+      launch(stream, {static_cast<unsigned>(logits.shape[0]), kThreads}, kernel, logits.as<T>(),
+             rows_of(args, logits));
     });
   });
 }
 
 void cross_entropy_loss(Stream& stream, ConstTensor logits, const CrossEntropy& args) {
+  if (args.parts)
+    return launch(stream,
+                  {static_cast<unsigned>(divide_up(logits.shape[0], kLossThreads)), kLossThreads},
+                  loss_of_parts_kernel, rows_of(args, logits));
   with_float(logits.dtype, [&]<class T>(T) {
     with_width<T>(logits.shape[1], {logits.data}, [&](auto width) {
       launch(stream, {static_cast<unsigned>(logits.shape[0]), kThreads},

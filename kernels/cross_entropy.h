@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/dispatch.h"
 
 namespace lockstep {
@@ -8,13 +10,26 @@ namespace lockstep {
 // over v < vocabulary; columns behind it are padding and never count. A row with target -1 is
 // masked: its loss is 0.
 //   losses [n] fp32       logits [n, Vp] fp32 or bf16, Vp >= vocabulary       targets [n] int32
+// Where columns are divided over t ranks, logits are columns [first_column, first_column + Vp) of
+// all, of which some or none may be in the vocabulary. Each rank finds its parts, and then gets the
+// same bits of losses, and the gradient of its own columns, from the parts of all in rank order.
+//   parts [t, n, 3] fp32, absent where logits have all columns
 struct CrossEntropy {
-  Tensor losses;
+  Tensor losses = {};  // cross_entropy_parts writes none
   ConstTensor targets;
   int vocabulary = 0;
   float gradient_scale = 1.0f;  // on the gradient only: 1 / nominal tokens of a step
   float z_loss = 0.0f;          // adds z_loss * lse^2 to each loss (PaLM, arXiv:2204.02311, s. 5)
+  int first_column = 0;
+  ConstTensor parts = {};
 };
+
+// parts[n] = the maximum m of the logits, the sum of exp(logits - m), and the logit of the target,
+// where this rank has it, else 0; of no columns, and in masked rows, the lowest float, 0 and 0.
+// Reads targets, vocabulary and first_column of args.
+//   parts [n, 3] fp32
+void cross_entropy_parts(Stream& stream, Tensor parts, ConstTensor logits,
+                         const CrossEntropy& args);
 
 // Writes losses and replaces logits by their gradient,
 //   gradient_scale * (softmax - onehot(target) + 2 z_loss lse softmax);  0 in masked rows and
@@ -30,9 +45,16 @@ void sum_losses(Stream& stream, Tensor loss_sum, Tensor valid_tokens, ConstTenso
                 ConstTensor targets);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
+    void cross_entropy_parts(Stream& stream, Tensor parts, ConstTensor logits,
+                             const CrossEntropy& args);
     void cross_entropy_gradient(Stream& stream, Tensor logits, const CrossEntropy& args);
     void cross_entropy_loss(Stream& stream, ConstTensor logits, const CrossEntropy& args);
     void sum_losses(Stream& stream, Tensor loss_sum, Tensor valid_tokens, ConstTensor losses,
                     ConstTensor targets);)
+
+// Of Vp columns from first_column on, those of the vocabulary.
+inline int columns_of_vocabulary(const CrossEntropy& args, std::int64_t Vp) {
+  return static_cast<int>(std::clamp<std::int64_t>(args.vocabulary - args.first_column, 0, Vp));
+}
 
 }  // namespace lockstep

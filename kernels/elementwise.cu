@@ -76,11 +76,12 @@ __device__ inline void sincos_turns(float x, float& sine, float& cosine) {
   cosine = ((k + 1) & 2) != 0 ? -((k & 1) != 0 ? a : b) : ((k & 1) != 0 ? a : b);
 }
 
-// One draw, four numbers, a thread.
+// One draw, four numbers, a thread; of the first and the last draw those that are in `out`.
 template <class T>
 __global__ void random_normal_kernel(T* out, std::int64_t n, RandomNormal args) {
   const auto draw = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (draw * 4 >= n) return;
+  const auto begin = draw * 4 - args.first_index % 4;
+  if (begin >= n) return;
   const auto words =
       philox(args.seed, args.purpose, static_cast<std::uint64_t>(args.first_index / 4 + draw));
   float z[4];
@@ -94,7 +95,7 @@ __global__ void random_normal_kernel(T* out, std::int64_t n, RandomNormal args) 
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    if (draw * 4 + i < n) out[draw * 4 + i] = from_float<T>(z[i]);
+    if (0 <= begin + i && begin + i < n) out[begin + i] = from_float<T>(z[i]);
 }
 
 }  // namespace
@@ -129,7 +130,8 @@ void random_normal(Stream& stream, Tensor out, const RandomNormal& args) {
   constexpr int kThreads = 256;
   const auto n = out.elements();
   with_float(out.dtype, [&]<class T>(T) {
-    launch(stream, {static_cast<unsigned>(divide_up(divide_up(n, 4), kThreads)), kThreads},
+    const auto draws = divide_up(args.first_index % 4 + n, 4);
+    launch(stream, {static_cast<unsigned>(divide_up(draws, kThreads)), kThreads},
            random_normal_kernel<T>, out.as<T>(), n, args);
   });
 }

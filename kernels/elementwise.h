@@ -11,8 +11,8 @@ void fill_integer(Stream& stream, Tensor out, std::int32_t value);  // exactly; 
 void convert(Stream& stream, Tensor out, ConstTensor x);
 
 // out[i] = std * z_i, z normal, drawn from philox(seed, purpose, (first_index + i) / 4): word i % 4
-// of a draw, words paired by Box-Muller. first_index is a multiple of 4. A function of the index,
-// never of the threads.
+// of a draw, words paired by Box-Muller. A function of the index, never of the threads or of where
+// `out` begins.
 //   out fp32 or bf16
 struct RandomNormal {
   std::uint64_t seed = 0, purpose = 0;

@@ -87,17 +87,20 @@ void convert(Stream& stream, Tensor out, ConstTensor x) {
 
 void random_normal(Stream& stream, Tensor out, const RandomNormal& args) {
   const auto first_draw = static_cast<std::uint64_t>(args.first_index) / 4;
+  const auto skipped = args.first_index % 4;  // numbers of the first draw
   with_float(out.dtype, [&]<class T>(T) {
-    T* p = out.as<T>();
     const auto fill_range = [&](std::int64_t begin, std::int64_t end) {
       float z[kNormals];
       for (auto i = begin; i < end; i += kNormals) {
         normals(z, args, first_draw + static_cast<std::uint64_t>(i) / 4);
-        for_vectors(std::min(kNormals, end - i),
-                    [&](std::int64_t j, std::int64_t n) { store(p + i + j, load(z + j, n), n); });
+        const auto first = i == 0 ? skipped : 0;
+        T* p = out.as<T>() + (i + first - skipped);
+        for_vectors(std::min(kNormals, end - i) - first, [&](std::int64_t j, std::int64_t n) {
+          store(p + j, load(z + first + j, n), n);
+        });
       }
     };
-    parallel_elements(stream, out.elements(), fill_range, kNormals);
+    parallel_elements(stream, skipped + out.elements(), fill_range, kNormals);
   });
 }
 

@@ -3,34 +3,52 @@
 #include "kernels/check.h"
 
 namespace lockstep {
+namespace {
 
-void embedding_forward(Stream& stream, Tensor y, ConstTensor ids, ConstTensor weight,
-                       ConstTensor positions, ConstTensor position_weight) {
-  LOCKSTEP_CHECK(weight.shape.rank == 2, "weight is ", weight.shape, ", expected [V, D]");
-  const auto N = ids.elements(), D = weight.shape[1];
-  check_float("weight", weight);
-  check_tensor("ids", ids, {N}, DType::int32);
-  check_tensor("y", y, {N, D}, weight.dtype);
-  if (position_weight) {
-    check_tensor("position_weight", position_weight, {position_weight.shape[0], D}, weight.dtype);
-    check_tensor("positions", positions, {N}, DType::int32);
-  }
-  LOCKSTEP_DISPATCH(stream, embedding_forward(stream, y, ids, weight, positions, position_weight));
+// With what its defaults stand for.
+EmbeddingPart checked(EmbeddingPart part, std::int64_t V, std::int64_t N) {
+  if (part.table_rows == 0) part.table_rows = V;
+  if (part.position_end == -1) part.position_end = N;
+  LOCKSTEP_CHECK(0 <= part.first_id && part.first_id + V <= part.table_rows, "rows ", part.first_id,
+                 "+", V, " of a table of ", part.table_rows);
+  LOCKSTEP_CHECK(0 <= part.position_begin && part.position_begin <= part.position_end &&
+                     part.position_end <= N,
+                 "positions of tokens [", part.position_begin, ", ", part.position_end, ") of ", N);
+  return part;
 }
 
-void embedding_backward(Stream& stream, Arena& scratch, Tensor dweight, Tensor dposition_weight,
-                        ConstTensor dy, ConstTensor ids, ConstTensor positions) {
-  LOCKSTEP_CHECK(dy.shape.rank == 2, "dy is ", dy.shape, ", expected [N, D]");
-  const auto N = dy.shape[0], D = dy.shape[1];
-  check_float("dy", dy);
-  check_tensor("ids", ids, {N}, DType::int32);
-  check_tensor("dweight", dweight, {dweight.shape[0], D}, DType::fp32);
-  if (dposition_weight) {
-    check_tensor("dposition_weight", dposition_weight, {dposition_weight.shape[0], D}, DType::fp32);
-    check_tensor("positions", positions, {N}, DType::int32);
+}  // namespace
+
+void embedding_forward(Stream& stream, const EmbeddingForward& given) {
+  auto args = given;
+  LOCKSTEP_CHECK(args.weight.shape.rank == 2, "weight is ", args.weight.shape, ", expected [V, D]");
+  const auto N = args.ids.elements(), D = args.weight.shape[1];
+  check_float("weight", args.weight);
+  check_tensor("ids", args.ids, {N}, DType::int32);
+  check_tensor("y", args.y, {N, D}, args.weight.dtype);
+  if (args.position_weight) {
+    check_tensor("position_weight", args.position_weight, {args.position_weight.shape[0], D},
+                 args.weight.dtype);
+    check_tensor("positions", args.positions, {N}, DType::int32);
   }
-  LOCKSTEP_DISPATCH_SCRATCH(
-      stream, embedding_backward(stream, scratch, dweight, dposition_weight, dy, ids, positions));
+  args.part = checked(args.part, args.weight.shape[0], N);
+  LOCKSTEP_DISPATCH(stream, embedding_forward(stream, args));
+}
+
+void embedding_backward(Stream& stream, Arena& scratch, const EmbeddingBackward& given) {
+  auto args = given;
+  LOCKSTEP_CHECK(args.dy.shape.rank == 2, "dy is ", args.dy.shape, ", expected [N, D]");
+  const auto N = args.dy.shape[0], D = args.dy.shape[1];
+  check_float("dy", args.dy);
+  check_tensor("ids", args.ids, {N}, DType::int32);
+  check_tensor("dweight", args.dweight, {args.dweight.shape[0], D}, DType::fp32);
+  if (args.dposition_weight) {
+    check_tensor("dposition_weight", args.dposition_weight, {args.dposition_weight.shape[0], D},
+                 DType::fp32);
+    check_tensor("positions", args.positions, {N}, DType::int32);
+  }
+  args.part = checked(args.part, args.dweight.shape[0], N);
+  LOCKSTEP_DISPATCH_SCRATCH(stream, embedding_backward(stream, scratch, args));
 }
 
 }  // namespace lockstep

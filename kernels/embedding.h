@@ -5,23 +5,43 @@
 
 namespace lockstep {
 
-// y[n] = weight[ids[n]] (+ position_weight[positions[n]]).
+// What one rank does of an embedding whose table is divided by rows: it has the V rows from
+// first_id on, of table_rows (0: V), and adds the positions of the tokens [position_begin,
+// position_end)
+// (-1: N). The sum over the ranks, each token's position added by one of them, has the bits of the
+// whole embedding (but for the sign of 0). By default a rank does all of it.
+struct EmbeddingPart {
+  std::int64_t first_id = 0, table_rows = 0;
+  std::int64_t position_begin = 0, position_end = -1;
+};
+
+// y[n] = weight[ids[n] - first_id], or 0 where weight has no such row;
+//   + position_weight[positions[n]] for the tokens n that `part` names
 //   y [N, D] type of weight     ids, positions [N] int32     weight [V, D]
 //   position_weight [P, D], absent for families without learned positions
 // Ids and positions were checked when the batch was read (data/loader).
-void embedding_forward(Stream& stream, Tensor y, ConstTensor ids, ConstTensor weight,
-                       ConstTensor positions, ConstTensor position_weight);
+struct EmbeddingForward {
+  Tensor y;
+  ConstTensor ids, weight;
+  ConstTensor positions = {}, position_weight = {};
+  EmbeddingPart part = {};
+};
+void embedding_forward(Stream& stream, const EmbeddingForward& args);
 
-// dweight[ids[n]] += dy[n]  (and dposition_weight[positions[n]] += dy[n]), each row in an order
-// that is fixed by the device's kind: deterministic. On the CPU it is the order of n.
+// dweight[ids[n] - first_id] += dy[n], but for ids that dweight has no row for, and
+// dposition_weight[positions[n]] += dy[n] for the tokens n that `part` names; each row in an order
+// that is fixed by the device's kind (and on a GPU by which rows are here): deterministic. On the
+// CPU it is the order of n.
 //   dweight [V, D], dposition_weight [P, D] or absent: fp32        dy [N, D]
-void embedding_backward(Stream& stream, Arena& scratch, Tensor dweight, Tensor dposition_weight,
-                        ConstTensor dy, ConstTensor ids, ConstTensor positions);
+struct EmbeddingBackward {
+  Tensor dweight, dposition_weight = {};
+  ConstTensor dy, ids, positions = {};
+  EmbeddingPart part = {};
+};
+void embedding_backward(Stream& stream, Arena& scratch, const EmbeddingBackward& args);
 
-LOCKSTEP_KERNELS(  // arguments are already checked
-    void embedding_forward(Stream& stream, Tensor y, ConstTensor ids, ConstTensor weight,
-                           ConstTensor positions, ConstTensor position_weight);
-    void embedding_backward(Stream& stream, Arena& scratch, Tensor dweight, Tensor dposition_weight,
-                            ConstTensor dy, ConstTensor ids, ConstTensor positions);)
+LOCKSTEP_KERNELS(  // arguments are already checked; table_rows and position_end are set
+    void embedding_forward(Stream& stream, const EmbeddingForward& args);
+    void embedding_backward(Stream& stream, Arena& scratch, const EmbeddingBackward& args);)
 
 }  // namespace lockstep

@@ -26,17 +26,21 @@ __global__ void packs_kernel(std::int64_t n, Body body) {
   }
 }
 
-// body.apply<width>(i) for the elements [i, i + width) of n, on the device. `addresses`: what the
-// packs are read and written at. Where the body has a member `absmax` (nullptr: not wanted), apply
-// returns the largest magnitude it stored, as its type Stored, and *absmax is raised to it.
+// body.apply<kWidth>(i) for the elements [i, i + kWidth) of n, on the device; of what is left
+// behind the last pack, body.apply<1>. Where the body has a member `absmax` (nullptr: not wanted),
+// apply returns the largest magnitude it stored, as its type Stored, and *absmax is raised to it.
+template <int kWidth, class Body>
+void launch_packs(Stream& stream, std::int64_t n, const Body& body) {
+  constexpr int kThreads = 256;
+  const auto blocks = divide_up(divide_up(n, kWidth), kThreads);
+  launch(stream, {static_cast<unsigned>(blocks), kThreads}, packs_kernel<kWidth, Body>, n, body);
+}
+
+// The same in the widest packs of T that fit `addresses`, which they are read and written at.
 template <class T, class Body>
 void apply_to_packs(Stream& stream, std::int64_t n, std::initializer_list<const void*> addresses,
                     const Body& body) {
-  constexpr int kThreads = 256;
-  with_width<T>(0, addresses, [&](auto width) {
-    const auto blocks = divide_up(divide_up(n, width), kThreads);
-    launch(stream, {static_cast<unsigned>(blocks), kThreads}, packs_kernel<width, Body>, n, body);
-  });
+  with_width<T>(0, addresses, [&](auto width) { launch_packs<width>(stream, n, body); });
 }
 
 }  // namespace lockstep

@@ -32,16 +32,23 @@ Embedding::Embedding(ParamStore& params, const ModelConfig& config) {
 void Embedding::forward(const StepContext& step, Tensor y, ConstTensor ids) const {
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto use = step.params.use(unit(), step.compute);
-  embedding_forward(step.compute, y, ids, use[tokens_], step.positions.view({step.tokens()}),
-                    positions_ ? use[*positions_] : ConstTensor{});
+  embedding_forward(step.compute,
+                    {.y = y,
+                     .ids = ids,
+                     .weight = use[tokens_],
+                     .positions = step.positions.view({step.tokens()}),
+                     .position_weight = positions_ ? use[*positions_] : ConstTensor{}});
 }
 
 void Embedding::backward(const StepContext& step, ConstTensor dy, ConstTensor ids) const {
   step.params.begin_gradients(unit(), step.compute);
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-  embedding_backward(step.compute, step.scratch, step.params.grad(tokens_),
-                     positions_ ? step.params.grad(*positions_) : Tensor{}, dy, ids,
-                     step.positions.view({step.tokens()}));
+  embedding_backward(step.compute, step.scratch,
+                     {.dweight = step.params.grad(tokens_),
+                      .dposition_weight = positions_ ? step.params.grad(*positions_) : Tensor{},
+                      .dy = dy,
+                      .ids = ids,
+                      .positions = step.positions.view({step.tokens()})});
 }
 
 }  // namespace lockstep

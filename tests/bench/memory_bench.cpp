@@ -29,6 +29,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
+#include "kernels/pieces.h"
 #include "kernels/qk_norm.h"
 #include "kernels/quantize.h"
 #include "kernels/reduce.h"
@@ -256,6 +257,19 @@ void Bench::loss(DType type) {
       return {"", 2 * logits.bytes(), [=, this] { cross_entropy_gradient(stream_, logits, args); }};
     return {"", logits.bytes(), [=, this] { cross_entropy_loss(stream_, logits, args); }};
   };
+  measure("cross_entropy_parts, then gradient", type, [&]() -> Case {
+    const auto logits = random({rows, kVocabulary}, type), losses = random({rows}, DType::fp32);
+    const auto parts = random({1, rows, 3}, DType::fp32);
+    const CrossEntropy args{.losses = losses,
+                            .targets = integers(rows, 50257),
+                            .vocabulary = 50257,
+                            .gradient_scale = 1e-3f,
+                            .parts = parts};
+    return {"", 3 * logits.bytes(), [=, this] {
+              cross_entropy_parts(stream_, parts.view({rows, 3}), logits, args);
+              cross_entropy_gradient(stream_, logits, args);
+            }};
+  });
   measure("cross_entropy_gradient", type, [&] { return call(true); });
   measure("cross_entropy_loss", type, [&] { return call(false); });
 }
@@ -314,6 +328,15 @@ void Bench::rest(DType type) {
     const auto x = random({n}, type), y = random({n}, other);
     return {"", x.bytes() + y.bytes(), [=, this] { convert(stream_, y, x); }};
   });
+  measure("pack_pieces", type, [&]() -> Case {
+    const auto x = random({4, 4, n / 16}, type), y = random({4, 4, n / 16}, type);
+    return {"", 2 * x.bytes(), [=, this] { pack_pieces(stream_, y, x, 0); }};
+  });
+  measure("sum_pieces of 4 with residual", type, [&]() -> Case {
+    const auto x = random({4, n / 4}, type), r = random({n / 4}, type);
+    return {"", x.bytes() + 2 * r.bytes(),
+            [=, this] { sum_pieces(stream_, {.out = r, .pieces = x, .residual = r}); }};
+  });
   measure("random_normal", type, [&]() -> Case {
     const auto x = random({n}, type);
     return {"", x.bytes(), [=, this] { random_normal(stream_, x, {}); }};
@@ -322,15 +345,17 @@ void Bench::rest(DType type) {
     const auto weight = random({kVocabulary, kWidth}, type), y = random({tokens_, kWidth}, type);
     const auto place = random({256, kWidth}, type);
     const auto ids = integers(tokens_, kVocabulary), positions = integers(tokens_, 256);
-    return {"", 3 * y.bytes(),
-            [=, this] { embedding_forward(stream_, y, ids, weight, positions, place); }};
+    return {"", 3 * y.bytes(), [=, this] {
+              embedding_forward(stream_, {y, ids, weight, positions, place});
+            }};
   });
   measure("embedding_backward", type, [&]() -> Case {
     const auto weight = random({kVocabulary, kWidth}, DType::fp32);
     const auto dy = random({tokens_, kWidth}, type);
     const auto ids = integers(tokens_, kVocabulary);
-    return {"", dy.bytes() + 8 * dy.elements(),
-            [=, this] { embedding_backward(stream_, arena_, weight, {}, dy, ids, {}); }};
+    return {"", dy.bytes() + 8 * dy.elements(), [=, this] {
+              embedding_backward(stream_, arena_, {.dweight = weight, .dy = dy, .ids = ids});
+            }};
   });
   if (type != DType::bf16) return;
   for (const auto& [name, scaling] :

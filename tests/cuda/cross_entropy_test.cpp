@@ -61,6 +61,59 @@ TEST_P(CrossEntropyCuda, losses_and_gradient_equal_the_cpu_kernel) {
   });
 }
 
+// Over 1 to 4 ranks, of which some may hold padding alone.
+TEST_P(CrossEntropyCuda, ranks_with_columns_each_equal_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto ranks = draw.between(1, 4), rows = draw.between(0, most(4, 300)),
+               columns = draw.coin() ? 8 * draw.between(1, 900) : draw.size(1000);
+    const auto vocabulary = draw.between(1, ranks * columns);
+    SCOPED_TRACE(
+        str(ranks, " ranks, rows ", rows, " columns ", columns, " vocabulary ", vocabulary));
+    const auto targets = draw_targets(t, draw, rows, vocabulary);
+    const auto parts = t.poisoned({ranks, rows, 3}, DType::fp32);
+    std::vector<Twin> logits, losses, plain;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      logits.push_back(t.random({rows, columns}, GetParam(), 8));
+      poison_padding(t, logits.back(), vocabulary - rank * columns);
+      losses.push_back(t.poisoned({rows}, DType::fp32));
+      plain.push_back(t.poisoned({rows}, DType::fp32));
+    }
+    const float z_loss = draw.coin() ? 1e-2f : 0.0f;
+    t.run([&](const Side& on) {
+      CrossEntropy args{.targets = on(targets),
+                        .vocabulary = static_cast<int>(vocabulary),
+                        .gradient_scale = 0.125f,
+                        .z_loss = z_loss};
+      const auto each_rank = [&](auto&& call) {
+        for (std::size_t r = 0; r < logits.size(); ++r) {
+          args.first_column = static_cast<int>(static_cast<std::int64_t>(r) * columns);
+          call(r, on(logits[r]));
+        }
+      };
+      each_rank([&](std::size_t r, Tensor own) {
+        const auto to = on(parts).rows(static_cast<std::int64_t>(r), 1).view({rows, 3});
+        cross_entropy_parts(on.stream, to, own, args);
+      });
+      args.parts = on(parts);
+      each_rank([&](std::size_t r, Tensor own) {
+        args.losses = on(plain[r]);
+        cross_entropy_loss(on.stream, own, args);
+        args.losses = on(losses[r]);
+        cross_entropy_gradient(on.stream, own, args);
+      });
+    });
+    t.expect_close(parts, "parts");
+    for (std::size_t r = 0; r < logits.size(); ++r) {
+      t.expect_close(plain[r], "losses of evaluation", 8);
+      t.expect_close(losses[r], "losses", 8);
+      t.expect_close(logits[r], "gradient", 0.125);
+      expect_bitwise_equal(t.download(losses[r].device), t.download(losses[0].device),
+                           "losses of ranks");
+    }
+  });
+}
+
 TEST_P(CrossEntropyCuda, rows_of_a_tensor_are_taken_alone) {
   Twins t(1);
   const auto logits = t.random({4, 33}, GetParam(), 4), losses = t.poisoned({4}, DType::fp32);
@@ -93,6 +146,31 @@ TEST_P(CrossEntropyCuda, logits_that_are_not_finite_make_the_loss_nan) {
       EXPECT_TRUE(std::isnan(get(t.download(losses.device), 0))) << bad << " at " << where;
       EXPECT_TRUE(std::isnan(get(t.download(logits.device), 3))) << bad << " at " << where;
     }
+}
+
+TEST_P(CrossEntropyCuda, logits_of_another_rank_that_are_not_finite_make_the_loss_nan) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double bad : {std::nan(""), infinity, -infinity}) {
+    Twins t(1);
+    const auto logits = t.random({1, 40}, GetParam()), other = t.random({1, 40}, GetParam());
+    const auto losses = t.random({1}, DType::fp32), parts = t.poisoned({2, 1, 3}, DType::fp32);
+    for (std::int64_t v = 0; v < 40; ++v)
+      if (v == 17 || bad < 0) Bench::set(other.host, v, bad);
+    t.upload(other.device, other.host);
+    const auto targets = t.integers({5});
+    t.run([&](const Side& on) {
+      CrossEntropy args{.losses = on(losses), .targets = on(targets), .vocabulary = 80};
+      cross_entropy_parts(on.stream, on(parts).rows(0, 1).view({1, 3}), on(logits), args);
+      args.first_column = 40;
+      cross_entropy_parts(on.stream, on(parts).rows(1, 1).view({1, 3}), on(other), args);
+      args.first_column = 0;
+      args.parts = on(parts);
+      cross_entropy_gradient(on.stream, on(logits), args);
+    });
+    // A token of -infinity cannot come, which is not an error.
+    EXPECT_EQ(std::isnan(get(t.download(losses.device), 0)), !(bad < 0)) << bad;
+    EXPECT_EQ(std::isnan(get(t.download(logits.device), 3)), !(bad < 0)) << bad;
+  }
 }
 
 TEST_P(CrossEntropyCuda, large_logits_neither_overflow_nor_lose_the_loss) {

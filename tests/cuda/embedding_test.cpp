@@ -36,7 +36,7 @@ TEST_P(EmbeddingCuda, forward_equals_the_cpu_kernel) {
     const auto place = learned ? t.random({P, D}, GetParam()) : Twin{};
     const auto ids = draw_ids(t, draw, N, V), positions = draw_ids(t, draw, N, P);
     t.run([&](const Side& on) {
-      embedding_forward(on.stream, on(y), on(ids), on(weight), on(positions), on(place));
+      embedding_forward(on.stream, {on(y), on(ids), on(weight), on(positions), on(place)});
     });
     t.expect_equal(y, "y");
   });
@@ -52,9 +52,49 @@ TEST_P(EmbeddingCuda, backward_equals_the_cpu_kernel) {
     const auto dplace = learned ? t.random({P, D}, DType::fp32) : Twin{};
     const auto ids = draw_ids(t, draw, N, V), positions = draw_ids(t, draw, N, P);
     t.run([&](const Side& on) {
-      embedding_backward(on.stream, on.scratch, on(dweight), on(dplace), on(dy), on(ids),
-                         on(positions));
+      embedding_backward(on.stream, on.scratch,
+                         {on(dweight), on(dplace), on(dy), on(ids), on(positions)});
     });
+    const double terms = std::sqrt(static_cast<double>(N) + 1);
+    t.expect_close(dweight, "dweight", terms);
+    if (learned) t.expect_close(dplace, "dposition_weight", terms);
+  });
+}
+
+// Some rows of the table, none or all, and the positions of some tokens.
+TEST_P(EmbeddingCuda, a_part_equals_the_cpu_kernel) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    const auto [N, D, V, P] = draw_size(draw, most(300, 5000), 700);
+    const EmbeddingPart part{.first_id = draw.between(0, V),
+                             .table_rows = V,
+                             .position_begin = draw.between(0, N),
+                             .position_end = N};
+    const auto rows = draw.between(0, V - part.first_id);
+    SCOPED_TRACE(str("N ", N, " D ", D, " V ", V, " P ", P, " rows ", part.first_id, "+", rows,
+                     " positions from ", part.position_begin));
+    const bool learned = draw.coin();
+    const auto ids = draw_ids(t, draw, N, V), positions = draw_ids(t, draw, N, P);
+    const auto weight = t.random({rows, D}, GetParam()), y = t.poisoned({N, D}, GetParam());
+    const auto place = learned ? t.random({P, D}, GetParam()) : Twin{};
+    const auto dweight = t.random({rows, D}, DType::fp32), dy = t.random({N, D}, GetParam());
+    const auto dplace = learned ? t.random({P, D}, DType::fp32) : Twin{};
+    t.run([&](const Side& on) {
+      embedding_forward(on.stream, {.y = on(y),
+                                    .ids = on(ids),
+                                    .weight = on(weight),
+                                    .positions = on(positions),
+                                    .position_weight = on(place),
+                                    .part = part});
+      embedding_backward(on.stream, on.scratch,
+                         {.dweight = on(dweight),
+                          .dposition_weight = on(dplace),
+                          .dy = on(dy),
+                          .ids = on(ids),
+                          .positions = on(positions),
+                          .part = part});
+    });
+    t.expect_equal(y, "y");
     const double terms = std::sqrt(static_cast<double>(N) + 1);
     t.expect_close(dweight, "dweight", terms);
     if (learned) t.expect_close(dplace, "dposition_weight", terms);
@@ -75,7 +115,8 @@ TEST(EmbeddingSortCuda, many_tokens_of_a_large_vocabulary_find_their_rows) {
                                                               : draw.between(0, V - 1)));
     const auto ids = t.integers(values);
     t.run([&](const Side& on) {
-      embedding_backward(on.stream, on.scratch, on(dweight), {}, on(dy), on(ids), {});
+      embedding_backward(on.stream, on.scratch,
+                         {.dweight = on(dweight), .dy = on(dy), .ids = on(ids)});
     });
     t.expect_close(dweight, str("dweight of ", V), std::sqrt(static_cast<double>(N)));
   }
@@ -111,7 +152,8 @@ TEST(EmbeddingSortCuda, a_run_is_summed_in_the_order_of_tokens) {
       total = static_cast<double>(static_cast<float>(total) + sum);
     }
   t.run([&](const Side& on) {
-    embedding_backward(on.stream, on.scratch, on(dweight), {}, on(dy), on(ids), {});
+    embedding_backward(on.stream, on.scratch,
+                       {.dweight = on(dweight), .dy = on(dy), .ids = on(ids)});
   });
   EXPECT_EQ(doubles(t.download(dweight.device)), expected);
 }
@@ -123,12 +165,18 @@ TEST(EmbeddingSortCuda, a_measuring_stream_counts_the_scratch) {
   Stream measuring(kGpu, "measure", Stream::Mode::measuring);
   const auto table = t.random({300, 8}, DType::fp32), dy = t.random({3000, 8}, DType::bf16);
   const auto ids = t.integers_below(300, {3000});
-  embedding_backward(measuring, counted, table.device, table.device, dy.device, ids.device,
-                     ids.device);
-  embedding_backward(t.stream(), scratch, table.device, table.device, dy.device, ids.device,
-                     ids.device);
-  EXPECT_GT(counted.peak_bytes(), 0);
-  EXPECT_EQ(counted.peak_bytes(), scratch.peak_bytes());
+  for (const std::int64_t rows : {300, 600}) {
+    const EmbeddingBackward args{.dweight = table.device,
+                                 .dposition_weight = table.device,
+                                 .dy = dy.device,
+                                 .ids = ids.device,
+                                 .positions = ids.device,
+                                 .part = {.table_rows = rows}};
+    embedding_backward(measuring, counted, args);
+    embedding_backward(t.stream(), scratch, args);
+    EXPECT_GT(counted.peak_bytes(), 0);
+    EXPECT_EQ(counted.peak_bytes(), scratch.peak_bytes());
+  }
 }
 
 }  // namespace

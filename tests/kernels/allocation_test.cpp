@@ -10,6 +10,7 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/pieces.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
@@ -125,11 +126,18 @@ TEST_P(Allocation, embedding_and_loss_allocate_nothing) {
   const auto table = floats({10, kWidth}), valid = b.integers({0}), losses = floats({kRows});
   const CrossEntropy loss{.losses = losses, .targets = ids, .vocabulary = 190};
   const auto rows = random({10, kWidth});
-  expect_none("embedding_forward", [&] { embedding_forward(b.stream, y, ids, rows, ids, rows); });
-  expect_none("embedding_backward",
-              [&] { embedding_backward(b.stream, b.arena, table, table, y, ids, ids); });
+  expect_none("embedding_forward", [&] { embedding_forward(b.stream, {y, ids, rows, ids, rows}); });
+  expect_none("embedding_backward", [&] {
+    embedding_backward(b.stream, b.arena, {table, table, y, ids, ids});
+  });
   expect_none("cross_entropy_loss", [&] { cross_entropy_loss(b.stream, x, loss); });
   expect_none("cross_entropy_gradient", [&] { cross_entropy_gradient(b.stream, x, loss); });
+  const auto parts = floats({kRows, 3});
+  auto of_ranks = loss;
+  of_ranks.parts = floats({2, kRows, 3});
+  expect_none("cross_entropy_parts", [&] { cross_entropy_parts(b.stream, parts, x, loss); });
+  expect_none("cross_entropy_gradient of parts",
+              [&] { cross_entropy_gradient(b.stream, x, of_ranks); });
   expect_none("sum_losses", [&] { sum_losses(b.stream, one, valid, losses, ids); });
 }
 
@@ -142,6 +150,13 @@ TEST_P(Allocation, elementwise_reductions_and_fp8_allocate_nothing) {
   expect_none("sum_of_squares", [&] { sum_of_squares(b.stream, b.arena, one, tensors); });
   expect_none("absmax", [&] { absmax(b.stream, one, x); });
   expect_none("sum_rows", [&] { sum_rows(b.stream, b.arena, sums, x); });
+  const auto row = y.view({kRows * kWidth}).rows(0, kWidth);
+  expect_none("sum_pieces", [&] {
+    sum_pieces(b.stream, {.out = row, .pieces = x, .residual = row, .absmax = one});
+  });
+  expect_none("pack_pieces", [&] {
+    pack_pieces(b.stream, y.view({kRows, 1, kWidth}), x.view({1, kRows, kWidth}), 0);
+  });
 }
 
 TEST_P(Allocation, fp8_allocates_nothing) {

@@ -162,6 +162,125 @@ std::vector<std::int32_t> draw_masked(Draw& draw, std::int64_t rows, std::int64_
   return targets;
 }
 
+// Columns [rank * Vp, (rank + 1) * Vp) of x.
+Tensor columns_of_rank(Bench& b, ConstTensor x, std::int64_t Vp, std::int64_t rank) {
+  const auto part = b.poisoned({x.shape[0], Vp}, x.dtype);
+  for (std::int64_t i = 0; i < part.elements(); ++i)
+    Bench::set(part, i, get(x, i / Vp * x.shape[1] + rank * Vp + i % Vp));
+  return part;
+}
+
+// The parts of each rank's columns, gathered; args.first_column is set for each.
+Tensor gather_parts(Bench& b, const std::vector<Tensor>& logits, CrossEntropy args) {
+  const auto t = static_cast<std::int64_t>(logits.size()), n = logits.front().shape[0];
+  const auto parts = b.poisoned({t, n, 3}, DType::fp32);
+  for (std::int64_t rank = 0; rank < t; ++rank) {
+    const auto& own = logits[static_cast<std::size_t>(rank)];
+    args.first_column = static_cast<int>(rank * own.shape[1]);
+    cross_entropy_parts(b.stream, parts.rows(rank, 1).view({n, 3}), own, args);
+  }
+  return parts;
+}
+
+// Over 1 to 5 ranks, of which some may hold padding alone.
+void check_ranks(Draw& draw, DType dtype) {
+  const auto t = draw.between(1, 5), rows = draw.size(30), Vp = draw.size(600);
+  const auto vocabulary = draw.between(1, t * Vp);
+  SCOPED_TRACE(str(t, " ranks, rows ", rows, " columns ", Vp, " vocabulary ", vocabulary));
+  auto b = draw.bench();
+  const auto whole = b.random({rows, t * Vp}, dtype, 8);
+  const auto before = doubles(whole);
+  poison_padding(whole, vocabulary);
+  const auto targets = draw_masked(draw, rows, vocabulary);
+  CrossEntropy args{.targets = b.integers(targets),
+                    .vocabulary = static_cast<int>(vocabulary),
+                    .gradient_scale = 1 / static_cast<float>(draw.between(1, 100)),
+                    .z_loss = draw.coin() ? 1e-2f : 0.0f};
+  reference::CrossEntropySetting setting{
+      static_cast<std::size_t>(t * Vp), static_cast<std::size_t>(vocabulary),
+      static_cast<double>(args.gradient_scale), static_cast<double>(args.z_loss)};
+  const auto losses = reference::cross_entropy(before, targets, setting);
+  const auto gradient = reference::cross_entropy_gradient(before, targets, setting);
+  setting.z_loss = 0;
+  const auto plain = reference::cross_entropy(before, targets, setting);
+
+  std::vector<Tensor> logits;
+  for (std::int64_t rank = 0; rank < t; ++rank)
+    logits.push_back(columns_of_rank(b, whole, Vp, rank));
+  args.parts = gather_parts(b, logits, args);
+  Tensor first;
+  for (std::int64_t rank = 0; rank < t; ++rank) {
+    const auto own = logits[static_cast<std::size_t>(rank)];
+    args.first_column = static_cast<int>(rank * Vp);
+    args.losses = b.poisoned({rows}, DType::fp32);
+    cross_entropy_loss(b.stream, own, args);
+    expect_close(args.losses, plain, tolerance(DType::fp32), "losses of evaluation", 8);
+    cross_entropy_gradient(b.stream, own, args);
+    expect_close(args.losses, losses, tolerance(DType::fp32), "losses", 8);
+    if (rank == 0) first = args.losses;
+    expect_bitwise_equal(args.losses, first, "losses of ranks");
+    Doubles expected;
+    for (std::int64_t i = 0; i < rows * Vp; ++i)
+      expected.push_back(gradient[static_cast<std::size_t>(i / Vp * t * Vp + rank * Vp + i % Vp)]);
+    expect_close(own, expected, tolerance(dtype), "gradient", setting.gradient_scale);
+  }
+}
+TEST_P(CrossEntropyTest, ranks_with_columns_each_equal_the_reference) {
+  few_draws([](Draw& draw) { check_ranks(draw, GetParam()); });
+}
+TEST_P(CrossEntropyTest, full_ranks_with_columns_each_equal_the_reference) {
+  many_draws([](Draw& draw) { check_ranks(draw, GetParam()); });
+}
+
+TEST_P(CrossEntropyTest, parts_of_no_columns_and_of_masked_rows_are_neutral) {
+  Bench b;
+  const auto logits = b.random({3, 16}, GetParam()), parts = b.poisoned({3, 3}, DType::fp32);
+  CrossEntropy args{.targets = b.integers({-1, 3, 35}), .vocabulary = 40, .first_column = 32};
+  poison_padding(logits, 8);
+  const auto lowest = static_cast<double>(std::numeric_limits<float>::lowest());
+  cross_entropy_parts(b.stream, parts, logits, args);
+  EXPECT_EQ(doubles(parts.rows(0, 1)), (Doubles{lowest, 0, 0}));
+  EXPECT_GT(get(parts, 3 + 1), 0.9);  // the largest term alone is 1
+  EXPECT_EQ(get(parts, 3 + 2), 0);    // another rank's target
+  EXPECT_EQ(get(parts, 6 + 2), get(logits, 2 * 16 + 3));
+  args.first_column = 48;
+  cross_entropy_parts(b.stream, parts, logits, args);
+  for (std::int64_t n = 0; n < 3; ++n)
+    EXPECT_EQ(doubles(parts.rows(n, 1)), (Doubles{lowest, 0, 0}));
+}
+
+// Of another rank too: all must skip the step.
+TEST_P(CrossEntropyTest, logits_of_one_rank_that_are_not_finite_make_the_loss_of_all_nan) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double bad : {std::nan(""), infinity})
+    for (const std::int64_t where : {0, 17, 36}) {
+      Bench b;
+      std::vector<Tensor> logits{b.random({1, 37}, GetParam()), b.random({1, 37}, GetParam())};
+      Bench::set(logits[1], where, bad);
+      CrossEntropy args{
+          .losses = b.poisoned({1}, DType::fp32), .targets = b.integers({5}), .vocabulary = 74};
+      args.parts = gather_parts(b, logits, args);
+      Bench::set(args.losses, 0, 0);
+      cross_entropy_loss(b.stream, logits[0], args);
+      EXPECT_TRUE(std::isnan(get(args.losses, 0))) << bad << " at " << where;
+      Bench::set(args.losses, 0, 0);
+      cross_entropy_gradient(b.stream, logits[0], args);
+      EXPECT_TRUE(std::isnan(get(args.losses, 0))) << bad << " at " << where;
+      EXPECT_TRUE(std::isnan(get(logits[0], 3)));
+    }
+  // But -infinity is a token that cannot come: also where a rank has no other.
+  Bench b;
+  std::vector<Tensor> logits{b.random({1, 37}, GetParam()), b.random({1, 37}, GetParam())};
+  for (std::int64_t v = 0; v < 37; ++v)
+    Bench::set(logits[1], v, -infinity);
+  CrossEntropy args{
+      .losses = b.poisoned({1}, DType::fp32), .targets = b.integers({5}), .vocabulary = 74};
+  args.parts = gather_parts(b, logits, args);
+  const auto alone = reference::cross_entropy(doubles(logits[0]), {5}, {37, 37});
+  cross_entropy_loss(b.stream, logits[0], args);
+  expect_close(args.losses, alone, tolerance(DType::fp32), "loss", 1);
+}
+
 void check_random(Draw& draw, DType dtype) {
   const auto rows = draw.size(100), columns = draw.size(2000);
   const auto vocabulary = draw.between(std::max<std::int64_t>(1, columns - 40), columns);
@@ -242,6 +361,20 @@ TEST(CrossEntropyContract, wrong_arguments_are_refused_by_name) {
   EXPECT_EQ(call({1, 2}, 8), "accepted");
   EXPECT_NE(call({1, 2}, 9).find("vocabulary is 9, expected 1 to 8"), std::string::npos);
   EXPECT_NE(call({1, 2, 3}, 8).find("targets is [3], expected [2]"), std::string::npos);
+  const auto refusal = [&](const CrossEntropy& args) -> std::string {
+    try {
+      cross_entropy_gradient(b.stream, logits, args);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  CrossEntropy args{
+      .losses = losses, .targets = b.integers({1, 2}), .vocabulary = 8, .first_column = 8};
+  EXPECT_NE(refusal(args).find("first_column is 8, expected 0 without the parts"),
+            std::string::npos);
+  args.parts = b.random({2, 3, 3}, DType::fp32);
+  EXPECT_NE(refusal(args).find("parts is [2, 3, 3], expected [2, 2, 3]"), std::string::npos);
   EXPECT_NE(call({1, 7}, 7).find("target 7 of row 1 is outside the vocabulary of 7"),
             std::string::npos);
 }

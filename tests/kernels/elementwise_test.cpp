@@ -61,7 +61,7 @@ TEST(ElementwiseContract, sizes_and_types_that_do_not_fit_are_refused) {
   EXPECT_THROW(convert(b.stream, x, b.integers({1, 2, 3, 4})), Error);
   EXPECT_THROW(fill(b.stream, b.arena.allocate("q", DType::fp8_e4m3, {4}), 0), Error);
   EXPECT_THROW(fill_integer(b.stream, b.random({4}, DType::fp32), 0), Error);
-  EXPECT_THROW(random_normal(b.stream, x, {.first_index = 2}), Error);
+  EXPECT_THROW(random_normal(b.stream, x, {.first_index = -4}), Error);
 }
 
 // z of element i by the formula, in float64.
@@ -75,7 +75,8 @@ double normal(std::uint64_t seed, std::uint64_t purpose, std::uint64_t i) {
 
 TEST_P(Elementwise, random_normal_equals_the_reference) {
   for (const auto size : kSizes)
-    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{4}, std::int64_t{1} << 36}) {
+    for (const std::int64_t first :
+         {std::int64_t{0}, std::int64_t{4}, std::int64_t{7}, (std::int64_t{1} << 36) + 1}) {
       Bench b;
       const auto z = b.poisoned({size}, GetParam());
       random_normal(b.stream, z, {.seed = 5, .purpose = 9, .first_index = first, .std = 0.02f});
@@ -93,7 +94,7 @@ TEST(RandomNormal, is_a_function_of_the_index) {
   random_normal(b.stream, whole, {.seed = 1, .purpose = 2});
   for (const int threads : {1, 2, 3}) {
     Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
-    for (std::int64_t begin = 0, size = 4; begin < kSize; begin += size, size = size * 3 + 4) {
+    for (std::int64_t begin = 0, size = 1; begin < kSize; begin += size, size = size * 2 + 1) {
       size = std::min(size, kSize - begin);
       random_normal(stream, parts.rows(begin, size),
                     {.seed = 1, .purpose = 2, .first_index = begin});

@@ -11,6 +11,7 @@
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_fp8.h"
+#include "kernels/pieces.h"
 #include "kernels/product_choices.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
@@ -136,6 +137,28 @@ void memory(Bench& bench) {
   }
   {
     const Arena::Scope scope(bench.arena());
+    const std::int64_t n = std::int64_t{1} << 28, D = 4096;
+    const auto x = bench.tensor({n}, bf16), y = bench.zeros({n}, bf16);
+    show("pack pieces", 2 * x.bytes(), [&] {
+      pack_pieces(s, y.view({8, 4, n / 32}), x.view({4, 8, n / 32}), 0);
+    });
+    const auto bias = bench.tensor({D}, bf16), most = bench.zeros({1}, fp32);
+    for (const std::int64_t P : {2, 4, 8, 64}) {
+      const auto out = y.rows(0, n / P);
+      show(str("sum of ", P, " pieces"), x.bytes() + out.bytes(), [&] {
+        sum_pieces(s, {.out = out, .pieces = x.view({P, n / P})});
+      });
+      show(str("sum of ", P, " pieces, bias, residual, absmax"), x.bytes() + 2 * out.bytes(), [&] {
+        sum_pieces(s, {.out = out,
+                       .pieces = x.view({P, n / P}),
+                       .bias = bias,
+                       .residual = out,
+                       .absmax = most});
+      });
+    }
+  }
+  {
+    const Arena::Scope scope(bench.arena());
     const auto qkv = bench.tensor({N, 48, 128}, bf16), table = bench.zeros({8192, 128}, fp32);
     const auto positions = bench.integers({N}, [](std::int64_t i) { return i % 8192; });
     rope_table(s, table, 500000.0f, std::nullopt);
@@ -175,12 +198,20 @@ void memory(Bench& bench) {
     const Arena::Scope scope(bench.arena());
     const std::int64_t n = 4096;
     const auto logits = bench.tensor({n, V}, bf16), losses = bench.zeros({n}, fp32);
+    const auto parts = bench.zeros({1, n, 3}, fp32);
     const auto targets =
         bench.integers({n}, [&](std::int64_t i) { return Bench::any_below(V, i); });
     const CrossEntropy args{
         .losses = losses, .targets = targets, .vocabulary = static_cast<int>(V)};
     show(str("cross-entropy loss, V ", V), logits.bytes(),
          [&] { cross_entropy_loss(s, logits, args); });
+    show(str("cross-entropy parts, V ", V), logits.bytes(), [&] {
+      cross_entropy_parts(s, parts.view({n, 3}), logits, args);
+    });
+    auto of_parts = args;
+    of_parts.parts = parts;
+    show(str("cross-entropy gradient of parts, V ", V), 2 * logits.bytes(),
+         [&] { cross_entropy_gradient(s, logits, of_parts); });
     show(str("cross-entropy gradient, V ", V), 2 * logits.bytes(),
          [&] { cross_entropy_gradient(s, logits, args); });
   }
@@ -190,9 +221,17 @@ void memory(Bench& bench) {
     const auto w = bench.tensor({V, D}, bf16), y = bench.zeros({N, D}, bf16),
                dw = bench.zeros({V, D}, fp32);
     const auto ids = bench.integers({N}, [](std::int64_t i) { return Bench::any_below(V, i); });
-    show("embedding forward", 2 * y.bytes(), [&] { embedding_forward(s, y, ids, w, {}, {}); });
+    show("embedding forward", 2 * y.bytes(), [&] { embedding_forward(s, {y, ids, w}); });
     show("embedding backward (rows are different)", 5 * y.bytes(),
-         [&] { embedding_backward(s, bench.arena(), dw, {}, y, ids, {}); });
+         [&] { embedding_backward(s, bench.arena(), {.dweight = dw, .dy = y, .ids = ids}); });
+    const EmbeddingPart eighth{.first_id = V / 8, .table_rows = V};
+    show("embedding forward, an eighth of the rows", y.bytes() * 9 / 8, [&] {
+      embedding_forward(s, {.y = y, .ids = ids, .weight = w.rows(0, V / 8), .part = eighth});
+    });
+    show("embedding backward, an eighth of the rows", 5 * y.bytes() / 8, [&] {
+      embedding_backward(s, bench.arena(),
+                         {.dweight = dw.rows(0, V / 8), .dy = y, .ids = ids, .part = eighth});
+    });
   }
   {
     const Arena::Scope scope(bench.arena());
