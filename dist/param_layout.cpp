@@ -91,7 +91,6 @@ void ParamLayout::lay_out() {
       for (std::size_t i = 0; i < u.parts.size(); ++i) {
         if ((u.specs[i].tensor_dim >= 0) != split) continue;
         if (u.parts[i].group_parts > 0) end = round_up(end, kAlignedElements);
-        if (!split && u.replicated == 0) u.replicated = end;
         u.parts[i].begin = end;
         end += u.parts[i].stored.elements();
       }

@@ -137,6 +137,19 @@ void ModelConfig::validate() const {
   if (!learned_positions) check_rope(*this);
 }
 
+void require_divisible(const ModelConfig& config, std::int64_t tensor_ranks) {
+  const auto divides = [&](std::int64_t t) {
+    return config.heads % t == 0 && config.kv_heads % t == 0 && config.mlp_width % t == 0;
+  };
+  if (divides(tensor_ranks)) return;
+  std::string sizes;
+  for (std::int64_t t = 1; t <= config.kv_heads; ++t)
+    if (divides(t)) sizes += (sizes.empty() ? "" : ", ") + std::to_string(t);
+  throw ConfigError(str("layout.tensor is ", tensor_ranks, ", which does not divide model.heads (",
+                        config.heads, "), model.kv_heads (", config.kv_heads,
+                        ") and model.mlp_width (", config.mlp_width, "); these do: ", sizes));
+}
+
 ModelConfig family_defaults(Family family) {
   ModelConfig c;
   c.family = family;

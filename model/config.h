@@ -63,6 +63,10 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const;
 };
 
+// Throws ConfigError with the sizes that work where the tensor axis does not divide heads, kv heads
+// or mlp width.
+void require_divisible(const ModelConfig& config, std::int64_t tensor_ranks);
+
 // What the published models of a family have in common: every member that is not a size.
 ModelConfig family_defaults(Family family);
 

@@ -1,16 +1,21 @@
 #include "model/embedding.h"
 
-#include "kernels/embedding.h"
+#include <algorithm>
+#include <numeric>
+
+#include "core/integer.h"
 #include "model/families.h"
+#include "model/sequence.h"
 
 namespace lockstep {
 
-std::int64_t stored_vocabulary(const ModelConfig& config) {
+std::int64_t stored_vocabulary(const ModelConfig& config, std::int64_t tensor_ranks) {
   const std::int64_t multiple = config.vocabulary >= 4096 ? 128 : 16;
-  return (config.vocabulary + multiple - 1) / multiple * multiple;
+  return round_up(config.vocabulary, std::lcm(multiple, 16 * tensor_ranks));
 }
 
-Embedding::Embedding(ParamStore& params, const ModelConfig& config) {
+Embedding::Embedding(ParamStore& params, const ModelConfig& config)
+    : stored_vocabulary_(stored_vocabulary(config, params.comms().tensor->size())) {
   // A head that is tied uses the unit too.
   const int unit = params.add_unit("embedding", config.tied_head ? Keep::own : Keep::ends);
   const auto names = model_names(config.family);
@@ -20,7 +25,7 @@ Embedding::Embedding(ParamStore& params, const ModelConfig& config) {
                                   .role = Role::embedding,
                                   .init = Init::normal,
                                   .init_std = config.init_std,
-                                  .stored_rows = stored_vocabulary(config)});
+                                  .stored_rows = stored_vocabulary_});
   if (config.learned_positions)
     positions_ = params.declare(unit, {.name = names.positions + ".weight",
                                        .shape = {config.max_positions, config.width},
@@ -29,26 +34,45 @@ Embedding::Embedding(ParamStore& params, const ModelConfig& config) {
                                        .init_std = config.init_std});
 }
 
+// Each tensor rank adds the positions of its own slice of the tokens.
+EmbeddingPart Embedding::part(const StepContext& step) const {
+  const Communicator& tensor = *step.comms.tensor;
+  const auto n = step.stream_tokens(), first = std::min(tensor.rank() * n, step.tokens());
+  return {.first_id = tensor.rank() * (stored_vocabulary_ / tensor.size()),
+          .table_rows = stored_vocabulary_,
+          .position_begin = first,
+          .position_end = std::min(first + n, step.tokens())};
+}
+
 void Embedding::forward(const StepContext& step, Tensor y, ConstTensor ids) const {
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  const Arena::Scope scope(step.scratch);
   const auto use = step.params.use(unit(), step.compute);
-  embedding_forward(step.compute,
-                    {.y = y,
-                     .ids = ids,
-                     .weight = use[tokens_],
-                     .positions = step.positions.view({step.tokens()}),
-                     .position_weight = positions_ ? use[*positions_] : ConstTensor{}});
+  const SequenceSum sum(step, y);
+  {
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    embedding_forward(step.compute,
+                      {.y = sum.partial(),
+                       .ids = ids,
+                       .weight = use[tokens_],
+                       .positions = step.positions.view({step.tokens()}),
+                       .position_weight = positions_ ? use[*positions_] : ConstTensor{},
+                       .part = part(step)});
+  }
+  sum.finish();
 }
 
 void Embedding::backward(const StepContext& step, ConstTensor dy, ConstTensor ids) const {
+  const Arena::Scope scope(step.scratch);
   step.params.begin_gradients(unit(), step.compute);
+  const auto all = gather_sequence(step, dy);
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   embedding_backward(step.compute, step.scratch,
                      {.dweight = step.params.grad(tokens_),
                       .dposition_weight = positions_ ? step.params.grad(*positions_) : Tensor{},
-                      .dy = dy,
+                      .dy = all,
                       .ids = ids,
-                      .positions = step.positions.view({step.tokens()})});
+                      .positions = step.positions.view({step.tokens()}),
+                      .part = part(step)});
 }
 
 }  // namespace lockstep

@@ -5,13 +5,15 @@
 #include "core/integer.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/pieces.h"
 #include "model/families.h"
+#include "model/sequence.h"
 
 namespace lockstep {
 namespace {
 
 Linear declare_matrix(ParamStore& params, int unit, const ModelConfig& config,
-                      const Embedding& embedding) {
+                      const Embedding& embedding, std::int64_t stored) {
   if (config.tied_head) return Linear(embedding.weight());
   return Linear(params.declare(unit, {.name = model_names(config.family).head + ".weight",
                                       .shape = {config.vocabulary, config.width},
@@ -19,7 +21,7 @@ Linear declare_matrix(ParamStore& params, int unit, const ModelConfig& config,
                                       .role = Role::head,
                                       .init = Init::normal,
                                       .init_std = config.init_std,
-                                      .stored_rows = stored_vocabulary(config)}));
+                                      .stored_rows = stored}));
 }
 
 }  // namespace
@@ -28,15 +30,16 @@ Head::Head(ParamStore& params, const ModelConfig& config, const Embedding& embed
            const Options& options)
     : options_(options),
       vocabulary_(static_cast<int>(config.vocabulary)),
-      stored_vocabulary_(stored_vocabulary(config)),
+      tensor_ranks_(params.comms().tensor->size()),
+      columns_(lockstep::stored_vocabulary(config, tensor_ranks_) / tensor_ranks_),
       unit_(params.add_unit("head", config.tied_head ? Keep::own : Keep::ends)),
       norm_(params, unit_, model_names(config.family).final_norm, config),
-      matrix_(declare_matrix(params, unit_, config, embedding)) {}
+      matrix_(declare_matrix(params, unit_, config, embedding, stored_vocabulary())) {}
 
 template <class Body>
 void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const {
   constexpr std::int64_t kRows = 64;  // whole tiles of the matrix product
-  const auto row_bytes = stored_vocabulary_ * bytes_per_element(logits_dtype);
+  const auto row_bytes = columns_ * bytes_per_element(logits_dtype);
   const auto most = std::max(options_.logits_bytes / row_bytes / kRows * kRows, kRows);
   const auto chunks = std::max<std::int64_t>(divide_up(N, most), 1);
   const auto rows = round_up(divide_up(N, chunks), kRows);  // evenly, at most `most`
@@ -44,36 +47,60 @@ void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const
     body(first, std::min(rows, N - first));
 }
 
+CrossEntropy Head::cross_entropy(const StepContext& step, ConstTensor logits, Tensor losses,
+                                 ConstTensor targets) const {
+  CrossEntropy args{.losses = losses, .targets = targets, .vocabulary = vocabulary_};
+  Communicator& tensor = *step.comms.tensor;
+  if (tensor.size() == 1) return args;
+  args.first_column = static_cast<int>(tensor.rank() * columns_);
+  const auto n = logits.shape[0];
+  const auto mine = step.scratch.allocate("cross_entropy_part", DType::fp32, {n, 3});
+  const auto parts =
+      step.scratch.allocate("cross_entropy_parts", DType::fp32, {tensor.size(), n, 3});
+  {
+    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+    cross_entropy_parts(step.compute, mine, logits, args);
+  }
+  const Trace::Span span(step.trace, Phase::communication, step.compute);
+  tensor.all_gather(parts, mine, step.compute);
+  args.parts = parts;
+  return args;
+}
+
 void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, ConstTensor x,
                              const Targets& targets) const {
   const Arena::Scope scope(step.scratch);
-  const auto N = x.shape[0];
+  const auto N = step.tokens();
   const auto norm_use = step.params.use(unit_, step.compute);
   const auto matrix_use = step.params.use(matrix_.unit(), step.compute);
   step.params.begin_gradients(unit_, step.compute);
   step.params.begin_gradients(matrix_.unit(), step.compute);
   const auto y = step.scratch.allocate("head_norm", x.dtype, x.shape);
-  const auto stats = step.scratch.allocate("head_stats", DType::fp32, norm_.stats_shape(N));
+  const auto stats =
+      step.scratch.allocate("head_stats", DType::fp32, norm_.stats_shape(x.shape[0]));
   const auto losses = step.scratch.allocate("losses", DType::fp32, {N});
 
   norm_.forward(step, norm_use, y, stats, x);
+  const auto all = gather_sequence(step, y);
+  const SequenceSum sum(step, y);  // y becomes its own gradient
   for_each_chunk(N, x.dtype, [&](std::int64_t first, std::int64_t rows) {
     const Arena::Scope chunk(step.scratch);
-    const auto y_chunk = y.rows(first, rows);
-    const auto logits = step.scratch.allocate("logits", x.dtype, {rows, stored_vocabulary_});
-    matrix_.forward(step, matrix_use, logits, y_chunk);
+    const auto logits = step.scratch.allocate("logits", x.dtype, {rows, columns_});
+    matrix_.forward(step, matrix_use, logits, all.rows(first, rows));
+    auto args =
+        cross_entropy(step, logits, losses.rows(first, rows), targets.ids.rows(first, rows));
+    args.gradient_scale = targets.gradient_scale;
+    args.z_loss = options_.z_loss;
     {
       const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-      cross_entropy_gradient(step.compute, logits,
-                             {.losses = losses.rows(first, rows),
-                              .targets = targets.ids.rows(first, rows),
-                              .vocabulary = vocabulary_,
-                              .gradient_scale = targets.gradient_scale,
-                              .z_loss = options_.z_loss});
+      cross_entropy_gradient(step.compute, logits, args);
     }
-    // The logits are their own gradient now, and y's chunk becomes its own after its last use.
-    matrix_.backward(step, matrix_use, y_chunk, logits, y_chunk);
+    // The logits are their own gradient now. With one rank y's chunk takes the place of itself,
+    // after its last use.
+    matrix_.backward(step, matrix_use, sum.partial().rows(first, rows), logits,
+                     all.rows(first, rows));
   });
+  sum.finish();
   {
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
@@ -84,24 +111,35 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
 
 void Head::loss(const StepContext& step, ConstTensor x, const Targets& targets) const {
   const Arena::Scope scope(step.scratch);
-  const auto N = x.shape[0];
+  const auto N = step.tokens();
+  const auto all = gather_sequence(step, x);
   const auto losses = step.scratch.allocate("losses", DType::fp32, {N});
   for_each_chunk(N, DType::fp32, [&](std::int64_t first, std::int64_t rows) {
     const Arena::Scope chunk(step.scratch);
-    const auto chunk_logits =
-        step.scratch.allocate("logits", DType::fp32, {rows, stored_vocabulary_});
-    logits(step, chunk_logits, x.rows(first, rows));
+    const auto logits = step.scratch.allocate("logits", DType::fp32, {rows, columns_});
+    my_logits(step, logits, all.rows(first, rows));
+    const auto args =
+        cross_entropy(step, logits, losses.rows(first, rows), targets.ids.rows(first, rows));
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    cross_entropy_loss(step.compute, chunk_logits,
-                       {.losses = losses.rows(first, rows),
-                        .targets = targets.ids.rows(first, rows),
-                        .vocabulary = vocabulary_});
+    cross_entropy_loss(step.compute, logits, args);
   });
   const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
 }
 
 void Head::logits(const StepContext& step, Tensor logits, ConstTensor x) const {
+  if (tensor_ranks_ == 1) return my_logits(step, logits, x);
+  const Arena::Scope scope(step.scratch);
+  const auto n = x.shape[0];
+  const auto mine = step.scratch.allocate("my_logits", DType::fp32, {n, columns_});
+  const auto all = step.scratch.allocate("all_logits", DType::fp32, {tensor_ranks_, n, columns_});
+  my_logits(step, mine, x);
+  const Trace::Span span(step.trace, Phase::communication, step.compute);
+  step.comms.tensor->all_gather(all, mine, step.compute);
+  pack_pieces(step.compute, logits.view({n, tensor_ranks_, columns_}), all, 0);
+}
+
+void Head::my_logits(const StepContext& step, Tensor logits, ConstTensor x) const {
   const Arena::Scope scope(step.scratch);
   const auto y = step.scratch.allocate("head_norm", x.dtype, x.shape);
   const auto stats =

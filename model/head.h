@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "kernels/cross_entropy.h"
 #include "model/embedding.h"
 #include "model/linear.h"
 #include "model/norm.h"
@@ -30,7 +31,7 @@ class Head {
   Head(ParamStore& params, const ModelConfig& config, const Embedding& embedding,
        const Options& options);
 
-  // Loss of x [N, D] and, in the same pass, gradient = d(loss sum * gradient_scale)/dx. Adds the
+  // Loss of x [N/t, D] and, in the same pass, gradient = d(loss sum * gradient_scale)/dx. Adds the
   // parameters' gradients.
   void loss_and_gradient(const StepContext& step, const Gradient& gradient, ConstTensor x,
                          const Targets& targets) const;
@@ -38,19 +39,25 @@ class Head {
   // Loss alone, from fp32 logits and without z_loss.
   void loss(const StepContext& step, ConstTensor x, const Targets& targets) const;
 
-  // logits [n, Vp] fp32 of x [n, D], Vp = stored_vocabulary(); columns from V on are padding.
+  // logits [n, Vp] fp32 of x [n, D], the same on all tensor ranks; columns from V on are padding.
   void logits(const StepContext& step, Tensor logits, ConstTensor x) const;
+  std::int64_t stored_vocabulary() const { return tensor_ranks_ * columns_; }  // Vp
 
   int unit() const { return unit_; }  // of the norm, and of the matrix where it is not tied
 
  private:
+  // Where this rank's logits [n, Vp/t] lie in all; with several tensor ranks asks them for their
+  // parts of the losses.
+  CrossEntropy cross_entropy(const StepContext& step, ConstTensor logits, Tensor losses,
+                             ConstTensor targets) const;
+  void my_logits(const StepContext& step, Tensor logits, ConstTensor x) const;
   // Calls body(first, rows) for the chunks of N tokens with logits of a type.
   template <class Body>
   void for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const;
 
   Options options_;
   int vocabulary_;
-  std::int64_t stored_vocabulary_;
+  std::int64_t tensor_ranks_, columns_;  // Vp/t, on each of t ranks
   int unit_;
   Norm norm_;
   Linear matrix_;

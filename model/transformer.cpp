@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/sequence.h"
+
 namespace lockstep {
 namespace {
 
@@ -12,17 +14,19 @@ std::vector<Block> make_blocks(ParamStore& params, const ModelConfig& config) {
   return blocks;
 }
 
-const ModelConfig& validated(const ModelConfig& config) {
+const ModelConfig& validated(const ModelConfig& config, int tensor_ranks) {
   config.validate();
+  require_divisible(config, tensor_ranks);
   return config;
 }
 
 }  // namespace
 
 Transformer::Transformer(ParamStore& params, const ModelConfig& config, const Options& options)
-    : config_(validated(config)),
+    : config_(validated(config, params.comms().tensor->size())),
       options_(options),
       dtype_(params.compute_dtype()),
+      tensor_ranks_(params.comms().tensor->size()),
       embedding_(params, config),
       blocks_(make_blocks(params, config)),
       head_(params, config, embedding_, options.head) {}
@@ -134,7 +138,7 @@ Transformer::Cache Transformer::allocate_cache(Arena& arena, Stream& stream, std
                                                std::int64_t capacity) const {
   Cache cache;
   cache.rope_table = allocate_rope_table(arena, stream, capacity);
-  const Shape shape{sequences, capacity, config_.kv_heads, config_.head_size};
+  const Shape shape{sequences, capacity, config_.kv_heads / tensor_ranks_, config_.head_size};
   for (std::size_t l = 0; l < blocks_.size(); ++l)
     cache.layers.push_back({.keys = arena.allocate("keys", dtype_, shape),
                             .values = arena.allocate("values", dtype_, shape)});
@@ -149,7 +153,7 @@ void Transformer::predict(const StepContext& outer, Tensor logits, ConstTensor i
   const auto B = step.positions.shape[0], n = step.positions.shape[1], m = logits.shape[0] / B;
   LOCKSTEP_CHECK(logits.shape[0] == B * m && 1 <= m && m <= n, "logits of ", logits.shape[0],
                  " tokens of ", B, " sequences of ", n);
-  const auto x = run(step, inputs, cache);
+  const auto x = gather_sequence(step, run(step, inputs, cache));
   if (m == n) return head_.logits(step, logits, x);
   for (std::int64_t b = 0; b < B; ++b)
     head_.logits(step, logits.rows(b * m, m), x.rows(b * n + n - m, m));

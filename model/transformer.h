@@ -20,7 +20,7 @@ class Transformer {
   };
 
   // Declares every parameter in `params`, which is then ready for its allocate(). Throws
-  // ConfigError where the configuration is not valid.
+  // ConfigError where the configuration is not valid, or cannot be split over its tensor ranks.
   Transformer(ParamStore& params, const ModelConfig& config, const Options& options);
 
   const ModelConfig& config() const { return config_; }
@@ -47,11 +47,14 @@ class Transformer {
   Cache allocate_cache(Arena& arena, Stream& stream, std::int64_t sequences,
                        std::int64_t capacity) const;
 
-  // Logits of the last m tokens of each sequence: logits [B m, Vp] fp32, Vp = stored_vocabulary().
+  // Logits of the last m tokens of each sequence: logits [B m, Vp] fp32, the same on all
+  // tensor ranks.
   // inputs [B n]: n new tokens a sequence, at step.positions, which are appended to the cache:
   // prefill (n > 1) and decode (n = 1) alike. Without a cache: the logits of a whole micro-batch.
   void predict(const StepContext& step, Tensor logits, ConstTensor inputs,
                const Cache* cache = nullptr);
+
+  std::int64_t stored_vocabulary() const { return head_.stored_vocabulary(); }  // Vp
 
  private:
   struct Slot {
@@ -70,6 +73,7 @@ class Transformer {
   ModelConfig config_;
   Options options_;
   DType dtype_;  // of weights and activations
+  int tensor_ranks_;
   Embedding embedding_;
   std::vector<Block> blocks_;
   Head head_;

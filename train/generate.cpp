@@ -34,7 +34,7 @@ class Sequence {
         tokens_(mirror("new_tokens", DType::int32, {kPrefillTokens}, pinned)),
         positions_(mirror("new_positions", DType::int32, {1, kPrefillTokens}, pinned)),
         logits_(
-            mirror("next_logits", DType::fp32, {1, stored_vocabulary(model.config())}, pinned)) {}
+            mirror("next_logits", DType::fp32, {1, model.stored_vocabulary()}, pinned)) {}
 
   // Appends tokens, at most kPrefillTokens; the logits behind the last one.
   std::span<const float> append(std::span<const std::int32_t> tokens) {

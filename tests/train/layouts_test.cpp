@@ -11,11 +11,15 @@ TrainingConfig config_of(Family family) {
     config.model = family_defaults(Family::gpt2);
     config.model.layers = 2;
     config.model.width = 32;
-    config.model.heads = config.model.kv_heads = 4;
-    config.model.head_size = 8;
+    config.model.heads = config.model.kv_heads = 8;
+    config.model.head_size = 4;
     config.model.mlp_width = 64;
     config.model.vocabulary = 37;
     config.model.max_positions = 64;
+  } else {
+    config.model.heads = 16;
+    config.model.kv_heads = 8;
+    config.model.head_size = 4;
   }
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 8;
@@ -25,6 +29,10 @@ TrainingConfig config_of(Family family) {
 void expect_close(const Assembled& found, const Assembled& expected, double tolerance,
                   const char* what) {
   ASSERT_EQ(found.values().size(), expected.values().size());
+  double largest = 0;  // keys' biases have gradients of 0: what is there is rounding of others
+  for (const auto& [name, whole] : expected.values())
+    for (const double x : whole)
+      largest = std::max(largest, std::abs(x));
   for (const auto& [name, whole] : expected.values()) {
     const auto& other = found.values().at(name);
     ASSERT_EQ(other.size(), whole.size()) << name;
@@ -32,7 +40,7 @@ void expect_close(const Assembled& found, const Assembled& expected, double tole
     for (const double x : whole)
       most = std::max(most, std::abs(x));
     for (std::size_t i = 0; i < whole.size(); ++i)
-      ASSERT_NEAR(other[i], whole[i], tolerance * most + 1e-12) << what << " " << name << " " << i;
+      ASSERT_NEAR(other[i], whole[i], tolerance * most + 1e-7 * largest) << what << " " << name << " " << i;
   }
 }
 
@@ -59,7 +67,7 @@ std::vector<Layout> all_layouts() {
   std::vector<Layout> layouts;
   for (const int replicate : {1, 2, 4, 8})
     for (const int shard : {1, 2, 4, 8})
-      for (const int tensor : {1}) {
+      for (const int tensor : {1, 2, 4, 8}) {
         if (replicate * shard * tensor > 8 || replicate * shard * tensor == 1) continue;
         for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
           if (shard > 1 || sharding == Sharding::full)
