@@ -1,5 +1,7 @@
 #include "kernels/adamw.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 
 namespace lockstep {
@@ -30,9 +32,19 @@ void check(const AdamWRun& run, const AdamWRun& first) {
                    run.master.elements(), ", expected the same number");
   }
   if (run.absmax) check_tensor("absmax", run.absmax, {1}, DType::fp32);
-  LOCKSTEP_CHECK(0 <= run.first_index && run.first_index + n <= std::int64_t{1} << 35, "elements [",
+  constexpr auto kMost = std::int64_t{1} << 35;
+  LOCKSTEP_CHECK(0 <= run.first_index && run.first_index + n <= kMost, "elements [",
                  run.first_index, ", ", run.first_index + n,
                  ") of a parameter, expected at most 2^35");
+  const auto& [first_column, count, stride] = run.columns;
+  if (count == 0) return;
+  LOCKSTEP_CHECK(
+      0 < count && 0 <= first_column && count <= stride && stride < std::int64_t{1} << 28,
+      "columns ", first_column, "+", count, " of rows of ", stride,
+      ", expected some within a row of less than 2^28");
+  const auto row = std::max<std::int64_t>(run.first_index + n - 1, 0) / count;
+  LOCKSTEP_CHECK(first_column < kMost && row < kMost / stride, "row ", row, " of ", stride,
+                 " columns, expected at most 2^35 elements");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // A thread updates 8 neighbours, the elements of one draw of random bits, or 4 where nothing is
 // rounded stochastically. These groups are aligned to the elements' index in the parameter, so that
-// a shard may begin anywhere; a group that lies in the run only in part goes element by element.
-// One launch updates up to 40 runs, which it is told as a parameter of the kernel: a block finds
-// its run there.
+// a shard may begin anywhere; a group that lies in the run only in part goes element by element,
+// and so do all of a part of a matrix's columns that draws are not aligned to. One launch updates
+// up to 36 runs, which it is told as a parameter of the kernel: a block finds its run there.
 #include "core/integer.h"
 #include "core/philox.h"
 #include "kernels/adamw_control.h"
@@ -13,7 +13,7 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRuns = 40;  // of a launch: its parameters may have 4 KiB
+constexpr int kRuns = 36;  // of a launch: its parameters may have 4 KiB
 
 __global__ void adamw_control_kernel(float* control, std::int32_t* updates, const float* squares,
                                      const float* loss, const std::int32_t* valid_tokens,
@@ -39,8 +39,12 @@ struct Run {
   float* absmax;
   std::int64_t n, first_index;
   std::uint64_t purpose;
+  // AdamWRun::Columns: of j in row r of the part, e = first_column + j + r * others.
+  std::uint64_t rows_of;  // r = j * rows_of / 2^63
+  std::int64_t first_column;
+  int others;
   float weight_decay;
-  bool aligned;  // groups begin at multiples of 16 bytes
+  bool aligned;  // groups begin at multiples of 16 bytes, and are those of a draw
 };
 
 template <class W, class M>
@@ -55,6 +59,19 @@ struct Scalars {
   const std::int32_t* step;
   const float* control;
 };
+
+// Where the random bits of an element are: in which draw, and from which of its 8 on.
+struct Place {
+  std::uint32_t draw, element;
+};
+template <class W, class M>
+__device__ inline Place place_of(const Run<W, M>& run, std::int64_t i) {
+  const auto j = run.first_index + i;
+  const auto row =
+      static_cast<std::int64_t>(__umul64hi(2 * static_cast<std::uint64_t>(j), run.rows_of));
+  const auto e = run.first_column + j + row * run.others;
+  return {static_cast<std::uint32_t>(e / 8), static_cast<std::uint32_t>(e % 8)};
+}
 
 // What all elements of a run have in common.
 struct Common {
@@ -102,23 +119,22 @@ __device__ inline BFloat16 round_stochastically(float x, std::uint32_t bits) {
   return {static_cast<std::uint16_t>((x != x ? u | 0x400000u : u + bits) >> 16)};
 }
 
-// Stores elements e, e + 1, ... of the parameter: all of a draw, or one. t: which draw. Returns the
-// largest magnitude stored.
+// Stores elements from `place` on: all of a draw, or one. t: for which tensor the draw is. Returns
+// the largest magnitude stored.
 template <std::uint64_t t, class T, int N>
-__device__ inline float store_rounded(T* to, const float (&x)[N], const Common& c, std::int64_t e) {
+__device__ inline float store_rounded(T* to, const float (&x)[N], const Common& c, Place place) {
   if constexpr (std::is_same_v<T, float>) {
     store(to, x);
     return largest_of(0.0f, x);
   } else {
     static_assert(N == 8 || N == 1);
-    const Philox4 draw =
-        philox(c.seed, c.purpose, t << 62 | c.step | static_cast<std::uint64_t>(e) / 8);
+    const Philox4 draw = philox(c.seed, c.purpose, t << 62 | c.step | place.draw);
     Pack<T, N> pack;
     float most = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const auto place = N == 8 ? static_cast<unsigned>(i) : static_cast<unsigned>(e % 8);
-      pack.v[i] = round_stochastically(x[i], draw[place / 2] >> (place % 2 * 16) & 0xffffu);
+      const auto half = N == 8 ? static_cast<unsigned>(i) : place.element;
+      pack.v[i] = round_stochastically(x[i], draw[half / 2] >> (half % 2 * 16) & 0xffffu);
       most = fmaxf(most, fabsf(to_float(pack.v[i])));
     }
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
@@ -142,17 +158,17 @@ __device__ inline float update(const Run<W, M>& run, const Common& c, std::int64
     const State s = advance(c, {w[k], m[k], v[k]}, g[k]);
     w[k] = s.w, m[k] = s.m, v[k] = s.v;
   }
-  const auto e = run.first_index + i;
+  const Place place = place_of(run, i);
   float most = 0.0f;
   if constexpr (kMaster) {
     store(run.master + i, w);
     store(run.weight + i, w);
     most = to_float(from_float<W>(largest_of(0.0f, w)));
   } else {
-    most = store_rounded<0>(run.weight + i, w, c, e);
+    most = store_rounded<0>(run.weight + i, w, c, place);
   }
-  store_rounded<1>(run.m + i, m, c, e);
-  store_rounded<2>(run.v + i, v, c, e);
+  store_rounded<1>(run.m + i, m, c, place);
+  store_rounded<2>(run.v + i, v, c, place);
   return most;
 }
 
@@ -167,9 +183,10 @@ __device__ inline int find_run(const Runs<W, M>& runs) {
   return found;
 }
 
-// kMost: raises absmax, where a run has one; without it registers are fewer.
+// kMost: raises absmax, where a run has one; without it registers are fewer. Four blocks a
+// multiprocessor, 64 registers a thread, are what a draw for each tensor fits into.
 template <int kGroup, bool kMaster, bool kMost, class W, class M>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kGroup == 8 ? 4 : 1)
     adamw_update_kernel(const __grid_constant__ Runs<W, M> runs, Scalars scalars,
                         AdamWConfig config) {
   if (scalars.control[3] == 0.0f) return;
@@ -198,6 +215,12 @@ Run<W, M> pointers_of(const AdamWRun& run, const AdamWConfig& config) {
     const auto before = run.first_index % kGroup * bytes_per_element(t.dtype);  // in its group
     if (t) aligned = aligned && (reinterpret_cast<std::intptr_t>(t.data) - before) % 16 == 0;
   }
+  const auto& [first_column, columns, stride] = run.columns;
+  if (kGroup == 8)  // of a draw
+    aligned = aligned && (first_column | columns | stride) % 8 == 0;
+  // Rounded up it is too large by less than 1, which for j < 2^35 and columns < 2^28 is too little
+  // to show in a row. 0 where there is but one.
+  const auto rows_of = columns == 0 ? 0 : (std::uint64_t{1} << 63) / columns + 1;
   return {run.weight.as<W>(),
           run.master ? run.master.as<float>() : nullptr,
           run.m.as<M>(),
@@ -207,6 +230,9 @@ Run<W, M> pointers_of(const AdamWRun& run, const AdamWConfig& config) {
           run.weight.elements(),
           run.first_index,
           run.purpose,
+          rows_of,
+          first_column,
+          static_cast<int>(stride - columns),
           run.decay ? config.weight_decay : 0.0f,
           aligned};
 }

@@ -50,17 +50,28 @@ void adamw_control(Stream& stream, const AdamWScalars& scalars, const AdamWSums&
 //   grad [n] fp32
 //   absmax [1] fp32, where given: raised to max |weight| as stored, NaNs left out; several runs may
 //   raise the same
-// Rounding is a function of (seed, purpose, step, e = first_index + i) alone: it adds to the fp32
-// bits 16 random ones, half e % 2 of word (e % 8) / 2 of the draw
+// Rounding is a function of (seed, purpose, step, e) alone, e the index of the element in the whole
+// parameter: it adds to the fp32 bits 16 random ones, half e % 2 of word (e % 8) / 2 of the draw
 //   philox(seed, purpose, t << 62 | (step + 1) << 32 | e / 8),  t = 0 for w, 1 for m, 2 for v,
 // and cuts. So e < 2^35 and 0 <= step < 2^30 - 1. (Draws of initial weights have step + 1 = 0.)
+// Element i of the run is e = first_index + i; or element j = first_index + i of some columns of a
+// matrix that is divided by columns (see Columns). Fastest where the numbers of Columns are
+// multiples of 8.
 // Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 struct AdamWRun {
+  // `count` neighbouring columns of a matrix whose rows have `stride` elements, from element
+  // `first` on, stored as a matrix of their own, of which element j is element
+  //   e = first + j / count * stride + j % count
+  // of the whole. count = 0: not divided by columns, e = j.
+  struct Columns {
+    std::int64_t first = 0, count = 0, stride = 0;
+  };
   Tensor weight, master, m, v;
   ConstTensor grad;
   bool decay = true;  // false: weight_decay counts as 0 for this run
   std::uint64_t purpose = 0;
   std::int64_t first_index = 0;
+  Columns columns = {};
   Tensor absmax = {};
 };
 // Updates all runs, which have the same types and do not overlap.

@@ -1,5 +1,6 @@
 // Elements are taken in blocks of 64, aligned to their index in the parameter: a block is eight
-// draws of random bits for each tensor that is rounded stochastically, and four vectors.
+// draws of random bits for each tensor that is rounded stochastically, and four vectors. Of a part
+// of a matrix's columns, whose random bits are in order only within a row, each row is taken alone.
 #include <algorithm>
 #include <type_traits>
 
@@ -142,22 +143,47 @@ void update_part(const Common& c, const Pointers<W, M>& p, std::int64_t block, s
   copy(p.v + begin, v + offset, size);
 }
 
+// Elements [first, last) of the parameter, of which `first` is element 0 of the pointers, as far as
+// they are in the blocks [from, to).
+template <bool kMaster, class W, class M>
+void update_blocks(const Common& c, const Pointers<W, M>& p, std::int64_t first, std::int64_t last,
+                   std::int64_t from, std::int64_t to) {
+  for (auto block = from; block < to; ++block) {
+    const auto begin = std::max(first, block * kBlock);
+    const auto size = std::min(last, (block + 1) * kBlock) - begin;
+    if (size == kBlock)
+      update_block<kMaster>(c, p, block, begin - first);
+    else
+      update_part<kMaster>(c, p, block, begin - first, begin - block * kBlock, size);
+  }
+}
+
 template <bool kMaster, class W, class M>
 void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
-  const Pointers<W, M> p{run.weight.as<W>(), kMaster ? run.master.as<float>() : nullptr,
-                         run.m.as<M>(), run.v.as<M>(), run.grad.as<float>()};
+  constexpr bool kRounds = (std::is_same_v<W, BFloat16> && !kMaster) || std::is_same_v<M, BFloat16>;
+  const auto pointers = [&](std::int64_t i) {
+    return Pointers<W, M>{run.weight.as<W>() + i, kMaster ? run.master.as<float>() + i : nullptr,
+                          run.m.as<M>() + i, run.v.as<M>() + i, run.grad.as<float>() + i};
+  };
   const auto first = run.first_index, last = first + run.weight.elements();
+  const auto& columns = run.columns;
+  if (kRounds && columns.count != 0) {
+    const auto C = columns.count, skipped = first / C;  // rows before the run
+    const auto update_rows = [&](std::int64_t from, std::int64_t to) {
+      for (auto row = skipped + from; row < skipped + to; ++row) {
+        const auto begin = std::max(first, row * C), end = std::min(last, (row + 1) * C);
+        const auto e = columns.first + row * columns.stride + (begin - row * C);
+        update_blocks<kMaster>(c, pointers(begin - first), e, e + end - begin, e / kBlock,
+                               divide_up(e + end - begin, kBlock));
+      }
+    };
+    stream.parallel_ranges(divide_up(last, C) - skipped, divide_up(256 * kBlock, C), update_rows);
+    return;
+  }
   const auto skipped = first / kBlock;  // blocks before the run
   const auto blocks = divide_up(last, kBlock) - skipped;
   stream.parallel_ranges(blocks, 256, [&](std::int64_t from, std::int64_t to) {
-    for (auto block = skipped + from; block < skipped + to; ++block) {
-      const auto begin = std::max(first, block * kBlock);
-      const auto size = std::min(last, (block + 1) * kBlock) - begin;
-      if (size == kBlock)
-        update_block<kMaster>(c, p, block, begin - first);
-      else
-        update_part<kMaster>(c, p, block, begin - first, begin - block * kBlock, size);
-    }
+    update_blocks<kMaster>(c, pointers(0), first, last, skipped + from, skipped + to);
   });
 }
 

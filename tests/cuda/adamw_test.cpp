@@ -129,6 +129,62 @@ TEST_P(AdamWCuda, an_update_in_pieces_has_the_same_bits) {
   }
 }
 
+// Columns of each row of t, as a matrix of their own.
+Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns, std::int64_t rows) {
+  const Tensor part = b.poisoned({rows * columns.count}, t.dtype);
+  for (std::int64_t j = 0; j < part.elements(); ++j)
+    Bench::set(part, j,
+               get(t, columns.first + j / columns.count * columns.stride + j % columns.count));
+  return part;
+}
+
+// Parts of a matrix that is divided by columns, each in two runs that meet anywhere. Also far into
+// a parameter, where the draw of an element takes all of its 32 bits.
+TEST_P(AdamWCuda, parts_of_a_matrixs_columns_have_the_bits_of_the_whole) {
+  few_draws([&](Draw& draw) {
+    Twins t(draw.seed());
+    Bench b;
+    const std::int64_t unit = draw.coin() ? 8 : 1;
+    const auto rows = draw.size(CudaTest::most(20, 300)),
+               stride = unit * draw.size(CudaTest::most(300, 3000) / unit);
+    // Rows of the whole before the first one here.
+    const auto skipped = draw.coin() ? 0 : ((std::int64_t{1} << 35) / stride - rows) / 8 * 8;
+    const Parameter whole(t, GetParam(), rows * stride);
+    std::vector<std::pair<Parameter, AdamWRun::Columns>> parts;
+    std::vector<std::int64_t> cuts;
+    for (std::int64_t first = 0; first < stride;) {
+      const auto count = std::min(stride - first, unit * draw.size(stride / unit));
+      const AdamWRun::Columns columns{first, count, stride};
+      Parameter part = whole;
+      for (Twin* x : {&part.weight, &part.master, &part.m, &part.v, &part.grad})
+        if (x->host) *x = t.add(columns_of(b, x->host, columns, rows));
+      cuts.push_back(draw.between(0, rows * count));
+      parts.emplace_back(part, columns);
+      first += count;
+    }
+    SCOPED_TRACE(str("rows ", rows, " of ", stride, ", ", parts.size(), " parts, row ", skipped));
+    t.run([&](const Side& on) {
+      whole.update(on, {whole.run(on, skipped * stride, 0, rows * stride)});
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto& [part, columns] = parts[i];
+        const auto before = skipped * columns.count;
+        std::vector<AdamWRun> runs{part.run(on, before, 0, cuts[i]),
+                                   part.run(on, before, cuts[i], rows * columns.count)};
+        runs[0].columns = runs[1].columns = columns;
+        part.update(on, runs);
+      }
+    });
+    for (const auto& [part, columns] : parts)
+      for (const auto& [x, of] :
+           {std::pair{&part.weight, &whole.weight}, {&part.m, &whole.m}, {&part.v, &whole.v}}) {
+        expect_bitwise_equal(t.download(x->device),
+                             columns_of(b, t.download(of->device), columns, rows),
+                             str("columns ", columns.first, "+", columns.count));
+        expect_bitwise_equal(x->host, columns_of(b, of->host, columns, rows), "of the CPU");
+      }
+  });
+}
+
 // Several blocks, groups in part, and a run without.
 TEST_P(AdamWCuda, absmax_is_that_of_the_weights_and_changes_no_bit) {
   constexpr std::int64_t kSize = 6003, kFirst = 5, kEnd = 4000;

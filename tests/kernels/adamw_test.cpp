@@ -221,6 +221,67 @@ TEST_P(AdamWModes, an_update_in_pieces_on_any_number_of_threads_has_the_same_bit
   }
 }
 
+// Columns [first, first + count) of each row of t [rows, stride], as a matrix of their own.
+Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns, std::int64_t rows) {
+  const auto part = b.poisoned({rows * columns.count}, t.dtype);
+  for (std::int64_t j = 0; j < part.elements(); ++j)
+    Bench::set(part, j,
+               get(t, columns.first + j / columns.count * columns.stride + j % columns.count));
+  return part;
+}
+
+// Tensor parallelism: a matrix whose columns are divided, each part updated in two runs that meet
+// anywhere, has the bits of the whole.
+void check_columns(Draw& draw, const Mode& mode) {
+  auto b = draw.bench();
+  const std::int64_t unit = draw.coin() ? 8 : 1;
+  const auto rows = draw.size(40), stride = unit * draw.size(600 / unit), n = rows * stride;
+  SCOPED_TRACE(str("rows ", rows, " of ", stride));
+  const Parameter whole(b, mode, n);
+  const AdamWRun& w = whole.run;
+  std::vector<std::pair<AdamWRun, AdamWRun::Columns>> parts;
+  for (std::int64_t first = 0; first < stride;) {
+    const auto count = std::min(stride - first, unit * draw.size(stride / unit));
+    const AdamWRun::Columns columns{first, count, stride};
+    AdamWRun part = w;
+    part.weight = columns_of(b, w.weight, columns, rows);
+    if (mode.master) part.master = columns_of(b, w.master, columns, rows);
+    part.m = columns_of(b, w.m, columns, rows);
+    part.v = columns_of(b, w.v, columns, rows);
+    part.grad = columns_of(b, w.grad, columns, rows);
+    part.columns = columns;
+    parts.emplace_back(part, columns);
+    first += count;
+  }
+  adamw_update(b.stream, {&w, 1}, whole.scalars, {.seed = kSeed});
+  for (const auto& [part, columns] : parts) {
+    const auto size = part.weight.elements(), cut = draw.between(0, size);
+    std::vector<AdamWRun> runs;
+    for (const auto& [begin, count] : {std::pair{std::int64_t{0}, cut}, {cut, size - cut}}) {
+      AdamWRun& run = runs.emplace_back(part);
+      run.weight = part.weight.rows(begin, count);
+      if (mode.master) run.master = part.master.rows(begin, count);
+      run.m = part.m.rows(begin, count);
+      run.v = part.v.rows(begin, count);
+      run.grad = part.grad.rows(begin, count);
+      run.first_index = begin;
+    }
+    adamw_update(b.stream, runs, whole.scalars, {.seed = kSeed});
+    const auto what = str(" of columns ", columns.first, "+", columns.count, " cut at ", cut);
+    expect_bitwise_equal(part.weight, columns_of(b, w.weight, columns, rows), "weight" + what);
+    expect_bitwise_equal(part.m, columns_of(b, w.m, columns, rows), "m" + what);
+    expect_bitwise_equal(part.v, columns_of(b, w.v, columns, rows), "v" + what);
+    if (mode.master)
+      expect_bitwise_equal(part.master, columns_of(b, w.master, columns, rows), "master" + what);
+  }
+}
+TEST_P(AdamWModes, parts_of_a_matrixs_columns_have_the_bits_of_the_whole) {
+  few_draws([&](Draw& draw) { check_columns(draw, GetParam()); });
+}
+TEST_P(AdamWModes, full_parts_of_a_matrixs_columns_have_the_bits_of_the_whole) {
+  many_draws([&](Draw& draw) { check_columns(draw, GetParam()); });
+}
+
 // With gradient 0 a step only decays: the mean over many elements and draws is the unrounded
 // weight, to 5 standard errors of the rounding.
 TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
@@ -367,6 +428,13 @@ TEST(AdamWContract, wrong_arguments_are_refused_by_name) {
   p.run.first_index = std::int64_t{1} << 35;
   EXPECT_NE(message().find("expected at most 2^35"), std::string::npos);
   p.run.first_index = 0;
+  p.run.columns = {.first = 4, .count = 4, .stride = 3};
+  EXPECT_NE(message().find("columns 4+4 of rows of 3"), std::string::npos);
+  p.run.columns = {.first = 4, .count = 1, .stride = (1 << 28) - 1};
+  p.run.first_index = 129;
+  EXPECT_NE(message().find("row 136 of 268435455 columns"), std::string::npos);
+  p.run.first_index = 0;
+  p.run.columns = {};
   p.run.v = b.random({8}, DType::bf16);
   EXPECT_NE(message().find("v is bf16, expected fp32"), std::string::npos);
   p.run.v = p.run.m;

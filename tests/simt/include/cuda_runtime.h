@@ -122,6 +122,10 @@ inline int __popc(unsigned bits) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(std::uint64_t{a} * b >> 32);
 }
+inline std::uint64_t __umul64hi(std::uint64_t a, std::uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>(Wide{a} * b >> 64);
+}
 inline float rsqrtf(float x) {
   return 1.0f / std::sqrt(x);
 }
