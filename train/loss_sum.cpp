@@ -15,6 +15,17 @@ std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length) {
   return tokens > 0 ? std::max<std::int64_t>(tokens / sequence_length, 1) : 0;
 }
 
+void sum_over_ranks(Stream& stream, Comms& comms, Tensor loss, Tensor tokens) {
+  if (comms.tensor->rank() != 0) {
+    fill(stream, loss, 0.0f);
+    fill(stream, tokens, 0.0f);
+  }
+  comms.all->together([&] {
+    comms.all->all_reduce(loss, ReduceOp::sum, stream);
+    comms.all->all_reduce(tokens, ReduceOp::sum, stream);
+  });
+}
+
 LossReader::LossReader(Tensor loss, Tensor tokens, Arena& pinned) {
   for (Slot& slot : slots_) {
     slot.loss = Mirror("evaluated_loss", loss, pinned);
@@ -33,6 +44,7 @@ void LossReader::enqueue(Transformer& model, const StepContext& step, const Batc
   const auto n = batch.inputs.elements();
   model.evaluate(step, batch.inputs.view({n}),
                  {.ids = batch.targets.view({n}), .loss_sum = loss, .valid_tokens = tokens});
+  sum_over_ranks(step.compute, step.comms, loss, tokens);
   slot.loss.fetch(step.compute);
   slot.tokens.fetch(step.compute);
   slot.done = step.compute.record();

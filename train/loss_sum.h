@@ -22,6 +22,10 @@ struct LossSum {
 // The windows of an evaluation of at most `tokens` tokens: whole ones, at least one; 0: all.
 std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length);
 
+// Both, of this rank's tokens, become those of all ranks' (the same on tensor ranks, which count
+// once).    loss [1] fp32, tokens [1] int32
+void sum_over_ranks(Stream& stream, Comms& comms, Tensor loss, Tensor tokens);
+
 // The losses of micro-batches on their way from the device. Of a GPU two may be on their way, so
 // that it computes one while its host reads the one before.
 class LossReader {
@@ -30,6 +34,7 @@ class LossReader {
   // loss [1] fp32, tokens [1] int32: overwritten; host memory of a GPU comes from `pinned`
   LossReader(Tensor loss, Tensor tokens, Arena& pinned);
 
+  // Of all ranks' batches.
   void enqueue(Transformer& model, const StepContext& step, const Batch& batch);
   LossSum read();  // of the first micro-batch that was not read; waits for the device to be done
 

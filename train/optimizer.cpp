@@ -69,7 +69,10 @@ void Optimizer::add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, s
     if (n <= 0) continue;
     const ParamSpec& spec = params_.spec(segment.id);
     const AdamWState part = state.rows(first - begin, n);
-    const auto indices = params_.layout().indices(segment.id);
+    const auto at = params_.layout().indices(segment.id);
+    const auto j = segment.logical_begin + first - segment.shard_begin;
+    const auto part_of = params_.layout().tensor_part(segment.id);
+    const bool by_columns = part_of.dim == 1 && part_of.parts > 1;
     runs.push_back({.weight = shard.weight.rows(first, n),
                     .master = part.master,
                     .m = part.m,
@@ -77,8 +80,9 @@ void Optimizer::add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, s
                     .grad = shard.grad.rows(first, n),
                     .decay = spec.role != Role::vector,
                     .purpose = purpose_of(spec.name),
-                    .first_index = indices.first + segment.logical_begin + first -
-                                   segment.shard_begin,
+                    .first_index = by_columns ? j : at.first + j,
+                    .columns = by_columns ? AdamWRun::Columns{at.first, at.columns, at.stride}
+                                          : AdamWRun::Columns{},
                     .absmax = params_.weight_absmax(segment.id)});
   }
 }

@@ -171,7 +171,7 @@ Event Training::micro_step(const Batch& pinned, bool last) {
 void Training::finish_step() {
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
-    sum_over_ranks();
+    sum_over_ranks(compute_, comms_, loss_sum_, valid_tokens_);
     const Trace::Span span(trace_, Phase::optimizer, compute_);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
@@ -185,18 +185,6 @@ void Training::finish_step() {
   for (const Mirror* m : {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control})
     m->fetch(compute_);
   outcome.done = compute_.record();
-}
-
-// Tensor ranks have the same: one of them counts.
-void Training::sum_over_ranks() {
-  if (comms_.tensor->rank() != 0) {
-    fill(compute_, loss_sum_, 0.0f);
-    fill(compute_, valid_tokens_, 0.0f);
-  }
-  comms_.all->together([&] {
-    comms_.all->all_reduce(loss_sum_, ReduceOp::sum, compute_);
-    comms_.all->all_reduce(valid_tokens_, ReduceOp::sum, compute_);
-  });
 }
 
 Event Training::evaluate(const Batch& pinned) {

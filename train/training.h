@@ -104,8 +104,6 @@ class Training {
     Event done;
   };
 
-  // Loss and valid tokens of this rank's tokens become those of all ranks'.
-  void sum_over_ranks();
   // Does `work`, which gives the device the same in every step.
   void repeat(Graph& graph, FunctionRef<void()> work);
   Outcome& outcome_of(std::int64_t step);
