@@ -156,7 +156,7 @@ std::string GpuMonitor::fabric_clique() const {
 std::optional<std::vector<std::string>> GpuMonitor::nvlink_peers() const {
   if (!is_there()) return std::nullopt;
   const auto count = library_->number<unsigned>("nvmlDeviceGetCount_v2");
-  if (!count) return std::nullopt;
+  if (!count || *count < 2) return std::nullopt;
   std::vector<std::string> peers;
   for (unsigned i = 0; i < *count; ++i) {
     void* other = nullptr;

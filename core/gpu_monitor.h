@@ -48,8 +48,8 @@ class GpuMonitor {
   // The clique of GPUs of several machines that NVLink switches join to it: "CLUSTER/CLIQUE",
   // cluster a UUID of 32 digits; empty where there is none, as with switches inside one machine.
   std::string fabric_clique() const;
-  // Addresses (core/machine.h) of this machine's GPUs that it reaches by NVLink, as far as this
-  // process may see them; unknown where NVML is not there.
+  // Addresses (core/machine.h) of this machine's GPUs that it reaches by NVLink. Unknown where NVML
+  // is not there, or shows this process no other GPU (a launcher may hide them).
   std::optional<std::vector<std::string>> nvlink_peers() const;
   // Takes up to some milliseconds of the host's time and none of the GPU's.
   GpuReading read() const;

@@ -72,7 +72,7 @@ std::vector<Domain> find_domains(const std::vector<RankPlace>& places) {
       continue;
     }
     candidates.push_back(domains.size());
-    domains.push_back({"", {rank}, by_pairs && !place.nvlink_peers});
+    domains.push_back({"", {rank}});
   }
   for (auto& domain : domains)
     std::sort(domain.ranks.begin(), domain.ranks.end());
@@ -161,6 +161,9 @@ Topology topology_of(std::vector<RankPlace> places, SharedGpus shared) {
   for (std::size_t i = 0; i < topology.domains.size(); ++i) {
     auto& domain = topology.domains[i];
     domain.name = name_of(domain, topology.places, ranks_on);
+    const auto& first = topology.places[at(domain.ranks.front())];
+    domain.links_unknown = first.gpu >= 0 && first.fabric_clique.empty() && !first.nvlink_peers &&
+                           domain.ranks.size() < ranks_on.at(first.machine);
     for (const int rank : domain.ranks)
       topology.domain_of[at(rank)] = static_cast<int>(i);
   }
@@ -202,8 +205,8 @@ std::string in_words(const Topology& topology) {
     separator = ", ";
   }
   if (unknown > 0)
-    text += str("; NVML does not say of ", unknown, unknown == 1 ? " GPU" : " GPUs",
-                " what NVLink joins to it, so it counts as alone");
+    text += str("; the NVLink peers of ", unknown, unknown == 1 ? " GPU" : " GPUs",
+                " are unknown: NVML is not there, or a rank sees no GPU but its own");
   return text;
 }
 

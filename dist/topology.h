@@ -34,7 +34,7 @@ RankPlace rank_place(const Json& json);  // throws DataError naming the key
 struct Domain {
   std::string name;            // "host n1", "GPU 3 of host n1"
   std::vector<int> ranks;      // ascending
-  bool links_unknown = false;  // a GPU alone, since nobody says what it is joined to
+  bool links_unknown = false;  // a GPU alone on a host of several, as its nvlink_peers are unknown
 };
 
 struct Topology {

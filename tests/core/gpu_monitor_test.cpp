@@ -44,6 +44,8 @@ TEST_F(GpuMonitorTest, a_bridge_joins_two) {
 
 TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
   EXPECT_EQ(GpuMonitor("0000:77:00.0").nvlink_peers(), std::nullopt);
+  behave("hidden");
+  EXPECT_EQ(GpuMonitor("0000:5A:00.0").nvlink_peers(), std::nullopt);
   behave("errors");
   const GpuMonitor monitor("0000:5A:00.0");
   EXPECT_EQ(monitor.nvlink_peers(), std::nullopt);

@@ -1,9 +1,10 @@
-// A stand-in for libnvidia-ml.so.1: the GPU 0000:5A:00.0 (that of tests/simt), as H100s are, and
-// what NVML's manual says of its functions. LOCKSTEP_NVML=errors: each function but those that find
-// the GPU refuses, as in a container or with MIG. LOCKSTEP_NVML=crowded: 100 processes.
-// LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535. It is the second of four, which
-// NVLink joins; =bridges: in pairs; =fabric: with those of other machines too, =fabric_starting:
-// soon.
+// A stand-in for libnvidia-ml.so.1: the GPU 0000:5A:00.0 (that of tests/simt), as H100s are, the
+// second of four that NVLink joins, and what NVML's manual says of its functions. LOCKSTEP_NVML =
+//   errors           each function but those that find the GPU refuses, as in a container or with
+//   MIG crowded          100 processes bridges          NVLink joins the GPUs in pairs hidden the
+//   other GPUs are not shown fabric           NVLink joins them to those of other machines
+//   fabric_starting  it soon will
+// LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -111,7 +112,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned* count
 
 int nvmlDeviceGetCount_v2(unsigned* count) {
   if (is("errors")) return kNotSupported;
-  *count = gpus.size();
+  *count = is("hidden") ? 1 : gpus.size();
   return kSuccess;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
