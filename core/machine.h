@@ -40,8 +40,8 @@ struct Tenant {
   int numa_node = -1;        // of its GPU
 };
 struct ProcessorShare {
-  std::vector<int> processors;  // ascending, of `allowed`
-  bool set_by_launcher = false;
+  std::vector<int> processors;   // ascending, of `allowed`
+  bool set_by_launcher = false;  // or by a container
 };
 
 // A rank whose mask is its alone and not the whole machine was bound by its launcher, which is left

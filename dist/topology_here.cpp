@@ -105,7 +105,7 @@ std::string in_words(const Topology& topology, const MachineShares& machine) {
   text += str(", ", joined(machine.busy, [](int busy) { return busy; }),
               machine.busy == std::vector(machine.busy.size(), 1) ? " processor" : " processors",
               machine.ranks.size() > 1 ? " each" : "");
-  if (bound > 0) text += ", as the launcher bound them";
+  if (bound > 0) text += ", bound by the launcher or container";
   return text;
 }
 

@@ -67,7 +67,7 @@ TEST(TopologyHere, what_the_launcher_bound_is_said) {
   places[1].processors = listed_processors("4-5");
   EXPECT_EQ(line(places, dgx),
             "host n1: ranks 0-1 on 2 x NVIDIA H100, NUMA 0, adapters mlx5_0,mlx5_3, 4,2 processors "
-            "each, as the launcher bound them");
+            "each, bound by the launcher or container");
 }
 
 TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_container) {
