@@ -26,10 +26,14 @@ class Sysfs {
     write("devices/" + way + "/numa_node", std::to_string(numa_node));
     link("bus/pci/devices", std::filesystem::path(way).filename(), "devices/" + way);
   }
-  void gpu(const std::string& way, int numa_node) const {
+  void display(const std::string& way, int numa_node, const char* vendor,
+               const char* its_class) const {
     device(way, numa_node);
-    write("devices/" + way + "/vendor", "0x10de");
-    write("devices/" + way + "/class", "0x030200");
+    write("devices/" + way + "/vendor", vendor);
+    write("devices/" + way + "/class", its_class);
+  }
+  void gpu(const std::string& way, int numa_node) const {
+    display(way, numa_node, "0x10de", "0x030200");
   }
   void infiniband(const std::string& name, const std::string& way, int numa_node,
                   const std::string& state = "4: ACTIVE") const {

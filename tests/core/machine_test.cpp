@@ -74,7 +74,9 @@ TEST(Machine, gpus_to_which_the_same_adapters_are_nearest_take_turns) {
   const Sysfs sysfs;
   for (const char* gpu : {"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"})
     sysfs.gpu(str("pci0000:00/", gpu), -1);
-  sysfs.device("pci0000:00/0000:00:1f.0", -1);  // no GPU
+  // Before them all, and no GPUs of ours: a board's own display, and the sound of one of ours.
+  sysfs.display("pci0000:00/0000:00:1e.0", -1, "0x1a03", "0x030000");
+  sysfs.display("pci0000:00/0000:00:1f.0", -1, "0x10de", "0x040300");
   sysfs.infiniband("mlx5_0", "pci0000:00/0000:05:00.0", -1);
   sysfs.infiniband("mlx5_1", "pci0000:00/0000:06:00.0", -1);
   std::vector<int> indices;
