@@ -11,7 +11,8 @@
 namespace lockstep {
 
 // A rank for each GPU (or process), host by host. Throws DataError "FILE: hosts[1]: ...", with the
-// key, what it is and what was expected.
+// key, what it is and what was expected. They have no processors to share: machine_shares
+// (dist/topology_here.h) is asked of real places.
 std::vector<RankPlace> pretend_cluster(const std::filesystem::path& file);
 std::vector<RankPlace> pretend_cluster_of(std::string_view text, const std::string& file);
 

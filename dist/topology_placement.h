@@ -31,6 +31,8 @@ std::vector<int> placement(const Mesh& mesh, const Topology& topology,
 // Ranks of a group (the peers along an axis, or along all data axes) as a table with a row a
 // domain, each as long: [domain][place]. Rows and their ranks come in the order of the group. Where
 // domains hold unequal numbers of the group's ranks there is one level only: each row has one rank.
+// Rows one behind the other need not be the group in its order: piece i of a group's buffer belongs
+// to the rank group[i], wherever the table has it.
 struct TwoLevels {
   std::vector<std::vector<int>> domains;
 
