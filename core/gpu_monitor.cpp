@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/machine.h"
 #include "core/units.h"
 
 namespace lockstep {
@@ -22,6 +23,24 @@ struct ProcessInfo {  // of nvmlDeviceGetComputeRunningProcesses_v3
   unsigned gpu_instance, compute_instance;
 };
 static_assert(sizeof(ProcessInfo) == 24);
+struct FabricInfo {  // of nvmlDeviceGetGpuFabricInfoV, version 2
+  unsigned version;
+  std::array<unsigned char, 16> cluster;
+  Status status;
+  unsigned clique;
+  unsigned char state;
+  unsigned health;
+};
+static_assert(sizeof(FabricInfo) == 36);
+constexpr unsigned kFabricInfoVersion = sizeof(FabricInfo) | 2u << 24;
+constexpr unsigned char kFabricCompleted = 3;
+struct PciInfo {  // of nvmlDeviceGetPciInfo_v3
+  std::array<char, 16> legacy_id;
+  unsigned domain, bus, device, device_id, subsystem_id;
+  std::array<char, 32> id;
+};
+static_assert(sizeof(PciInfo) == 68);
+constexpr int kNvlink = 2, kP2pOk = 0;  // of nvmlDeviceGetP2PStatus
 
 struct Reason {
   unsigned long long bit;
@@ -115,6 +134,40 @@ GpuSharers GpuMonitor::sharers() const {
     if (process.bytes != kNotAvailable) sharers.bytes += static_cast<std::int64_t>(process.bytes);
   }
   return sharers;
+}
+
+std::string GpuMonitor::fabric_clique() const {
+  FabricInfo info{};
+  info.version = kFabricInfoVersion;
+  if (!is_there() || library_->call("nvmlDeviceGetGpuFabricInfoV", gpu_, &info) != kSuccess ||
+      info.state != kFabricCompleted || info.status != kSuccess)
+    return "";
+  // Switches inside one machine are a fabric without a cluster: zeros (so NCCL takes it too).
+  if (std::all_of(info.cluster.begin(), info.cluster.end(), [](auto byte) { return byte == 0; }))
+    return "";
+  std::string cluster;
+  for (const unsigned byte : info.cluster) {
+    constexpr const char* kHex = "0123456789abcdef";
+    cluster += {kHex[byte >> 4], kHex[byte & 15]};
+  }
+  return str(cluster, "/", info.clique);
+}
+
+std::optional<std::vector<std::string>> GpuMonitor::nvlink_peers() const {
+  if (!is_there()) return std::nullopt;
+  const auto count = library_->number<unsigned>("nvmlDeviceGetCount_v2");
+  if (!count || *count < 2) return std::nullopt;
+  std::vector<std::string> peers;
+  for (unsigned i = 0; i < *count; ++i) {
+    void* other = nullptr;
+    PciInfo pci{};
+    int status = -1;
+    if (library_->call("nvmlDeviceGetHandleByIndex_v2", i, &other) == kSuccess && other != gpu_ &&
+        library_->call("nvmlDeviceGetP2PStatus", gpu_, other, kNvlink, &status) == kSuccess &&
+        status == kP2pOk && library_->call("nvmlDeviceGetPciInfo_v3", other, &pci) == kSuccess)
+      peers.push_back(pci_address(pci.id.data()));
+  }
+  return peers;
 }
 
 GpuReading GpuMonitor::read() const {

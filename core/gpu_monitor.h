@@ -45,6 +45,12 @@ class GpuMonitor {
   std::optional<double> power_limit_watts() const;
   // A container may not see other processes, or not by these numbers.
   GpuSharers sharers() const;
+  // The clique of GPUs of several machines that NVLink switches join to it: "CLUSTER/CLIQUE",
+  // cluster a UUID of 32 digits; empty where there is none, as with switches inside one machine.
+  std::string fabric_clique() const;
+  // Addresses (core/machine.h) of this machine's GPUs that it reaches by NVLink. Unknown where NVML
+  // is not there, or shows this process no other GPU (a launcher may hide them).
+  std::optional<std::vector<std::string>> nvlink_peers() const;
   // Takes up to some milliseconds of the host's time and none of the GPU's.
   GpuReading read() const;
 

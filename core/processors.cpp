@@ -2,7 +2,10 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <sched.h>
+
+#include "core/error.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +15,7 @@ namespace {
 using Mask = std::vector<unsigned long>;
 constexpr std::size_t kBits = 8 * sizeof(unsigned long);
 constexpr std::size_t kMostWords = 1 << 16;
+constexpr int kMostProcessors = 1 << 16;
 
 std::size_t bytes(const Mask& mask) {
   return mask.size() * sizeof(unsigned long);
@@ -38,6 +42,39 @@ void set_affinity(std::span<const int> processors, pthread_t thread) {
       mask[i / kBits] |= 1ul << i % kBits;
   if (!processors.empty())
     pthread_setaffinity_np(thread, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data()));
+}
+
+std::string processor_list(std::span<const int> processors) {
+  std::string list;
+  for (std::size_t begin = 0, end = 0; begin < processors.size(); begin = end) {
+    for (end = begin + 1; end < processors.size() && processors[end] == processors[end - 1] + 1;
+         ++end) {
+    }
+    list += str(list.empty() ? "" : ",", processors[begin]);
+    if (end - begin > 1) list += str("-", processors[end - 1]);
+  }
+  return list;
+}
+
+std::vector<int> listed_processors(const std::string& list) {
+  std::vector<int> processors;
+  const char* at = list.data();
+  const char* const end = at + list.find_last_not_of(" \n") + 1;
+  const auto number = [&] {
+    int value = -1;  // none, or too large
+    at = std::from_chars(at, end, value).ptr;
+    return value;
+  };
+  for (;; ++at) {
+    const int first = number();
+    int last = first;
+    if (at < end && *at == '-') ++at, last = number();
+    if (first < 0 || last < first || last >= kMostProcessors) return {};
+    for (int i = first; i <= last; ++i)
+      processors.push_back(i);
+    if (at == end) return processors;
+    if (*at != ',') return {};
+  }
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -12,5 +13,10 @@ std::vector<int> affinity();
 
 // Lets a thread, by default the calling one, run on these. A hint: failure costs only speed.
 void set_affinity(std::span<const int> processors, pthread_t thread = pthread_self());
+
+// Ascending numbers as the kernel writes and reads them, "0-3,8", here and in the other direction.
+// What is not such a list has no processors.
+std::string processor_list(std::span<const int> processors);
+std::vector<int> listed_processors(const std::string& list);
 
 }  // namespace lockstep

@@ -54,18 +54,33 @@ void flush_denormals() {
   set_float_control(float_control() | kFlush);
 }
 
-// Of the process, constant: later calls may come from a thread that is pinned. Never destroyed: a
-// pool that lives to the end of the process asks when it goes.
-const std::vector<int>& allowed_processors() {
-  static const auto& processors = *new std::vector<int>(affinity());
-  return processors;
+// Of the process, constant once threads are there: later calls may come from one that is pinned.
+// Never destroyed: a pool that lives to the end of the process asks when it goes.
+struct Allowed {
+  std::vector<int> processors = affinity();
+  int busy =
+      std::clamp(static_cast<int>(processors.size()), 1, processors_granted(control_groups()));
+};
+Allowed& allowed() {
+  static auto& the_process = *new Allowed;
+  return the_process;
 }
 
 }  // namespace
 
 int processors_allowed() {
-  static const int granted = processors_granted(control_groups());
-  return std::clamp(static_cast<int>(allowed_processors().size()), 1, granted);
+  return allowed().busy;
+}
+
+void use_processors(std::vector<int> processors, int busy) {
+  auto& before = allowed();
+  LOCKSTEP_CHECK(std::includes(before.processors.begin(), before.processors.end(),
+                               processors.begin(), processors.end()),
+                 "processors ", processor_list(processors), " are not all of ",
+                 processor_list(before.processors), ", which this process may use");
+  LOCKSTEP_CHECK(busy >= 1, "a process keeps at least 1 processor busy, not ", busy);
+  before = {std::move(processors), std::min(busy, before.busy)};
+  use_all_processors();
 }
 
 int most_threads() {
@@ -74,7 +89,7 @@ int most_threads() {
 }
 
 void use_all_processors() {
-  set_affinity(allowed_processors());
+  set_affinity(allowed().processors);
 }
 
 // A round: the caller publishes body and task count, resets the claim counter, and advances
@@ -125,7 +140,7 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique
   LOCKSTEP_CHECK(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
   state_->callers_float_control = float_control();
   flush_denormals();
-  state_->pinned = threads > 1 && static_cast<int>(allowed_processors().size()) == threads;
+  state_->pinned = threads > 1 && static_cast<int>(allowed().processors.size()) == threads;
   try {
     start_workers();
   } catch (const std::system_error& error) {
@@ -141,7 +156,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::start_workers() {
-  const auto& cpus = allowed_processors();
+  const auto& cpus = allowed().processors;
   state_->workers.reserve(static_cast<std::size_t>(threads_ - 1));
   for (int i = 1; i < threads_; ++i) {
     auto& worker = state_->workers.emplace_back([this, i] { state_->serve(i); });

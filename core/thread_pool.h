@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/function_ref.h"
 
@@ -39,14 +40,21 @@ class ThreadPool {
 };
 
 // How many processors this process may keep busy: those of its affinity mask at the first call, or
-// as many as its control groups (a container's --cpus) pay for, if that is fewer.
+// as many as its control groups (a container's --cpus) pay for, if that is fewer; or what
+// use_processors says.
 int processors_allowed();
+
+// From now on this process, one of several on the machine, runs on these of its processors, and
+// keeps at most `busy` of them busy. Called before a pool or another thread is made, which get
+// them from the calling thread. Throws Error where one is not of the affinity mask: a launcher's
+// limits are never widened.
+void use_processors(std::vector<int> processors, int busy);
 
 // The most threads that a person may ask for: threads that share a processor wait for each other at
 // every join.
 int most_threads();
 
-// Lets the calling thread run on all of the affinity mask again: threads that do not compute
+// Lets the calling thread run on all of the process's processors again: threads that do not compute
 // inherit the pin of the thread that starts them.
 void use_all_processors();
 

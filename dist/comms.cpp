@@ -1,43 +1,34 @@
 #include "dist/comms.h"
 
 #include <algorithm>
-#include <map>
+
+#include "dist/topology_placement.h"
 
 namespace lockstep {
 namespace {
 
-// Of each domain the members of `ranks` in their order; one list of all where those of a domain are
-// no neighbours, or domains differ in size.
-std::vector<std::vector<int>> by_domain(const std::vector<int>& ranks,
-                                        const std::vector<int>& domains) {
-  if (domains.empty()) return {ranks};
-  std::vector<std::vector<int>> parts;
-  std::map<int, std::size_t> seen;
-  for (const int rank : ranks) {
-    const int domain = domains[static_cast<std::size_t>(rank)];
-    const bool same =
-        !parts.empty() && domains[static_cast<std::size_t>(parts.back().front())] == domain;
-    if (!same && !seen.emplace(domain, parts.size()).second) return {ranks};
-    if (!same) parts.emplace_back();
-    parts.back().push_back(rank);
-  }
-  for (const auto& part : parts)
-    if (part.size() != parts.front().size()) return {ranks};
-  return parts;
+// Rows of `ranks`, one a domain, that together are `ranks` in their order: a reduction finds the
+// piece of a rank by its place.
+TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
+  if (topology == nullptr) return {{ranks}};
+  auto levels = two_levels(*topology, ranks);
+  std::vector<int> all;
+  for (const auto& row : levels.domains)
+    all.insert(all.end(), row.begin(), row.end());
+  if (all == ranks) return levels;
+  levels.domains.clear();
+  for (const int rank : ranks)
+    levels.domains.push_back({rank});
+  return levels;
 }
 
 Levels make_levels(World& world, const std::string& name, const std::vector<int>& ranks,
-                   const std::vector<int>& domains) {
-  const auto parts = by_domain(ranks, domains);
-  const auto place = std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
-  const auto I = static_cast<std::ptrdiff_t>(parts.front().size());
-  std::vector<int> across;
-  for (const auto& part : parts)
-    across.push_back(part[static_cast<std::size_t>(place % I)]);
+                   const Topology* topology) {
+  const auto table = levels_of(topology, ranks);
   Levels levels;
   levels.whole = world.connect(name, ranks);
-  levels.inside = world.connect(name + " inside", parts[static_cast<std::size_t>(place / I)]);
-  levels.across = world.connect(name + " across", across);
+  levels.inside = world.connect(name + " inside", table.inside(world.rank()));
+  levels.across = world.connect(name + " across", table.across(world.rank()));
   return levels;
 }
 
@@ -50,11 +41,9 @@ std::unique_ptr<Communicator> LoneWorld::connect(const std::string& name,
                                             static_cast<int>(ranks.size()));
 }
 
-Comms make_comms(World& world, const Mesh& mesh, const std::vector<int>& domains) {
+Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   LOCKSTEP_CHECK(mesh.world() == world.size(), "a mesh of ", mesh.world(), " ranks, but there are ",
                  world.size());
-  LOCKSTEP_CHECK(domains.empty() || static_cast<int>(domains.size()) == world.size(), "domains of ",
-                 domains.size(), " ranks, but there are ", world.size());
   const int rank = world.rank();
   std::vector<int> all(static_cast<std::size_t>(world.size()));
   for (std::size_t r = 0; r < all.size(); ++r)
@@ -65,9 +54,9 @@ Comms make_comms(World& world, const Mesh& mesh, const std::vector<int>& domains
   comms.all = world.connect("all ranks", all);
   comms.tensor = world.connect("tensor", mesh.peers(Axis::tensor, rank));
   comms.gathers = world.connect("shard gathers", mesh.peers(Axis::shard, rank));
-  comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), domains);
+  comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), topology);
   comms.replicate =
-      make_levels(world, "replicate sums", mesh.peers(Axis::replicate, rank), domains);
+      make_levels(world, "replicate sums", mesh.peers(Axis::replicate, rank), topology);
   return comms;
 }
 

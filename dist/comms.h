@@ -8,6 +8,7 @@
 
 #include "dist/communicator.h"
 #include "dist/mesh.h"
+#include "dist/topology.h"
 
 namespace lockstep {
 
@@ -42,7 +43,8 @@ class LoneWorld final : public World {
 
 // A group that sums what is large, on two levels: `inside` are the ranks of one NVLink domain,
 // `across` those at the same place of each domain. Member r of `whole` is, with I ranks in a
-// domain, number r % I of inside in domain r / I. Where domains differ in size all are inside.
+// domain, number r % I of inside in domain r / I. Where domains hold unequal numbers of them all
+// are across.
 struct Levels {
   std::unique_ptr<Communicator> whole, inside, across;
 
@@ -59,9 +61,9 @@ struct Comms {
   Levels shard, replicate;                // gradients                 on the stream of scatters
 };
 
-// domains[r]: the NVLink domain of rank r of the mesh, by any number; empty: all are in one.
-// `world` outlives the result.
-Comms make_comms(World& world, const Mesh& mesh, const std::vector<int>& domains = {});
+// `topology`: of the ranks as the mesh numbers them; without it all are in one domain. `world`
+// outlives the result.
+Comms make_comms(World& world, const Mesh& mesh, const Topology* topology = nullptr);
 // Of one rank alone.
 Comms make_comms();
 

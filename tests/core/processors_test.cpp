@@ -18,5 +18,14 @@ TEST(Processors, affinity_is_what_it_was_set_to) {
   }).join();
 }
 
+TEST(Processors, a_list_is_written_and_read_as_the_kernel_does) {
+  const std::vector<int> processors{0, 1, 2, 5, 7, 8};
+  EXPECT_EQ(processor_list(processors), "0-2,5,7-8");
+  EXPECT_EQ(listed_processors("0-2,5,7-8\n"), processors);
+  EXPECT_EQ(processor_list({}), "");
+  for (const char* none : {"", "\n", "a", "3-1", "1,", "1-", "-1", "0-99999999", "1 2"})
+    EXPECT_EQ(listed_processors(none), std::vector<int>{}) << none;
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -104,6 +104,29 @@ TEST(ThreadPool, denormals_are_flushed_on_its_threads_while_it_lives) {
   EXPECT_NE(half_of_the_smallest_normal(), 0);
 }
 
+// In a process of its own: it holds for the process.
+TEST(ThreadPool, a_process_that_is_given_a_part_of_its_processors_stays_on_it) {
+  const auto all = affinity();
+  if (all.size() < 2) GTEST_SKIP() << "on one processor";
+  const auto take_the_last = [&] {
+    if (processors_allowed() < 1) _exit(2);  // it may have been asked before
+    use_processors({all.back()}, 1);
+    if (processors_allowed() != 1 || affinity() != std::vector{all.back()}) _exit(3);
+    std::thread([] { use_all_processors(); }).join();
+    { ThreadPool pool(2); }
+    if (affinity() != std::vector{all.back()}) _exit(4);
+    try {
+      use_processors(all, 1);
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      _exit(0);
+    }
+    _exit(5);
+  };
+  EXPECT_EXIT(take_the_last(), ::testing::ExitedWithCode(0),
+              "are not all of [0-9]+, which this process may use");
+}
+
 // In a process whose user may have few: a user that no one else is, where there is a choice.
 TEST(ThreadPool, threads_that_cannot_start_are_an_error_and_those_that_did_end) {
   const auto start_too_many = [] {

@@ -1,7 +1,12 @@
-// A stand-in for libnvidia-ml.so.1: the GPU 0000:5A:00.0 (that of tests/simt), as H100s are, and
-// what NVML's manual says of its functions. LOCKSTEP_NVML=errors: each function but those that find
-// the GPU refuses, as in a container or with MIG. LOCKSTEP_NVML=crowded: 100 processes.
+// A stand-in for libnvidia-ml.so.1: the GPU 0000:5A:00.0 (that of tests/simt), as H100s are, the
+// second of four that NVLink joins, and what NVML's manual says of its functions. LOCKSTEP_NVML =
+//   errors           each function but those that find the GPU refuses, as in a container or with
+//   MIG crowded          100 processes bridges          NVLink joins the GPUs in pairs hidden the
+//   other GPUs are not shown fabric           NVLink joins them to those of other machines
+//   fabric_starting  it soon will
 // LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535.
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <strings.h>
@@ -19,9 +24,24 @@ struct nvmlProcessInfo_t {
   unsigned gpuInstanceId, computeInstanceId;
 };
 
+struct nvmlGpuFabricInfo_v2_t {
+  unsigned version;
+  unsigned char clusterUuid[16];
+  int status;
+  unsigned cliqueId;
+  unsigned char state;
+  unsigned healthMask;
+};
+struct nvmlPciInfo_t {
+  char busIdLegacy[16];
+  unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+  char busId[32];
+};
+
 namespace {
 
-nvmlDevice_st gpu{7};
+std::array<nvmlDevice_st, 4> gpus{{{0x1B}, {0x5A}, {0x9A}, {0xDB}}};  // by bus
+nvmlDevice_st& gpu = gpus[1];
 bool is(const char* mode) {
   const char* set = std::getenv("LOCKSTEP_NVML");
   return set != nullptr && std::strcmp(set, mode) == 0;
@@ -87,6 +107,40 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned* count
     processes[i] = {4240 + i, ~0ull, kNoInstance, kNoInstance};  // NVML_VALUE_NOT_AVAILABLE
   processes[0] = {static_cast<unsigned>(getpid()), 5ull << 30, kNoInstance, kNoInstance};
   processes[2].usedGpuMemory = is("crowded") ? 1000 : 3ull << 29;
+  return kSuccess;
+}
+
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  if (is("errors")) return kNotSupported;
+  *count = is("hidden") ? 1 : gpus.size();
+  return kSuccess;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
+  if (index >= gpus.size()) return kInvalidArgument;
+  *device = &gpus[index];
+  return kSuccess;
+}
+int nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* pci) {
+  *pci = {};
+  pci->bus = static_cast<unsigned>(device->number);
+  std::snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus);
+  return kSuccess;
+}
+int nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, int capability, int* status) {
+  constexpr int kNvlink = 2, kOk = 0, kUnsupported = 5;
+  if (a == b) return kInvalidArgument;
+  const bool linked = !is("bridges") || (a - gpus.data()) / 2 == (b - gpus.data()) / 2;
+  *status = capability == kNvlink && linked ? kOk : kUnsupported;
+  return kSuccess;
+}
+int nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t* info) {
+  if (device != &gpu || info->version != (36u | 2u << 24)) return kInvalidArgument;
+  if (is("errors")) return kNotSupported;
+  info->status = kSuccess;
+  info->state = is("fabric_starting") ? 2 : 3;  // in progress, completed
+  info->cliqueId = is("fabric") ? 32766 : 0;
+  std::memset(info->clusterUuid, 0, sizeof info->clusterUuid);
+  if (is("fabric") || is("fabric_starting")) info->clusterUuid[0] = 0x8f, info->clusterUuid[15] = 1;
   return kSuccess;
 }
 

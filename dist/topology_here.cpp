@@ -1,0 +1,112 @@
+#include "dist/topology_here.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/control_groups.h"
+#include "core/gpu.h"
+#include "core/gpu_monitor.h"
+#include "core/processors.h"
+#include "core/thread_pool.h"
+
+namespace lockstep {
+namespace {
+
+// The values of ranks joined by commas: one, where all are equal.
+template <class Value, class Of>
+std::string joined(const std::vector<Value>& values, const Of& of) {
+  const bool alike = std::all_of(values.begin(), values.end(), [&](const Value& value) {
+    return of(value) == of(values.front());
+  });
+  std::string text;
+  for (const auto& value : values) {
+    text += str(text.empty() ? "" : ",", of(value));
+    if (alike) break;
+  }
+  return text;
+}
+
+}  // namespace
+
+RankPlace this_place(Device device, const std::filesystem::path& sysfs) {
+  RankPlace place;
+  place.host = host_name();
+  place.machine = machine_id();
+  place.processors = affinity();
+  place.processors_granted = processors_granted(control_groups());
+  if (device.kind == Device::Kind::cpu) return place;
+  const auto bus_id = gpu::pci_bus_id(device.index);
+  place.gpu = device.index;
+  place.gpu_name = gpu::properties(device.index).name;
+  place.pci_address = pci_address(bus_id);
+  const GpuMonitor monitor(bus_id);
+  place.fabric_clique = monitor.fabric_clique();
+  place.nvlink_peers = monitor.nvlink_peers();
+  const auto adapter = nearest_adapter(sysfs, place.pci_address);
+  place.adapter = adapter.name;
+  place.rail = adapter.index;
+  place.numa_node = numa_node(sysfs, place.pci_address);
+  return place;
+}
+
+MachineShares machine_shares(const Topology& topology, int rank,
+                             const std::filesystem::path& sysfs) {
+  MachineShares machine;
+  machine.ranks = machine_ranks(topology, rank);
+  std::vector<Tenant> tenants;
+  std::vector<RankPlace> places;
+  for (const int other : machine.ranks) {
+    places.push_back(topology.places[static_cast<std::size_t>(other)]);
+    tenants.push_back({places.back().processors, places.back().numa_node});
+  }
+  machine.shares = divide_processors(sysfs, tenants);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    // Ranks of one container (of one host name) that are granted as much share the grant.
+    const auto sharers = std::count_if(places.begin(), places.end(), [&](const RankPlace& other) {
+      return other.host == places[i].host &&
+             other.processors_granted == places[i].processors_granted;
+    });
+    const auto granted = places[i].processors_granted / static_cast<int>(sharers);
+    const auto processors = static_cast<int>(machine.shares[i].processors.size());
+    machine.busy.push_back(std::max(std::min(granted, processors), 1));
+  }
+  return machine;
+}
+
+void use_share(const MachineShares& machine, int rank) {
+  const auto found = std::find(machine.ranks.begin(), machine.ranks.end(), rank);
+  LOCKSTEP_CHECK(found != machine.ranks.end(), "rank ", rank, " is on another machine");
+  const auto i = static_cast<std::size_t>(found - machine.ranks.begin());
+  use_processors(machine.shares[i].processors, machine.busy[i]);
+}
+
+std::string in_words(const Topology& topology, const MachineShares& machine) {
+  std::vector<RankPlace> places;
+  for (const int rank : machine.ranks)
+    places.push_back(topology.places[static_cast<std::size_t>(rank)]);
+  const auto is = [](auto member) { return [member](const RankPlace& p) { return p.*member; }; };
+  auto text = str("host ", joined(places, is(&RankPlace::host)), ": ",
+                  places.size() == 1 ? "rank " : "ranks ", processor_list(machine.ranks));
+  std::set<std::string> gpus;
+  for (const auto& place : places)
+    gpus.insert(place.pci_address);
+  if (places.front().gpu >= 0)
+    text += str(" on ", gpus.size(), " x ", joined(places, is(&RankPlace::gpu_name)));
+  const auto says = [&](auto member, auto unknown) {
+    return std::any_of(places.begin(), places.end(),
+                       [&](const RankPlace& place) { return place.*member != unknown; });
+  };
+  if (says(&RankPlace::numa_node, -1))
+    text += str(", NUMA ", joined(places, is(&RankPlace::numa_node)));
+  if (says(&RankPlace::adapter, std::string()))
+    text += str(", adapters ", joined(places, is(&RankPlace::adapter)));
+  const auto bound = std::count_if(machine.shares.begin(), machine.shares.end(),
+                                   [](const ProcessorShare& s) { return s.set_by_launcher; });
+  text += str(", ", joined(machine.busy, [](int busy) { return busy; }),
+              machine.busy == std::vector(machine.busy.size(), 1) ? " processor" : " processors",
+              machine.ranks.size() > 1 ? " each" : "");
+  if (bound > 0) text += ", bound by the launcher or container";
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#include "core/gpu_monitor.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::testing {
+namespace {
+
+// With tests/simt/nvml.cpp for libnvidia-ml.so.1: one that is loaded is found by that name.
+class GpuMonitorTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(stand_in_, nullptr) << dlerror(); }
+  void TearDown() override {
+    unsetenv("LOCKSTEP_NVML");
+    dlclose(stand_in_);
+  }
+  static void behave(const char* mode) { setenv("LOCKSTEP_NVML", mode, 1); }
+
+ private:
+  void* const stand_in_ = dlopen(LOCKSTEP_NVML_STAND_IN, RTLD_NOW | RTLD_LOCAL);
+};
+
+using Peers = std::vector<std::string>;
+
+TEST_F(GpuMonitorTest, switches_inside_a_machine_join_its_gpus_and_are_no_fabric) {
+  const GpuMonitor monitor("0000:5A:00.0");
+  EXPECT_EQ(monitor.nvlink_peers(), (Peers{"0000:1b:00.0", "0000:9a:00.0", "0000:db:00.0"}));
+  EXPECT_EQ(monitor.fabric_clique(), "");
+}
+
+TEST_F(GpuMonitorTest, a_fabric_that_is_complete_has_a_cluster_and_a_clique) {
+  const GpuMonitor monitor("0000:5A:00.0");
+  behave("fabric");
+  EXPECT_EQ(monitor.fabric_clique(), "8f000000000000000000000000000001/32766");
+  behave("fabric_starting");
+  EXPECT_EQ(monitor.fabric_clique(), "");
+}
+
+TEST_F(GpuMonitorTest, a_bridge_joins_two) {
+  behave("bridges");
+  EXPECT_EQ(GpuMonitor("0000:5A:00.0").nvlink_peers(), Peers{"0000:1b:00.0"});
+}
+
+TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
+  EXPECT_EQ(GpuMonitor("0000:77:00.0").nvlink_peers(), std::nullopt);
+  behave("hidden");
+  EXPECT_EQ(GpuMonitor("0000:5A:00.0").nvlink_peers(), std::nullopt);
+  behave("errors");
+  const GpuMonitor monitor("0000:5A:00.0");
+  EXPECT_EQ(monitor.nvlink_peers(), std::nullopt);
+  EXPECT_EQ(monitor.fabric_clique(), "");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,124 @@
+#include "dist/topology_here.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "core/processors.h"
+#include "core/thread_pool.h"
+#include "dist/topology_file.h"
+#include "tests/sysfs.h"
+
+namespace lockstep::testing {
+namespace {
+
+// What the ranks of a DGX H100 say that a launcher does not bind.
+std::vector<RankPlace> dgx_places(const DgxH100& dgx) {
+  std::vector<RankPlace> places(8);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto* address = DgxH100::places()[i].gpu;
+    const auto adapter = nearest_adapter(dgx.sysfs.root(), address);
+    places[i] = {.host = "n1",
+                 .machine = "n1",
+                 .gpu = static_cast<int>(i),
+                 .gpu_name = "NVIDIA H100",
+                 .pci_address = address,
+                 .fabric_clique = "",
+                 .nvlink_peers = {},
+                 .adapter = adapter.name,
+                 .rail = adapter.index,
+                 .numa_node = numa_node(dgx.sysfs.root(), address),
+                 .processors = listed_processors("0-223")};
+  }
+  return places;
+}
+
+std::string line(const std::vector<RankPlace>& places, const DgxH100& dgx) {
+  const auto topology = topology_of(places);
+  return in_words(topology, machine_shares(topology, 0, dgx.sysfs.root()));
+}
+
+TEST(TopologyHere, the_line_of_a_host_says_where_its_ranks_sit) {
+  const DgxH100 dgx;
+  auto places = dgx_places(dgx);
+  EXPECT_EQ(line(places, dgx),
+            "host n1: ranks 0-7 on 8 x NVIDIA H100, NUMA 0,0,0,0,1,1,1,1, adapters "
+            "mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11, 28 processors each");
+  places.push_back(places.front());
+  places.back().host = places.back().machine = "n2";
+  EXPECT_EQ(machine_ranks(topology_of(places), 8), std::vector<int>{8});
+  places.resize(1);
+  EXPECT_EQ(line(places, dgx),
+            "host n1: rank 0 on 1 x NVIDIA H100, NUMA 0, adapters mlx5_0, 112 processors");
+}
+
+TEST(TopologyHere, without_numa_information_the_line_has_none) {
+  const DgxH100 dgx(false);
+  auto places = dgx_places(dgx);
+  for (auto& place : places)
+    place.adapter = "";
+  EXPECT_EQ(line(places, dgx), "host n1: ranks 0-7 on 8 x NVIDIA H100, 28 processors each");
+}
+
+TEST(TopologyHere, what_the_launcher_bound_is_said) {
+  const DgxH100 dgx;
+  auto places = dgx_places(dgx);
+  places.resize(2);
+  places[0].processors = listed_processors("0-3");
+  places[1].processors = listed_processors("4-5");
+  EXPECT_EQ(line(places, dgx),
+            "host n1: ranks 0-1 on 2 x NVIDIA H100, NUMA 0, adapters mlx5_0,mlx5_3, 4,2 processors "
+            "each, bound by the launcher or container");
+}
+
+TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_container) {
+  const Sysfs sysfs;
+  sysfs.processors(8, 0);
+  RankPlace place{.host = "pod",
+                  .machine = "m",
+                  .gpu_name = "",
+                  .pci_address = "",
+                  .fabric_clique = "",
+                  .nvlink_peers = {},
+                  .adapter = "",
+                  .processors = listed_processors("0-7")};
+  std::vector<RankPlace> places(2, place);
+  const auto busy = [&] { return machine_shares(topology_of(places), 0, sysfs.root()).busy; };
+  EXPECT_EQ(busy(), (std::vector<int>{4, 4}));
+  places[0].processors_granted = places[1].processors_granted = 3;
+  EXPECT_EQ(busy(), (std::vector<int>{1, 1}));
+  places[1].host = "another pod";
+  EXPECT_EQ(busy(), (std::vector<int>{3, 3}));
+  places.resize(1);
+  EXPECT_EQ(in_words(topology_of(places), machine_shares(topology_of(places), 0, sysfs.root())),
+            "host pod: rank 0, 3 processors");
+}
+
+TEST(TopologyHere, this_process_says_where_it_is) {
+  const auto place = this_place(Device{});
+  EXPECT_EQ(place.gpu, -1);
+  EXPECT_EQ(place.machine, machine_id());
+  EXPECT_EQ(place.processors, affinity());
+  EXPECT_EQ(rank_place(to_json(place)).processors, place.processors);
+}
+
+// In a process of its own: it holds for the process.
+TEST(TopologyHere, two_ranks_that_no_launcher_bound_take_half_of_the_processors_each) {
+  if (affinity().size() % 2 != 0) GTEST_SKIP() << "on " << affinity().size() << " processors";
+  const auto take_the_second_half = [] {
+    const std::vector<RankPlace> places(2, this_place(Device{}));
+    const auto before = processors_allowed();
+    const auto topology = topology_of(places);
+    const auto machine = machine_shares(topology, 1);
+    use_share(machine, 1);
+    const auto half = affinity();
+    const bool is_mine = half == machine.shares[1].processors;
+    _exit(is_mine && 2 * half.size() == places[1].processors.size() &&
+                  processors_allowed() == std::max(before / 2, 1)
+              ? 0
+              : 1);
+  };
+  EXPECT_EXIT(take_the_second_half(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,45 @@
+// Any text is refused as a cluster's file and as a rank's place, or is one that arrives as it was
+// sent; and a cluster that is read has domains that hold each rank once.
+#include "dist/topology_file.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr const char* kCluster =
+    R"({"hosts": [{"name": "n", "count": 2, "ranks": 4, "gpu": "H", "adapters": 2, "numa_nodes": 2},)"
+    R"({"name": "b", "ranks": 4, "gpu": "A", "nvlink": [[0, 1], [2]]},)"
+    R"({"name": "f", "ranks": 2, "gpu": "G", "fabric": "r"}, {"name": "c", "ranks": 1}]})";
+
+void check_place(const RankPlace& place) {
+  const auto text = to_json(place).dump();
+  const auto again = to_json(rank_place(Json::parse(text, "place"))).dump();
+  LOCKSTEP_CHECK(again == text, text, " arrives as ", again);
+}
+
+void check(std::string_view text) {
+  if (text.find("\"machine\"") != std::string_view::npos)
+    check_place(rank_place(Json::parse(text, "input")));
+  const auto places = pretend_cluster_of(text, "input");
+  if (places.size() > 256) return;  // large ones take their time
+  const auto topology = topology_of(places);
+  std::size_t ranks = 0;
+  for (const auto& domain : topology.domains)
+    ranks += domain.ranks.size();
+  LOCKSTEP_CHECK(ranks == places.size(), ranks, " of ", places.size(), " ranks in domains");
+  check_place(places.back());
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  const auto places = pretend_cluster_of(kCluster, "seed");
+  return {kCluster, R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "H", "nvlink": "none"}]})",
+          to_json(places.front()).dump(), to_json(places.back()).dump()};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
