@@ -41,6 +41,34 @@ std::unique_ptr<Communicator> LoneWorld::connect(const std::string& name,
                                             static_cast<int>(ranks.size()));
 }
 
+std::vector<std::string> LoneWorld::exchange(const std::string& mine) {
+  return std::vector<std::string>(static_cast<std::size_t>(size_), mine);
+}
+
+PlacedWorld::PlacedWorld(World& launched, std::vector<int> order)
+    : launched_(launched), order_(std::move(order)) {
+  const auto place = std::find(order_.begin(), order_.end(), launched.rank());
+  LOCKSTEP_CHECK(place != order_.end() && std::ssize(order_) == launched.size(), "rank ",
+                 launched.rank(), " has no place among ", order_.size());
+  rank_ = static_cast<int>(place - order_.begin());
+}
+
+std::unique_ptr<Communicator> PlacedWorld::connect(const std::string& name,
+                                                   const std::vector<int>& ranks) {
+  std::vector<int> as_launched;
+  for (const int rank : ranks)
+    as_launched.push_back(order_[static_cast<std::size_t>(rank)]);
+  return launched_.connect(name, as_launched);
+}
+
+std::vector<std::string> PlacedWorld::exchange(const std::string& mine) {
+  const auto launched = launched_.exchange(mine);
+  std::vector<std::string> placed;
+  for (const int rank : order_)
+    placed.push_back(launched[static_cast<std::size_t>(rank)]);
+  return placed;
+}
+
 Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   LOCKSTEP_CHECK(mesh.world() == world.size(), "a mesh of ", mesh.world(), " ranks, but there are ",
                  world.size());

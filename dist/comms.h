@@ -23,6 +23,8 @@ class World {
   // the same place of its program, each naming its own group.
   virtual std::unique_ptr<Communicator> connect(const std::string& name,
                                                 const std::vector<int>& ranks) = 0;
+  // What each rank says, in their order: a few bytes, before the first step.
+  virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   // This rank cannot go on: the others shall not wait for it.
   virtual void abort(const std::string& why) noexcept = 0;
 };
@@ -35,10 +37,28 @@ class LoneWorld final : public World {
   int size() const override { return size_; }
   std::unique_ptr<Communicator> connect(const std::string& name,
                                         const std::vector<int>& ranks) override;
+  std::vector<std::string> exchange(const std::string& mine) override;
   void abort(const std::string&) noexcept override {}
 
  private:
   int rank_, size_;
+};
+
+// A world with other numbers: its rank r is rank order[r] of `launched`, which outlives it.
+class PlacedWorld final : public World {
+ public:
+  PlacedWorld(World& launched, std::vector<int> order);
+  int rank() const override { return rank_; }
+  int size() const override { return launched_.size(); }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override;
+  std::vector<std::string> exchange(const std::string& mine) override;
+  void abort(const std::string& why) noexcept override { launched_.abort(why); }
+
+ private:
+  World& launched_;
+  std::vector<int> order_;
+  int rank_ = 0;
 };
 
 // A group that sums what is large, on two levels: `inside` are the ranks of one NVLink domain,

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -171,6 +172,18 @@ std::unique_ptr<Communicator> ThreadWorld::connect(const std::string& name,
   const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
   return std::make_unique<ThreadCommunicator>(
       name, static_cast<int>(place), static_cast<int>(ranks.size()), ranks_.meeting(name, ranks));
+}
+
+std::vector<std::string> ThreadWorld::exchange(const std::string& mine) {
+  std::vector<int> everyone(static_cast<std::size_t>(size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto meeting = ranks_.meeting("exchange", everyone);
+  meeting->meet(rank_, &mine);
+  std::vector<std::string> texts;
+  for (const int rank : everyone)
+    texts.push_back(*meeting->shown<const std::string>(rank));
+  meeting->meet();
+  return texts;
 }
 
 void ThreadWorld::abort(const std::string& why) noexcept {

@@ -39,6 +39,7 @@ class ThreadWorld final : public World {
   int size() const override { return ranks_.size(); }
   std::unique_ptr<Communicator> connect(const std::string& name,
                                         const std::vector<int>& ranks) override;
+  std::vector<std::string> exchange(const std::string& mine) override;
   // Who waits for this rank, or will, gets an Error that says why.
   void abort(const std::string& why) noexcept override;
 
