@@ -58,7 +58,7 @@ TEST(Control, serves_many_threads_at_once) {
 
 TEST(Control, carries_large_messages_while_nobody_receives_yet) {
   expect_none_thrown(run_ranks(Job(3), [](Control& control) {
-    constexpr int kMessages = 8;  // 128 MiB to one rank: more than the hub keeps
+    constexpr int kMessages = 6;  // 96 MiB to one rank: more than the hub keeps
     Bytes large(kMostMessageBytes);
     for (std::size_t i = 0; i < large.size(); i += 4096)
       large[i] = static_cast<std::byte>(philox(1, 2, i)[0]);

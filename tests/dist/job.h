@@ -18,7 +18,7 @@
 namespace lockstep::testing {
 
 // Everything a hundred times faster than in earnest, but a machine under load is given its time.
-inline const Timing kFast{.interval = Milliseconds(20), .missed = 25, .stall = Milliseconds(600)};
+inline const Timing kFast{.interval = Milliseconds(20), .missed = 50, .stall = Milliseconds(600)};
 
 struct Job {
   explicit Job(int count, const Timing& watched = kFast, Milliseconds start_time = Milliseconds(20'000))
