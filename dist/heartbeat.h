@@ -17,7 +17,7 @@ class Heartbeat {
   // calls end_process().
   using OnVerdict = std::function<void(const std::string& verdict)>;
 
-  // After Control, for all ranks are there then. Throws TransientError where rank 0 cannot be reached.
+  // After Control: all ranks are there then. Throws TransientError where rank 0 cannot be reached.
   Heartbeat(const Membership& membership, const Timing& timing, OnVerdict on_verdict);
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;

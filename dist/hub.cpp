@@ -191,6 +191,8 @@ class Hub::Server {
       return turn_away(peer, 78, str("rank ", who.rank, " of ", who.ranks, " (host ",
                                      who.peer.host, ") came to a job of ", options_.ranks,
                                      " ranks; start all with the same number"));
+    if (who.channel == Channel::heartbeat && !all_came_)
+      return turn_away(peer, 75, "a heartbeat begins when all ranks are there");
     if (who.channel == Channel::control && all_came_)
       return turn_away(peer, 78, str("rank ", who.rank, " (host ", who.peer.host,
                                      ") came when all ranks were there already; is another job "

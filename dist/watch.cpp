@@ -20,6 +20,23 @@ std::string last_collective(const Activity& activity) {
              unit);
 }
 
+// What is said of several ranks, as one line that stays readable when a switch takes hundreds of them.
+class Sentences {
+ public:
+  void add(const std::string& sentence) {
+    if (++count_ <= kMost) text_ += str(text_.empty() ? "" : "; ", sentence);
+  }
+  bool empty() const { return count_ == 0; }
+  std::string text() const {
+    return count_ <= kMost ? text_ : str(text_, "; and ", count_ - kMost, " ranks more");
+  }
+
+ private:
+  static constexpr int kMost = 8;
+  int count_ = 0;
+  std::string text_;
+};
+
 }  // namespace
 
 Activity::Name Activity::name(std::string_view text) {
@@ -151,25 +168,25 @@ std::string Watch::waiting_for(const Rank& at) const {
 std::string Watch::deaths(Deadline now, Milliseconds most_silence) const {
   std::vector<int> silent;
   Milliseconds longest{0};
-  std::string text;
+  Sentences said;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const auto& at = ranks_[r];
     const int rank = static_cast<int>(r);
     if (at.state == State::closed)
-      text += str(text.empty() ? "" : "; ", describe(rank), " died", describe_place(at));
+      said.add(str(describe(rank), " died", describe_place(at)));
     if (at.state != State::beating) continue;
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - at.heard);
     if (2 * silence > most_silence) silent.push_back(rank);
     longest = std::max(longest, silence);
   }
-  if (longest <= most_silence) return text;
   for (const int rank : silent) {
+    if (longest <= most_silence) break;
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - at.heard);
-    text += str(text.empty() ? "" : "; ", describe(rank), " stopped answering ",
-                seconds_text(silence), " ago", describe_place(at));
+    said.add(str(describe(rank), " stopped answering ", seconds_text(silence), " ago",
+                 describe_place(at)));
   }
-  return text;
+  return said.text();
 }
 
 std::string Watch::stalls() const {
@@ -188,29 +205,29 @@ std::string Watch::stalls() const {
     least = std::min(least, here);
   }
   if (!watched) return "";
-  std::string text;
+  Sentences said;
   for (const int rank : behind) {
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
     const std::string still = str(" stood still for ", seconds_text(at.beat.still));
     if (at.beat.still < timing_.stall) return "";  // slow, and not to be ended
     if (behind.size() == beating && beating > 1)   // nobody waits for anybody
       return str("all ranks have", still, describe_place(at));
-    text += str(text.empty() ? "" : "; ", describe(rank), " has", still, describe_place(at));
+    said.add(str(describe(rank), " has", still, describe_place(at)));
   }
-  return text;
+  return said.text();
 }
 
 std::optional<std::string> Watch::verdict(Deadline now) const {
-  std::string text;
+  Sentences failed;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].state == State::failed)
-      text += str(text.empty() ? "" : "; ", describe(static_cast<int>(r)), " failed: ",
-                  ranks_[r].message);
+      failed.add(str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message));
   // An error of one rank may come from another that has just died.
-  const bool failed = !text.empty();
-  const auto dead = deaths(now, (failed ? 2 : timing_.missed) * timing_.interval);
-  text += (failed && !dead.empty() ? "; " : "") + dead;
-  if (text.empty() && timing_.stall.count() > 0) text = stalls();
+  const auto dead = deaths(now, (failed.empty() ? timing_.missed : 2) * timing_.interval);
+  std::string text = str(failed.text(), failed.empty() || dead.empty() ? "" : "; ", dead);
+  // Who is silent may be dying: a stall is not to be blamed on those that wait for it.
+  const bool all_heard = deaths(now, 2 * timing_.interval).empty();
+  if (text.empty() && timing_.stall.count() > 0 && all_heard) text = stalls();
   return text.empty() ? std::nullopt : std::optional(text);
 }
 

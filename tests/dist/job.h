@@ -41,6 +41,19 @@ struct Job {
   Secret secret = Secret::draw();
 };
 
+inline std::vector<std::unique_ptr<Control>> connect_all(const Job& job, std::uint16_t port) {
+  std::vector<std::unique_ptr<Control>> controls(static_cast<std::size_t>(job.ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job.ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      controls[static_cast<std::size_t>(rank)] =
+          std::make_unique<Control>(job.membership(rank, port));
+    });
+  for (auto& thread : threads)
+    thread.join();
+  return controls;
+}
+
 // body(control) on each rank, a thread each; what they throw by rank, "" for nothing.
 inline std::vector<std::string> run_ranks(const Job& job,
                                           const std::function<void(Control&)>& body) {

@@ -80,6 +80,19 @@ TEST(Watch, names_all_ranks_of_a_host_that_is_gone) {
       << text;
 }
 
+TEST(Watch, stays_short_when_very_many_are_gone) {
+  constexpr int kMany = 1000;
+  Watch watch(kMany, Timing{});
+  for (int rank = 0; rank < kMany; ++rank) {
+    watch.introduce(rank, {"n", 1});
+    watch.joined(rank, Deadline());
+  }
+  const auto text = watch.verdict(Deadline() + seconds(6)).value_or("");
+  EXPECT_LT(text.size(), 1000u);
+  EXPECT_NE(text.find("rank 7 (host n, pid 1) stopped"), std::string::npos) << text;
+  EXPECT_NE(text.find("; and 992 ranks more"), std::string::npos) << text;
+}
+
 TEST(Watch, names_who_closed_its_connection_at_once) {
   Ward ward;
   ward.beats(at(3, false));
@@ -132,6 +145,18 @@ TEST(Watch, blames_nobody_where_all_stand_at_one_place) {
   ward.beats(at(4711, true, seconds(60)));
   EXPECT_EQ(ward.verdict(),
             "all ranks have stood still for 60 s, in step 120, inside all_gather 4711 of unit layer 7");
+}
+
+TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
+  Ward ward;
+  ward.beats(at(4711, true, seconds(46)));
+  for (int second = 0; second < 5; ++second) {
+    ward.now += seconds(1);
+    ward.beats(at(4711, true, seconds(47 + second)), {5});
+    EXPECT_EQ(ward.verdict(), "") << second;
+  }
+  ward.now += Milliseconds(1);
+  EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105) stopped answering"), 0u);
 }
 
 TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
