@@ -16,7 +16,10 @@ constexpr std::size_t kMostDifferences = 8;
 
 // An error as rank 0 tells it to others: its exit code says which type it has.
 Bytes encode(const Error& error) {
-  return BodyWriter().number(static_cast<std::int32_t>(error.exit_code())).text(error.what()).take();
+  return BodyWriter()
+      .number(static_cast<std::int32_t>(error.exit_code()))
+      .text(error.what())
+      .take();
 }
 
 [[noreturn]] void throw_as(int exit_code, const std::string& text) {
@@ -86,8 +89,7 @@ void Control::read() {
 
 void Control::take(Frame frame) {
   const std::lock_guard lock(mutex_);
-  if (frame.peer < 0 || frame.peer >= ranks())
-    throw DataError(str("a frame of rank ", frame.peer));
+  if (frame.peer < 0 || frame.peer >= ranks()) throw DataError(str("a frame of rank ", frame.peer));
   if (frame.kind == FrameKind::gone) {
     gone_[static_cast<std::size_t>(frame.peer)] = true;
   } else if (frame.kind == FrameKind::message) {
@@ -192,8 +194,8 @@ Bytes Control::broadcast(const std::string& tag, std::span<const std::byte> byte
 }
 
 // Rank 0 makes one answer of what all give, or an error, and every rank gets it.
-Bytes Control::round(const std::string& tag, std::span<const std::byte> bytes,
-                     Milliseconds timeout, const AtRoot& at_root) {
+Bytes Control::round(const std::string& tag, std::span<const std::byte> bytes, Milliseconds timeout,
+                     const AtRoot& at_root) {
   std::vector<Bytes> all;
   Bytes answer, error;
   try {
@@ -283,8 +285,7 @@ std::string Control::differences(const std::string& what, const std::vector<Byte
     text += str(text.empty() ? "" : "; ", name, " is ", of_name);
   }
   if (differing == 0) return "";
-  if (differing > kMostDifferences)
-    text += str("; and ", differing - kMostDifferences, " more");
+  if (differing > kMostDifferences) text += str("; and ", differing - kMostDifferences, " more");
   return str("the ranks differ in their ", what, ": ", text, "; start all with the same");
 }
 

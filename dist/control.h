@@ -1,10 +1,11 @@
-// Control: byte messages between the ranks of a job, over TCP and through rank 0's hub; independent of
-// MPI, NCCL and every stream, so any thread may use it behind training's back. What is small and
+// Control: byte messages between the ranks of a job, over TCP and through rank 0's hub; independent
+// of MPI, NCCL and every stream, so any thread may use it behind training's back. What is small and
 // rare goes here: who is there, what all must agree on, a checkpoint's commit. Never tensors.
 //
-// Messages from one rank to another with one tag arrive in the order in which they were sent. A message
-// has at most 16 MiB, a tag 64 bytes; what has arrived and was not received yet at most 1 GiB.
-// A deadline that passes, or a peer that is gone, is a TransientError that names rank and host.
+// Messages from one rank to another with one tag arrive in the order in which they were sent. A
+// message has at most 16 MiB, a tag 64 bytes; what has arrived and was not received yet at most 1
+// GiB. A deadline that passes, or a peer that is gone, is a TransientError that names rank and
+// host.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +34,8 @@ class Control {
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   const Peer& peer(int rank) const { return peers_.at(static_cast<std::size_t>(rank)); }
-  std::string describe(const std::vector<int>& ranks) const;  // "rank 3 (host n2), rank 7 (host n4)"
+  std::string describe(
+      const std::vector<int>& ranks) const;  // "rank 3 (host n2), rank 7 (host n4)"
 
   void send(int to, const std::string& tag, std::span<const std::byte> bytes);
   Bytes receive(int from, const std::string& tag, Milliseconds timeout);
@@ -56,7 +58,7 @@ class Control {
   using AtRoot = std::function<Bytes(const std::vector<Bytes>&)>;
 
   void await_roster(Deadline deadline);
-  void read();                          // the reader's thread
+  void read();  // the reader's thread
   void take(Frame frame);
   void lose(const std::string& why);
   Bytes receive_by(int from, const std::string& tag, Deadline deadline);

@@ -1,6 +1,6 @@
-// Frames: what travels over a connection between ranks once both ends have proved who they are. Each is
-// a head of four little-endian 32-bit numbers (kind, peer, bytes of the tag, bytes of the body), the
-// tag, the body.
+// Frames: what travels over a connection between ranks once both ends have proved who they are.
+// Each is a head of four little-endian 32-bit numbers (kind, peer, bytes of the tag, bytes of the
+// body), the tag, the body.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ std::string as_text(std::span<const std::byte> bytes);
 
 void append(Bytes& out, const Frame& frame);
 
-// Cuts a stream of bytes into frames. It never holds more than what came, and refuses a frame as soon
-// as its head is there: an unknown kind, a tag or a body over the limit are a DataError.
+// Cuts a stream of bytes into frames. It never holds more than what came, and refuses a frame as
+// soon as its head is there: an unknown kind, a tag or a body over the limit are a DataError.
 class FrameReader {
  public:
   void add(std::span<const std::byte> bytes);
@@ -55,7 +55,8 @@ class FrameReader {
   std::size_t begin_ = 0;
 };
 
-// Numbers and texts in a body, little-endian. A reader throws DataError where the body ends too soon.
+// Numbers and texts in a body, little-endian. A reader throws DataError where the body ends too
+// soon.
 class BodyWriter {
  public:
   template <class Number>

@@ -79,8 +79,7 @@ void greet(Socket& socket, const Membership& membership, Channel channel, Deadli
 
   const Peer self{host_name(), static_cast<std::int32_t>(getpid())};
   const Bytes introduction = encode({channel, membership.rank, membership.ranks, self});
-  const auto proof =
-      membership.secret.sign(signed_text("rank", random, challenge, introduction));
+  const auto proof = membership.secret.sign(signed_text("rank", random, challenge, introduction));
   Bytes proven = introduction;
   proven.insert(proven.end(), proof.begin(), proof.end());
   socket.send_all(proven, deadline);

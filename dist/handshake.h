@@ -1,13 +1,14 @@
-// Handshake: how two ranks of a job find out that both know its secret, before anything else is said.
+// Handshake: how two ranks of a job find out that both know its secret, before anything else is
+// said.
 //
 //   rank  -> hub  hello: "LOCKSTEP", version, random number c                      44 bytes
 //   hub   -> rank random number s                                                  32 bytes
 //   rank  -> hub  introduction i, HMAC(secret, "rank" c s i)                      112 bytes
 //   hub   -> rank HMAC(secret, "hub" c s i)                                        32 bytes
 //
-// then frames (dist/frame.h). Who does not say hello, or does not prove that it knows the secret, is
-// closed without an answer. This keeps strangers out; it does not hide what ranks say, nor does it
-// help against someone who can change packets between them.
+// then frames (dist/frame.h). Who does not say hello, or does not prove that it knows the secret,
+// is closed without an answer. This keeps strangers out; it does not hide what ranks say, nor does
+// it help against someone who can change packets between them.
 #pragma once
 
 #include <optional>

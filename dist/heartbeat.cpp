@@ -122,8 +122,8 @@ bool Heartbeat::listen(Deadline now) {
   }
 }
 
-// What this rank finds out by itself is about rank 0. Should rank 0 be alive, it and all others learn
-// of it.
+// What this rank finds out by itself is about rank 0. Should rank 0 be alive, it and all others
+// learn of it.
 void Heartbeat::conclude(const std::string& what) {
   const std::string verdict = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what);
   append(out_, {.kind = FrameKind::failed, .body = as_bytes(verdict)});

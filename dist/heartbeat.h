@@ -1,6 +1,6 @@
 // Heartbeat: tells rank 0 every second that this rank lives and what it does, over a connection and
-// from a thread of its own, and ends this rank when the job has to end: another rank died, stalls or
-// failed (rank 0's verdict, dist/watch.h), or rank 0 itself is silent.
+// from a thread of its own, and ends this rank when the job has to end: another rank died, stalls
+// or failed (rank 0's verdict, dist/watch.h), or rank 0 itself is silent.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ class Heartbeat {
   // What this rank does now; from any thread, as often as it likes. It allocates nothing.
   void report(const Activity& activity);
 
-  // This rank ends, well or with an error that ends all others at once. They return when rank 0 knows,
-  // or after two seconds.
+  // This rank ends, well or with an error that ends all others at once. They return when rank 0
+  // knows, or after two seconds.
   void goodbye();
   void failed(const std::string& message);
 
@@ -59,9 +59,9 @@ class Heartbeat {
   std::thread thread_;
 };
 
-// What a rank does at a verdict: logs it, writes it into `file` where that is named, gives `last_words`
-// a bounded time, and ends the process with 75 (try again), without destructors, which may hang where
-// a collective does.
+// What a rank does at a verdict: logs it, writes it into `file` where that is named, gives
+// `last_words` a bounded time, and ends the process with 75 (try again), without destructors, which
+// may hang where a collective does.
 struct EndOptions {
   int rank = 0;
   std::string file{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <list>
 #include <poll.h>
 #include <sys/resource.h>
@@ -21,7 +22,27 @@ struct Connection {
   Connection(Socket connected, const Secret& secret, Deadline until)
       : socket(std::move(connected)), session(secret, random_bytes()), deadline(until) {}
 
-  std::size_t queued() const { return out.size() - sent; }
+  void queue(Bytes bytes) {
+    queued += bytes.size();
+    if (!bytes.empty()) out.push_back(std::move(bytes));
+  }
+  void queue(const Frame& frame) {
+    Bytes bytes;
+    append(bytes, frame);
+    queue(std::move(bytes));
+  }
+  // What the other end takes at once.
+  void flush() {
+    while (!out.empty()) {
+      const auto n = socket.try_send(std::span(out.front()).subspan(sent));
+      if (n == 0) return;
+      sent += n;
+      queued -= n;
+      if (sent < out.front().size()) continue;
+      out.pop_front();
+      sent = 0;
+    }
+  }
   bool known() const { return session.authenticated(); }
   int rank() const { return session.introduction().rank; }
   bool on(Channel channel) const {
@@ -31,8 +52,8 @@ struct Connection {
   Socket socket;
   Session session;
   Deadline deadline;  // to prove itself, or once `ending` to take what is left
-  Bytes out{};
-  std::size_t sent = 0;
+  std::deque<Bytes> out{};
+  std::size_t sent = 0, queued = 0;  // bytes of out.front() that have left; bytes that have not
   std::vector<Frame> waiting{};  // messages for ranks whose queues are full; nothing is read then
   bool turned_away = false;      // known, but no rank of this job
   bool ending = false;           // is closed when `out` is sent
@@ -105,7 +126,7 @@ class Hub::Server {
         if (late > options_.timing.interval) watch_.slept(late, now);
         next = now + options_.timing.interval;
         for (auto* heart : heart_)
-          if (heart != nullptr) queue(*heart, {.kind = FrameKind::beat});
+          if (heart != nullptr) heart->queue({.kind = FrameKind::beat});
       }
       judge(now);
       expire(now);
@@ -122,13 +143,14 @@ class Hub::Server {
                                 {wake_.descriptor(), POLLIN, 0}};
     for (const auto& connection : connections_) {
       const int reading = connection.waiting.empty() ? POLLIN : 0;
-      const int writing = connection.queued() > 0 ? POLLOUT : 0;
+      const int writing = connection.queued > 0 ? POLLOUT : 0;
       // -1: not asked; it is over, and only what it sent is still passed on.
       entries.push_back({connection.over ? -1 : connection.socket.descriptor(),
                          static_cast<short>(reading | writing), 0});
     }
     const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
-    if (poll(entries.data(), entries.size(), static_cast<int>(std::max<std::int64_t>(left, 0))) <= 0)
+    if (poll(entries.data(), entries.size(), static_cast<int>(std::max<std::int64_t>(left, 0))) <=
+        0)
       return;
     std::size_t i = 2;
     for (auto& connection : connections_)
@@ -170,7 +192,7 @@ class Hub::Server {
     try {
       Bytes answer;
       auto frames = from.session.take(std::span(bytes).first(*count), answer);
-      from.out.insert(from.out.end(), answer.begin(), answer.end());
+      from.queue(std::move(answer));
       if (!knew && from.known()) welcome(from);
       for (auto& frame : frames)
         if (!from.turned_away) take(from, std::move(frame));
@@ -188,27 +210,30 @@ class Hub::Server {
     peer.deadline = Deadline::max();
     auto& place_of = who.channel == Channel::control ? control_ : heart_;
     if (who.ranks != options_.ranks || who.rank < 0 || who.rank >= options_.ranks)
-      return turn_away(peer, 78, str("rank ", who.rank, " of ", who.ranks, " (host ",
-                                     who.peer.host, ") came to a job of ", options_.ranks,
-                                     " ranks; start all with the same number"));
+      return turn_away(
+          peer, 78,
+          str("rank ", who.rank, " of ", who.ranks, " (host ", who.peer.host, ") came to a job of ",
+              options_.ranks, " ranks; start all with the same number"));
     if (who.channel == Channel::heartbeat && !all_came_)
       return turn_away(peer, 75, "a heartbeat begins when all ranks are there");
     if (who.channel == Channel::control && all_came_)
-      return turn_away(peer, 78, str("rank ", who.rank, " (host ", who.peer.host,
-                                     ") came when all ranks were there already; is another job "
-                                     "running with the same secret and port?"));
+      return turn_away(peer, 78,
+                       str("rank ", who.rank, " (host ", who.peer.host,
+                           ") came when all ranks were there already; is another job "
+                           "running with the same secret and port?"));
     auto& place = place_of[static_cast<std::size_t>(who.rank)];
     if (place != nullptr)
-      return turn_away(peer, 78, str("there are two of rank ", who.rank, ": on host ",
-                                     place->session.introduction().peer.host, ", pid ",
-                                     place->session.introduction().peer.pid, ", and on host ",
-                                     who.peer.host, ", pid ", who.peer.pid));
+      return turn_away(peer, 78,
+                       str("there are two of rank ", who.rank, ": on host ",
+                           place->session.introduction().peer.host, ", pid ",
+                           place->session.introduction().peer.pid, ", and on host ", who.peer.host,
+                           ", pid ", who.peer.pid));
     place = &peer;
     if (who.channel == Channel::control) return greet_control(who);
     watch_.introduce(who.rank, who.peer);
     watch_.joined(who.rank, Clock::now());
-    queue(peer, {.kind = FrameKind::roster, .body = roster()});
-    if (verdict_) queue(peer, {.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
+    peer.queue({.kind = FrameKind::roster, .body = roster()});
+    if (verdict_) peer.queue({.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
   }
 
   // When the last rank has come, all may begin.
@@ -219,7 +244,7 @@ class Hub::Server {
     if (all_came_ || std::count(came_.begin(), came_.end(), std::nullopt) > 0) return;
     all_came_ = true;
     for (auto* at : control_)
-      if (at != nullptr) queue(*at, {.kind = FrameKind::roster, .body = roster()});
+      if (at != nullptr) at->queue({.kind = FrameKind::roster, .body = roster()});
   }
 
   Bytes roster() const {
@@ -230,7 +255,7 @@ class Hub::Server {
   }
 
   void turn_away(Connection& peer, int exit_code, const std::string& why) {
-    queue(peer, {.kind = FrameKind::refused, .peer = exit_code, .body = as_bytes(why)});
+    peer.queue({.kind = FrameKind::refused, .peer = exit_code, .body = as_bytes(why)});
     peer.turned_away = true;
     end(peer);
   }
@@ -254,23 +279,21 @@ class Hub::Server {
       case FrameKind::goodbye: watch_.left(rank); return end(from);
       case FrameKind::failed: watch_.failed(rank, as_text(frame.body)); return end(from);
       default:
-        throw DataError(str("a heartbeat of kind ", static_cast<int>(frame.kind),
-                            " is not expected"));
+        throw DataError(
+            str("a heartbeat of kind ", static_cast<int>(frame.kind), " is not expected"));
     }
   }
 
   void pass_on(Connection& from, Frame frame) {
     auto* to = control_[static_cast<std::size_t>(frame.peer)];
     if (to == nullptr) return;  // it has gone, and all were told
-    if (!from.waiting.empty() || to->queued() > kMostQueuedBytes) {
+    if (!from.waiting.empty() || to->queued > kMostQueuedBytes) {
       from.waiting.push_back(std::move(frame));
       return;
     }
     frame.peer = from.rank();
-    queue(*to, frame);
+    to->queue(frame);
   }
-
-  static void queue(Connection& to, const Frame& frame) { append(to.out, frame); }
 
   // Ends the job, once.
   void judge(Deadline now) {
@@ -280,11 +303,11 @@ class Hub::Server {
     if (!verdict_) return;
     for (auto* heart : heart_)
       if (heart != nullptr && heart->rank() != 0)
-        queue(*heart, {.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
+        heart->queue({.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
     flush();
     // Rank 0 last: its process may end at once, and this thread with it.
     if (heart_[0] != nullptr)
-      queue(*heart_[0], {.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
+      heart_[0]->queue({.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
   }
 
   void too_late() {
@@ -320,18 +343,11 @@ class Hub::Server {
   void flush() {
     for (auto& connection : connections_) {
       try {
-        while (connection.queued() > 0) {
-          const auto n = connection.socket.try_send(std::span(connection.out).subspan(connection.sent));
-          if (n == 0) break;
-          connection.sent += n;
-        }
+        connection.flush();
       } catch (const TransientError&) {
         connection.over = true;
       }
-      if (connection.queued() > 0) continue;
-      connection.out.clear();
-      connection.sent = 0;
-      connection.over |= connection.ending;
+      connection.over |= connection.ending && connection.queued == 0;
     }
   }
 
@@ -362,7 +378,7 @@ class Hub::Server {
     if (!all_came_) return came_[r].reset();  // it may come again
     if (heart_[r] == nullptr) watch_.closed(rank);
     for (auto* at : control_)
-      if (at != nullptr) queue(*at, {.kind = FrameKind::gone, .peer = rank});
+      if (at != nullptr) at->queue({.kind = FrameKind::gone, .peer = rank});
   }
 
   void count_connected(int change) {
@@ -375,8 +391,8 @@ class Hub::Server {
   Socket listener_;
   Wake wake_;
   std::atomic<bool> stopping_ = false;
-  std::list<Connection> connections_;           // oldest first
-  std::vector<Connection*> control_, heart_;    // of each rank
+  std::list<Connection> connections_;         // oldest first
+  std::vector<Connection*> control_, heart_;  // of each rank
   std::vector<std::optional<Peer>> came_;
   bool all_came_ = false;
   Watch watch_;

@@ -1,6 +1,6 @@
 // Hub: rank 0's server. Every rank connects to it twice: for messages (dist/control.h), which it
-// passes on, and for heartbeats (dist/heartbeat.h), of which it makes the verdict (dist/watch.h) that
-// ends the job. One thread, one port, no blocking call.
+// passes on, and for heartbeats (dist/heartbeat.h), of which it makes the verdict (dist/watch.h)
+// that ends the job. One thread, one port, no blocking call.
 //
 // Before a peer has proved that it knows the secret it may hold a few hundred bytes and one
 // descriptor, for a few seconds; when too many are at that, the oldest is closed.
@@ -18,9 +18,9 @@ namespace lockstep {
 struct HubOptions {
   int ranks = 1;
   Secret secret;
-  std::string address{};     // "": every address of this machine
-  std::uint16_t port = 0;    // 0: any that is free
-  Milliseconds start{60'000};     // for all ranks to come; then those that came are told who did not
+  std::string address{};       // "": every address of this machine
+  std::uint16_t port = 0;      // 0: any that is free
+  Milliseconds start{60'000};  // for all ranks to come; then those that came are told who did not
   Milliseconds handshake{5'000};  // for one peer to prove itself
   Timing timing{};
 };
@@ -35,7 +35,8 @@ class Hub {
 
   std::uint16_t port() const { return port_; }
 
-  // Waits until no rank is connected any more; false at the deadline. Rank 0 does so before it ends.
+  // Waits until no rank is connected any more; false at the deadline. Rank 0 does so before it
+  // ends.
   bool wait_until_all_left(Milliseconds timeout);
 
  private:

@@ -18,8 +18,9 @@ std::int64_t number(const Environment& environment, const std::string& name, std
                     std::int64_t most) {
   const auto* text = find(environment, name);
   if (text == nullptr)
-    throw ConfigError(str(name, " is not set, but other variables of its launcher are; set it, or "
-                                "unset them to train on one rank"));
+    throw ConfigError(str(name,
+                          " is not set, but other variables of its launcher are; set it, or "
+                          "unset them to train on one rank"));
   std::int64_t value = 0;
   const auto* end = text->data() + text->size();
   const auto parsed = std::from_chars(text->data(), end, value);
@@ -57,19 +58,22 @@ bool is_slurm_task(const Environment& environment) {
 
 [[noreturn]] void needs_mpi(const std::string& launcher, const Abilities& abilities) {
   if (!abilities.has_mpi)
-    throw ConfigError(str(launcher, ", but this build has no MPI, which ranks on CPUs need; build "
-                                    "with -DLOCKSTEP_MPI=ON"));
-  throw ConfigError(str(launcher, ", where MPI cannot start, and ranks on CPUs need it; start with "
-                                  "mpirun -n RANKS or srun --mpi=pmix"));
+    throw ConfigError(str(launcher,
+                          ", but this build has no MPI, which ranks on CPUs need; build "
+                          "with -DLOCKSTEP_MPI=ON"));
+  throw ConfigError(str(launcher,
+                        ", where MPI cannot start, and ranks on CPUs need it; start with "
+                        "mpirun -n RANKS or srun --mpi=pmix"));
 }
 
 void read_secret(Rendezvous& found, const Environment& environment) {
   const auto* text = find(environment, "LOCKSTEP_SECRET");
   if (text == nullptr)
-    throw ConfigError(str(found.reason,
-                          ", but LOCKSTEP_SECRET is not set, by which ranks know each other; before "
-                          "starting them: export LOCKSTEP_SECRET=$(openssl rand -hex 32), the same "
-                          "on every node"));
+    throw ConfigError(
+        str(found.reason,
+            ", but LOCKSTEP_SECRET is not set, by which ranks know each other; before "
+            "starting them: export LOCKSTEP_SECRET=$(openssl rand -hex 32), the same "
+            "on every node"));
   found.secret = Secret::from_hex(*text);
 }
 
@@ -81,7 +85,8 @@ Rendezvous by_torchrun(const Environment& environment, const Abilities& abilitie
   if (!abilities.on_gpus) needs_mpi(found.reason, abilities);
   const auto* address = find(environment, "MASTER_ADDR");
   if (address == nullptr)
-    throw ConfigError(str(found.reason, ", but MASTER_ADDR is not set; set it to the host of rank 0"));
+    throw ConfigError(
+        str(found.reason, ", but MASTER_ADDR is not set; set it to the host of rank 0"));
   found.address = *address;
   const auto* agent = find(environment, "TORCHELASTIC_USE_AGENT_STORE");
   const bool taken = agent != nullptr && *agent == "True";
@@ -100,9 +105,10 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
   const auto* address = find(environment, "MASTER_ADDR");
   const auto* nodes = find(environment, "SLURM_STEP_NODELIST");
   if (address == nullptr && nodes == nullptr)
-    throw ConfigError(str(found.reason,
-                          ", but neither SLURM_STEP_NODELIST nor MASTER_ADDR is set; set MASTER_ADDR "
-                          "to the host of rank 0"));
+    throw ConfigError(
+        str(found.reason,
+            ", but neither SLURM_STEP_NODELIST nor MASTER_ADDR is set; set MASTER_ADDR "
+            "to the host of rank 0"));
   found.address = address != nullptr ? *address : first_host(*nodes);
   if (find(environment, "MASTER_PORT") != nullptr) {
     found.port = static_cast<std::uint16_t>(number(environment, "MASTER_PORT", 1, 65535));
@@ -164,15 +170,17 @@ Environment environment() {
 Rendezvous find_ranks(const Environment& environment, const Abilities& abilities) {
   if (find(environment, "TORCHELASTIC_RUN_ID") != nullptr)
     return by_torchrun(environment, abilities);
-  const bool world = find(environment, "WORLD_SIZE") != nullptr || find(environment, "RANK") != nullptr;
+  const bool world =
+      find(environment, "WORLD_SIZE") != nullptr || find(environment, "RANK") != nullptr;
   if (const auto mpi = by_mpi(environment)) {
     if (mpi->way == Rendezvous::Way::mpi) check_one_job(environment, *mpi);
     if (mpi->way == Rendezvous::Way::one || abilities.has_mpi) return *mpi;
     if (!abilities.on_gpus) needs_mpi(mpi->reason, abilities);
     if (!world && !is_slurm_task(environment))
-      throw ConfigError(str(mpi->reason,
-                            ", but this build has no MPI; build with -DLOCKSTEP_MPI=ON, or start with "
-                            "srun or torchrun"));
+      throw ConfigError(
+          str(mpi->reason,
+              ", but this build has no MPI; build with -DLOCKSTEP_MPI=ON, or start with "
+              "srun or torchrun"));
   }
   if (world) return by_torchrun(environment, abilities);
   if (is_slurm_task(environment)) return by_slurm(environment, abilities);
@@ -198,8 +206,8 @@ std::string first_host(const std::string& list) {
     if (!rest.empty() && rest[0] != ',') host += first_host(rest);
   }
   if (host.empty())
-    throw ConfigError(str("a list of nodes without a name: '", list,
-                          "'; set MASTER_ADDR to the host of rank 0"));
+    throw ConfigError(
+        str("a list of nodes without a name: '", list, "'; set MASTER_ADDR to the host of rank 0"));
   return host;
 }
 

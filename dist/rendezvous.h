@@ -11,7 +11,8 @@
 //                               started torchrun
 //   OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK
 //                               Open MPI's mpirun. Variables of Slurm are then those of its daemons
-//   PMIX_RANK, PMIX_NAMESPACE   a launcher that speaks PMIx, as srun --mpi=pmix does, in which Open MPI
+//   PMIX_RANK, PMIX_NAMESPACE   a launcher that speaks PMIx, as srun --mpi=pmix does, in which Open
+//   MPI
 //                               can start. PMI_RANK alone (srun --mpi=pmi2) is not enough for it
 //   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 //                               torchrun's variables, set by it or by hand
@@ -20,11 +21,13 @@
 //                               SLURM_PROCID and SLURM_NTASKS too, but no step (or one above
 //                               4294967279, Slurm's own): such a process is one. Rank 0 is on the
 //                               first node of the step; MASTER_ADDR and MASTER_PORT change that.
-//                               SLURM_LAUNCH_NODE_IPADDR is where srun runs, which need not be there
-//   TORCHELASTIC_USE_AGENT_STORE  True: torchrun itself listens at MASTER_PORT, so the hub takes the
+//                               SLURM_LAUNCH_NODE_IPADDR is where srun runs, which need not be
+//                               there
+//   TORCHELASTIC_USE_AGENT_STORE  True: torchrun itself listens at MASTER_PORT, so the hub takes
+//   the
 //                               next port
-//   PMI_SIZE                    more than 1 and none of the above: an mpiexec of another MPI; refused
-//   LOCKSTEP_SECRET             64 hexadecimal digits, the same for all ranks
+//   PMI_SIZE                    more than 1 and none of the above: an mpiexec of another MPI;
+//   refused LOCKSTEP_SECRET             64 hexadecimal digits, the same for all ranks
 //   LOCKSTEP_INTERFACE          the network interfaces that rank 0 names (local_addresses)
 #pragma once
 
@@ -58,7 +61,8 @@ struct Abilities {
 // cannot do; it says what to do.
 Rendezvous find_ranks(const Environment& environment, const Abilities& abilities);
 
-// The first host of a list as Slurm writes it: "n[003-005,7],m1" is n003. ConfigError where it is none.
+// The first host of a list as Slurm writes it: "n[003-005,7],m1" is n003. ConfigError where it is
+// none.
 std::string first_host(const std::string& list);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// Secret: 32 bytes that every rank of one job knows and nobody else. Whoever connects proves that it
-// knows them, and is shown the same, without saying them: HMAC-SHA256 (RFC 2104, FIPS 180-4) over
-// random numbers of both sides.
+// Secret: 32 bytes that every rank of one job knows and nobody else. Whoever connects proves that
+// it knows them, and is shown the same, without saying them: HMAC-SHA256 (RFC 2104, FIPS 180-4)
+// over random numbers of both sides.
 #pragma once
 
 #include <array>

@@ -303,9 +303,9 @@ std::vector<std::string> local_addresses(const std::string& interfaces) {
   std::string there;
   for (const auto& name : names)
     there += (there.empty() ? "" : ", ") + name;
-  throw ConfigError(str("LOCKSTEP_INTERFACE is '", interfaces,
-                        "', but no interface that is up and has an address is called so; there are ",
-                        there));
+  throw ConfigError(
+      str("LOCKSTEP_INTERFACE is '", interfaces,
+          "', but no interface that is up and has an address is called so; there are ", there));
 }
 
 }  // namespace lockstep

@@ -46,8 +46,8 @@ class Socket {
   std::size_t try_send(std::span<const std::byte> bytes);
   std::optional<std::size_t> try_receive(std::span<std::byte> out);
 
-  void finish_sending();   // the other end reads all that was sent, then the end
-  void shut();             // wakes who waits for it, in any thread
+  void finish_sending();       // the other end reads all that was sent, then the end
+  void shut();                 // wakes who waits for it, in any thread
   std::uint16_t port() const;  // at this end
 
  private:

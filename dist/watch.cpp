@@ -20,7 +20,8 @@ std::string last_collective(const Activity& activity) {
              unit);
 }
 
-// What is said of several ranks, as one line that stays readable when a switch takes hundreds of them.
+// What is said of several ranks, as one line that stays readable when a switch takes hundreds of
+// them.
 class Sentences {
  public:
   void add(const std::string& sentence) {
@@ -172,8 +173,7 @@ std::string Watch::deaths(Deadline now, Milliseconds most_silence) const {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const auto& at = ranks_[r];
     const int rank = static_cast<int>(r);
-    if (at.state == State::closed)
-      said.add(str(describe(rank), " died", describe_place(at)));
+    if (at.state == State::closed) said.add(str(describe(rank), " died", describe_place(at)));
     if (at.state != State::beating) continue;
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - at.heard);
     if (2 * silence > most_silence) silent.push_back(rank);

@@ -3,9 +3,10 @@
 //
 //   dead     closed its connection without a goodbye, or was silent for `missed` intervals
 //   failed   said so itself
-//   stalled  beats, but its progress stood still for `stall`. Ranks that wait for it stand still too;
-//            blamed are those that are furthest behind in the sequence of collectives, and only when
-//            they stand still themselves.
+//   stalled  beats, but its progress stood still for `stall`. Ranks that wait for it stand still
+//   too;
+//            blamed are those that are furthest behind in the sequence of collectives, and only
+//            when they stand still themselves.
 #pragma once
 
 #include <array>

@@ -6,7 +6,12 @@ namespace lockstep {
 namespace {
 
 Bytes head(std::uint32_t kind, std::uint32_t tag_bytes, std::uint32_t body_bytes) {
-  return BodyWriter().number(kind).number(std::int32_t{0}).number(tag_bytes).number(body_bytes).take();
+  return BodyWriter()
+      .number(kind)
+      .number(std::int32_t{0})
+      .number(tag_bytes)
+      .number(body_bytes)
+      .take();
 }
 
 TEST(Frame, reads_back_however_it_is_cut) {
@@ -45,7 +50,8 @@ TEST(Frame, over_a_limit_is_refused_when_only_its_head_is_there) {
 
 TEST(Frame, too_large_to_be_read_is_not_written) {
   Bytes out;
-  EXPECT_THROW(append(out, {FrameKind::message, 0, std::string(kMostTagBytes + 1, 't'), {}}), Error);
+  EXPECT_THROW(append(out, {FrameKind::message, 0, std::string(kMostTagBytes + 1, 't'), {}}),
+               Error);
   EXPECT_THROW(append(out, {FrameKind::message, 0, "", Bytes(kMostMessageBytes + 1)}), Error);
   EXPECT_TRUE(out.empty());
 }

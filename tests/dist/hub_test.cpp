@@ -219,11 +219,13 @@ TEST_F(Strangers, expect_nothing_when_a_rank_sends_half_a_frame) {
 }
 
 TEST_F(Strangers, with_the_secret_are_closed_for_a_frame_that_is_wrong) {
-  const auto head = [](std::uint32_t kind, std::int32_t peer, std::uint32_t tag, std::uint32_t body) {
+  const auto head = [](std::uint32_t kind, std::int32_t peer, std::uint32_t tag,
+                       std::uint32_t body) {
     return BodyWriter().number(kind).number(peer).number(tag).number(body).take();
   };
-  for (const auto& wrong : {head(1, 0, 0, 0xffffffff), head(1, 0, 65, 0), head(99, 0, 0, 0),
-                            head(1, 0, 0, 0), head(5, 0, 0, 0)}) {  // the last two: not now, not here
+  for (const auto& wrong :
+       {head(1, 0, 0, 0xffffffff), head(1, 0, 65, 0), head(99, 0, 0, 0), head(1, 0, 0, 0),
+        head(5, 0, 0, 0)}) {  // the last two: not now, not here
     Socket socket = member(job_.secret);
     socket.send_all(wrong, Clock::now() + kEnough);
     EXPECT_TRUE(answer(socket).empty());

@@ -21,7 +21,8 @@ namespace lockstep::testing {
 inline const Timing kFast{.interval = Milliseconds(20), .missed = 50, .stall = Milliseconds(600)};
 
 struct Job {
-  explicit Job(int count, const Timing& watched = kFast, Milliseconds start_time = Milliseconds(20'000))
+  explicit Job(int count, const Timing& watched = kFast,
+               Milliseconds start_time = Milliseconds(20'000))
       : ranks(count), timing(watched), start(start_time) {}
 
   HubOptions options() const {
@@ -107,7 +108,8 @@ class Processes {
       try {
         status = body();
       } catch (const std::exception& error) {
-        [[maybe_unused]] const auto written = write(STDERR_FILENO, error.what(), strlen(error.what()));
+        [[maybe_unused]] const auto written =
+            write(STDERR_FILENO, error.what(), strlen(error.what()));
       }
       _exit(status);
     }

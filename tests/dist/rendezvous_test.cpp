@@ -36,12 +36,13 @@ const Environment kTorchrun{{"RANK", "3"},
                             {"TORCHELASTIC_RUN_ID", "none"},
                             {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                             {"LOCKSTEP_SECRET", kSecret}};
-const Environment kByHand{{"RANK", "3"},         {"WORLD_SIZE", "8"},      {"LOCAL_RANK", "1"},
-                          {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}, {"LOCKSTEP_SECRET", kSecret}};
+const Environment kByHand{
+    {"RANK", "3"},         {"WORLD_SIZE", "8"},      {"LOCAL_RANK", "1"},
+    {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}, {"LOCKSTEP_SECRET", kSecret}};
 // A batch script or salloc's shell: the same numbers as a task of a job of eight.
-const Environment kAllocation{{"SLURM_JOB_ID", "1000"},  {"SLURM_NTASKS", "8"},
-                              {"SLURM_PROCID", "0"},     {"SLURM_LOCALID", "0"},
-                              {"SLURM_NNODES", "4"},     {"SLURM_JOB_NODELIST", "n[3-6]"},
+const Environment kAllocation{{"SLURM_JOB_ID", "1000"},     {"SLURM_NTASKS", "8"},
+                              {"SLURM_PROCID", "0"},        {"SLURM_LOCALID", "0"},
+                              {"SLURM_NNODES", "4"},        {"SLURM_JOB_NODELIST", "n[3-6]"},
                               {"SLURM_NODELIST", "n[3-6]"}, {"LOCKSTEP_SECRET", kSecret}};
 const Environment kSrun = kAllocation + Environment{{"SLURM_STEP_ID", "0"},
                                                     {"SLURM_STEP_NUM_TASKS", "8"},
@@ -75,7 +76,9 @@ TEST(Rendezvous, without_a_launcher_is_one_rank) {
 
 TEST(Rendezvous, in_an_allocation_of_slurm_but_in_no_step_is_one_rank) {
   for (const auto& environment :
-       {kAllocation, kInteractive, kInteractive + Environment{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.1000.4294967290"}}})
+       {kAllocation, kInteractive,
+        kInteractive +
+            Environment{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.1000.4294967290"}}})
     for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus, kCpusNoMpi})
       EXPECT_EQ(find_ranks(environment, abilities).way, Way::one);
 }
@@ -92,7 +95,8 @@ TEST(Rendezvous, of_one_started_by_a_launcher_needs_nothing_more) {
 TEST(Rendezvous, takes_mpi_where_it_can_start) {
   for (const auto& abilities : {kGpus, kCpus}) {
     // In an allocation, mpirun's daemons are a step of Slurm with numbers of their own.
-    for (const auto& environment : {kMpirun, kMpirun + kSrun, kSrun + kPmix, kSrun + kPmix + kPmi2}) {
+    for (const auto& environment :
+         {kMpirun, kMpirun + kSrun, kSrun + kPmix, kSrun + kPmix + kPmi2}) {
       const auto found = find_ranks(environment, abilities);
       EXPECT_EQ(found.way, Way::mpi);
       EXPECT_EQ(found.rank, 3);
@@ -151,7 +155,8 @@ TEST(Rendezvous, says_what_is_missing) {
                    "export LOCKSTEP_SECRET=$(openssl rand -hex 32)");
   expect_refused(without(kSrun, "SLURM_STEP_NODELIST"), kGpus, "set MASTER_ADDR");
   expect_refused(without(kSrun, "SLURM_PROCID"), kGpus, "SLURM_PROCID is not set");
-  expect_refused(without(kMpirun, "OMPI_COMM_WORLD_RANK"), kGpus, "OMPI_COMM_WORLD_RANK is not set");
+  expect_refused(without(kMpirun, "OMPI_COMM_WORLD_RANK"), kGpus,
+                 "OMPI_COMM_WORLD_RANK is not set");
 }
 
 TEST(Rendezvous, says_what_is_wrong) {

@@ -45,8 +45,8 @@ TEST(Secret, is_read_from_hexadecimal_digits_alone) {
   const std::string digits = "00112233445566778899aAbBcCdDeEfF0123456789abcdef0123456789ABCDEF";
   EXPECT_EQ(hex(Secret::from_hex(digits).bytes()),
             "00112233445566778899aabbccddeeff0123456789abcdef0123456789abcdef");
-  for (const std::string& wrong : {std::string(), digits.substr(1), digits + "0", str("g", digits.substr(1)),
-                                   digits.substr(0, 63) + "-"}) {
+  for (const std::string& wrong : {std::string(), digits.substr(1), digits + "0",
+                                   str("g", digits.substr(1)), digits.substr(0, 63) + "-"}) {
     try {
       Secret::from_hex(wrong);
       ADD_FAILURE() << "accepted: " << wrong;

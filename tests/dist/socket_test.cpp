@@ -91,9 +91,7 @@ TEST(Socket, is_not_inherited_by_programs) {
 
 TEST(Socket, says_which_host_or_port_is_wrong) {
   std::uint16_t port = 0;
-  {
-    port = listen_at("127.0.0.1", 0).port();
-  }
+  { port = listen_at("127.0.0.1", 0).port(); }
   try {
     connect_to("127.0.0.1", port, in(5000));
     ADD_FAILURE();

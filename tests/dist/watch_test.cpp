@@ -17,7 +17,8 @@ struct Ward {
   }
   void beats(const Beat& beat, const std::vector<int>& silent = {}) {
     for (int rank = 0; rank < kRanks; ++rank)
-      if (std::find(silent.begin(), silent.end(), rank) == silent.end()) watch.beat(rank, beat, now);
+      if (std::find(silent.begin(), silent.end(), rank) == silent.end())
+        watch.beat(rank, beat, now);
   }
   std::string verdict() const { return watch.verdict(now).value_or(""); }
 
@@ -97,8 +98,9 @@ TEST(Watch, names_who_closed_its_connection_at_once) {
   Ward ward;
   ward.beats(at(3, false));
   ward.watch.closed(2);
-  EXPECT_EQ(ward.verdict(), "rank 2 (host n1, pid 102) died, in step 120, after all_gather 3 of unit "
-                            "layer 7");
+  EXPECT_EQ(ward.verdict(),
+            "rank 2 (host n1, pid 102) died, in step 120, after all_gather 3 of unit "
+            "layer 7");
 }
 
 TEST(Watch, does_not_mind_a_rank_that_said_goodbye) {
@@ -118,19 +120,22 @@ TEST(Watch, tells_the_message_of_a_rank_that_failed_and_who_was_silent_then) {
   ward.now += Milliseconds(2500);
   ward.beats(at(3, true), {6});
   ward.watch.failed(1, "no bytes are left");
-  EXPECT_EQ(ward.verdict(),
-            "rank 1 (host n0, pid 101) failed: no bytes are left; rank 6 (host n3, pid 106) stopped "
-            "answering 2.5 s ago, in step 120, inside all_gather 3 of unit layer 7");
+  EXPECT_EQ(
+      ward.verdict(),
+      "rank 1 (host n0, pid 101) failed: no bytes are left; rank 6 (host n3, pid 106) stopped "
+      "answering 2.5 s ago, in step 120, inside all_gather 3 of unit layer 7");
 }
 
 TEST(Watch, blames_a_stall_on_who_is_furthest_behind) {
   Ward ward;
   ward.beats(at(4711, true, seconds(50)));
   ward.watch.beat(3, at(4709, false, seconds(51), "layer 5"), ward.now);
-  ward.watch.beat(4, at(4710, true, seconds(51), "layer 6"), ward.now);  // waits for 3, as the others
-  EXPECT_EQ(ward.verdict(),
-            "rank 3 (host n1, pid 103) has stood still for 51 s, in step 120, before all_gather 4710 of "
-            "unit layer 6, on which ranks 0-2, 4-7 wait");
+  ward.watch.beat(4, at(4710, true, seconds(51), "layer 6"),
+                  ward.now);  // waits for 3, as the others
+  EXPECT_EQ(
+      ward.verdict(),
+      "rank 3 (host n1, pid 103) has stood still for 51 s, in step 120, before all_gather 4710 of "
+      "unit layer 6, on which ranks 0-2, 4-7 wait");
 }
 
 TEST(Watch, does_not_end_a_rank_that_is_only_slow) {
@@ -143,8 +148,9 @@ TEST(Watch, does_not_end_a_rank_that_is_only_slow) {
 TEST(Watch, blames_nobody_where_all_stand_at_one_place) {
   Ward ward;
   ward.beats(at(4711, true, seconds(60)));
-  EXPECT_EQ(ward.verdict(),
-            "all ranks have stood still for 60 s, in step 120, inside all_gather 4711 of unit layer 7");
+  EXPECT_EQ(
+      ward.verdict(),
+      "all ranks have stood still for 60 s, in step 120, inside all_gather 4711 of unit layer 7");
 }
 
 TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
@@ -166,7 +172,8 @@ TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
   ward.beats(unwatched);
   EXPECT_EQ(ward.verdict(), "");
   ward.beats(at(1, true, seconds(60)), {4});
-  EXPECT_EQ(ward.verdict(), "rank 4 (host n2, pid 104) has stood still for 500 s, before its first step");
+  EXPECT_EQ(ward.verdict(),
+            "rank 4 (host n2, pid 104) has stood still for 500 s, before its first step");
 }
 
 TEST(Watch, sees_no_stall_where_that_is_turned_off) {

@@ -1,5 +1,5 @@
-// Any bytes that come over the network to rank 0 are refused, or are frames that read back as they were
-// sent, however they are cut; nothing but the right proof makes a peer known.
+// Any bytes that come over the network to rank 0 are refused, or are frames that read back as they
+// were sent, however they are cut; nothing but the right proof makes a peer known.
 #include <algorithm>
 
 #include "dist/watch.h"
@@ -69,8 +69,9 @@ void check_frames(const std::vector<Frame>& all, std::span<const std::byte> from
     } catch (const DataError&) {
     }
   }
-  LOCKSTEP_CHECK(again.size() <= from.size() && std::equal(again.begin(), again.end(), from.begin()),
-                 "frames that were not sent");
+  LOCKSTEP_CHECK(
+      again.size() <= from.size() && std::equal(again.begin(), again.end(), from.begin()),
+      "frames that were not sent");
 }
 
 void check(std::span<const std::byte> bytes) {
@@ -90,8 +91,10 @@ void check(std::span<const std::byte> bytes) {
       // A mutant may introduce itself as another by chance only with another proof.
       LOCKSTEP_CHECK(session.authenticated() == opened, "known: ", session.authenticated());
       LOCKSTEP_CHECK(opened || all.empty(), "frames of a stranger");
-      LOCKSTEP_CHECK(answer.size() == (bytes.size() < 44 ? 0u : opened ? 64u : 32u), "answered ",
-                     answer.size(), " bytes to ", bytes.size());
+      LOCKSTEP_CHECK(answer.size() == (bytes.size() < 44 ? 0u
+                                       : opened          ? 64u
+                                                         : 32u),
+                     "answered ", answer.size(), " bytes to ", bytes.size());
       if (opened) check_frames(all, bytes.subspan(opening.size()));
     } catch (const DataError&) {
     }
