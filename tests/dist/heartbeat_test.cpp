@@ -178,7 +178,7 @@ TEST(Heartbeat, that_comes_after_the_verdict_is_told_too) {
 class Processes : public testing::Processes {
  public:
   Processes(int ranks, const Timing& timing, const std::filesystem::path& folder,
-            const std::function<void(int)>& place = {}, std::string address = "127.0.0.1")
+            const std::function<void(int)>& place = {}, const std::string& address = "127.0.0.1")
       : ranks_(ranks), folder_(folder) {
     Job job(ranks, timing);
     std::uint16_t port = 0;
