@@ -76,7 +76,7 @@ TEST(Rendezvous, without_a_launcher_is_one_rank) {
 
 TEST(Rendezvous, in_an_allocation_of_slurm_but_in_no_step_is_one_rank) {
   for (const auto& environment :
-       {kAllocation, kInteractive,
+       {kAllocation, kInteractive, kInteractive + Environment{{"SLURM_STEP_NUM_TASKS", "8"}},
         kInteractive +
             Environment{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.1000.4294967290"}}})
     for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus, kCpusNoMpi})
