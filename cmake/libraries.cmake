@@ -1,4 +1,4 @@
-# Header-only libraries from the system, see docs/dependencies.md: named here when one is missing, for
+# Libraries from the system, see docs/dependencies.md: named here when one is missing, for
 # a compiler says only that a file is not there.
 include(CheckIncludeFileCXX)
 function(lockstep_needs header package)
@@ -13,4 +13,7 @@ if(NOT CMAKE_CROSSCOMPILING)
   lockstep_needs(nlohmann/json.hpp nlohmann-json3-dev)
   lockstep_needs(toml++/toml.h libtomlplusplus-dev)
   lockstep_needs(xxhash.h libxxhash-dev)
+  lockstep_needs(openssl/hmac.h libssl-dev)
+  set(OPENSSL_USE_STATIC_LIBS TRUE)  # a binary that starts where there is none, or another version
+  find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 endif()

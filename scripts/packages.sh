@@ -6,6 +6,7 @@ build_packages=(
   "cmake=configures the build"
   "g++=compiles C++20"
   "libcli11-dev=reads the command line"
+  "libssl-dev=proves that ranks know their job's secret"
   "libtomlplusplus-dev=reads configurations"
   "libxxhash-dev=checksums of datasets and checkpoints"
   "ninja-build=runs the build"

@@ -77,7 +77,7 @@ if [[ $(ldconfig -p) != *libcudnn.so.9* ]]; then
 fi
 if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   bundle=$(cd "$LOCKSTEP_BUNDLE" && pwd) || exit
-  export CPLUS_INCLUDE_PATH=$bundle/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
+  export CPLUS_INCLUDE_PATH=$bundle/usr/include:$bundle/usr/include/x86_64-linux-gnu${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
   export CMAKE_PREFIX_PATH=$bundle/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   export PYTHONPATH=$bundle/python${PYTHONPATH:+:$PYTHONPATH}
   [[ -d $bundle/llmc ]] && : "${LOCKSTEP_LLMC:=$bundle/llmc}"

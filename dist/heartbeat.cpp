@@ -1,0 +1,175 @@
+#include "dist/heartbeat.h"
+
+#include <algorithm>
+#include <array>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Milliseconds kLeaveTime{2'000};
+constexpr int kExitCode = 75;
+
+}  // namespace
+
+Heartbeat::Heartbeat(const Membership& membership, const Timing& timing, OnVerdict on_verdict)
+    : timing_(timing),
+      on_verdict_(std::move(on_verdict)),
+      socket_(join(membership, Channel::heartbeat, Clock::now() + membership.start)),
+      heard_(Clock::now()),
+      changed_(heard_) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Heartbeat::~Heartbeat() {
+  if (!thread_.joinable()) return;
+  socket_.shut();
+  leave({});
+}
+
+void Heartbeat::report(const Activity& activity) {
+  const std::lock_guard lock(mutex_);
+  if (!watched_ || activity.progress != activity_.progress) changed_ = Clock::now();
+  activity_ = activity;
+  watched_ = true;
+}
+
+void Heartbeat::goodbye() {
+  leave({.kind = FrameKind::goodbye});
+}
+
+void Heartbeat::failed(const std::string& message) {
+  leave({.kind = FrameKind::failed, .body = as_bytes(message)});
+}
+
+void Heartbeat::leave(const Frame& frame) {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    last_word_ = frame;
+  }
+  wake_.up();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Heartbeat::run() {
+  auto next = Clock::now();
+  for (;;) {
+    pollfd entries[] = {{socket_.descriptor(), POLLIN, 0}, {wake_.descriptor(), POLLIN, 0}};
+    const auto left = std::chrono::ceil<Milliseconds>(next - Clock::now()).count();
+    poll(entries, 2, static_cast<int>(std::max<std::int64_t>(left, 0)));
+    if (leaving()) return say_last_word();
+    // What has come is read before anything is concluded: this process may have been stopped.
+    const auto now = Clock::now();
+    try {
+      if (!listen(now)) return;
+      if (now < next) continue;
+      if (now - next > timing_.interval) heard_ = now;
+      next = now + timing_.interval;
+      beat(now);
+    } catch (const Error& error) {
+      return conclude(str(" is lost: ", error.what()));
+    }
+    const auto silence = std::chrono::duration_cast<Milliseconds>(now - heard_);
+    if (silence > timing_.missed * timing_.interval)
+      return conclude(str(" stopped answering ", seconds_text(silence), " ago"));
+  }
+}
+
+bool Heartbeat::leaving() {
+  const std::lock_guard lock(mutex_);
+  return leaving_;
+}
+
+// Nothing more is sent while the last beat has not left: a hub that does not read is not there.
+void Heartbeat::beat(Deadline now) {
+  if (out_.empty()) {
+    const std::lock_guard lock(mutex_);
+    const auto still = std::chrono::duration_cast<Milliseconds>(now - changed_);
+    append(out_, {.kind = FrameKind::beat, .body = encode(Beat{activity_, still, watched_})});
+  }
+  const auto sent = socket_.try_send(out_);
+  out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+bool Heartbeat::listen(Deadline now) {
+  std::array<std::byte, 4096> bytes;
+  for (;;) {
+    const auto count = socket_.try_receive(bytes);
+    if (!count) {
+      conclude(" died: it closed its connection");
+      return false;
+    }
+    if (*count == 0) return true;
+    reader_.add(std::span(bytes).first(*count));
+    while (const auto frame = reader_.next()) {
+      heard_ = now;
+      if (frame->kind == FrameKind::verdict) {
+        on_verdict_(as_text(frame->body));
+        return false;
+      }
+      if (frame->kind == FrameKind::refused) throw ConfigError(as_text(frame->body));
+      if (frame->kind != FrameKind::roster) continue;
+      BodyReader roster(frame->body);
+      rank_0_.host = roster.text();
+      rank_0_.pid = roster.number<std::int32_t>();
+    }
+  }
+}
+
+// What this rank finds out by itself is about rank 0. Should rank 0 be alive, it and all others
+// learn of it.
+void Heartbeat::conclude(const std::string& what) {
+  const std::string verdict = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what);
+  append(out_, {.kind = FrameKind::failed, .body = as_bytes(verdict)});
+  try {
+    socket_.try_send(out_);
+  } catch (const TransientError&) {  // it is not
+  }
+  on_verdict_(verdict);
+}
+
+void Heartbeat::say_last_word() {
+  {
+    const std::lock_guard lock(mutex_);
+    append(out_, last_word_);
+  }
+  const auto deadline = Clock::now() + kLeaveTime;
+  try {
+    socket_.send_all(out_, deadline);
+    socket_.finish_sending();
+    std::array<std::byte, 1024> rest;
+    while (socket_.receive_some(rest, deadline) > 0) {
+    }
+  } catch (const TransientError&) {  // rank 0 is not there to hear it
+  }
+}
+
+void end_process(const std::string& verdict, const EndOptions& options) {
+  const std::string line = str("rank ", options.rank, " ends: ", verdict);
+  // Whatever hangs from here on, be it the log or a disk, the process ends.
+  std::thread([grace = options.grace] {
+    std::this_thread::sleep_for(grace);
+    _exit(kExitCode);
+  }).detach();
+  log_line(LogLevel::error, line);
+  if (!options.file.empty()) {
+    const int file = open(options.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const std::string text = line + "\n";
+    [[maybe_unused]] const auto written = write(file, text.data(), text.size());
+    if (file >= 0) fsync(file);
+  }
+  try {
+    if (options.last_words) options.last_words();
+  } catch (const std::exception& error) {
+    log_line(LogLevel::error, error.what());
+  }
+  _exit(kExitCode);
+}
+
+}  // namespace lockstep

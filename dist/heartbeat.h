@@ -1,0 +1,73 @@
+// Heartbeat: tells rank 0 every second that this rank lives and what it does, over a connection and
+// from a thread of its own, and ends this rank when the job has to end: another rank died, stalls
+// or failed (rank 0's verdict, dist/watch.h), or rank 0 itself is silent.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "dist/watch.h"
+
+namespace lockstep {
+
+class Heartbeat {
+ public:
+  // Called once, in the heartbeat's thread, with why the job has to end in one sentence. Usually it
+  // calls end_process().
+  using OnVerdict = std::function<void(const std::string& verdict)>;
+
+  // After Control: all ranks are there then. Throws TransientError where rank 0 cannot be reached.
+  Heartbeat(const Membership& membership, const Timing& timing, OnVerdict on_verdict);
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+  // Without goodbye() or failed() before, all others take it as this rank's death.
+  ~Heartbeat();
+
+  // What this rank does now; from any thread, as often as it likes. It allocates nothing.
+  void report(const Activity& activity);
+
+  // This rank ends, well or with an error that ends all others at once. They return when rank 0
+  // knows, or after two seconds.
+  void goodbye();
+  void failed(const std::string& message);
+
+ private:
+  void run();
+  void beat(Deadline now);
+  bool listen(Deadline now);  // false: it is over
+  void leave(const Frame& frame);
+  bool leaving();
+  void say_last_word();
+  void conclude(const std::string& what);
+
+  Timing timing_;
+  OnVerdict on_verdict_;
+  Socket socket_;
+  Wake wake_;
+  FrameReader reader_;
+  Bytes out_;
+  Peer rank_0_{};
+  Deadline heard_{};
+
+  std::mutex mutex_;  // of what follows
+  Activity activity_{};
+  Deadline changed_{};  // when activity_.progress did
+  bool watched_ = false;
+  bool leaving_ = false;
+  Frame last_word_{};
+  std::thread thread_;
+};
+
+// What a rank does at a verdict: logs it, writes it into `file` where that is named, gives
+// `last_words` a bounded time, and ends the process with 75 (try again), without destructors, which
+// may hang where a collective does.
+struct EndOptions {
+  int rank = 0;
+  std::string file{};
+  std::function<void()> last_words{};
+  Milliseconds grace{2'000};
+};
+[[noreturn]] void end_process(const std::string& verdict, const EndOptions& options);
+
+}  // namespace lockstep

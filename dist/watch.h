@@ -1,0 +1,86 @@
+// Watch: what rank 0 makes of the heartbeats of all ranks: who is dead, who stalls, who waits for
+// whom. Pure: it is told the time.
+//
+//   dead     closed its connection without a goodbye, or was silent for `missed` intervals
+//   failed   said so itself
+//   stalled  beats, but its progress stood still for `stall`. Ranks that wait for it stand still
+//   too;
+//            blamed are those that are furthest behind in the sequence of collectives, and only
+//            when they stand still themselves.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dist/handshake.h"
+
+namespace lockstep {
+
+struct Timing {
+  Milliseconds interval{1000};  // between two beats
+  int missed = 5;               // silent for that many intervals: dead
+  Milliseconds stall{50'000};   // so that all have ended a minute after; 0: not watched
+};
+
+// What a rank does now. Collectives are numbered from 1 in the order in which every rank of the job
+// enters them. Texts longer than their arrays are cut: nothing is allocated.
+struct Activity {
+  using Name = std::array<char, 32>;
+  std::int64_t step = 0;
+  std::uint64_t collectives = 0;  // how many were entered
+  bool inside = false;            // the last of them has not ended
+  std::uint64_t progress = 0;     // any change shows that the rank is alive
+  Name collective{}, unit{};      // of the last one
+
+  static Name name(std::string_view text);
+};
+
+struct Beat {
+  Activity activity;
+  Milliseconds still{0};  // for how long `progress` has not changed
+  bool watched = false;   // something was reported: stalls count from the first report of any rank
+};
+
+Bytes encode(const Beat& beat);
+Beat decode_beat(std::span<const std::byte> body);  // DataError where it is none
+
+// "ranks 0-2, 5", "rank 4"; of ascending ranks.
+std::string rank_list(const std::vector<int>& ranks);
+
+class Watch {
+ public:
+  Watch(int ranks, const Timing& timing);
+
+  void introduce(int rank, const Peer& peer);
+  void joined(int rank, Deadline now);  // its heartbeat begins
+  void beat(int rank, const Beat& beat, Deadline now);
+  void closed(int rank);  // its connection; expected of one that has left or failed
+  void left(int rank);    // it said goodbye
+  void failed(int rank, const std::string& message);
+  void slept(Milliseconds time, Deadline now);  // the watch itself: nobody is to blame for that
+
+  // Why the job has to end, in one sentence; nothing while all is well.
+  std::optional<std::string> verdict(Deadline now) const;
+
+ private:
+  enum class State { absent, beating, closed, left, failed };
+  struct Rank {
+    State state = State::absent;
+    Peer peer{};
+    Deadline heard{};
+    Beat beat{};
+    std::string message{};
+  };
+  std::string describe(int rank) const;
+  std::string describe_place(const Rank& at) const;
+  std::string waiting_for(const Rank& at) const;
+  std::string deaths(Deadline now, Milliseconds most_silence) const;
+  std::string stalls() const;
+
+  Timing timing_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace lockstep

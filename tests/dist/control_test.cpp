@@ -1,0 +1,334 @@
+#include "dist/control.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "core/philox.h"
+#include "tests/dist/job.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Job;
+using testing::run_ranks;
+constexpr Milliseconds kEnough{20'000};
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+void expect_none_thrown(const std::vector<std::string>& thrown) {
+  for (std::size_t rank = 0; rank < thrown.size(); ++rank)
+    EXPECT_EQ(thrown[rank], "") << "rank " << rank;
+}
+
+TEST(Control, delivers_messages_in_order_by_sender_and_tag) {
+  constexpr int kMessages = 200;
+  expect_none_thrown(run_ranks(Job(4), [](Control& control) {
+    // Each rank to each, itself too; two tags, received in the other order than sent.
+    for (int i = 0; i < kMessages; ++i)
+      for (int to = 0; to < control.ranks(); ++to)
+        for (const auto* tag : {"first", "second"})
+          control.send(to, tag, as_bytes(str(control.rank(), " ", tag, " ", i)));
+    for (const auto* tag : {"second", "first"})
+      for (int from = 0; from < control.ranks(); ++from)
+        for (int i = 0; i < kMessages; ++i)
+          ASSERT_EQ(as_text(control.receive(from, tag, kEnough)), str(from, " ", tag, " ", i));
+  }));
+}
+
+TEST(Control, serves_many_threads_at_once) {
+  expect_none_thrown(run_ranks(Job(2), [](Control& control) {
+    std::vector<std::thread> threads;
+    std::atomic<int> right = 0;
+    const int other = 1 - control.rank();
+    for (int t = 0; t < 8; ++t)
+      threads.emplace_back([&, t] {
+        const auto tag = str("thread ", t);
+        for (int i = 0; i < 50; ++i) {
+          control.send(other, tag, as_bytes(str(t, " ", i)));
+          right += as_text(control.receive(other, tag, kEnough)) == str(t, " ", i);
+        }
+      });
+    for (auto& thread : threads)
+      thread.join();
+    EXPECT_EQ(right, 8 * 50);
+  }));
+}
+
+TEST(Control, carries_large_messages_while_nobody_receives_yet) {
+  expect_none_thrown(run_ranks(Job(3), [](Control& control) {
+    constexpr int kMessages = 5;  // 80 MiB to one rank: more than the hub keeps
+    Bytes large(kMostMessageBytes);
+    for (std::size_t i = 0; i < large.size(); i += 4096)
+      large[i] = static_cast<std::byte>(philox(1, 2, i)[0]);
+    const int to = (control.rank() + 1) % 3, from = (control.rank() + 2) % 3;
+    for (int i = 0; i < kMessages; ++i)
+      control.send(to, "large", large);
+    for (int i = 0; i < kMessages; ++i)
+      ASSERT_EQ(control.receive(from, "large", kEnough), large) << i;
+  }));
+}
+
+TEST(Control, refuses_what_is_too_large) {
+  expect_none_thrown(run_ranks(Job(1), [](Control& control) {
+    EXPECT_THROW(control.send(0, "x", Bytes(kMostMessageBytes + 1)), Error);
+    EXPECT_THROW(control.send(0, std::string(65, 'x'), {}), Error);
+    EXPECT_THROW(control.send(1, "x", {}), Error);
+    control.send(0, "x", as_bytes("still well"));
+    EXPECT_EQ(as_text(control.receive(0, "x", kEnough)), "still well");
+  }));
+}
+
+TEST(Control, gathers_and_broadcasts) {
+  expect_none_thrown(run_ranks(Job(5), [](Control& control) {
+    for (int round = 0; round < 20; ++round) {
+      const auto own = as_bytes(str("rank ", control.rank(), " round ", round));
+      const auto gathered = control.gather("g", own, kEnough);
+      ASSERT_EQ(gathered.size(), control.rank() == 0 ? 5u : 0u);
+      const auto all = control.all_gather("a", own, kEnough);
+      ASSERT_EQ(all.size(), 5u);
+      for (int r = 0; r < 5; ++r) {
+        const auto expected = str("rank ", r, " round ", round);
+        EXPECT_EQ(as_text(all[static_cast<std::size_t>(r)]), expected);
+        if (control.rank() == 0) {
+          EXPECT_EQ(as_text(gathered[static_cast<std::size_t>(r)]), expected);
+        }
+      }
+      EXPECT_EQ(as_text(control.broadcast("b", own, kEnough)), str("rank 0 round ", round));
+    }
+  }));
+}
+
+TEST(Control, barrier_holds_until_the_last_has_come) {
+  std::atomic<int> came = 0;
+  expect_none_thrown(run_ranks(Job(6), [&](Control& control) {
+    for (int round = 1; round <= 10; ++round) {
+      if (control.rank() == round % 6) std::this_thread::sleep_for(Milliseconds(20));
+      ++came;
+      control.barrier("b", kEnough);
+      EXPECT_GE(came, 6 * round);
+      control.barrier("c", kEnough);
+    }
+  }));
+}
+
+TEST(Control, tells_every_rank_who_did_not_come) {
+  const auto thrown = run_ranks(Job(5), [](Control& control) {
+    if (control.rank() == 1 || control.rank() == 3) {
+      control.receive(0, "all have thrown", kEnough);
+      return;
+    }
+    try {
+      control.barrier("checkpoint", Milliseconds(200));
+    } catch (const TransientError&) {
+      if (control.rank() == 0)
+        for (const int late : {1, 3})
+          control.send(late, "all have thrown", {});
+      throw;
+    }
+  });
+  for (const int rank : {0, 2, 4}) {
+    const auto& text = thrown[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(text, str("barrier checkpoint: rank 1 (host ", host_name(), "), rank 3 (host ",
+                        host_name(), ") did not come within 0.2 s"));
+  }
+  EXPECT_EQ(thrown[1] + thrown[3], "");
+}
+
+TEST(Control, names_the_rank_whose_message_did_not_come) {
+  const auto thrown = run_ranks(Job(2), [](Control& control) {
+    if (control.rank() == 0) control.receive(1, "never", Milliseconds(100));
+  });
+  EXPECT_EQ(thrown[0].find(str("no message 'never' from rank 1 (host ", host_name(), ")")), 0u)
+      << thrown[0];
+}
+
+TEST(Control, does_not_wait_for_a_rank_that_is_gone) {
+  const auto before = Clock::now();
+  const auto thrown = run_ranks(Job(3), [](Control& control) {
+    if (control.rank() == 2) {
+      control.send(1, "last", as_bytes("words"));
+      return;  // closes its connection
+    }
+    if (control.rank() == 1) {
+      // What it sent before still arrives.
+      EXPECT_EQ(as_text(control.receive(2, "last", kEnough)), "words");
+      control.receive(2, "more", kEnough);
+    }
+    if (control.rank() == 0) control.barrier("b", kEnough);
+  });
+  EXPECT_LT(Clock::now() - before, kEnough);
+  expect_contains(thrown[1], "which has closed its connection");
+  expect_contains(thrown[0], "rank 2");
+}
+
+TEST(Control, says_that_rank_0_is_gone) {
+  const Job job(2);
+  std::optional<Hub> hub(job.options());
+  std::optional<Control> zero;
+  std::thread first([&] { zero.emplace(job.membership(0, hub->port())); });
+  Control one(job.membership(1, hub->port()));
+  first.join();
+  hub.reset();
+  try {
+    one.receive(0, "x", kEnough);
+    ADD_FAILURE() << "a message of nobody";
+  } catch (const TransientError& error) {
+    expect_contains(error.what(), str("rank 0 (host ", host_name(), ") closed its connection"));
+  }
+  EXPECT_TRUE(testing::eventually([&] {
+    try {
+      one.send(0, "x", {});
+      return false;
+    } catch (const TransientError&) {
+      return true;
+    }
+  }));
+}
+
+TEST(Control, agrees_on_equal_values) {
+  expect_none_thrown(run_ranks(Job(4), [](Control& control) {
+    for (int i = 0; i < 3; ++i)
+      control.agree("version", {{"version", "0.1.0"}, {"commit", "abc"}}, kEnough);
+    control.agree("nothing", {}, kEnough);
+  }));
+}
+
+TEST(Control, names_what_differs_and_where_alike_on_every_rank) {
+  const auto thrown = run_ranks(Job(6), [](Control& control) {
+    Control::Fields fields{{"train.steps", control.rank() == 3 ? "200" : "100"},
+                           {"train.seed", "1"},
+                           {"model.family", control.rank() < 3 ? "llama" : "gpt2"}};
+    if (control.rank() == 5) fields.emplace_back("data.mask", "true");
+    EXPECT_THROW(
+        {
+          try {
+            control.agree("configuration", fields, kEnough);
+          } catch (const ConfigError& error) {
+            throw;
+          }
+        },
+        ConfigError);
+    control.agree("configuration", fields, kEnough);
+  });
+  const auto on = [](int rank) { return str("rank ", rank, " (host ", host_name(), ")"); };
+  for (const auto& text : thrown)
+    EXPECT_EQ(text,
+              str("the ranks differ in their configuration: train.steps is 200 on ", on(3),
+                  ", 100 on ranks 0-2, 4, 5; model.family is gpt2 on ", on(3), ", ", on(4), ", ",
+                  on(5), ", llama on ", on(0), ", ", on(1), ", ", on(2), "; data.mask is true on ",
+                  on(5), ", not set on ranks 0-4; start all with the same"));
+}
+
+TEST(Control, shows_a_few_of_many_differences) {
+  const auto thrown = run_ranks(Job(2), [](Control& control) {
+    Control::Fields fields;
+    for (int i = 0; i < 20; ++i)
+      fields.emplace_back(str("key", i), str(control.rank()));
+    control.agree("configuration", fields, kEnough);
+  });
+  expect_contains(thrown[1], "key7 is");
+  EXPECT_EQ(thrown[1].find("key8"), std::string::npos) << thrown[1];
+  expect_contains(thrown[1], "and 12 more");
+}
+
+TEST(Control, names_ranks_that_do_not_start) {
+  Job job(5, testing::kFast, Milliseconds(500));
+  Hub hub(job.options());
+  std::vector<std::string> thrown(5);
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 4})
+    threads.emplace_back([&, rank] {
+      try {
+        const Control control(job.membership(rank, hub.port()));
+      } catch (const TransientError& error) {
+        thrown[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  for (const int rank : {0, 1, 4})
+    EXPECT_EQ(thrown[static_cast<std::size_t>(rank)],
+              "ranks 2, 3 have not come within 0.5 s (of 5 ranks)");
+}
+
+TEST(Control, waits_for_a_hub_that_starts_later) {
+  const Job job(1);
+  std::uint16_t port = 0;
+  {
+    const Hub hub(job.options());
+    port = hub.port();
+  }
+  std::optional<Hub> hub;
+  std::thread later([&] {
+    std::this_thread::sleep_for(Milliseconds(300));
+    auto options = job.options();
+    options.port = port;
+    hub.emplace(options);
+  });
+  const Control control(job.membership(0, port));
+  later.join();
+}
+
+TEST(Control, tries_each_address) {
+  const Job job(1);
+  const Hub hub(job.options());
+  auto membership = job.membership(0, hub.port());
+  membership.addresses = {"no-such-host.invalid", "127.0.0.2", "127.0.0.1"};
+  const Control control(membership);
+}
+
+TEST(Control, says_what_each_address_said) {
+  const Job job(1, testing::kFast, Milliseconds(100));
+  std::uint16_t port = 0;
+  {
+    const Hub hub(job.options());
+    port = hub.port();
+  }
+  try {
+    const Control control(job.membership(0, port));
+    ADD_FAILURE();
+  } catch (const TransientError& error) {
+    expect_contains(error.what(),
+                    str("cannot connect to 127.0.0.1:", port, ": Connection refused"));
+  }
+}
+
+TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
+  const Job job(64);
+  std::uint16_t port = 0;
+  {
+    const Hub hub(job.options());
+    port = hub.port();
+  }
+  const auto before = Clock::now();
+  testing::Processes processes;
+  std::vector<int> all;
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    all.push_back(rank);
+    processes.start([&, rank] {
+      std::optional<Hub> hub;
+      if (rank == 0) {
+        auto options = job.options();
+        options.port = port;
+        hub.emplace(options);
+      }
+      {
+        Control control(job.membership(rank, port));
+        control.agree("version", {{"version", "1"}}, kEnough);
+        control.barrier("end", kEnough);
+      }
+      return !hub || hub->wait_until_all_left(kEnough) ? 0 : 1;
+    });
+  }
+  ASSERT_TRUE(testing::eventually([&] { return processes.all_ended(all); }, kEnough));
+  const std::chrono::duration<double> time = Clock::now() - before;
+  for (const int rank : all)
+    EXPECT_EQ(processes.ended(rank), 0) << "rank " << rank;
+  EXPECT_LT(time.count(), 10);
+  std::printf("64 processes found each other, agreed and ended in %.2f s\n", time.count());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// What tests of dist/control share: the hub of a job on this machine, its ranks as threads or as
+// processes of their own, and ways to wait for what must happen.
+#pragma once
+
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <gtest/gtest.h>
+#include <optional>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "dist/control.h"
+#include "dist/hub.h"
+
+namespace lockstep::testing {
+
+// Everything a hundred times faster than in earnest, but a machine under load is given its time.
+inline const Timing kFast{.interval = Milliseconds(20), .missed = 50, .stall = Milliseconds(600)};
+
+struct Job {
+  explicit Job(int count, const Timing& watched = kFast,
+               Milliseconds start_time = Milliseconds(20'000))
+      : ranks(count), timing(watched), start(start_time) {}
+
+  HubOptions options() const {
+    HubOptions hub{.ranks = ranks, .secret = secret};
+    hub.address = "127.0.0.1";
+    hub.start = start;
+    hub.timing = timing;
+    return hub;
+  }
+  Membership membership(int rank, std::uint16_t port) const {
+    return {rank, ranks, {"127.0.0.1"}, port, secret, start};
+  }
+
+  int ranks;
+  Timing timing;
+  Milliseconds start;
+  Secret secret = Secret::draw();
+};
+
+inline std::vector<std::unique_ptr<Control>> connect_all(const Job& job, std::uint16_t port) {
+  std::vector<std::unique_ptr<Control>> controls(static_cast<std::size_t>(job.ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job.ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      controls[static_cast<std::size_t>(rank)] =
+          std::make_unique<Control>(job.membership(rank, port));
+    });
+  for (auto& thread : threads)
+    thread.join();
+  return controls;
+}
+
+// body(control) on each rank, a thread each; what they throw by rank, "" for nothing.
+inline std::vector<std::string> run_ranks(const Job& job,
+                                          const std::function<void(Control&)>& body) {
+  Hub hub(job.options());
+  std::vector<std::string> thrown(static_cast<std::size_t>(job.ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job.ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        Control control(job.membership(rank, hub.port()));
+        body(control);
+      } catch (const Error& error) {
+        thrown[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  return thrown;
+}
+
+inline bool eventually(const std::function<bool()>& condition,
+                       Milliseconds timeout = Milliseconds(10'000)) {
+  const auto deadline = Clock::now() + timeout;
+  while (!condition()) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(Milliseconds(2));
+  }
+  return true;
+}
+
+// Child processes; what is left of them at the end is killed, so that no test leaves one behind.
+class Processes {
+ public:
+  Processes() = default;
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes() {
+    for (std::size_t i = 0; i < pids_.size(); ++i) {
+      if (status_[i]) continue;
+      kill(pids_[i], SIGKILL);
+      waitpid(pids_[i], nullptr, 0);
+    }
+  }
+
+  // body() in a new process, which ends with what it returns; 70 when it throws.
+  void start(const std::function<int()>& body) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      int status = 70;
+      try {
+        status = body();
+      } catch (const std::exception& error) {
+        [[maybe_unused]] const auto written =
+            write(STDERR_FILENO, error.what(), strlen(error.what()));
+      }
+      _exit(status);
+    }
+    pids_.push_back(pid);
+    status_.emplace_back();
+  }
+  pid_t pid(int i) const { return pids_.at(static_cast<std::size_t>(i)); }
+  void signal(int i, int number) const { kill(pid(i), number); }
+
+  // The exit code, or 128 + signal; nothing while it runs.
+  std::optional<int> ended(int i) {
+    auto& status = status_.at(static_cast<std::size_t>(i));
+    int raw = 0;
+    if (!status && waitpid(pid(i), &raw, WNOHANG) == pid(i))
+      status = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    return status;
+  }
+  bool all_ended(const std::vector<int>& which) {
+    bool all = true;
+    for (const int i : which)
+      all &= ended(i).has_value();
+    return all;
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+  std::vector<std::optional<int>> status_;
+};
+
+}  // namespace lockstep::testing
