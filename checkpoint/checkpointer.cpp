@@ -109,28 +109,57 @@ StateSlice whole_slice(std::string name, Tensor tensor) {
   return {std::move(name), tensor.shape, unsplit(tensor.shape), {0, 0, tensor.elements()}, tensor};
 }
 
-Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, int keep_last)
-    : directory_(std::move(directory)), state_(std::move(state)), keep_last_(keep_last) {
+Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, int keep_last,
+                           World* world)
+    : directory_(std::move(directory)),
+      state_(std::move(state)),
+      keep_last_(keep_last),
+      world_(world) {
   for (const auto& slice : state_)
     check_slice(slice);
   // Wide elements first, so that each is aligned in the file.
   std::stable_sort(state_.begin(), state_.end(), [](const StateSlice& a, const StateSlice& b) {
     return bytes_per_element(a.local.dtype) > bytes_per_element(b.local.dtype);
   });
+  std::copy_if(state_.begin(), state_.end(), std::back_inserter(owned_),
+               [](const StateSlice& slice) { return slice.owned; });
 }
 
+std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> act) const {
+  if (world_ == nullptr || world_->size() == 1) return {act()};
+  Json mine;
+  try {
+    mine.set("said", act());
+  } catch (const DataError& error) {
+    mine.set("error", std::string(error.what()));
+  }
+  std::vector<std::string> said;
+  const auto all = world_->exchange(mine.dump());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Json json = Json::parse(all[rank], str("rank ", rank));
+    if (const Json* error = json.find("error"))
+      throw DataError(str("rank ", rank, ": ", error->as_string()));
+    said.push_back(json.at("said").as_string());
+  }
+  return said;
+}
+
+// Of what this rank owns, as if it were all.
 CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
-  constexpr char kRankFile[] = "rank-00000.safetensors";
-  std::vector<StoredTensor> stored;
-  for (const auto& slice : state_)
-    stored.push_back(stored_slice(slice));
-  SafetensorsWriter writer(into / kRankFile, std::move(stored), {{"format", "pt"}});
+  const std::string digits = std::to_string(world_ == nullptr ? 0 : world_->rank());
+  const auto file = str("rank-", std::string(5 - std::min<std::size_t>(5, digits.size()), '0'),
+                        digits, ".safetensors");
   CheckpointManifest manifest;
+  if (owned_.empty()) return manifest;
+  std::vector<StoredTensor> stored;
+  for (const auto& slice : owned_)
+    stored.push_back(stored_slice(slice));
+  SafetensorsWriter writer(into / file, std::move(stored), {{"format", "pt"}});
   const auto header_bytes = static_cast<std::int64_t>(writer.header().size());
-  manifest.files.push_back({kRankFile, header_bytes, header_bytes, hash_hex(writer.header())});
+  manifest.files.push_back({file, header_bytes, header_bytes, hash_hex(writer.header())});
   std::unordered_map<std::string_view, std::size_t> index;
-  for (std::size_t i = 0; i < state_.size(); ++i) {
-    const auto& slice = state_[i];
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    const auto& slice = owned_[i];
     writer.write(bytes_of(slice.local));
     manifest.files[0].bytes += slice.local.bytes();
     const auto [entry, is_new] = index.emplace(slice.name, manifest.tensors.size());
@@ -145,32 +174,57 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
 
 void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep) {
   const fs::path final_path = checkpoint_path(directory_, step);
-  Scaffold scaffold(str(final_path.string(), kUnfinished));
-  CheckpointManifest manifest = write_state(scaffold.path());
-  manifest.step = step;
-  manifest.about = about;
-  const std::string text = manifest.dump();
-  CheckpointManifest::parse(
-      text, "the manifest of this state");  // what a reader would refuse is not written
-  write_text(scaffold.path() / kCheckpointManifestName, text);
-  if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path);
-  rename_durably(scaffold.path(), final_path);
-  scaffold.keep();
-  for (const auto later : checkpoint_steps(directory_))
-    if (later > step) set_aside(checkpoint_path(directory_, later));
-  if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
+  const fs::path unfinished = str(final_path.string(), kUnfinished);
+  std::optional<Scaffold> scaffold;
+  on_all_ranks([&] {
+    if (is_first()) scaffold.emplace(unfinished);
+    return std::string();
+  });
+  const auto parts = on_all_ranks([&] { return write_state(unfinished).dump_part(); });
+  on_all_ranks([&] {
+    if (!is_first()) return std::string();
+    CheckpointManifest manifest;
+    manifest.step = step;
+    manifest.about = about;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank)
+      manifest.add_part(parts[rank], str("what rank ", rank, " wrote"));
+    const std::string text = manifest.dump();
+    CheckpointManifest::parse(
+        text, "the manifest of this state");  // what a reader would refuse is not written
+    write_text(unfinished / kCheckpointManifestName, text);
+    if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path);
+    rename_durably(unfinished, final_path);
+    scaffold->keep();
+    for (const auto later : checkpoint_steps(directory_))
+      if (later > step) set_aside(checkpoint_path(directory_, later));
+    if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
+    return std::string();
+  });
 }
 
 std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {
-  auto steps = checkpoint_steps(directory_);
+  // Those that rank 0 sees: a shared file system may show another rank others.
+  Json::Array listed;
+  if (is_first())
+    for (const auto step : checkpoint_steps(directory_))
+      listed.emplace_back(step);
+  const auto said = on_all_ranks([&] { return Json(listed).dump(); });
+  std::vector<std::int64_t> steps;
+  for (const auto& step : Json::parse(said.front(), "the checkpoints of rank 0").as_array())
+    steps.push_back(step.as_integer());
   if (steps.empty()) return std::nullopt;
   std::string reasons;
   for (; !steps.empty(); steps.pop_back()) {
     const auto path = checkpoint_path(directory_, steps.back());
     try {
-      verify_checkpoint(path, Depth::sizes);
-      accept(read_manifest(path).about);
-      return load_checkpoint(path, state_, Match::exact);
+      std::optional<Json> about;
+      on_all_ranks([&] {
+        verify_checkpoint(path, Depth::sizes);
+        accept(read_manifest(path).about);
+        about = load_checkpoint(path, state_, Match::exact);
+        return std::string();
+      });
+      return about;
     } catch (const AccessError&) {
       throw;
     } catch (const DataError& error) {

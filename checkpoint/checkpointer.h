@@ -5,7 +5,10 @@
 //
 // A checkpoint is written into step-N.tmp, every file fsynced, and exists from the rename to step-N
 // on. There is no pointer to the latest: it is the newest directory that validates. load() finds
-// elements by name and range, so it reads what any other layout wrote. One rank, synchronous.
+// elements by name and range, so it reads what any other layout wrote.
+//
+// Of several ranks each writes a file of what it owns, and rank 0 the manifest, when all files are
+// on the disk. What one of them cannot do all of them report: they stay in step. Synchronous.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include "core/function_ref.h"
 #include "core/json.h"
 #include "core/tensor.h"
+#include "dist/comms.h"
 
 namespace lockstep {
 
@@ -29,16 +33,19 @@ struct StateSlice {
   Shape whole;       // of the unpadded tensor
   Split split;
   Piece piece;
-  Tensor local;  // [piece.end - piece.begin], on the host
+  Tensor local;       // [piece.end - piece.begin], on the host
+  bool owned = true;  // by this rank, which saves it; others may hold it too, and load it
 };
 
 StateSlice whole_slice(std::string name, Tensor tensor);  // all of it
 
 class Checkpointer {
  public:
-  // The tensors of `state` must outlive the checkpointer. Of checkpoints, the newest `keep_last`
-  // stay (0: all).
-  Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state, int keep_last = 0);
+  // The tensors of `state`, and `world`, must outlive the checkpointer. Of checkpoints, the newest
+  // `keep_last` stay (0: all).
+  //   world: of several ranks, who all make the same calls
+  Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state, int keep_last = 0,
+               World* world = nullptr);
 
   // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
   // load(). A step-N that is there already, and any of a later step (the run was resumed from
@@ -60,10 +67,15 @@ class Checkpointer {
 
  private:
   CheckpointManifest write_state(const std::filesystem::path& into) const;
+  // act() on this rank; throws on all where it throws DataError on one. Returns what each rank's
+  // act() returned.
+  std::vector<std::string> on_all_ranks(FunctionRef<std::string()> act) const;
+  bool is_first() const { return world_ == nullptr || world_->rank() == 0; }
 
   std::filesystem::path directory_;
-  std::vector<StateSlice> state_;
+  std::vector<StateSlice> state_, owned_;
   int keep_last_;
+  World* world_;
 };
 
 // exact: the checkpoint holds the tensors of the state and no others, in the same types.

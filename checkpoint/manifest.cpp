@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "checkpoint/safetensors.h"
@@ -114,7 +115,6 @@ ManifestTensor parse_tensor(const Json& json, const std::vector<ManifestFile>& f
     tensor.split = parse_split(json, tensor.shape);
     for (const auto& slice : json.at("slices").as_array())
       tensor.slices.push_back(parse_slice(slice, tensor, files));
-    check_every_element_once(tensor);
   };
   in_context(read, tensor.name);
   return tensor;
@@ -217,6 +217,8 @@ CheckpointManifest CheckpointManifest::parse(std::string_view text, const std::s
       manifest.files.push_back(parse_file(file));
     for (const auto& tensor : json.at("tensors").as_array())
       manifest.tensors.push_back(parse_tensor(tensor, manifest.files));
+    for (const auto& tensor : manifest.tensors)
+      in_context([&] { check_every_element_once(tensor); }, tensor.name);
     check_names(manifest);
     check_every_byte_once(manifest);
   };
@@ -234,6 +236,39 @@ std::string CheckpointManifest::dump() const {
   LOCKSTEP_CHECK(static_cast<std::int64_t>(text.size()) <= kMostBytes, "the manifest has ",
                  text.size(), " bytes, more than a reader takes");
   return text;
+}
+
+std::string CheckpointManifest::dump_part() const {
+  return str("{\"files\": ", dump_lines(files), ", \"tensors\": ", dump_lines(tensors), "}");
+}
+
+void CheckpointManifest::add_part(std::string_view text, const std::string& what) {
+  const auto read = [&] {
+    const Json json = Json::parse(text, "not JSON");
+    std::vector<ManifestFile> part_files;
+    for (const auto& file : json.at("files").as_array())
+      part_files.push_back(parse_file(file));
+    const auto first_file = static_cast<int>(files.size());
+    files.insert(files.end(), part_files.begin(), part_files.end());
+    std::unordered_map<std::string, std::size_t> index;
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      index.emplace(tensors[i].name, i);
+    for (const auto& part : json.at("tensors").as_array()) {
+      auto tensor = parse_tensor(part, part_files);
+      for (auto& slice : tensor.slices)
+        slice.file += first_file;
+      const auto [entry, is_new] = index.emplace(tensor.name, tensors.size());
+      if (is_new) {
+        tensors.push_back(std::move(tensor));
+        continue;
+      }
+      auto& whole = tensors[entry->second];
+      if (whole.shape != tensor.shape || whole.dtype != tensor.dtype || whole.split != tensor.split)
+        refuse(str(tensor.name, " is not what other ranks have of it"));
+      whole.slices.insert(whole.slices.end(), tensor.slices.begin(), tensor.slices.end());
+    }
+  };
+  in_context(read, what);
 }
 
 CheckpointManifest read_manifest(const std::filesystem::path& checkpoint) {

@@ -51,6 +51,11 @@ struct CheckpointManifest {
   // tensors and files, each element and each byte in exactly one slice.
   static CheckpointManifest parse(std::string_view text, const std::string& what);
   std::string dump() const;
+
+  // What one rank wrote, as text for another, which adds it to what others wrote. Throws DataError
+  // "WHAT: ..." where it cannot be of the same state.
+  std::string dump_part() const;
+  void add_part(std::string_view text, const std::string& what);
 };
 
 inline constexpr char kCheckpointManifestName[] = "manifest.json";

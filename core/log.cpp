@@ -1,11 +1,23 @@
 #include "core/log.h"
 
+#include <atomic>
 #include <ctime>
 #include <unistd.h>
 
 namespace lockstep {
+namespace {
+
+std::atomic<int> rank_of_process = 0;
+
+}  // namespace
+
+void log_as_rank(int rank) {
+  rank_of_process = rank;
+}
 
 void log_line(LogLevel level, const std::string& text) {
+  const int rank = rank_of_process;
+  if (rank > 0 && level == LogLevel::info) return;
   char clock[16] = "";
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -14,7 +26,7 @@ void log_line(LogLevel level, const std::string& text) {
   const char* mark = level == LogLevel::info      ? ""
                      : level == LogLevel::warning ? "warning: "
                                                   : "error: ";
-  const std::string line = str(clock, mark, text, "\n");
+  const std::string line = str(clock, rank > 0 ? str("rank ", rank, ": ") : "", mark, text, "\n");
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
 }
 

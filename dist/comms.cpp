@@ -1,6 +1,8 @@
 #include "dist/comms.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "dist/topology_placement.h"
 
@@ -33,6 +35,12 @@ Levels make_levels(World& world, const std::string& name, const std::vector<int>
 }
 
 }  // namespace
+
+void World::end_all(const std::string& why, int exit_code) {
+  if (size() == 1) return;
+  if (rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  abort(why, exit_code);
+}
 
 std::unique_ptr<Communicator> LoneWorld::connect(const std::string& name,
                                                  const std::vector<int>& ranks) {

@@ -25,8 +25,26 @@ class World {
                                                 const std::vector<int>& ranks) = 0;
   // What each rank says, in their order: a few bytes, before the first step.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
-  // This rank cannot go on: the others shall not wait for it.
-  virtual void abort(const std::string& why) noexcept = 0;
+  // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
+  virtual void abort(const std::string& why, int exit_code) noexcept = 0;
+
+  // act(); where it throws on one of several ranks, all end. Rank 0 speaks first, where an error is
+  // everybody's.
+  template <class Act>
+  auto ends_all(Act&& act) {
+    try {
+      return act();
+    } catch (const Error& error) {
+      end_all(error.what(), error.exit_code());
+      throw;
+    } catch (const std::exception& error) {
+      end_all(error.what(), 1);
+      throw;
+    }
+  }
+
+ private:
+  void end_all(const std::string& why, int exit_code);
 };
 
 // A world of one rank; or, for measuring streams, one rank of a world that is not there.
@@ -38,7 +56,7 @@ class LoneWorld final : public World {
   std::unique_ptr<Communicator> connect(const std::string& name,
                                         const std::vector<int>& ranks) override;
   std::vector<std::string> exchange(const std::string& mine) override;
-  void abort(const std::string&) noexcept override {}
+  void abort(const std::string&, int) noexcept override {}
 
  private:
   int rank_, size_;
@@ -53,7 +71,9 @@ class PlacedWorld final : public World {
   std::unique_ptr<Communicator> connect(const std::string& name,
                                         const std::vector<int>& ranks) override;
   std::vector<std::string> exchange(const std::string& mine) override;
-  void abort(const std::string& why) noexcept override { launched_.abort(why); }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    launched_.abort(why, exit_code);
+  }
 
  private:
   World& launched_;

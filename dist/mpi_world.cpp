@@ -5,6 +5,7 @@
 #include "dist/mpi_world.h"
 
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
@@ -207,7 +208,10 @@ class MpiWorld final : public World {
     return texts;
   }
 
-  void abort(const std::string&) noexcept override { MPI_Abort(MPI_COMM_WORLD, 1); }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    std::fprintf(stderr, "lockstep: rank %d: %s\n", rank_, why.c_str());
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
 
  private:
   int rank_ = 0, size_ = 1;

@@ -44,7 +44,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
 
 // Where an error ends this rank, what its streams wait for will not come.
 ParamStore::~ParamStore() {
-  if (std::uncaught_exceptions() > exceptions_) comms_.world->abort("it ended with an error");
+  if (std::uncaught_exceptions() > exceptions_) comms_.world->abort("it ended with an error", 1);
 }
 
 ParamStore::Unit& ParamStore::unit_of(int unit) {

@@ -186,7 +186,7 @@ std::vector<std::string> ThreadWorld::exchange(const std::string& mine) {
   return texts;
 }
 
-void ThreadWorld::abort(const std::string& why) noexcept {
+void ThreadWorld::abort(const std::string& why, int /*exit_code*/) noexcept {
   try {
     ranks_.abort(str("rank ", rank_, " failed: ", why));
   } catch (...) {
@@ -207,7 +207,7 @@ void run_thread_ranks(int size, const std::function<void(World&)>& body) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }
-      world.abort(error.what());
+      world.abort(error.what(), 1);
     }
   };
   std::vector<std::thread> threads;

@@ -41,7 +41,7 @@ class ThreadWorld final : public World {
                                         const std::vector<int>& ranks) override;
   std::vector<std::string> exchange(const std::string& mine) override;
   // Who waits for this rank, or will, gets an Error that says why.
-  void abort(const std::string& why) noexcept override;
+  void abort(const std::string& why, int exit_code) noexcept override;
 
  private:
   ThreadRanks& ranks_;

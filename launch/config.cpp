@@ -264,13 +264,14 @@ std::vector<Setting> environment_settings(const char* const* environment) {
 }
 
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
-                              const std::vector<Setting>& settings) {
+                              const std::vector<Setting>& settings, int ranks) {
   auto all = assignments_of_file(text, name);
   for (const auto& setting : settings) {
     const auto& option = option_of(setting.key, setting.origin);
     all.push_back({&option, value_of(setting, option), setting.origin});
   }
   ResolvedConfig resolved;
+  resolved.values.layout.ranks = ranks;
   set_all(all, resolved);
   fill_defaults(resolved, name);
   const Consistency consistency(resolved);
@@ -291,7 +292,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
 }
 
 ResolvedConfig load_config(const std::filesystem::path& file,
-                           const std::vector<Setting>& command_line) {
+                           const std::vector<Setting>& command_line, int ranks) {
   auto settings = environment_settings(environ);
   settings.insert(settings.end(), command_line.begin(), command_line.end());
   std::string text;
@@ -300,7 +301,7 @@ ResolvedConfig load_config(const std::filesystem::path& file,
   } catch (const DataError& e) {
     throw ConfigError(e.what());
   }
-  return resolve_config(text, file.string(), settings);
+  return resolve_config(text, file.string(), settings, ranks);
 }
 
 std::string to_toml(const ResolvedConfig& config) {

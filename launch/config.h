@@ -34,14 +34,14 @@ struct ResolvedConfig {
   std::map<std::string, std::string, std::less<>> origins;  // by key: "configs/a.toml:12"
 };
 
-// Settings in rising precedence. Throws ConfigError that names where the value was written, the
-// key, what was expected and, for an unknown key, the nearest one.
+// Settings in rising precedence; of a run of as many ranks. Throws ConfigError that names where the
+// value was written, the key, what was expected and, for an unknown key, the nearest one.
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
-                              const std::vector<Setting>& settings);
+                              const std::vector<Setting>& settings, int ranks = 1);
 
 // The same from a file and this process's environment.
 ResolvedConfig load_config(const std::filesystem::path& file,
-                           const std::vector<Setting>& command_line);
+                           const std::vector<Setting>& command_line, int ranks = 1);
 
 // The whole configuration as TOML that resolves to equal values, with origins as comments.
 std::string to_toml(const ResolvedConfig& config);

@@ -17,6 +17,7 @@ constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant"
 constexpr std::array<std::string_view, 3> kFp8Products{"off", "tensor", "block"};
 constexpr std::array<std::string_view, 2> kFp8Gradients{"e5m2", "e4m3"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
+constexpr std::array<std::string_view, 4> kShardings{"none", "optimizer", "gradients", "full"};
 constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
 
 template <class Enum>
@@ -42,6 +43,9 @@ Field field_of(Fp8Products& value) {
 Field field_of(Config::Fp8Gradients& value) {
   return choice(value, kFp8Gradients);
 }
+Field field_of(Config::Layout::Sharding& value) {
+  return choice(value, kShardings);
+}
 Field field_of(Config::CudaGraphs& value) {
   return choice(value, kCudaGraphs);
 }
@@ -57,6 +61,7 @@ constexpr Range kAny{};
 constexpr Range kCount{0, 1e15};
 constexpr Range kPositive{1, 1e15};
 constexpr Range kRatio{0, 1};
+constexpr Range kRanks{1, 1 << 20};
 constexpr Range kSteps{1, 1'000'000'000};        // random numbers of a step: see kernels/adamw.h
 constexpr Range kBatchTokens{1, 2'147'483'647};  // valid tokens of a step are counted in int32
 
@@ -82,11 +87,14 @@ std::int64_t default_mlp_width(const ModelConfig& m) {
   return (two_thirds + 63) / 64 * 64;
 }
 
-// The fewest micro-batches of at most 4096 tokens, filled evenly.
-std::int64_t default_micro_batch(const Config::Train& t) {
+// The fewest micro-batches of at most 4096 tokens, filled evenly, of the sequences of one rank.
+std::int64_t default_micro_batch(const Config& c) {
   constexpr std::int64_t kTokens = 4096;
+  const auto& t = c.train;
+  const auto data_ranks = c.layout.replicate * c.layout.shard;
   const auto most = std::max<std::int64_t>(1, kTokens / t.sequence_length);
-  const auto sequences = std::max<std::int64_t>(1, t.batch_tokens / t.sequence_length);
+  const auto sequences =
+      std::max<std::int64_t>(1, (t.batch_tokens / t.sequence_length + data_ranks - 1) / data_ranks);
   const auto micro_batches = (sequences + most - 1) / most;
   return (sequences + micro_batches - 1) / micro_batches;
 }
@@ -192,6 +200,27 @@ const std::array kOptions{
     Option{LOCKSTEP_KEY(model.mlp_bias), kAny, "", "So do the matrices of the MLP.",
            "gpt2: true; others: false"},
     Option{LOCKSTEP_KEY(model.init_std), {0, 10}, "", "Standard deviation of initial weights.", ""},
+    // ----------------------------------------------------------------------------------- layout
+    Option{LOCKSTEP_KEY(layout.replicate), kRanks, "ranks",
+           "Copies of the model, each on the ranks of the other axes; their gradients are summed.",
+           ""},
+    Option{
+        LOCKSTEP_KEY(layout.tensor), kRanks, "ranks",
+        "Ranks that share each matrix, and the tokens between matrices; within an NVLink domain. "
+        "Divides model.heads, model.kv_heads and model.mlp_width.",
+        ""},
+    Option{LOCKSTEP_KEY(layout.shard), kRanks, "ranks",
+           "Ranks that share one copy of the model's state, each with data of its own.",
+           "the ranks that were started / (layout.replicate x layout.tensor)",
+           [](Config& c) {
+             const auto others = c.layout.replicate * c.layout.tensor;
+             c.layout.shard = std::max<std::int64_t>(1, c.layout.ranks / others);
+           }},
+    Option{
+        LOCKSTEP_KEY(layout.sharding), kAny, "",
+        "What ranks of layout.shard share: nothing, the optimizer's state, gradients too, or all "
+        "(ZeRO 0 to 3). More saves memory, less saves communication (docs/parallelism.md).",
+        ""},
     // ------------------------------------------------------------------------------------ train
     Option{LOCKSTEP_KEY(train.steps), kSteps, "steps", "Updates of the weights in the run.", ""},
     Option{LOCKSTEP_KEY(train.sequence_length),
@@ -208,8 +237,8 @@ const std::array kOptions{
            {1, 1 << 24},
            "sequences",
            "Sequences of one forward and backward pass; changes memory and speed, not the batch.",
-           "what fits 4096 tokens",
-           [](Config& c) { c.train.micro_batch = default_micro_batch(c.train); }},
+           "what fits 4096 tokens of a rank",
+           [](Config& c) { c.train.micro_batch = default_micro_batch(c); }},
     Option{LOCKSTEP_KEY(train.recompute), kAny, "",
            "What backward computes again instead of keeping: nothing, norms and activations, or "
            "whole blocks.",

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/thread_pool.h"
 #include "launch/device.h"
+#include "launch/ranks.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -29,17 +30,25 @@ fs::path default_run(const fs::path& config) {
   return saved ? directory : fs::path("runs") / config.stem();
 }
 
-}  // namespace
-
-int run_train(const TrainVerbOptions& options) {
-  const auto config = load_config(options.config, options.settings);
+int train_on(const TrainVerbOptions& options, World& launched) {
+  const auto config = load_config(options.config, options.settings, launched.size());
   check_threads(config);
+  const auto device = device_of(options.device);
+  const auto ranks = place_ranks(launched, config, device);
   return train({.config = config.values,
                 .resolved_config = to_toml(config),
                 .settings = to_json(config),
                 .run = options.run.empty() ? default_run(options.config) : fs::path(options.run),
-                .device = device_of(options.device),
-                .allow_dataset_change = options.allow_dataset_change});
+                .device = device,
+                .allow_dataset_change = options.allow_dataset_change},
+               {.world = *ranks.world, .topology = &ranks.topology});
+}
+
+}  // namespace
+
+int run_train(const TrainVerbOptions& options) {
+  const auto launched = meet_ranks(device_of(options.device));
+  return launched->ends_all([&] { return train_on(options, *launched); });
 }
 
 }  // namespace lockstep

@@ -40,6 +40,15 @@ struct Config {
     bool offloads() const { return offload_activations || offload_optimizer; }
   } train;
 
+  // How the ranks of a run share it, see train/layout.h.
+  struct Layout {
+    enum class Sharding : unsigned char { none, optimizer, gradients, full };
+
+    std::int64_t ranks = 1;  // no key: as many as were started
+    std::int64_t replicate = 1, tensor = 1, shard = 1;
+    Sharding sharding = Sharding::full;
+  } layout;
+
   struct Optimizer {
     double learning_rate = 6e-4;
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;

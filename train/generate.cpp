@@ -33,8 +33,7 @@ class Sequence {
         cache_(model.allocate_cache(step.scratch, step.compute, 1, capacity)),
         tokens_(mirror("new_tokens", DType::int32, {kPrefillTokens}, pinned)),
         positions_(mirror("new_positions", DType::int32, {1, kPrefillTokens}, pinned)),
-        logits_(
-            mirror("next_logits", DType::fp32, {1, model.stored_vocabulary()}, pinned)) {}
+        logits_(mirror("next_logits", DType::fp32, {1, model.stored_vocabulary()}, pinned)) {}
 
   // Appends tokens, at most kPrefillTokens; the logits behind the last one.
   std::span<const float> append(std::span<const std::int32_t> tokens) {

@@ -11,7 +11,14 @@
 
 namespace lockstep {
 
-RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)) {
+RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(std::move(path)) {
+  if (!takes_lock) {
+    if (!path_exists(checkpoints()))
+      throw DataError(str(path_.string(),
+                          ": rank 0 made it, and it is not here; choose a directory that all hosts "
+                          "share with --run"));
+    return;
+  }
   make_directories(checkpoints());
   const auto name = path_ / "lock";
   lock_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -29,7 +36,7 @@ RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)) 
 }
 
 RunDirectory::~RunDirectory() {
-  close(lock_);
+  if (lock_ >= 0) close(lock_);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// RunDirectory: where a run keeps what it makes. One process at a time may train in it.
+// RunDirectory: where a run keeps what it makes. One run at a time may train in it.
 //
 //   config.toml      the resolved configuration of the last start
 //   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
@@ -7,14 +7,17 @@
 #pragma once
 
 #include <filesystem>
+#include <utility>
 
 namespace lockstep {
 
 class RunDirectory {
  public:
   // Creates the directory and takes its lock. Throws TransientError when another process holds it,
-  // DataError when it cannot be written.
-  explicit RunDirectory(std::filesystem::path path);
+  // DataError when it cannot be written. Of several ranks one does, and the others find it there.
+  explicit RunDirectory(std::filesystem::path path, bool takes_lock = true);
+  RunDirectory(RunDirectory&& other) noexcept
+      : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   ~RunDirectory();

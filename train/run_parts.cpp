@@ -12,6 +12,7 @@
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
 #include "train/host_state.h"
+#include "train/layout.h"
 #include "train/loss_sum.h"
 #include "train/memory.h"
 #include "train/run_state.h"
@@ -26,7 +27,9 @@ namespace {
 
 // Larger models have kernels that are long enough to be launched one by one. A graph is of one
 // stream, and offloading has another.
+// Those of several ranks are not there yet.
 bool has_cuda_graphs(const Config& c) {
+  if (c.layout.ranks > 1) return false;
   constexpr std::int64_t kMostParameters = 1'000'000'000;
   if (c.train.cuda_graphs == Config::CudaGraphs::automatic)
     return parameter_count(c.model) <= kMostParameters && !c.train.offloads();
@@ -85,7 +88,9 @@ TrainingConfig training_config(const Config& c) {
           .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
           .sample_tokens = c.log.sample_every_steps > 0 ? sample_length(c) : 0,
           .seed = c.train.seed,
-          .cuda_graphs = has_cuda_graphs(c)};
+          .cuda_graphs = has_cuda_graphs(c),
+          .mesh = mesh_of(c.layout, static_cast<int>(c.layout.ranks)),
+          .sharding = sharding_of(c.layout)};
 }
 
 namespace {
@@ -213,7 +218,8 @@ Loader::Config train_loader(const Config& c) {
 Loader::Config validation_loader(const Config& c) {
   Loader::Config loader = train_loader(c);
   loader.datasets = c.data.validation;
-  loader.global_batch_sequences = c.train.micro_batch;
+  loader.global_batch_sequences =
+      c.train.micro_batch * c.layout.ranks / c.layout.tensor;  // of every data rank
   loader.shuffle = false;
   loader.repeat = false;
   loader.most_samples = most_windows(c.eval.tokens, c.train.sequence_length);

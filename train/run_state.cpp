@@ -6,11 +6,17 @@ namespace {
 // The elements of `flat`, a tensor laid out like the shard, that `segment` covers.
 StateSlice slice(ParamStore& params, const Segment& segment, Tensor flat, const char* suffix) {
   const ParamSpec& spec = params.spec(segment.id);
+  const auto part = params.layout().tensor_part(segment.id);
+  const Comms& comms = params.comms();
+  const bool is_split = part.parts > 1;
   return {.name = spec.name + suffix,
           .whole = spec.shape,
-          .split = unsplit(spec.shape),
-          .piece = {0, segment.logical_begin, segment.logical_begin + segment.count},
-          .local = flat.rows(segment.shard_begin, segment.count)};
+          .split = is_split ? Split{part.dim, static_cast<int>(part.parts), part.stored_size}
+                            : unsplit(spec.shape),
+          .piece = {is_split ? static_cast<int>(part.part) : 0, segment.logical_begin,
+                    segment.logical_begin + segment.count},
+          .local = flat.rows(segment.shard_begin, segment.count),
+          .owned = comms.replicate.whole->rank() == 0 && (is_split || comms.tensor->rank() == 0)};
 }
 
 }  // namespace
@@ -32,6 +38,7 @@ std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimi
       slices.push_back(slice(params, segment, optimizer.state()[s].v, "/adam_v"));
     }
   slices.push_back(whole_slice("adamw/updates", optimizer.updates()));
+  slices.back().owned = params.comms().all->rank() == 0;
   return slices;
 }
 

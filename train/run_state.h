@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Each parameter's weight (its fp32 master where there is one), "NAME/adam_m", "NAME/adam_v", and
-// "adamw/updates".
+// What this rank has of it; what several have, one of them owns. Each parameter's weight (its fp32
+// master where there is one), "NAME/adam_m", "NAME/adam_v", and "adamw/updates".
 std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimizer);
 
 // The weights alone, as generation and evaluation load them.

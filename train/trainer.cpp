@@ -19,6 +19,7 @@
 #include "kernels/attention_cudnn.h"
 #include "train/gpu_watch.h"
 #include "train/host_state.h"
+#include "train/layout.h"
 #include "train/loss_sum.h"
 #include "train/meter.h"
 #include "train/metrics_log.h"
@@ -97,7 +98,8 @@ void check_held_out(const Config& config, const Dataset& training) {
     log_warning("data.validation is data.train: its loss says nothing of other text");
 }
 
-std::optional<Loader> held_out(const Config& config, const Dataset& training, Arena& pinned) {
+std::optional<Loader> held_out(const Config& config, const Dataset& training,
+                               const DataPlace& place, Arena& pinned) {
   if (training.tokenizer_vocabulary() == kByteVocabulary &&
       config.model.vocabulary > kByteVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
@@ -105,7 +107,8 @@ std::optional<Loader> held_out(const Config& config, const Dataset& training, Ar
   if (config.data.validation.empty()) return std::nullopt;
   check_held_out(config, training);
   return std::optional<Loader>(std::in_place, validation_loader(config),
-                               static_cast<int>(config.train.micro_batch), 0, 1, pinned);
+                               static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
+                               pinned);
 }
 
 std::string fp8_counts(const Meter::Config& c) {
@@ -117,11 +120,12 @@ std::string fp8_counts(const Meter::Config& c) {
 
 class Trainer {
  public:
-  explicit Trainer(const TrainOptions& options);
+  Trainer(const TrainOptions& options, const RunRanks& ranks);
   int run();
 
  private:
-  void start();  // from the newest checkpoint, or from the beginning
+  int agreed_stop();  // the largest exit code of a signal that a rank was sent; 0: none was
+  void start();       // from the newest checkpoint, or from the beginning
   void initialize(const std::filesystem::path& weights);   // empty: random ones
   void choose_products(const std::optional<Json>& about);  // of the checkpoint it goes on from
   // A step that the device was given.
@@ -148,6 +152,7 @@ class Trainer {
     return after == steps() || (every_steps > 0 && after % every_steps == 0);
   }
   bool due(std::int64_t every_steps) const { return due(every_steps, step()); }
+  bool is_first() const { return world_.rank() == 0; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t steps() const { return config_.train.steps; }
   RunFacts facts() const {
@@ -162,11 +167,14 @@ class Trainer {
   }
 
   const TrainOptions& options_;
+  World& world_;
   const StopSignals signals_;
   RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
   const Config config_;
+  const Mesh mesh_;
+  const DataPlace data_place_;
   const Arenas::Bytes arenas_bytes_;
   Arena pinned_;  // of the loaders
   Loader loader_;
@@ -181,6 +189,7 @@ class Trainer {
   std::optional<TensorBoardLog> tensorboard_;
 
   Progress progress_;
+  int stop_ = 0;                  // with which all ranks agreed to stop; 0: they go on
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
   std::int64_t skipped_in_a_row_ = 0;
   double checkpoint_seconds_ = 0;  // since the last report
@@ -188,23 +197,37 @@ class Trainer {
   bool log_failed_ = false;
 };
 
-Trainer::Trainer(const TrainOptions& options)
+// Rank 0 makes what the others then find.
+RunDirectory open_run(const std::filesystem::path& path, World& world) {
+  std::optional<RunDirectory> made;
+  if (world.rank() == 0) made.emplace(path);
+  world.exchange("");
+  if (!made) made.emplace(path, /*takes_lock=*/false);
+  return std::move(*made);
+}
+
+Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
     : options_(options),
-      run_(options.run),
+      world_(ranks.world),
+      run_(open_run(options.run, world_)),
       gpu_(options.device.kind == Device::Kind::cuda
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
       config_(settled(options.config, compute_)),
+      mesh_(mesh_of(config_.layout, world_.size())),
+      data_place_(data_place(mesh_, world_.rank())),
       arenas_bytes_(announced_bytes(config_, compute_, gpu_ ? gpu_->others() : "")),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
-      loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), 0, 1, pinned_),
-      validation_(held_out(config_, loader_.dataset(), pinned_)),
+      loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
+              data_place_.ranks, pinned_),
+      validation_(held_out(config_, loader_.dataset(), data_place_, pinned_)),
       arenas_(options.device, arenas_bytes_),
-      training_(training_config(config_), compute_, arenas_),
+      training_(training_config(config_), compute_, arenas_,
+                make_comms(world_, mesh_, ranks.topology)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_),
       checkpointer_(run_.checkpoints(), state_.slices(),
-                    static_cast<int>(config_.checkpoint.keep_last)),
+                    static_cast<int>(config_.checkpoint.keep_last), &world_),
       meter_(meter_config(config_, compute_)) {}
 
 int Trainer::run() {
@@ -213,12 +236,14 @@ int Trainer::run() {
     log_info("the run is at step ", step(), " of ", steps(), "; raise train.steps to go on");
     return 0;
   }
-  write_text(run_.config(), options_.resolved_config);
-  metrics_.emplace(run_.metrics(), step());
-  if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step());
-  if (const auto stop = signals_.exit_code()) {
+  if (is_first()) {
+    write_text(run_.config(), options_.resolved_config);
+    metrics_.emplace(run_.metrics(), step());
+    if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step());
+  }
+  if (const auto stop = agreed_stop()) {
     log_info("stopped by a signal before step ", step() + 1);
-    return *stop;
+    return stop;
   }
   bool save_due = false;
   std::optional<Enqueued> before;  // a step that is not reported yet
@@ -230,21 +255,27 @@ int Trainer::run() {
     const StepReport done = finish(enqueued);
     before.reset();
     report(done);
-    const auto stop = signals_.exit_code();
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
     save_due = save_due || due(config_.checkpoint.every_steps);
-    if (stop || step() == steps()) {
+    if (stop_ != 0 || step() == steps()) {
       save();
     } else if (save_due && !done.skipped) {
       save_or_warn();
       save_due = false;
     }
-    if (stop) {
+    if (stop_ != 0) {
       log_info("stopped by a signal after step ", step(), "; the same command goes on from there");
-      return *stop;
+      return stop_;
     }
   }
   return 0;
+}
+
+int Trainer::agreed_stop() {
+  int most = 0;
+  for (const auto& said : world_.exchange(std::to_string(signals_.exit_code().value_or(0))))
+    most = std::max(most, std::stoi(said));
+  return most;
 }
 
 Trainer::Enqueued Trainer::enqueue_step() {
@@ -252,13 +283,13 @@ Trainer::Enqueued Trainer::enqueue_step() {
   const double waited = loader_.waited_seconds();
   enqueued.learning_rate =
       learning_rate(config_.schedule, config_.optimizer.learning_rate, enqueued.step, steps());
-  training_.begin_step(enqueued.step, enqueued.learning_rate);
+  training_.begin_step(enqueued.step, enqueued.learning_rate, signals_.exit_code().value_or(0));
   for (int m = 0; m < loader_.micro_steps(); ++m) {
     const Batch batch = [&] {
       const Trace::Span span(training_.trace(), Phase::data, compute_);
       return loader_.batch(progress_.first_sample, m);
     }();
-    loader_.release(batch, training_.micro_step(batch));
+    loader_.release(batch, training_.micro_step(batch, m + 1 == loader_.micro_steps()));
   }
   training_.finish_step();
   progress_.first_sample += training_.config().global_batch_sequences;
@@ -274,12 +305,12 @@ Trainer::Enqueued Trainer::enqueue_step() {
 bool Trainer::must_finish(bool save_due) const {
   return !compute_.is_cuda() || save_due || due(config_.checkpoint.every_steps) ||
          (validation_ && due(config_.eval.every_steps)) ||
-         (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps)) ||
-         signals_.exit_code().has_value();
+         (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps)) || stop_ != 0;
 }
 
 StepReport Trainer::finish(const Enqueued& enqueued) {
   const auto numbers = training_.numbers(enqueued.step);
+  stop_ = std::max(stop_, numbers.stop);
   const auto end = Clock::now();
   const std::chrono::duration<double> took = end - std::max(enqueued.begin, last_end_);
   last_end_ = end;
@@ -302,12 +333,12 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
 void Trainer::report(StepReport report) {
   progress_.statistics.observe(report);
   // The last step has no later one to evaluate it.
-  const bool stopping = signals_.exit_code().has_value() && step() != steps();
+  const bool stopping = stop_ != 0 && step() != steps();
   if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
     report.validation_loss = evaluate(report);
   if (due(config_.log.every_steps, report.step) || report.validation_loss) {
     if (gpu_) report.gpu = gpu_->read();
-    print_step(report);
+    if (is_first()) print_step(report);
   }
   log(report);
   check_skipped(report);
@@ -317,6 +348,7 @@ void Trainer::report(StepReport report) {
 }
 
 void Trainer::log(const StepReport& report) {
+  if (!is_first()) return;
   try_logs([&] {
     metrics_->append(report);
     if (tensorboard_) tensorboard_->append(report);
@@ -384,10 +416,10 @@ void Trainer::sample() {
 std::optional<double> Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
-      *validation_, compute_.device(),
+      *validation_, config_.train.micro_batch * data_place_.ranks, compute_.device(),
       [&](const Batch& batch) { return training_.evaluate(batch); },
       [&] { return training_.evaluated(); },
-      [&] { return signals_.exit_code().has_value() && step() != steps(); });
+      [&] { return world_.size() == 1 && signals_.exit_code() && step() != steps(); });
   training_.trace().take();
   const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
   meter_.spent_between_steps(Phase::evaluation, seconds, config_.eval.every_steps);
@@ -441,7 +473,7 @@ void Trainer::choose_products(const std::optional<Json>& about) {
   numerics_ = choose_numerics(training_, compute_, recorded, where.string());
   Json json;
   add_to(json, *numerics_);
-  write_text(file, json.dump(2) + "\n");
+  if (is_first()) write_text(file, json.dump(2) + "\n");
 }
 
 void Trainer::initialize(const std::filesystem::path& weights) {
@@ -470,10 +502,11 @@ void Trainer::save_or_warn() {
 void Trainer::save() {
   const auto begin = Clock::now();
   // A run that goes on from here does not write again what its logs say of the steps before.
-  try_logs([&] {
-    metrics_->sync();
-    if (tensorboard_) tensorboard_->sync();
-  });
+  if (is_first())
+    try_logs([&] {
+      metrics_->sync();
+      if (tensorboard_) tensorboard_->sync();
+    });
   const auto good = progress_.good_step;
   state_.fetch();
   checkpointer_.save(step(), describe_run(progress_, facts()),
@@ -486,8 +519,9 @@ void Trainer::save() {
 
 }  // namespace
 
-int train(const TrainOptions& options) {
-  return Trainer(options).run();
+int train(const TrainOptions& options, const RunRanks& ranks) {
+  Trainer trainer(options, ranks);
+  return ranks.world.ends_all([&] { return trainer.run(); });
 }
 
 }  // namespace lockstep

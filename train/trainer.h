@@ -6,6 +6,8 @@
 
 #include "core/json.h"
 #include "core/tensor.h"
+#include "dist/comms.h"
+#include "dist/topology.h"
 #include "train/config.h"
 
 namespace lockstep {
@@ -19,8 +21,14 @@ struct TrainOptions {
   bool allow_dataset_change = false;
 };
 
+// The ranks of a run, as the mesh of config.layout numbers them.
+struct RunRanks {
+  World& world;
+  const Topology* topology = nullptr;  // absent: they are all in one NVLink domain
+};
+
 // Returns the exit code: 0 when the last step is done; 130 after SIGINT, 75 after SIGTERM or
 // SIGUSR1, in both cases with everything saved. Throws what ended the run otherwise.
-int train(const TrainOptions& options);
+int train(const TrainOptions& options, const RunRanks& ranks);
 
 }  // namespace lockstep

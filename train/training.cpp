@@ -29,12 +29,11 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
       compute_(compute),
       arenas_(arenas),
       comms_(std::move(comms)),
-      params_(comms_,
-              {.sharding = config.sharding,
-               .compute_dtype = config.compute,
-               .stochastic_rounding = config.stochastic_rounding,
-               .fp8 = config.fp8,
-               .fp8_gradients = config.fp8_gradients}),
+      params_(comms_, {.sharding = config.sharding,
+                       .compute_dtype = config.compute,
+                       .stochastic_rounding = config.stochastic_rounding,
+                       .fp8 = config.fp8,
+                       .fp8_gradients = config.fp8_gradients}),
       transformer_(
           params_, config.model,
           {.recompute = config.recompute,
@@ -62,12 +61,14 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   step_ = arena.allocate("step", DType::int32, {1});
   loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
   valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
+  stop_ = arena.allocate("stop", DType::int32, {1});
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
   evaluated_ = LossReader(loss_sum_, valid_tokens_, arenas.pinned);
   for (Outcome& outcome : outcomes_) {
     outcome.loss_sum = mirror("loss_sum", loss_sum_);
     outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
     outcome.control = mirror("adamw_control", optimizer_.control());
+    outcome.stop = mirror("stop", stop_);
   }
   batch_ = DeviceBatch(config.micro_batch_sequences, config.sequence_length, arena);
 }
@@ -133,13 +134,14 @@ Targets Training::targets(const Batch& batch) const {
           .gradient_scale = 1.0f / static_cast<float>(config_.step_tokens())};
 }
 
-void Training::begin_step(std::int64_t step, double learning_rate) {
+void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
   is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0;
   step_number_ = step;
   trace_.begin_step(is_timed_);
   // All of a step that is not the same in each but its batches: not in a graph.
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
+  fill_integer(compute_, stop_, stop);
   repeat(begin_, [&] {
     fill(compute_, loss_sum_, 0.0f);
     fill(compute_, valid_tokens_, 0.0f);
@@ -172,6 +174,7 @@ void Training::finish_step() {
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
     sum_over_ranks(compute_, comms_, loss_sum_, valid_tokens_);
+    comms_.all->all_reduce(stop_, ReduceOp::max, compute_);
     const Trace::Span span(trace_, Phase::optimizer, compute_);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
@@ -182,7 +185,8 @@ void Training::finish_step() {
   trace_.end_step();
   Outcome& outcome = outcome_of(step_number_);
   outcome.step = step_number_;
-  for (const Mirror* m : {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control})
+  for (const Mirror* m :
+       {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control, &outcome.stop})
     m->fetch(compute_);
   outcome.done = compute_.record();
 }
@@ -210,6 +214,7 @@ Training::Numbers Training::numbers(std::int64_t step) {
   n.loss = unsigned_nan(LossSum{*outcome.loss_sum.host().as<float>(), n.valid_tokens}.mean());
   n.grad_norm = unsigned_nan(decision.grad_norm);
   n.applied = decision.applied;
+  n.stop = *outcome.stop.host().as<std::int32_t>();
   return n;
 }
 

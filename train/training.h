@@ -65,8 +65,8 @@ class Training {
   ChosenProducts choose_products(const ProductChoices& recorded);
 
   // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
-  //   step: counted from 1
-  void begin_step(std::int64_t step, double learning_rate);
+  //   step: counted from 1      stop: 0, or the exit code with which this rank should stop
+  void begin_step(std::int64_t step, double learning_rate, int stop = 0);
   // Forward and backward of as many sequences as config() says; adds to the gradients. Once the
   // event is done, the batch was read.
   //   last: of the step; with several ranks it says when gradients are summed over them
@@ -84,6 +84,7 @@ class Training {
     std::int64_t valid_tokens = 0;
     double grad_norm = 0;  // of the step, before clipping
     bool applied = false;  // false: no valid token, or loss or norm not finite; nothing changed
+    int stop = 0;          // the largest that a rank said at the step's begin: the same on all
   };
   Numbers numbers(std::int64_t step);
 
@@ -100,7 +101,7 @@ class Training {
  private:
   struct Outcome {  // of a step, on the host
     std::int64_t step = 0;
-    Mirror loss_sum, valid_tokens, control;
+    Mirror loss_sum, valid_tokens, control, stop;
     Event done;
   };
 
@@ -121,7 +122,7 @@ class Training {
   Transformer transformer_;
   Optimizer optimizer_;
   Tensor learning_rate_, step_;
-  Tensor loss_sum_, valid_tokens_;
+  Tensor loss_sum_, valid_tokens_, stop_;
   LossReader evaluated_;
   std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
   std::int64_t step_number_ = 0;
@@ -130,8 +131,8 @@ class Training {
   DeviceBatch batch_;
 };
 
-// The bytes that a rank of a run with this configuration peaks at, its loaders' buffers and HostState left
-// out: a step, an evaluation and a sample are run on a measuring stream.
+// The bytes that a rank of a run with this configuration peaks at, its loaders' buffers and
+// HostState left out: a step, an evaluation and a sample are run on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
 
 }  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "launch/ranks.h"
+
+#include "core/log.h"
+#include "dist/mpi_world.h"
+#include "dist/rendezvous.h"
+#include "dist/topology_here.h"
+#include "dist/topology_placement.h"
+#include "launch/version.h"
+#include "train/layout.h"
+
+namespace lockstep {
+namespace {
+
+// "lockstep 0.1.0, commit ...": the first two lines of what --version says.
+std::string version_line() {
+  const auto text = version_text();
+  const auto first = text.find('\n'), second = text.find('\n', first + 1);
+  return text.substr(0, first) + "," + text.substr(first + 1, second - first - 1);
+}
+
+// Where ranks would compute different runs.
+void check_same(World& launched, const ResolvedConfig& config) {
+  const Json mine = Json::Object{{"version", version_line()}, {"settings", to_json(config)}};
+  const auto said = launched.exchange(mine.dump());
+  const Json first = Json::parse(said.front(), "what rank 0 says");
+  for (std::size_t rank = 1; rank < said.size(); ++rank) {
+    const Json other = Json::parse(said[rank], str("what rank ", rank, " says"));
+    if (other.at("version").as_string() != first.at("version").as_string())
+      throw ConfigError(str("rank ", rank, " is ", other.at("version").as_string(), ", rank 0 is ",
+                            first.at("version").as_string(),
+                            "; start the same program everywhere"));
+    for (const auto& [key, value] : first.at("settings").as_object()) {
+      const Json* there = other.at("settings").find(key);
+      if (there == nullptr || there->dump() != value.dump())
+        throw ConfigError(str(key, " is ", there == nullptr ? "not set" : there->dump(),
+                              " on rank ", rank, ", but ", value.dump(),
+                              " on rank 0; start all ranks with the same configuration"));
+    }
+  }
+}
+
+Topology exchange_places(World& launched, Device device) {
+  std::vector<RankPlace> places;
+  const auto said = launched.exchange(to_json(this_place(device)).dump());
+  for (std::size_t rank = 0; rank < said.size(); ++rank)
+    places.push_back(rank_place(Json::parse(said[rank], str("the place of rank ", rank))));
+  return topology_of(std::move(places));
+}
+
+}  // namespace
+
+std::unique_ptr<World> meet_ranks(Device device) {
+  const bool on_gpus = device.kind == Device::Kind::cuda;
+  const auto found = find_ranks(environment(), {.has_mpi = has_mpi(), .on_gpus = on_gpus});
+  switch (found.way) {
+    case Rendezvous::Way::one: return std::make_unique<LoneWorld>();
+    case Rendezvous::Way::address:
+      throw ConfigError(str(found.reason,
+                            ", but this version trains on several ranks by MPI alone; "
+                            "start them with mpirun, or with srun --mpi=pmix"));
+    case Rendezvous::Way::mpi: break;
+  }
+  if (on_gpus && found.ranks > 1)
+    throw ConfigError(str(found.reason,
+                          ", but this version trains on several ranks on CPUs alone; "
+                          "add --device cpu, or start one"));
+  auto world = start_mpi();
+  log_as_rank(world->rank());
+  log_info(found.reason, "; they talk by MPI");
+  return world;
+}
+
+PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device) {
+  PlacedRanks placed;
+  check_same(launched, config);
+  const auto mesh = mesh_of(config.values.layout, launched.size());
+  const auto as_launched = exchange_places(launched, device);
+  auto order = placement(mesh, as_launched);
+  placed.topology = renumbered(as_launched, order);
+  placed.world = std::make_unique<PlacedWorld>(launched, std::move(order));
+  if (launched.size() == 1) return placed;
+  const int rank = placed.world->rank();
+  log_as_rank(rank);
+  log_info(in_words(placed.topology));
+  const auto shares = machine_shares(placed.topology, rank);
+  use_share(shares, rank);
+  log_info(in_words(placed.topology, shares));
+  return placed;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// How the ranks of a run come together before it: who they are, whether they start the same, and
+// which places of the mesh they take.
+#pragma once
+
+#include <memory>
+
+#include "core/tensor.h"
+#include "dist/comms.h"
+#include "dist/topology.h"
+#include "launch/config.h"
+
+namespace lockstep {
+
+// All ranks that a launcher started with this one, or this one alone, as the environment says
+// (dist/rendezvous.h); logs which. Throws ConfigError where they cannot meet, with what to do.
+std::unique_ptr<World> meet_ranks(Device device);
+
+struct PlacedRanks {
+  std::unique_ptr<World> world;  // as the mesh of the configuration numbers them
+  Topology topology;
+};
+// Refuses ranks that would not compute the same run: another version, or other settings, by
+// ConfigError on all of them, with what differs where. Then finds out where each sits, gives each
+// its place in the mesh and, of several on one machine, its part of the processors. `launched`
+// outlives the result.
+PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device);
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#include "train/layout.h"
+
+namespace lockstep {
+
+Mesh mesh_of(const Config::Layout& layout, int ranks) {
+  const auto product = layout.replicate * layout.shard * layout.tensor;
+  if (product != ranks)
+    throw ConfigError(
+        str("layout.replicate x layout.shard x layout.tensor is ", layout.replicate, " x ",
+            layout.shard, " x ", layout.tensor, " = ", product, " ranks, but ", ranks,
+            ranks == 1 ? " was" : " were", " started; start ", product,
+            " (mpirun -n, srun -n), or leave layout.shard out: it takes what is left"));
+  const auto replicate = static_cast<int>(layout.replicate), shard = static_cast<int>(layout.shard),
+             tensor = static_cast<int>(layout.tensor);
+  if (layout.sharding == Config::Layout::Sharding::none) return {{replicate * shard, 1, tensor}};
+  return {{replicate, shard, tensor}};
+}
+
+Sharding sharding_of(const Config::Layout& layout) {
+  switch (layout.sharding) {
+    case Config::Layout::Sharding::none:
+    case Config::Layout::Sharding::full: return Sharding::full;
+    case Config::Layout::Sharding::optimizer: return Sharding::optimizer;
+    case Config::Layout::Sharding::gradients: return Sharding::gradients;
+  }
+  return Sharding::full;
+}
+
+DataPlace data_place(const Mesh& mesh, int rank) {
+  const int tensors = mesh.size(Axis::tensor);
+  return {rank / tensors, mesh.world() / tensors};
+}
+
+}  // namespace lockstep
