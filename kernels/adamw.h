@@ -62,7 +62,7 @@ struct AdamWRun {
   // `count` neighbouring columns of a matrix whose rows have `stride` elements, from element
   // `first` on, stored as a matrix of their own, of which element j is element
   //   e = first + j / count * stride + j % count
-  // of the whole. count = 0: not divided by columns, e = j.
+  // of the whole; stride < 2^28. count = 0: not divided by columns, e = j.
   struct Columns {
     std::int64_t first = 0, count = 0, stride = 0;
   };

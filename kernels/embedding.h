@@ -6,10 +6,9 @@
 namespace lockstep {
 
 // What one rank does of an embedding whose table is divided by rows: it has the V rows from
-// first_id on, of table_rows (0: V), and adds the positions of the tokens [position_begin,
-// position_end)
-// (-1: N). The sum over the ranks, each token's position added by one of them, has the bits of the
-// whole embedding (but for the sign of 0). By default a rank does all of it.
+// first_id on, of table_rows (0: V), and adds the positions of the tokens from position_begin to
+// before position_end (-1: N). The sum over the ranks, each token's position added by one of them,
+// has the bits of the whole embedding (but for the sign of 0). By default a rank does all of it.
 struct EmbeddingPart {
   std::int64_t first_id = 0, table_rows = 0;
   std::int64_t position_begin = 0, position_end = -1;
