@@ -4,6 +4,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "core/machine.h"
+
 namespace lockstep {
 namespace {
 

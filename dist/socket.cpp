@@ -254,12 +254,6 @@ Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadl
   throw TransientError(str("cannot connect to ", place(address, port), ": ", text));
 }
 
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 namespace {
 
 bool listed(const std::string& interface, const std::string& list) {

@@ -77,8 +77,6 @@ Socket listen_at(const std::string& address, std::uint16_t port);
 std::optional<Socket> accept_from(const Socket& listener);  // nullopt: nobody waits
 Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadline);
 
-std::string host_name();
-
 // Where others may reach this machine: the addresses of its interfaces but the loopback's, IPv4
 // first; "127.0.0.1" where there is no other. `interfaces` (LOCKSTEP_INTERFACE) is a list of names
 // or of their beginnings, "ib0,eth"; only those count, the loopback's too. Throws ConfigError where

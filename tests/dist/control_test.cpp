@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "core/machine.h"
 #include "core/philox.h"
 #include "tests/dist/job.h"
 

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "core/file.h"
+#include "core/machine.h"
 #include "tests/dist/job.h"
 #include "tests/files.h"
 
