@@ -23,7 +23,7 @@ void check_slice(const StateSlice& s) {
   LOCKSTEP_CHECK(s.whole.rank > 0 && 0 <= s.split.dim && s.split.dim < s.whole.rank &&
                      0 <= s.piece.part && s.piece.part < s.split.parts,
                  s.name, ": part ", s.piece.part, " of ", s.split.parts, " of ", s.whole);
-  LOCKSTEP_CHECK(0 <= s.piece.begin && s.piece.begin < s.piece.end &&
+  LOCKSTEP_CHECK(0 <= s.piece.begin && s.piece.begin <= s.piece.end &&
                      s.piece.end <= part_elements(s.whole, s.split, s.piece.part) &&
                      s.piece.end - s.piece.begin == s.local.elements(),
                  s.name, ": elements [", s.piece.begin, ", ", s.piece.end, ") of a part of ",

@@ -27,7 +27,7 @@
 
 namespace lockstep {
 
-// One rank's piece of one tensor of the state.
+// One rank's piece of one tensor of the state; empty where other ranks have all of it.
 struct StateSlice {
   std::string name;  // "model.norm.weight/adam_m"
   Shape whole;       // of the unpadded tensor
