@@ -64,7 +64,8 @@ TEST(RunDurability, whenever_the_power_goes_off_the_logs_reach_as_far_as_the_new
                              .settings = Json::Object{},
                              .run = disk.root() / "new/runs/run",
                              .device = {}};
-  ASSERT_EQ(train(options), 0);
+  LoneWorld alone;
+  ASSERT_EQ(train(options, {.world = alone}), 0);
   at_every_moment(disk, rest / "rest", [&](std::size_t calls, const fs::path& root) {
     const auto run = root / "new/runs/run";
     const auto latest = latest_checkpoint(run / "checkpoints");
