@@ -170,6 +170,9 @@ void add_train(CLI::App& app, Run& run) {
   verb->add_flag("--allow-dataset-change", options->allow_dataset_change,
                  "go on although the training data are not what they were")
       ->group("Run");
+  verb->add_flag("--allow-tensor-across-nodes", options->allow_tensor_across_nodes,
+                 "let ranks of layout.tensor lie in several NVLink domains, which is slow")
+      ->group("Run");
   verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
 }
 

@@ -4,7 +4,6 @@
 #include "dist/mpi_world.h"
 #include "dist/rendezvous.h"
 #include "dist/topology_here.h"
-#include "dist/topology_placement.h"
 #include "launch/version.h"
 #include "train/layout.h"
 
@@ -70,12 +69,13 @@ std::unique_ptr<World> meet_ranks(Device device) {
   return world;
 }
 
-PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device) {
+PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,
+                        TensorAcross across) {
   PlacedRanks placed;
   check_same(launched, config);
   const auto mesh = mesh_of(config.values.layout, launched.size());
   const auto as_launched = exchange_places(launched, device);
-  auto order = placement(mesh, as_launched);
+  auto order = placement(mesh, as_launched, across);
   placed.topology = renumbered(as_launched, order);
   placed.world = std::make_unique<PlacedWorld>(launched, std::move(order));
   if (launched.size() == 1) return placed;

@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 #include "dist/comms.h"
-#include "dist/topology.h"
+#include "dist/topology_placement.h"
 #include "launch/config.h"
 
 namespace lockstep {
@@ -23,6 +23,7 @@ struct PlacedRanks {
 // ConfigError on all of them, with what differs where. Then finds out where each sits, gives each
 // its place in the mesh and, of several on one machine, its part of the processors. `launched`
 // outlives the result.
-PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device);
+PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,
+                        TensorAcross across);
 
 }  // namespace lockstep

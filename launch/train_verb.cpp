@@ -34,7 +34,9 @@ int train_on(const TrainVerbOptions& options, World& launched) {
   const auto config = load_config(options.config, options.settings, launched.size());
   check_threads(config);
   const auto device = device_of(options.device);
-  const auto ranks = place_ranks(launched, config, device);
+  const auto ranks = place_ranks(
+      launched, config, device,
+      options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused);
   return train({.config = config.values,
                 .resolved_config = to_toml(config),
                 .settings = to_json(config),

@@ -14,6 +14,7 @@ struct TrainVerbOptions {
   std::string device = "best";    // or "cpu", "cuda"
   std::vector<Setting> settings;  // of --set
   bool allow_dataset_change = false;
+  bool allow_tensor_across_nodes = false;
 };
 
 // Where no run is named, a run's saved config.toml goes on with that run, and another file starts

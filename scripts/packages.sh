@@ -6,6 +6,7 @@ build_packages=(
   "cmake=configures the build"
   "g++=compiles C++20"
   "libcli11-dev=reads the command line"
+  "libopenmpi-dev=joins the ranks of a run on CPUs"
   "libssl-dev=proves that ranks know their job's secret"
   "libtomlplusplus-dev=reads configurations"
   "libxxhash-dev=checksums of datasets and checkpoints"
@@ -21,6 +22,7 @@ test_packages=(
   "g++-aarch64-linux-gnu=proves that Grace hosts can compile it"
   "git=lists the files of the repository, names the commit of a binary"
   "libgtest-dev=runs the tests"
+  "openmpi-bin=starts several ranks (mpirun)"
 )
 
 # installed PACKAGE
