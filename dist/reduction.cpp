@@ -28,12 +28,12 @@ class Carver {
 }  // namespace
 
 ReduceRing::ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
-                       std::int64_t elements)
+                       std::int64_t elements, std::int64_t most_bytes)
     : wire_(wire) {
   std::int64_t most = 0;
   for (const Levels* l : levels)
     if (l->size() > 1)
-      most = std::max({most, std::min(bytes(*l, elements), kMostBytes), bytes(*l, kMultiple)});
+      most = std::max({most, std::min(bytes(*l, elements), most_bytes), bytes(*l, kMultiple)});
   if (most > 0) memory_ = arena.allocate("reduce ring", DType::uint8, {most});
 }
 

@@ -19,10 +19,11 @@ class ReduceRing {
   static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
   ReduceRing() = default;
-  // Memory for sums over each of `levels`, of up to `elements` a rank.
+  // Memory for sums over each of `levels`, of up to `elements` a rank: all at once where that takes
+  // no more than `most_bytes`, else in chunks.
   //   wire: fp32 or bf16, in which pieces travel inside a domain
   ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
-             std::int64_t elements);
+             std::int64_t elements, std::int64_t most_bytes = kMostBytes);
 
   // sum [n] = this rank's n of the sum over ranks of in [d n], both fp32; or `add`: += it. sum may
   // be this rank's part of `in`, which is overwritten then.

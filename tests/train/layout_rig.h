@@ -14,6 +14,7 @@ namespace lockstep::testing {
 struct Layout {
   Mesh mesh = {};
   Sharding sharding = Sharding::full;
+  int per_domain = 0;  // neighbours that are an NVLink domain; 0: all are in one
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -61,13 +62,16 @@ struct Outcome {
 inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps) {
   config.mesh = layout.mesh;
   config.sharding = layout.sharding;
+  Topology topology;
+  for (int rank = 0; rank < layout.mesh.world(); ++rank)
+    topology.domain_of.push_back(layout.per_domain == 0 ? 0 : rank / layout.per_domain);
   Outcome outcome;
   std::mutex mutex;
   run_thread_ranks(layout.mesh.world(), [&](World& world) {
     const auto bytes = measure_training(config, Device{}, 1);
     Bench bench{.threads = 1, .host_bytes = std::int64_t{16} << 20};
     Arenas arenas(Device{}, bytes);
-    Training training(config, bench.stream, arenas, make_comms(world, layout.mesh));
+    Training training(config, bench.stream, arenas, make_comms(world, layout.mesh, &topology));
     training.initialize();
     const auto tensors = layout.mesh.size(Axis::tensor);
     const std::int64_t ranks = layout.mesh.world() / tensors, rank = world.rank() / tensors;

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Trains under mpirun as people do, and compares with one rank.
+
+usage: mpirun_test.py LOCKSTEP
+
+Exit 77 (skipped) without mpirun, or where the program was built without MPI.
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIG = """
+[model]
+family = "{family}"
+layers = 2
+width = 32
+heads = 4
+kv_heads = {kv_heads}
+mlp_width = 64
+vocabulary = 257
+[train]
+steps = 6
+batch_tokens = 512
+sequence_length = 32
+micro_batch = 2
+[data]
+train = ["{data}/train"]
+validation = ["{data}/validation"]
+[eval]
+every_steps = 3
+tokens = 1000
+[log]
+tensorboard = false
+"""
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                   LC_ALL="C")
+for name in list(ENVIRONMENT):  # this test may itself run under a launcher
+    if name.startswith(("OMPI_COMM", "PMIX_", "SLURM_")):
+        del ENVIRONMENT[name]
+
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+class Job:
+    """`lockstep train` on some ranks."""
+
+    def __init__(self, lockstep, folder):
+        self.lockstep, self.folder = lockstep, folder
+
+    def command(self, config, run, ranks, settings):
+        train = [self.lockstep, "train", str(config), "--run", str(run), "--device", "cpu"]
+        for setting in settings:
+            train += ["--set", setting]
+        if ranks == 1:
+            return train
+        return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + train
+
+    def run(self, config, run, ranks, *settings):
+        done = subprocess.run(self.command(config, run, ranks, settings), env=ENVIRONMENT,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=120)
+        return done.returncode, done.stdout
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def numbers(run):
+    return [(m["step"], m["loss"], m["grad_norm"], m.get("validation_loss")) for m in metrics(run)]
+
+
+def close(a, b):
+    return abs(a - b) <= 1e-5 * abs(b)
+
+
+def same_losses(found, expected):
+    return len(found) == len(expected) and all(
+        f[0] == e[0] and close(f[1], e[1]) and close(f[2], e[2]) and
+        (e[3] is None or close(f[3], e[3])) for f, e in zip(found, expected))
+
+
+def main():
+    lockstep = sys.argv[1]
+    if shutil.which("mpirun") is None:
+        print("SKIPPED: mpirun is not installed (openmpi-bin)")
+        return 77
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        return check(lockstep, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def check(lockstep, folder):
+    rng = random.Random(1)
+    words = "the cat sat on a mat and then it ran away from dog".split()
+    text = "\n\n".join(" ".join(rng.choice(words) for _ in range(60)) for _ in range(200))
+    (folder / "text.txt").write_text(text)
+    subprocess.run([lockstep, "data", "pack", str(folder / "text.txt"), "--tokenizer", "bytes",
+                    "--document-separator", r"\n\n", "--validation", "10%", "--out",
+                    str(folder / "data")], check=True, capture_output=True)
+    configs = {}
+    for family, kv_heads in (("gpt2", 4), ("llama3", 4)):
+        configs[family] = folder / f"{family}.toml"
+        configs[family].write_text(CONFIG.format(family=family, kv_heads=kv_heads,
+                                                 data=folder / "data"))
+    job = Job(lockstep, folder)
+    one = {}
+    for family, config in configs.items():
+        code, said = job.run(config, folder / f"one_{family}", 1)
+        expect(code == 0, f"one rank ends with {code}: {said[-500:]}")
+        one[family] = numbers(folder / f"one_{family}")
+
+    cases = [  # family, ranks, settings
+        ("llama3", 2, []),
+        ("llama3", 4, ["layout.tensor=2"]),
+        ("gpt2", 4, ["layout.tensor=4"]),
+        ("gpt2", 4, ["layout.replicate=2", "layout.sharding=optimizer"]),
+        ("llama3", 3, ["layout.sharding=gradients"]),
+        ("gpt2", 2, ["layout.sharding=none"]),
+        ("llama3", 8, ["layout.replicate=2", "layout.tensor=2"]),
+        ("gpt2", 8, ["layout.sharding=gradients", "train.recompute=block"]),
+    ]
+    for number, (family, ranks, settings) in enumerate(cases):
+        run = folder / f"case_{number}"
+        code, said = job.run(configs[family], run, ranks, *settings)
+        what = f"{family} on {ranks} ranks, {settings}"
+        expect(code == 0, f"{what}: ends with {code}: {said[-500:]}")
+        expect(f"mpirun started rank 0 of {ranks}" in said, f"{what}: the log says who started it")
+        expect(said.count("step 6/6") == 1, f"{what}: one rank speaks")
+        if (run / "metrics.jsonl").exists():
+            expect(same_losses(numbers(run), one[family]),
+                   f"{what}: {numbers(run)} is not {one[family]}")
+        if "MPI" in said and "built without MPI" in said:
+            print("SKIPPED: this build has no MPI")
+            return 77
+
+    # Stopped by a signal and started again: the bits of a run that was not.
+    settings = ["layout.tensor=2", "schedule.kind=constant"]
+    run, steps = folder / "stopped", ["train.steps=1000"]
+    process = subprocess.Popen(job.command(configs["llama3"], run, 4, settings + steps),
+                               env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.time() + 60
+    while time.time() < deadline and not (run / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=60)[1].decode(errors="replace")
+    expect(process.returncode == 75, f"stopped by SIGUSR1: ends with {process.returncode}")
+    stopped = len(numbers(run))
+    expect(0 < stopped < 1000, f"stopped at step {stopped}: {said[-300:]}")
+    steps = [f"train.steps={stopped + 4}"]
+    code, said = job.run(configs["llama3"], run, 4, *settings, *steps)
+    expect(f"going on from step {stopped}" in said, f"the same command goes on: {said[-500:]}")
+    job.run(configs["llama3"], folder / "unstopped", 4, *settings, *steps)
+    expect([n[:3] for n in numbers(run)] == [n[:3] for n in numbers(folder / "unstopped")],
+           "a run that was stopped has the losses of one that was not")
+
+    # Refused by all, said once or by each, with the exit code of a wrong configuration.
+    code, said = job.run(configs["llama3"], folder / "refused", 4, "layout.tensor=3")
+    expect(code == 78 and "= 3 ranks, but 4 were started" in said, f"tensor 3 of 4: {code} {said}")
+    code, said = job.run(configs["llama3"], folder / "refused", 3, "layout.tensor=3")
+    expect(code == 78 and "these do: 1, 2, 4" in said, f"4 heads over 3: {code} {said}")
+    both = job.command(configs["llama3"], folder / "refused", 2, [])
+    at = both.index("-n")
+    different = both[:at] + ["-n", "1"] + both[at + 2:] + [":", "-n", "1"] + both[at + 2:] + [
+        "--set", "train.seed=7"]
+    done = subprocess.run(different, env=ENVIRONMENT, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60)
+    expect(done.returncode == 78 and re.search(r"train\.seed is 7 on rank 1, but 1 on rank 0",
+                                               done.stdout) is not None,
+           f"another seed on rank 1: {done.returncode} {done.stdout[-400:]}")
+    print(f"{len(cases)} layouts, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
