@@ -210,7 +210,8 @@ std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> acc
       listed.emplace_back(step);
   const auto said = on_all_ranks([&] { return Json(listed).dump(); });
   std::vector<std::int64_t> steps;
-  for (const auto& step : Json::parse(said.front(), "the checkpoints of rank 0").as_array())
+  const Json of_first = Json::parse(said.front(), "the checkpoints of rank 0");
+  for (const auto& step : of_first.as_array())
     steps.push_back(step.as_integer());
   if (steps.empty()) return std::nullopt;
   std::string reasons;
