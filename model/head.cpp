@@ -70,7 +70,7 @@ CrossEntropy Head::cross_entropy(const StepContext& step, ConstTensor logits, Te
 void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, ConstTensor x,
                              const Targets& targets) const {
   const Arena::Scope scope(step.scratch);
-  const auto N = step.tokens();
+  const auto N = targets.ids.elements();
   const auto norm_use = step.params.use(unit_, step.compute);
   const auto matrix_use = step.params.use(matrix_.unit(), step.compute);
   step.params.begin_gradients(unit_, step.compute);
@@ -111,7 +111,7 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
 
 void Head::loss(const StepContext& step, ConstTensor x, const Targets& targets) const {
   const Arena::Scope scope(step.scratch);
-  const auto N = step.tokens();
+  const auto N = targets.ids.elements();
   const auto all = gather_sequence(step, x);
   const auto losses = step.scratch.allocate("losses", DType::fp32, {N});
   for_each_chunk(N, DType::fp32, [&](std::int64_t first, std::int64_t rows) {

@@ -255,6 +255,8 @@ int Trainer::run() {
     const StepReport done = finish(enqueued);
     before.reset();
     report(done);
+    // Alone, a rank need not wait for the next step to hear of a signal.
+    if (world_.size() == 1) stop_ = signals_.exit_code().value_or(stop_);
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
     save_due = save_due || due(config_.checkpoint.every_steps);
     if (stop_ != 0 || step() == steps()) {

@@ -92,7 +92,7 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto [ranks, per_domain] :
+  for (const auto& [ranks, per_domain] :
        std::vector<std::pair<int, int>>{{2, 2}, {3, 3}, {4, 2}, {6, 2}, {6, 3}, {4, 1}, {8, 4}})
     for (const auto wire : {DType::fp32, DType::bf16})
       for (const auto mode : {Stream::Mode::immediate, Stream::Mode::queued})
