@@ -33,7 +33,8 @@ ReduceRing::ReduceRing(Arena& arena, DType wire, std::initializer_list<const Lev
   std::int64_t most = 0;
   for (const Levels* l : levels)
     if (l->size() > 1)
-      most = std::max({most, std::min(bytes(*l, elements), most_bytes), bytes(*l, kMultiple)});
+      most = std::max({most, std::min(most_bytes_of(l->size(), elements), most_bytes),
+                       most_bytes_of(l->size(), kMultiple)});
   if (most > 0) memory_ = arena.allocate("reduce ring", DType::uint8, {most});
 }
 
@@ -45,6 +46,13 @@ std::int64_t ReduceRing::bytes(const Levels& levels, std::int64_t columns) const
   const auto sums =
       I > 1 && A > 1 ? round_up(A * columns * bytes_per_element(DType::fp32), 256) : 0;
   return 2 * (pieces + sums);
+}
+
+// With pieces in fp32, and sums of domains of two ranks each.
+std::int64_t ReduceRing::most_bytes_of(std::int64_t ranks, std::int64_t columns) {
+  const auto element = bytes_per_element(DType::fp32);
+  return 2 *
+         (round_up(ranks * columns * element, 256) + round_up(ranks / 2 * columns * element, 256));
 }
 
 void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum, ConstTensor in,

@@ -20,7 +20,7 @@ class ReduceRing {
 
   ReduceRing() = default;
   // Memory for sums over each of `levels`, of up to `elements` a rank: all at once where that takes
-  // no more than `most_bytes`, else in chunks.
+  // no more than `most_bytes`, else in chunks. As much whatever the domains are.
   //   wire: fp32 or bf16, in which pieces travel inside a domain
   ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
              std::int64_t elements, std::int64_t most_bytes = kMostBytes);
@@ -34,6 +34,7 @@ class ReduceRing {
 
  private:
   std::int64_t bytes(const Levels& levels, std::int64_t columns) const;
+  static std::int64_t most_bytes_of(std::int64_t ranks, std::int64_t columns);
 
   DType wire_ = DType::fp32;
   Tensor memory_;

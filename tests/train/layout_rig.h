@@ -67,8 +67,8 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps) 
     topology.domain_of.push_back(layout.per_domain == 0 ? 0 : rank / layout.per_domain);
   Outcome outcome;
   std::mutex mutex;
+  const auto bytes = measure_training(config, Device{}, 1);  // it reserves many addresses: once
   run_thread_ranks(layout.mesh.world(), [&](World& world) {
-    const auto bytes = measure_training(config, Device{}, 1);
     Bench bench{.threads = 1, .host_bytes = std::int64_t{16} << 20};
     Arenas arenas(Device{}, bytes);
     Training training(config, bench.stream, arenas, make_comms(world, layout.mesh, &topology));
