@@ -52,7 +52,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, nvmlDevice_t* device) {
 int nvmlSystemGetDriverVersion(char* version, unsigned length) {
   if (is("errors")) return kNotSupported;
   if (length < 10) return kInsufficientSize;
-  std::strcpy(version, "580.65.06");
+  std::memcpy(version, "580.65.06", sizeof "580.65.06");
   return kSuccess;
 }
 int nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned* milliwatts) {
