@@ -32,7 +32,7 @@ SOURCES = (".h", ".cpp", ".cu", ".cuh")
 # The brackets around code for one instruction set: these headers, and what the first includes.
 BRACKETS = ("kernels/cpu_begin.h", "kernels/cpu_end.h")
 # Slow to compile and to check: behind one file each.
-SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash.h": "xxHash", "openssl/": "OpenSSL", "mpi.h": "MPI",
+SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash.h": "xxHash", "openssl/": "OpenSSL",
           "cudnn_frontend": "cuDNN's frontend"}
 DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
