@@ -58,9 +58,9 @@ FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStr
              "cudaGraphInstantiate", "cudnnCreate", "cudnnPlan"}
 COMPUTES = ("launch", "cublasLtMatmul", "cudnnBackendExecute")
 TIMED_STEP = 20  # its phases are timed, so it is not replayed
-# Of a step that is replayed: learning rate and number; two micro-batches of three tensors and three
-# results; what begins it, two micro-batches, the optimizer.
-REPLAYED = {"launch": 2, "cudaMemcpyAsync": 9, "cudaGraphLaunch": 4}
+# Of a step that is replayed: learning rate, number and whether to stop; two micro-batches of three
+# tensors and four results; what begins it, two micro-batches, the optimizer.
+REPLAYED = {"launch": 3, "cudaMemcpyAsync": 10, "cudaGraphLaunch": 4}
 
 
 def record_of(lockstep, recorder, work, family, precision, graphs, steps, *settings):
