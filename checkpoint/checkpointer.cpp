@@ -130,6 +130,8 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
   Json mine;
   try {
     mine.set("said", act());
+  } catch (const AccessError& error) {
+    mine.set("no_access", std::string(error.what()));
   } catch (const DataError& error) {
     mine.set("error", std::string(error.what()));
   }
@@ -137,6 +139,8 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
   const auto all = world_->exchange(mine.dump());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const Json json = Json::parse(all[rank], str("rank ", rank));
+    if (const Json* error = json.find("no_access"))
+      throw AccessError(str("rank ", rank, ": ", error->as_string()));
     if (const Json* error = json.find("error"))
       throw DataError(str("rank ", rank, ": ", error->as_string()));
     said.push_back(json.at("said").as_string());

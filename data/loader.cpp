@@ -217,6 +217,10 @@ std::int64_t Loader::pinned_bytes(int sequences, int sequence_length) {
 std::int64_t Loader::samples() const {
   return impl_->samples;
 }
+std::int64_t Loader::step_samples() const {
+  return impl_->config.global_batch_sequences;
+}
+
 int Loader::micro_steps() const {
   return impl_->micro_steps;
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "dist/watch.h"
-
 namespace lockstep {
 namespace {
 
@@ -12,7 +10,6 @@ constexpr std::size_t kMostWaitingBytes = std::size_t{1} << 30;
 constexpr Milliseconds kSendTime{60'000};
 constexpr Milliseconds kAnswerTime{5'000};  // beyond the deadline, for rank 0 to say who is missing
 constexpr Milliseconds kLeaveTime{2'000};
-constexpr std::size_t kMostDifferences = 8;
 
 // An error as rank 0 tells it to others: its exit code says which type it has.
 Bytes encode(const Error& error) {
@@ -235,58 +232,6 @@ std::vector<Bytes> Control::all_gather(const std::string& tag, std::span<const s
 
 void Control::barrier(const std::string& tag, Milliseconds timeout) {
   round("barrier " + tag, {}, timeout, [](const std::vector<Bytes>&) { return Bytes(); });
-}
-
-void Control::agree(const std::string& what, const Fields& fields, Milliseconds timeout) {
-  BodyWriter writer;
-  for (const auto& [name, value] : fields)
-    writer.text(name).text(value);
-  round("agree " + what, writer.take(), timeout, [&](const std::vector<Bytes>& all) {
-    const auto text = differences(what, all);
-    if (!text.empty()) throw ConfigError(text);
-    return Bytes();
-  });
-}
-
-// "the ranks differ in their configuration: train.steps is 200 on rank 3 (host n2), 100 on ranks
-// 0-2, 4; ..."
-std::string Control::differences(const std::string& what, const std::vector<Bytes>& all) const {
-  std::map<std::string, std::map<std::string, std::vector<int>>> values;  // name, value, ranks
-  std::vector<std::string> names;                                         // in their order
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    for (BodyReader reader(all[r]); !reader.at_end();) {
-      const auto name = reader.text();
-      if (!values.contains(name)) names.push_back(name);
-      values[name][reader.text()].push_back(static_cast<int>(r));
-    }
-  }
-  std::string text;
-  std::size_t differing = 0;
-  for (const auto& name : names) {
-    std::vector<std::pair<std::string, std::vector<int>>> groups;
-    std::vector<int> without(all.size());
-    for (std::size_t r = 0; r < all.size(); ++r)
-      without[r] = static_cast<int>(r);
-    for (const auto& [value, ranks] : values[name]) {
-      groups.emplace_back(value.empty() ? "empty" : value, ranks);
-      for (const int rank : ranks)
-        std::erase(without, rank);
-    }
-    if (!without.empty()) groups.emplace_back("not set", without);
-    if (groups.size() == 1) continue;
-    if (++differing > kMostDifferences) continue;
-    // The few first: they are the odd ones.
-    std::stable_sort(groups.begin(), groups.end(),
-                     [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
-    std::string of_name;
-    for (const auto& [value, ranks] : groups)
-      of_name += str(of_name.empty() ? "" : ", ", value, " on ",
-                     ranks.size() <= 4 ? describe(ranks) : rank_list(ranks));
-    text += str(text.empty() ? "" : "; ", name, " is ", of_name);
-  }
-  if (differing == 0) return "";
-  if (differing > kMostDifferences) text += str("; and ", differing - kMostDifferences, " more");
-  return str("the ranks differ in their ", what, ": ", text, "; start all with the same");
 }
 
 }  // namespace lockstep

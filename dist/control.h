@@ -22,8 +22,6 @@ namespace lockstep {
 
 class Control {
  public:
-  using Fields = std::vector<std::pair<std::string, std::string>>;  // name, value
-
   // Returns when every rank is here. Throws, on all that came, when some are not within
   // membership.start, naming them.
   explicit Control(const Membership& membership);
@@ -49,9 +47,6 @@ class Control {
   std::vector<Bytes> all_gather(const std::string& tag, std::span<const std::byte> bytes,
                                 Milliseconds timeout);  // [ranks], at most 16 MiB together
   void barrier(const std::string& tag, Milliseconds timeout);
-  // Throws ConfigError, the same on every rank, unless all give the same fields: which differ, what
-  // they are, and on which ranks. `what` says of what: "configuration", "dataset".
-  void agree(const std::string& what, const Fields& fields, Milliseconds timeout);
 
  private:
   using Key = std::pair<int, std::string>;  // from, tag
@@ -66,7 +61,6 @@ class Control {
                              Milliseconds timeout);
   Bytes round(const std::string& tag, std::span<const std::byte> bytes, Milliseconds timeout,
               const AtRoot& at_root);
-  std::string differences(const std::string& what, const std::vector<Bytes>& all) const;
 
   int rank_;
   Socket socket_;

@@ -28,6 +28,10 @@ Heartbeat::Heartbeat(const Membership& membership, const Timing& timing, OnVerdi
 
 Heartbeat::~Heartbeat() {
   if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;  // it is this end that closes the connection
+  }
   socket_.shut();
   leave({});
 }
@@ -125,6 +129,7 @@ bool Heartbeat::listen(Deadline now) {
 // What this rank finds out by itself is about rank 0. Should rank 0 be alive, it and all others
 // learn of it.
 void Heartbeat::conclude(const std::string& what) {
+  if (leaving()) return;
   const std::string verdict = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what);
   append(out_, {.kind = FrameKind::failed, .body = as_bytes(verdict)});
   try {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "dist/agreement.h"
 
 namespace lockstep {
 namespace {

@@ -37,12 +37,4 @@ std::vector<int> Mesh::peers(Axis axis, int rank) const {
   return ranks;
 }
 
-std::vector<int> Mesh::data_peers(int rank) const {
-  std::vector<int> ranks;
-  for (const int copy : peers(Axis::replicate, rank))
-    for (const int peer : peers(Axis::shard, copy))
-      ranks.push_back(peer);
-  return ranks;
-}
-
 }  // namespace lockstep

@@ -24,9 +24,6 @@ struct Mesh {
   int size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
   int coordinate(Axis axis, int rank) const;
   std::vector<int> peers(Axis axis, int rank) const;  // the ranks that differ only along axis
-  // The ranks that differ along replicate and shard only, ascending: gradients are summed over
-  // them.
-  std::vector<int> data_peers(int rank) const;
 
  private:
   int stride(Axis axis) const;  // between neighbours along axis

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dist/agreement.h"
+
 namespace lockstep {
 namespace {
 
@@ -75,19 +77,6 @@ Beat decode_beat(std::span<const std::byte> body) {
   if (beat.activity.inside && beat.activity.collectives == 0)
     throw DataError("a beat from inside of no collective");
   return beat;
-}
-
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string list = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1)
-      ++end;
-    list += str(i == 0 ? "" : ", ", ranks[i]);
-    if (end - i > 1) list += str(end - i > 2 ? "-" : ", ", ranks[end - 1]);
-    i = end;
-  }
-  return list;
 }
 
 Watch::Watch(int ranks, const Timing& timing)

@@ -46,9 +46,6 @@ struct Beat {
 Bytes encode(const Beat& beat);
 Beat decode_beat(std::span<const std::byte> body);  // DataError where it is none
 
-// "ranks 0-2, 5", "rank 4"; of ascending ranks.
-std::string rank_list(const std::vector<int>& ranks);
-
 class Watch {
  public:
   Watch(int ranks, const Timing& timing);

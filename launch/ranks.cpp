@@ -1,6 +1,8 @@
 #include "launch/ranks.h"
 
+#include "core/cpu.h"
 #include "core/log.h"
+#include "dist/agreement.h"
 #include "dist/mpi_world.h"
 #include "dist/rendezvous.h"
 #include "dist/topology_here.h"
@@ -17,25 +19,15 @@ std::string version_line() {
   return text.substr(0, first) + "," + text.substr(first + 1, second - first - 1);
 }
 
-// Where ranks would compute different runs.
-void check_same(World& launched, const ResolvedConfig& config) {
-  const Json mine = Json::Object{{"version", version_line()}, {"settings", to_json(config)}};
-  const auto said = launched.exchange(mine.dump());
-  const Json first = Json::parse(said.front(), "what rank 0 says");
-  for (std::size_t rank = 1; rank < said.size(); ++rank) {
-    const Json other = Json::parse(said[rank], str("what rank ", rank, " says"));
-    if (other.at("version").as_string() != first.at("version").as_string())
-      throw ConfigError(str("rank ", rank, " is ", other.at("version").as_string(), ", rank 0 is ",
-                            first.at("version").as_string(),
-                            "; start the same program everywhere"));
-    for (const auto& [key, value] : first.at("settings").as_object()) {
-      const Json* there = other.at("settings").find(key);
-      if (there == nullptr || there->dump() != value.dump())
-        throw ConfigError(str(key, " is ", there == nullptr ? "not set" : there->dump(),
-                              " on rank ", rank, ", but ", value.dump(),
-                              " on rank 0; start all ranks with the same configuration"));
-    }
-  }
+// Refuses ranks that would compute different runs.
+void check_same(World& launched, const ResolvedConfig& config, Device device) {
+  Fields fields{{"program", version_line()}};
+  if (device.kind == Device::Kind::cpu)
+    fields.emplace_back("instruction set (LOCKSTEP_CPU sets it)", name(cpu_level()));
+  const Json settings = to_json(config);
+  for (const auto& [key, value] : settings.as_object())
+    fields.emplace_back(key, value.dump());
+  agree(launched, "program or configuration", fields);
 }
 
 Topology exchange_places(World& launched, Device device) {
@@ -72,7 +64,7 @@ std::unique_ptr<World> meet_ranks(Device device) {
 PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,
                         TensorAcross across) {
   PlacedRanks placed;
-  check_same(launched, config);
+  check_same(launched, config, device);
   const auto mesh = mesh_of(config.values.layout, launched.size());
   const auto as_launched = exchange_places(launched, device);
   auto order = placement(mesh, as_launched, across);

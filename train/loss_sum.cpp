@@ -57,7 +57,7 @@ LossSum LossReader::read() {
   return {*slot.loss.host().as<float>(), *slot.tokens.host().as<std::int32_t>()};
 }
 
-std::optional<LossSum> evaluate_all(Loader& loader, std::int64_t batch_samples, Device device,
+std::optional<LossSum> evaluate_all(Loader& loader, Device device,
                                     FunctionRef<Event(const Batch& batch)> enqueue,
                                     FunctionRef<LossSum()> read, FunctionRef<bool()> stop) {
   LossSum sum;
@@ -72,7 +72,7 @@ std::optional<LossSum> evaluate_all(Loader& loader, std::int64_t batch_samples, 
   for (std::int64_t first = 0; first < loader.samples() && !(stopped = stop());) {
     if (enqueued == LossReader::most_enqueued(device)) add();
     const Batch batch = loader.batch(first, 0);
-    first += batch_samples;
+    first += loader.step_samples();
     loader.release(batch, enqueue(batch));
     ++enqueued;
   }

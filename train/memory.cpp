@@ -48,21 +48,23 @@ std::int64_t available_memory_bytes(Device device) {
                   memory_granted(control_groups()).left);
 }
 
-bool has_memory(Device device, const Arenas::Bytes& bytes) {
-  if (!is_gpu(device)) return bytes.device + bytes.pinned <= available_memory_bytes(device);
+bool has_memory(Device device, const Arenas::Bytes& bytes, int ranks) {
+  if (!is_gpu(device))
+    return ranks * (bytes.device + bytes.pinned) <= available_memory_bytes(device);
   return bytes.device <= available_memory_bytes(device) &&
-         bytes.pinned <= available_memory_bytes(Device{});
+         ranks * bytes.pinned <= available_memory_bytes(Device{});
 }
 
 void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy,
-                    const std::string& others) {
-  if (has_memory(device, bytes)) return;
+                    const std::string& others, int ranks) {
+  if (has_memory(device, bytes, ranks)) return;
   const bool on_gpu = is_gpu(device) && bytes.device > available_memory_bytes(device);
-  const auto needed =
-      is_gpu(device) ? (on_gpu ? bytes.device : bytes.pinned) : bytes.device + bytes.pinned;
+  const auto on_host = is_gpu(device) ? bytes.pinned : bytes.device + bytes.pinned;
+  const auto needed = on_gpu ? bytes.device : ranks * on_host;
   const auto available = available_memory_bytes(on_gpu ? device : Device{});
-  throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)),
-                        " of memory, and ", human_memory(static_cast<double>(available)),
+  throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)), " of memory",
+                        !on_gpu && ranks > 1 ? str(" for ", ranks, " ranks on this machine") : "",
+                        ", and ", human_memory(static_cast<double>(available)),
                         " are free on this ", on_gpu ? "GPU" + others : "machine", "; ", remedy));
 }
 

@@ -16,13 +16,14 @@ std::int64_t used_memory_bytes(Device device);
 std::int64_t all_memory_bytes(Device device);
 std::int64_t available_memory_bytes(Device device);
 
-// Whether `bytes` are available, for a program on `device`.
-bool has_memory(Device device, const Arenas::Bytes& bytes);
+// Whether `bytes` are available, for a program on `device`, to each of `ranks` on this machine (of
+// a GPU, each has its own).
+bool has_memory(Device device, const Arenas::Bytes& bytes, int ranks = 1);
 
-// Throws ConfigError where `bytes` are not available, for a program on `device`: before an
-// allocation, because Linux grants one that does not fit and kills the process when it is used.
-// `remedy`: what would need less. `others`: what is said of other processes on the GPU.
+// Throws ConfigError where has_memory says no: before an allocation, because Linux grants one that
+// does not fit and kills the process when it is used. `remedy`: what would need less. `others`:
+// what is said of other processes on the GPU.
 void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy,
-                    const std::string& others = "");
+                    const std::string& others = "", int ranks = 1);
 
 }  // namespace lockstep

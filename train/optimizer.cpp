@@ -89,7 +89,7 @@ void Optimizer::add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, s
 
 void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
   fill(stream, squares_, 0.0f);
-  if (!grads_.empty()) sum_of_squares(stream, scratch, squares_, grads_);
+  sum_of_squares(stream, scratch, squares_, grads_);
   params_.comms().all->all_reduce(squares_, ReduceOp::sum, stream);
   const AdamWScalars scalars{step.learning_rate, step.step, updates_, control_,
                              params_.weight_absmax()};

@@ -1,6 +1,7 @@
 #include "train/run_parts.h"
 
 #include <algorithm>
+#include <iomanip>
 #include <optional>
 
 #include "core/gpu.h"
@@ -135,7 +136,7 @@ RunBytes measure_run(const TrainingConfig& config, Device device, int threads) {
 // The mildest change of the configuration that fits: a smaller micro-batch computes the same,
 // recomputing costs time, copies of a GPU's activations to the host cost more, and those of the
 // optimizer's state help where the former do not.
-std::string what_would_fit(const Config& c, Device device) {
+std::string what_would_fit(const Config& c, Device device, int ranks) {
   TrainingConfig config = training_config(c);
   const auto settings = [&] {
     return in_words(config, c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs);
@@ -146,7 +147,7 @@ std::string what_would_fit(const Config& c, Device device) {
       if (!has_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_run(config, device, threads_of(c)).sum();
-      if (has_memory(device, bytes))
+      if (has_memory(device, bytes, ranks))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
                    name_of(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
     }
@@ -173,10 +174,10 @@ std::string what_would_fit(const Config& c, Device device) {
 
 }  // namespace
 
-RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others) {
+RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others, int ranks) {
   const auto bytes = measure_run(training_config(c), device, threads_of(c));
-  if (!has_memory(device, bytes.sum()))
-    require_memory(device, bytes.sum(), what_would_fit(c, device).c_str(), others);
+  if (!has_memory(device, bytes.sum(), ranks))
+    require_memory(device, bytes.sum(), what_would_fit(c, device, ranks).c_str(), others, ranks);
   return bytes;
 }
 
@@ -232,12 +233,27 @@ std::int64_t pinned_bytes(const Config& c) {
   return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
+namespace {
+
 double peak_flops(Stream& compute, DType dtype) {
   if (compute.is_cuda()) return gpu_peak_flops(gpu::properties(compute.device().index).name, dtype);
   return measure_peak_flops(compute, dtype);
 }
 
-Meter::Config meter_config(const Config& c, Stream& compute) {
+// Of all ranks together; 0 where one does not know its own.
+double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
+  double sum = 0;
+  for (const auto& said : world.exchange(str(std::setprecision(17), peak_flops(compute, dtype)))) {
+    const double peak = std::stod(said);
+    if (peak == 0) return 0;
+    sum += peak;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);
   // A CPU computes fp8 in the compute type.
   const bool fp8 = c.precision.fp8 != Fp8Products::off && compute.is_cuda();
@@ -245,9 +261,9 @@ Meter::Config meter_config(const Config& c, Stream& compute) {
           .step_tokens = c.train.batch_tokens,
           .flops_per_token = flops.causal,
           .flops_per_token_square = flops.square,
-          .peak_flops = peak_flops(compute, c.precision.compute),
+          .peak_flops = peak_flops_of_all(compute, c.precision.compute, world),
           .fp8_flops_per_token = fp8 ? flops.layer_products : 0,
-          .fp8_peak_flops = fp8 ? peak_flops(compute, DType::fp8_e4m3) : 0,
+          .fp8_peak_flops = fp8 ? peak_flops_of_all(compute, DType::fp8_e4m3, world) : 0,
           .device = compute.device(),
           .limit_bytes = all_memory_bytes(compute.device())};
 }

@@ -31,9 +31,10 @@ struct RunBytes {
   std::int64_t host_state = 0;  // pinned, see HostState
   Arenas::Bytes sum() const { return {training.device, training.pinned + host_state}; }
 };
-// What a run takes on `device`. Throws ConfigError where there is less; `others`: see
-// require_memory.
-RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "");
+// What a rank of a run takes on `device`. Throws ConfigError where there is less; `others` and
+// `ranks`: see require_memory.
+RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "",
+                           int ranks = 1);
 
 Loader::Config train_loader(const Config& config);
 
@@ -42,9 +43,9 @@ Loader::Config validation_loader(const Config& config);
 
 std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 
-// With the peak of what `compute` runs on: of a processor measured, of a GPU known.
-double peak_flops(Stream& compute, DType dtype);  // 0: a GPU that is not in the table
-Meter::Config meter_config(const Config& config, Stream& compute);
+// With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
+// not in the table. All ranks at once.
+Meter::Config meter_config(const Config& config, Stream& compute, World& world);
 
 // The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no
 // text here: their samples start from token 0 and are shown as ids.

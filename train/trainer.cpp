@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "checkpoint/checkpointer.h"
-#include "core/cpu.h"
 #include "core/file.h"
 #include "core/function_ref.h"
 #include "core/gpu.h"
@@ -25,6 +24,7 @@
 #include "train/metrics_log.h"
 #include "train/model_source.h"
 #include "train/numerics.h"
+#include "train/prepare.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/run_parts.h"
@@ -54,68 +54,6 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
   const auto path = checkpoint_path(checkpoints, 0);
   if (read_manifest(path).about.find("imported_from") == nullptr) return std::nullopt;
   return path;
-}
-
-std::string name_of_device(const Stream& compute) {
-  if (compute.is_cuda()) return gpu::properties(compute.device().index).name;
-  return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(), " threads)");
-}
-
-// Says what is trained, and in how much memory, before the memory is taken: where it is large, the
-// system needs seconds for it.
-Arenas::Bytes announced_bytes(const Config& config, const Stream& compute,
-                              const std::string& others) {
-  const auto& m = config.model;
-  log_info(
-      name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))), " parameters, ",
-      m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
-      config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
-  require_fp8(config, compute);
-  const auto bytes = checked_run_bytes(config, compute.device(), others);
-  log_info("memory: ", human_memory(static_cast<double>(bytes.training.device)),
-           " for weights, optimizer and activations",
-           compute.is_cuda() ? str(", ", human_memory(static_cast<double>(bytes.sum().pinned)),
-                                   " of the host's beside it")
-                             : "");
-  return bytes.training;
-}
-
-// With what the configuration leaves open settled.
-Config settled(Config config, Stream& compute) {
-  config.train.attention = attention_of(config, compute);
-  return config;
-}
-
-// Throws ConfigError where the tokens cannot be those of the tokenizer of the training data.
-void check_held_out(const Config& config, const Dataset& training) {
-  const Dataset held_out(config.data.validation);
-  const auto &a = training.format(), &b = held_out.format();
-  const bool described = training.tokenizer_vocabulary() > 0 && held_out.tokenizer_vocabulary() > 0;
-  if (described ? a.name != b.name : a.boundary_token != b.boundary_token)
-    throw ConfigError(str("data.validation: ", joined(config.data.validation), " holds ", b.name,
-                          " tokens, data.train ", a.name, " tokens"));
-  if (held_out.fingerprint() == training.fingerprint())
-    log_warning("data.validation is data.train: its loss says nothing of other text");
-}
-
-std::optional<Loader> held_out(const Config& config, const Dataset& training,
-                               const DataPlace& place, Arena& pinned) {
-  if (training.tokenizer_vocabulary() == kByteVocabulary &&
-      config.model.vocabulary > kByteVocabulary)
-    log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
-                kByteVocabulary, "): such a model cannot write text");
-  if (config.data.validation.empty()) return std::nullopt;
-  check_held_out(config, training);
-  return std::optional<Loader>(std::in_place, validation_loader(config),
-                               static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
-                               pinned);
-}
-
-std::string fp8_counts(const Meter::Config& c) {
-  if (c.fp8_flops_per_token == 0) return "";
-  return str("; of them ", human_count(c.fp8_flops_per_token),
-             " FLOP a token are of fp8 and count by its ", human_count(c.fp8_peak_flops),
-             " FLOP/s");
 }
 
 class Trainer {
@@ -197,15 +135,6 @@ class Trainer {
   bool log_failed_ = false;
 };
 
-// Rank 0 makes what the others then find.
-RunDirectory open_run(const std::filesystem::path& path, World& world) {
-  std::optional<RunDirectory> made;
-  if (world.rank() == 0) made.emplace(path);
-  world.exchange("");
-  if (!made) made.emplace(path, /*takes_lock=*/false);
-  return std::move(*made);
-}
-
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
     : options_(options),
       world_(ranks.world),
@@ -217,18 +146,18 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       config_(settled(options.config, compute_)),
       mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
-      arenas_bytes_(announced_bytes(config_, compute_, gpu_ ? gpu_->others() : "")),
+      arenas_bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
               data_place_.ranks, pinned_),
-      validation_(held_out(config_, loader_.dataset(), data_place_, pinned_)),
+      validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
       arenas_(options.device, arenas_bytes_),
       training_(training_config(config_), compute_, arenas_,
                 make_comms(world_, mesh_, ranks.topology)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_),
       checkpointer_(run_.checkpoints(), state_.slices(),
                     static_cast<int>(config_.checkpoint.keep_last), &world_),
-      meter_(meter_config(config_, compute_)) {}
+      meter_(meter_config(config_, compute_, world_)) {}
 
 int Trainer::run() {
   start();
@@ -418,7 +347,7 @@ void Trainer::sample() {
 std::optional<double> Trainer::evaluate(StepReport& report) {
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
-      *validation_, config_.train.micro_batch * data_place_.ranks, compute_.device(),
+      *validation_, compute_.device(),
       [&](const Batch& batch) { return training_.evaluate(batch); },
       [&] { return training_.evaluated(); },
       [&] { return world_.size() == 1 && signals_.exit_code() && step() != steps(); });
@@ -430,21 +359,7 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 }
 
 void Trainer::start() {
-  const auto flops = flops_per_token(config_.model, config_.train.sequence_length);
-  log_info("data: ", joined(config_.data.train), ", ",
-           human_count(static_cast<double>(loader_.dataset().tokens())), " tokens; a step takes ",
-           config_.train.batch_tokens, " of them in ", loader_.micro_steps(), " micro-batches of ",
-           config_.train.micro_batch, " x ", config_.train.sequence_length);
-  log_info("MFU = tokens/s x ", human_count(flops.causal),
-           " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
-           " over the full square) / ", human_count(meter_.config().peak_flops), " FLOP/s, the ",
-           compute_.is_cuda() ? "" : "measured ", "peak of ", name(config_.precision.compute),
-           " multiply-adds", fp8_counts(meter_.config()));
-  if (config_.train.cuda_graphs == Config::CudaGraphs::on && !compute_.is_cuda())
-    log_info("train.cuda_graphs says nothing here: the run is on the CPU");
-  if (config_.train.offloads() && !compute_.is_cuda())
-    log_info("train.offload_", config_.train.offload_activations ? "activations" : "optimizer",
-             " says nothing here: the run is on the CPU");
+  log_step(config_, loader_, world_.size(), meter_.config());
   if (const auto imported = imported_weights(run_.checkpoints())) {
     choose_products(std::nullopt);
     return initialize(*imported);

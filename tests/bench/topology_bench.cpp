@@ -46,7 +46,7 @@ void run(const char* name, const std::vector<RankPlace>& places) {
     std::vector<int> order;
     const double placed = best_of([&] { order = placement(mesh, topology); });
     const auto in_order = renumbered(topology, order);
-    const double levels = best_of([&] { two_levels(in_order, mesh.data_peers(0)); });
+    const double levels = best_of([&] { two_levels(in_order, mesh.peers(Axis::shard, 0)); });
     std::printf(
         "%-10s %6d ranks  %3d x %3d x %d   parse %6.1f ms   topology %6.1f ms   "
         "placement %6.1f ms   levels %5.1f ms\n",

@@ -188,52 +188,6 @@ TEST(Control, says_that_rank_0_is_gone) {
   }));
 }
 
-TEST(Control, agrees_on_equal_values) {
-  expect_none_thrown(run_ranks(Job(4), [](Control& control) {
-    for (int i = 0; i < 3; ++i)
-      control.agree("version", {{"version", "0.1.0"}, {"commit", "abc"}}, kEnough);
-    control.agree("nothing", {}, kEnough);
-  }));
-}
-
-TEST(Control, names_what_differs_and_where_alike_on_every_rank) {
-  const auto thrown = run_ranks(Job(6), [](Control& control) {
-    Control::Fields fields{{"train.steps", control.rank() == 3 ? "200" : "100"},
-                           {"train.seed", "1"},
-                           {"model.family", control.rank() < 3 ? "llama" : "gpt2"}};
-    if (control.rank() == 5) fields.emplace_back("data.mask", "true");
-    EXPECT_THROW(
-        {
-          try {
-            control.agree("configuration", fields, kEnough);
-          } catch (const ConfigError& error) {
-            throw;
-          }
-        },
-        ConfigError);
-    control.agree("configuration", fields, kEnough);
-  });
-  const auto on = [](int rank) { return str("rank ", rank, " (host ", host_name(), ")"); };
-  for (const auto& text : thrown)
-    EXPECT_EQ(text,
-              str("the ranks differ in their configuration: train.steps is 200 on ", on(3),
-                  ", 100 on ranks 0-2, 4, 5; model.family is gpt2 on ", on(3), ", ", on(4), ", ",
-                  on(5), ", llama on ", on(0), ", ", on(1), ", ", on(2), "; data.mask is true on ",
-                  on(5), ", not set on ranks 0-4; start all with the same"));
-}
-
-TEST(Control, shows_a_few_of_many_differences) {
-  const auto thrown = run_ranks(Job(2), [](Control& control) {
-    Control::Fields fields;
-    for (int i = 0; i < 20; ++i)
-      fields.emplace_back(str("key", i), str(control.rank()));
-    control.agree("configuration", fields, kEnough);
-  });
-  expect_contains(thrown[1], "key7 is");
-  EXPECT_EQ(thrown[1].find("key8"), std::string::npos) << thrown[1];
-  expect_contains(thrown[1], "and 12 more");
-}
-
 TEST(Control, names_ranks_that_do_not_start) {
   Job job(5, testing::kFast, Milliseconds(500));
   Hub hub(job.options());
@@ -317,7 +271,6 @@ TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
       }
       {
         Control control(job.membership(rank, port));
-        control.agree("version", {{"version", "1"}}, kEnough);
         control.barrier("end", kEnough);
       }
       return !hub || hub->wait_until_all_left(kEnough) ? 0 : 1;

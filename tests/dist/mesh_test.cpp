@@ -16,12 +16,6 @@ TEST(Mesh, tensor_ranks_are_neighbours_and_copies_are_farthest_apart) {
   EXPECT_EQ(mesh.peers(Axis::replicate, 6), (std::vector<int>{6, 18}));
 }
 
-TEST(Mesh, data_peers_differ_along_all_axes_but_tensor) {
-  const Mesh mesh{{2, 3, 4}};
-  EXPECT_EQ(mesh.data_peers(6), (std::vector<int>{2, 6, 10, 14, 18, 22}));
-  EXPECT_EQ((Mesh{{1, 1, 4}}.data_peers(3)), std::vector<int>{3});
-}
-
 TEST(Mesh, each_rank_has_coordinates_of_its_own) {
   const Mesh mesh{{3, 2, 5}};
   std::set<std::vector<int>> seen;

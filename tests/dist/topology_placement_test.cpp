@@ -45,8 +45,7 @@ struct Group {
 };
 std::vector<Group> data_groups(const Mesh& mesh, int rank) {
   return {{"replicate", mesh.peers(Axis::replicate, rank)},
-          {"shard", mesh.peers(Axis::shard, rank)},
-          {"data", mesh.data_peers(rank)}};
+          {"shard", mesh.peers(Axis::shard, rank)}};
 }
 
 std::string in_words(const Mesh& mesh, const Topology& topology) {

@@ -214,11 +214,5 @@ TEST(Watch, cuts_long_names) {
   EXPECT_EQ(Activity::name(std::string(100, 'x')).back(), '\0');
 }
 
-TEST(RankList, joins_neighbours) {
-  EXPECT_EQ(rank_list({4}), "rank 4");
-  EXPECT_EQ(rank_list({0, 1}), "ranks 0, 1");
-  EXPECT_EQ(rank_list({0, 1, 2, 4, 6, 7, 8, 9}), "ranks 0-2, 4, 6-9");
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,174 @@
+// Checkpoints of several ranks, each a thread with its pieces.
+#include "checkpoint/checkpointer.h"
+#include "dist/thread_world.h"
+#include "tests/files.h"
+#include "tests/testing.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Bench;
+using testing::expect_contains;
+
+constexpr std::int64_t kRows = 6, kColumns = 5, kElements = kRows * kColumns;
+
+float value(std::int64_t step, std::int64_t element) {
+  return static_cast<float>(1000 * step + element);
+}
+
+class RankCheckpoints : public ::testing::Test {
+ protected:
+  // Of a matrix [6, 5], dimension 0 cut in two: of a part's 15 elements the first rank of it has
+  // 10, the second 5; further ranks hold copies that they do not save.
+  struct Rank {
+    explicit Rank(World& world, const fs::path& directory)
+        : rank(world.rank()), whole_world(world.size()) {
+      const bool alone = whole_world == 1;
+      const Split split = alone ? unsplit(Shape{kRows, kColumns}) : Split{0, 2, 3};
+      const Piece piece = alone ? Piece{0, 0, kElements}
+                                : Piece{rank % 2, rank / 2 == 0 ? 0 : 10, rank / 2 == 0 ? 10 : 15};
+      state = bench.poisoned({piece.end - piece.begin}, DType::fp32);
+      checkpointer.emplace(directory,
+                           std::vector<StateSlice>{{"w", Shape{kRows, kColumns}, split, piece,
+                                                    state, /*owned=*/rank < 4}},
+                           0, &world);
+      first = piece.part * 15 + piece.begin;
+    }
+    void fill(std::int64_t step) {
+      for (std::int64_t i = 0; i < state.elements(); ++i)
+        state.as<float>()[i] = value(step, first + i);
+    }
+    bool holds(std::int64_t step) {
+      for (std::int64_t i = 0; i < state.elements(); ++i)
+        if (state.as<float>()[i] != value(step, first + i)) return false;
+      return true;
+    }
+    void save(std::int64_t step) {
+      fill(step);
+      Json about;
+      about.set("step", step);
+      checkpointer->save(step, about);
+    }
+    Bench bench;
+    int rank, whole_world;
+    Tensor state;
+    std::int64_t first = 0;
+    std::optional<Checkpointer> checkpointer;
+  };
+
+  void on_ranks(int ranks, const std::function<void(Rank&, World&)>& body) {
+    run_thread_ranks(ranks, [&](World& world) {
+      Rank rank(world, path());
+      body(rank, world);
+    });
+  }
+  // What `act` throws on each of 4 ranks, "" for nothing.
+  template <class Expected>
+  std::vector<std::string> thrown(const std::function<void(Rank&)>& act) {
+    std::vector<std::string> said(4);
+    on_ranks(4, [&](Rank& rank, World&) {
+      try {
+        act(rank);
+      } catch (const Expected& error) {
+        said[static_cast<std::size_t>(rank.rank)] = error.what();
+      }
+    });
+    return said;
+  }
+  fs::path path() const { return directory_.path() / "checkpoints"; }
+
+  testing::TemporaryDirectory directory_;
+};
+
+constexpr auto kAny = [](const Json&) {};
+
+TEST_F(RankCheckpoints, come_back_on_as_many_ranks_and_on_one) {
+  on_ranks(4, [](Rank& rank, World&) {
+    rank.save(3);
+    rank.fill(4);
+    EXPECT_EQ(rank.checkpointer->load_newest(kAny)->dump(), R"({"step":3})");
+    EXPECT_TRUE(rank.holds(3)) << "rank " << rank.rank;
+  });
+  on_ranks(1, [](Rank& rank, World&) {
+    rank.checkpointer->load_newest(kAny);
+    EXPECT_TRUE(rank.holds(3));
+  });
+}
+
+TEST_F(RankCheckpoints, of_copies_one_is_saved) {
+  on_ranks(6, [](Rank& rank, World&) {
+    rank.save(3);
+    rank.fill(4);
+    rank.checkpointer->load_newest(kAny);
+    EXPECT_TRUE(rank.holds(3)) << "rank " << rank.rank;
+  });
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& file : fs::directory_iterator(checkpoint_path(path(), 3)))
+    ++files;
+  EXPECT_EQ(files, 5u);  // of four ranks, and the manifest
+}
+
+TEST_F(RankCheckpoints, a_damaged_file_of_one_rank_makes_all_use_the_one_before) {
+  on_ranks(4, [&](Rank& rank, World& world) {
+    rank.save(3);
+    rank.save(5);
+    if (rank.rank == 2) fs::remove(checkpoint_path(path(), 5) / "rank-00002.safetensors");
+    world.exchange("");
+    EXPECT_EQ(rank.checkpointer->load_newest(kAny)->dump(), R"({"step":3})");
+    EXPECT_TRUE(rank.holds(3)) << "rank " << rank.rank;
+  });
+}
+
+TEST_F(RankCheckpoints, what_one_rank_may_not_open_is_not_passed_over) {
+  on_ranks(4, [](Rank& rank, World&) { rank.save(3); });
+  on_ranks(4, [](Rank& rank, World&) { rank.save(5); });
+  const auto file = checkpoint_path(path(), 5) / "rank-00001.safetensors";
+  fs::remove(file);
+  fs::create_symlink(file, file);  // to itself: it cannot be opened, by nobody
+  for (const auto& said :
+       thrown<AccessError>([](Rank& rank) { rank.checkpointer->load_newest(kAny); }))
+    expect_contains(said, "rank-00001.safetensors");
+}
+
+// A rank's world that puts a directory where the rank will write its file, when rank 0 has made
+// the place for all files.
+class InTheWay final : public World {
+ public:
+  InTheWay(World& world, fs::path file) : world_(world), file_(std::move(file)) {}
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override {
+    return world_.connect(name, ranks);
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    auto all = world_.exchange(mine);
+    if (fs::exists(file_.parent_path())) fs::create_directories(file_ / "x");
+    return all;
+  }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    world_.abort(why, exit_code);
+  }
+
+ private:
+  World& world_;
+  fs::path file_;
+};
+
+TEST_F(RankCheckpoints, what_one_rank_cannot_write_all_report_and_nothing_is_left) {
+  on_ranks(4, [](Rank& rank, World&) { rank.save(3); });
+  const fs::path unfinished = checkpoint_path(path(), 5).string() + ".tmp";
+  run_thread_ranks(4, [&](World& world) {
+    InTheWay blocked(world, unfinished / "rank-00002.safetensors");
+    Rank rank(world.rank() == 2 ? blocked : world, path());
+    expect_contains(testing::message_of<DataError>([&] { rank.save(5); }), "rank 2: ");
+  });
+  EXPECT_FALSE(fs::exists(unfinished));
+  on_ranks(4, [](Rank& rank, World&) {
+    EXPECT_EQ(rank.checkpointer->load_newest(kAny)->dump(), R"({"step":3})");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

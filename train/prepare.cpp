@@ -1,0 +1,120 @@
+#include "train/prepare.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/cpu.h"
+#include "core/gpu.h"
+#include "core/log.h"
+#include "core/machine.h"
+#include "core/units.h"
+#include "data/tokenizer.h"
+#include "dist/agreement.h"
+#include "train/resume.h"
+#include "train/run_parts.h"
+
+namespace lockstep {
+namespace {
+
+std::string name_of_device(const Stream& compute) {
+  if (compute.is_cuda()) return gpu::properties(compute.device().index).name;
+  return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(), " threads)");
+}
+
+void check_held_out(const Config& config, const Dataset& training, const Dataset& held_out) {
+  const auto &a = training.format(), &b = held_out.format();
+  const bool described = training.tokenizer_vocabulary() > 0 && held_out.tokenizer_vocabulary() > 0;
+  if (described ? a.name != b.name : a.boundary_token != b.boundary_token)
+    throw ConfigError(str("data.validation: ", joined(config.data.validation), " holds ", b.name,
+                          " tokens, data.train ", a.name, " tokens"));
+  if (held_out.fingerprint() == training.fingerprint())
+    log_warning("data.validation is data.train: its loss says nothing of other text");
+}
+
+void check_data(const Config& config, const Dataset& training, World& world) {
+  if (training.tokenizer_vocabulary() == kByteVocabulary &&
+      config.model.vocabulary > kByteVocabulary)
+    log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
+                kByteVocabulary, "): such a model cannot write text");
+  Fields fields{{"data.train", training.fingerprint()}};
+  if (!config.data.validation.empty()) {
+    const Dataset held_out(config.data.validation);
+    check_held_out(config, training, held_out);
+    fields.emplace_back("data.validation", held_out.fingerprint());
+  }
+  agree(world, "data, of which these are the fingerprints", fields);
+}
+
+std::string fp8_counts(const Meter::Config& c) {
+  if (c.fp8_flops_per_token == 0) return "";
+  return str("; of them ", human_count(c.fp8_flops_per_token),
+             " FLOP a token are of fp8 and count by its ", human_count(c.fp8_peak_flops),
+             " FLOP/s");
+}
+
+}  // namespace
+
+RunDirectory open_run(const std::filesystem::path& path, World& world) {
+  std::optional<RunDirectory> made;
+  if (world.rank() == 0) made.emplace(path);
+  world.exchange("");
+  if (!made) made.emplace(path, /*takes_lock=*/false);
+  return std::move(*made);
+}
+
+Config settled(Config config, Stream& compute) {
+  config.train.attention = attention_of(config, compute);
+  return config;
+}
+
+Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World& world,
+                              const std::string& others) {
+  const auto& m = config.model;
+  log_info(
+      name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))), " parameters, ",
+      m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
+      config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
+  require_fp8(config, compute);
+  const auto machines = world.exchange(machine_id());
+  const auto here = std::count(machines.begin(), machines.end(), machine_id());
+  const auto bytes = checked_run_bytes(config, compute.device(), others, static_cast<int>(here));
+  world.exchange("");  // none takes its memory while another still looks whether there is enough
+  log_info("memory: ", human_memory(static_cast<double>(bytes.training.device)),
+           world.size() > 1 ? " a rank" : "", " for weights, optimizer and activations",
+           compute.is_cuda() ? str(", ", human_memory(static_cast<double>(bytes.sum().pinned)),
+                                   " of the host's beside it")
+                             : "");
+  return bytes.training;
+}
+
+std::optional<Loader> held_out(const Config& config, const Dataset& training, World& world,
+                               const DataPlace& place, Arena& pinned) {
+  check_data(config, training, world);
+  if (config.data.validation.empty()) return std::nullopt;
+  return std::optional<Loader>(std::in_place, validation_loader(config),
+                               static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
+                               pinned);
+}
+
+void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter) {
+  const bool on_gpu = meter.device.kind == Device::Kind::cuda;
+  const auto data_ranks = ranks / config.layout.tensor;
+  const auto flops = flops_per_token(config.model, config.train.sequence_length);
+  log_info("data: ", joined(config.data.train), ", ",
+           human_count(static_cast<double>(loader.dataset().tokens())), " tokens; a step takes ",
+           config.train.batch_tokens, " of them in ", loader.micro_steps(), " micro-batches of ",
+           config.train.micro_batch, " x ", config.train.sequence_length,
+           ranks > 1 ? str(" on each of ", data_ranks, " ranks that read data") : "");
+  log_info("MFU = tokens/s x ", human_count(flops.causal),
+           " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
+           " over the full square) / ", human_count(meter.peak_flops), " FLOP/s, the ",
+           on_gpu ? "" : "measured ", "peak of ", ranks > 1 ? str(ranks, " ranks in ") : "",
+           name(config.precision.compute), " multiply-adds", fp8_counts(meter));
+  if (config.train.cuda_graphs == Config::CudaGraphs::on && !on_gpu)
+    log_info("train.cuda_graphs says nothing here: the run is on the CPU");
+  if (config.train.offloads() && !on_gpu)
+    log_info("train.offload_", config.train.offload_activations ? "activations" : "optimizer",
+             " says nothing here: the run is on the CPU");
+}
+
+}  // namespace lockstep

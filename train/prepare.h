@@ -1,0 +1,38 @@
+// Prepare: what all ranks of a run do before it takes memory and reads data. What cannot go is
+// refused, on all of them, and the log says what is trained.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "data/loader.h"
+#include "dist/comms.h"
+#include "train/layout.h"
+#include "train/meter.h"
+#include "train/run_directory.h"
+#include "train/training.h"
+
+namespace lockstep {
+
+// Rank 0 makes what the others then find.
+RunDirectory open_run(const std::filesystem::path& path, World& world);
+
+// With what the configuration leaves open settled.
+Config settled(Config config, Stream& compute);
+
+// Says what is trained, and in how much memory, before the memory is taken: where it is large, the
+// system needs seconds for it. Throws ConfigError where there is less. `others`: see
+// require_memory.
+Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World& world,
+                              const std::string& others);
+
+// The loader of data.validation, where there is such. Throws ConfigError where ranks read different
+// data, or its tokens cannot be those of the tokenizer of the training data.
+std::optional<Loader> held_out(const Config& config, const Dataset& training, World& world,
+                               const DataPlace& place, Arena& pinned);
+
+// Says what a step takes and what MFU means here; warns of settings that do nothing.
+void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter);
+
+}  // namespace lockstep
