@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/progress.h"
+
 namespace lockstep {
 namespace {
 
@@ -99,6 +101,7 @@ void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
     if (n < 0) fail(offset + done, str("cannot read: ", reason(errno)));
     if (n == 0) fail(offset + done, "the file became shorter while it was read");
     done += n;
+    made_progress();
   }
 }
 
@@ -145,6 +148,7 @@ void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) 
     if (n < 0) fail_writing(path_, str("cannot write at byte ", offset), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     offset += n;
+    made_progress();
   }
 }
 

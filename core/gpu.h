@@ -68,6 +68,7 @@ void destroy(CUevent_st* event) noexcept;
 void record(CUevent_st* event, CUstream_st* stream);
 void wait(CUstream_st* stream, CUevent_st* event);
 void synchronize(CUevent_st* event);
+bool is_done(CUevent_st* event);
 double seconds_between(CUevent_st* begin, CUevent_st* end);  // both done
 
 // Between the first two, what this thread gives the stream is not done but recorded, and the host

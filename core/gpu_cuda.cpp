@@ -186,6 +186,11 @@ void synchronize(CUevent_st* event) {
   CUDA_CHECK(cudaEventSynchronize(event));
 }
 
+// A device that failed does nothing any more.
+bool is_done(CUevent_st* event) {
+  return cudaEventQuery(event) != cudaErrorNotReady;
+}
+
 double seconds_between(CUevent_st* begin, CUevent_st* end) {
   float milliseconds = 0;
   CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));

@@ -69,6 +69,9 @@ void wait(CUstream_st* /*stream*/, CUevent_st* /*event*/) {
 void synchronize(CUevent_st* /*event*/) {
   unreachable();
 }
+bool is_done(CUevent_st* /*event*/) {
+  unreachable();
+}
 double seconds_between(CUevent_st* /*begin*/, CUevent_st* /*end*/) {
   unreachable();
 }

@@ -77,6 +77,13 @@ void Event::synchronize() const {
   gpu::synchronize(event_);
 }
 
+bool Event::is_done() const {
+  if (queue_ != nullptr) return queue_->is_done(ticket_);
+  if (event_ == nullptr) return true;
+  gpu::use_again(pool_->device());
+  return gpu::is_done(event_);
+}
+
 double Event::seconds_since(const Event& earlier) const {
   LOCKSTEP_CHECK(event_ != nullptr && earlier.event_ != nullptr, "an event of no CUDA stream");
   return gpu::seconds_between(earlier.event_, event_);

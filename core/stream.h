@@ -31,6 +31,7 @@ class Event {
 
   // The host waits. Throws what work of a queued stream threw.
   void synchronize() const;
+  bool is_done() const;                              // also where it failed
   double seconds_since(const Event& earlier) const;  // both done, of record_timed() of CUDA streams
 
  private:

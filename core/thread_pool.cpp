@@ -11,6 +11,7 @@
 #include "core/control_groups.h"
 #include "core/error.h"
 #include "core/processors.h"
+#include "core/progress.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -178,6 +179,7 @@ void ThreadPool::stop_workers() {
 
 void ThreadPool::run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) {
   if (tasks <= 0) return;
+  made_progress();
   if (threads_ == 1 || tasks == 1) {
     for (std::int64_t task = 0; task < tasks; ++task)
       body(task, 0);

@@ -36,6 +36,11 @@ void WorkQueue::wait(std::int64_t ticket) {
   if (error_ && ticket >= failed_) std::rethrow_exception(error_);
 }
 
+bool WorkQueue::is_done(std::int64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  return done_ >= ticket;
+}
+
 // The stream is made here: what it does to a thread (denormals, pinning) is for this one.
 void WorkQueue::serve(const char* name, int threads) {
   use_all_processors();

@@ -30,6 +30,7 @@ class WorkQueue {
   // Until the work of this ticket, and all before it, is done. Throws the error of the first work
   // that failed, where that is not behind it: no work was done since.
   void wait(std::int64_t ticket);
+  bool is_done(std::int64_t ticket);
 
  private:
   struct Slot {

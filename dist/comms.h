@@ -27,6 +27,8 @@ class World {
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
+  // Of the collectives of this rank, where they are watched (watched_world.h).
+  virtual CollectiveRing* ring() { return nullptr; }
 
   // act(); where it throws on one of several ranks, all end. Rank 0 speaks first, where an error is
   // everybody's.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "dist/collective_ring.h"
+
 namespace lockstep {
 
 const char* name(Collective kind) {
@@ -21,12 +23,30 @@ Communicator::Communicator(std::string name, int rank, int size)
   LOCKSTEP_CHECK(0 <= rank && rank < size, "rank ", rank, " of ", size, " in ", name_);
 }
 
-bool Communicator::counts(Collective kind, std::int64_t bytes, const Stream& stream) {
+bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
+                        FunctionRef<void()> call) {
   if (size_ == 1) return false;
   auto& traffic = traffic_[static_cast<std::size_t>(kind)];
   ++traffic.calls;
   traffic.bytes += bytes;
-  return !stream.is_measuring();
+  if (stream.is_measuring()) return true;
+  if (ring_ != nullptr && begun_in_ != nullptr)
+    ring_->add_bytes(number_, bytes);
+  else if (ring_ != nullptr)
+    number_ = ring_->begin(lockstep::name(kind), name_, bytes, stream.record());
+  begun_in_ = ring_ == nullptr ? nullptr : &stream;
+  call();
+  if (!grouped_) end_entry();
+  return true;
+}
+
+// Calls that travel together are one entry, and so are none: ranks that have nothing to send to
+// their peers count as those that have.
+void Communicator::end_entry() {
+  if (ring_ == nullptr || size_ == 1) return;
+  if (begun_in_ == nullptr) number_ = ring_->begin("nothing", name_, 0, {});
+  ring_->end(number_, begun_in_ == nullptr ? Event() : begun_in_->record());
+  begun_in_ = nullptr;
 }
 
 void Communicator::check_rank(const char* what, int rank) const {
@@ -37,17 +57,17 @@ void Communicator::all_reduce(Tensor inout, ReduceOp op, Stream& stream) {
   LOCKSTEP_CHECK(
       inout.dtype == DType::fp32 || inout.dtype == DType::bf16 || inout.dtype == DType::int32,
       "all_reduce of ", lockstep::name(inout.dtype), ", expected fp32, bf16 or int32");
-  if (counts(Collective::all_reduce, 2 * (size_ - 1) * inout.bytes() / size_, stream))
-    do_all_reduce(inout, op, stream);
+  make(Collective::all_reduce, 2 * (size_ - 1) * inout.bytes() / size_, stream,
+       [&] { do_all_reduce(inout, op, stream); });
 }
 
 void Communicator::all_gather(Tensor out, ConstTensor in, Stream& stream) {
   LOCKSTEP_CHECK(out.dtype == in.dtype && out.elements() == size_ * in.elements(), "all_gather of ",
                  lockstep::name(in.dtype), " ", in.shape, " of ", size_, " ranks to ",
                  lockstep::name(out.dtype), " ", out.shape);
-  if (counts(Collective::all_gather, (size_ - 1) * in.bytes(), stream))
-    return do_all_gather(out, in, stream);
-  if (size_ == 1 && out.data != in.data) stream.copy(out, in);
+  const bool made = make(Collective::all_gather, (size_ - 1) * in.bytes(), stream,
+                         [&] { do_all_gather(out, in, stream); });
+  if (!made && out.data != in.data) stream.copy(out, in);
 }
 
 void Communicator::all_to_all(Tensor out, ConstTensor in, Stream& stream) {
@@ -56,15 +76,15 @@ void Communicator::all_to_all(Tensor out, ConstTensor in, Stream& stream) {
       "all_to_all of ", lockstep::name(in.dtype), " ", in.shape, " of ", size_, " ranks to ",
       lockstep::name(out.dtype), " ", out.shape);
   LOCKSTEP_CHECK(out.data != in.data || in.bytes() == 0, "all_to_all in place");
-  if (counts(Collective::all_to_all, (size_ - 1) * in.bytes() / size_, stream))
-    return do_all_to_all(out, in, stream);
-  if (size_ == 1) stream.copy(out, in);
+  const bool made = make(Collective::all_to_all, (size_ - 1) * in.bytes() / size_, stream,
+                         [&] { do_all_to_all(out, in, stream); });
+  if (!made) stream.copy(out, in);
 }
 
 void Communicator::broadcast(Tensor inout, int root, Stream& stream) {
   check_rank("broadcast from", root);
-  if (counts(Collective::broadcast, rank_ == root ? 0 : inout.bytes(), stream))
-    do_broadcast(inout, root, stream);
+  make(Collective::broadcast, rank_ == root ? 0 : inout.bytes(), stream,
+       [&] { do_broadcast(inout, root, stream); });
 }
 
 void Communicator::send_receive(Tensor received, int from, ConstTensor sent, int to,
@@ -74,13 +94,13 @@ void Communicator::send_receive(Tensor received, int from, ConstTensor sent, int
   LOCKSTEP_CHECK(received.dtype == sent.dtype && received.elements() == sent.elements(),
                  "send_receive of ", lockstep::name(sent.dtype), " ", sent.shape, " to ",
                  lockstep::name(received.dtype), " ", received.shape);
-  if (counts(Collective::send_receive, from == rank_ ? 0 : received.bytes(), stream))
-    return do_send_receive(received, from, sent, to, stream);
-  if (size_ == 1) stream.copy(received, sent);
+  const bool made = make(Collective::send_receive, from == rank_ ? 0 : received.bytes(), stream,
+                         [&] { do_send_receive(received, from, sent, to, stream); });
+  if (!made) stream.copy(received, sent);
 }
 
 void Communicator::barrier(Stream& stream) {
-  if (counts(Collective::barrier, 0, stream)) do_barrier(stream);
+  make(Collective::barrier, 0, stream, [&] { do_barrier(stream); });
 }
 
 void LoneCommunicator::fail() const {

@@ -1,15 +1,19 @@
 // Communicator: the collectives of one group of ranks. Each call enqueues on a stream and returns;
 // every rank of the group makes the same calls in the same order, and always on one stream.
-// Backends: threads of one process (thread_world.h). A measuring stream runs nothing, and counts.
+// Backends: threads of one process (thread_world.h), MPI (mpi_world.h). A measuring stream runs
+// nothing, and counts.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 
+#include "core/function_ref.h"
 #include "core/stream.h"
 
 namespace lockstep {
+
+class CollectiveRing;
 
 enum class ReduceOp : std::uint8_t { sum, max };
 
@@ -44,6 +48,8 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
+  // Each call from now on, where streams run; the ring outlives this.
+  void record_in(CollectiveRing* ring) { ring_ = ring; }
 
   // inout = the sum, or maximum, of all ranks' inout: the same bits on each. fp32, bf16 (added in
   // fp32) or int32.
@@ -62,8 +68,11 @@ class Communicator {
   template <class Body>
   void together(Body&& body) {
     begin_group();
+    grouped_ = true;
     body();
+    grouped_ = false;
     end_group();
+    end_entry();
   }
 
  protected:
@@ -79,13 +88,18 @@ class Communicator {
   virtual void end_group() {}
 
  private:
-  // Counts a call; whether there is something to do.
-  bool counts(Collective kind, std::int64_t bytes, const Stream& stream);
+  // Counts a call, and makes it where the stream runs; false: this rank is alone.
+  bool make(Collective kind, std::int64_t bytes, Stream& stream, FunctionRef<void()> call);
+  void end_entry();
   void check_rank(const char* what, int rank) const;
 
   std::string name_;
   int rank_, size_;
   std::array<Traffic, kCollectives> traffic_{};
+  CollectiveRing* ring_ = nullptr;
+  std::uint64_t number_ = 0;    // in the ring, of the call or calls under way
+  Stream* begun_in_ = nullptr;  // the stream of the first of them
+  bool grouped_ = false;
 };
 
 // A group whose other ranks, if it has any, are not there: for measuring streams, and for a rank

@@ -27,8 +27,8 @@ enum class FrameKind : std::uint32_t {
   refused = 4,  // peer: the exit code that fits; body: why
   beat = 5,     // from a rank: what it does; to a rank: rank 0 is there
   goodbye = 6,  // this rank ends, all is well
-  failed = 7,   // this rank ends; body: its error
-  verdict = 8,  // end; body: why
+  failed = 7,   // this rank ends; peer: its exit code; body: its error
+  verdict = 8,  // end; peer: with which exit code; body: why
 };
 
 struct Frame {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 #include <utility>
@@ -13,12 +12,13 @@ namespace lockstep {
 namespace {
 
 constexpr Milliseconds kLeaveTime{2'000};
-constexpr int kExitCode = 75;
 
 }  // namespace
 
-Heartbeat::Heartbeat(const Membership& membership, const Timing& timing, OnVerdict on_verdict)
+Heartbeat::Heartbeat(const Membership& membership, const Timing& timing, Ask ask,
+                     OnVerdict on_verdict)
     : timing_(timing),
+      ask_(std::move(ask)),
       on_verdict_(std::move(on_verdict)),
       socket_(join(membership, Channel::heartbeat, Clock::now() + membership.start)),
       heard_(Clock::now()),
@@ -36,19 +36,12 @@ Heartbeat::~Heartbeat() {
   leave({});
 }
 
-void Heartbeat::report(const Activity& activity) {
-  const std::lock_guard lock(mutex_);
-  if (!watched_ || activity.progress != activity_.progress) changed_ = Clock::now();
-  activity_ = activity;
-  watched_ = true;
-}
-
 void Heartbeat::goodbye() {
   leave({.kind = FrameKind::goodbye});
 }
 
-void Heartbeat::failed(const std::string& message) {
-  leave({.kind = FrameKind::failed, .body = as_bytes(message)});
+void Heartbeat::failed(const std::string& message, int exit_code) {
+  leave({.kind = FrameKind::failed, .peer = exit_code, .body = as_bytes(message)});
 }
 
 void Heartbeat::leave(const Frame& frame) {
@@ -92,10 +85,13 @@ bool Heartbeat::leaving() {
 
 // Nothing more is sent while the last beat has not left: a hub that does not read is not there.
 void Heartbeat::beat(Deadline now) {
+  const auto activity = ask_();
+  if (activity.progress != activity_.progress) changed_ = now;
+  activity_ = activity;
   if (out_.empty()) {
-    const std::lock_guard lock(mutex_);
     const auto still = std::chrono::duration_cast<Milliseconds>(now - changed_);
-    append(out_, {.kind = FrameKind::beat, .body = encode(Beat{activity_, still, watched_})});
+    const bool watched = activity.collectives > 0;
+    append(out_, {.kind = FrameKind::beat, .body = encode(Beat{activity, still, watched})});
   }
   const auto sent = socket_.try_send(out_);
   out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(sent));
@@ -114,7 +110,7 @@ bool Heartbeat::listen(Deadline now) {
     while (const auto frame = reader_.next()) {
       heard_ = now;
       if (frame->kind == FrameKind::verdict) {
-        on_verdict_(as_text(frame->body));
+        on_verdict_({.text = as_text(frame->body), .exit_code = frame->peer});
         return false;
       }
       if (frame->kind == FrameKind::refused) throw ConfigError(as_text(frame->body));
@@ -130,8 +126,10 @@ bool Heartbeat::listen(Deadline now) {
 // learn of it.
 void Heartbeat::conclude(const std::string& what) {
   if (leaving()) return;
-  const std::string verdict = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what);
-  append(out_, {.kind = FrameKind::failed, .body = as_bytes(verdict)});
+  const Verdict verdict{
+      .text = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what), .is_own = true};
+  append(out_,
+         {.kind = FrameKind::failed, .peer = verdict.exit_code, .body = as_bytes(verdict.text)});
   try {
     socket_.try_send(out_);
   } catch (const TransientError&) {  // it is not
@@ -155,26 +153,20 @@ void Heartbeat::say_last_word() {
   }
 }
 
-void end_process(const std::string& verdict, const EndOptions& options) {
-  const std::string line = str("rank ", options.rank, " ends: ", verdict);
+void end_process(const Verdict& verdict, const EndOptions& options) {
   // Whatever hangs from here on, be it the log or a disk, the process ends.
-  std::thread([grace = options.grace] {
+  std::thread([grace = options.grace, exit_code = verdict.exit_code] {
     std::this_thread::sleep_for(grace);
-    _exit(kExitCode);
+    _exit(exit_code);
   }).detach();
-  log_line(LogLevel::error, line);
-  if (!options.file.empty()) {
-    const int file = open(options.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    const std::string text = line + "\n";
-    [[maybe_unused]] const auto written = write(file, text.data(), text.size());
-    if (file >= 0) fsync(file);
-  }
+  if (options.rank == 0 || verdict.is_own)
+    log_line(LogLevel::error, str("the run ends: ", verdict.text));
   try {
     if (options.last_words) options.last_words();
   } catch (const std::exception& error) {
     log_line(LogLevel::error, error.what());
   }
-  _exit(kExitCode);
+  _exit(verdict.exit_code);
 }
 
 }  // namespace lockstep

@@ -13,24 +13,23 @@ namespace lockstep {
 
 class Heartbeat {
  public:
-  // Called once, in the heartbeat's thread, with why the job has to end in one sentence. Usually it
-  // calls end_process().
-  using OnVerdict = std::function<void(const std::string& verdict)>;
+  using Ask = std::function<Activity()>;
+  using OnVerdict = std::function<void(const Verdict& verdict)>;
 
   // After Control: all ranks are there then. Throws TransientError where rank 0 cannot be reached.
-  Heartbeat(const Membership& membership, const Timing& timing, OnVerdict on_verdict);
+  // Both are called in the heartbeat's thread:
+  //   ask         what this rank does now, for each beat
+  //   on_verdict  once, when the job has to end. Usually it calls end_process()
+  Heartbeat(const Membership& membership, const Timing& timing, Ask ask, OnVerdict on_verdict);
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
   // Without goodbye() or failed() before, all others take it as this rank's death.
   ~Heartbeat();
 
-  // What this rank does now; from any thread, as often as it likes. It allocates nothing.
-  void report(const Activity& activity);
-
   // This rank ends, well or with an error that ends all others at once. They return when rank 0
   // knows, or after two seconds.
   void goodbye();
-  void failed(const std::string& message);
+  void failed(const std::string& message, int exit_code);
 
  private:
   void run();
@@ -42,6 +41,7 @@ class Heartbeat {
   void conclude(const std::string& what);
 
   Timing timing_;
+  Ask ask_;
   OnVerdict on_verdict_;
   Socket socket_;
   Wake wake_;
@@ -49,25 +49,23 @@ class Heartbeat {
   Bytes out_;
   Peer rank_0_{};
   Deadline heard_{};
-
-  std::mutex mutex_;  // of what follows
   Activity activity_{};
   Deadline changed_{};  // when activity_.progress did
-  bool watched_ = false;
+
+  std::mutex mutex_;  // of what follows
   bool leaving_ = false;
   Frame last_word_{};
   std::thread thread_;
 };
 
-// What a rank does at a verdict: logs it, writes it into `file` where that is named, gives
-// `last_words` a bounded time, and ends the process with 75 (try again), without destructors, which
-// may hang where a collective does.
+// What a rank does at a verdict: gives `last_words` a bounded time, logs it where it is rank 0,
+// which speaks for all, or where rank 0 is silent, and ends the process with the verdict's exit
+// code; without destructors, which may hang where a collective does.
 struct EndOptions {
   int rank = 0;
-  std::string file{};
   std::function<void()> last_words{};
   Milliseconds grace{2'000};
 };
-[[noreturn]] void end_process(const std::string& verdict, const EndOptions& options);
+[[noreturn]] void end_process(const Verdict& verdict, const EndOptions& options);
 
 }  // namespace lockstep

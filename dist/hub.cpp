@@ -234,7 +234,7 @@ class Hub::Server {
     watch_.introduce(who.rank, who.peer);
     watch_.joined(who.rank, Clock::now());
     peer.queue({.kind = FrameKind::roster, .body = roster()});
-    if (verdict_) peer.queue({.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
+    if (verdict_) queue_verdict(peer);
   }
 
   // When the last rank has come, all may begin.
@@ -278,7 +278,9 @@ class Hub::Server {
     switch (frame.kind) {
       case FrameKind::beat: return watch_.beat(rank, decode_beat(frame.body), Clock::now());
       case FrameKind::goodbye: watch_.left(rank); return end(from);
-      case FrameKind::failed: watch_.failed(rank, as_text(frame.body)); return end(from);
+      case FrameKind::failed:
+        watch_.failed(rank, as_text(frame.body), frame.peer);
+        return end(from);
       default:
         throw DataError(
             str("a heartbeat of kind ", static_cast<int>(frame.kind), " is not expected"));
@@ -303,12 +305,16 @@ class Hub::Server {
     verdict_ = watch_.verdict(now);
     if (!verdict_) return;
     for (auto* heart : heart_)
-      if (heart != nullptr && heart->rank() != 0)
-        heart->queue({.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
+      if (heart != nullptr && heart->rank() != 0) queue_verdict(*heart);
     flush();
     // Rank 0 last: its process may end at once, and this thread with it.
-    if (heart_[0] != nullptr)
-      heart_[0]->queue({.kind = FrameKind::verdict, .body = as_bytes(*verdict_)});
+    if (heart_[0] != nullptr) queue_verdict(*heart_[0]);
+  }
+
+  void queue_verdict(Connection& to) {
+    to.queue({.kind = FrameKind::verdict,
+              .peer = verdict_->exit_code,
+              .body = as_bytes(verdict_->text)});
   }
 
   void too_late() {
@@ -397,7 +403,7 @@ class Hub::Server {
   std::vector<std::optional<Peer>> came_;
   bool all_came_ = false;
   Watch watch_;
-  std::optional<std::string> verdict_;
+  std::optional<Verdict> verdict_;
   StrangerLog strangers_;
   Deadline start_;
 

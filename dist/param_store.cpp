@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "dist/collective_ring.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 
@@ -44,6 +45,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
 
 // Where an error ends this rank, what its streams wait for will not come.
 ParamStore::~ParamStore() {
+  if (auto* ring = comms_.world->ring()) ring->forget_events();
   if (std::uncaught_exceptions() > exceptions_) comms_.world->abort("it ended with an error", 1);
 }
 
@@ -277,6 +279,7 @@ void ParamStore::prefetch(int unit) {
                  layout_.name(buffer.unit), " is in use");
   gathers_->wait(changed_);
   gathers_->wait(buffer.done);
+  const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
   comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
                              *gathers_);
   buffer.unit = unit;
@@ -286,6 +289,7 @@ void ParamStore::prefetch(int unit) {
 
 ParamStore::Use ParamStore::use(int unit, Stream& compute) {
   Buffer& buffer = weights_of(unit);
+  if (auto* ring = comms_.world->ring()) ring->about(layout_.name(unit));
   prefetch(unit);
   if (gathers_) compute.wait(unit_of(unit).gathered);
   ++buffer.users;
@@ -346,6 +350,7 @@ void ParamStore::reduce(int unit, Stream& compute) {
   if (!scatters_ || (!last_ && !each)) return;
   const auto whole = buffer.memory.rows(0, layout_.elements(unit));
   const auto& shard = shard_of(unit);
+  const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
   scatters_->wait(compute.record());
   if (shard_ranks_ > 1) ring_.reduce_scatter(*scatters_, comms_.shard, shard.grad, whole, each);
   if (each) {
@@ -362,6 +367,7 @@ void ParamStore::finish_backward(Stream& compute) {
     compute.wait(scatters_->record());
     compute.wait(gathers_->record());  // the weights may change from now on
   }
+  if (auto* ring = comms_.world->ring()) ring->about("");
   if (comms_.tensor->size() == 1) return;
   comms_.tensor->together([&] {
     for (const auto& shard : shards_) {

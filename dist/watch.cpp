@@ -107,10 +107,11 @@ void Watch::left(int rank) {
   ranks_[static_cast<std::size_t>(rank)].state = State::left;
 }
 
-void Watch::failed(int rank, const std::string& message) {
+void Watch::failed(int rank, const std::string& message, int exit_code) {
   auto& at = ranks_[static_cast<std::size_t>(rank)];
   at.state = State::failed;
   at.message = message;
+  at.exit_code = exit_code;
 }
 
 void Watch::slept(Milliseconds time, Deadline now) {
@@ -206,18 +207,21 @@ std::string Watch::stalls() const {
   return said.text();
 }
 
-std::optional<std::string> Watch::verdict(Deadline now) const {
+std::optional<Verdict> Watch::verdict(Deadline now) const {
+  Verdict verdict;
   Sentences failed;
-  for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].state == State::failed)
-      failed.add(str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].state != State::failed) continue;
+    if (failed.empty()) verdict.exit_code = ranks_[r].exit_code;
+    failed.add(str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message));
+  }
   // An error of one rank may come from another that has just died.
   const auto dead = deaths(now, (failed.empty() ? timing_.missed : 2) * timing_.interval);
-  std::string text = str(failed.text(), failed.empty() || dead.empty() ? "" : "; ", dead);
+  verdict.text = str(failed.text(), failed.empty() || dead.empty() ? "" : "; ", dead);
   // Who is silent may be dying: a stall is not to be blamed on those that wait for it.
   const bool all_heard = deaths(now, 2 * timing_.interval).empty();
-  if (text.empty() && timing_.stall.count() > 0 && all_heard) text = stalls();
-  return text.empty() ? std::nullopt : std::optional(text);
+  if (verdict.text.empty() && timing_.stall.count() > 0 && all_heard) verdict.text = stalls();
+  return verdict.text.empty() ? std::nullopt : std::optional(verdict);
 }
 
 }  // namespace lockstep

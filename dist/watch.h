@@ -43,6 +43,15 @@ struct Beat {
   bool watched = false;   // something was reported: stalls count from the first report of any rank
 };
 
+// Why the job has to end, in one sentence, and the exit code that fits.
+struct Verdict {
+  std::string text{};
+  int exit_code = 75;   // a failed rank's own, else: try again
+  bool is_own = false;  // what this rank concluded, as rank 0 is silent
+
+  friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
 Bytes encode(const Beat& beat);
 Beat decode_beat(std::span<const std::byte> body);  // DataError where it is none
 
@@ -55,11 +64,11 @@ class Watch {
   void beat(int rank, const Beat& beat, Deadline now);
   void closed(int rank);  // its connection; expected of one that has left or failed
   void left(int rank);    // it said goodbye
-  void failed(int rank, const std::string& message);
+  void failed(int rank, const std::string& message, int exit_code);
   void slept(Milliseconds time, Deadline now);  // the watch itself: nobody is to blame for that
 
-  // Why the job has to end, in one sentence; nothing while all is well.
-  std::optional<std::string> verdict(Deadline now) const;
+  // Nothing while all is well.
+  std::optional<Verdict> verdict(Deadline now) const;
 
  private:
   enum class State { absent, beating, closed, left, failed };
@@ -69,6 +78,7 @@ class Watch {
     Deadline heard{};
     Beat beat{};
     std::string message{};
+    int exit_code = 0;
   };
   std::string describe(int rank) const;
   std::string describe_place(const Rank& at) const;

@@ -277,6 +277,10 @@ const std::array kOptions{
            "steps",
            "Updates skipped in a row, for a loss or norm that is not finite, before the run stops.",
            ""},
+    Option{LOCKSTEP_KEY(train.stall_seconds), kCount, "seconds",
+           "Without progress on any rank, after which all of several ranks end, so that the run "
+           "can be started again; 0: never.",
+           ""},
     // -------------------------------------------------------------------------------- optimizer
     Option{LOCKSTEP_KEY(optimizer.learning_rate),
            {0, 100},

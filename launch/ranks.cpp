@@ -6,6 +6,7 @@
 #include "dist/mpi_world.h"
 #include "dist/rendezvous.h"
 #include "dist/topology_here.h"
+#include "dist/watched_world.h"
 #include "launch/version.h"
 #include "train/layout.h"
 
@@ -78,6 +79,17 @@ PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device de
   use_share(shares, rank);
   log_info(in_words(placed.topology, shares));
   return placed;
+}
+
+std::unique_ptr<World> watch_ranks(World& placed, const ResolvedConfig& config,
+                                   const std::filesystem::path& run) {
+  if (placed.size() == 1) return nullptr;
+  const auto here = environment();
+  const auto interfaces = here.find("LOCKSTEP_INTERFACE");
+  WatchOptions options{.directory = run};
+  options.timing.stall = Milliseconds(1000 * config.values.train.stall_seconds);
+  if (interfaces != here.end()) options.interfaces = interfaces->second;
+  return std::make_unique<WatchedWorld>(placed, options);
 }
 
 }  // namespace lockstep

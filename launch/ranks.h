@@ -2,6 +2,7 @@
 // which places of the mesh they take.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "core/tensor.h"
@@ -25,5 +26,10 @@ struct PlacedRanks {
 // outlives the result.
 PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,
                         TensorAcross across);
+
+// That world with its ranks watched, so that the death or stall of one ends all (see
+// watched_world.h), and what that leaves in the run's directory; nothing for a rank that is alone.
+std::unique_ptr<World> watch_ranks(World& placed, const ResolvedConfig& config,
+                                   const std::filesystem::path& run);
 
 }  // namespace lockstep

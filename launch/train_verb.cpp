@@ -37,13 +37,19 @@ int train_on(const TrainVerbOptions& options, World& launched) {
   const auto ranks = place_ranks(
       launched, config, device,
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused);
-  return train({.config = config.values,
-                .resolved_config = to_toml(config),
-                .settings = to_json(config),
-                .run = options.run.empty() ? default_run(options.config) : fs::path(options.run),
-                .device = device,
-                .allow_dataset_change = options.allow_dataset_change},
-               {.world = *ranks.world, .topology = &ranks.topology});
+  const auto run = options.run.empty() ? default_run(options.config) : fs::path(options.run);
+  const auto watched = watch_ranks(*ranks.world, config, run);
+  World& world = watched ? *watched : *ranks.world;
+  const auto train_here = [&] {
+    return train({.config = config.values,
+                  .resolved_config = to_toml(config),
+                  .settings = to_json(config),
+                  .run = run,
+                  .device = device,
+                  .allow_dataset_change = options.allow_dataset_change},
+                 {.world = world, .topology = &ranks.topology});
+  };
+  return world.ends_all(train_here);
 }
 
 }  // namespace

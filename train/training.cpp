@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/philox.h"
+#include "dist/collective_ring.h"
 #include "kernels/elementwise.h"
 #include "train/batch_shape.h"
 
@@ -137,6 +138,7 @@ Targets Training::targets(const Batch& batch) const {
 void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
   is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0;
   step_number_ = step;
+  if (auto* ring = comms_.world->ring()) ring->begin_step(step);
   trace_.begin_step(is_timed_);
   // All of a step that is not the same in each but its batches: not in a graph.
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));

@@ -49,14 +49,20 @@ class Ranks {
     told_.resize(static_cast<std::size_t>(count));
     controls_ = testing::connect_all(job_, hub->port());
     for (int rank = 0; rank < count; ++rank) {
+      auto& doing = *doing_.emplace_back(std::make_unique<testing::Doing>());
       hearts.push_back(std::make_unique<Heartbeat>(
-          job_.membership(rank, hub->port()), timing, [this, rank](const std::string& verdict) {
+          job_.membership(rank, hub->port()), timing, [&doing] { return doing(); },
+          [this, rank](const Verdict& verdict) {
             const std::lock_guard lock(mutex_);
             told_[static_cast<std::size_t>(rank)] = verdict;
           }));
     }
   }
-  std::string told(int rank) {
+  void report(int rank, const Activity& activity) {
+    doing_[static_cast<std::size_t>(rank)]->report(activity);
+  }
+  std::string told(int rank) { return verdict(rank).text; }
+  Verdict verdict(int rank) {
     const std::lock_guard lock(mutex_);
     return told_[static_cast<std::size_t>(rank)];
   }
@@ -70,7 +76,8 @@ class Ranks {
   // Last, for destructors of heartbeats call back.
  private:
   std::mutex mutex_;
-  std::vector<std::string> told_;
+  std::vector<Verdict> told_;
+  std::vector<std::unique_ptr<testing::Doing>> doing_;
   Job job_;
   std::vector<std::unique_ptr<Control>> controls_;
 
@@ -82,8 +89,8 @@ class Ranks {
 TEST(Heartbeat, tells_nobody_anything_while_all_is_well) {
   Ranks ranks(3, {.interval = Milliseconds(10), .missed = 100, .stall = Milliseconds(0)});
   for (int i = 0; i < 30; ++i) {
-    for (auto& heart : ranks.hearts)
-      heart->report(activity(1, true));
+    for (const int rank : {0, 1, 2})
+      ranks.report(rank, activity(1, true));
     std::this_thread::sleep_for(Milliseconds(10));
   }
   for (int rank = 2; rank >= 0; --rank)
@@ -103,7 +110,7 @@ TEST(Heartbeat, a_goodbye_is_no_death) {
 
 TEST(Heartbeat, that_ends_without_a_word_ends_all_others) {
   Ranks ranks(4);
-  ranks.hearts[2]->report(activity(7, false));
+  ranks.report(2, activity(7, false));
   std::this_thread::sleep_for(Milliseconds(100));
   ranks.hearts[2].reset();
   ranks.expect_told({0, 1, 3}, who(2) + " died, in step 120, after all_gather 7 of unit layer 7");
@@ -112,9 +119,12 @@ TEST(Heartbeat, that_ends_without_a_word_ends_all_others) {
 TEST(Heartbeat, of_a_rank_that_failed_carries_its_message) {
   for (const int failing : {0, 2}) {
     Ranks ranks(4);
-    ranks.hearts[static_cast<std::size_t>(failing)]->failed("the disk is full");
-    for (int rank = 0; rank < 4; ++rank)
-      if (rank != failing) ranks.expect_told({rank}, who(failing) + " failed: the disk is full");
+    ranks.hearts[static_cast<std::size_t>(failing)]->failed("the disk is full", 65);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == failing) continue;
+      ranks.expect_told({rank}, who(failing) + " failed: the disk is full");
+      EXPECT_EQ(ranks.verdict(rank).exit_code, 65);
+    }
     EXPECT_EQ(ranks.told(failing), "");
   }
 }
@@ -125,9 +135,9 @@ TEST(Heartbeat, blames_a_stall_on_the_rank_that_did_not_come) {
   const auto before = Clock::now();
   for (std::uint64_t i = 0; i < 9; ++i)
     for (int rank = 0; rank < 4; ++rank)
-      ranks.hearts[static_cast<std::size_t>(rank)]->report(activity(i, false, i));
+      ranks.report(rank, activity(i, false, i));
   for (const int rank : {0, 1, 3})
-    ranks.hearts[static_cast<std::size_t>(rank)]->report(activity(9, true, 10));
+    ranks.report(rank, activity(9, true, 10));
   ranks.expect_told({0, 1, 2, 3}, who(2) + " has stood still for 0.");
   ranks.expect_told(
       {0}, ", in step 120, before all_gather 9 of unit layer 7, on which ranks 0, 1, 3 wait");
@@ -136,10 +146,10 @@ TEST(Heartbeat, blames_a_stall_on_the_rank_that_did_not_come) {
 
 TEST(Heartbeat, does_not_see_a_stall_while_the_slowest_makes_progress) {
   Ranks ranks(3, {.interval = Milliseconds(20), .missed = 100, .stall = Milliseconds(400)});
-  for (const std::size_t rank : {0u, 1u})
-    ranks.hearts[rank]->report(activity(9, true, 1));
+  for (const int rank : {0, 1})
+    ranks.report(rank, activity(9, true, 1));
   for (std::uint64_t i = 0; i < 80; ++i) {
-    ranks.hearts[2]->report(activity(8, false, i));
+    ranks.report(2, activity(8, false, i));
     std::this_thread::sleep_for(Milliseconds(15));
   }
   EXPECT_EQ(ranks.told(0) + ranks.told(1) + ranks.told(2), "");
@@ -158,9 +168,10 @@ TEST(Heartbeat, that_comes_after_the_verdict_is_told_too) {
   const auto controls = testing::connect_all(job, hub.port());
   std::mutex mutex;
   std::vector<std::string> told;
-  const auto keep = [&](const std::string& verdict) {
+  const auto nothing = [] { return Activity{}; };
+  const auto keep = [&](const Verdict& verdict) {
     const std::lock_guard lock(mutex);
-    told.push_back(verdict);
+    told.push_back(verdict.text);
   };
   const auto count = [&](std::size_t n) {
     return [&, n] {
@@ -168,9 +179,9 @@ TEST(Heartbeat, that_comes_after_the_verdict_is_told_too) {
       return told.size() == n;
     };
   };
-  { const Heartbeat one(job.membership(1, hub.port()), kFast, keep); }
+  { const Heartbeat one(job.membership(1, hub.port()), kFast, nothing, keep); }
   std::this_thread::sleep_for(Milliseconds(100));
-  const Heartbeat zero(job.membership(0, hub.port()), kFast, keep);
+  const Heartbeat zero(job.membership(0, hub.port()), kFast, nothing, keep);
   EXPECT_TRUE(eventually(count(1)));
 }
 
@@ -200,10 +211,13 @@ class Processes : public testing::Processes {
         auto membership = job.membership(rank, port);
         membership.addresses = {address};
         Control control(membership);
-        Heartbeat heartbeat(membership, timing, [=, this](const std::string& verdict) {
-          end_process(verdict, {.rank = rank, .file = file(rank)});
-        });
-        heartbeat.report(activity(4711, true));
+        const Heartbeat heartbeat(
+            membership, timing, [] { return activity(4711, true); },
+            [=, this](const Verdict& verdict) {
+              end_process(verdict, {.rank = rank, .last_words = [&] {
+                                      write_text(file(rank), verdict.text + "\n");
+                                    }});
+            });
         control.barrier("all beat", kEnough);
         std::this_thread::sleep_for(2 * timing.interval);  // until that report has been sent
         write_text(folder_ / str("ready.", rank), "");
@@ -384,16 +398,13 @@ TEST_F(Deaths, of_a_cut_cable_end_both_sides) {
 
 TEST_F(Deaths, end_the_process_although_its_last_words_hang) {
   testing::Processes processes;
-  const auto file = (folder_.path() / "verdict").string();
   const auto before = Clock::now();
-  processes.start([&]() -> int {
-    end_process(
-        "rank 1 died",
-        {.rank = 3, .file = file, .last_words = [] { pause(); }, .grace = Milliseconds(200)});
+  processes.start([]() -> int {
+    end_process({.text = "rank 1 died", .exit_code = 65},
+                {.rank = 3, .last_words = [] { pause(); }, .grace = Milliseconds(200)});
   });
-  EXPECT_TRUE(eventually([&] { return processes.ended(0) == 75; }));
+  EXPECT_TRUE(eventually([&] { return processes.ended(0) == 65; }));
   EXPECT_GE(Clock::now() - before, Milliseconds(200));
-  EXPECT_EQ(read_text(file, 1000), "rank 3 ends: rank 1 died\n");
 }
 
 }  // namespace

@@ -75,6 +75,23 @@ inline std::vector<std::string> run_ranks(const Job& job,
   return thrown;
 }
 
+// What a rank does, as a test says it, for its heartbeat to ask.
+class Doing {
+ public:
+  void report(const Activity& activity) {
+    const std::lock_guard lock(mutex_);
+    activity_ = activity;
+  }
+  Activity operator()() {
+    const std::lock_guard lock(mutex_);
+    return activity_;
+  }
+
+ private:
+  std::mutex mutex_;
+  Activity activity_{};
+};
+
 inline bool eventually(const std::function<bool()>& condition,
                        Milliseconds timeout = Milliseconds(10'000)) {
   const auto deadline = Clock::now() + timeout;

@@ -20,7 +20,7 @@ struct Ward {
       if (std::find(silent.begin(), silent.end(), rank) == silent.end())
         watch.beat(rank, beat, now);
   }
-  std::string verdict() const { return watch.verdict(now).value_or(""); }
+  std::string verdict() const { return watch.verdict(now).value_or(Verdict{}).text; }
 
   static constexpr int kRanks = 8;
   Deadline now = Deadline() + seconds(1000);
@@ -88,7 +88,7 @@ TEST(Watch, stays_short_when_very_many_are_gone) {
     watch.introduce(rank, {"n", 1});
     watch.joined(rank, Deadline());
   }
-  const auto text = watch.verdict(Deadline() + seconds(6)).value_or("");
+  const auto text = watch.verdict(Deadline() + seconds(6)).value_or(Verdict{}).text;
   EXPECT_LT(text.size(), 1000u);
   EXPECT_NE(text.find("rank 7 (host n, pid 1) stopped"), std::string::npos) << text;
   EXPECT_NE(text.find("; and 992 ranks more"), std::string::npos) << text;
@@ -119,7 +119,7 @@ TEST(Watch, tells_the_message_of_a_rank_that_failed_and_who_was_silent_then) {
   ward.beats(at(3, true));
   ward.now += Milliseconds(2500);
   ward.beats(at(3, true), {6});
-  ward.watch.failed(1, "no bytes are left");
+  ward.watch.failed(1, "no bytes are left", 65);
   EXPECT_EQ(
       ward.verdict(),
       "rank 1 (host n0, pid 101) failed: no bytes are left; rank 6 (host n3, pid 106) stopped "

@@ -108,7 +108,8 @@ def main():
         shutil.rmtree(folder)
 
 
-def check(lockstep, folder):
+def make_inputs(lockstep, folder):
+    """A dataset, and a configuration for each family."""
     rng = random.Random(1)
     words = "the cat sat on a mat and then it ran away from dog".split()
     text = "\n\n".join(" ".join(rng.choice(words) for _ in range(60)) for _ in range(200))
@@ -121,6 +122,11 @@ def check(lockstep, folder):
         configs[family] = folder / f"{family}.toml"
         configs[family].write_text(CONFIG.format(family=family, kv_heads=kv_heads,
                                                  data=folder / "data"))
+    return configs
+
+
+def check(lockstep, folder):
+    configs = make_inputs(lockstep, folder)
     job = Job(lockstep, folder)
     one = {}
     for family, config in configs.items():
@@ -184,7 +190,7 @@ def check(lockstep, folder):
         "--set", "train.seed=7"]
     done = subprocess.run(different, env=ENVIRONMENT, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60)
-    expect(done.returncode == 78 and re.search(r"train\.seed is 7 on rank 1, but 1 on rank 0",
+    expect(done.returncode == 78 and re.search(r"train\.seed is 1 on rank 0 \(host [^)]*\), 7 on rank 1",
                                                done.stdout) is not None,
            f"another seed on rank 1: {done.returncode} {done.stdout[-400:]}")
     print(f"{len(cases)} layouts, {len(failures)} failures")

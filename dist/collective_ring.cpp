@@ -1,0 +1,137 @@
+#include "dist/collective_ring.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+
+#include "core/progress.h"
+#include "core/units.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kShown = 64;  // of those that are left
+
+std::string text(const Activity::Name& name) {
+  return {name.begin(), std::find(name.begin(), name.end(), '\0')};
+}
+
+}  // namespace
+
+void CollectiveRing::begin_step(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+  unit_ = {};
+}
+
+void CollectiveRing::about(std::string_view unit) {
+  const std::lock_guard lock(mutex_);
+  unit_ = Activity::name(unit);
+}
+
+CollectiveRing::Aside::Aside(CollectiveRing* ring, std::string_view unit) : ring_(ring) {
+  if (ring_ == nullptr) return;
+  const std::lock_guard lock(ring_->mutex_);
+  before_ = std::exchange(ring_->unit_, Activity::name(unit));
+}
+
+CollectiveRing::Aside::~Aside() {
+  if (ring_ == nullptr) return;
+  const std::lock_guard lock(ring_->mutex_);
+  ring_->unit_ = before_;
+}
+
+std::uint64_t CollectiveRing::begin(std::string_view collective, std::string_view group,
+                                    std::int64_t bytes, Event before) {
+  const std::lock_guard lock(mutex_);
+  auto& entry = at(++begun_);
+  entry = {};
+  entry.number = begun_;
+  entry.step = step_;
+  entry.bytes = bytes;
+  entry.collective = Activity::name(collective);
+  entry.group = Activity::name(group);
+  entry.unit = unit_;
+  entry.before = std::move(before);
+  // One that is overwritten is no longer known: the host is far ahead of its device.
+  first_open_ = std::max(first_open_, begun_ < kEntries ? 1 : begun_ - kEntries + 1);
+  return begun_;
+}
+
+void CollectiveRing::add_bytes(std::uint64_t number, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (at(number).number == number) at(number).bytes += bytes;
+}
+
+void CollectiveRing::end(std::uint64_t number, Event after) {
+  const std::lock_guard lock(mutex_);
+  auto& entry = at(number);
+  if (entry.number != number) return;
+  entry.after = std::move(after);
+  entry.enqueued = true;
+}
+
+void CollectiveRing::forget_events() {
+  const std::lock_guard lock(mutex_);
+  for (auto& entry : entries_) {
+    entry.before = {};
+    entry.after = {};
+  }
+}
+
+void CollectiveRing::look() {
+  const auto now = Clock::now();
+  for (auto number = first_open_; number <= begun_; ++number) {
+    auto& entry = at(number);
+    if (!entry.entered && entry.before.is_done()) {
+      entry.entered = true;
+      entry.entered_at = now;
+      made_progress();
+    }
+    if (entry.entered && !entry.left && entry.enqueued && entry.after.is_done()) {
+      entry.left = true;
+      entry.left_at = now;
+      entry.before = {};
+      entry.after = {};
+      made_progress();
+    }
+    if (entry.left && number == first_open_) ++first_open_;
+  }
+}
+
+Activity CollectiveRing::activity() {
+  const std::lock_guard lock(mutex_);
+  look();
+  Activity now;
+  now.step = step_;
+  now.progress = progress_made();
+  const bool inside = first_open_ <= begun_ && at(first_open_).entered;
+  now.collectives = inside ? first_open_ : first_open_ - 1;
+  now.inside = inside;
+  if (now.collectives == 0) return now;
+  const auto& last = at(now.collectives);
+  now.collective = Activity::name(str(text(last.collective), " (", text(last.group), ")"));
+  now.unit = last.unit;
+  return now;
+}
+
+std::string CollectiveRing::in_words() {
+  const std::lock_guard lock(mutex_);
+  look();
+  const auto kept = begun_ < kEntries ? begun_ : kEntries;
+  const auto oldest = begun_ - kept + 1;
+  const auto first = std::max(oldest, first_open_ > kShown ? first_open_ - kShown : 1);
+  std::ostringstream out;
+  out << "number  step  state    collective    group                   unit             bytes\n";
+  for (auto number = first; number <= begun_; ++number) {
+    const auto& entry = at(number);
+    const char* state = entry.left ? "left" : entry.entered ? "inside" : "enqueued";
+    out << std::left << std::setw(8) << number << std::setw(6) << entry.step << std::setw(9)
+        << state << std::setw(14) << text(entry.collective) << std::setw(24) << text(entry.group)
+        << std::setw(17) << text(entry.unit) << entry.bytes << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace lockstep

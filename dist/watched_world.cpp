@@ -1,0 +1,86 @@
+#include "dist/watched_world.h"
+
+#include "core/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Milliseconds kLeaveTime{10'000};
+
+}  // namespace
+
+WatchedWorld::WatchedWorld(World& world, const WatchOptions& options) : world_(world) {
+  const auto membership = meet(options);
+  control_ = std::make_unique<Control>(membership);
+  heartbeat_ = std::make_unique<Heartbeat>(
+      membership, options.timing, [this] { return ring_.activity(); },
+      [this, directory = options.directory](const Verdict& verdict) { end(verdict, directory); });
+}
+
+WatchedWorld::~WatchedWorld() {
+  heartbeat_->goodbye();
+  control_.reset();
+  if (hub_) hub_->wait_until_all_left(kLeaveTime);
+}
+
+// Rank 0 says where its hub is, and the secret, by the way that the ranks have already.
+Membership WatchedWorld::meet(const WatchOptions& options) {
+  BodyWriter place;
+  if (rank() == 0) {
+    const auto secret = Secret::draw();
+    hub_.emplace(HubOptions{.ranks = size(), .secret = secret, .timing = options.timing});
+    place.number(hub_->port()).text(as_text(secret.bytes()));
+    for (const auto& address : local_addresses(options.interfaces))
+      place.text(address);
+  }
+  const Bytes said = as_bytes(world_.exchange(as_text(place.take())).front());
+  BodyReader reader(said);
+  const auto port = reader.number<std::uint16_t>();
+  const auto secret_bytes = as_bytes(reader.text());
+  Bytes32 secret;
+  LOCKSTEP_CHECK(secret_bytes.size() == secret.size(), "a secret of ", secret_bytes.size(),
+                 " bytes");
+  std::copy(secret_bytes.begin(), secret_bytes.end(), secret.begin());
+  Membership membership{
+      .rank = rank(), .ranks = size(), .addresses = {}, .port = port, .secret = Secret(secret)};
+  while (!reader.at_end())
+    membership.addresses.push_back(reader.text());
+  return membership;
+}
+
+std::unique_ptr<Communicator> WatchedWorld::connect(const std::string& name,
+                                                    const std::vector<int>& ranks) {
+  auto communicator = world_.connect(name, ranks);
+  communicator->record_in(&ring_);
+  return communicator;
+}
+
+std::vector<std::string> WatchedWorld::exchange(const std::string& mine) {
+  const auto number =
+      ring_.begin("exchange", "all ranks", static_cast<std::int64_t>(mine.size()), {});
+  auto all = world_.exchange(mine);
+  ring_.end(number, {});
+  return all;
+}
+
+void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
+  try {
+    heartbeat_->failed(why, exit_code);
+  } catch (...) {  // without memory for a sentence they still see that this rank is gone
+  }
+  world_.abort(why, exit_code);
+}
+
+void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {
+  const auto ended = directory / "ended";
+  const auto number = std::to_string(rank());
+  const auto file =
+      ended /
+      str("rank-", std::string(5 - std::min<std::size_t>(5, number.size()), '0'), number, ".txt");
+  end_process(verdict, {.rank = rank(), .last_words = [&] {
+                          make_directories(ended);
+                          write_text(file, str(verdict.text, "\n\n", ring_.in_words()));
+                        }});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// WatchedWorld: a world of which no rank is left waiting for another that does not come. Beside
+// its collectives it has rank 0's hub, a heartbeat, and Control for what threads must agree on
+// behind training. A rank that dies, fails or stalls ends all: within seconds, and with a sentence
+// that names it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "dist/collective_ring.h"
+#include "dist/comms.h"
+#include "dist/control.h"
+#include "dist/heartbeat.h"
+#include "dist/hub.h"
+
+namespace lockstep {
+
+struct WatchOptions {
+  Timing timing{};
+  // A rank that the others end leaves there, in ended/rank-00003.txt, why, and its last
+  // collectives.
+  std::filesystem::path directory{};
+  std::string interfaces{};  // of rank 0's, by which the others reach it; "": any
+};
+
+class WatchedWorld final : public World {
+ public:
+  // Of `world`, which outlives it; every rank of it at once. Throws TransientError where rank 0
+  // cannot be reached.
+  WatchedWorld(World& world, const WatchOptions& options);
+  WatchedWorld(const WatchedWorld&) = delete;
+  WatchedWorld& operator=(const WatchedWorld&) = delete;
+  ~WatchedWorld() override;  // says goodbye; rank 0 goes last
+
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override;
+  std::vector<std::string> exchange(const std::string& mine) override;
+  // The others hear of it, and end with the same code.
+  void abort(const std::string& why, int exit_code) noexcept override;
+  CollectiveRing* ring() override { return &ring_; }
+
+  Control& control() { return *control_; }
+
+ private:
+  Membership meet(const WatchOptions& options);
+  void end(const Verdict& verdict, const std::filesystem::path& directory);
+
+  World& world_;
+  CollectiveRing ring_;
+  std::optional<Hub> hub_;  // of rank 0
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<Heartbeat> heartbeat_;
+};
+
+}  // namespace lockstep

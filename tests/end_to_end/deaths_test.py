@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Ranks under mpirun that die, stop, stall or fail: all others end, soon, and say who it was.
+
+usage: deaths_test.py LOCKSTEP FAULT_LIBRARY
+
+Exit 77 (skipped) without mpirun.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from mpirun_test import ENVIRONMENT, Job, expect, failures, make_inputs, numbers
+
+RANKS = 4
+SETTINGS = ["layout.tensor=2", "train.steps=1000000", "train.micro_batch=1",
+            "checkpoint.every_steps=20", "eval.every_steps=0", "train.stall_seconds=3"]
+
+
+def processes_of(run):
+    """Process ids of the ranks that train in `run`, by rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
+        if rank and str(run).encode() in command and b"mpirun" not in command[0]:
+            found[int(rank[1])] = int(entry.name)
+    return found
+
+
+class Run:
+    """A job under way, that has saved a checkpoint."""
+
+    def __init__(self, job, config, folder, name, environment=()):
+        self.run = folder / name
+        self.log = folder / (name + ".log")
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(job.command(config, self.run, RANKS, SETTINGS),
+                                            env=dict(ENVIRONMENT, **dict(environment)),
+                                            stdout=subprocess.DEVNULL, stderr=log)
+        deadline = time.time() + 60
+        while time.time() < deadline and self.process.poll() is None and not (
+                self.run / "checkpoints" / "step-00000020").exists():
+            time.sleep(0.05)
+        self.pids = processes_of(self.run)
+        expect(sorted(self.pids) == list(range(RANKS)), f"{name}: ranks run: {self.pids}\n{self.said()}")
+
+    def said(self):
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def expect_end(self, within, code, sentence, writers):
+        """Ends within so many seconds, with the exit code and the sentence in the log; `writers`
+        left what they did last, and no process stays."""
+        name, begin = self.run.name, time.time()
+        try:
+            ended = self.process.wait(timeout=within)
+        except subprocess.TimeoutExpired:
+            expect(False, f"{name}: still runs after {within} s\n{self.said()}")
+            for pid in processes_of(self.run).values():
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait(timeout=30)
+            return
+        took = time.time() - begin
+        if code is not None:
+            expect(ended == code, f"{name}: ends with {ended}, not {code}\n{self.said()}")
+        expect(re.search(sentence, self.said()) is not None,
+               f"{name}: no '{sentence}' in\n{self.said()}")
+        for rank in writers:
+            file = self.run / "ended" / f"rank-{rank:05}.txt"
+            text = file.read_text() if file.exists() else ""
+            expect(re.search(sentence, text) is not None and "all_gather" in text,
+                   f"{name}: what rank {rank} left: {text[:1500]}")
+        deadline = time.time() + 5
+        while processes_of(self.run) and time.time() < deadline:
+            time.sleep(0.1)
+        expect(not processes_of(self.run), f"{name}: processes stay: {processes_of(self.run)}")
+        print(f"{name}: all had ended after {took:.1f} s")
+
+
+def check(lockstep, fault, folder):
+    config = make_inputs(lockstep, folder)["llama3"]
+    job = Job(lockstep, folder)
+    who = lambda run, rank: rf"rank {rank} \(host [^)]*, pid {run.pids.get(rank)}\)"
+
+    killed = Run(job, config, folder, "killed")
+    os.kill(killed.pids[2], signal.SIGKILL)
+    killed.expect_end(10, None, r"exited on signal 9|" + who(killed, 2) + " died", [])
+
+    # mpirun does not see that a process has stopped.
+    stopped = Run(job, config, folder, "stopped")
+    os.kill(stopped.pids[1], signal.SIGSTOP)
+    stopped.expect_end(10, 75, who(stopped, 1) + r" stopped answering \d", [0, 2, 3])
+
+    first = Run(job, config, folder, "stopped_0")
+    os.kill(first.pids[0], signal.SIGSTOP)
+    first.expect_end(10, 75, who(first, 0) + r" stopped answering \d", [1, 2, 3])
+
+    # A disk that never answers: the process lives, and the others wait for it.
+    marker = folder / "from_now_on"
+    faulty = {"LD_PRELOAD": str(fault), "FAULT": "hang", "FAULT_RANK": "3",
+              "FAULT_FROM": str(marker)}
+    stalled = Run(job, config, folder, "stalled", faulty)
+    marker.write_text("")
+    stalled.expect_end(30, 75, who(stalled, 3) + r" has stood still for 3(\.\d)? s, in step "
+                       r"\d+0, before exchange \(all ranks\) \d+, on which ranks 0-2 wait", [0, 1, 2])
+    marker.unlink()
+
+    # One that cannot go on says so itself, with the exit code of its error.
+    failed = Run(job, config, folder, "failed", dict(faulty, FAULT="error", FAULT_RANK="2"))
+    marker.write_text("")
+    failed.expect_end(10, 65, r"rank 2.*cannot read: Input/output error", [])
+    marker.unlink()
+
+    # The same command goes on from the last checkpoint.
+    at = [int(p.name[5:]) for p in (failed.run / "checkpoints").glob("step-????????")]
+    code, said = job.run(config, failed.run, RANKS, *SETTINGS[:1], *SETTINGS[2:],
+                         f"train.steps={max(at) + 3}")
+    expect(code == 0 and f"going on from step {max(at)}" in said, f"resumes: {code} {said[-800:]}")
+    expect(numbers(failed.run)[-1][0] == max(at) + 3, "the last step is there")
+    print(f"{len(failures)} failures")
+    return 1 if failures else 0
+
+
+def main():
+    if shutil.which("mpirun") is None:
+        print("SKIPPED: mpirun is not installed (openmpi-bin)")
+        return 77
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        return check(sys.argv[1], sys.argv[2], folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
