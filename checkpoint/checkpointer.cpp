@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "dist/agreement.h"
 
 namespace lockstep {
 namespace {
@@ -150,9 +151,7 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
 
 // Of what this rank owns, as if it were all.
 CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
-  const std::string digits = std::to_string(world_ == nullptr ? 0 : world_->rank());
-  const auto file = str("rank-", std::string(5 - std::min<std::size_t>(5, digits.size()), '0'),
-                        digits, ".safetensors");
+  const auto file = rank_file(world_ == nullptr ? 0 : world_->rank(), ".safetensors");
   CheckpointManifest manifest;
   if (owned_.empty()) return manifest;
   std::vector<StoredTensor> stored;

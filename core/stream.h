@@ -17,6 +17,7 @@ struct CUevent_st;
 namespace lockstep {
 
 class EventPool;
+class Timeline;
 class WorkQueue;
 
 // A point in a stream's work. Default: already done, as all work of a CPU stream is that is not
@@ -113,6 +114,10 @@ class Stream {
   void synchronize();             // the host waits; never inside a step
   CUstream_st* native() const;    // only for a CUDA stream
 
+  // Gets a row of it, from now on; nothing: no longer.
+  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+  Timeline* timeline() const { return timeline_; }
+
  private:
   std::unique_ptr<Kept>& kept_slot(const void* type);
   Event record(EventPool& pool);
@@ -124,6 +129,7 @@ class Stream {
   int threads_;
   struct State;
   std::unique_ptr<State> state_;
+  Timeline* timeline_ = nullptr;
 };
 
 }  // namespace lockstep

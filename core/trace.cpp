@@ -24,7 +24,8 @@ const char* name(Phase phase) {
 }
 
 Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
-    : trace_(stream.is_measuring() ? nullptr : &trace),
+    : span_(stream, lockstep::name(phase), lockstep::name(phase)),
+      trace_(stream.is_measuring() ? nullptr : &trace),
       phase_(phase),
       stream_(stream),
       begin_(std::chrono::steady_clock::now()) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/stream.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
@@ -38,6 +39,7 @@ class Trace {
     Span& operator=(const Span&) = delete;
 
    private:
+    Timeline::Span span_;
     Trace* trace_;
     Phase phase_;
     Stream& stream_;

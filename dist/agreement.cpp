@@ -86,6 +86,12 @@ void agree(World& world, const std::string& what, const Fields& mine) {
       str("the ranks differ in their ", what, ": ", text, "; start all with the same"));
 }
 
+std::string rank_file(int rank, const char* extension) {
+  const auto digits = std::to_string(rank);
+  return str("rank-", std::string(5 - std::min<std::size_t>(5, digits.size()), '0'), digits,
+             extension);
+}
+
 std::string rank_list(const std::vector<int>& ranks) {
   std::string list = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {

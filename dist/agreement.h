@@ -17,5 +17,6 @@ void agree(World& world, const std::string& what, const Fields& mine);
 
 // "ranks 0-2, 5", "rank 4"; of ascending ranks.
 std::string rank_list(const std::vector<int>& ranks);
+std::string rank_file(int rank, const char* extension);  // "rank-00003.txt"
 
 }  // namespace lockstep

@@ -35,6 +35,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   else if (ring_ != nullptr)
     number_ = ring_->begin(lockstep::name(kind), name_, bytes, stream.record());
   begun_in_ = ring_ == nullptr ? nullptr : &stream;
+  if (!span_) span_.emplace(stream, lockstep::name(kind), name_);
   call();
   if (!grouped_) end_entry();
   return true;
@@ -43,6 +44,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
 // Calls that travel together are one entry, and so are none: ranks that have nothing to send to
 // their peers count as those that have.
 void Communicator::end_entry() {
+  span_.reset();
   if (ring_ == nullptr || size_ == 1) return;
   if (begun_in_ == nullptr) number_ = ring_->begin("nothing", name_, 0, {});
   ring_->end(number_, begun_in_ == nullptr ? Event() : begun_in_->record());

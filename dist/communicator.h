@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/function_ref.h"
 #include "core/stream.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
@@ -97,8 +99,9 @@ class Communicator {
   int rank_, size_;
   std::array<Traffic, kCollectives> traffic_{};
   CollectiveRing* ring_ = nullptr;
-  std::uint64_t number_ = 0;    // in the ring, of the call or calls under way
-  Stream* begun_in_ = nullptr;  // the stream of the first of them
+  std::uint64_t number_ = 0;            // in the ring, of the call or calls under way
+  Stream* begun_in_ = nullptr;          // the stream of the first of them
+  std::optional<Timeline::Span> span_;  // of them
   bool grouped_ = false;
 };
 

@@ -280,6 +280,7 @@ void ParamStore::prefetch(int unit) {
   gathers_->wait(changed_);
   gathers_->wait(buffer.done);
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
+  const Timeline::Span span(*gathers_, layout_.name(unit), "unit");
   comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
                              *gathers_);
   buffer.unit = unit;
@@ -301,8 +302,22 @@ void ParamStore::release(int unit, Stream& compute) {
   if (--buffer.users == 0 && gathers_) buffer.done = compute.record();
 }
 
+void ParamStore::set_timeline(Timeline* timeline) {
+  for (auto* stream : {&gathers_, &scatters_})
+    if (*stream) (*stream)->set_timeline(timeline);
+}
+
+ParamStore::Use::Use(ParamStore* store, int unit, Stream* compute)
+    : store_(store), unit_(unit), compute_(compute) {
+  if (compute->timeline() != nullptr)
+    span_ = std::make_unique<Timeline::Span>(*compute, store->layout_.name(unit), "unit");
+}
+
 ParamStore::Use::Use(Use&& other) noexcept
-    : store_(std::exchange(other.store_, nullptr)), unit_(other.unit_), compute_(other.compute_) {}
+    : store_(std::exchange(other.store_, nullptr)),
+      unit_(other.unit_),
+      compute_(other.compute_),
+      span_(std::move(other.span_)) {}
 
 ParamStore::Use::~Use() {
   if (store_ != nullptr) store_->release(unit_, *compute_);
@@ -352,6 +367,7 @@ void ParamStore::reduce(int unit, Stream& compute) {
   const auto& shard = shard_of(unit);
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
   scatters_->wait(compute.record());
+  const Timeline::Span span(*scatters_, layout_.name(unit), "unit");
   if (shard_ranks_ > 1) ring_.reduce_scatter(*scatters_, comms_.shard, shard.grad, whole, each);
   if (each) {
     scatters_->enqueue([whole](Stream& stream) { fill(stream, whole, 0.0f); });

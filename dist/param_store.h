@@ -121,11 +121,11 @@ class ParamStore {
 
    private:
     friend class ParamStore;
-    Use(ParamStore* store, int unit, Stream* compute)
-        : store_(store), unit_(unit), compute_(compute) {}
+    Use(ParamStore* store, int unit, Stream* compute);
     ParamStore* store_;
     int unit_;
     Stream* compute_;
+    std::unique_ptr<Timeline::Span> span_;  // where the compute stream has a timeline
   };
   [[nodiscard]] Use use(int unit, Stream& compute);
 
@@ -136,6 +136,8 @@ class ParamStore {
   void reduce(int unit, Stream& compute);  // they are complete
   // Those of the step are: shards have their sums over all ranks.
   void finish_backward(Stream& compute);
+
+  void set_timeline(Timeline* timeline);  // of its streams
 
   Comms& comms() { return comms_; }
 

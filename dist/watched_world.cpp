@@ -1,6 +1,7 @@
 #include "dist/watched_world.h"
 
 #include "core/file.h"
+#include "dist/agreement.h"
 
 namespace lockstep {
 namespace {
@@ -73,10 +74,7 @@ void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
 
 void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {
   const auto ended = directory / "ended";
-  const auto number = std::to_string(rank());
-  const auto file =
-      ended /
-      str("rank-", std::string(5 - std::min<std::size_t>(5, number.size()), '0'), number, ".txt");
+  const auto file = ended / rank_file(rank(), ".txt");
   end_process(verdict, {.rank = rank(), .last_words = [&] {
                           make_directories(ended);
                           write_text(file, str(verdict.text, "\n\n", ring_.in_words()));

@@ -173,6 +173,10 @@ void add_train(CLI::App& app, Run& run) {
   verb->add_flag("--allow-tensor-across-nodes", options->allow_tensor_across_nodes,
                  "let ranks of layout.tensor lie in several NVLink domains, which is slow")
       ->group("Run");
+  within(describe(verb->add_option("--trace", options->trace_steps,
+                                   "write what each stream did when, for Perfetto"),
+                  "Run", "STEPS"),
+         1, 1000);
   verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
 }
 

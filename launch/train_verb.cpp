@@ -46,7 +46,8 @@ int train_on(const TrainVerbOptions& options, World& launched) {
                   .settings = to_json(config),
                   .run = run,
                   .device = device,
-                  .allow_dataset_change = options.allow_dataset_change},
+                  .allow_dataset_change = options.allow_dataset_change,
+                  .trace_steps = options.trace_steps},
                  {.world = world, .topology = &ranks.topology});
   };
   return world.ends_all(train_here);

@@ -15,6 +15,7 @@ struct TrainVerbOptions {
   std::vector<Setting> settings;  // of --set
   bool allow_dataset_change = false;
   bool allow_tensor_across_nodes = false;
+  std::int64_t trace_steps = 0;
 };
 
 // Where no run is named, a run's saved config.toml goes on with that run, and another file starts

@@ -36,7 +36,7 @@ struct Config {
     std::uint64_t seed = 1;
     std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
     std::int64_t stall_seconds = 50;  // without progress: all of several ranks end
-    std::int64_t most_skipped = 10;  // updates skipped in a row before the run stops
+    std::int64_t most_skipped = 10;   // updates skipped in a row before the run stops
 
     bool offloads() const { return offload_activations || offload_optimizer; }
   } train;

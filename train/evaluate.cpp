@@ -97,8 +97,8 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, S
   };
   const auto never = [] { return false; };
   const auto enqueue_next = [&](const Batch& batch) { return evaluator.enqueue(batch); };
-  const LossSum sum = *evaluate_all(evaluator.loader(), stream.device(),
-                                    enqueue_next, read_next, never);
+  const LossSum sum =
+      *evaluate_all(evaluator.loader(), stream.device(), enqueue_next, read_next, never);
   Evaluation result{.loss = sum.mean(), .tokens = sum.tokens};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

@@ -49,8 +49,8 @@ class LossReader {
   std::size_t enqueued_ = 0, read_ = 0;
 };
 
-// The sum over all samples of a loader that does not repeat them, each once. `stop` is asked before each micro-batch, and says the same on all ranks; nothing
-// where it says so.
+// The sum over all samples of a loader that does not repeat them, each once. `stop` is asked before
+// each micro-batch, and says the same on all ranks; nothing where it says so.
 //   enqueue: LossReader::enqueue; once the event is done, the batch was read
 //   read: LossReader::read
 std::optional<LossSum> evaluate_all(Loader& loader, Device device,

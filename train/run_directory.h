@@ -3,11 +3,14 @@
 //   config.toml      the resolved configuration of the last start
 //   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
 //   numerics.json    what a GPU computes with     checkpoints/           step-00001000/, ...
-//   lock             held while training
+//   lock             held while training          trace-rank-00000.json, ...   of --trace
+//   ended/           rank-00000.txt, ...: what ranks did when others ended them
 #pragma once
 
 #include <filesystem>
 #include <utility>
+
+#include "dist/agreement.h"
 
 namespace lockstep {
 
@@ -27,6 +30,9 @@ class RunDirectory {
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path trace(int rank) const {
+    return path_ / ("trace-" + rank_file(rank, ".json"));
+  }
 
  private:
   std::filesystem::path path_;

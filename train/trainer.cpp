@@ -73,6 +73,8 @@ class Trainer {
     Clock::time_point begin;
   };
   Enqueued enqueue_step();
+  void begin_timeline();
+  void end_timeline();
   StepReport finish(const Enqueued& enqueued);  // waits for it
   bool must_finish(bool save_due) const;
   void report(StepReport report);
@@ -133,6 +135,8 @@ class Trainer {
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
   bool log_failed_ = false;
+  std::optional<Timeline> timeline_;  // behind the streams that it has events of
+  std::int64_t timeline_end_ = 0;     // its last step
 };
 
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
@@ -174,10 +178,12 @@ int Trainer::run() {
     log_info("stopped by a signal before step ", step() + 1);
     return stop;
   }
+  begin_timeline();
   bool save_due = false;
   std::optional<Enqueued> before;  // a step that is not reported yet
   while (step() < steps()) {
     const Enqueued enqueued = enqueue_step();
+    if (timeline_ && step() == timeline_end_) end_timeline();
     if (before) report(finish(*before));
     before = enqueued;
     if (!must_finish(save_due)) continue;
@@ -207,6 +213,24 @@ int Trainer::agreed_stop() {
   for (const auto& said : world_.exchange(std::to_string(signals_.exit_code().value_or(0))))
     most = std::max(most, std::stoi(said));
   return most;
+}
+
+void Trainer::begin_timeline() {
+  if (options_.trace_steps == 0) return;
+  timeline_end_ = std::min(steps(), step() + options_.trace_steps);
+  training_.set_timeline(&timeline_.emplace());
+}
+
+void Trainer::end_timeline() {
+  training_.set_timeline(nullptr);
+  compute_.synchronize();
+  try_logs([&] {
+    timeline_->write(run_.trace(world_.rank()), world_.rank());
+    log_info("the last ", options_.trace_steps, " steps are in ", run_.trace(0).string(),
+             world_.size() > 1 ? " and its like of other ranks" : "",
+             "; Perfetto and chrome://tracing show it");
+  });
+  timeline_.reset();
 }
 
 Trainer::Enqueued Trainer::enqueue_step() {

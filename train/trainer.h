@@ -19,6 +19,7 @@ struct TrainOptions {
   std::filesystem::path run;
   Device device;
   bool allow_dataset_change = false;
+  std::int64_t trace_steps = 0;  // so many, from the first: each rank writes trace-rank-00000.json
 };
 
 // The ranks of a run, as the mesh of config.layout numbers them.

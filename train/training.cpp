@@ -151,8 +151,14 @@ void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
   });
 }
 
+void Training::set_timeline(Timeline* timeline) {
+  compute_.set_timeline(timeline);
+  if (copies_) copies_->set_timeline(timeline);
+  params_.set_timeline(timeline);
+}
+
 void Training::repeat(Graph& graph, FunctionRef<void()> work) {
-  if (!config_.cuda_graphs || is_timed_) return work();
+  if (!config_.cuda_graphs || is_timed_ || compute_.timeline() != nullptr) return work();
   graph.run(compute_, work);
 }
 
