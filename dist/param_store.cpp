@@ -7,7 +7,6 @@
 
 #include "core/philox.h"
 #include "kernels/elementwise.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +32,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
     : options_(options),
       comms_(comms),
       layout_(place_in(comms)),
+      fp8_(layout_, options.fp8),
       shard_ranks_(comms.gathers->size()),
       exceptions_(std::uncaught_exceptions()) {
   LOCKSTEP_CHECK(options.compute_dtype == DType::fp32 || options.compute_dtype == DType::bf16,
@@ -72,12 +72,7 @@ void ParamStore::allocate(Arena& arena, Stream& stream, Arena* masters) {
                            layout_.name(shard.unit) + " master weights", DType::fp32,
                            layout_.shard_elements(shard.unit));
   allocate_grads(arena, stream);
-  if (options_.fp8 == Fp8Products::off) return;
-  if (shard_ranks_ > 1)
-    throw ConfigError("precision.fp8 with layout.shard > 1 is not there yet: set one of them off");
-  for (int unit = 0; unit < units(); ++unit)
-    allocate_quantized(arena, unit);
-  if (options_.fp8 == Fp8Products::tensor) allocate_absmax(arena);
+  allocate_fp8(arena);
 }
 
 void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
@@ -154,40 +149,11 @@ void ParamStore::make_streams(const Stream& compute) {
   scatters_.emplace(compute.device(), "scatters", mode);
 }
 
-void ParamStore::allocate_quantized(Arena& arena, int unit) {
-  auto& u = unit_of(unit);
-  const auto scaling = weight_scaling(options_.fp8);
-  const auto multiple = size_multiple(scaling);
-  const auto& specs = layout_.specs(unit);
-  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
-    const ParamId first{unit, i};
-    if (!spec(first).quantized || !layout_.starts_group(first)) continue;
-    const Shape shape = layout_.group_shape(first);
-    LOCKSTEP_CHECK(shape[0] % multiple == 0 && shape[1] % multiple == 0, spec(first).name,
-                   " with what is stacked on it is ", shape, ", expected multiples of ", multiple,
-                   " for fp8");
-    const auto matrix = [&](const char* what, const Shape& s) {
-      return Fp8Matrix{arena.allocate(str(layout_.name(unit), " ", what), DType::fp8_e4m3, s),
-                       arena.allocate(str(layout_.name(unit), " fp8 scales"), DType::fp32,
-                                      scales_shape(scaling, s)),
-                       scaling};
-    };
-    QuantizedGroup g{.first = first, .absmax = {}, .weight = {}, .transposed = {}};
-    g.weight = matrix("fp8 weights", shape);
-    g.transposed = matrix("fp8 weights, transposed", {shape[1], shape[0]});
-    u.quantized.push_back(g);
-  }
-}
-
-// Side by side, so that one launch clears them.
-void ParamStore::allocate_absmax(Arena& arena) {
-  std::size_t groups = 0, g = 0;
-  for (const auto& u : units_)
-    groups += u.quantized.size();
-  absmax_ = arena.allocate("fp8 weights absmax", DType::fp32, {static_cast<std::int64_t>(groups)});
-  for (auto& u : units_)
-    for (auto& quantized : u.quantized)
-      quantized.absmax = absmax_.rows(static_cast<std::int64_t>(g++), 1);
+void ParamStore::allocate_fp8(Arena& arena) {
+  std::vector<std::size_t> buffers;
+  for (const Unit& unit : units_)
+    buffers.push_back(unit.weights);
+  fp8_.allocate(arena, buffers);
 }
 
 void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
@@ -234,25 +200,19 @@ void ParamStore::refresh_weights(Stream& stream) {
   weights_changed(stream);
 }
 
+// One scale a tensor is that of all ranks' parts: any layout has the codes that one rank would.
 void ParamStore::weights_changed(Stream& stream) {
+  if (weight_absmax()) comms_.all->all_reduce(weight_absmax(), ReduceOp::max, stream);
   ++version_;
   changed_ = stream.record();
-  for (std::size_t unit = 0; unit < units_.size(); ++unit)
-    for (const auto& g : units_[unit].quantized)
-      quantize(stream, g.weight, g.transposed, layout_.group(shards_[unit].weight, g.first),
-               g.absmax);
+  if (shard_ranks_ > 1) return;  // they are made of what is gathered
+  for (const auto& shard : shards_)
+    fp8_.quantize(stream, shard.unit, shard.weight);
 }
 
 void ParamStore::find_absmax(Stream& stream) {
-  for (std::size_t unit = 0; unit < units_.size(); ++unit)
-    for (const auto& g : units_[unit].quantized)
-      if (g.absmax) absmax(stream, g.absmax, layout_.group(shards_[unit].weight, g.first));
-}
-
-Tensor ParamStore::weight_absmax(ParamId id) const {
-  for (const auto& g : units_[static_cast<std::size_t>(id.unit)].quantized)
-    if (layout_.is_in_group(id, g.first)) return g.absmax;
-  return {};
+  for (const auto& shard : shards_)
+    fp8_.find_absmax(stream, shard.unit, shard.weight);
 }
 
 void ParamStore::begin_step(Stream& compute) {
@@ -279,6 +239,9 @@ void ParamStore::prefetch(int unit) {
   gathers_->wait(buffer.done);
   comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
                              *gathers_);
+  gathers_->enqueue([this, unit, whole = ConstTensor(buffer.memory)](Stream& stream) {
+    fp8_.quantize(stream, unit, whole);
+  });
   buffer.unit = unit;
   buffer.version = version_;
   unit_of(unit).gathered = gathers_->record();
@@ -316,9 +279,8 @@ ConstTensor ParamStore::Use::stacked(ParamId first) const {
 }
 
 ParamStore::Use::Quantized ParamStore::Use::quantized(ParamId first) const {
-  for (const auto& g : store_->unit_of(first.unit).quantized)
-    if (g.first == first) return {g.weight, g.transposed};
-  return {};
+  const auto* group = store_->fp8_.find(first);
+  return group == nullptr ? Quantized{} : Quantized{group->weight, group->transposed};
 }
 
 void ParamStore::begin_gradients(int unit, Stream& compute) {

@@ -260,6 +260,16 @@ TEST(Config, fp8_is_refused_where_it_has_no_products) {
                          set("train.sequence_length=12"), set("train.micro_batch=2")}),
             "--set: train.micro_batch is 2, expected a multiple of 4: with precision.fp8 a "
             "micro-batch holds a multiple of 16 tokens");
+  // A stacked matrix of 512 rows, but of k and v each rank would have 64.
+  auto ranks = wide;
+  for (const char* sizes : {"model.width=256", "model.heads=4", "model.kv_heads=4",
+                            "model.head_size=64", "model.mlp_width=512", "layout.tensor=2"})
+    ranks.push_back(set(sizes));
+  EXPECT_EQ(refusal("", ranks), "accepted");
+  ranks.push_back(set("model.kv_heads=2"));
+  EXPECT_EQ(refusal("", ranks),
+            "--set: layout.tensor is 2, expected 1: with precision.fp8 each rank's part of q, k, v "
+            "and of the mlp is a multiple of 128");
 }
 
 TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
