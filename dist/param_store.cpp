@@ -80,10 +80,10 @@ void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
   units_.resize(static_cast<std::size_t>(units()));
   make_streams(stream);
   const auto dtype = options_.compute_dtype;
-  const bool gathered_for_use = shard_ranks_ > 1 && options_.sharding == Sharding::full;
-  add_buffers(weight_buffers_, &Unit::weights, arena, stream, " weights", dtype, gathered_for_use);
+  const auto keeps = weight_keeps();
+  add_buffers(weight_buffers_, &Unit::weights, arena, stream, " weights", dtype, keeps);
   for (int unit = 0; unit < units(); ++unit) {
-    const bool shared = gathered_for_use && layout_.keep(unit) != Keep::own;
+    const bool shared = keeps[static_cast<std::size_t>(unit)] != Keep::own;
     const auto& buffer = weight_buffers_[units_[static_cast<std::size_t>(unit)].weights];
     shards_.push_back({.unit = unit,
                        .weight = shared ? zeros(arena, stream, layout_.name(unit) + " weights",
@@ -97,7 +97,7 @@ void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
 
 void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   const bool each = reduces_each_micro_batch();
-  add_buffers(grad_buffers_, &Unit::grads, arena, stream, " gradients", DType::fp32, each);
+  add_buffers(grad_buffers_, &Unit::grads, arena, stream, " gradients", DType::fp32, keeps(each));
   std::int64_t most = 0;
   for (auto& shard : shards_) {
     const auto n = layout_.shard_elements(shard.unit);
@@ -109,33 +109,49 @@ void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   ring_ = ReduceRing(arena, options_.compute_dtype, {&comms_.shard, &comms_.replicate}, most);
 }
 
-// One for each unit, of its size; or where they are shared as their Keep says, of the largest.
+// How units share what is whole for a while; else each has its own.
+std::vector<Keep> ParamStore::keeps(bool shared) const {
+  std::vector<Keep> keeps;
+  for (int unit = 0; unit < units(); ++unit)
+    keeps.push_back(shared ? layout_.keep(unit) : Keep::own);
+  return keeps;
+}
+
+std::vector<Keep> ParamStore::weight_keeps() const {
+  auto weights = keeps(shard_ranks_ > 1 && options_.sharding == Sharding::full);
+  auto kept = options_.keep_gathered;
+  for (Keep& keep : weights)
+    if (keep == Keep::layers && kept-- > 0) keep = Keep::own;
+  return weights;
+}
+
+// One for each unit of its own, and those that are shared, of the largest that shares them.
 void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
-                             Stream& stream, const char* what, DType dtype, bool shared) {
+                             Stream& stream, const char* what, DType dtype,
+                             const std::vector<Keep>& keeps) {
   const auto add = [&](const std::string& name, std::int64_t elements) {
     buffers.push_back({.memory = zeros(arena, stream, name + what, dtype, elements), .done = {}});
     return buffers.size() - 1;
   };
   const auto add_for = [&](Keep keep, std::size_t count, const char* name) {
+    std::vector<std::size_t> sharers;
     std::int64_t most = 0;
-    std::size_t n = 0;
-    for (int unit = 0; unit < units(); ++unit)
-      if (layout_.keep(unit) == keep) {
-        most = std::max(most, layout_.elements(unit));
-        ++n;
-      }
+    for (int unit = 0; unit < units(); ++unit) {
+      const auto u = static_cast<std::size_t>(unit);
+      if (keeps[u] != keep) continue;
+      sharers.push_back(u);
+      most = std::max(most, layout_.elements(unit));
+    }
     const auto first = buffers.size();
-    for (std::size_t i = 0; i < std::min(count, n); ++i)
+    for (std::size_t i = 0; i < std::min(count, sharers.size()); ++i)
       add(name, most);
-    std::size_t i = 0;
-    for (int unit = 0; unit < units(); ++unit)
-      if (layout_.keep(unit) == keep)
-        units_[static_cast<std::size_t>(unit)].*of = first + i++ % count;
+    for (std::size_t i = 0; i < sharers.size(); ++i)
+      units_[sharers[i]].*of = first + i % count;
   };
-  for (int unit = 0; unit < units(); ++unit)
-    if (!shared || layout_.keep(unit) == Keep::own)
-      units_[static_cast<std::size_t>(unit)].*of = add(layout_.name(unit), layout_.elements(unit));
-  if (!shared) return;
+  for (int unit = 0; unit < units(); ++unit) {
+    const auto u = static_cast<std::size_t>(unit);
+    if (keeps[u] == Keep::own) units_[u].*of = add(layout_.name(unit), layout_.elements(unit));
+  }
   add_for(Keep::layers, 2, "a whole layer's");
   add_for(Keep::ends, 1, "a whole end's");
 }

@@ -43,6 +43,7 @@ class ParamStore {
  public:
   struct Options {
     Sharding sharding = Sharding::full;
+    std::int64_t keep_gathered = 0;      // of Keep::layers, the first so many stay whole in `full`
     DType compute_dtype = DType::fp32;   // fp32 or bf16
     bool stochastic_rounding = false;    // train bf16 weights without an fp32 master
     Fp8Products fp8 = Fp8Products::off;  // with bf16 alone
@@ -163,8 +164,10 @@ class ParamStore {
   void make_streams(const Stream& compute);
   void add_shard(Arena& arena, Stream& stream, int unit);
   void allocate_grads(Arena& arena, Stream& stream);
+  std::vector<Keep> keeps(bool shared) const;
+  std::vector<Keep> weight_keeps() const;
   void add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
-                   Stream& stream, const char* what, DType dtype, bool shared);
+                   Stream& stream, const char* what, DType dtype, const std::vector<Keep>& keeps);
   void allocate_fp8(Arena& arena);
   void find_absmax(Stream& stream);
   void draw(Stream& stream, std::uint64_t seed, const ParamShard& shard, Tensor flat) const;

@@ -176,6 +176,16 @@ class Consistency {
     if (m.family == Family::gpt2) check_gpt2();
   }
 
+  void check_layout() const {
+    const auto& l = resolved_.values.layout;
+    require(
+        l.keep_gathered == 0 || l.sharding == Config::Layout::Sharding::full,
+        "layout.keep_gathered",
+        "0 unless layout.sharding is \"full\", which alone gathers weights more than once a step");
+    require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
+            str("at most model.layers (", resolved_.values.model.layers, ")"));
+  }
+
   void check_train() const {
     const auto& t = resolved_.values.train;
     const auto T = t.sequence_length;
@@ -298,6 +308,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   fill_defaults(resolved, name);
   const Consistency consistency(resolved);
   consistency.check_model();
+  consistency.check_layout();
   consistency.check_train();
   consistency.check_log();
   consistency.check_precision();

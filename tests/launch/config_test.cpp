@@ -237,6 +237,16 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
   }
 }
 
+TEST(Config, blocks_are_kept_gathered_where_weights_are_gathered_again) {
+  EXPECT_EQ(resolve("[layout]\nkeep_gathered = 2").values.layout.keep_gathered, 2);
+  EXPECT_EQ(refusal("", {set("layout.keep_gathered=3")}),
+            "--set: layout.keep_gathered is 3, expected at most model.layers (2)");
+  EXPECT_EQ(
+      refusal("", {set("layout.keep_gathered=1"), set("layout.sharding=gradients")}),
+      "--set: layout.keep_gathered is 1, expected 0 unless layout.sharding is \"full\", which "
+      "alone gathers weights more than once a step");
+}
+
 TEST(Config, fp8_is_refused_where_it_has_no_products) {
   const auto bf16 = set("precision.compute=bf16"), tensor = set("precision.fp8=tensor");
   const auto block = set("precision.fp8=block");
