@@ -130,6 +130,13 @@ Shape ParamLayout::group_shape(ParamId first) const {
   return whole;
 }
 
+ParamLayout::Range ParamLayout::range_in_shard(ParamId first) const {
+  const auto n = shard_elements(first.unit), shard = place_.shard * n;
+  const auto group = part_of(first).begin, end = group + group_shape(first).elements();
+  const auto from = std::clamp(group, shard, shard + n), to = std::clamp(end, shard, shard + n);
+  return {from - shard, to - from};
+}
+
 ParamLayout::TensorPart ParamLayout::tensor_part(ParamId id) const {
   const int dim = spec(id).tensor_dim;
   if (dim < 0) return {};

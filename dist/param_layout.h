@@ -59,7 +59,7 @@ class ParamLayout {
     std::int64_t shard = 0, shards = 1, tensor = 0, tensors = 1;
     std::int64_t copies = 1;  // ranks of the replicate axis, which divide each shard's sums
   };
-  ParamLayout(const Place& place) : place_(place) {}  // NOLINT(google-explicit-constructor)
+  explicit ParamLayout(const Place& place) : place_(place) {}
 
   // Declare all, then lay_out(); what follows is for afterwards. A stacked group (q, k, v; gate,
   // up) lies back to back, so that it is one matrix; its parts differ in dimension 0 only. Throws
@@ -74,6 +74,7 @@ class ParamLayout {
   const std::vector<ParamSpec>& specs(int unit) const { return at(unit).specs; }
   const ParamSpec& spec(ParamId id) const;
   bool starts_group(ParamId id) const { return part_of(id).group_parts > 0; }
+  int group_parts(ParamId first) const { return part_of(first).group_parts; }
   bool is_in_group(ParamId id, ParamId first) const;
 
   std::int64_t elements(int unit) const { return at(unit).elements; }  // of the buffer
@@ -94,6 +95,12 @@ class ParamLayout {
     return flat.rows(part_of(first).begin, whole.elements()).view(whole);
   }
   Shape group_shape(ParamId first) const;
+  // What this rank's shard has of a group [n]: neighbours, or nothing.
+  template <class View>
+  View group_in_shard(View shard, ParamId first) const {
+    const Range range = range_in_shard(first);
+    return shard.rows(range.begin, range.count);
+  }
 
   // Element j of this tensor rank's part of a parameter is element
   //   first + j / columns * stride + j % columns   of the whole, unpadded one.
@@ -123,8 +130,12 @@ class ParamLayout {
     std::vector<Part> parts;
     std::int64_t elements = 0, replicated = 0;
   };
+  struct Range {
+    std::int64_t begin = 0, count = 0;
+  };
   const Unit& at(int unit) const;
   const Part& part_of(ParamId id) const;
+  Range range_in_shard(ParamId first) const;
   Part make_part(const ParamSpec& spec) const;
 
   Place place_;

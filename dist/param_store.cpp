@@ -8,7 +8,6 @@
 #include "core/philox.h"
 #include "dist/collective_ring.h"
 #include "kernels/elementwise.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +33,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
     : options_(options),
       comms_(comms),
       layout_(place_in(comms)),
+      fp8_(layout_, options.fp8),
       shard_ranks_(comms.gathers->size()),
       exceptions_(std::uncaught_exceptions()) {
   LOCKSTEP_CHECK(options.compute_dtype == DType::fp32 || options.compute_dtype == DType::bf16,
@@ -74,12 +74,7 @@ void ParamStore::allocate(Arena& arena, Stream& stream, Arena* masters) {
                            layout_.name(shard.unit) + " master weights", DType::fp32,
                            layout_.shard_elements(shard.unit));
   allocate_grads(arena, stream);
-  if (options_.fp8 == Fp8Products::off) return;
-  if (shard_ranks_ > 1)
-    throw ConfigError("precision.fp8 with layout.shard > 1 is not there yet: set one of them off");
-  for (int unit = 0; unit < units(); ++unit)
-    allocate_quantized(arena, unit);
-  if (options_.fp8 == Fp8Products::tensor) allocate_absmax(arena);
+  allocate_fp8(arena);
 }
 
 void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
@@ -87,10 +82,10 @@ void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
   units_.resize(static_cast<std::size_t>(units()));
   make_streams(stream);
   const auto dtype = options_.compute_dtype;
-  const bool gathered_for_use = shard_ranks_ > 1 && options_.sharding == Sharding::full;
-  add_buffers(weight_buffers_, &Unit::weights, arena, stream, " weights", dtype, gathered_for_use);
+  const auto keeps = weight_keeps();
+  add_buffers(weight_buffers_, &Unit::weights, arena, stream, " weights", dtype, keeps);
   for (int unit = 0; unit < units(); ++unit) {
-    const bool shared = gathered_for_use && layout_.keep(unit) != Keep::own;
+    const bool shared = keeps[static_cast<std::size_t>(unit)] != Keep::own;
     const auto& buffer = weight_buffers_[units_[static_cast<std::size_t>(unit)].weights];
     shards_.push_back({.unit = unit,
                        .weight = shared ? zeros(arena, stream, layout_.name(unit) + " weights",
@@ -104,7 +99,7 @@ void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
 
 void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   const bool each = reduces_each_micro_batch();
-  add_buffers(grad_buffers_, &Unit::grads, arena, stream, " gradients", DType::fp32, each);
+  add_buffers(grad_buffers_, &Unit::grads, arena, stream, " gradients", DType::fp32, keeps(each));
   std::int64_t most = 0;
   for (auto& shard : shards_) {
     const auto n = layout_.shard_elements(shard.unit);
@@ -116,33 +111,49 @@ void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   ring_ = ReduceRing(arena, options_.compute_dtype, {&comms_.shard, &comms_.replicate}, most);
 }
 
-// One for each unit, of its size; or where they are shared as their Keep says, of the largest.
+// How units share what is whole for a while; else each has its own.
+std::vector<Keep> ParamStore::keeps(bool shared) const {
+  std::vector<Keep> keeps;
+  for (int unit = 0; unit < units(); ++unit)
+    keeps.push_back(shared ? layout_.keep(unit) : Keep::own);
+  return keeps;
+}
+
+std::vector<Keep> ParamStore::weight_keeps() const {
+  auto weights = keeps(shard_ranks_ > 1 && options_.sharding == Sharding::full);
+  auto kept = options_.keep_gathered;
+  for (Keep& keep : weights)
+    if (keep == Keep::layers && kept-- > 0) keep = Keep::own;
+  return weights;
+}
+
+// One for each unit of its own, and those that are shared, of the largest that shares them.
 void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
-                             Stream& stream, const char* what, DType dtype, bool shared) {
+                             Stream& stream, const char* what, DType dtype,
+                             const std::vector<Keep>& keeps) {
   const auto add = [&](const std::string& name, std::int64_t elements) {
     buffers.push_back({.memory = zeros(arena, stream, name + what, dtype, elements), .done = {}});
     return buffers.size() - 1;
   };
   const auto add_for = [&](Keep keep, std::size_t count, const char* name) {
+    std::vector<std::size_t> sharers;
     std::int64_t most = 0;
-    std::size_t n = 0;
-    for (int unit = 0; unit < units(); ++unit)
-      if (layout_.keep(unit) == keep) {
-        most = std::max(most, layout_.elements(unit));
-        ++n;
-      }
+    for (int unit = 0; unit < units(); ++unit) {
+      const auto u = static_cast<std::size_t>(unit);
+      if (keeps[u] != keep) continue;
+      sharers.push_back(u);
+      most = std::max(most, layout_.elements(unit));
+    }
     const auto first = buffers.size();
-    for (std::size_t i = 0; i < std::min(count, n); ++i)
+    for (std::size_t i = 0; i < std::min(count, sharers.size()); ++i)
       add(name, most);
-    std::size_t i = 0;
-    for (int unit = 0; unit < units(); ++unit)
-      if (layout_.keep(unit) == keep)
-        units_[static_cast<std::size_t>(unit)].*of = first + i++ % count;
+    for (std::size_t i = 0; i < sharers.size(); ++i)
+      units_[sharers[i]].*of = first + i % count;
   };
-  for (int unit = 0; unit < units(); ++unit)
-    if (!shared || layout_.keep(unit) == Keep::own)
-      units_[static_cast<std::size_t>(unit)].*of = add(layout_.name(unit), layout_.elements(unit));
-  if (!shared) return;
+  for (int unit = 0; unit < units(); ++unit) {
+    const auto u = static_cast<std::size_t>(unit);
+    if (keeps[u] == Keep::own) units_[u].*of = add(layout_.name(unit), layout_.elements(unit));
+  }
   add_for(Keep::layers, 2, "a whole layer's");
   add_for(Keep::ends, 1, "a whole end's");
 }
@@ -156,40 +167,11 @@ void ParamStore::make_streams(const Stream& compute) {
   scatters_.emplace(compute.device(), "scatters", mode);
 }
 
-void ParamStore::allocate_quantized(Arena& arena, int unit) {
-  auto& u = unit_of(unit);
-  const auto scaling = weight_scaling(options_.fp8);
-  const auto multiple = size_multiple(scaling);
-  const auto& specs = layout_.specs(unit);
-  for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
-    const ParamId first{unit, i};
-    if (!spec(first).quantized || !layout_.starts_group(first)) continue;
-    const Shape shape = layout_.group_shape(first);
-    LOCKSTEP_CHECK(shape[0] % multiple == 0 && shape[1] % multiple == 0, spec(first).name,
-                   " with what is stacked on it is ", shape, ", expected multiples of ", multiple,
-                   " for fp8");
-    const auto matrix = [&](const char* what, const Shape& s) {
-      return Fp8Matrix{arena.allocate(str(layout_.name(unit), " ", what), DType::fp8_e4m3, s),
-                       arena.allocate(str(layout_.name(unit), " fp8 scales"), DType::fp32,
-                                      scales_shape(scaling, s)),
-                       scaling};
-    };
-    QuantizedGroup g{.first = first, .absmax = {}, .weight = {}, .transposed = {}};
-    g.weight = matrix("fp8 weights", shape);
-    g.transposed = matrix("fp8 weights, transposed", {shape[1], shape[0]});
-    u.quantized.push_back(g);
-  }
-}
-
-// Side by side, so that one launch clears them.
-void ParamStore::allocate_absmax(Arena& arena) {
-  std::size_t groups = 0, g = 0;
-  for (const auto& u : units_)
-    groups += u.quantized.size();
-  absmax_ = arena.allocate("fp8 weights absmax", DType::fp32, {static_cast<std::int64_t>(groups)});
-  for (auto& u : units_)
-    for (auto& quantized : u.quantized)
-      quantized.absmax = absmax_.rows(static_cast<std::int64_t>(g++), 1);
+void ParamStore::allocate_fp8(Arena& arena) {
+  std::vector<std::size_t> buffers;
+  for (const Unit& unit : units_)
+    buffers.push_back(unit.weights);
+  fp8_.allocate(arena, buffers);
 }
 
 void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
@@ -236,25 +218,19 @@ void ParamStore::refresh_weights(Stream& stream) {
   weights_changed(stream);
 }
 
+// One scale a tensor is that of all ranks' parts: any layout has the codes that one rank would.
 void ParamStore::weights_changed(Stream& stream) {
+  if (weight_absmax()) comms_.all->all_reduce(weight_absmax(), ReduceOp::max, stream);
   ++version_;
   changed_ = stream.record();
-  for (std::size_t unit = 0; unit < units_.size(); ++unit)
-    for (const auto& g : units_[unit].quantized)
-      quantize(stream, g.weight, g.transposed, layout_.group(shards_[unit].weight, g.first),
-               g.absmax);
+  if (shard_ranks_ > 1) return;  // they are made of what is gathered
+  for (const auto& shard : shards_)
+    fp8_.quantize(stream, shard.unit, shard.weight);
 }
 
 void ParamStore::find_absmax(Stream& stream) {
-  for (std::size_t unit = 0; unit < units_.size(); ++unit)
-    for (const auto& g : units_[unit].quantized)
-      if (g.absmax) absmax(stream, g.absmax, layout_.group(shards_[unit].weight, g.first));
-}
-
-Tensor ParamStore::weight_absmax(ParamId id) const {
-  for (const auto& g : units_[static_cast<std::size_t>(id.unit)].quantized)
-    if (layout_.is_in_group(id, g.first)) return g.absmax;
-  return {};
+  for (const auto& shard : shards_)
+    fp8_.find_absmax(stream, shard.unit, shard.weight);
 }
 
 void ParamStore::begin_step(Stream& compute) {
@@ -283,6 +259,9 @@ void ParamStore::prefetch(int unit) {
   const Timeline::Span span(*gathers_, layout_.name(unit), "unit");
   comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
                              *gathers_);
+  gathers_->enqueue([this, unit, whole = ConstTensor(buffer.memory)](Stream& stream) {
+    fp8_.quantize(stream, unit, whole);
+  });
   buffer.unit = unit;
   buffer.version = version_;
   unit_of(unit).gathered = gathers_->record();
@@ -335,9 +314,8 @@ ConstTensor ParamStore::Use::stacked(ParamId first) const {
 }
 
 ParamStore::Use::Quantized ParamStore::Use::quantized(ParamId first) const {
-  for (const auto& g : store_->unit_of(first.unit).quantized)
-    if (g.first == first) return {g.weight, g.transposed};
-  return {};
+  const auto* group = store_->fp8_.find(first);
+  return group == nullptr ? Quantized{} : Quantized{group->weight, group->transposed};
 }
 
 void ParamStore::begin_gradients(int unit, Stream& compute) {

@@ -19,23 +19,11 @@
 
 #include "core/arena.h"
 #include "dist/comms.h"
+#include "dist/fp8_weights.h"
 #include "dist/param_layout.h"
 #include "dist/reduction.h"
-#include "kernels/quantize.h"
 
 namespace lockstep {
-
-// Whether the products of the layers' matrices are of fp8, and with which scales.
-enum class Fp8Products : std::uint8_t {
-  off,
-  tensor,  // one scale a tensor
-  block,   // one for 128 x 128 of weights, for 1 x 128 of all else
-};
-
-// Of the weights.
-constexpr Scaling weight_scaling(Fp8Products fp8) {
-  return fp8 == Fp8Products::tensor ? Scaling::tensor : Scaling::blocks;
-}
 
 // This rank's piece of a unit and its states.
 struct ParamShard {
@@ -55,6 +43,7 @@ class ParamStore {
  public:
   struct Options {
     Sharding sharding = Sharding::full;
+    std::int64_t keep_gathered = 0;      // of Keep::layers, the first so many stay whole in `full`
     DType compute_dtype = DType::fp32;   // fp32 or bf16
     bool stochastic_rounding = false;    // train bf16 weights without an fp32 master
     Fp8Products fp8 = Fp8Products::off;  // with bf16 alone
@@ -94,12 +83,14 @@ class ParamStore {
   // weights where there are none.
   void refresh_weights(Stream& stream);
   // After something wrote the shards' weights and, for fp8 with one scale a tensor, what
-  // weight_absmax() is of: makes their fp8 copies, and what was gathered of them is old.
+  // weight_absmax() is of: finds the largest magnitudes of all ranks, makes the fp8 copies, and
+  // what was gathered is old.
   void weights_changed(Stream& stream);
-  // Largest magnitudes of the weights that have fp8 copies with one scale a tensor: [G] fp32, one a
-  // stacked group. Of a parameter: [1], its group's. Else absent.
-  Tensor weight_absmax() const { return absmax_; }
-  Tensor weight_absmax(ParamId id) const;
+  // Largest magnitudes of the weights that have fp8 copies with one scale a tensor, which whoever
+  // writes weights sets to those of its shard: [G] fp32, one a stacked group. Of a parameter: [1],
+  // its group's. Else absent.
+  Tensor weight_absmax() const { return fp8_.absmax(); }
+  Tensor weight_absmax(ParamId id) const { return fp8_.absmax(id); }
 
   // Step: gradients start at zero; of its micro-batches one is the last.
   void begin_step(Stream& compute);
@@ -149,11 +140,6 @@ class ParamStore {
   DType fp8_gradients() const { return options_.fp8_gradients; }
 
  private:
-  struct QuantizedGroup {
-    ParamId first;
-    Tensor absmax;  // [1] of absmax_, for one scale a tensor
-    Fp8Matrix weight, transposed;
-  };
   // Memory for a whole unit; several may share it.
   struct Buffer {
     Tensor memory;
@@ -165,7 +151,6 @@ class ParamStore {
   struct Unit {
     std::size_t weights = 0, grads = 0;  // its buffers
     Event gathered;
-    std::vector<QuantizedGroup> quantized;
   };
 
   const ParamShard& shard_of(int unit) const;  // after allocate
@@ -181,10 +166,11 @@ class ParamStore {
   void make_streams(const Stream& compute);
   void add_shard(Arena& arena, Stream& stream, int unit);
   void allocate_grads(Arena& arena, Stream& stream);
+  std::vector<Keep> keeps(bool shared) const;
+  std::vector<Keep> weight_keeps() const;
   void add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
-                   Stream& stream, const char* what, DType dtype, bool shared);
-  void allocate_quantized(Arena& arena, int unit);
-  void allocate_absmax(Arena& arena);
+                   Stream& stream, const char* what, DType dtype, const std::vector<Keep>& keeps);
+  void allocate_fp8(Arena& arena);
   void find_absmax(Stream& stream);
   void draw(Stream& stream, std::uint64_t seed, const ParamShard& shard, Tensor flat) const;
   void release(int unit, Stream& compute);
@@ -192,6 +178,7 @@ class ParamStore {
   Options options_;
   Comms& comms_;
   ParamLayout layout_;
+  Fp8Weights fp8_;  // outlives the stream that writes it
   int shard_ranks_;
   int exceptions_;                            // under way when the store was made
   std::optional<Stream> gathers_, scatters_;  // beside the compute stream; outlive events of theirs
@@ -202,7 +189,6 @@ class ParamStore {
   Event changed_;  // the shards' weights
   std::int64_t version_ = 0;
   bool last_ = true, saw_last_ = false;  // of the micro-batches of a step
-  Tensor absmax_;
 };
 
 }  // namespace lockstep

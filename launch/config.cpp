@@ -127,6 +127,24 @@ struct ToJson {
   }
 };
 
+// Whether each of t tensor ranks has matrices that fp8 has products of.
+bool divides_fp8(const ModelConfig& m, Fp8Products fp8, std::int64_t t) {
+  const auto multiple = size_multiple(weight_scaling(fp8));
+  const auto fits = [&](std::int64_t size) { return size % (multiple * t) == 0; };
+  if (t == 1) return true;
+  const bool apart = fp8 == Fp8Products::tensor || fits(m.kv_heads * m.head_size);
+  return apart && fits(m.attention_width()) && fits(m.qkv_heads() * m.head_size) &&
+         fits(m.mlp_width);
+}
+
+std::string tensor_ranks_of_fp8(const ModelConfig& m, Fp8Products fp8) {
+  std::string sizes;
+  for (std::int64_t t = 1; t <= m.kv_heads; ++t)
+    if (m.kv_heads % t == 0 && m.heads % t == 0 && divides_fp8(m, fp8, t))
+      sizes += (sizes.empty() ? "" : ", ") + std::to_string(t);
+  return sizes;
+}
+
 // Values that are possible each, but not together.
 class Consistency {
  public:
@@ -156,6 +174,16 @@ class Consistency {
     require(scaling.low_factor < scaling.high_factor, "model.rope_scaling_low",
             str("less than model.rope_scaling_high (", scaling.high_factor, ")"));
     if (m.family == Family::gpt2) check_gpt2();
+  }
+
+  void check_layout() const {
+    const auto& l = resolved_.values.layout;
+    require(
+        l.keep_gathered == 0 || l.sharding == Config::Layout::Sharding::full,
+        "layout.keep_gathered",
+        "0 unless layout.sharding is \"full\", which alone gathers weights more than once a step");
+    require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
+            str("at most model.layers (", resolved_.values.model.layers, ")"));
   }
 
   void check_train() const {
@@ -189,6 +217,10 @@ class Consistency {
               str(p.fp8 == Fp8Products::tensor ? "\"off\"" : "\"tensor\" or \"off\"",
                   ": the matrices of this model are no multiples of ", multiple, " (one is ", size,
                   ")"));
+    const auto ranks = resolved_.values.layout.tensor;
+    require(divides_fp8(m, p.fp8, ranks), "layout.tensor",
+            str(tensor_ranks_of_fp8(m, p.fp8), ": with precision.fp8 each rank's part of ",
+                "q, k, v and of the mlp is a multiple of ", multiple));
     const auto& t = resolved_.values.train;
     require(t.micro_batch * t.sequence_length % multiple == 0, "train.micro_batch",
             str("a multiple of ", multiple / std::gcd(multiple, t.sequence_length),
@@ -276,6 +308,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   fill_defaults(resolved, name);
   const Consistency consistency(resolved);
   consistency.check_model();
+  consistency.check_layout();
   consistency.check_train();
   consistency.check_log();
   consistency.check_precision();

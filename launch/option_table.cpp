@@ -221,6 +221,14 @@ const std::array kOptions{
         "What ranks of layout.shard share: nothing, the optimizer's state, gradients too, or all "
         "(ZeRO 0 to 3). More saves memory, less saves communication (docs/parallelism.md).",
         ""},
+    Option{
+        LOCKSTEP_KEY(layout.keep_gathered),
+        {0, kMostLayers},
+        "blocks",
+        "With layout.sharding = \"full\": blocks whose weights stay whole once they are gathered, "
+        "until the next update. Each takes more memory, and saves its gathers in all other "
+        "forwards and backwards of a step.",
+        ""},
     // ------------------------------------------------------------------------------------ train
     Option{LOCKSTEP_KEY(train.steps), kSteps, "steps", "Updates of the weights in the run.", ""},
     Option{LOCKSTEP_KEY(train.sequence_length),

@@ -48,6 +48,7 @@ struct Config {
     std::int64_t ranks = 1;  // no key: as many as were started
     std::int64_t replicate = 1, tensor = 1, shard = 1;
     Sharding sharding = Sharding::full;
+    std::int64_t keep_gathered = 0;  // blocks that stay whole between micro-batches
   } layout;
 
   struct Optimizer {

@@ -91,7 +91,8 @@ TrainingConfig training_config(const Config& c) {
           .seed = c.train.seed,
           .cuda_graphs = has_cuda_graphs(c),
           .mesh = mesh_of(c.layout, static_cast<int>(c.layout.ranks)),
-          .sharding = sharding_of(c.layout)};
+          .sharding = sharding_of(c.layout),
+          .keep_gathered = c.layout.keep_gathered};
 }
 
 namespace {
@@ -133,13 +134,15 @@ RunBytes measure_run(const TrainingConfig& config, Device device, int threads) {
       .host_state = HostState::pinned_bytes(state_slices(training.params(), training.optimizer()))};
 }
 
-// The mildest change of the configuration that fits: a smaller micro-batch computes the same,
-// recomputing costs time, copies of a GPU's activations to the host cost more, and those of the
-// optimizer's state help where the former do not.
+// The mildest change of the configuration that fits: no weights are kept gathered; a smaller
+// micro-batch computes the same, recomputing costs time, copies of a GPU's activations to the host
+// cost more, and those of the optimizer's state help where the former do not.
 std::string what_would_fit(const Config& c, Device device, int ranks) {
   TrainingConfig config = training_config(c);
+  config.keep_gathered = 0;
   const auto settings = [&] {
-    return in_words(config, c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs);
+    return in_words(config, c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs) +
+           (c.layout.keep_gathered > 0 ? " and layout.keep_gathered = 0" : "");
   };
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;

@@ -31,6 +31,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
       arenas_(arenas),
       comms_(std::move(comms)),
       params_(comms_, {.sharding = config.sharding,
+                       .keep_gathered = config.keep_gathered,
                        .compute_dtype = config.compute,
                        .stochastic_rounding = config.stochastic_rounding,
                        .fp8 = config.fp8,

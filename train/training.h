@@ -42,6 +42,7 @@ struct TrainingConfig {
   bool cuda_graphs = false;                 // replay steps on a GPU, where they are not timed
   Mesh mesh = {};                           // of all ranks
   Sharding sharding = Sharding::full;       // along its shard axis
+  std::int64_t keep_gathered = 0;           // blocks, see ParamStore
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
 };

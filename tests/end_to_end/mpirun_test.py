@@ -160,7 +160,8 @@ def check(lockstep, folder):
             return 77
 
     # Stopped by a signal and started again: the bits of a run that was not.
-    settings = ["layout.tensor=2", "train.steps=150", "eval.every_steps=0"]
+    settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",
+                "precision.fp8=tensor", "train.steps=150", "eval.every_steps=0"]
     run = folder / "stopped"
     process = subprocess.Popen(job.command(configs["llama3"], run, 4, settings), env=ENVIRONMENT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

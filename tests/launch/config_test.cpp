@@ -237,6 +237,16 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
   }
 }
 
+TEST(Config, blocks_are_kept_gathered_where_weights_are_gathered_again) {
+  EXPECT_EQ(resolve("[layout]\nkeep_gathered = 2").values.layout.keep_gathered, 2);
+  EXPECT_EQ(refusal("", {set("layout.keep_gathered=3")}),
+            "--set: layout.keep_gathered is 3, expected at most model.layers (2)");
+  EXPECT_EQ(
+      refusal("", {set("layout.keep_gathered=1"), set("layout.sharding=gradients")}),
+      "--set: layout.keep_gathered is 1, expected 0 unless layout.sharding is \"full\", which "
+      "alone gathers weights more than once a step");
+}
+
 TEST(Config, fp8_is_refused_where_it_has_no_products) {
   const auto bf16 = set("precision.compute=bf16"), tensor = set("precision.fp8=tensor");
   const auto block = set("precision.fp8=block");
@@ -260,6 +270,16 @@ TEST(Config, fp8_is_refused_where_it_has_no_products) {
                          set("train.sequence_length=12"), set("train.micro_batch=2")}),
             "--set: train.micro_batch is 2, expected a multiple of 4: with precision.fp8 a "
             "micro-batch holds a multiple of 16 tokens");
+  // A stacked matrix of 512 rows, but of k and v each rank would have 64.
+  auto ranks = wide;
+  for (const char* sizes : {"model.width=256", "model.heads=4", "model.kv_heads=4",
+                            "model.head_size=64", "model.mlp_width=512", "layout.tensor=2"})
+    ranks.push_back(set(sizes));
+  EXPECT_EQ(refusal("", ranks), "accepted");
+  ranks.push_back(set("model.kv_heads=2"));
+  EXPECT_EQ(refusal("", ranks),
+            "--set: layout.tensor is 2, expected 1: with precision.fp8 each rank's part of q, k, v "
+            "and of the mlp is a multiple of 128");
 }
 
 TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {

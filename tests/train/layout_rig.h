@@ -1,6 +1,7 @@
 // A few steps of a tiny model on a mesh of rank threads, and what came of them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -58,8 +59,10 @@ struct Outcome {
   std::int64_t tokens = 0;                // valid ones, of the last step
 };
 
-// Batches of `config.global_batch_sequences` sequences, the same on every layout.
-inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps) {
+// Batches of `config.global_batch_sequences` sequences, the same on every layout. At the end
+// at_end(training, stream) on each rank.
+inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
+                        const std::function<void(Training&, Stream&)>& at_end = {}) {
   config.mesh = layout.mesh;
   config.sharding = layout.sharding;
   Topology topology;
@@ -124,6 +127,7 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps) 
       }
     }
     gather(outcome.weights, weight);
+    if (at_end) at_end(training, bench.stream);
   });
   return outcome;
 }

@@ -94,8 +94,10 @@ TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
   Config config = config_of(Family::llama3, 200, 16384);
   config.train.micro_batch = 2;
   config.train.batch_tokens = 2048;
+  config.layout.keep_gathered = 1;
   expect_contains(message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); }),
-                  "make the model smaller");
+                  "make the model smaller: one sequence with train.recompute = \"block\" and "
+                  "layout.keep_gathered = 0 does not fit either");
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+// Products of fp8 on several ranks: scales and blocks are those that one rank has, so all that
+// differs from its numbers is what differs in bf16 too, the order and rounding of sums.
+#include <gtest/gtest.h>
+
+#include "tests/train/layout_rig.h"
+
+namespace lockstep::testing {
+namespace {
+
+TrainingConfig config_of(Fp8Products fp8, Family family) {
+  TrainingConfig config = tiny(DType::bf16);
+  auto& m = config.model;
+  m = family_defaults(family);
+  m.layers = 3;
+  m.width = family == Family::gpt2 ? 256 : 128;
+  m.heads = m.kv_heads = 4;
+  m.head_size = 64;
+  m.mlp_width = 256;
+  m.vocabulary = 37;
+  m.max_positions = 128;
+  m.rope_scaling.reset();
+  config.sequence_length = 128;
+  config.micro_batch_sequences = 1;
+  config.global_batch_sequences = 4;
+  config.fp8 = fp8;
+  config.fp8_gradients = fp8 == Fp8Products::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
+  return config;
+}
+
+// |found - expected| / |expected|, in the norm of all that is named so.
+double distance(const Assembled& found, const Assembled& expected) {
+  double difference = 0, size = 0;
+  for (const auto& [name, whole] : expected.values())
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      const double d = found.values().at(name)[i] - whole[i];
+      difference += d * d;
+      size += whole[i] * whole[i];
+    }
+  return std::sqrt(difference / size);
+}
+
+// All codes and scales that this rank multiplies by.
+std::vector<std::byte> copies(ParamStore& params, Stream& stream) {
+  std::vector<std::byte> bytes;
+  for (int unit = 0; unit < params.units(); ++unit) {
+    const auto use = params.use(unit, stream);
+    for (int i = 0; i < static_cast<int>(params.layout().specs(unit).size()); ++i) {
+      const auto q = use.quantized({unit, i});
+      if (!q.weight) continue;
+      for (const ConstTensor& t :
+           {q.weight.q, q.weight.scales, q.transposed.q, q.transposed.scales})
+        bytes.insert(bytes.end(), t.data, t.data + t.bytes());
+    }
+  }
+  return bytes;
+}
+
+class Fp8Layouts
+    : public ::testing::TestWithParam<std::tuple<Fp8Products, std::pair<Family, Layout>>> {};
+
+TEST_P(Fp8Layouts, train_as_one_rank_does) {
+  const auto& [family, layout] = std::get<1>(GetParam());
+  const auto config = config_of(std::get<0>(GetParam()), family);
+  const auto one = train_on({}, config, 3);
+  const auto expect_fresh = [](Training& training, Stream& stream) {
+    const auto updated = copies(training.params(), stream);
+    EXPECT_FALSE(updated.empty());
+    training.params().refresh_weights(stream);  // reads all weights for what they are
+    EXPECT_TRUE(copies(training.params(), stream) == updated);
+  };
+  const auto many = train_on(layout, config, 3, expect_fresh);
+  EXPECT_EQ(many.initial.values(), one.initial.values());
+  // Data ranks compute what one rank does, micro-batch by micro-batch, until gradients travel in
+  // bf16, rounded to 2^-9. Tensor ranks round each part of a sum to bf16, too: of its 16 to 32 bf16
+  // numbers to a code of fp8, the last goes to the next code, an eighth or a quarter away.
+  const bool by_tensor = layout.mesh.size(Axis::tensor) > 1;
+  EXPECT_NEAR(many.losses[0], one.losses[0], (by_tensor ? 2e-3 : 1e-6) * one.losses[0]);
+  EXPECT_LT(distance(many.gradients, one.gradients), by_tensor ? 0.1 : 1.0 / 256);
+  for (std::size_t i = 1; i < one.losses.size(); ++i)
+    EXPECT_NEAR(many.losses[i], one.losses[i], 2e-3 * one.losses[i]) << "step " << i + 1;
+  EXPECT_EQ(train_on(layout, config, 3).weights.values(), many.weights.values());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, Fp8Layouts,
+    ::testing::Combine(
+        ::testing::Values(Fp8Products::tensor, Fp8Products::block),
+        ::testing::Values(std::pair{Family::llama3, Layout{Mesh{{1, 4, 1}}}},
+                          std::pair{Family::gpt2, Layout{Mesh{{1, 2, 1}}, Sharding::gradients}},
+                          std::pair{Family::qwen3, Layout{Mesh{{2, 2, 1}}, Sharding::optimizer}},
+                          std::pair{Family::gpt2, Layout{Mesh{{1, 1, 2}}}},
+                          std::pair{Family::llama3, Layout{Mesh{{2, 1, 2}}}},
+                          std::pair{Family::llama3, Layout{Mesh{{1, 2, 2}}}})),
+    [](const auto& c) {
+      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor_" : "block_",
+                 name(std::get<1>(c.param).first), "_", name_of(std::get<1>(c.param).second));
+    });
+
+}  // namespace
+}  // namespace lockstep::testing
