@@ -64,19 +64,6 @@ TEST_P(Layouts, trains_as_one_rank_does) {
   EXPECT_EQ(again.weights.values(), many.weights.values());
 }
 
-std::vector<Layout> all_layouts() {
-  std::vector<Layout> layouts;
-  for (const int replicate : {1, 2, 4, 8})
-    for (const int shard : {1, 2, 4, 8})
-      for (const int tensor : {1, 2, 4, 8}) {
-        if (replicate * shard * tensor > 8 || replicate * shard * tensor == 1) continue;
-        for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
-          if (shard > 1 || sharding == Sharding::full)
-            layouts.push_back({Mesh{{replicate, shard, tensor}}, sharding});
-      }
-  return layouts;
-}
-
 INSTANTIATE_TEST_SUITE_P(all, Layouts,
                          ::testing::Combine(::testing::Values(Family::gpt2, Family::llama3),
                                             ::testing::ValuesIn(all_layouts())),
