@@ -87,7 +87,7 @@ void ParamLayout::lay_out() {
   for (auto& u : units_) {
     std::int64_t end = 0;
     for (const bool split : {true, false}) {
-      if (!split) u.replicated = end;
+      if (!split) u.split = end;
       for (std::size_t i = 0; i < u.parts.size(); ++i) {
         if ((u.specs[i].tensor_dim >= 0) != split) continue;
         if (u.parts[i].group_parts > 0) end = round_up(end, kAlignedElements);
@@ -102,7 +102,7 @@ void ParamLayout::lay_out() {
 
 std::int64_t ParamLayout::replicated_from(int unit) const {
   const auto n = shard_elements(unit);
-  return std::clamp<std::int64_t>(at(unit).replicated - place_.shard * n, 0, n);
+  return std::clamp<std::int64_t>(at(unit).split - place_.shard * n, 0, n);
 }
 
 std::vector<Segment> ParamLayout::segments(int unit) const {

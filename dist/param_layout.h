@@ -79,6 +79,8 @@ class ParamLayout {
 
   std::int64_t elements(int unit) const { return at(unit).elements; }  // of the buffer
   std::int64_t shard_elements(int unit) const { return at(unit).elements / place_.shards; }
+  // Those in front, of parameters that the tensor ranks divide.
+  std::int64_t split_elements(int unit) const { return at(unit).split; }
   // Of this rank's shard: where the elements begin whose parameters every tensor rank holds.
   std::int64_t replicated_from(int unit) const;
   std::vector<Segment> segments(int unit) const;  // of this rank's shard
@@ -128,7 +130,7 @@ class ParamLayout {
     Keep keep = Keep::own;
     std::vector<ParamSpec> specs;
     std::vector<Part> parts;
-    std::int64_t elements = 0, replicated = 0;
+    std::int64_t elements = 0, split = 0;
   };
   struct Range {
     std::int64_t begin = 0, count = 0;

@@ -25,6 +25,22 @@ class Carver {
   std::int64_t used_ = 0;
 };
 
+// Of chunks of so many columns of each piece.
+std::int64_t bytes_of(DType wire, std::int64_t inside, std::int64_t domains, std::int64_t columns) {
+  const auto fp32 = bytes_per_element(DType::fp32);
+  const auto piece = columns * (inside > 1 ? bytes_per_element(wire) : fp32);
+  const auto pieces = round_up(domains * inside * piece, 256);
+  const auto sums = inside > 1 && domains > 1 ? round_up(domains * columns * fp32, 256) : 0;
+  return 2 * (pieces + sums);
+}
+
+// With pieces in fp32, and sums of domains of two ranks each.
+std::int64_t most_bytes_of(std::int64_t ranks, std::int64_t columns) {
+  const auto element = bytes_per_element(DType::fp32);
+  return 2 *
+         (round_up(ranks * columns * element, 256) + round_up(ranks / 2 * columns * element, 256));
+}
+
 }  // namespace
 
 ReduceRing::ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
@@ -32,27 +48,23 @@ ReduceRing::ReduceRing(Arena& arena, DType wire, std::initializer_list<const Lev
     : wire_(wire) {
   std::int64_t most = 0;
   for (const Levels* l : levels)
-    if (l->size() > 1)
-      most = std::max({most, std::min(most_bytes_of(l->size(), elements), most_bytes),
-                       most_bytes_of(l->size(), kMultiple)});
+    most = std::max(most, memory_bytes(l->size(), elements, most_bytes));
   if (most > 0) memory_ = arena.allocate("reduce ring", DType::uint8, {most});
 }
 
-// Of a chunk of so many columns of each piece.
-std::int64_t ReduceRing::bytes(const Levels& levels, std::int64_t columns) const {
-  const std::int64_t I = levels.inside->size(), A = levels.across->size();
-  const auto pieces =
-      round_up(A * I * columns * bytes_per_element(I > 1 ? wire_ : DType::fp32), 256);
-  const auto sums =
-      I > 1 && A > 1 ? round_up(A * columns * bytes_per_element(DType::fp32), 256) : 0;
-  return 2 * (pieces + sums);
+std::int64_t ReduceRing::memory_bytes(std::int64_t ranks, std::int64_t elements,
+                                      std::int64_t most_bytes) {
+  if (ranks == 1) return 0;
+  return std::max(std::min(most_bytes_of(ranks, elements), most_bytes),
+                  most_bytes_of(ranks, kMultiple));
 }
 
-// With pieces in fp32, and sums of domains of two ranks each.
-std::int64_t ReduceRing::most_bytes_of(std::int64_t ranks, std::int64_t columns) {
-  const auto element = bytes_per_element(DType::fp32);
-  return 2 *
-         (round_up(ranks * columns * element, 256) + round_up(ranks / 2 * columns * element, 256));
+std::int64_t ReduceRing::chunk(DType wire, std::int64_t inside, std::int64_t domains,
+                               std::int64_t n, std::int64_t memory_bytes) {
+  auto columns = n;
+  while (bytes_of(wire, inside, domains, columns) > memory_bytes)
+    columns = round_up(columns / 2, kMultiple);
+  return columns;
 }
 
 void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum, ConstTensor in,
@@ -62,9 +74,7 @@ void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum
   LOCKSTEP_CHECK(in.elements() == A * I * n && n % kMultiple == 0, "a reduction of ", in.elements(),
                  " elements to ", n, " on each of ", A * I, " ranks");
   const auto pieces = in.view({A, I, n});
-  auto columns = n;
-  while (bytes(levels, columns) > memory_.bytes())
-    columns = round_up(columns / 2, kMultiple);
+  const auto columns = chunk(wire_, I, A, n, memory_.bytes());
   for (std::int64_t first = 0; first < n; first += columns) {
     const auto m = std::min(columns, n - first);
     Carver ring(memory_);

@@ -25,6 +25,13 @@ class ReduceRing {
   ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
              std::int64_t elements, std::int64_t most_bytes = kMostBytes);
 
+  // The ring's memory, for sums over so many ranks.
+  static std::int64_t memory_bytes(std::int64_t ranks, std::int64_t elements,
+                                   std::int64_t most_bytes = kMostBytes);
+  // How many of n elements a rank are summed at once, over domains of `inside` ranks each.
+  static std::int64_t chunk(DType wire, std::int64_t inside, std::int64_t domains, std::int64_t n,
+                            std::int64_t memory_bytes);
+
   // sum [n] = this rank's n of the sum over ranks of in [d n], both fp32; or `add`: += it. sum may
   // be this rank's part of `in`, which is overwritten then.
   void reduce_scatter(Stream& stream, const Levels& levels, Tensor sum, ConstTensor in,
@@ -33,9 +40,6 @@ class ReduceRing {
   void all_reduce(Stream& stream, const Levels& levels, Tensor inout) const;
 
  private:
-  std::int64_t bytes(const Levels& levels, std::int64_t columns) const;
-  static std::int64_t most_bytes_of(std::int64_t ranks, std::int64_t columns);
-
   DType wire_ = DType::fp32;
   Tensor memory_;
 };

@@ -36,13 +36,21 @@ Head::Head(ParamStore& params, const ModelConfig& config, const Embedding& embed
       norm_(params, unit_, model_names(config.family).final_norm, config),
       matrix_(declare_matrix(params, unit_, config, embedding, stored_vocabulary())) {}
 
-template <class Body>
-void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const {
+std::int64_t Head::chunk_rows(std::int64_t N, DType logits_dtype) const {
   constexpr std::int64_t kRows = 64;  // whole tiles of the matrix product
   const auto row_bytes = columns_ * bytes_per_element(logits_dtype);
   const auto most = std::max(options_.logits_bytes / row_bytes / kRows * kRows, kRows);
   const auto chunks = std::max<std::int64_t>(divide_up(N, most), 1);
-  const auto rows = round_up(divide_up(N, chunks), kRows);  // evenly, at most `most`
+  return round_up(divide_up(N, chunks), kRows);  // evenly, at most `most`
+}
+
+std::int64_t Head::chunks(std::int64_t N, DType logits_dtype) const {
+  return divide_up(N, chunk_rows(N, logits_dtype));
+}
+
+template <class Body>
+void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const {
+  const auto rows = chunk_rows(N, logits_dtype);
   for (std::int64_t first = 0; first < N; first += rows)
     body(first, std::min(rows, N - first));
 }

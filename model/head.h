@@ -43,6 +43,9 @@ class Head {
   void logits(const StepContext& step, Tensor logits, ConstTensor x) const;
   std::int64_t stored_vocabulary() const { return tensor_ranks_ * columns_; }  // Vp
 
+  // In how many chunks N tokens become logits of a type.
+  std::int64_t chunks(std::int64_t N, DType logits_dtype) const;
+
   int unit() const { return unit_; }  // of the norm, and of the matrix where it is not tied
 
  private:
@@ -51,6 +54,7 @@ class Head {
   CrossEntropy cross_entropy(const StepContext& step, ConstTensor logits, Tensor losses,
                              ConstTensor targets) const;
   void my_logits(const StepContext& step, Tensor logits, ConstTensor x) const;
+  std::int64_t chunk_rows(std::int64_t N, DType logits_dtype) const;
   // Calls body(first, rows) for the chunks of N tokens with logits of a type.
   template <class Body>
   void for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const;

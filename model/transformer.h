@@ -54,6 +54,9 @@ class Transformer {
   void predict(const StepContext& step, Tensor logits, ConstTensor inputs,
                const Cache* cache = nullptr);
 
+  // In how many chunks forward makes the logits of N tokens.
+  std::int64_t loss_chunks(std::int64_t N) const { return head_.chunks(N, dtype_); }
+
   std::int64_t stored_vocabulary() const { return head_.stored_vocabulary(); }  // Vp
 
  private:

@@ -15,7 +15,7 @@ namespace lockstep::testing {
 struct Layout {
   Mesh mesh = {};
   Sharding sharding = Sharding::full;
-  int per_domain = 0;  // neighbours that are an NVLink domain; 0: all are in one
+  int per_domain = 0;  // see topology_of_neighbours
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -23,6 +23,28 @@ inline std::string name_of(const Layout& layout) {
   const auto& s = layout.mesh.sizes;
   return str("r", s[0], "_s", s[1], "_t", s[2], "_",
              kSharding[static_cast<std::size_t>(layout.sharding)]);
+}
+
+// Every layout of up to 8 ranks but one rank alone. Sharding `none` is a replicate axis.
+inline std::vector<Layout> all_layouts() {
+  std::vector<Layout> layouts;
+  for (const int replicate : {1, 2, 4, 8})
+    for (const int shard : {1, 2, 4, 8})
+      for (const int tensor : {1, 2, 4, 8}) {
+        if (replicate * shard * tensor > 8 || replicate * shard * tensor == 1) continue;
+        for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
+          if (shard > 1 || sharding == Sharding::full)
+            layouts.push_back({Mesh{{replicate, shard, tensor}}, sharding});
+      }
+  return layouts;
+}
+
+// Ranks of which `per_domain` neighbours are an NVLink domain; 0: all are in one.
+inline Topology topology_of_neighbours(int ranks, int per_domain) {
+  Topology topology;
+  for (int rank = 0; rank < ranks; ++rank)
+    topology.domain_of.push_back(per_domain == 0 ? 0 : rank / per_domain);
+  return topology;
 }
 
 // Whole parameters by name, put together from every rank's segments; each element must be found,
@@ -65,9 +87,7 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
                         const std::function<void(Training&, Stream&)>& at_end = {}) {
   config.mesh = layout.mesh;
   config.sharding = layout.sharding;
-  Topology topology;
-  for (int rank = 0; rank < layout.mesh.world(); ++rank)
-    topology.domain_of.push_back(layout.per_domain == 0 ? 0 : rank / layout.per_domain);
+  const auto topology = topology_of_neighbours(layout.mesh.world(), layout.per_domain);
   Outcome outcome;
   std::mutex mutex;
   const auto bytes = measure_training(config, Device{}, 1);  // it reserves many addresses: once

@@ -1,0 +1,198 @@
+#include "dist/volume.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kFp32Bytes = 4;
+
+// The symbols of docs/parallelism.md.
+struct Symbols {
+  std::int64_t r, d, t, W;  // ranks of replicate, shard, tensor; all
+  std::int64_t m, L;        // micro-batches, layers
+  std::int64_t x;           // bytes of a tensor rank's slice of the residual stream
+  std::int64_t e;           // bytes of an element of the weights
+};
+
+Symbols symbols_of(const StepShape& s) {
+  const auto ranks = [&](Axis axis) { return std::int64_t{s.mesh.size(axis)}; };
+  const auto t = ranks(Axis::tensor), e = bytes_per_element(s.type);
+  return {.r = ranks(Axis::replicate),
+          .d = ranks(Axis::shard),
+          .t = t,
+          .W = s.mesh.world(),
+          .m = s.micro_batches,
+          .L = s.layers,
+          .x = divide_up(s.tokens, t) * s.width * e,
+          .e = e};
+}
+
+class Terms {
+ public:
+  // `calls` calls with `bytes` received for each.
+  void add(const char* name, Group group, Collective kind, std::int64_t calls, std::int64_t bytes) {
+    add(name, group, kind, Communicator::Traffic{calls, calls * bytes});
+  }
+  void add(const char* name, Group group, Collective kind, Communicator::Traffic traffic) {
+    if (traffic.calls > 0) terms.push_back({name, group, kind, traffic});
+  }
+
+  std::vector<VolumeTerm> terms;
+};
+
+// Of an all-reduce of `bytes` over p ranks.
+std::int64_t reduced(std::int64_t p, std::int64_t bytes) {
+  return 2 * (p - 1) * bytes / p;
+}
+
+void add_tokens(Terms& terms, const StepShape& s) {
+  const auto q = symbols_of(s);
+  if (q.t == 1) return;
+  const auto slices = (q.t - 1) * q.x;
+  const auto exchange = [&](const char* name, std::int64_t gathers, std::int64_t sums) {
+    terms.add(name, Group::tensor, Collective::all_gather, q.m * gathers, slices);
+    terms.add(name, Group::tensor, Collective::all_to_all, q.m * sums, slices);
+  };
+  exchange("layers forward", 2 * q.L, 2 * q.L);
+  exchange("layers backward", 4 * q.L, 2 * q.L);
+  if (s.recomputes_blocks) exchange("layers again", 2 * q.L, q.L);
+  exchange("embedding", 1, 1);
+  exchange("head", 1, 1);
+  terms.add("cross-entropy", Group::tensor, Collective::all_gather,
+            {q.m * s.loss_chunks, q.m * (q.t - 1) * 3 * kFp32Bytes * s.tokens});
+  if (s.absmax_of_all)
+    terms.add("fp8 scales", Group::tensor, Collective::all_reduce,
+              q.m * q.L * (s.recomputes_blocks ? 15 : 12), reduced(q.t, kFp32Bytes));
+}
+
+// How often a step with sharding `full` gathers layer l of L, of which two are whole at a time.
+std::int64_t gathers_of_layer(std::int64_t l, std::int64_t L, std::int64_t m) {
+  const auto forward = l < 2 ? 1 : m;  // the first two are there from the backward before
+  const auto backward = l < L - 2 ? m : 0;
+  return forward + backward;
+}
+
+void add_weights(Terms& terms, const StepShape& s) {
+  const auto q = symbols_of(s);
+  if (q.d == 1) return;
+  Communicator::Traffic layers, ends, kept;
+  std::int64_t l = 0;
+  for (const auto& unit : s.units) {
+    const bool is_layer = unit.keep == Keep::layers;
+    const bool once = s.sharding != Sharding::full || unit.keep == Keep::own;
+    const auto times = once ? 1 : is_layer ? gathers_of_layer(l, q.L, q.m) : q.m;
+    auto& traffic = once ? kept : is_layer ? layers : ends;
+    l += is_layer ? 1 : 0;
+    traffic.calls += times;
+    traffic.bytes += times * (q.d - 1) * (unit.elements / q.d) * q.e;
+  }
+  terms.add("weights of layers", Group::gathers, Collective::all_gather, layers);
+  terms.add("weights of embedding and head", Group::gathers, Collective::all_gather, ends);
+  terms.add("weights once a step", Group::gathers, Collective::all_gather, kept);
+}
+
+// Sums of n elements a rank over I ranks of each of A domains, `times` times.
+struct Sums {
+  const StepShape& step;
+  std::int64_t I, A;
+  std::int64_t ring_bytes;
+  Communicator::Traffic inside, across;
+
+  void add(std::int64_t n, std::int64_t times) {
+    const auto columns = ReduceRing::chunk(step.type, I, A, n, ring_bytes);
+    const auto chunks = columns > 0 ? divide_up(n, columns) : 0;
+    if (I > 1) inside.calls += times * chunks;
+    if (A > 1) across.calls += times * chunks;
+    inside.bytes += times * (I - 1) * A * n * bytes_per_element(step.type);
+    across.bytes += times * (A - 1) * n * kFp32Bytes;
+  }
+};
+
+void add_gradients(Terms& terms, const StepShape& s) {
+  const auto q = symbols_of(s);
+  std::int64_t most = 0;
+  for (const auto& unit : s.units)
+    most = std::max(most, unit.elements / q.d);
+  const auto ring =
+      std::max(ReduceRing::memory_bytes(q.d, most), ReduceRing::memory_bytes(q.r, most));
+  const auto sums_over = [&](std::int64_t ranks, int inside) {
+    return Sums{s, inside, ranks / inside, ring, {}, {}};
+  };
+  auto shard = sums_over(q.d, s.shard_inside), replicate = sums_over(q.r, s.replicate_inside);
+  Communicator::Traffic gathered;
+  for (const auto& unit : s.units) {
+    const auto n = unit.elements / q.d;
+    if (q.d > 1) shard.add(n, s.sharding >= Sharding::gradients ? q.m : 1);
+    if (q.r == 1) continue;
+    replicate.add(n / q.r, 1);
+    ++gathered.calls;
+    gathered.bytes += (q.r - 1) * (n / q.r) * kFp32Bytes;
+  }
+  const auto add = [&](const char* name, Group inside, Group across, const Sums& sums) {
+    terms.add(name, inside, Collective::all_to_all, sums.inside);
+    terms.add(name, across, Collective::all_to_all, sums.across);
+  };
+  add("gradients along shard", Group::shard_inside, Group::shard_across, shard);
+  add("gradients along replicate", Group::replicate_inside, Group::replicate_across, replicate);
+  terms.add("their sums", Group::replicate, Collective::all_gather, gathered);
+}
+
+void add_end(Terms& terms, const StepShape& s) {
+  const auto q = symbols_of(s);
+  if (q.t > 1) {
+    Communicator::Traffic traffic;
+    const auto place = s.mesh.coordinate(Axis::shard, s.rank);
+    for (const auto& unit : s.units) {
+      const auto n = unit.elements / q.d;
+      const auto replicated = n - std::clamp<std::int64_t>(unit.split - place * n, 0, n);
+      if (replicated == 0) continue;
+      ++traffic.calls;
+      traffic.bytes += reduced(q.t, replicated * kFp32Bytes);
+    }
+    terms.add("gradients that all tensor ranks hold", Group::tensor, Collective::all_reduce,
+              traffic);
+  }
+  if (q.W > 1)
+    terms.add("loss, tokens, signal, norm", Group::all, Collective::all_reduce, 4,
+              reduced(q.W, kFp32Bytes));
+}
+
+}  // namespace
+
+const Communicator& group_of(const Comms& comms, Group group) {
+  switch (group) {
+    case Group::all: return *comms.all;
+    case Group::tensor: return *comms.tensor;
+    case Group::gathers: return *comms.gathers;
+    case Group::shard_inside: return *comms.shard.inside;
+    case Group::shard_across: return *comms.shard.across;
+    case Group::replicate: return *comms.replicate.whole;
+    case Group::replicate_inside: return *comms.replicate.inside;
+    case Group::replicate_across: return *comms.replicate.across;
+  }
+  LOCKSTEP_FAIL("group ", static_cast<int>(group));
+}
+
+std::vector<VolumeTerm> step_volume(const StepShape& step) {
+  Terms terms;
+  add_tokens(terms, step);
+  add_weights(terms, step);
+  add_gradients(terms, step);
+  add_end(terms, step);
+  return terms.terms;
+}
+
+Communicator::Traffic sum_of(const std::vector<VolumeTerm>& terms, Group group, Collective kind) {
+  Communicator::Traffic sum;
+  for (const auto& term : terms)
+    if (term.group == group && term.kind == kind) {
+      sum.calls += term.traffic.calls;
+      sum.bytes += term.traffic.bytes;
+    }
+  return sum;
+}
+
+}  // namespace lockstep

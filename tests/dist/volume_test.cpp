@@ -1,0 +1,106 @@
+#include "dist/volume.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+// What tests/train/volume_test.cpp finds a run to count, here against formulas of the literature.
+constexpr std::int64_t kLayer = 1 << 20, kEnd = 1 << 18, kLayers = 6;
+constexpr std::int64_t kParameters = kLayers * kLayer + 2 * kEnd;
+
+StepShape shape_of(const Mesh& mesh, Sharding sharding, DType type) {
+  StepShape step{.mesh = mesh,
+                 .shard_inside = mesh.size(Axis::shard),
+                 .replicate_inside = mesh.size(Axis::replicate),
+                 .sharding = sharding,
+                 .type = type,
+                 .units = {},
+                 .tokens = 128,
+                 .layers = kLayers,
+                 .width = 64};
+  step.units.push_back({.elements = kEnd, .split = kEnd, .keep = Keep::ends});
+  for (int l = 0; l < kLayers; ++l)
+    step.units.push_back({.elements = kLayer, .split = kLayer, .keep = Keep::layers});
+  step.units.push_back({.elements = kEnd, .split = kEnd, .keep = Keep::ends});
+  return step;
+}
+
+std::int64_t bytes_of(const StepShape& step, Group group) {
+  std::int64_t bytes = 0;
+  for (const auto& term : step_volume(step))
+    if (term.group == group) bytes += term.traffic.bytes;
+  return bytes;
+}
+
+TEST(Volume, one_rank_receives_nothing) {
+  EXPECT_TRUE(step_volume(shape_of({}, Sharding::full, DType::fp32)).empty());
+}
+
+// Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), section 7: copies 2 (r-1)/r of the gradients.
+TEST(Volume, of_copies_is_twice_the_gradients) {
+  for (const int r : {2, 4, 8}) {
+    const auto step = shape_of(Mesh{{r, 1, 1}}, Sharding::full, DType::fp32);
+    EXPECT_EQ(bytes_of(step, Group::replicate_inside) + bytes_of(step, Group::replicate),
+              2 * (r - 1) * kParameters * 4 / r);
+  }
+}
+
+// Likewise: sharding up to `gradients` as much as copies, `full` half of that again. Here two
+// layers stay whole between forward and backward, and backward needs the ends no more.
+TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
+  for (const int d : {2, 4, 8}) {
+    const auto parts = [&](std::int64_t elements) { return (d - 1) * elements * 2 / d; };
+    const Mesh mesh{{1, d, 1}};
+    for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full}) {
+      const auto step = shape_of(mesh, sharding, DType::bf16);
+      EXPECT_EQ(bytes_of(step, Group::shard_inside), parts(kParameters));
+      EXPECT_EQ(bytes_of(step, Group::gathers), sharding == Sharding::full
+                                                    ? parts((2 * kLayers - 2) * kLayer + 2 * kEnd)
+                                                    : parts(kParameters));
+    }
+  }
+}
+
+TEST(Volume, of_accumulation_is_that_of_its_micro_batches_where_each_is_reduced) {
+  auto step = shape_of(Mesh{{2, 4, 1}}, Sharding::optimizer, DType::bf16);
+  const auto bytes = [&](Sharding sharding, int micro_batches, Group group) {
+    step.sharding = sharding;
+    step.micro_batches = micro_batches;
+    return bytes_of(step, group);
+  };
+  const auto once = bytes(Sharding::optimizer, 1, Group::shard_inside);
+  EXPECT_EQ(bytes(Sharding::optimizer, 8, Group::shard_inside), once);
+  EXPECT_EQ(bytes(Sharding::gradients, 8, Group::shard_inside), 8 * once);
+  EXPECT_EQ(bytes(Sharding::full, 8, Group::shard_inside), 8 * once);
+  EXPECT_EQ(bytes(Sharding::full, 8, Group::replicate_inside),
+            bytes(Sharding::full, 1, Group::replicate_inside));
+  // A further micro-batch finds two layers where backward left them.
+  EXPECT_EQ(bytes(Sharding::full, 8, Group::gathers) - bytes(Sharding::full, 7, Group::gathers),
+            3 * ((2 * kLayers - 4) * kLayer + 2 * kEnd) * 2 / 4);
+}
+
+// Korthikanti et al. 2022 (arXiv:2205.05198), section 4.2: a gather and a sum for each of the two
+// pairs of matrices, forward and backward, and a gather for the gradients of the weights.
+TEST(Volume, of_tensor_ranks_is_ten_slices_a_layer_from_each) {
+  for (const int t : {2, 4, 8}) {
+    auto step = shape_of(Mesh{{1, 1, t}}, Sharding::full, DType::bf16);
+    const auto slice = step.tokens / t * step.width * 2;
+    const auto ends = 4 * slice + 12 * step.tokens;
+    EXPECT_EQ(bytes_of(step, Group::tensor), (t - 1) * (10 * kLayers * slice + ends));
+    step.recomputes_blocks = true;
+    EXPECT_EQ(bytes_of(step, Group::tensor), (t - 1) * (13 * kLayers * slice + ends));
+  }
+}
+
+// Of two domains of four: what leaves a domain is a quarter of what would without levels, but fp32.
+TEST(Volume, across_domains_is_the_sums_alone) {
+  auto step = shape_of(Mesh{{1, 8, 1}}, Sharding::full, DType::bf16);
+  step.shard_inside = 4;
+  const auto n = kParameters / 8;
+  EXPECT_EQ(bytes_of(step, Group::shard_inside), 3 * 2 * n * 2);
+  EXPECT_EQ(bytes_of(step, Group::shard_across), n * 4);
+}
+
+}  // namespace
+}  // namespace lockstep
