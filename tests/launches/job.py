@@ -63,7 +63,7 @@ class Job:
     def wait_for_steps(self, run, steps, process=None):
         hosts.wait_for(lambda: len(self.numbers(run)) >= steps or
                        (process is not None and process.poll() is not None),
-                       f"{run} makes {steps} steps: {self.log(run)[-2000:]}", seconds=60)
+                       f"{run} makes {steps} steps", seconds=60)
 
     def run_steps(self, launcher, run, steps, stop):
         """Starts a run or goes on with it, for so many steps or more, and ends it by the signal `stop`."""

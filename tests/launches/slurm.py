@@ -78,3 +78,9 @@ class Slurm:
         """PENDING, RUNNING, COMPLETING, COMPLETED, ..."""
         return hosts.sh("squeue", "--noheader", "--states=all", f"--jobs={job}",
                         "--format=%T").strip()
+
+    @staticmethod
+    def logs():
+        """The ends of what its daemons say."""
+        return "\n".join(f"{path.name}:\n{path.read_text(errors='replace')[-3000:]}"
+                         for path in sorted(FOLDER.glob("*.log")) if path.name != "munge.log")

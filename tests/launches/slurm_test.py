@@ -23,6 +23,15 @@ def main():
     nodes = [hosts.Host(number) for number in (1, 2)]
     tiny = job.Job(sys.argv[1])
     cluster = slurm.Slurm(nodes)
+    try:
+        check(tiny, cluster)
+    except RuntimeError:
+        print(cluster.logs(), tiny.log("batch"), sep="\n")
+        raise
+    return 1 if job.failures else 0
+
+
+def check(tiny, cluster):
     tasks = ["--nodes=2", "--ntasks-per-node=2"]
 
     code, said = tiny.run(["srun", *tasks, "--mpi=pmi2"], "refused")
@@ -36,7 +45,7 @@ def main():
                f"who started it: {tiny.log('batch')}")
     job.expect("4 ranks on 2 hosts" in tiny.log("batch"), f"where it runs: {tiny.log('batch')}")
     hosts.sh("scancel", "--batch", "--signal=USR1", number)  # what --signal=B:USR1 does at its time
-    hosts.wait_for(lambda: "requeued" in tiny.log("batch"), f"a requeue: {tiny.log('batch')}")
+    hosts.wait_for(lambda: "requeued" in tiny.log("batch"), "a requeue")
     stopped = len(tiny.numbers("batch"))
     tiny.wait_for_steps("batch", stopped + 4)
     job.expect(f"going on from step {stopped}" in tiny.log("batch"),
@@ -49,7 +58,6 @@ def main():
                f"a cancelled job is not requeued: {tiny.log('batch')}")
     job.expect_nothing_runs("lockstep")
     tiny.expect_the_bits_of_one_host("batch")
-    return 1 if job.failures else 0
 
 
 if __name__ == "__main__":
