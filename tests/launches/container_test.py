@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The MPIJob has its schema, its command is one that the image has, and hadolint finds nothing in the
+"""The MPIJob has its schema, its commands are in the image, and hadolint finds nothing in the
 Dockerfile. Neither is built or started: there is no Docker here.
 
 usage: container_test.py HADOLINT   (where a wheel of PyPI put it; "" where it could not be had)

@@ -1,11 +1,11 @@
 """Pretend hosts of this machine, for tests of real launches; needs root and iproute2.
 
-A host is a set of namespaces (network, host name, processes, mounts, shared memory): it has a name, an
-address, a boot id, /tmp and /dev/shm of its own. The test itself becomes the host "head", which
-n1, n2, ... are cabled to. They share all other files; SHARED is memory that ends with the test.
+A host is a set of namespaces (network, host name, processes, mounts, shared memory): it has a name,
+an address, a boot id, SHARED/tmp and /dev/shm of its own. The test itself becomes the host "head",
+which n1, n2, ... are cabled to. They share all other files; SHARED is memory that ends with the test.
 
-Nothing is left behind, however the test ends: all processes are descendants of the head's first one,
-the test, and the kernel kills them with it; networks and mounts go with the last process in them.
+Nothing is left behind, however the test ends: all processes descend from the head's first one, the
+test, and the kernel kills them with it; networks and mounts go with the last process in them.
 """
 
 import ctypes
@@ -103,7 +103,8 @@ class Host:
         children = pathlib.Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
         self.pid = children[0]  # its process 1, as the head sees it
         (SHARED / "hosts" / self.name).write_text(self.pid)
-        sh("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", self.pid)
+        sh("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns",
+           self.pid)
         sh("ip", "link", "set", self.name, "master", "eth0", "up")
         sh(*self.on("ip", "address", "add", f"{NETWORK}.{number}/24", "dev", "eth0"))
         sh(*self.on("ip", "link", "set", "eth0", "up"))

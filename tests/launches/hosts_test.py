@@ -36,7 +36,8 @@ def check_hosts():
 
 
 def sleepers(seconds):
-    found = subprocess.run(["pgrep", "--full", "--exact", f"sleep {seconds}"], stdout=subprocess.PIPE)
+    found = subprocess.run(["pgrep", "--full", "--exact", f"sleep {seconds}"],
+                           stdout=subprocess.PIPE)
     return len(found.stdout.split())
 
 

@@ -1,5 +1,5 @@
-"""What the tests of launches share: a tiny run on four ranks, as two tensor ranks on each of two hosts,
-and what one host made of the same. Tensor ranks keep to a host, and a sum of two has one order: so
+"""What the tests of launches share: a tiny run on four ranks, two tensor ranks on each of two hosts,
+and what one host makes of the same. Tensor ranks keep to a host, and a sum of two has one order: so
 wherever the four ranks are, the run has the same bits."""
 
 import os
@@ -25,7 +25,7 @@ def expect(condition, what):
 
 
 class Job:
-    # A number of steps that no machine reaches: runs end by signals, and their first steps are compared.
+    # So many steps that no machine reaches them: runs end by signals, their first steps are compared.
     SETTINGS = ["layout.tensor=2", "train.steps=1000000", "eval.every_steps=0"]
 
     def __init__(self, lockstep):
@@ -57,8 +57,8 @@ class Job:
     def start(self, launcher, run):
         """Adds to the log of earlier starts."""
         with open(self.folder / f"{run}.log", "a") as log:
-            return subprocess.Popen([*map(str, launcher), *self.train(run)], stdin=subprocess.DEVNULL,
-                                    stdout=log, stderr=subprocess.STDOUT)
+            return subprocess.Popen([*map(str, launcher), *self.train(run)], stdout=log,
+                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     def wait_for_steps(self, run, steps, process=None):
         hosts.wait_for(lambda: len(self.numbers(run)) >= steps or
@@ -66,13 +66,13 @@ class Job:
                        f"{run} makes {steps} steps", seconds=60)
 
     def run_steps(self, launcher, run, steps, stop):
-        """Starts a run or goes on with it, for so many steps or more, and ends it by the signal `stop`."""
+        """Starts a run, or goes on with it, for so many steps or more; ends it by the signal."""
         before = len(self.numbers(run))
         process = self.start(launcher, run)
         self.wait_for_steps(run, before + steps, process)
         process.send_signal(stop)
         code = process.wait(timeout=60)
-        expect(code == 75, f"{run}: ended by {stop.name}: exit code {code}: {self.log(run)[-2000:]}")
+        expect(code == 75, f"{run}: ended by {stop.name} with {code}: {self.log(run)[-2000:]}")
         expect(len(self.numbers(run)) >= before + steps, f"{run}: no {steps} steps more")
 
     def run(self, launcher, run, *settings):
@@ -84,8 +84,8 @@ class Job:
 
     def expect_the_bits_of_one_host(self, run):
         steps = len(self.numbers(run))
-        self.run_steps(["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "4"], "one_host", steps,
-                       signal.SIGUSR1)
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "4"]
+        self.run_steps(launcher, "one_host", steps, signal.SIGUSR1)
         there, here = self.numbers(run), self.numbers("one_host")[:steps]
         expect(there == here, f"{run}: not the bits of one host:\n{there}\n{here}")
 

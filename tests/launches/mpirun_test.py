@@ -38,7 +38,8 @@ def main():
     # What tensor ranks share stays inside a host.
     code, said = tiny.run(launcher, "refused", "layout.tensor=4")
     job.expect(code == 78 and "layout.tensor = 4 does not fit" in said and
-               "host n2 has 2 ranks (ranks 2-3)" in said, f"tensor ranks across hosts: {code} {said}")
+               "host n2 has 2 ranks (ranks 2-3)" in said,
+               f"tensor ranks across hosts: {code} {said}")
     job.expect_nothing_runs("lockstep")
     job.expect_nothing_runs("orted")
     return 1 if job.failures else 0

@@ -8,12 +8,13 @@ import subprocess
 import hosts
 
 FOLDER = hosts.SHARED / "slurm"
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "squeue", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "squeue",
+            "sinfo")
 
-# A requeued job waits until the credentials of its first start have expired (cred_expire, 120 s unless
-# it is set). SHARED/tmp is another folder on each host: there two daemons do not meet. Version 22.05 loads a
-# plugin of control groups even where none is used, and finds none in a network namespace of its own
-# unless it is named.
+# A requeued job waits until the credentials of its first start have expired (cred_expire, 120 s by
+# default). SHARED/tmp is another folder on each host: there two daemons do not meet. Version 22.05
+# loads a plugin of control groups even where none is used, and finds none in a mount namespace of its
+# own unless it is named.
 CONFIGURATION = """
 ClusterName=lockstep
 SlurmctldHost=head({head})
