@@ -1,5 +1,6 @@
 # cmake --install build/<preset> --prefix DIR: a tree without a path of this machine in it.
 install(TARGETS lockstep)
 install(DIRECTORY configs DESTINATION share/lockstep)
+install(DIRECTORY launch/cluster DESTINATION share/lockstep USE_SOURCE_PERMISSIONS)
 install(DIRECTORY docs DESTINATION share/doc/lockstep)
 install(FILES LICENSE README.md ARCHITECTURE.md CHANGELOG.md DESTINATION share/doc/lockstep OPTIONAL)

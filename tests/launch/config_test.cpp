@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "launch/options.h"
+#include "train/layout.h"
 
 namespace lockstep {
 namespace {
@@ -380,8 +381,9 @@ TEST(Config, every_option_is_described_and_holds_its_default) {
 
 TEST(Config, the_shipped_files_describe_the_published_models) {
   const std::map<std::string, std::int64_t> parameters{
-      {"gpt2_124m", 124'439'808},    {"llama3_8b", 8'030'261'248}, {"quickstart", 3'148'544},
-      {"qwen2.5_0.5b", 494'032'768}, {"qwen3_0.6b", 596'049'920},  {"smollm3_3b", 3'075'098'624}};
+      {"gpt2_124m", 124'439'808},   {"llama3_8b", 8'030'261'248},  {"llama3_70b", 70'553'706'496},
+      {"quickstart", 3'148'544},    {"qwen2.5_0.5b", 494'032'768}, {"qwen3_0.6b", 596'049'920},
+      {"smollm3_3b", 3'075'098'624}};
   std::size_t files = 0;
   for (const auto& file : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     const auto c = load_config(file.path(), {});
@@ -391,6 +393,35 @@ TEST(Config, the_shipped_files_describe_the_published_models) {
     ++files;
   }
   EXPECT_EQ(files, parameters.size());
+}
+
+// "[layout]  # 64 ranks: ..." in a shipped file; 0 where it has no such table.
+int named_ranks(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("[layout]")) continue;
+    const auto comment = line.find("# ");
+    return comment == std::string::npos ? -1 : std::stoi(line.substr(comment + 2));
+  }
+  return 0;
+}
+
+TEST(Config, the_layouts_of_shipped_files_are_for_the_ranks_that_they_name) {
+  int layouts = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
+    const int ranks = named_ranks(entry.path());
+    if (ranks == 0) continue;
+    const auto c = load_config(entry.path(), {}, ranks).values;
+    EXPECT_EQ(c.layout.ranks, ranks);
+    EXPECT_NO_THROW(mesh_of(c.layout, ranks)) << entry.path();
+    EXPECT_NO_THROW(require_divisible(c.model, c.layout.tensor)) << entry.path();
+    // Each rank has as much to do, in whole micro-batches.
+    const auto sequences = c.train.batch_tokens / c.train.sequence_length;
+    const auto data_ranks = ranks / c.layout.tensor;
+    EXPECT_EQ(sequences % (data_ranks * c.train.micro_batch), 0) << entry.path();
+    ++layouts;
+  }
+  EXPECT_GE(layouts, 6);
 }
 
 TEST(Config, the_page_about_it_is_up_to_date) {

@@ -7,7 +7,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$1" --prefix "$work/here" >/dev/null
 mv "$work/here" "$work/moved"
-for file in bin/lockstep share/lockstep/configs/quickstart.toml share/doc/lockstep/LICENSE; do
+for file in bin/lockstep share/lockstep/configs/quickstart.toml \
+    share/lockstep/cluster/train.sbatch share/doc/lockstep/LICENSE; do
   [[ -f $work/moved/$file ]] || { echo "the installed tree has no $file"; exit 1; }
 done
 "$work/moved/bin/lockstep" --version

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Trains on the hosts of a file, by Open MPI's mpirun over ssh.
+#
+#   launch/cluster/mpirun.sh HOSTS lockstep train CONFIG.toml --run RUN ...
+#
+# HOSTS has a line a host, "n1 slots=8": eight ranks there. The program, configuration, datasets and
+# the run's folder have the same paths on all of them. SIGTERM, SIGUSR1 and Ctrl-C stop the run after
+# its step, saved, with exit code 75; the same command goes on (docs/running_on_a_cluster.md).
+#
+#   LOCKSTEP_INTERFACE=eth0   where hosts have several networks: the one that joins them
+set -uo pipefail
+hosts=${1:?usage: mpirun.sh HOSTS PROGRAM ...}
+shift
+
+options=(
+  --hostfile "$hosts"
+  --bind-to none           # ranks of a host divide its processors themselves
+  # A host whose cable is cut is noticed, and ends its own ranks, in about ten seconds.
+  --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3
+)
+for name in ${!LOCKSTEP_*}; do options+=(-x "$name"); done  # mpirun sends only its own variables
+if [[ -n ${LOCKSTEP_INTERFACE:-} ]]; then
+  options+=(--mca btl_tcp_if_include "$LOCKSTEP_INTERFACE"
+            --mca oob_tcp_if_include "$LOCKSTEP_INTERFACE")
+fi
+
+# mpirun passes SIGUSR1 on to all ranks; after SIGTERM or Ctrl-C it kills them within two seconds.
+set -m  # a process group of its own, which Ctrl-C does not reach
+mpirun "${options[@]}" "$@" </dev/null &
+job=$!
+trap 'kill -USR1 "$job"' TERM INT USR1
+wait "$job"
+code=$?
+while kill -0 "$job" 2>/dev/null; do  # a signal ended wait, not mpirun
+  wait "$job"
+  code=$?
+done
+exit "$code"

@@ -1,0 +1,102 @@
+"""What the tests of launches share: a tiny run on four ranks, two tensor ranks on each of two hosts,
+and what one host makes of the same. Tensor ranks keep to a host, and a sum of two has one order: so
+wherever the four ranks are, the run has the same bits."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import hosts
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "end_to_end"))
+import tiny_run  # noqa: E402
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "launch" / "cluster"
+
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+class Job:
+    # So many steps that no machine reaches them: runs end by signals, their first steps are compared.
+    SETTINGS = ["layout.tensor=2", "train.steps=1000000", "eval.every_steps=0"]
+
+    def __init__(self, lockstep):
+        self.lockstep = lockstep
+        self.folder = hosts.SHARED / "job"
+        self.folder.mkdir()
+        tiny_run.pack(lockstep, self.folder)
+        self.config = tiny_run.configuration(self.folder, "llama3")
+        self.hostfile = self.folder / "hosts"
+        self.hostfile.write_text("n1 slots=2\nn2 slots=2\n")
+        os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                          OMPI_MCA_plm_rsh_agent=str(hosts.SHARED / "agent"),
+                          LOCKSTEP_INTERFACE="eth0", LC_ALL="C", TZ="UTC")
+
+    def train(self, run, *settings):
+        command = [self.lockstep, "train", self.config, "--run", self.folder / run, "--device",
+                   "cpu"]
+        for setting in [*self.SETTINGS, *settings]:
+            command += ["--set", setting]
+        return list(map(str, command))
+
+    def numbers(self, run):
+        return tiny_run.numbers(self.folder / run)
+
+    def log(self, run):
+        path = self.folder / f"{run}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start(self, launcher, run):
+        """Adds to the log of earlier starts."""
+        with open(self.folder / f"{run}.log", "a") as log:
+            return subprocess.Popen([*map(str, launcher), *self.train(run)], stdout=log,
+                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def wait_for_steps(self, run, steps, process=None):
+        hosts.wait_for(lambda: len(self.numbers(run)) >= steps or
+                       (process is not None and process.poll() is not None),
+                       f"{run} makes {steps} steps", seconds=60)
+
+    def run_steps(self, launcher, run, steps, stop):
+        """Starts a run, or goes on with it, for so many steps or more; ends it by the signal."""
+        before = len(self.numbers(run))
+        process = self.start(launcher, run)
+        self.wait_for_steps(run, before + steps, process)
+        process.send_signal(stop)
+        code = process.wait(timeout=60)
+        expect(code == 75, f"{run}: ended by {stop.name} with {code}: {self.log(run)[-2000:]}")
+        expect(len(self.numbers(run)) >= before + steps, f"{run}: no {steps} steps more")
+
+    def run(self, launcher, run, *settings):
+        """To its end: the exit code, and what it said."""
+        done = subprocess.run([*map(str, launcher), *self.train(run, *settings)], timeout=60,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace")
+        return done.returncode, done.stdout
+
+    def expect_the_bits_of_one_host(self, run):
+        steps = len(self.numbers(run))
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "4"]
+        self.run_steps(launcher, "one_host", steps, signal.SIGUSR1)
+        there, here = self.numbers(run), self.numbers("one_host")[:steps]
+        expect(there == here, f"{run}: not the bits of one host:\n{there}\n{here}")
+
+
+def expect_nothing_runs(program):
+    """On no host: the head sees the processes of all."""
+    left = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "exe").readlink().name == program:
+                left.append(process.name)
+        except OSError:  # it ended
+            pass
+    expect(not left, f"processes of {program} are left: {left}")
