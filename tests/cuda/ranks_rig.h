@@ -23,7 +23,7 @@ enum class Ways : std::uint8_t { threads, staged, nccl };
 inline Device device_of(Ways ways, [[maybe_unused]] int rank) {
   if (ways == Ways::threads) return {};
 #ifndef LOCKSTEP_SIMT
-  if (ways == Ways::nccl) return {Device::Kind::cuda, rank};
+  if (ways == Ways::nccl) return {Device::Kind::cuda, static_cast<std::int16_t>(rank)};
 #endif
   return {Device::Kind::cuda, 0};
 }
