@@ -67,6 +67,10 @@ inline TrainingConfig config_of(const RanksCase& c) {
   return config;
 }
 
+inline void PrintTo(const RanksCase& c, std::ostream* out) {
+  *out << c.name;
+}
+
 struct RanksOutcome {
   Doubles losses, norms;
   std::vector<std::int64_t> tokens;  // valid ones of each step
@@ -85,25 +89,26 @@ class RankRig {
         training_(config, stream_, arenas_, std::move(comms)),
         batches_(device, Arena::Memory::pinned_host, 1 << 20) {
     training_.initialize();
-    const Shape shape{config.micro_batch_sequences, config.sequence_length};
-    for (Tensor* t : {&inputs_, &targets_, &positions_})
-      *t = batches_.allocate("batch", DType::int32, shape);
   }
 
   Training& training() { return training_; }
 
-  // Of the given sequence of a step; those behind the global batch are masked.
+  // Of the given sequence of a step; those behind the global batch are masked. Each has memory of
+  // its own: that nothing here waits for a GPU shows whether its streams wait for each other.
   Batch batch(std::int64_t step, std::int64_t sequence) {
-    stream_.synchronize();  // the last one was read
     const bool masked = sequence >= config_.global_batch_sequences;
-    for (std::int64_t t = 0; t < config_.sequence_length; ++t) {
+    const auto T = config_.sequence_length;
+    const Tensor all = batches_.allocate("batch", DType::int32, {3, T});
+    auto* values = all.as<std::int32_t>();
+    for (std::int64_t t = 0; t < T; ++t) {
       const auto token = static_cast<std::int32_t>((step * 7 + sequence * 5 + t * t) % 37);
       const bool counts = !masked && (sequence != 1 || t > 3);
-      inputs_.as<std::int32_t>()[t] = masked ? 0 : token;
-      targets_.as<std::int32_t>()[t] = counts ? (token * 3 + 1) % 37 : -1;
-      positions_.as<std::int32_t>()[t] = static_cast<std::int32_t>(t);
+      values[t] = masked ? 0 : token;
+      values[T + t] = counts ? (token * 3 + 1) % 37 : -1;
+      values[2 * T + t] = static_cast<std::int32_t>(t);
     }
-    return {.inputs = inputs_, .targets = targets_, .positions = positions_, .document_start = {}};
+    const auto part = [&](std::int64_t i) { return all.rows(i, 1).view({1, T}); };
+    return {.inputs = part(0), .targets = part(1), .positions = part(2), .document_start = {}};
   }
 
   std::vector<std::byte> state() {
@@ -121,7 +126,6 @@ class RankRig {
   Arenas arenas_;
   Training training_;
   Arena batches_;
-  Tensor inputs_, targets_, positions_;
 };
 
 inline RanksOutcome train_on_ranks(const RanksCase& c, Ways ways, int steps) {
@@ -141,17 +145,24 @@ inline RanksOutcome train_on_ranks(const RanksCase& c, Ways ways, int steps) {
     const std::int64_t ranks = c.mesh.world() / tensors, rank = world.rank() / tensors;
     const auto micro_steps = (config.global_batch_sequences + ranks - 1) / ranks;
     const bool first = world.rank() == 0;
+    const auto note = [&](int step) {  // as a run does, while the next step is on its way
+      const auto numbers = training.numbers(step);
+      if (!first) return;
+      outcome.losses.push_back(numbers.loss);
+      outcome.norms.push_back(numbers.grad_norm);
+      outcome.tokens.push_back(numbers.valid_tokens);
+    };
     for (int step = 1; step <= steps; ++step) {
       training.begin_step(step, 3e-3);
       for (std::int64_t m = 0; m < micro_steps; ++m)
         training.micro_step(rig.batch(step, m * ranks + rank), m + 1 == micro_steps);
       training.finish_step();
-      const auto numbers = training.numbers(step);
-      if (!first) continue;
-      outcome.losses.push_back(numbers.loss);
-      outcome.norms.push_back(numbers.grad_norm);
-      outcome.tokens.push_back(numbers.valid_tokens);
+      if (ways == Ways::threads)
+        note(step);  // nothing is copied there
+      else if (step > 1)
+        note(step - 1);
     }
+    if (ways != Ways::threads) note(steps);
     training.evaluate(rig.batch(1, rank));
     const auto evaluated = training.evaluated();
     const auto sampled = training.sample(std::vector<std::int32_t>{1, 2}, 5, {.seed = 3});
