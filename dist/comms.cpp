@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "dist/collective_ring.h"
 #include "dist/topology_placement.h"
 
 namespace lockstep {
@@ -24,13 +25,22 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
+// A rank that is alone needs no way to others.
+std::unique_ptr<Communicator> connect(World& world, const std::string& name,
+                                      const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return std::make_unique<LoneCommunicator>(name, 0, 1);
+  auto communicator = world.connect(name, ranks);
+  communicator->record_in(world.ring());
+  return communicator;
+}
+
 Levels make_levels(World& world, const std::string& name, const std::vector<int>& ranks,
                    const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
-  levels.whole = world.connect(name, ranks);
-  levels.inside = world.connect(name + " inside", table.inside(world.rank()));
-  levels.across = world.connect(name + " across", table.across(world.rank()));
+  levels.whole = connect(world, name, ranks);
+  levels.inside = connect(world, name + " inside", table.inside(world.rank()));
+  levels.across = connect(world, name + " across", table.across(world.rank()));
   return levels;
 }
 
@@ -87,9 +97,9 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   Comms comms;
   comms.world = &world;
   comms.mesh = mesh;
-  comms.all = world.connect("all ranks", all);
-  comms.tensor = world.connect("tensor", mesh.peers(Axis::tensor, rank));
-  comms.gathers = world.connect("shard gathers", mesh.peers(Axis::shard, rank));
+  comms.all = connect(world, "all ranks", all);
+  comms.tensor = connect(world, "tensor", mesh.peers(Axis::tensor, rank));
+  comms.gathers = connect(world, "shard gathers", mesh.peers(Axis::shard, rank));
   comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), topology);
   comms.replicate =
       make_levels(world, "replicate sums", mesh.peers(Axis::replicate, rank), topology);

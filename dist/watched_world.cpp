@@ -49,13 +49,6 @@ Membership WatchedWorld::meet(const WatchOptions& options) {
   return membership;
 }
 
-std::unique_ptr<Communicator> WatchedWorld::connect(const std::string& name,
-                                                    const std::vector<int>& ranks) {
-  auto communicator = world_.connect(name, ranks);
-  communicator->record_in(&ring_);
-  return communicator;
-}
-
 std::vector<std::string> WatchedWorld::exchange(const std::string& mine) {
   const auto number =
       ring_.begin("exchange", "all ranks", static_cast<std::int64_t>(mine.size()), {});

@@ -1,9 +1,12 @@
 #include "launch/ranks.h"
 
 #include "core/cpu.h"
+#include "core/gpu.h"
 #include "core/log.h"
+#include "core/machine.h"
 #include "dist/agreement.h"
 #include "dist/mpi_world.h"
+#include "dist/nccl_world.h"
 #include "dist/rendezvous.h"
 #include "dist/topology_here.h"
 #include "dist/watched_world.h"
@@ -52,14 +55,32 @@ std::unique_ptr<World> meet_ranks(Device device) {
                             "start them with mpirun, or with srun --mpi=pmix"));
     case Rendezvous::Way::mpi: break;
   }
-  if (on_gpus && found.ranks > 1)
+  if (on_gpus && found.ranks > 1 && !has_nccl())
     throw ConfigError(str(found.reason,
-                          ", but this version trains on several ranks on CPUs alone; "
-                          "add --device cpu, or start one"));
+                          ", but this build has no NCCL, which ranks on GPUs need; install "
+                          "libnccl-dev and configure the build again, or add --device cpu"));
   auto world = start_mpi();
   log_as_rank(world->rank());
-  log_info(found.reason, "; they talk by MPI");
+  log_info(found.reason, "; they talk by MPI",
+           on_gpus ? str(", and on GPUs by NCCL ", nccl_in_words()) : "");
   return world;
+}
+
+Device device_of_rank(Device device, World& launched) {
+  if (device.kind == Device::Kind::cpu) return device;
+  const auto machines =
+      launched.exchange(machine_id() + " " + host_name());  // or a container of it
+  const auto rank = static_cast<std::size_t>(launched.rank());
+  int local = 0;  // its number on the machine
+  for (std::size_t other = 0; other < rank; ++other)
+    local += machines[other] == machines[rank];
+  const int gpus = gpu::devices().count;
+  if (gpus == 1) return device;  // the one that its launcher lets it see
+  if (local >= gpus)
+    throw ConfigError(str("rank ", rank, " is number ", local + 1, " on host ", host_name(),
+                          ", which has ", gpus,
+                          " GPUs; start one rank for each GPU, or add --device cpu"));
+  return {Device::Kind::cuda, static_cast<std::int16_t>(local)};
 }
 
 PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,

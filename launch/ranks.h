@@ -16,6 +16,10 @@ namespace lockstep {
 // (dist/rendezvous.h); logs which. Throws ConfigError where they cannot meet, with what to do.
 std::unique_ptr<World> meet_ranks(Device device);
 
+// The GPU of this rank, where `device` is one: of several on its machine, the one of its number
+// among the ranks there. Every rank calls it. Throws ConfigError where there are fewer.
+Device device_of_rank(Device device, World& launched);
+
 struct PlacedRanks {
   std::unique_ptr<World> world;  // as the mesh of the configuration numbers them
   Topology topology;

@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/thread_pool.h"
+#include "dist/nccl_world.h"
 #include "launch/device.h"
 #include "launch/ranks.h"
 #include "train/trainer.h"
@@ -33,14 +34,16 @@ fs::path default_run(const fs::path& config) {
 int train_on(const TrainVerbOptions& options, World& launched) {
   const auto config = load_config(options.config, options.settings, launched.size());
   check_threads(config);
-  const auto device = device_of(options.device);
+  const auto device = device_of_rank(device_of(options.device), launched);
   const auto ranks = place_ranks(
       launched, config, device,
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused);
   const auto run = options.run.empty() ? default_run(options.config) : fs::path(options.run);
   const auto watched = watch_ranks(*ranks.world, config, run);
-  World& world = watched ? *watched : *ranks.world;
-  const auto train_here = [&] {
+  World& host = watched ? *watched : *ranks.world;
+  return host.ends_all([&] {
+    const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
+    const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
     return train({.config = config.values,
                   .resolved_config = to_toml(config),
                   .settings = to_json(config),
@@ -48,9 +51,8 @@ int train_on(const TrainVerbOptions& options, World& launched) {
                   .device = device,
                   .allow_dataset_change = options.allow_dataset_change,
                   .trace_steps = options.trace_steps},
-                 {.world = world, .topology = &ranks.topology});
-  };
-  return world.ends_all(train_here);
+                 {.world = nccl ? *nccl : host, .topology = &ranks.topology});
+  });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "train/numerics.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "core/file.h"
@@ -7,6 +8,7 @@
 #include "core/gpu_monitor.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "dist/nccl_world.h"
 
 namespace lockstep {
 namespace {
@@ -22,12 +24,35 @@ ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> r
     auto record = numerics_in(object);
     if (record.driver != here.driver)
       log_info("changed: GPU driver ", record.driver, " -> ", here.driver);
+    if (record.nccl != here.nccl)
+      log_warning(where, " has NCCL ", record.nccl.empty() ? "none" : record.nccl, ", this is ",
+                  here.nccl.empty() ? "none" : here.nccl, "; bits may differ");
     if (record.device == here.device) return record.products;
     log_warning(where, " is of ", record.device, ", this is ", here.device, kMeasured);
   } catch (const DataError& error) {
     log_warning(where, ": ", error.what(), kMeasured);
   }
   return {};
+}
+
+std::string in_words(const ProductChoices& products) {
+  Json json = Json::Object{};
+  add_to(json, NumericsRecord{.device = "", .driver = "", .nccl = "", .products = products});
+  return json.dump();
+}
+
+// Each rank measures for itself, and may find another algorithm as fast: then all take those of
+// rank 0, which a later run finds recorded.
+ChosenProducts choose_as_rank_0(Training& training, const ProductChoices& recorded) {
+  auto chosen = training.choose_products(recorded);
+  World& world = *training.params().comms().world;
+  const auto said = world.exchange(in_words(chosen.choices));
+  if (std::equal(said.begin() + 1, said.end(), said.begin())) return chosen;
+  const auto of_rank_0 = numerics_in(Json::parse(said.front(), "what rank 0 chose")).products;
+  auto again = training.choose_products(of_rank_0);
+  chosen.choices = std::move(again.choices);
+  chosen.refused.insert(chosen.refused.end(), again.refused.begin(), again.refused.end());
+  return chosen;
 }
 
 }  // namespace
@@ -38,6 +63,7 @@ void add_to(Json& object, const NumericsRecord& record) {
     products.set(product, algorithm);
   object.set("device", record.device);
   object.set("driver", record.driver);
+  if (!record.nccl.empty()) object.set("nccl", record.nccl);
   object.set("cublaslt", record.products.cublaslt);
   object.set("products", std::move(products));
 }
@@ -46,6 +72,7 @@ NumericsRecord numerics_in(const Json& object) {
   NumericsRecord record{
       .device = text_at(object, "device"),
       .driver = text_at(object, "driver"),
+      .nccl = object.find("nccl") == nullptr ? "" : text_at(object, "nccl"),
       .products = {.cublaslt = integer_at(object, "cublaslt", 1, INT64_MAX), .algorithms = {}}};
   const auto read = [&] {
     for (const auto& [product, algorithm] : object.at("products").as_object())
@@ -68,9 +95,10 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
   const auto driver = GpuMonitor(gpu::pci_bus_id(gpu)).driver_version();
   NumericsRecord here{.device = gpu::properties(gpu).name,
                       .driver = driver.value_or(gpu::driver_version()),
+                      .nccl = training.config().mesh.world() > 1 ? nccl_in_words() : "",
                       .products = {}};
   const auto usable = usable_products(here, recorded, where);
-  auto chosen = training.choose_products(usable);
+  auto chosen = choose_as_rank_0(training, usable);
   const std::chrono::duration<double> took = Clock::now() - begin;
 
   if (!usable.algorithms.empty() && usable.cublaslt != chosen.choices.cublaslt)

@@ -14,6 +14,7 @@ namespace lockstep {
 struct NumericsRecord {
   std::string device;  // "NVIDIA H200"
   std::string driver;  // "580.65.06"; where NVML is not there, the CUDA it is for: "13.0"
+  std::string nccl;    // of several ranks: nccl_in_words()
   ProductChoices products;
 };
 
@@ -24,7 +25,8 @@ Json read_numerics(const std::filesystem::path& file);  // throws DataError
 
 // Chooses how the GPU of `compute` computes the products of `training`: as recorded, where that is
 // of such a GPU, of this cuBLASLt, and whole; else by measuring. Says in the log which, and why not
-// as recorded. Afterwards weights are random and gradients of no use.
+// as recorded. All ranks compute as rank 0 chose. Afterwards weights are random and gradients of no
+// use.
 //   recorded  what numerics_in reads; null, or without products (of a CPU): none. A DataError that
 //             it throws is said, and counts as none
 //   where     it comes from

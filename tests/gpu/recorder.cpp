@@ -1,9 +1,11 @@
 // Stands in for the CUDA runtime and cuBLASLt (LD_PRELOAD) on a machine without a GPU: a program
-// that is built with CUDA runs as on one H200, but kernels compute nothing, and each call is a line
-// of the file LOCKSTEP_RECORD: thread, call, what it is about. Device memory is host memory full of
-// zeros; copies are made. record_test.py reads the lines.
+// that is built with CUDA runs as on one H200, or LOCKSTEP_RECORD_GPUS of them, but kernels compute
+// nothing, and each call is a line of the file LOCKSTEP_RECORD, with .RANK behind its name under
+// mpirun: thread, call, what it is about. Device memory is host memory full of zeros; copies are
+// made. record_test.py reads the lines.
 #include "tests/gpu/recorder.h"
 
+#include <array>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
@@ -22,12 +24,18 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+std::string record_name() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return std::getenv("LOCKSTEP_RECORD") +
+         (rank == nullptr ? std::string() : std::string(".") + rank);
+}
+
 namespace {
 
 struct Recorder {
   std::mutex mutex;
   std::map<const void*, std::string> kernels;  // by the address of their stub on the host
-  std::FILE* file = std::fopen(std::getenv("LOCKSTEP_RECORD"), "w");
+  std::FILE* file = std::fopen(record_name().c_str(), "w");
 };
 Recorder& recorder() {
   static auto* r = new Recorder;  // outlives what runs at exit
@@ -78,7 +86,8 @@ void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, i
 // LOCKSTEP_RECORD_DRIVER: the version of a driver that is too old; 0: a driver that finds no GPU.
 cudaError_t cudaGetDeviceCount(int* count) {
   const char* driver = std::getenv("LOCKSTEP_RECORD_DRIVER");
-  *count = driver == nullptr ? 1 : 0;
+  const char* gpus = std::getenv("LOCKSTEP_RECORD_GPUS");
+  *count = driver != nullptr ? 0 : gpus == nullptr ? 1 : std::atoi(gpus);
   if (driver == nullptr) return cudaSuccess;
   return std::atoi(driver) > 0 ? cudaErrorInsufficientDriver : cudaErrorNoDevice;
 }
@@ -100,7 +109,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   p->multiProcessorCount = 132;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) {
+cudaError_t cudaSetDevice(int device) {
+  thread_local int in_use = 0;
+  if (device != in_use) record("cudaSetDevice %d", device);
+  in_use = device;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
@@ -124,8 +136,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   }
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
-  std::snprintf(id, static_cast<std::size_t>(length), "0000:1B:00.0");
+// Those of tests/simt/nvml.cpp, and others.
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  constexpr std::array kBuses = {0x1B, 0x5A, 0x9A, 0xDB, 0xE1, 0xE2, 0xE3, 0xE4};
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02X:00.0",
+                kBuses.at(static_cast<std::size_t>(device)));
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -189,7 +204,10 @@ cudaError_t cudaEventQuery(cudaEvent_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 1.0f;
+  static const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  static std::atomic<int> asked{0};
+  *milliseconds = 1.0f;  // ranks of a run find different algorithms to be the fastest
+  if (rank != nullptr) *milliseconds += static_cast<float>(++asked * (std::atoi(rank) + 2) % 7);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
@@ -316,11 +334,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                               const void* a, cublasLtMatrixLayout_t la, const void* b,
                               cublasLtMatrixLayout_t lb, const void*, const void* c,
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t*, void* workspace,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-  record("cublasLtMatmul %p %p %p:%p %p:%p %p %p:%p %p:%zu", static_cast<void*>(stream),
+  record("cublasLtMatmul %p %p %p:%p %p:%p %p %p:%p %p:%zu %lu", static_cast<void*>(stream),
          static_cast<void*>(description), a, static_cast<void*>(la), b, static_cast<void*>(lb), c,
-         d, static_cast<void*>(ld), workspace, workspace_bytes);
+         d, static_cast<void*>(ld), workspace, workspace_bytes,
+         algorithm == nullptr ? 0 : algorithm->data[0]);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 // A line of the record, with the calling thread in front.
 [[gnu::format(printf, 1, 2)]] void record(const char* format, ...);
+
+std::string record_name();  // of this process's file
 
 // Handles are small numbers, so that two runs and two steps are alike.
 std::uintptr_t next_number();

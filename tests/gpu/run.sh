@@ -9,7 +9,8 @@
 #                (scripts/gpu_bundle.sh); skipped where its programs start here, which are then used
 #     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
 #     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
-#                against without, with offloading against without
+#                against without, with offloading against without; of several ranks on one GPU, staged
+#                through the host, and by NCCL where there is a GPU for each
 #     fixtures   models of each family against what PyTorch computed for them; and live, 20 steps of
 #                AdamW, where python3 has torch, transformers and safetensors
 #     filters    that operators, training and fixtures have each test of an operator or a step once
@@ -175,8 +176,8 @@ machine() (
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
   include=$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include
   fact "toolkit" sh -c "'$nvcc' --version | grep release"
-  fact "headers" ls -d "$include"/{cublasLt.h,nvtx3,cudnn.h}
-  fact "libraries" sh -c 'ldconfig -p | grep -E "libcublasLt|libcudnn[.]|libcudart" | cut -d">" -f2 |
+  fact "headers" ls -d "$include"/{cublasLt.h,nvtx3,cudnn.h,nccl.h}
+  fact "libraries" sh -c 'ldconfig -p | grep -E "libcublasLt|libcudnn[.]|libcudart|libnccl" | cut -d">" -f2 |
     xargs readlink -f | sort -u'
   for name in cmake ninja g++ python3; do
     fact "$name" sh -c "$name --version | head -n 1"
@@ -187,7 +188,7 @@ import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.
   fact "processors" sh -c 'lscpu | grep -E "^(Model name|CPU\(s\)|Thread|L3)"'
   fact "Lockstep" "$lockstep" --version
   for program in "$lockstep" "$tests" "$built"/tests/cudnn_tests "$built"/bench/gpu_bench; do
-    fact "$program" sh -c "ldd '$program' | grep -iE 'not found|cuda|nvidia|cublas'"
+    fact "$program" sh -c "ldd '$program' | grep -iE 'not found|cuda|nvidia|cublas|nccl'"
   done
 )
 
@@ -206,7 +207,7 @@ build() {
 
 # Filters of tests: whole steps of training, and models of PyTorch's; operators are what is left. The tier
 # `full` keeps one processor busy for minutes.
-whole_steps='*Training*:*GraphsCuda*:*/Fp8Cuda.*:*/Offload*Cuda.*'
+whole_steps='*Training*:*RanksCuda*:*GraphsCuda*:*/Fp8Cuda.*:*/Offload*Cuda.*'
 models_of_pytorch='*PyTorchCuda*'
 filter_operators="-$whole_steps:$models_of_pytorch:*.full_*"
 filter_training="$whole_steps-*.full_*"

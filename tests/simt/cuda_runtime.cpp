@@ -37,19 +37,16 @@ struct EventTime {
   simt::Clock before;
 };
 
-// What is done while one lives is one work of the stream.
+// What is done while one lives is one work of the stream. Other host threads wait.
 class Work {
  public:
-  explicit Work(const void* stream) {
-    const std::lock_guard lock(simt::device_mutex());
-    simt::order().begin(stream);
-  }
+  explicit Work(const void* stream) : lock_(simt::device_mutex()) { simt::order().begin(stream); }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
-  ~Work() {
-    const std::lock_guard lock(simt::device_mutex());
-    simt::order().end();
-  }
+  ~Work() { simt::order().end(); }
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_;
 };
 void host_waits(const void* stream) {
   const std::lock_guard lock(simt::device_mutex());

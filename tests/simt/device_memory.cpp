@@ -37,8 +37,8 @@ DeviceMemory& device_memory() {
   return memory;
 }
 
-std::mutex& device_mutex() {
-  static std::mutex mutex;
+std::recursive_mutex& device_mutex() {
+  static std::recursive_mutex mutex;
   return mutex;
 }
 

@@ -31,6 +31,7 @@ class DeviceMemory {
 };
 
 DeviceMemory& device_memory();
-std::mutex& device_mutex();  // one host thread at a time uses the device
+// One host thread at a time uses the device; what a stream does may itself ask for more of it.
+std::recursive_mutex& device_mutex();
 
 }  // namespace simt

@@ -65,7 +65,8 @@ def check_includes(root):
             continue  # in place of CUDA's own headers
         for quote, target in INCLUDE.findall(text):
             first = target.split("/")[0]
-            if path.suffix == ".h" and DEVICE_HEADER.match(target.split("/")[-1]):
+            is_own = first in GRAPH and target.endswith(".h")
+            if path.suffix == ".h" and not is_own and DEVICE_HEADER.match(target.split("/")[-1]):
                 yield f"{name}: a header includes <{target}>; forward-declare the handle"
             if quote != '"':
                 continue

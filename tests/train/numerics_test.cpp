@@ -14,6 +14,7 @@ TEST(Numerics, record_comes_back_from_a_file) {
   const NumericsRecord record{
       .device = "NVIDIA H200",
       .driver = "13.0",
+      .nccl = "2.28.9 NCCL_ALGO=Ring",
       .products = {.cublaslt = 130002, .algorithms = {{"2 x 3 x 4", "00ff"}, {"b", "01"}}}};
   Json json;
   add_to(json, record);
@@ -21,8 +22,17 @@ TEST(Numerics, record_comes_back_from_a_file) {
   const auto back = numerics_in(read_numerics(temporary / "numerics.json"));
   EXPECT_EQ(back.device, record.device);
   EXPECT_EQ(back.driver, record.driver);
+  EXPECT_EQ(back.nccl, record.nccl);
   EXPECT_EQ(back.products.cublaslt, record.products.cublaslt);
   EXPECT_EQ(back.products.algorithms, record.products.algorithms);
+}
+
+TEST(Numerics, a_record_of_one_rank_does_not_name_nccl) {
+  Json json;
+  add_to(json,
+         {.device = "a", .driver = "b", .nccl = "", .products = {.cublaslt = 1, .algorithms = {}}});
+  EXPECT_EQ(json.find("nccl"), nullptr);
+  EXPECT_EQ(numerics_in(json).nccl, "");
 }
 
 TEST(Numerics, what_is_no_record_is_refused_by_name) {

@@ -1,0 +1,177 @@
+// A few steps of a tiny model on rank threads, on CPUs or GPUs, and what came of them.
+#pragma once
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dist/nccl_world.h"
+#include "dist/staged_world.h"
+#include "dist/thread_world.h"
+#include "tests/testing.h"
+#include "train/host_state.h"
+#include "train/run_state.h"
+#include "train/training.h"
+
+namespace lockstep::testing {
+
+// What carries tensors between ranks: each other's memory; the host's; NCCL, for which each rank
+// needs a GPU of its own (or the simulated one, which they share).
+enum class Ways : std::uint8_t { threads, staged, nccl };
+
+inline Device device_of(Ways ways, [[maybe_unused]] int rank) {
+  if (ways == Ways::threads) return {};
+#ifndef LOCKSTEP_SIMT
+  if (ways == Ways::nccl) return {Device::Kind::cuda, static_cast<std::int16_t>(rank)};
+#endif
+  return {Device::Kind::cuda, 0};
+}
+
+inline std::unique_ptr<World> world_of(Ways ways, World& host) {
+  if (ways == Ways::staged) return make_staged_world(host);
+  if (ways == Ways::nccl) return make_nccl_world(host, device_of(ways, host.rank()));
+  return nullptr;
+}
+
+struct RanksCase {
+  const char* name;
+  Family family;
+  Mesh mesh;
+  Sharding sharding = Sharding::full;
+  int per_domain = 0;  // neighbours that are an NVLink domain; 0: all are in one
+  DType compute = DType::fp32;
+};
+
+inline TrainingConfig config_of(const RanksCase& c) {
+  TrainingConfig config;
+  config.model = family_defaults(c.family);
+  auto& m = config.model;
+  m.layers = 2;
+  m.width = 32;
+  m.heads = m.kv_heads = 2;
+  m.head_size = 16;
+  m.mlp_width = 48;
+  m.vocabulary = 37;
+  m.max_positions = 64;
+  m.rope_scaling.reset();
+  m.init_std = 0.1f;
+  config.compute = c.compute;
+  config.sequence_length = 11;  // padded for two tensor ranks
+  config.micro_batch_sequences = 1;
+  config.global_batch_sequences = 3;  // with two data ranks a surplus one is masked
+  config.sample_tokens = 8;
+  config.seed = 5;
+  config.mesh = c.mesh;
+  config.sharding = c.sharding;
+  return config;
+}
+
+inline void PrintTo(const RanksCase& c, std::ostream* out) {
+  *out << c.name;
+}
+
+struct RanksOutcome {
+  Doubles losses, norms;
+  std::vector<std::int64_t> tokens;  // valid ones of each step
+  LossSum evaluated;
+  std::vector<std::int32_t> sampled;
+  std::vector<std::vector<std::byte>> state;  // of each rank: weights and moments
+};
+
+// One rank's Training, its streams and memory.
+class RankRig {
+ public:
+  RankRig(const TrainingConfig& config, Device device, const Arenas::Bytes& bytes, Comms comms)
+      : config_(config),
+        stream_(device, "test"),
+        arenas_(device, bytes),
+        training_(config, stream_, arenas_, std::move(comms)),
+        batches_(device, Arena::Memory::pinned_host, 1 << 20) {
+    training_.initialize();
+  }
+
+  Training& training() { return training_; }
+
+  // Of the given sequence of a step; those behind the global batch are masked. Each has memory of
+  // its own: that nothing here waits for a GPU shows whether its streams wait for each other.
+  Batch batch(std::int64_t step, std::int64_t sequence) {
+    const bool masked = sequence >= config_.global_batch_sequences;
+    const auto T = config_.sequence_length;
+    const Tensor all = batches_.allocate("batch", DType::int32, {3, T});
+    auto* values = all.as<std::int32_t>();
+    for (std::int64_t t = 0; t < T; ++t) {
+      const auto token = static_cast<std::int32_t>((step * 7 + sequence * 5 + t * t) % 37);
+      const bool counts = !masked && (sequence != 1 || t > 3);
+      values[t] = masked ? 0 : token;
+      values[T + t] = counts ? (token * 3 + 1) % 37 : -1;
+      values[2 * T + t] = static_cast<std::int32_t>(t);
+    }
+    const auto part = [&](std::int64_t i) { return all.rows(i, 1).view({1, T}); };
+    return {.inputs = part(0), .targets = part(1), .positions = part(2), .document_start = {}};
+  }
+
+  std::vector<std::byte> state() {
+    const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    host.fetch();
+    std::vector<std::byte> bytes;
+    for (const auto& slice : host.slices())
+      bytes.insert(bytes.end(), slice.local.data, slice.local.data + slice.local.bytes());
+    return bytes;
+  }
+
+ private:
+  TrainingConfig config_;
+  Stream stream_;
+  Arenas arenas_;
+  Training training_;
+  Arena batches_;
+};
+
+inline RanksOutcome train_on_ranks(const RanksCase& c, Ways ways, int steps) {
+  const auto config = config_of(c);
+  Topology topology;
+  for (int rank = 0; rank < c.mesh.world(); ++rank)
+    topology.domain_of.push_back(c.per_domain == 0 ? 0 : rank / c.per_domain);
+  RanksOutcome outcome;
+  outcome.state.resize(static_cast<std::size_t>(c.mesh.world()));
+  const auto bytes = measure_training(config, device_of(ways, 0), 1);
+  run_thread_ranks(c.mesh.world(), [&](World& host) {
+    const auto own = world_of(ways, host);
+    World& world = own ? *own : host;
+    RankRig rig(config, device_of(ways, world.rank()), bytes, make_comms(world, c.mesh, &topology));
+    auto& training = rig.training();
+    const auto tensors = c.mesh.size(Axis::tensor);
+    const std::int64_t ranks = c.mesh.world() / tensors, rank = world.rank() / tensors;
+    const auto micro_steps = (config.global_batch_sequences + ranks - 1) / ranks;
+    const bool first = world.rank() == 0;
+    const auto note = [&](int step) {  // as a run does, while the next step is on its way
+      const auto numbers = training.numbers(step);
+      if (!first) return;
+      outcome.losses.push_back(numbers.loss);
+      outcome.norms.push_back(numbers.grad_norm);
+      outcome.tokens.push_back(numbers.valid_tokens);
+    };
+    for (int step = 1; step <= steps; ++step) {
+      training.begin_step(step, 3e-3);
+      for (std::int64_t m = 0; m < micro_steps; ++m)
+        training.micro_step(rig.batch(step, m * ranks + rank), m + 1 == micro_steps);
+      training.finish_step();
+      if (ways == Ways::threads)
+        note(step);  // nothing is copied there
+      else if (step > 1)
+        note(step - 1);
+    }
+    if (ways != Ways::threads) note(steps);
+    training.evaluate(rig.batch(1, rank));
+    const auto evaluated = training.evaluated();
+    const auto sampled = training.sample(std::vector<std::int32_t>{1, 2}, 5, {.seed = 3});
+    outcome.state[static_cast<std::size_t>(world.rank())] = rig.state();
+    if (!first) return;
+    outcome.evaluated = evaluated;
+    outcome.sampled = sampled;
+  });
+  return outcome;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Checks what several ranks on GPUs ask of NCCL, without a GPU.
+
+usage: nccl_test.py LOCKSTEP RECORDER RANK_CALLS NVML
+
+Trains a small model under mpirun with RECORDER in the place of CUDA's libraries and of NCCL, in every layout
+of a few ranks, and checks that a step of each rank makes the calls that ranks on CPUs make (RANK_CALLS says
+which): in the same order, in the same groups, of as many elements of the same types; that each stream of a
+CPU is one stream of the GPU; that what is sent and received lies in memory that was allocated; and that a
+step neither waits, nor allocates; and that all ranks multiply by the same algorithms. NVML: the directory of a stand-in (tests/simt/nvml.cpp) that says which
+GPUs NVLink joins. Exit 77 (skipped) without mpirun.
+"""
+
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import record_test
+
+CONFIG = """
+[model]
+family = "{family}"
+layers = 3
+width = 64
+heads = 4
+kv_heads = 4
+mlp_width = 64
+vocabulary = 257
+max_positions = 64
+[train]
+steps = 4
+batch_tokens = 512
+sequence_length = 32
+micro_batch = 2
+most_skipped = 100
+[data]
+train = "data"
+[checkpoint]
+every_steps = 0
+[precision]
+compute = "{precision}"
+"""
+TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
+GROUPED = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather", "ncclBroadcast": "broadcast"}
+
+
+def environment(nvml, **more):
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("OMPI_COMM", "PMIX_", "SLURM_", "LOCKSTEP_"))}
+    return dict(kept, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", LC_ALL="C",
+                LD_LIBRARY_PATH=f"{nvml}:{os.environ.get('LD_LIBRARY_PATH', '')}", **more)
+
+
+def train(tools, work, ranks, domains, settings, gpus=None):
+    """The exit code and what was said; the records are in work/record.RANK."""
+    for old in work.glob("record.*"):
+        old.unlink()
+    shutil.rmtree(work / "run", ignore_errors=True)
+    preload = ["-x", f"LD_PRELOAD={tools.recorder}", "-x", f"LOCKSTEP_RECORD={work / 'record'}",
+               "-x", f"LOCKSTEP_RECORD_GPUS={gpus or ranks}", "-x", "LD_LIBRARY_PATH"]
+    if domains == "pairs":
+        preload += ["-x", "LOCKSTEP_NVML=bridges"]
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *preload,
+               tools.lockstep, "train", "tiny.toml", "--run", "run", "--device", "cuda",
+               "--allow-tensor-across-nodes"]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, cwd=work, env=environment("/nowhere" if domains == "each" else tools.nvml),
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", timeout=120)
+    return done.returncode, done.stdout
+
+
+def calls_of(lines):
+    """The calls of NCCL in lines of a record, as RANK_CALLS writes them; the stream of each."""
+    calls, streams, group = [], [], None
+    for line in lines:
+        if line[0] == "ncclGroupStart":
+            assert group is None, "a group in a group"
+            group = []
+        elif line[0] == "ncclGroupEnd":
+            if group and group[0][0] in ("ncclSend", "ncclRecv"):
+                calls.append(all_to_all(group))
+                streams.append(group[0][1])
+            elif group:
+                number = group[0][2]
+                calls += [f"{number} begin", *(collective(call) for call in group), f"{number} end"]
+                streams += [None, *(call[1] for call in group), None]
+            group = None
+        elif line[0] in GROUPED and group is None:
+            calls.append(collective(line))
+            streams.append(line[1])
+        elif line[0].startswith("nccl"):
+            assert group is not None, f"{line[0]} outside of a group"
+            group.append(line)
+    return calls, streams
+
+
+def collective(line):
+    call, _, group, _, _, count, dtype, other = line
+    return f"{group} {GROUPED[call]} {count} {TYPES[dtype]} {other}"
+
+
+def all_to_all(group):
+    """To and from each rank in order, equal pieces that lie one behind the other."""
+    size = {"fp32": 4, "bf16": 2, "int32": 4, "uint8": 1}
+    sends, receives = group[::2], group[1::2]
+    count, dtype = int(sends[0][5]), TYPES[sends[0][6]]
+    for place, kind, messages in ((3, "ncclSend", sends), (4, "ncclRecv", receives)):
+        base = int(messages[0][place], 16)
+        for rank, (call, stream, number, *_) in enumerate(messages):
+            message = messages[rank]
+            assert (call, stream, number) == (kind, *group[0][1:3]), group
+            assert int(message[7]) == rank and int(message[5]) == count, message
+            assert int(message[place], 16) == base + rank * count * size[dtype], message
+    assert len(sends) == len(receives), group
+    return f"{group[0][2]} all_to_all {count * len(sends)} {dtype} 0"
+
+
+def check_memory(lines):
+    """Each address with the bytes that are read or written there lies in one block of memory."""
+    size = {"7": 4, "9": 2, "2": 4, "1": 1}
+    blocks = [(int(line[2], 16), int(line[2], 16) + int(line[3])) for line in lines if line[1] == "cudaMalloc"]
+    groups = {line[2]: 0 for line in lines if line[1] == "ncclCommSplit"}
+    for line in lines:
+        if line[1] == "ncclSend" and int(line[8]) + 1 > groups[line[3]]:
+            groups[line[3]] = int(line[8]) + 1  # its ranks
+    checked = 0
+    for line in lines:
+        if line[1] not in (*GROUPED, "ncclSend", "ncclRecv"):
+            continue
+        for place in (4, 5):
+            begin = 0 if line[place] == "(nil)" else int(line[place], 16)
+            if begin == 0:
+                continue
+            end = begin + int(line[6]) * size[line[7]]
+            assert any(b <= begin and end <= e for b, e in blocks), line
+            checked += 1
+    assert checked > 0
+
+
+def check_layout(tools, work, ranks, domains, settings):
+    code, said = train(tools, work, ranks, domains, settings)
+    what = f"{ranks} ranks, domains: {domains}, {settings}"
+    assert code == 0, f"{what}: ends with {code}: {said[-3000:]}"
+    assert "on GPUs by NCCL 2." in said, said[-3000:]
+    per_domain = {"one": ranks, "pairs": 2, "each": 1}[domains]
+    expected = subprocess.run([tools.rank_calls, "tiny.toml", str(ranks), str(per_domain), *settings],
+                              cwd=work, check=True, stdout=subprocess.PIPE, text=True).stdout
+    by_rank = collections.defaultdict(list)
+    for line in expected.splitlines():
+        rank, call = line.split(" ", 1)
+        calls = by_rank[int(rank)]
+        if call.endswith(" end") and calls[-1].endswith(" begin"):
+            calls.pop()  # a group of no calls
+        else:
+            calls.append(call)
+    assert len(by_rank) == ranks, expected
+    algorithms = set()
+    for rank in range(ranks):
+        lines = [line.split() for line in (work / f"record.{rank}").read_text().splitlines()]
+        check_memory(lines)
+        asked = [line[2] for line in lines if line[1] == "cudaSetDevice" and line[0] == "0"]
+        assert (asked[-1] if asked else "0") == str(rank), f"{what}: rank {rank} is on GPU {asked}"
+        assert "ncclCommAbort" not in {line[1] for line in lines}, what
+        # Each finds others to be fastest; all compute as rank 0.
+        algorithms.add(tuple(line[8] for line in record_test.steps_of(lines)[0] if line[0] == "cublasLtMatmul"))
+        made = [line[2] for line in lines if line[1] == "ncclCommSplit" and line[3] != "-1"]
+        ended = [line[2] for line in lines if line[1] == "ncclCommDestroy"]
+        assert ended == [*reversed(made), "0"], f"{what}: {made} are made, {ended} destroyed"
+        for number, step in enumerate(record_test.steps_of(lines), 2):
+            forbidden = {line[0] for line in step} & record_test.FORBIDDEN
+            assert not forbidden or number < 4, f"{what}: rank {rank} calls {forbidden} in step {number}"
+            calls, streams = calls_of(step)
+            # A CPU's stream is named behind the call.
+            on_cpu = [re.sub(r" (compute|gathers|scatters)$", "", call) for call in by_rank[rank]]
+            assert calls == on_cpu, f"{what}: rank {rank}, step {number}: " + str(
+                next(((a, b) for a, b in zip(calls, on_cpu) if a != b), (len(calls), len(on_cpu))))
+            names = {(call.rsplit(" ", 1)[1], stream)
+                     for call, stream in zip(by_rank[rank], streams) if stream is not None}
+            assert len(names) == len({name for name, _ in names}) == len({s for _, s in names}), names
+    assert len(algorithms) == 1 and len(set(*algorithms)) > 1, f"{what}: {algorithms}"
+    return len(by_rank[0])
+
+
+def layouts(ranks):
+    for tensor in (1, 2, 4):
+        for shard in (1, 2, 3, 4):
+            if ranks % (tensor * shard) == 0:
+                for sharding in ("optimizer", "gradients", "full") if shard > 1 else ("full",):
+                    yield [f"layout.replicate={ranks // tensor // shard}", f"layout.shard={shard}",
+                           f"layout.tensor={tensor}", f"layout.sharding={sharding}"]
+
+
+def check_refusals(tools, work):
+    code, said = train(tools, work, 3, "one", ["layout.shard=3"], gpus=2)
+    assert code == 78 and re.search(r"rank 2 is number 3 on host \S+, which has 2 GPUs; start one rank for "
+                                    "each", said), (code, said[-2000:])
+    code, said = train(tools, work, 2, "one", [], gpus=1)
+    assert code == 78 and "ranks 0 and 1 are both on the GPU" in said, (code, said[-2000:])
+
+
+def main():
+    if shutil.which("mpirun") is None:
+        print("SKIPPED: mpirun is not installed (openmpi-bin)")
+        return 77
+    Tools = collections.namedtuple("Tools", "lockstep recorder rank_calls nvml")
+    tools = Tools(*(os.path.abspath(p) for p in sys.argv[1:5]))
+    with tempfile.TemporaryDirectory() as directory:
+        work = pathlib.Path(directory)
+        (work / "text").write_text("".join(f"line {i} of a text\n" for i in range(2000)))
+        subprocess.run([tools.lockstep, "data", "pack", "text", "--out", "data"], cwd=work, check=True,
+                       capture_output=True)
+        count = 0
+        for ranks, domains in ((2, "one"), (3, "each"), (4, "one"), (4, "pairs")):
+            for number, settings in enumerate(layouts(ranks)):
+                family = ("llama3", "gpt2")[number % 2]
+                precision = ("bf16", "fp32")[number // 2 % 2]
+                (work / "tiny.toml").write_text(CONFIG.format(family=family, precision=precision))
+                calls = check_layout(tools, work, ranks, domains, settings)
+                count += 1
+                print(f"{ranks} ranks, domains: {domains}, {family} {precision}, {' '.join(settings)}: "
+                      f"{calls} calls a step", flush=True)
+        check_refusals(tools, work)
+        print(f"{count} layouts")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+// rank_calls CONFIG RANKS PER_DOMAIN [KEY=VALUE...]: which collectives a step of that run asks for,
+// of ranks on CPUs, which are threads here; PER_DOMAIN neighbours are an NVLink domain. A line
+// each:
+//   RANK GROUP CALL ELEMENTS TYPE OTHER STREAM
+// with the group's number, in the order in which groups are made, from 1; OTHER is the operation,
+// or the root. What is called together lies between `RANK GROUP begin` and `RANK GROUP end`.
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "dist/thread_world.h"
+#include "launch/config.h"
+#include "train/layout.h"
+#include "train/run_parts.h"
+#include "train/training.h"
+
+namespace lockstep {
+namespace {
+
+// What one rank called in the step.
+struct Calls {
+  std::string text;
+  bool in_step = false;
+  int groups = 0;
+};
+
+class NotedCommunicator final : public Communicator {
+ public:
+  NotedCommunicator(std::unique_ptr<Communicator> real, std::string prefix, Calls& calls)
+      : Communicator(real->name(), real->rank(), real->size()),
+        real_(std::move(real)),
+        prefix_(std::move(prefix)),
+        calls_(calls) {}
+
+ private:
+  void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
+    note("all_reduce", inout, op == ReduceOp::sum ? 0 : 2, stream);
+    real_->all_reduce(inout, op, stream);
+  }
+  void do_all_gather(Tensor out, ConstTensor in, Stream& stream) override {
+    note("all_gather", in, 0, stream);
+    real_->all_gather(out, in, stream);
+  }
+  void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
+    note("all_to_all", in, 0, stream);
+    real_->all_to_all(out, in, stream);
+  }
+  void do_broadcast(Tensor inout, int root, Stream& stream) override {
+    note("broadcast", inout, root, stream);
+    real_->broadcast(inout, root, stream);
+  }
+  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
+                       Stream& stream) override {
+    note("send_receive", sent, to, stream);
+    real_->send_receive(received, from, sent, to, stream);
+  }
+  void do_barrier(Stream& stream) override { real_->barrier(stream); }
+  void begin_group() override { note("begin"); }
+  void end_group() override { note("end"); }
+
+  void note(const std::string& call) {
+    if (calls_.in_step) calls_.text += prefix_ + call + "\n";
+  }
+  void note(const char* call, ConstTensor t, int other, const Stream& stream) {
+    note(
+        str(call, " ", t.elements(), " ", lockstep::name(t.dtype), " ", other, " ", stream.name()));
+  }
+
+  std::unique_ptr<Communicator> real_;
+  std::string prefix_;
+  Calls& calls_;
+};
+
+class NotedWorld final : public World {
+ public:
+  NotedWorld(World& real, Calls& calls) : real_(real), calls_(calls) {}
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override {
+    const auto prefix = str(rank(), " ", ++calls_.groups, " ");
+    auto real = real_.connect(name, ranks);
+    if (real->size() == 1) return real;
+    return std::make_unique<NotedCommunicator>(std::move(real), prefix, calls_);
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return real_.exchange(mine);
+  }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    real_.abort(why, exit_code);
+  }
+
+ private:
+  World& real_;
+  Calls& calls_;
+};
+
+void step(Training& training, Loader& loader, std::int64_t number) {
+  training.begin_step(number, 1e-3);
+  for (int m = 0; m < loader.micro_steps(); ++m) {
+    const auto batch = loader.batch(0, m);
+    loader.release(batch, training.micro_step(batch, m + 1 == loader.micro_steps()));
+  }
+  training.finish_step();
+  training.numbers(number);
+}
+
+int run(int count, char** words) {
+  const int ranks = std::atoi(words[2]), per_domain = std::atoi(words[3]);
+  std::vector<Setting> settings;
+  for (int i = 4; i < count; ++i)
+    settings.push_back(parse_setting(words[i]));
+  const auto config = load_config(words[1], settings, ranks).values;
+  const auto mesh = mesh_of(config.layout, ranks);
+  Topology topology;
+  for (int rank = 0; rank < ranks; ++rank)
+    topology.domain_of.push_back(rank / per_domain);
+  const auto training_settings = training_config(config);
+  const auto bytes = measure_training(training_settings, Device{}, 1);
+  std::vector<Calls> calls(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](World& real) {
+    Calls& mine = calls[static_cast<std::size_t>(real.rank())];
+    NotedWorld world(real, mine);
+    Stream compute(Device{}, "compute");
+    Arenas arenas(Device{}, bytes);
+    Training training(training_settings, compute, arenas, make_comms(world, mesh, &topology));
+    training.initialize();
+    const auto place = data_place(mesh, real.rank());
+    Arena pinned(Device{}, Arena::Memory::host, pinned_bytes(config));
+    Loader loader(train_loader(config), static_cast<int>(config.train.micro_batch), place.rank,
+                  place.ranks, pinned);
+    step(training, loader, 1);
+    mine.in_step = true;
+    step(training, loader, 2);
+  });
+  for (const auto& one : calls)
+    std::fputs(one.text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** words) {
+  try {
+    if (count >= 4) return lockstep::run(count, words);
+    std::fprintf(stderr, "usage: rank_calls CONFIG RANKS PER_DOMAIN [KEY=VALUE...]\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank_calls: %s\n", error.what());
+  }
+  return 1;
+}

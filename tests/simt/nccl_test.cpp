@@ -1,0 +1,134 @@
+// What dist/nccl_world does where NCCL does not do as it should.
+#include "tests/simt/nccl.h"
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <mutex>
+
+#include "core/arena.h"
+#include "dist/nccl_world.h"
+#include "dist/thread_world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Device kGpu{Device::Kind::cuda, 0};
+
+// What the first rank that failed says.
+std::string thrown(int ranks, const std::function<void(World&)>& body) {
+  try {
+    run_thread_ranks(ranks, body);
+  } catch (const Error& error) {
+    return str(error.exit_code(), " ", error.what());
+  }
+  return "";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+// A rank that says what make_nccl_world() says first, and then does not come.
+void say_only(World& host, const std::string& words = nccl_in_words()) {
+  host.exchange(words);
+  host.exchange("");
+}
+
+TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_come) {
+  const auto said = thrown(3, [](World& host) {
+    if (host.rank() == 2) return say_only(host);
+    make_nccl_world(host, kGpu, std::chrono::milliseconds(200));
+  });
+  expect_contains(said, "75 NCCL in the group 'all': ncclCommInitRank: its ranks did not come");
+  expect_contains(said, "within 0.2 s");
+}
+
+TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_make_a_group) {
+  const auto said = thrown(2, [](World& host) {
+    const auto world = make_nccl_world(host, kGpu, std::chrono::milliseconds(200));
+    if (host.rank() == 0) world->connect("tensor", {0, 1});
+    world->exchange("");
+  });
+  expect_contains(said, "75 NCCL in the group 'tensor': ncclCommSplit: its ranks did not come");
+}
+
+TEST(NcclWorld, refuses_ranks_with_another_nccl) {
+  const auto said = thrown(2, [](World& host) {
+    if (host.rank() == 1) return say_only(host, "2.27.3 NCCL_ALGO=Ring");
+    make_nccl_world(host, kGpu);
+  });
+  expect_contains(said, "78 rank 1 has NCCL 2.27.3 NCCL_ALGO=Ring, rank 0 has 2.28.9");
+}
+
+TEST(NcclWorld, an_error_of_nccl_ends_every_rank) {
+  const auto said = thrown(2, [](World& host) {
+    const auto world = make_nccl_world(host, kGpu);
+    const auto pair = world->connect("pair", {0, 1});
+    world->exchange("");
+    if (host.rank() == 0) {
+      simt::break_nccl(0);
+      host.exchange("waits for what will not come");
+    }
+    Stream stream(kGpu, "test");
+    pair->barrier(stream);  // with rank 0, which makes none
+  });
+  simt::break_nccl(-1);
+  expect_contains(said, "NCCL in the group 'pair': ");
+}
+
+TEST(NcclWorld, who_is_told_of_an_error_of_nccl_hears_the_group_and_its_words) {
+  std::string first;
+  std::mutex mutex;
+  thrown(2, [&](World& host) {
+    const auto world = make_nccl_world(host, kGpu);
+    const auto pair = world->connect("pair", {0, 1});
+    if (world->exchange("").size() == 2 && host.rank() == 0) simt::break_nccl(0);
+    try {
+      world->exchange("waits");
+      for (;;)
+        world->exchange("and waits");
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      first = error.what();
+      throw;
+    }
+  });
+  simt::break_nccl(-1);
+  expect_contains(first, "rank 0 failed: NCCL in the group 'pair': while it ran: ");
+  expect_contains(first, "the cable is out");
+}
+
+// A tensor of one rank's, with nothing in it.
+struct Memory {
+  Tensor tensor(std::int64_t n) { return arena.allocate("tensor", DType::fp32, {n}); }
+  Arena arena{kGpu, Arena::Memory::device, 1 << 16};
+  Stream stream{kGpu, "test"};
+};
+
+TEST(NcclWorld, ranks_that_make_different_calls_are_found_by_the_simulated_nccl) {
+  const auto said = thrown(2, [](World& host) {
+    const auto world = make_nccl_world(host, kGpu);
+    const auto pair = world->connect("pair", {0, 1});
+    Memory memory;
+    const auto n = 5 + host.rank();
+    pair->all_gather(memory.tensor(2 * n), memory.tensor(n), memory.stream);
+  });
+  expect_contains(said,
+                  "ncclAllGather: an error of the simulated NCCL: ranks make different calls");
+}
+
+TEST(NcclWorld, a_call_that_no_event_orders_is_found_by_the_simulated_nccl) {
+  const auto said = thrown(2, [](World& host) {
+    const auto world = make_nccl_world(host, kGpu);
+    const auto pair = world->connect("pair", {0, 1});
+    Memory memory;
+    Stream other(kGpu, "other");
+    const auto a = memory.tensor(4), all = memory.tensor(8);
+    memory.stream.copy(a, memory.tensor(4));
+    pair->all_gather(all, a, other);
+  });
+  expect_contains(said, "reads what other work wrote, and nothing orders the two");
+}
+
+}  // namespace
+}  // namespace lockstep
