@@ -63,6 +63,7 @@ TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
   EXPECT_EQ(describe_run({}, facts).at("numerics").find("products"), nullptr);
   const NumericsRecord record{.device = "NVIDIA H200",
                               .driver = "13.0",
+                              .nccl = "",
                               .products = {.cublaslt = 130002, .algorithms = {{"a", "00ff"}}}};
   facts.device = record.device;
   facts.numerics = &record;
