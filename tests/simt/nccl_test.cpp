@@ -6,8 +6,10 @@
 #include <mutex>
 
 #include "core/arena.h"
+#include "dist/control_world.h"
 #include "dist/nccl_world.h"
 #include "dist/thread_world.h"
+#include "tests/dist/job.h"
 
 namespace lockstep {
 namespace {
@@ -104,6 +106,28 @@ struct Memory {
   Arena arena{kGpu, Arena::Memory::device, 1 << 16};
   Stream stream{kGpu, "test"};
 };
+
+// As srun and torchrun start ranks, where MPI cannot.
+TEST(NcclWorld, ranks_that_have_no_mpi_meet_over_control) {
+  const auto said = testing::run_ranks(testing::Job(3), [](Control& control) {
+    const auto bytes = make_control_world(control, [](const std::string&, int) {});
+    const auto world = make_nccl_world(*bytes, kGpu);
+    const auto all = world->connect("all ranks", {0, 1, 2});
+    Memory memory;
+    Arena pinned(kGpu, Arena::Memory::pinned_host, 1 << 12);
+    const auto mine = pinned.allocate("mine", DType::fp32, {1}),
+               found = pinned.allocate("found", DType::fp32, {3});
+    *mine.as<float>() = static_cast<float>(control.rank());
+    const auto one = memory.tensor(1), gathered = memory.tensor(3);
+    memory.stream.copy(one, mine);
+    all->all_gather(gathered, one, memory.stream);
+    memory.stream.copy(found, gathered);
+    memory.stream.synchronize();
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(found.as<float>()[rank], static_cast<float>(rank));
+  });
+  EXPECT_EQ(said, std::vector<std::string>(3));
+}
 
 TEST(NcclWorld, ranks_that_make_different_calls_are_found_by_the_simulated_nccl) {
   const auto said = thrown(2, [](World& host) {
