@@ -24,11 +24,11 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
+// Without `whole`.
 Levels make_levels(World& world, const std::string& name, const std::vector<int>& ranks,
                    const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
-  levels.whole = world.connect(name, ranks);
   levels.inside = world.connect(name + " inside", table.inside(world.rank()));
   levels.across = world.connect(name + " across", table.across(world.rank()));
   return levels;
@@ -91,8 +91,9 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   comms.tensor = world.connect("tensor", mesh.peers(Axis::tensor, rank));
   comms.gathers = world.connect("shard gathers", mesh.peers(Axis::shard, rank));
   comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), topology);
-  comms.replicate =
-      make_levels(world, "replicate sums", mesh.peers(Axis::replicate, rank), topology);
+  const auto copies = mesh.peers(Axis::replicate, rank);
+  comms.replicate = make_levels(world, "replicate sums", copies, topology);
+  comms.replicate.whole = world.connect("replicate sums", copies);
   return comms;
 }
 

@@ -16,7 +16,7 @@ class Meter {
     std::int64_t step_tokens = 0;  // nominal tokens of a step
     double flops_per_token = 0;    // model FLOPs, forward and backward, causal attention
     double flops_per_token_square = 0;
-    double peak_flops = 0;           // FLOP/s of the device in the compute type; 0: unknown
+    double peak_flops = 0;           // FLOP/s of all ranks in the compute type; 0: unknown
     double fp8_flops_per_token = 0;  // of both counts, what is computed in fp8
     double fp8_peak_flops = 0;
     Device device;                 // whose memory is reported

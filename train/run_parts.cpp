@@ -1,6 +1,7 @@
 #include "train/run_parts.h"
 
 #include <algorithm>
+#include <iomanip>
 #include <optional>
 
 #include "core/gpu.h"
@@ -232,12 +233,31 @@ std::int64_t pinned_bytes(const Config& c) {
   return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
+namespace {
+
 double peak_flops(Stream& compute, DType dtype) {
   if (compute.is_cuda()) return gpu_peak_flops(gpu::properties(compute.device().index).name, dtype);
   return measure_peak_flops(compute, dtype);
 }
 
-Meter::Config meter_config(const Config& c, Stream& compute) {
+// Of all ranks together; 0 where one does not know its own. Of ranks on processors the first
+// measures for all: where many share a processor, each would wait for the others' measurements.
+double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
+  const bool knows = compute.is_cuda() || world.rank() == 0;
+  const double mine = knows ? peak_flops(compute, dtype) : 0.0;
+  double sum = 0;
+  for (const auto& said : world.exchange(str(std::setprecision(17), mine))) {
+    const double peak = std::stod(said);
+    if (!compute.is_cuda()) return world.size() * peak;
+    if (peak == 0) return 0;
+    sum += peak;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);
   // A CPU computes fp8 in the compute type.
   const bool fp8 = c.precision.fp8 != Fp8Products::off && compute.is_cuda();
@@ -245,9 +265,9 @@ Meter::Config meter_config(const Config& c, Stream& compute) {
           .step_tokens = c.train.batch_tokens,
           .flops_per_token = flops.causal,
           .flops_per_token_square = flops.square,
-          .peak_flops = peak_flops(compute, c.precision.compute),
+          .peak_flops = peak_flops_of_all(compute, c.precision.compute, world),
           .fp8_flops_per_token = fp8 ? flops.layer_products : 0,
-          .fp8_peak_flops = fp8 ? peak_flops(compute, DType::fp8_e4m3) : 0,
+          .fp8_peak_flops = fp8 ? peak_flops_of_all(compute, DType::fp8_e4m3, world) : 0,
           .device = compute.device(),
           .limit_bytes = all_memory_bytes(compute.device())};
 }

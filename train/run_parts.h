@@ -42,9 +42,9 @@ Loader::Config validation_loader(const Config& config);
 
 std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 
-// With the peak of what `compute` runs on: of a processor measured, of a GPU known.
-double peak_flops(Stream& compute, DType dtype);  // 0: a GPU that is not in the table
-Meter::Config meter_config(const Config& config, Stream& compute);
+// With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
+// not in the table. All ranks at once.
+Meter::Config meter_config(const Config& config, Stream& compute, World& world);
 
 // The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no
 // text here: their samples start from token 0 and are shown as ids.

@@ -228,7 +228,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       state_(state_slices(training_.params(), training_.optimizer()), compute_),
       checkpointer_(run_.checkpoints(), state_.slices(),
                     static_cast<int>(config_.checkpoint.keep_last), &world_),
-      meter_(meter_config(config_, compute_)) {}
+      meter_(meter_config(config_, compute_, world_)) {}
 
 int Trainer::run() {
   start();

@@ -108,7 +108,8 @@ def main():
         shutil.rmtree(folder)
 
 
-def check(lockstep, folder):
+def write_data(lockstep, folder):
+    """Datasets of bytes for training and validation, in `folder`/data."""
     rng = random.Random(1)
     words = "the cat sat on a mat and then it ran away from dog".split()
     text = "\n\n".join(" ".join(rng.choice(words) for _ in range(60)) for _ in range(200))
@@ -116,6 +117,10 @@ def check(lockstep, folder):
     subprocess.run([lockstep, "data", "pack", str(folder / "text.txt"), "--tokenizer", "bytes",
                     "--document-separator", r"\n\n", "--validation", "10%", "--out",
                     str(folder / "data")], check=True, capture_output=True)
+
+
+def check(lockstep, folder):
+    write_data(lockstep, folder)
     configs = {}
     for family, kv_heads in (("gpt2", 4), ("llama3", 4)):
         configs[family] = folder / f"{family}.toml"
