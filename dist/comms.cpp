@@ -34,11 +34,11 @@ std::unique_ptr<Communicator> connect(World& world, const std::string& name,
   return communicator;
 }
 
+// Without `whole`.
 Levels make_levels(World& world, const std::string& name, const std::vector<int>& ranks,
                    const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
-  levels.whole = connect(world, name, ranks);
   levels.inside = connect(world, name + " inside", table.inside(world.rank()));
   levels.across = connect(world, name + " across", table.across(world.rank()));
   return levels;
@@ -101,8 +101,9 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   comms.tensor = connect(world, "tensor", mesh.peers(Axis::tensor, rank));
   comms.gathers = connect(world, "shard gathers", mesh.peers(Axis::shard, rank));
   comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), topology);
-  comms.replicate =
-      make_levels(world, "replicate sums", mesh.peers(Axis::replicate, rank), topology);
+  const auto copies = mesh.peers(Axis::replicate, rank);
+  comms.replicate = make_levels(world, "replicate sums", copies, topology);
+  comms.replicate.whole = connect(world, "replicate sums", copies);
   return comms;
 }
 

@@ -88,9 +88,10 @@ class PlacedWorld final : public World {
 // domain, number r % I of inside in domain r / I. Where domains hold unequal numbers of them all
 // are across.
 struct Levels {
-  std::unique_ptr<Communicator> whole, inside, across;
+  std::unique_ptr<Communicator> whole;  // absent where nobody gathers the sums
+  std::unique_ptr<Communicator> inside, across;
 
-  int size() const { return whole->size(); }
+  int size() const { return inside->size() * across->size(); }
 };
 
 struct Comms {

@@ -4,9 +4,11 @@
 // ranks, sums to all, through a buffer that is kept.
 #include "dist/mpi_world.h"
 
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include <mpi.h>
@@ -192,15 +194,19 @@ class MpiWorld final : public World {
   std::vector<std::string> exchange(const std::string& mine) override {
     const int bytes = static_cast<int>(mine.size());
     std::vector<int> sizes(static_cast<std::size_t>(size_)), places;
-    MPI_CHECK(MPI_Allgather(&bytes, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD));
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_CHECK(
+        MPI_Iallgather(&bytes, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD, &request));
+    sleep_until_done(request);
     int end = 0;
     for (const int size : sizes) {
       places.push_back(end);
       end += size;
     }
     std::string all(static_cast<std::size_t>(end), '\0');
-    MPI_CHECK(MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, all.data(), sizes.data(), places.data(),
-                             MPI_BYTE, MPI_COMM_WORLD));
+    MPI_CHECK(MPI_Iallgatherv(mine.data(), bytes, MPI_BYTE, all.data(), sizes.data(), places.data(),
+                              MPI_BYTE, MPI_COMM_WORLD, &request));
+    sleep_until_done(request);
     std::vector<std::string> texts;
     for (std::size_t r = 0; r < sizes.size(); ++r)
       texts.push_back(
@@ -214,6 +220,17 @@ class MpiWorld final : public World {
   }
 
  private:
+  // A rank may be busy for long before it says something: others on its processor shall not take
+  // turns with it, as ranks do that wait in a call of MPI.
+  static void sleep_until_done(MPI_Request& request) {
+    constexpr std::chrono::microseconds kPoll(200);
+    for (int done = 0;;) {
+      MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done != 0) return;
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+
   int rank_ = 0, size_ = 1;
   int groups_ = 0;  // made so far: tells them apart
 };

@@ -100,6 +100,7 @@ void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum
 }
 
 void ReduceRing::all_reduce(Stream& stream, const Levels& levels, Tensor inout) const {
+  LOCKSTEP_CHECK(levels.whole, "sums that nobody gathers");
   const auto n = inout.elements() / levels.size();
   const auto part = inout.rows(levels.whole->rank() * n, n);
   reduce_scatter(stream, levels, part, inout);

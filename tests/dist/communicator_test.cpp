@@ -175,7 +175,7 @@ TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
     };
     EXPECT_EQ(sum_over(*comms.tensor), expected(Axis::tensor));
     EXPECT_EQ(sum_over(*comms.gathers), expected(Axis::shard));
-    EXPECT_EQ(sum_over(*comms.shard.whole), expected(Axis::shard));
+    EXPECT_EQ(sum_over(*comms.shard.inside), expected(Axis::shard));
     EXPECT_EQ(sum_over(*comms.replicate.whole), expected(Axis::replicate));
     EXPECT_EQ(sum_over(*comms.all), 28.0);
   });

@@ -60,7 +60,8 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
   constexpr std::int64_t kN = 5 * ReduceRing::kMultiple;
   for (const std::int64_t most : {std::int64_t{1} << 20, std::int64_t{1}})
     run_thread_ranks(c.ranks, [&](World& world) {
-      const auto comms = make_comms(world, Mesh{{1, c.ranks, 1}}, &topology);
+      const auto comms = make_comms(world, Mesh{{c.ranks, 1, 1}}, &topology);
+      const Levels& levels = comms.replicate;
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
       Stream stream(Device{}, "scatters", c.mode);
       const ReduceRing ring(b.arena, c.wire, {&comms.shard, &comms.replicate}, kN, most);
@@ -72,10 +73,10 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       for (std::int64_t i = 0; i < kN; ++i)
         added.as<float>()[i] = 0.5f;
       const auto mine = in_place.rows(world.rank() * kN, kN);
-      ring.reduce_scatter(stream, comms.shard, sum, whole);
-      ring.reduce_scatter(stream, comms.shard, added, whole, /*add=*/true);
-      ring.reduce_scatter(stream, comms.shard, mine, in_place);
-      ring.all_reduce(stream, comms.shard, all);
+      ring.reduce_scatter(stream, levels, sum, whole);
+      ring.reduce_scatter(stream, levels, added, whole, /*add=*/true);
+      ring.reduce_scatter(stream, levels, mine, in_place);
+      ring.all_reduce(stream, levels, all);
       stream.synchronize();
       for (std::int64_t i = 0; i < kN; ++i) {
         const float expected = expected_sum(c.ranks, c.per_domain, c.wire, world.rank() * kN + i);
@@ -85,8 +86,8 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       }
       for (std::int64_t i = 0; i < all.elements(); ++i)
         ASSERT_EQ(all.as<float>()[i], expected_sum(c.ranks, c.per_domain, c.wire, i)) << i;
-      EXPECT_EQ(comms.shard.inside->size(), c.per_domain);
-      EXPECT_EQ(comms.shard.across->size(), c.ranks / c.per_domain);
+      EXPECT_EQ(levels.inside->size(), c.per_domain);
+      EXPECT_EQ(levels.across->size(), c.ranks / c.per_domain);
     });
 }
 
