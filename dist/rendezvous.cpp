@@ -59,8 +59,8 @@ bool is_slurm_task(const Environment& environment) {
 [[noreturn]] void needs_mpi(const std::string& launcher, const Abilities& abilities) {
   if (!abilities.has_mpi)
     throw ConfigError(str(launcher,
-                          ", but this build has no MPI, which ranks on CPUs need; build "
-                          "with -DLOCKSTEP_MPI=ON"));
+                          ", but this build has no MPI, which ranks on CPUs need; install "
+                          "libopenmpi-dev, and configure the build again"));
   throw ConfigError(str(launcher,
                         ", where MPI cannot start, and ranks on CPUs need it; start with "
                         "mpirun -n RANKS or srun --mpi=pmix"));
@@ -179,8 +179,8 @@ Rendezvous find_ranks(const Environment& environment, const Abilities& abilities
     if (!world && !is_slurm_task(environment))
       throw ConfigError(
           str(mpi->reason,
-              ", but this build has no MPI; build with -DLOCKSTEP_MPI=ON, or start with "
-              "srun or torchrun"));
+              ", but this build has no MPI; install libopenmpi-dev and configure the build "
+              "again, or start with srun or torchrun"));
   }
   if (world) return by_torchrun(environment, abilities);
   if (is_slurm_task(environment)) return by_slurm(environment, abilities);

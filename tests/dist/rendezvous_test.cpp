@@ -174,7 +174,7 @@ TEST(Rendezvous, says_what_is_wrong) {
 TEST(Rendezvous, of_ranks_on_cpus_needs_mpi) {
   for (const auto& environment : {kSrun, kSrun + kPmi2, kByHand, kTorchrun}) {
     expect_refused(environment, kCpus, "srun --mpi=pmix");
-    expect_refused(environment, kCpusNoMpi, "-DLOCKSTEP_MPI=ON");
+    expect_refused(environment, kCpusNoMpi, "install libopenmpi-dev");
   }
   expect_refused(kMpirun, kCpusNoMpi, "mpirun started rank 3 of 8, but this build has no MPI");
   expect_refused(kMpirun, kGpusNoMpi, "but this build has no MPI");
