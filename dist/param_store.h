@@ -132,6 +132,9 @@ class ParamStore {
 
   Comms& comms() { return comms_; }
 
+  // How units share memory for whole weights: Keep::own for all that are gathered once a step.
+  std::vector<Keep> weight_keeps() const;
+
   int units() const { return layout_.units(); }
   const ParamSpec& spec(ParamId id) const { return layout_.spec(id); }
   std::span<ParamShard> shards() { return shards_; }
@@ -167,7 +170,6 @@ class ParamStore {
   void add_shard(Arena& arena, Stream& stream, int unit);
   void allocate_grads(Arena& arena, Stream& stream);
   std::vector<Keep> keeps(bool shared) const;
-  std::vector<Keep> weight_keeps() const;
   void add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
                    Stream& stream, const char* what, DType dtype, const std::vector<Keep>& keeps);
   void allocate_fp8(Arena& arena);

@@ -122,7 +122,7 @@ TEST(ShardedMemory, of_copies_in_fp8_is_of_two_blocks_where_weights_are_gathered
   for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block})
     for (const auto& [sharding, layers] :
          {std::pair{Sharding::full, 2.0}, std::pair{Sharding::gradients, 6.0}}) {
-      const auto bytes = [&](Fp8Products products) {
+      const auto bytes = [&, sharding = sharding](Fp8Products products) {
         return measure(m.config, {{1, 4, 1}}, {.sharding = sharding, .fp8 = products})
             .weights_and_gradients;
       };
