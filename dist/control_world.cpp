@@ -1,12 +1,18 @@
 #include "dist/control_world.h"
 
+#include <cstdio>
+#include <optional>
+#include <unistd.h>
 #include <utility>
+
+#include "dist/hub.h"
 
 namespace lockstep {
 namespace {
 
 // Rank 0 may read a large checkpoint meanwhile; of a rank that died the heartbeat knows at once.
 constexpr Milliseconds kExchangeTime{1'800'000};
+constexpr Milliseconds kLeaveTime{10'000};
 
 class ControlWorld final : public World {
  public:
@@ -34,7 +40,52 @@ class ControlWorld final : public World {
   std::function<void(const std::string&, int)> on_abort_;
 };
 
+// With all that it talks through.
+class AddressWorld final : public World {
+ public:
+  explicit AddressWorld(const Rendezvous& found) {
+    if (found.rank == 0)
+      hub_.emplace(HubOptions{.ranks = found.ranks, .secret = *found.secret, .port = found.port});
+    control_.emplace(Membership{.rank = found.rank,
+                                .ranks = found.ranks,
+                                .addresses = {found.address},
+                                .port = found.port,
+                                .secret = *found.secret});
+    world_.emplace(*control_, [rank = found.rank](const std::string& why, int exit_code) {
+      std::fprintf(stderr, "lockstep: rank %d: %s\n", rank, why.c_str());
+      _exit(exit_code);
+    });
+  }
+  AddressWorld(const AddressWorld&) = delete;
+  AddressWorld& operator=(const AddressWorld&) = delete;
+  ~AddressWorld() override {
+    control_.reset();
+    if (hub_) hub_->wait_until_all_left(kLeaveTime);
+  }
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+  std::unique_ptr<Communicator> connect(const std::string& name,
+                                        const std::vector<int>& ranks) override {
+    return world_->connect(name, ranks);
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return world_->exchange(mine);
+  }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    world_->abort(why, exit_code);
+  }
+
+ private:
+  std::optional<Hub> hub_;
+  std::optional<Control> control_;
+  std::optional<ControlWorld> world_;
+};
+
 }  // namespace
+
+std::unique_ptr<World> meet_at_address(const Rendezvous& found) {
+  return std::make_unique<AddressWorld>(found);
+}
 
 std::unique_ptr<World> make_control_world(
     Control& control, std::function<void(const std::string& why, int exit_code)> on_abort) {

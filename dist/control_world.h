@@ -7,6 +7,7 @@
 
 #include "dist/comms.h"
 #include "dist/control.h"
+#include "dist/rendezvous.h"
 
 namespace lockstep {
 
@@ -14,5 +15,9 @@ namespace lockstep {
 //   on_abort  tells the other ranks, and ends this one: Control has no message for them
 std::unique_ptr<World> make_control_world(
     Control& control, std::function<void(const std::string& why, int exit_code)> on_abort);
+
+// The ranks of Rendezvous::Way::address: each finds the others at rank 0's hub. Throws
+// TransientError where they do not come.
+std::unique_ptr<World> meet_at_address(const Rendezvous& found);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/machine.h"
 #include "dist/agreement.h"
+#include "dist/control_world.h"
 #include "dist/mpi_world.h"
 #include "dist/nccl_world.h"
 #include "dist/rendezvous.h"
@@ -47,21 +48,16 @@ Topology exchange_places(World& launched, Device device) {
 std::unique_ptr<World> meet_ranks(Device device) {
   const bool on_gpus = device.kind == Device::Kind::cuda;
   const auto found = find_ranks(environment(), {.has_mpi = has_mpi(), .on_gpus = on_gpus});
-  switch (found.way) {
-    case Rendezvous::Way::one: return std::make_unique<LoneWorld>();
-    case Rendezvous::Way::address:
-      throw ConfigError(str(found.reason,
-                            ", but this version trains on several ranks by MPI alone; "
-                            "start them with mpirun, or with srun --mpi=pmix"));
-    case Rendezvous::Way::mpi: break;
-  }
+  if (found.way == Rendezvous::Way::one) return std::make_unique<LoneWorld>();
   if (on_gpus && found.ranks > 1 && !has_nccl())
     throw ConfigError(str(found.reason,
                           ", but this build has no NCCL, which ranks on GPUs need; install "
                           "libnccl-dev and configure the build again, or add --device cpu"));
-  auto world = start_mpi();
+  const bool by_mpi = found.way == Rendezvous::Way::mpi;
+  auto world = by_mpi ? start_mpi() : meet_at_address(found);
   log_as_rank(world->rank());
-  log_info(found.reason, "; they talk by MPI",
+  log_info(found.reason, by_mpi ? "; they talk by MPI" : "; they met at ",
+           by_mpi ? "" : str(found.address, ":", found.port),
            on_gpus ? str(", and on GPUs by NCCL ", nccl_in_words()) : "");
   return world;
 }

@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -205,6 +206,27 @@ def check_refusals(tools, work):
     assert code == 78 and "ranks 0 and 1 are both on the GPU" in said, (code, said[-2000:])
 
 
+def check_torchrun(tools, work):
+    """Without MPI: torchrun's variables, set by hand, and the job's secret."""
+    shutil.rmtree(work / "run", ignore_errors=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = []
+    for rank in range(2):
+        variables = dict(environment(tools.nvml), RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank),
+                         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCKSTEP_SECRET="ab" * 32,
+                         LD_PRELOAD=tools.recorder, LOCKSTEP_RECORD=str(work / "record"),
+                         LOCKSTEP_RECORD_GPUS="2")
+        ranks.append(subprocess.Popen([tools.lockstep, "train", "tiny.toml", "--run", "run", "--device", "cuda"],
+                                      cwd=work, env=variables, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, errors="replace"))
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert f"they met at 127.0.0.1:{port}, and on GPUs by NCCL" in said[0], said[0]
+    assert "saved step 4" in said[0], said[0]
+
+
 def main():
     if shutil.which("mpirun") is None:
         print("SKIPPED: mpirun is not installed (openmpi-bin)")
@@ -229,6 +251,7 @@ def main():
                 print(f"{ranks} ranks, domains: {domains}, {family} {precision}, {' '.join(settings)}: "
                       f"{calls} calls a step", flush=True)
         check_refusals(tools, work)
+        check_torchrun(tools, work)
         print(f"{count} layouts")
     return 0
 
