@@ -29,10 +29,5 @@ set -m  # a process group of its own, which Ctrl-C does not reach
 mpirun "${options[@]}" "$@" </dev/null &
 job=$!
 trap 'kill -USR1 "$job"' TERM INT USR1
-wait "$job"
-code=$?
-while kill -0 "$job" 2>/dev/null; do  # a signal ended wait, not mpirun
-  wait "$job"
-  code=$?
-done
-exit "$code"
+while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ends wait, not mpirun
+wait "$job"  # for its exit code
