@@ -208,6 +208,8 @@ def check_refusals(tools, work):
 
 def check_torchrun(tools, work):
     """Without MPI: torchrun's variables, set by hand, and the job's secret."""
+    for old in work.glob("record.*"):
+        old.unlink()
     shutil.rmtree(work / "run", ignore_errors=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -24,8 +24,14 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-std::string record_name() {
+// As mpirun or torchrun says it.
+static const char* rank_here() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank != nullptr ? rank : std::getenv("RANK");
+}
+
+std::string record_name() {
+  const char* rank = rank_here();
   return std::getenv("LOCKSTEP_RECORD") +
          (rank == nullptr ? std::string() : std::string(".") + rank);
 }
@@ -204,7 +210,7 @@ cudaError_t cudaEventQuery(cudaEvent_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  static const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  static const char* rank = rank_here();
   static std::atomic<int> asked{0};
   *milliseconds = 1.0f;  // ranks of a run find different algorithms to be the fastest
   if (rank != nullptr) *milliseconds += static_cast<float>(++asked * (std::atoi(rank) + 2) % 7);
