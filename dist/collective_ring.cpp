@@ -45,6 +45,7 @@ CollectiveRing::Aside::~Aside() {
 std::uint64_t CollectiveRing::begin(std::string_view collective, std::string_view group,
                                     std::int64_t bytes, Event before) {
   const std::lock_guard lock(mutex_);
+  advance();  // events go back to their streams, so that steps soon need no new ones
   auto& entry = at(++begun_);
   entry = {};
   entry.number = begun_;
@@ -80,29 +81,29 @@ void CollectiveRing::forget_events() {
   }
 }
 
-void CollectiveRing::look() {
-  const auto now = Clock::now();
-  for (auto number = first_open_; number <= begun_; ++number) {
-    auto& entry = at(number);
-    if (!entry.entered && entry.before.is_done()) {
-      entry.entered = true;
-      entry.entered_at = now;
-      made_progress();
-    }
-    if (entry.entered && !entry.left && entry.enqueued && entry.after.is_done()) {
-      entry.left = true;
-      entry.left_at = now;
-      entry.before = {};
-      entry.after = {};
-      made_progress();
-    }
-    if (entry.left && number == first_open_) ++first_open_;
+void CollectiveRing::look(Entry& entry) {
+  if (!entry.entered && entry.before.is_done()) {
+    entry.entered = true;
+    made_progress();
+  }
+  if (!entry.entered || entry.left || !entry.enqueued || !entry.after.is_done()) return;
+  entry.left = true;
+  entry.before = {};
+  entry.after = {};
+  made_progress();
+}
+
+void CollectiveRing::advance() {
+  for (; first_open_ <= begun_; ++first_open_) {
+    auto& entry = at(first_open_);
+    look(entry);
+    if (!entry.left) return;
   }
 }
 
 Activity CollectiveRing::activity() {
   const std::lock_guard lock(mutex_);
-  look();
+  advance();
   Activity now;
   now.step = step_;
   now.progress = progress_made();
@@ -118,14 +119,15 @@ Activity CollectiveRing::activity() {
 
 std::string CollectiveRing::in_words() {
   const std::lock_guard lock(mutex_);
-  look();
+  advance();
   const auto kept = begun_ < kEntries ? begun_ : kEntries;
   const auto oldest = begun_ - kept + 1;
   const auto first = std::max(oldest, first_open_ > kShown ? first_open_ - kShown : 1);
   std::ostringstream out;
   out << "number  step  state    collective    group                   unit             bytes\n";
   for (auto number = first; number <= begun_; ++number) {
-    const auto& entry = at(number);
+    auto& entry = at(number);
+    look(entry);
     const char* state = entry.left ? "left" : entry.entered ? "inside" : "enqueued";
     out << std::left << std::setw(8) << number << std::setw(6) << entry.step << std::setw(9)
         << state << std::setw(14) << text(entry.collective) << std::setw(24) << text(entry.group)

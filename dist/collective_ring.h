@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -50,18 +49,17 @@ class CollectiveRing {
   std::string in_words();
 
  private:
-  using Clock = std::chrono::system_clock;
   struct Entry {
     std::uint64_t number = 0;
     std::int64_t step = 0, bytes = 0;
     Activity::Name collective{}, group{}, unit{};
     Event before, after;
     bool enqueued = false, entered = false, left = false;
-    Clock::time_point entered_at{}, left_at{};  // when it was first seen
   };
 
   Entry& at(std::uint64_t number) { return entries_[number % kEntries]; }
-  void look();  // which are entered and left now
+  static void look(Entry& entry);  // whether it is entered and left now
+  void advance();                  // to the first that is not left
 
   std::mutex mutex_;
   std::array<Entry, kEntries> entries_;
