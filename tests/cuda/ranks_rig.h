@@ -67,8 +67,8 @@ inline TrainingConfig config_of(const RanksCase& c) {
   return config;
 }
 
-inline void PrintTo(const RanksCase& c, std::ostream* out) {
-  *out << c.name;
+inline std::ostream& operator<<(std::ostream& out, const RanksCase& c) {
+  return out << c.name;
 }
 
 struct RanksOutcome {

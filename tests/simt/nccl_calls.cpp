@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include <nccl.h>
+
 #include "core/tensor.h"
 #include "dist/host_reduce.h"
 #include "tests/simt/device_memory.h"
@@ -15,7 +17,7 @@
 namespace simt {
 namespace {
 
-std::size_t bytes_of(ncclDataType_t type) {
+std::size_t bytes_of(int type) {
   return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : 4;
 }
 
@@ -45,7 +47,7 @@ class Work {
   }
 };
 
-void meet(const std::vector<cudaStream_t>& streams) {
+void meet(const std::vector<const void*>& streams) {
   simt::Clock all;
   for (const auto* stream : streams)
     simt::merge(all, simt::order().of(stream));
@@ -57,7 +59,7 @@ void meet(const std::vector<cudaStream_t>& streams) {
 void collect(const std::vector<const Call*>& calls) {
   const Call& first = *calls.front();
   const auto bytes = first.count * bytes_of(first.type);
-  std::vector<cudaStream_t> streams;
+  std::vector<const void*> streams;
   for (const auto* call : calls)
     streams.push_back(call->stream);
   std::vector<std::unique_ptr<Staged>> staged;
@@ -97,7 +99,7 @@ void collect(const std::vector<const Call*>& calls) {
 // The messages of a group, which may all be on their way at once. Returns what does not match.
 std::string exchange_messages(const std::vector<const std::vector<Call>*>& calls) {
   std::map<std::pair<int, int>, std::vector<const Call*>> sent, received;  // by from, to
-  std::vector<cudaStream_t> streams;
+  std::vector<const void*> streams;
   for (std::size_t rank = 0; rank < calls.size(); ++rank)
     for (const auto& call : *calls[rank]) {
       const auto me = static_cast<int>(rank);

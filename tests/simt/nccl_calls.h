@@ -1,11 +1,10 @@
 // Calls of the simulated NCCL, and what they do when the ranks of a communicator have made them.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <tuple>
 #include <vector>
-
-#include <nccl.h>
 
 namespace simt {
 
@@ -16,9 +15,9 @@ struct Call {
   const void* in;
   void* out;
   std::size_t count;
-  ncclDataType_t type;
+  int type;   // an ncclDataType_t
   int other;  // root, peer or operation
-  cudaStream_t stream;
+  const void* stream;
 
   bool is_message() const { return kind == Kind::send || kind == Kind::receive; }
   auto what() const { return std::tuple(kind, count, type, other); }

@@ -24,8 +24,7 @@ struct ncclUniqueId {
 struct ncclConfig_t {
   int blocking;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { 1 }
+#define NCCL_CONFIG_INITIALIZER (ncclConfig_t{1})
 #define NCCL_SPLIT_NOCOLOR -1
 
 ncclResult_t ncclGetVersion(int* version);
