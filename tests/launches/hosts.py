@@ -20,6 +20,7 @@ import uuid
 SHARED = pathlib.Path("/media")  # a mount point that exists, and that nobody builds in
 NETWORK = "10.77.0"
 HEAD_NUMBER = 254
+PATIENCE = 120  # seconds, for what takes one where nothing else runs: ranks wait by spinning
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
@@ -114,7 +115,7 @@ class Host:
                 f"--wdns={os.getcwd()}", "--", *map(str, command)]
 
 
-def wait_for(condition, what, seconds=30):
+def wait_for(condition, what, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

@@ -26,7 +26,8 @@ def expect(condition, what):
 
 class Job:
     # So many steps that no machine reaches them: runs end by signals, their first steps are compared.
-    SETTINGS = ["layout.tensor=2", "train.steps=1000000", "eval.every_steps=0"]
+    SETTINGS = ["layout.tensor=2", "train.steps=1000000", "train.micro_batch=8",
+                "eval.every_steps=0"]
 
     def __init__(self, lockstep):
         self.lockstep = lockstep
@@ -63,7 +64,7 @@ class Job:
     def wait_for_steps(self, run, steps, process=None):
         hosts.wait_for(lambda: len(self.numbers(run)) >= steps or
                        (process is not None and process.poll() is not None),
-                       f"{run} makes {steps} steps", seconds=60)
+                       f"{run} makes {steps} steps")
 
     def run_steps(self, launcher, run, steps, stop):
         """Starts a run, or goes on with it, for so many steps or more; ends it by the signal."""
@@ -71,15 +72,16 @@ class Job:
         process = self.start(launcher, run)
         self.wait_for_steps(run, before + steps, process)
         process.send_signal(stop)
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=hosts.PATIENCE)
         expect(code == 75, f"{run}: ended by {stop.name} with {code}: {self.log(run)[-2000:]}")
         expect(len(self.numbers(run)) >= before + steps, f"{run}: no {steps} steps more")
 
     def run(self, launcher, run, *settings):
         """To its end: the exit code, and what it said."""
-        done = subprocess.run([*map(str, launcher), *self.train(run, *settings)], timeout=60,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace")
+        done = subprocess.run([*map(str, launcher), *self.train(run, *settings)],
+                              timeout=hosts.PATIENCE, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace")
         return done.returncode, done.stdout
 
     def expect_the_bits_of_one_host(self, run):
