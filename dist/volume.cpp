@@ -63,15 +63,15 @@ void add_tokens(Terms& terms, const StepShape& s) {
   exchange("head", 1, 1);
   terms.add("cross-entropy", Group::tensor, Collective::all_gather,
             {q.m * s.loss_chunks, q.m * (q.t - 1) * 3 * kFp32Bytes * s.tokens});
-  if (s.absmax_of_all)
+  if (s.scales > 0)
     terms.add("fp8 scales", Group::tensor, Collective::all_reduce,
               q.m * q.L * (s.recomputes_blocks ? 15 : 12), reduced(q.t, kFp32Bytes));
 }
 
-// How often a step with sharding `full` gathers layer l of L, of which two are whole at a time.
-std::int64_t gathers_of_layer(std::int64_t l, std::int64_t L, std::int64_t m) {
+// How often a step with sharding `full` gathers layer l of those n of which two are whole at a time.
+std::int64_t gathers_of_layer(std::int64_t l, std::int64_t n, std::int64_t m) {
   const auto forward = l < 2 ? 1 : m;  // the first two are there from the backward before
-  const auto backward = l < L - 2 ? m : 0;
+  const auto backward = l < n - 2 ? m : 0;
   return forward + backward;
 }
 
@@ -79,11 +79,13 @@ void add_weights(Terms& terms, const StepShape& s) {
   const auto q = symbols_of(s);
   if (q.d == 1) return;
   Communicator::Traffic layers, ends, kept;
+  const auto n = std::count_if(s.units.begin(), s.units.end(),
+                               [](const auto& unit) { return unit.keep == Keep::layers; });
   std::int64_t l = 0;
   for (const auto& unit : s.units) {
     const bool is_layer = unit.keep == Keep::layers;
     const bool once = s.sharding != Sharding::full || unit.keep == Keep::own;
-    const auto times = once ? 1 : is_layer ? gathers_of_layer(l, q.L, q.m) : q.m;
+    const auto times = once ? 1 : is_layer ? gathers_of_layer(l, n, q.m) : q.m;
     auto& traffic = once ? kept : is_layer ? layers : ends;
     l += is_layer ? 1 : 0;
     traffic.calls += times;
@@ -155,6 +157,9 @@ void add_end(Terms& terms, const StepShape& s) {
     terms.add("gradients that all tensor ranks hold", Group::tensor, Collective::all_reduce,
               traffic);
   }
+  if (s.scales > 0 && q.W > 1)
+    terms.add("fp8 scales of weights", Group::all, Collective::all_reduce, 1,
+              reduced(q.W, kFp32Bytes * s.scales));
   if (q.W > 1)
     terms.add("loss, tokens, signal, norm", Group::all, Collective::all_reduce, 4,
               reduced(q.W, kFp32Bytes));

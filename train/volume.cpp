@@ -10,13 +10,14 @@ StepShape step_shape(Training& training) {
   const Comms& comms = training.params().comms();
   const ParamLayout& layout = training.params().layout();
   const auto B = config.micro_batch_sequences, tokens = B * config.sequence_length;
+  const Tensor scales = training.params().weight_absmax();
   StepShape shape{.mesh = comms.mesh,
                   .rank = comms.world->rank(),
                   .shard_inside = comms.shard.inside->size(),
                   .replicate_inside = comms.replicate.inside->size(),
                   .sharding = config.sharding,
                   .type = config.compute,
-                  .absmax_of_all = config.fp8 == Fp8Products::tensor,
+                  .scales = scales ? scales.elements() : 0,
                   .units = {},
                   .micro_batches = divide_up(config.global_batch_sequences,
                                              B * data_place(comms.mesh, comms.world->rank()).ranks),
@@ -25,10 +26,11 @@ StepShape step_shape(Training& training) {
                   .width = config.model.width,
                   .recomputes_blocks = config.recompute == Recompute::block,
                   .loss_chunks = training.transformer().loss_chunks(tokens)};
+  const auto keeps = training.params().weight_keeps();
   for (int unit = 0; unit < layout.units(); ++unit)
     shape.units.push_back({.elements = layout.elements(unit),
                            .split = layout.split_elements(unit),
-                           .keep = layout.keep(unit)});
+                           .keep = keeps[static_cast<std::size_t>(unit)]});
   return shape;
 }
 

@@ -156,11 +156,23 @@ TEST(Volume, of_products_in_fp8_is_what_a_step_counts) {
     config.model.width = config.model.mlp_width = 128;
     config.model.heads = config.model.kv_heads = 8;
     config.model.head_size = 16;
-    config.mesh = Mesh{{2, 1, 4}};
     config.fp8 = Fp8Products::tensor;
     config.recompute = recompute;
-    check(config, 3, 0, " in fp8");
+    for (const auto& mesh : {Mesh{{2, 1, 4}}, Mesh{{1, 4, 2}}}) {
+      config.mesh = mesh;
+      check(config, 3, 0, " in fp8");
+    }
   }
+}
+
+TEST(Volume, of_layers_that_stay_gathered_is_what_a_step_counts) {
+  auto config = tiny();
+  config.model = models()[1].config;  // five layers
+  config.mesh = Mesh{{1, 4, 2}};
+  config.micro_batch_sequences = 1;
+  config.global_batch_sequences = 12;
+  for (config.keep_gathered = 0; config.keep_gathered <= 5; ++config.keep_gathered)
+    check(config, 3, 0, str(", ", config.keep_gathered, " layers stay gathered"));
 }
 
 TEST(Volume, is_what_ranks_count_that_are_there) {
