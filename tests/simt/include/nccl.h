@@ -25,7 +25,7 @@ struct ncclConfig_t {
   int blocking;
 };
 #define NCCL_CONFIG_INITIALIZER (ncclConfig_t{1})
-#define NCCL_SPLIT_NOCOLOR -1
+#define NCCL_SPLIT_NOCOLOR (-1)
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
