@@ -27,7 +27,7 @@ struct Timing {
 // What a rank does now. Collectives are numbered from 1 in the order in which every rank of the job
 // enters them. Texts longer than their arrays are cut: nothing is allocated.
 struct Activity {
-  using Name = std::array<char, 32>;
+  using Name = std::array<char, 48>;
   std::int64_t step = 0;
   std::uint64_t collectives = 0;  // how many were entered
   bool inside = false;            // the last of them has not ended

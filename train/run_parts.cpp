@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <iomanip>
 #include <optional>
+#include <unistd.h>
 
 #include "core/gpu.h"
 #include "core/log.h"
+#include "core/machine.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
@@ -243,12 +245,26 @@ double peak_flops(Stream& compute, DType dtype) {
   return measure_peak_flops(compute, dtype);
 }
 
-// Of all ranks together; 0 where one does not know its own.
+// Of the ranks on this machine, as the first of them says it; 0 of the others. Measured by one for
+// all: where ranks share processors, they would wait for each other's measurements. Such ranks have
+// a part of the peak of one that is alone.
+double peak_flops_here(Stream& compute, DType dtype, World& world) {
+  const auto machines = world.exchange(machine_id());
+  if (compute.is_cuda()) return peak_flops(compute, dtype);  // each has its own
+  const auto first = std::find(machines.begin(), machines.end(), machine_id());
+  if (first - machines.begin() != world.rank()) return 0;
+  const auto ranks = static_cast<double>(std::count(first, machines.end(), machine_id()));
+  const auto processors = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+  return peak_flops(compute, dtype) * std::min(ranks, processors / compute.threads());
+}
+
+// Of all ranks together; 0 where the GPU of one is not in the table.
 double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
   double sum = 0;
-  for (const auto& said : world.exchange(str(std::setprecision(17), peak_flops(compute, dtype)))) {
+  const auto here = str(std::setprecision(17), peak_flops_here(compute, dtype, world));
+  for (const auto& said : world.exchange(here)) {
     const double peak = std::stod(said);
-    if (peak == 0) return 0;
+    if (peak == 0 && compute.is_cuda()) return 0;
     sum += peak;
   }
   return sum;
