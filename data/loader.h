@@ -54,9 +54,9 @@ class Loader {
   // What a loader takes from `pinned`.
   static std::int64_t pinned_bytes(int sequences, int sequence_length);
 
-  std::int64_t samples() const;  // windows in the dataset, or most_samples of them: one epoch
+  std::int64_t samples() const;       // windows in the dataset, or most_samples of them: one epoch
   std::int64_t step_samples() const;  // of all ranks: the global batch
-  int micro_steps() const;            // of a step: the global batch over data_ranks * sequences, rounded up
+  int micro_steps() const;  // of a step: the global batch over data_ranks * sequences, rounded up
 
   // The micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits for the
   // reading threads only when they are behind; that time is reported. Any position may be asked

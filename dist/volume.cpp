@@ -68,7 +68,8 @@ void add_tokens(Terms& terms, const StepShape& s) {
               q.m * q.L * (s.recomputes_blocks ? 15 : 12), reduced(q.t, kFp32Bytes));
 }
 
-// How often a step with sharding `full` gathers layer l of those n of which two are whole at a time.
+// How often a step with sharding `full` gathers layer l of those n of which two are whole at a
+// time.
 std::int64_t gathers_of_layer(std::int64_t l, std::int64_t n, std::int64_t m) {
   const auto forward = l < 2 ? 1 : m;  // the first two are there from the backward before
   const auto backward = l < n - 2 ? m : 0;

@@ -15,16 +15,16 @@ struct StepShape {
   struct Unit {
     std::int64_t elements = 0;  // of a tensor rank, padding included
     std::int64_t split = 0;     // those in front, whose parameters the tensor ranks divide
-    Keep keep = Keep::own;    // of its whole weights: ParamStore::weight_keeps
+    Keep keep = Keep::own;      // of its whole weights: ParamStore::weight_keeps
   };
 
   Mesh mesh;
   int rank = 0;                                // of the mesh
   int shard_inside = 1, replicate_inside = 1;  // how many peers of these axes a domain has
   Sharding sharding = Sharding::full;
-  DType type = DType::fp32;                    // of weights and activations
-  std::int64_t scales = 0;  // of weights whose products are in fp8 with one scale a tensor
-  std::vector<Unit> units;                     // layers in their order
+  DType type = DType::fp32;  // of weights and activations
+  std::int64_t scales = 0;   // of weights whose products are in fp8 with one scale a tensor
+  std::vector<Unit> units;   // layers in their order
   std::int64_t micro_batches = 1, tokens = 0;  // N of each
   std::int64_t layers = 0, width = 0;
   bool recomputes_blocks = false;

@@ -14,7 +14,8 @@ bool is(const char* fault) {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   const char* const from = std::getenv("FAULT_FROM");
   return asked != nullptr && victim != nullptr && rank != nullptr && from != nullptr &&
-         std::strcmp(asked, fault) == 0 && std::strcmp(victim, rank) == 0 && access(from, F_OK) == 0;
+         std::strcmp(asked, fault) == 0 && std::strcmp(victim, rank) == 0 &&
+         access(from, F_OK) == 0;
 }
 
 }  // namespace
