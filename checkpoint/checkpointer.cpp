@@ -135,6 +135,8 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
     mine.set("no_access", std::string(error.what()));
   } catch (const DataError& error) {
     mine.set("error", std::string(error.what()));
+  } catch (const std::exception& error) {
+    mine.set("failure", std::string(error.what()));
   }
   std::vector<std::string> said;
   const auto all = world_->exchange(mine.dump());
@@ -142,6 +144,8 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
     const Json json = Json::parse(all[rank], str("rank ", rank));
     if (const Json* error = json.find("no_access"))
       throw AccessError(str("rank ", rank, ": ", error->as_string()));
+    if (const Json* error = json.find("failure"))
+      throw Error(str("rank ", rank, ": ", error->as_string()));
     if (const Json* error = json.find("error"))
       throw DataError(str("rank ", rank, ": ", error->as_string()));
     said.push_back(json.at("said").as_string());

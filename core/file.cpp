@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
+
 std::string reason(int error) {
   return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
 }
@@ -143,11 +145,17 @@ void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) 
   LOCKSTEP_CHECK(descriptor_ >= 0, path_.string(), ": written after commit");
   LOCKSTEP_CHECK(offset >= 0, path_.string(), ": written at byte ", offset);
   while (!bytes.empty()) {
-    const auto n = pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_writing(path_, str("cannot write at byte ", offset), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     offset += n;
+    unsynced_bytes_ += static_cast<std::size_t>(n);
+    if (unsynced_bytes_ >=
+        kSyncedBytes) {  // so that the last sync is short, however large the file
+      if (fdatasync(descriptor_) != 0) fail_writing(path_, "cannot sync", errno);
+      unsynced_bytes_ = 0;
+    }
     made_progress();
   }
 }

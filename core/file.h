@@ -73,6 +73,7 @@ class WriteFile {
   std::filesystem::path path_, temporary_;
   int descriptor_ = -1;
   std::int64_t size_bytes_ = 0;
+  std::size_t unsynced_bytes_ = 0;
 };
 
 // Each throws DataError where it cannot be done.

@@ -188,7 +188,9 @@ void synchronize(CUevent_st* event) {
 
 // A device that failed does nothing any more.
 bool is_done(CUevent_st* event) {
-  return cudaEventQuery(event) != cudaErrorNotReady;
+  if (cudaEventQuery(event) != cudaErrorNotReady) return true;
+  cudaGetLastError();  // or a later call would report it
+  return false;
 }
 
 double seconds_between(CUevent_st* begin, CUevent_st* end) {

@@ -1,6 +1,7 @@
 #include "core/timeline.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -10,6 +11,7 @@ namespace lockstep {
 Timeline::Span::Span(Stream& stream, std::string_view name, std::string_view kind) {
   if (stream.timeline() == nullptr) return;
   stream_ = &stream;
+  exceptions_ = std::uncaught_exceptions();
   name_ = name;
   kind_ = kind;
   begin_ = stream.timeline()->mark(stream);
@@ -17,9 +19,14 @@ Timeline::Span::Span(Stream& stream, std::string_view name, std::string_view kin
 
 Timeline::Span::~Span() {
   if (stream_ == nullptr || stream_->timeline() == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_) return;  // behind a fault every call fails
   auto& timeline = *stream_->timeline();
-  timeline.entries_.push_back(
-      {stream_->name(), std::move(name_), std::move(kind_), begin_, timeline.mark(*stream_)});
+  try {
+    const auto end = timeline.mark(*stream_);
+    timeline.entries_.push_back({stream_->name(), std::move(name_), std::move(kind_), begin_, end});
+  } catch (const Error&) {
+    // A fault of a kernel, which the next call that may throw meets too.
+  }
 }
 
 std::size_t Timeline::mark(Stream& stream) {

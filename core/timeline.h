@@ -31,6 +31,7 @@ class Timeline {
 
    private:
     Stream* stream_ = nullptr;
+    int exceptions_ = 0;  // under way when it began
     std::string name_, kind_;
     std::size_t begin_ = 0;
   };

@@ -25,10 +25,8 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
-// A rank that is alone needs no way to others.
 std::unique_ptr<Communicator> connect(World& world, const std::string& name,
                                       const std::vector<int>& ranks) {
-  if (ranks.size() == 1) return std::make_unique<LoneCommunicator>(name, 0, 1);
   auto communicator = world.connect(name, ranks);
   communicator->record_in(world.ring());
   return communicator;

@@ -1,7 +1,6 @@
 // Communicator: the collectives of one group of ranks. Each call enqueues on a stream and returns;
 // every rank of the group makes the same calls in the same order, and always on one stream.
-// Backends: threads of one process (thread_world.h), MPI (mpi_world.h). A measuring stream runs
-// nothing, and counts.
+// Each World has a backend of its own (comms.h). A measuring stream runs nothing, and counts.
 #pragma once
 
 #include <array>

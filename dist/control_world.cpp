@@ -1,5 +1,6 @@
 #include "dist/control_world.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <unistd.h>
@@ -13,6 +14,7 @@ namespace {
 // Rank 0 may read a large checkpoint meanwhile; of a rank that died the heartbeat knows at once.
 constexpr Milliseconds kExchangeTime{1'800'000};
 constexpr Milliseconds kLeaveTime{10'000};
+constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
 
 class ControlWorld final : public World {
  public:
@@ -28,9 +30,22 @@ class ControlWorld final : public World {
                           "srun --mpi=pmix"));
   }
   std::vector<std::string> exchange(const std::string& mine) override {
-    std::vector<std::string> texts;
-    for (const auto& bytes : control_.all_gather("exchange", as_bytes(mine), kExchangeTime))
-      texts.push_back(as_text(bytes));
+    // In pieces, each with the size of the whole, of which all ranks' together are one message.
+    const std::size_t piece = kPiecesBytes / static_cast<std::size_t>(size());
+    std::vector<std::string> texts(static_cast<std::size_t>(size()));
+    std::size_t most = 0, said = 0;
+    do {
+      BodyWriter writer;
+      writer.number(std::uint64_t{mine.size()});
+      writer.text(said < mine.size() ? std::string_view(mine).substr(said, piece) : "");
+      const auto all = control_.all_gather("exchange", writer.take(), kExchangeTime);
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        BodyReader reader(all[r]);
+        most = std::max<std::size_t>(most, reader.number<std::uint64_t>());
+        texts[r] += reader.text();
+      }
+      said += piece;
+    } while (said < most);
     return texts;
   }
   void abort(const std::string& why, int exit_code) noexcept override { on_abort_(why, exit_code); }

@@ -21,6 +21,7 @@
 #include "core/arena.h"
 #include "core/gpu.h"
 #include "core/machine.h"
+#include "core/progress.h"
 
 namespace lockstep {
 namespace {
@@ -166,12 +167,12 @@ class NcclCommunicator final : public Communicator {
   }
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     const auto n = in.elements() / size(), piece = in.bytes() / size();
-    together([&] {
-      for (int r = 0; r < size(); ++r) {
-        send({in.data + r * piece, {n}, in.dtype, in.device}, r, stream);
-        receive({out.data + r * piece, {n}, out.dtype, out.device}, r, stream);
-      }
-    });
+    begin_group();
+    for (int r = 0; r < size(); ++r) {
+      send({in.data + r * piece, {n}, in.dtype, in.device}, r, stream);
+      receive({out.data + r * piece, {n}, out.dtype, out.device}, r, stream);
+    }
+    end_group();
   }
   void do_broadcast(Tensor inout, int root, Stream& stream) override {
     call("ncclBroadcast", [&](ncclComm_t comm) {
@@ -181,10 +182,10 @@ class NcclCommunicator final : public Communicator {
   }
   void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
                        Stream& stream) override {
-    together([&] {
-      send(sent, to, stream);
-      receive(received, from, stream);
-    });
+    begin_group();
+    send(sent, to, stream);
+    receive(received, from, stream);
+    end_group();
   }
   void do_barrier(Stream& stream) override { do_all_reduce(word_, ReduceOp::max, stream); }
   void begin_group() override {
@@ -263,11 +264,14 @@ class NcclWorld final : public World {
     const auto place =
         static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
     const auto count = static_cast<int>(ranks.size());
-    const int color = *std::min_element(ranks.begin(), ranks.end());
+    // All ranks take part in a split, those that are alone too.
+    const int color =
+        count == 1 ? NCCL_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
     ncclComm_t& made = made_.emplace_back(nullptr);
     await(ncclCommSplit(all_, color, place, &made, &config), name, "ncclCommSplit");
+    if (count == 1) return std::make_unique<LoneCommunicator>(name, 0, 1);
     const auto& group = groups_.add({name, made});
     int members = 0, number = 0;
     check(ncclCommCount(made, &members), made, name, "ncclCommCount");
@@ -301,6 +305,7 @@ class NcclWorld final : public World {
                                  " s; does each of them run, and reach the others' network? "
                                  "NCCL_DEBUG=INFO says more"));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      made_progress();  // `patience` is what ends this
       check(ncclCommGetAsyncError(all_, &code), all_, group, "ncclCommGetAsyncError");
     }
     check(code, all_, group, call);

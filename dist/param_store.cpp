@@ -43,10 +43,14 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
                  "fp8 products of ", lockstep::name(options.compute_dtype), ", expected bf16");
 }
 
-// Where an error ends this rank, what its streams wait for will not come.
 ParamStore::~ParamStore() {
   if (auto* ring = comms_.world->ring()) ring->forget_events();
-  if (std::uncaught_exceptions() > exceptions_) comms_.world->abort("it ended with an error", 1);
+  // Where an error ends this rank, what its streams wait for will not come.
+  const auto waits = [](std::optional<Stream>& stream) {
+    return stream && stream->is_queued() && !stream->record().is_done();
+  };
+  if (std::uncaught_exceptions() > exceptions_ && (waits(gathers_) || waits(scatters_)))
+    comms_.world->abort("it ended with an error", 1);
 }
 
 ParamStore::Unit& ParamStore::unit_of(int unit) {
@@ -259,9 +263,10 @@ void ParamStore::prefetch(int unit) {
   const Timeline::Span span(*gathers_, layout_.name(unit), "unit");
   comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
                              *gathers_);
-  gathers_->enqueue([this, unit, whole = ConstTensor(buffer.memory)](Stream& stream) {
-    fp8_.quantize(stream, unit, whole);
-  });
+  if (options_.fp8 != Fp8Products::off)
+    gathers_->enqueue([this, unit, whole = ConstTensor(buffer.memory)](Stream& stream) {
+      fp8_.quantize(stream, unit, whole);
+    });
   buffer.unit = unit;
   buffer.version = version_;
   unit_of(unit).gathered = gathers_->record();

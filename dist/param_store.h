@@ -167,7 +167,6 @@ class ParamStore {
   }
 
   void make_streams(const Stream& compute);
-  void add_shard(Arena& arena, Stream& stream, int unit);
   void allocate_grads(Arena& arena, Stream& stream);
   std::vector<Keep> keeps(bool shared) const;
   void add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,

@@ -105,6 +105,7 @@ class StagedWorld final : public World {
   void abort(const std::string& why, int exit_code) noexcept override {
     host_.abort(why, exit_code);
   }
+  CollectiveRing* ring() override { return host_.ring(); }
 
  private:
   World& host_;

@@ -179,6 +179,11 @@ std::string Watch::deaths(Deadline now, Milliseconds most_silence) const {
   return said.text();
 }
 
+// A start waits for libraries and drivers, which say nothing of their progress.
+Milliseconds Watch::limit(const Activity& activity) const {
+  return activity.step == 0 ? 10 * timing_.stall : timing_.stall;
+}
+
 std::string Watch::stalls() const {
   std::vector<int> behind;
   std::size_t beating = 0;
@@ -199,8 +204,8 @@ std::string Watch::stalls() const {
   for (const int rank : behind) {
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
     const std::string still = str(" stood still for ", seconds_text(at.beat.still));
-    if (at.beat.still < timing_.stall) return "";  // slow, and not to be ended
-    if (behind.size() == beating && beating > 1)   // nobody waits for anybody
+    if (at.beat.still < limit(at.beat.activity)) return "";  // slow, and not to be ended
+    if (behind.size() == beating && beating > 1)             // nobody waits for anybody
       return str("all ranks have", still, describe_place(at));
     said.add(str(describe(rank), " has", still, describe_place(at)));
   }

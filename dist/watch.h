@@ -3,10 +3,9 @@
 //
 //   dead     closed its connection without a goodbye, or was silent for `missed` intervals
 //   failed   said so itself
-//   stalled  beats, but its progress stood still for `stall`. Ranks that wait for it stand still
-//   too;
-//            blamed are those that are furthest behind in the sequence of collectives, and only
-//            when they stand still themselves.
+//   stalled  beats, but its progress stood still for `stall`, ten times that before the first step.
+//            Ranks that wait for it stand still too: blamed are those that are furthest behind in
+//            the sequence of collectives, and only when they stand still themselves.
 #pragma once
 
 #include <array>
@@ -85,6 +84,7 @@ class Watch {
   std::string waiting_for(const Rank& at) const;
   std::string deaths(Deadline now, Milliseconds most_silence) const;
   std::string stalls() const;
+  Milliseconds limit(const Activity& activity) const;
 
   Timing timing_;
   std::vector<Rank> ranks_;

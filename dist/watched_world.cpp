@@ -1,5 +1,7 @@
 #include "dist/watched_world.h"
 
+#include <utility>
+
 #include "core/file.h"
 #include "dist/agreement.h"
 
@@ -10,15 +12,27 @@ constexpr Milliseconds kLeaveTime{10'000};
 
 }  // namespace
 
-WatchedWorld::WatchedWorld(World& world, const WatchOptions& options) : world_(world) {
+WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
+    : world_(world), interval_(options.timing.interval) {
   const auto membership = meet(options);
   control_ = std::make_unique<Control>(membership);
   heartbeat_ = std::make_unique<Heartbeat>(
-      membership, options.timing, [this] { return ring_.activity(); },
+      membership, options.timing,
+      [this] {
+        const std::lock_guard lock(looking_);
+        return activity_;
+      },
       [this, directory = options.directory](const Verdict& verdict) { end(verdict, directory); });
+  looker_ = std::thread([this] { look(); });
 }
 
 WatchedWorld::~WatchedWorld() {
+  {
+    const std::lock_guard lock(looking_);
+    leaving_ = true;
+  }
+  wakes_.notify_all();
+  looker_.join();
   heartbeat_->goodbye();
   control_.reset();
   if (hub_) hub_->wait_until_all_left(kLeaveTime);
@@ -52,17 +66,35 @@ Membership WatchedWorld::meet(const WatchOptions& options) {
 std::vector<std::string> WatchedWorld::exchange(const std::string& mine) {
   const auto number =
       ring_.begin("exchange", "all ranks", static_cast<std::int64_t>(mine.size()), {});
-  auto all = world_.exchange(mine);
-  ring_.end(number, {});
-  return all;
+  struct Leave {
+    ~Leave() { ring.end(number, {}); }
+    CollectiveRing& ring;
+    std::uint64_t number;
+  } const leave{ring_, number};
+  return world_.exchange(mine);
 }
 
 void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
-  try {
-    heartbeat_->failed(why, exit_code);
-  } catch (...) {  // without memory for a sentence they still see that this rank is gone
+  {
+    const std::lock_guard lock(aborting_);  // a second error waits, and is not said
+    try {
+      if (!std::exchange(aborted_, true)) heartbeat_->failed(why, exit_code);
+    } catch (...) {  // without memory for a sentence they still see that this rank is gone
+    }
   }
   world_.abort(why, exit_code);
+}
+
+// What streams have done is asked by a thread of its own: a driver that hangs keeps that from
+// coming back, and not the heartbeat.
+void WatchedWorld::look() {
+  std::unique_lock lock(looking_);
+  while (!wakes_.wait_for(lock, interval_, [&] { return leaving_; })) {
+    lock.unlock();
+    const auto activity = ring_.activity();
+    lock.lock();
+    activity_ = activity;
+  }
 }
 
 void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {

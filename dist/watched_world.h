@@ -4,9 +4,12 @@
 // that names it.
 #pragma once
 
+#include <condition_variable>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include "dist/collective_ring.h"
 #include "dist/comms.h"
@@ -49,12 +52,21 @@ class WatchedWorld final : public World {
  private:
   Membership meet(const WatchOptions& options);
   void end(const Verdict& verdict, const std::filesystem::path& directory);
+  void look();
 
   World& world_;
   CollectiveRing ring_;
   std::optional<Hub> hub_;  // of rank 0
   std::unique_ptr<Control> control_;
+  Milliseconds interval_;
+  std::mutex looking_;  // of the next two
+  Activity activity_{};
+  bool leaving_ = false;
+  std::condition_variable wakes_;
   std::unique_ptr<Heartbeat> heartbeat_;
+  std::thread looker_;
+  std::mutex aborting_;
+  bool aborted_ = false;
 };
 
 }  // namespace lockstep

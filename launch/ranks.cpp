@@ -26,9 +26,9 @@ std::string version_line() {
 
 // Refuses ranks that would compute different runs.
 void check_same(World& launched, const ResolvedConfig& config, Device device) {
-  Fields fields{{"program", version_line()}};
-  if (device.kind == Device::Kind::cpu)
-    fields.emplace_back("instruction set (LOCKSTEP_CPU sets it)", name(cpu_level()));
+  const bool on_cpu = device.kind == Device::Kind::cpu;
+  Fields fields{{"program", version_line()}, {"--device", on_cpu ? "cpu" : "cuda"}};
+  if (on_cpu) fields.emplace_back("instruction set (LOCKSTEP_CPU sets it)", name(cpu_level()));
   const Json settings = to_json(config);
   for (const auto& [key, value] : settings.as_object())
     fields.emplace_back(key, value.dump());
@@ -63,9 +63,9 @@ std::unique_ptr<World> meet_ranks(Device device) {
 }
 
 Device device_of_rank(Device device, World& launched) {
-  if (device.kind == Device::Kind::cpu) return device;
   const auto machines =
       launched.exchange(machine_id() + " " + host_name());  // or a container of it
+  if (device.kind == Device::Kind::cpu) return device;
   const auto rank = static_cast<std::size_t>(launched.rank());
   int local = 0;  // its number on the machine
   for (std::size_t other = 0; other < rank; ++other)

@@ -56,7 +56,11 @@ std::string fp8_counts(const Meter::Config& c) {
 
 RunDirectory open_run(const std::filesystem::path& path, World& world) {
   std::optional<RunDirectory> made;
-  if (world.rank() == 0) made.emplace(path);
+  if (world.rank() == 0) {
+    made.emplace(path);
+    std::error_code unknown;  // what an earlier start left
+    std::filesystem::remove_all(path / "ended", unknown);
+  }
   world.exchange("");
   if (!made) made.emplace(path, /*takes_lock=*/false);
   return std::move(*made);

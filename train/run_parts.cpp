@@ -29,8 +29,7 @@ int threads_of(const Config& c) {
 namespace {
 
 // Larger models have kernels that are long enough to be launched one by one. A graph is of one
-// stream, and offloading has another.
-// Those of several ranks are not there yet.
+// stream, and offloading and several ranks have others.
 bool has_cuda_graphs(const Config& c) {
   if (c.layout.ranks > 1) return false;
   constexpr std::int64_t kMostParameters = 1'000'000'000;

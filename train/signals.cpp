@@ -18,6 +18,7 @@ constexpr std::int64_t kSameRequestNanoseconds = 100'000'000;
 // A handler has no other way to say what it saw. Lock-free, so they may be touched in it.
 std::atomic<int> first_signal{0};
 std::atomic<std::int64_t> first_nanoseconds{0};
+std::atomic<bool> speaks{true};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 std::array<struct sigaction, kSignals.size()> handlers_before;
@@ -38,8 +39,10 @@ void decide(int signal) {
   // The time is set before the signal, so that whoever sees the signal sees its time.
   std::int64_t never = 0;
   first_nanoseconds.compare_exchange_strong(never, now);
-  if (first_signal.compare_exchange_strong(none, signal))
-    return say("lockstep: stopping after this step; a second signal stops at once, unsaved\n");
+  if (first_signal.compare_exchange_strong(none, signal)) {
+    if (speaks) say("lockstep: stopping after this step; a second signal stops at once, unsaved\n");
+    return;
+  }
   if (signal == SIGHUP) return;  // a shell that goes sends it, and then the system does
   if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
   say("lockstep: a second signal: stopped at once, nothing saved\n");
@@ -54,7 +57,8 @@ void handle(int signal) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(bool says_so) {
+  speaks = says_so;
   first_signal = 0;
   first_nanoseconds = 0;
   struct sigaction action {};

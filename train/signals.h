@@ -15,7 +15,9 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  StopSignals();   // takes the signals; one at a time may exist
+  // Takes the signals; one at a time may exist. `says_so`: at the first one; of several ranks,
+  // which all get it from their launcher, one does.
+  explicit StopSignals(bool says_so = true);
   ~StopSignals();  // gives them back
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

@@ -135,13 +135,14 @@ class Trainer {
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
   bool log_failed_ = false;
-  std::optional<Timeline> timeline_;  // behind the streams that it has events of
-  std::int64_t timeline_end_ = 0;     // its last step
+  std::optional<Timeline> timeline_;                    // behind the streams that it has events of
+  std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
 };
 
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
     : options_(options),
       world_(ranks.world),
+      signals_(ranks.world.rank() == 0),
       run_(open_run(options.run, world_)),
       gpu_(options.device.kind == Device::Kind::cuda
                ? std::optional<GpuWatch>(std::in_place, options.device)
@@ -217,6 +218,7 @@ int Trainer::agreed_stop() {
 
 void Trainer::begin_timeline() {
   if (options_.trace_steps == 0) return;
+  timeline_first_ = step() + 1;
   timeline_end_ = std::min(steps(), step() + options_.trace_steps);
   training_.set_timeline(&timeline_.emplace());
 }
@@ -226,7 +228,7 @@ void Trainer::end_timeline() {
   compute_.synchronize();
   try_logs([&] {
     timeline_->write(run_.trace(world_.rank()), world_.rank());
-    log_info("the last ", options_.trace_steps, " steps are in ", run_.trace(0).string(),
+    log_info("steps ", timeline_first_, " to ", step(), " are in ", run_.trace(0).string(),
              world_.size() > 1 ? " and its like of other ranks" : "",
              "; Perfetto and chrome://tracing show it");
   });
@@ -431,11 +433,12 @@ void Trainer::initialize(const std::filesystem::path& weights) {
            run_.path().string());
 }
 
-// A periodic save that fails is tried again when the next one is due.
+// A periodic save that cannot be written is tried again when the next one is due: all ranks are
+// told of it.
 void Trainer::save_or_warn() {
   try {
     save();
-  } catch (const Error& error) {
+  } catch (const DataError& error) {
     log_warning("step ", step(), " is not saved: ", error.what(), "; the run goes on");
   }
 }

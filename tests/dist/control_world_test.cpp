@@ -25,6 +25,41 @@ TEST(ControlWorld, carries_bytes_in_the_order_of_ranks) {
   EXPECT_EQ(thrown, std::vector<std::string>(3));
 }
 
+TEST(ControlWorld, carries_more_than_a_message_has_room_for) {
+  const auto thrown = run_ranks(Job(2), [](Control& control) {
+    const auto world = make_control_world(control, [](const std::string&, int) {});
+    const std::string large(std::size_t{20} << 20, static_cast<char>('a' + world->rank()));
+    const auto said = world->exchange(world->rank() == 0 ? large : "b");
+    EXPECT_EQ(said[0].size(), large.size());
+    EXPECT_EQ(said[0].find_first_not_of('a'), std::string::npos);
+    EXPECT_EQ(said[1], "b");
+  });
+  EXPECT_EQ(thrown, std::vector<std::string>(2));
+}
+
+// Ranks of an address, without a launcher: they meet, and go.
+TEST(AddressWorld, meets_at_an_address) {
+  const Job job(3);
+  std::uint16_t port = 0;
+  {
+    const Hub hub(job.options());
+    port = hub.port();
+  }
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto world = meet_at_address({.way = Rendezvous::Way::address,
+                                          .rank = rank,
+                                          .ranks = 3,
+                                          .address = "127.0.0.1",
+                                          .port = port,
+                                          .secret = job.secret});
+      EXPECT_EQ(world->exchange(std::to_string(rank)), (std::vector<std::string>{"0", "1", "2"}));
+    });
+  for (auto& rank : ranks)
+    rank.join();
+}
+
 TEST(ControlWorld, carries_no_tensors) {
   const auto thrown = run_ranks(Job(2), [](Control& control) {
     const auto world = make_control_world(control, [](const std::string&, int) {});

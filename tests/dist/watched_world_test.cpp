@@ -1,0 +1,52 @@
+#include "dist/watched_world.h"
+
+#include "dist/thread_world.h"
+#include "tests/dist/job.h"
+#include "tests/files.h"
+#include "tests/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_contains;
+
+// Beats and looks all the time.
+const WatchOptions kBusy{
+    .timing = {.interval = Milliseconds(1), .missed = 20'000, .stall = Milliseconds(0)}};
+
+TEST(WatchedWorld, is_the_world_that_it_watches) {
+  run_thread_ranks(3, [](World& world) {
+    WatchedWorld watched(world, kBusy);
+    EXPECT_EQ(watched.rank(), world.rank());
+    EXPECT_EQ(watched.size(), 3);
+    EXPECT_EQ(watched.exchange(std::to_string(world.rank())),
+              (std::vector<std::string>{"0", "1", "2"}));
+    EXPECT_EQ(watched.control().all_gather("x", as_bytes("y"), Milliseconds(20'000)).size(), 3u);
+  });
+}
+
+// Communicators write into the ring while the watch reads it.
+TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
+  run_thread_ranks(4, [](World& world) {
+    WatchedWorld watched(world, kBusy);
+    auto comms = make_comms(watched, Mesh{{1, 2, 2}});
+    testing::Bench bench{.threads = 1, .host_bytes = std::int64_t{1} << 20};
+    Stream queued(Device{}, "gathers", Stream::Mode::queued);
+    const auto x = bench.poisoned({4}, DType::fp32), y = bench.poisoned({8}, DType::fp32);
+    for (int step = 1; step <= 200; ++step) {
+      watched.ring()->begin_step(step);
+      comms.gathers->all_gather(y, x, queued);
+      comms.tensor->all_reduce(x, ReduceOp::sum, bench.stream);
+      queued.synchronize();
+    }
+    const auto now = watched.ring()->activity();
+    EXPECT_EQ(now.step, 200);
+    EXPECT_EQ(now.collectives, 400u);
+    EXPECT_FALSE(now.inside);
+    expect_contains(watched.ring()->in_words(), "all_reduce    tensor");
+    watched.ring()->forget_events();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
