@@ -79,7 +79,7 @@ void print_communication(const Timeline& timeline, int steps) {
 }
 
 TrainingConfig config_of(const Options& options, const Mesh& mesh) {
-  const auto data_ranks = mesh.world() / options.tensor;
+  const auto data_ranks = mesh.world() / mesh.size(Axis::tensor);
   return {.model = model_of(options.model),
           .compute = options.dtype,
           .adamw = {},
