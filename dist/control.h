@@ -1,6 +1,6 @@
 // Control: byte messages between the ranks of a job, over TCP and through rank 0's hub; independent
 // of MPI, NCCL and every stream, so any thread may use it behind training's back. What is small and
-// rare goes here: who is there, what all must agree on, a checkpoint's commit. Never tensors.
+// rare goes here: who is there, a checkpoint's commit. Never tensors.
 //
 // Messages from one rank to another with one tag arrive in the order in which they were sent. A
 // message has at most 16 MiB, a tag 64 bytes; what has arrived and was not received yet at most 1
