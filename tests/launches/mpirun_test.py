@@ -40,6 +40,20 @@ def main():
     job.expect(code == 78 and "layout.tensor = 4 does not fit" in said and
                "host n2 has 2 ranks (ranks 2-3)" in said,
                f"tensor ranks across hosts: {code} {said}")
+
+    # Hosts of different sizes: some groups of ranks lie in one of them, others in two.
+    hosts.Host(3)
+    uneven = tiny.folder / "uneven_hosts"
+    uneven.write_text("n1 slots=4\nn2 slots=2\nn3 slots=2\n")
+    settings = ["layout.tensor=1", "layout.replicate=2", "layout.shard=4", "train.steps=3",
+                "train.micro_batch=1"]
+    code, said = tiny.run([job.EXAMPLES / "mpirun.sh", uneven], "uneven", *settings)
+    job.expect(code == 0 and "8 ranks on 3 hosts" in said, f"uneven hosts: {code} {said}")
+    one_host = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "8"]
+    code, said = tiny.run(one_host, "even", *settings)
+    losses = [[step[1] for step in tiny.numbers(run)] for run in ("uneven", "even")]
+    job.expect(code == 0 and len(losses[0]) == len(losses[1]) == 3 and
+               all(abs(a - b) <= 1e-5 * b for a, b in zip(*losses)), f"uneven hosts: {losses}")
     job.expect_nothing_runs("lockstep")
     job.expect_nothing_runs("orted")
     return 1 if job.failures else 0
