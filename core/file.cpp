@@ -151,8 +151,8 @@ void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) 
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     offset += n;
     unsynced_bytes_ += static_cast<std::size_t>(n);
-    if (unsynced_bytes_ >=
-        kSyncedBytes) {  // so that the last sync is short, however large the file
+    // So that the last sync is short, however large the file.
+    if (unsynced_bytes_ >= kSyncedBytes) {
       if (fdatasync(descriptor_) != 0) fail_writing(path_, "cannot sync", errno);
       unsynced_bytes_ = 0;
     }

@@ -24,7 +24,7 @@ const char* name(Phase phase) {
 }
 
 Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
-    : span_(stream, lockstep::name(phase), lockstep::name(phase)),
+    : span_(stream, lockstep::name(phase), "phase"),
       trace_(stream.is_measuring() ? nullptr : &trace),
       phase_(phase),
       stream_(stream),

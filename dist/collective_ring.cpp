@@ -6,16 +6,11 @@
 #include <utility>
 
 #include "core/progress.h"
-#include "core/units.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kShown = 64;  // of those that are left
-
-std::string text(const Activity::Name& name) {
-  return {name.begin(), std::find(name.begin(), name.end(), '\0')};
-}
 
 }  // namespace
 
@@ -112,7 +107,8 @@ Activity CollectiveRing::activity() {
   now.inside = inside;
   if (now.collectives == 0) return now;
   const auto& last = at(now.collectives);
-  now.collective = Activity::name(str(text(last.collective), " (", text(last.group), ")"));
+  now.collective =
+      Activity::name(str(Activity::text(last.collective), " (", Activity::text(last.group), ")"));
   now.unit = last.unit;
   return now;
 }
@@ -130,8 +126,9 @@ std::string CollectiveRing::in_words() {
     look(entry);
     const char* state = entry.left ? "left" : entry.entered ? "inside" : "enqueued";
     out << std::left << std::setw(8) << number << std::setw(6) << entry.step << std::setw(9)
-        << state << std::setw(14) << text(entry.collective) << std::setw(24) << text(entry.group)
-        << std::setw(17) << text(entry.unit) << entry.bytes << "\n";
+        << state << std::setw(14) << Activity::text(entry.collective) << std::setw(24)
+        << Activity::text(entry.group) << std::setw(17) << Activity::text(entry.unit) << entry.bytes
+        << "\n";
   }
   return out.str();
 }

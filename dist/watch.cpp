@@ -7,19 +7,15 @@
 namespace lockstep {
 namespace {
 
-std::string text(const Activity::Name& name) {
-  return {name.begin(), std::find(name.begin(), name.end(), '\0')};
-}
-
 // Twice the collectives entered, less one inside the last: what is further behind is smaller.
 std::uint64_t position(const Activity& activity) {
   return 2 * activity.collectives - (activity.inside ? 1 : 0);
 }
 
 std::string last_collective(const Activity& activity) {
-  const auto unit = text(activity.unit);
-  return str(text(activity.collective), " ", activity.collectives, unit.empty() ? "" : " of unit ",
-             unit);
+  const auto unit = Activity::text(activity.unit);
+  return str(Activity::text(activity.collective), " ", activity.collectives,
+             unit.empty() ? "" : " of unit ", unit);
 }
 
 // What is said of several ranks, as one line that stays readable when a switch takes hundreds of
@@ -48,6 +44,10 @@ Activity::Name Activity::name(std::string_view text) {
   return name;
 }
 
+std::string Activity::text(const Name& name) {
+  return {name.begin(), std::find(name.begin(), name.end(), '\0')};
+}
+
 Bytes encode(const Beat& beat) {
   const auto& activity = beat.activity;
   return BodyWriter()
@@ -57,8 +57,8 @@ Bytes encode(const Beat& beat) {
       .number(static_cast<std::int64_t>(beat.still.count()))
       .number(static_cast<std::uint8_t>(activity.inside))
       .number(static_cast<std::uint8_t>(beat.watched))
-      .text(text(activity.collective))
-      .text(text(activity.unit))
+      .text(Activity::text(activity.collective))
+      .text(Activity::text(activity.unit))
       .take();
 }
 

@@ -34,6 +34,7 @@ struct Activity {
   Name collective{}, unit{};      // of the last one
 
   static Name name(std::string_view text);
+  static std::string text(const Name& name);
 };
 
 struct Beat {

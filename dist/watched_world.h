@@ -1,6 +1,6 @@
 // WatchedWorld: a world of which no rank is left waiting for another that does not come. Beside
-// its collectives it has rank 0's hub, a heartbeat, and Control for what threads must agree on
-// behind training. A rank that dies, fails or stalls ends all: within seconds, and with a sentence
+// its collectives it has rank 0's hub, Control, by which all know that all have come, and a
+// heartbeat. A rank that dies, fails or stalls ends all: within seconds, and with a sentence
 // that names it.
 #pragma once
 
@@ -46,8 +46,6 @@ class WatchedWorld final : public World {
   // The others hear of it, and end with the same code.
   void abort(const std::string& why, int exit_code) noexcept override;
   CollectiveRing* ring() override { return &ring_; }
-
-  Control& control() { return *control_; }
 
  private:
   Membership meet(const WatchOptions& options);

@@ -154,7 +154,6 @@ void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
 
 void Training::set_timeline(Timeline* timeline) {
   compute_.set_timeline(timeline);
-  if (copies_) copies_->set_timeline(timeline);
   params_.set_timeline(timeline);
 }
 

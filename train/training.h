@@ -98,7 +98,7 @@ class Training {
   Optimizer& optimizer() { return optimizer_; }
   Transformer& transformer() { return transformer_; }
   Trace& trace() { return trace_; }
-  void set_timeline(Timeline* timeline);  // of all streams; steps are not replayed meanwhile
+  void set_timeline(Timeline* timeline);  // of streams that compute or talk; no replay meanwhile
 
  private:
   struct Outcome {  // of a step, on the host

@@ -11,10 +11,6 @@ namespace {
 
 using testing::expect_contains;
 
-std::string text(const Activity::Name& name) {
-  return name.data();
-}
-
 TEST(CollectiveRing, is_before_its_first_collective) {
   CollectiveRing ring;
   const auto now = ring.activity();
@@ -31,8 +27,8 @@ TEST(CollectiveRing, says_where_a_rank_is) {
   EXPECT_EQ(now.step, 12);
   EXPECT_EQ(now.collectives, 1u);
   EXPECT_TRUE(now.inside);
-  EXPECT_EQ(text(now.collective), "all_gather (shard gathers)");
-  EXPECT_EQ(text(now.unit), "layer 3");
+  EXPECT_EQ(Activity::text(now.collective), "all_gather (shard gathers)");
+  EXPECT_EQ(Activity::text(now.unit), "layer 3");
   ring.end(first, {});
   now = ring.activity();
   EXPECT_EQ(now.collectives, 1u);
@@ -53,7 +49,7 @@ TEST(CollectiveRing, is_at_the_first_that_it_has_not_left) {
   auto now = ring.activity();
   EXPECT_EQ(now.collectives, 2u);
   EXPECT_TRUE(now.inside);
-  EXPECT_EQ(text(now.collective), "all_gather (b)");
+  EXPECT_EQ(Activity::text(now.collective), "all_gather (b)");
   promise.set_value();
   stream.synchronize();
   now = ring.activity();
@@ -105,10 +101,10 @@ TEST(CollectiveRing, names_a_unit_aside) {
   {
     const CollectiveRing::Aside aside(&ring, "layer 2");
     ring.end(ring.begin("all_gather", "a", 1, {}), {});
-    EXPECT_EQ(text(ring.activity().unit), "layer 2");
+    EXPECT_EQ(Activity::text(ring.activity().unit), "layer 2");
   }
   ring.end(ring.begin("all_gather", "a", 1, {}), {});
-  EXPECT_EQ(text(ring.activity().unit), "layer 1");
+  EXPECT_EQ(Activity::text(ring.activity().unit), "layer 1");
 }
 
 // Communicators enter what they do: the same on every rank, on whatever streams.
