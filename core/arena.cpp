@@ -50,7 +50,12 @@ class Block {
  public:
   enum class Source : std::uint8_t { mapped, addresses, pinned, device };
 
-  Block(Source source, std::int64_t bytes) : source_(source) {
+  explicit Block(std::shared_ptr<std::byte> given)
+      : base(given.get()), source_(Source::device), given_(std::move(given)) {}
+  Block(Source source, std::int64_t capacity) : source_(source) {
+    LOCKSTEP_CHECK(capacity >= 0, "arena of ", capacity, " bytes");
+    const auto bytes =  // CUDA has no address for 0 bytes
+        std::max(round_up(capacity, kAlignment), kAlignment);
     switch (source) {
       case Source::mapped:
       case Source::addresses: map(bytes); return;
@@ -70,7 +75,9 @@ class Block {
       case Source::mapped:
       case Source::addresses: munmap(mapping_, static_cast<std::size_t>(mapped_)); break;
       case Source::pinned: gpu::release_pinned(base); break;
-      case Source::device: gpu::release(base); break;
+      case Source::device:
+        if (!given_) gpu::release(base);
+        break;
     }
   }
   Block(const Block&) = delete;
@@ -97,6 +104,7 @@ class Block {
   }
 
   Source source_;
+  std::shared_ptr<std::byte> given_;
   std::byte* mapping_ = nullptr;
   std::int64_t mapped_ = 0;
 };
@@ -120,20 +128,17 @@ struct Arena::State {
   };
   std::vector<Named> names;  // live allocations, for the message when one does not fit
 
-  State(Device d, Block::Source source, std::int64_t bytes)
+  // memory: see Block
+  template <class... Memory>
+  State(Device d, std::int64_t bytes, Memory&&... memory)
       : device(d),
-        block(source, checked(bytes)),
+        block(std::forward<Memory>(memory)...),
         capacity(round_up(bytes, kAlignment)),
         gap(d.kind == Device::Kind::cuda ? gpu::bytes_between_tensors() : 0) {
     names.reserve(4096);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-
-  static std::int64_t checked(std::int64_t bytes) {
-    LOCKSTEP_CHECK(bytes >= 0, "arena of ", bytes, " bytes");
-    return std::max(round_up(bytes, kAlignment), kAlignment);  // CUDA has no address for 0 bytes
-  }
 
   std::string table() const {
     auto sorted = names;
@@ -150,11 +155,15 @@ struct Arena::State {
 Arena::Arena(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Arena::Arena(Device device, Memory memory, std::int64_t capacity_bytes)
-    : Arena(std::make_unique<State>(memory == Memory::device ? device : Device{},
+    : Arena(std::make_unique<State>(memory == Memory::device ? device : Device{}, capacity_bytes,
                                     source_of(device, memory), capacity_bytes)) {}
 
+Arena::Arena(Device device, std::shared_ptr<std::byte> memory, std::int64_t bytes)
+    : Arena(std::make_unique<State>(device, bytes / kAlignment * kAlignment, std::move(memory))) {}
+
 Arena Arena::measure(Device device) {
-  return Arena(std::make_unique<State>(device, Block::Source::addresses, kMeasureBytes));
+  return Arena(
+      std::make_unique<State>(device, kMeasureBytes, Block::Source::addresses, kMeasureBytes));
 }
 
 Arena::~Arena() = default;

@@ -19,6 +19,8 @@ class Arena {
   // Reserves `capacity_bytes`. On the CPU a page costs memory from its first touch on; huge pages
   // are asked for.
   Arena(Device device, Memory memory, std::int64_t capacity_bytes);
+  // Of memory that another allocated, on `device`.
+  Arena(Device device, std::shared_ptr<std::byte> memory, std::int64_t bytes);
   static Arena measure(Device device);  // peak_bytes() is the answer; touching a tensor faults
   ~Arena();
   Arena(Arena&&) noexcept;
@@ -62,8 +64,10 @@ struct Arenas {
   };
   Arena device, pinned;
 
-  Arenas(Device on, const Bytes& bytes)
-      : device(on, Arena::Memory::device, bytes.device),
+  // `memory`: of the device, where it was allocated already
+  Arenas(Device on, const Bytes& bytes, std::shared_ptr<std::byte> memory = nullptr)
+      : device(memory ? Arena(on, std::move(memory), bytes.device)
+                      : Arena(on, Arena::Memory::device, bytes.device)),
         pinned(on, Arena::Memory::pinned_host, bytes.pinned) {}
   static Arenas measure(Device on) { return {Arena::measure(on), Arena::measure(Device{})}; }
   Bytes peak() const { return {device.peak_bytes(), pinned.peak_bytes()}; }

@@ -25,9 +25,8 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
-std::unique_ptr<Communicator> connect(World& world, const std::string& name,
-                                      const std::vector<int>& ranks) {
-  auto communicator = world.connect(name, ranks);
+std::unique_ptr<Communicator> connect(World& world, const GroupConfig& group) {
+  auto communicator = world.connect(group);
   communicator->record_in(world.ring());
   return communicator;
 }
@@ -37,8 +36,10 @@ Levels make_levels(World& world, const std::string& name, const std::vector<int>
                    const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
-  levels.inside = connect(world, name + " inside", table.inside(world.rank()));
-  levels.across = connect(world, name + " across", table.across(world.rank()));
+  levels.inside =
+      connect(world, {name + " inside", table.inside(world.rank()), Carries::parameters});
+  levels.across =
+      connect(world, {name + " across", table.across(world.rank()), Carries::parameters});
   return levels;
 }
 
@@ -50,11 +51,11 @@ void World::end_all(const std::string& why, int exit_code) {
   abort(why, exit_code);
 }
 
-std::unique_ptr<Communicator> LoneWorld::connect(const std::string& name,
-                                                 const std::vector<int>& ranks) {
-  const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-  return std::make_unique<LoneCommunicator>(name, static_cast<int>(place),
-                                            static_cast<int>(ranks.size()));
+std::unique_ptr<Communicator> LoneWorld::connect(const GroupConfig& group) {
+  const auto place = std::find(group.ranks.begin(), group.ranks.end(), rank_);
+  return std::make_unique<LoneCommunicator>(group.name,
+                                            static_cast<int>(place - group.ranks.begin()),
+                                            static_cast<int>(group.ranks.size()));
 }
 
 std::vector<std::string> LoneWorld::exchange(const std::string& mine) {
@@ -69,12 +70,11 @@ PlacedWorld::PlacedWorld(World& launched, std::vector<int> order)
   rank_ = static_cast<int>(place - order_.begin());
 }
 
-std::unique_ptr<Communicator> PlacedWorld::connect(const std::string& name,
-                                                   const std::vector<int>& ranks) {
+std::unique_ptr<Communicator> PlacedWorld::connect(const GroupConfig& group) {
   std::vector<int> as_launched;
-  for (const int rank : ranks)
+  for (const int rank : group.ranks)
     as_launched.push_back(order_[static_cast<std::size_t>(rank)]);
-  return launched_.connect(name, as_launched);
+  return launched_.connect({group.name, std::move(as_launched), group.carries});
 }
 
 std::vector<std::string> PlacedWorld::exchange(const std::string& mine) {
@@ -95,13 +95,14 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   Comms comms;
   comms.world = &world;
   comms.mesh = mesh;
-  comms.all = connect(world, "all ranks", all);
-  comms.tensor = connect(world, "tensor", mesh.peers(Axis::tensor, rank));
-  comms.gathers = connect(world, "shard gathers", mesh.peers(Axis::shard, rank));
+  comms.all = connect(world, {"all ranks", all, Carries::numbers});
+  comms.tensor = connect(world, {"tensor", mesh.peers(Axis::tensor, rank), Carries::activations});
+  comms.gathers =
+      connect(world, {"shard gathers", mesh.peers(Axis::shard, rank), Carries::parameters});
   comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), topology);
   const auto copies = mesh.peers(Axis::replicate, rank);
   comms.replicate = make_levels(world, "replicate sums", copies, topology);
-  comms.replicate.whole = connect(world, "replicate sums", copies);
+  comms.replicate.whole = connect(world, {"replicate sums", copies, Carries::parameters});
   return comms;
 }
 

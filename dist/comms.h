@@ -12,6 +12,20 @@
 
 namespace lockstep {
 
+// What moves in a group, by which a backend may choose how.
+enum class Carries : std::uint8_t {
+  numbers,      // a few
+  activations,  // compute waits for them
+  parameters    // and gradients: beside compute, whose processors they should leave alone
+};
+
+// Some ranks of a world, in an order of their own.
+struct GroupConfig {
+  std::string name;  // see Communicator::name()
+  std::vector<int> ranks;
+  Carries carries = Carries::numbers;
+};
+
 // All ranks, in the order of the mesh, as one of them sees them.
 class World {
  public:
@@ -19,10 +33,15 @@ class World {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // The group of `ranks`, which this one is in, in their order. Every rank of the world calls it at
-  // the same place of its program, each naming its own group.
-  virtual std::unique_ptr<Communicator> connect(const std::string& name,
-                                                const std::vector<int>& ranks) = 0;
+  // This rank is in the group. Every rank of the world calls it at the same place of its program,
+  // each naming its own group.
+  virtual std::unique_ptr<Communicator> connect(const GroupConfig& group) = 0;
+  // Memory of this rank's GPU from which groups that are made later send, and into which they
+  // receive, without copies in between; nullptr: they need none of their own. Every rank of the
+  // world calls it at the same place of its program, with the same bytes, and gives it back before
+  // the world ends. What a group sends from and receives into lies at the same place of it on each
+  // rank.
+  virtual std::shared_ptr<std::byte> allocate(std::int64_t /*bytes*/) { return nullptr; }
   // What each rank says, in their order: a few bytes, before the first step.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
@@ -55,8 +74,7 @@ class LoneWorld final : public World {
   explicit LoneWorld(int rank = 0, int size = 1) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override;
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override;
   std::vector<std::string> exchange(const std::string& mine) override;
   void abort(const std::string&, int) noexcept override {}
 
@@ -70,8 +88,7 @@ class PlacedWorld final : public World {
   PlacedWorld(World& launched, std::vector<int> order);
   int rank() const override { return rank_; }
   int size() const override { return launched_.size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override;
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override;
   std::vector<std::string> exchange(const std::string& mine) override;
   void abort(const std::string& why, int exit_code) noexcept override {
     launched_.abort(why, exit_code);

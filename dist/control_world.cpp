@@ -23,9 +23,8 @@ class ControlWorld final : public World {
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.ranks(); }
 
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& /*ranks*/) override {
-    throw ConfigError(str("tensors of the group '", name,
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    throw ConfigError(str("tensors of the group '", group.name,
                           "' need MPI on CPUs; start the ranks with mpirun -n RANKS or "
                           "srun --mpi=pmix"));
   }
@@ -79,9 +78,8 @@ class AddressWorld final : public World {
   }
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override {
-    return world_->connect(name, ranks);
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return world_->connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override {
     return world_->exchange(mine);

@@ -177,18 +177,18 @@ class MpiWorld final : public World {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override {
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
     const int group_number = groups_++;  // also of a rank that is alone: others may not be
+    const auto& [name, ranks, carries] = group;
     if (ranks.size() == 1) return std::make_unique<LoneCommunicator>(name, 0, 1);
-    MPI_Group all = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+    MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
     MPI_CHECK(MPI_Comm_group(MPI_COMM_WORLD, &all));
-    MPI_CHECK(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &group));
+    MPI_CHECK(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members));
     MPI_Comm comm = MPI_COMM_NULL;
-    MPI_CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, group, group_number, &comm));
+    MPI_CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, members, group_number, &comm));
     int place = 0;
-    MPI_CHECK(MPI_Group_rank(group, &place));
-    MPI_CHECK(MPI_Group_free(&group));
+    MPI_CHECK(MPI_Group_rank(members, &place));
+    MPI_CHECK(MPI_Group_free(&members));
     MPI_CHECK(MPI_Group_free(&all));
     return std::make_unique<MpiCommunicator>(name, place, static_cast<int>(ranks.size()), comm);
   }

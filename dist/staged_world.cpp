@@ -95,9 +95,8 @@ class StagedWorld final : public World {
   explicit StagedWorld(World& host) : host_(host) {}
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override {
-    return std::make_unique<StagedCommunicator>(host_.connect(name, ranks));
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return std::make_unique<StagedCommunicator>(host_.connect(group));
   }
   std::vector<std::string> exchange(const std::string& mine) override {
     return host_.exchange(mine);

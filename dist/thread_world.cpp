@@ -167,11 +167,11 @@ void ThreadRanks::abort(const std::string& why) {
     meeting->abort(aborted_);
 }
 
-std::unique_ptr<Communicator> ThreadWorld::connect(const std::string& name,
-                                                   const std::vector<int>& ranks) {
-  const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+std::unique_ptr<Communicator> ThreadWorld::connect(const GroupConfig& group) {
+  const auto place = std::find(group.ranks.begin(), group.ranks.end(), rank_);
   return std::make_unique<ThreadCommunicator>(
-      name, static_cast<int>(place), static_cast<int>(ranks.size()), ranks_.meeting(name, ranks));
+      group.name, static_cast<int>(place - group.ranks.begin()),
+      static_cast<int>(group.ranks.size()), ranks_.meeting(group.name, group.ranks));
 }
 
 std::vector<std::string> ThreadWorld::exchange(const std::string& mine) {

@@ -37,8 +37,7 @@ class ThreadWorld final : public World {
   ThreadWorld(ThreadRanks& ranks, int rank) : ranks_(ranks), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return ranks_.size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override;
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override;
   std::vector<std::string> exchange(const std::string& mine) override;
   // Who waits for this rank, or will, gets an Error that says why.
   void abort(const std::string& why, int exit_code) noexcept override;

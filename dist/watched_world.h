@@ -38,9 +38,8 @@ class WatchedWorld final : public World {
 
   int rank() const override { return world_.rank(); }
   int size() const override { return world_.size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override {
-    return world_.connect(name, ranks);
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return world_.connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override;
   // The others hear of it, and end with the same code.

@@ -156,7 +156,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
               data_place_.ranks, pinned_),
       validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
-      arenas_(options.device, arenas_bytes_),
+      arenas_(options.device, arenas_bytes_, world_.allocate(arenas_bytes_.device)),
       training_(training_config(config_), compute_, arenas_,
                 make_comms(world_, mesh_, ranks.topology)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_),

@@ -138,9 +138,8 @@ class InTheWay final : public World {
   InTheWay(World& world, fs::path file) : world_(world), file_(std::move(file)) {}
   int rank() const override { return world_.rank(); }
   int size() const override { return world_.size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override {
-    return world_.connect(name, ranks);
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return world_.connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override {
     auto all = world_.exchange(mine);

@@ -66,7 +66,7 @@ class CollectivesCuda : public ::testing::TestWithParam<Ways> {
       const auto world = world_of(GetParam(), host);
       std::vector<int> everyone(kRanks);
       std::iota(everyone.begin(), everyone.end(), 0);
-      const auto group = world->connect("test", everyone);
+      const auto group = world->connect({"test", everyone});
       Member member(device_of(GetParam(), host.rank()));
       body(*group, member);
     });
@@ -145,10 +145,10 @@ TEST_P(CollectivesCuda, groups_have_the_order_that_their_ranks_say) {
     const auto world = world_of(GetParam(), host);
     Member m(device_of(GetParam(), host.rank()));
     const int me = world->rank();
-    const auto turned = world->connect("turned", {2, 0, 1});
+    const auto turned = world->connect({"turned", {2, 0, 1}});
     EXPECT_EQ(turned->rank(), (me + 1) % kRanks);
     const auto pair =
-        world->connect("pair", me == 1 ? std::vector<int>{1} : std::vector<int>{2, 0});
+        world->connect({"pair", me == 1 ? std::vector<int>{1} : std::vector<int>{2, 0}});
     EXPECT_EQ(pair->size(), me == 1 ? 1 : 2);
     EXPECT_EQ(pair->rank(), me == 0 ? 1 : 0);
     const auto one = m.filled(1, DType::int32, [&](std::int64_t) { return me; });

@@ -82,11 +82,12 @@ struct RanksOutcome {
 // One rank's Training, its streams and memory.
 class RankRig {
  public:
-  RankRig(const TrainingConfig& config, Device device, const Arenas::Bytes& bytes, Comms comms)
+  RankRig(const TrainingConfig& config, Device device, const Arenas::Bytes& bytes, World& world,
+          const Topology& topology)
       : config_(config),
         stream_(device, "test"),
-        arenas_(device, bytes),
-        training_(config, stream_, arenas_, std::move(comms)),
+        arenas_(device, bytes, world.allocate(bytes.device)),
+        training_(config, stream_, arenas_, make_comms(world, config.mesh, &topology)),
         batches_(device, Arena::Memory::pinned_host, 1 << 20) {
     training_.initialize();
   }
@@ -139,7 +140,7 @@ inline RanksOutcome train_on_ranks(const RanksCase& c, Ways ways, int steps) {
   run_thread_ranks(c.mesh.world(), [&](World& host) {
     const auto own = world_of(ways, host);
     World& world = own ? *own : host;
-    RankRig rig(config, device_of(ways, world.rank()), bytes, make_comms(world, c.mesh, &topology));
+    RankRig rig(config, device_of(ways, world.rank()), bytes, world, topology);
     auto& training = rig.training();
     const auto tensors = c.mesh.size(Axis::tensor);
     const std::int64_t ranks = c.mesh.world() / tensors, rank = world.rank() / tensors;

@@ -111,8 +111,8 @@ TEST(CollectiveRing, names_a_unit_aside) {
 TEST(CollectiveRing, has_the_calls_of_communicators) {
   run_thread_ranks(3, [](World& world) {
     CollectiveRing ring;
-    const auto group = world.connect("group", {0, 1, 2});
-    const auto weights = world.connect("weights", {0, 1, 2});
+    const auto group = world.connect({"group", {0, 1, 2}});
+    const auto weights = world.connect({"weights", {0, 1, 2}});
     group->record_in(&ring);
     weights->record_in(&ring);
     testing::Bench bench;

@@ -53,7 +53,7 @@ class ThreadCollectives : public ::testing::TestWithParam<std::tuple<int, Stream
   void on_ranks(Body&& body) {
     const auto [ranks, mode] = GetParam();
     run_thread_ranks(ranks, [&, n = ranks, m = mode](World& world) {
-      const auto group = world.connect("test", everyone(n));
+      const auto group = world.connect({"test", everyone(n)});
       Bench bench{.threads = 1};
       Stream stream(Device{}, "test", m);
       body(*group, bench, stream);
@@ -185,7 +185,7 @@ TEST(ThreadWorld, a_rank_that_fails_leaves_nobody_waiting) {
   for (const auto mode : {Stream::Mode::immediate, Stream::Mode::queued}) {
     try {
       run_thread_ranks(4, [&](World& world) {
-        const auto group = world.connect("test", everyone(4));
+        const auto group = world.connect({"test", everyone(4)});
         Bench b{.threads = 1};
         Stream stream(Device{}, "test", mode);
         if (world.rank() == 2) throw DataError("a bad shard");

@@ -63,7 +63,7 @@ TEST(AddressWorld, meets_at_an_address) {
 TEST(ControlWorld, carries_no_tensors) {
   const auto thrown = run_ranks(Job(2), [](Control& control) {
     const auto world = make_control_world(control, [](const std::string&, int) {});
-    world->connect("tensor", {0, 1});
+    world->connect({"tensor", {0, 1}});
   });
   for (const auto& text : thrown)
     EXPECT_NE(text.find("the group 'tensor' need MPI"), std::string::npos) << text;

@@ -77,7 +77,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   record("ncclCommInitRankConfig %d %d", rank, size);
   return ncclInProgress;
 }
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
   *made = nullptr;
   const auto said = tell_all(*comm, color, key);
   std::vector<int> keys;
@@ -87,7 +88,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   const auto place = std::find(keys.begin(), keys.end(), key) - keys.begin();
   if (!keys.empty())
     *made = new ncclComm{splits, static_cast<int>(place), static_cast<int>(keys.size())};
-  record("ncclCommSplit %d %d %d", splits, color, key);
+  record("ncclCommSplit %d %d %d %s", splits, color, key,
+         config->CTAPolicy == NCCL_CTA_POLICY_ZERO ? "zero" : "default");
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
@@ -115,6 +117,25 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
+ncclResult_t ncclMemAlloc(void** p, std::size_t bytes) {
+  *p = device_memory(bytes);
+  record("ncclMemAlloc %p %zu", *p, bytes);
+  return *p == nullptr ? ncclUnhandledCudaError : ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* p) {
+  record("ncclMemFree %p", p);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* p, std::size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  *window = next_handle<ncclWindow_t>();
+  record("ncclCommWindowRegister %d %p %zu %d", comm->number, p, bytes, flags);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t) {
+  record("ncclCommWindowDeregister %d", comm->number);
+  return ncclSuccess;
+}
 ncclResult_t ncclGroupStart() {
   record("ncclGroupStart");
   return ncclSuccess;
@@ -131,6 +152,12 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   record_call("ncclAllGather", stream, comm, in, out, count, type, 0);
+  return ncclSuccess;
+}
+ncclResult_t ncclAlltoAll(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+  record_call("ncclAlltoAll", stream, comm, in, out, count * static_cast<std::size_t>(comm->size),
+              type, 0);
   return ncclSuccess;
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type,

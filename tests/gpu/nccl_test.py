@@ -6,8 +6,8 @@ usage: nccl_test.py LOCKSTEP RECORDER RANK_CALLS NVML
 Trains a small model under mpirun with RECORDER in the place of CUDA's libraries and of NCCL, in every layout
 of a few ranks, and checks that a step of each rank makes the calls that ranks on CPUs make (RANK_CALLS says
 which): in the same order, in the same groups, of as many elements of the same types; that each stream of a
-CPU is one stream of the GPU; that what is sent and received lies in memory that was allocated; and that a
-step neither waits, nor allocates; and that all ranks multiply by the same algorithms. NVML: the directory of a stand-in (tests/simt/nvml.cpp) that says which
+CPU is one stream of the GPU; that what is sent and received lies in memory that NCCL knows; that a step
+neither waits nor allocates; and that all ranks multiply by the same algorithms. NVML: the directory of a stand-in (tests/simt/nvml.cpp) that says which
 GPUs NVLink joins. Exit 77 (skipped) without mpirun.
 """
 
@@ -47,7 +47,8 @@ every_steps = 0
 compute = "{precision}"
 """
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
-GROUPED = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather", "ncclBroadcast": "broadcast"}
+CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather", "ncclAlltoAll": "all_to_all",
+         "ncclBroadcast": "broadcast"}
 
 
 def environment(nvml, **more):
@@ -85,15 +86,12 @@ def calls_of(lines):
             assert group is None, "a group in a group"
             group = []
         elif line[0] == "ncclGroupEnd":
-            if group and group[0][0] in ("ncclSend", "ncclRecv"):
-                calls.append(all_to_all(group))
-                streams.append(group[0][1])
-            elif group:
+            if group:
                 number = group[0][2]
                 calls += [f"{number} begin", *(collective(call) for call in group), f"{number} end"]
                 streams += [None, *(call[1] for call in group), None]
             group = None
-        elif line[0] in GROUPED and group is None:
+        elif line[0] in CALLS and group is None:
             calls.append(collective(line))
             streams.append(line[1])
         elif line[0].startswith("nccl"):
@@ -104,45 +102,37 @@ def calls_of(lines):
 
 def collective(line):
     call, _, group, _, _, count, dtype, other = line
-    return f"{group} {GROUPED[call]} {count} {TYPES[dtype]} {other}"
-
-
-def all_to_all(group):
-    """To and from each rank in order, equal pieces that lie one behind the other."""
-    size = {"fp32": 4, "bf16": 2, "int32": 4, "uint8": 1}
-    sends, receives = group[::2], group[1::2]
-    count, dtype = int(sends[0][5]), TYPES[sends[0][6]]
-    for place, kind, messages in ((3, "ncclSend", sends), (4, "ncclRecv", receives)):
-        base = int(messages[0][place], 16)
-        for rank, (call, stream, number, *_) in enumerate(messages):
-            message = messages[rank]
-            assert (call, stream, number) == (kind, *group[0][1:3]), group
-            assert int(message[7]) == rank and int(message[5]) == count, message
-            assert int(message[place], 16) == base + rank * count * size[dtype], message
-    assert len(sends) == len(receives), group
-    return f"{group[0][2]} all_to_all {count * len(sends)} {dtype} 0"
+    return f"{group} {CALLS[call]} {count} {TYPES[dtype]} {other}"
 
 
 def check_memory(lines):
-    """Each address with the bytes that are read or written there lies in one block of memory."""
+    """What is sent and received lies in the memory that NCCL gave, where it was registered with the group, unless
+    it is a few numbers. The places in it, in order."""
     size = {"7": 4, "9": 2, "2": 4, "1": 1}
-    blocks = [(int(line[2], 16), int(line[2], 16) + int(line[3])) for line in lines if line[1] == "cudaMalloc"]
-    groups = {line[2]: 0 for line in lines if line[1] == "ncclCommSplit"}
+    blocks = [(int(line[2], 16), int(line[2], 16) + int(line[3])) for line in lines if line[1] == "ncclMemAlloc"]
+    assert len(blocks) == 1, blocks
+    begin, end = blocks[0]
+    registered = [line[2] for line in lines if line[1] == "ncclCommWindowRegister"]
     for line in lines:
-        if line[1] == "ncclSend" and int(line[8]) + 1 > groups[line[3]]:
-            groups[line[3]] = int(line[8]) + 1  # its ranks
-    checked = 0
+        if line[1] == "ncclCommWindowRegister":
+            assert line[3:] == [hex(begin), str(end - begin), "1"], line
+    assert len(registered) == len(set(registered)), registered
+    ended = [line[2] for line in lines if line[1] == "ncclCommWindowDeregister"]
+    assert ended == registered[::-1], f"{registered} have windows, {ended} gave them back"
+    beside = {line[2] for line in lines if line[1] == "ncclCommSplit" and line[3] != "-1" and line[5] == "zero"}
+    assert beside <= set(registered), f"{beside} leave the processors alone, {registered} have windows"
+    places = []
     for line in lines:
-        if line[1] not in (*GROUPED, "ncclSend", "ncclRecv"):
-            continue
-        for place in (4, 5):
-            begin = 0 if line[place] == "(nil)" else int(line[place], 16)
-            if begin == 0:
+        if line[1] in CALLS:
+            if line[3] not in registered:
+                assert int(line[6]) <= 16, f"much is moved without a window: {line}"
                 continue
-            end = begin + int(line[6]) * size[line[7]]
-            assert any(b <= begin and end <= e for b, e in blocks), line
-            checked += 1
-    assert checked > 0
+            for address in (int(line[4], 16), int(line[5], 16)):
+                assert begin <= address and address + int(line[6]) * size[line[7]] <= end, line
+            if line[1] != "ncclAllGather":  # what is gathered in place lies where its rank's part does
+                places.append(int(line[4], 16) - begin)
+            places.append(int(line[5], 16) - begin)
+    return places
 
 
 def check_layout(tools, work, ranks, domains, settings):
@@ -162,10 +152,10 @@ def check_layout(tools, work, ranks, domains, settings):
         else:
             calls.append(call)
     assert len(by_rank) == ranks, expected
-    algorithms = set()
+    algorithms, places = set(), []
     for rank in range(ranks):
         lines = [line.split() for line in (work / f"record.{rank}").read_text().splitlines()]
-        check_memory(lines)
+        places.append(check_memory(lines))
         asked = [line[2] for line in lines if line[1] == "cudaSetDevice" and line[0] == "0"]
         assert (asked[-1] if asked else "0") == str(rank), f"{what}: rank {rank} is on GPU {asked}"
         assert "ncclCommAbort" not in {line[1] for line in lines}, what
@@ -186,6 +176,7 @@ def check_layout(tools, work, ranks, domains, settings):
             names = {(call.rsplit(" ", 1)[1], stream)
                      for call, stream in zip(by_rank[rank], streams) if stream is not None}
             assert len(names) == len({name for name, _ in names}) == len({s for _, s in names}), names
+    assert places[1:] == places[:-1], f"{what}: ranks send and receive at different places of their memory"
     assert len(algorithms) == 1 and len(set(*algorithms)) > 1, f"{what}: {algorithms}"
     return len(by_rank[0])
 

@@ -77,10 +77,9 @@ class NotedWorld final : public World {
   NotedWorld(World& real, Calls& calls) : real_(real), calls_(calls) {}
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
-  std::unique_ptr<Communicator> connect(const std::string& name,
-                                        const std::vector<int>& ranks) override {
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
     const auto prefix = str(rank(), " ", ++calls_.groups, " ");
-    auto real = real_.connect(name, ranks);
+    auto real = real_.connect(group);
     if (real->size() == 1) return real;
     return std::make_unique<NotedCommunicator>(std::move(real), prefix, calls_);
   }

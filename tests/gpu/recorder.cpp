@@ -48,13 +48,13 @@ Recorder& recorder() {
   return *r;
 }
 
-void* memory(std::size_t bytes) {
+}  // namespace
+
+void* device_memory(std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? nullptr : p;
 }
-
-}  // namespace
 
 void record(const char* format, ...) {
   auto& r = recorder();
@@ -156,13 +156,13 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 // As CUDA's: for 0 bytes they succeed and leave the pointer as it is.
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
-  *p = memory(bytes);
+  *p = device_memory(bytes);
   record("cudaMalloc %p %zu", *p, bytes);
   return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
   if (bytes == 0) return cudaSuccess;
-  *p = memory(bytes);
+  *p = device_memory(bytes);
   record("cudaHostAlloc %p %zu", *p, bytes);
   return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,16 +28,27 @@ struct SplitEntry {
   ncclComm_t* made;
 };
 
+// Where an address is: in which window of its rank, at which byte of it.
+using Place = std::pair<std::ptrdiff_t, std::ptrdiff_t>;
+constexpr Place kNowhere{-1, 0};
+
 thread_local std::string last_error;
 std::atomic<int> broken_rank = -1;
 
 }  // namespace
+
+// Memory that a rank has registered.
+struct ncclWindow_vidmem {
+  const std::byte* base;
+  std::size_t bytes;
+};
 
 // What the ranks of one communicator share.
 struct Shared {
   explicit Shared(int ranks)
       : size(ranks),
         calls(static_cast<std::size_t>(ranks)),
+        windows(static_cast<std::size_t>(ranks)),
         splits(static_cast<std::size_t>(ranks)) {}
   const int size;
   std::mutex mutex;
@@ -44,8 +56,9 @@ struct Shared {
   int here = 0;  // of those that make it
   bool aborted = false;
   int arrived = 0, round = 0;
-  std::vector<const std::vector<Call>*> calls;  // of the round, by rank
-  std::string error;                            // of the last round
+  std::vector<const std::vector<Call>*> calls;         // of the round, by rank
+  std::string error;                                   // of the last round
+  std::vector<std::deque<ncclWindow_vidmem>> windows;  // by rank, in the order of their making
   int splitting = 0, splits_done = 0;
   std::vector<SplitEntry> splits;
   std::vector<int> origin;  // rank of the communicator of all, by rank
@@ -59,6 +72,32 @@ struct ncclComm {
 
 namespace {
 
+Place place_of(const Shared& s, std::size_t rank, const void* address) {
+  const auto& windows = s.windows[rank];
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    const auto offset = static_cast<const std::byte*>(address) - windows[i].base;
+    if (0 <= offset && offset < static_cast<std::ptrdiff_t>(windows[i].bytes))
+      return {static_cast<std::ptrdiff_t>(i), offset};
+  }
+  return kNowhere;
+}
+
+// NCCL reaches a peer's memory by the place that its own has in their windows.
+std::string check_places(const Shared& s) {
+  for (std::size_t i = 0; i < s.calls[0]->size(); ++i)
+    for (std::size_t rank = 0; rank < s.calls.size(); ++rank) {
+      const auto &first = s.calls[0]->at(i), &call = s.calls[rank]->at(i);
+      if (call.is_message() || first.is_message()) continue;
+      if (place_of(s, rank, call.out) != place_of(s, 0, first.out))
+        return "what a rank receives into lies at another place of its memory than rank 0's";
+      const bool in_place = call.kind == Kind::all_gather && call.in >= call.out &&
+                            place_of(s, rank, call.in) != kNowhere;
+      if (!in_place && place_of(s, rank, call.in) != place_of(s, 0, first.in))
+        return "what a rank sends lies at another place of its memory than rank 0's";
+    }
+  return "";
+}
+
 ncclResult_t make(ncclComm_t comm, const std::vector<Call>& calls) {
   constexpr auto kPatience = std::chrono::seconds(120);
   Shared& s = *comm->shared;
@@ -69,6 +108,7 @@ ncclResult_t make(ncclComm_t comm, const std::vector<Call>& calls) {
     s.arrived = 0;
     try {
       s.error = simt::perform(s.calls);
+      if (s.error.empty()) s.error = check_places(s);
     } catch (const std::exception& error) {
       s.error = error.what();
     }
@@ -211,6 +251,27 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+  return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  if (flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+  Shared& s = *comm->shared;
+  const std::lock_guard lock(s.mutex);
+  auto& mine = s.windows[static_cast<std::size_t>(comm->rank)];
+  *window = &mine.emplace_back(ncclWindow_vidmem{static_cast<const std::byte*>(memory), bytes});
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  const std::lock_guard lock(comm->shared->mutex);
+  window->bytes = 0;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclGroupStart() {
   ++depth;
   return ncclSuccess;
@@ -229,6 +290,10 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   return give(comm, {Kind::all_gather, in, out, count, type, 0, stream});
+}
+ncclResult_t ncclAlltoAll(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return give(comm, {Kind::all_to_all, in, out, count, type, 0, stream});
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream) {

@@ -58,7 +58,8 @@ void meet(const std::vector<const void*>& streams) {
 // One collective of all ranks.
 void collect(const std::vector<const Call*>& calls) {
   const Call& first = *calls.front();
-  const auto bytes = first.count * bytes_of(first.type);
+  const auto piece = first.count * bytes_of(first.type);
+  const auto bytes = first.kind == Kind::all_to_all ? calls.size() * piece : piece;
   std::vector<const void*> streams;
   for (const auto* call : calls)
     streams.push_back(call->stream);
@@ -92,6 +93,9 @@ void collect(const std::vector<const Call*>& calls) {
     if (first.kind == Kind::all_gather)
       for (std::size_t other = 0; other < calls.size(); ++other)
         work.copy(out + other * bytes, staged[other]->data(), bytes);
+    if (first.kind == Kind::all_to_all)
+      for (std::size_t other = 0; other < calls.size(); ++other)
+        work.copy(out + other * piece, staged[other]->data() + r * piece, piece);
   }
   meet(streams);
 }

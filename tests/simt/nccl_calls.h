@@ -8,7 +8,7 @@
 
 namespace simt {
 
-enum class Kind { all_reduce, all_gather, broadcast, send, receive };
+enum class Kind { all_reduce, all_gather, all_to_all, broadcast, send, receive };
 
 struct Call {
   Kind kind;

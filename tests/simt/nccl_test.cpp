@@ -48,7 +48,7 @@ TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_come) {
 TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_make_a_group) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu, std::chrono::milliseconds(200));
-    if (host.rank() == 0) world->connect("tensor", {0, 1});
+    if (host.rank() == 0) world->connect({"tensor", {0, 1}});
     world->exchange("");
   });
   expect_contains(said, "75 NCCL in the group 'tensor': ncclCommSplit: its ranks did not come");
@@ -65,7 +65,7 @@ TEST(NcclWorld, refuses_ranks_with_another_nccl) {
 TEST(NcclWorld, an_error_of_nccl_ends_every_rank) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
-    const auto pair = world->connect("pair", {0, 1});
+    const auto pair = world->connect({"pair", {0, 1}});
     world->exchange("");
     if (host.rank() == 0) {
       simt::break_nccl(0);
@@ -83,7 +83,7 @@ TEST(NcclWorld, who_is_told_of_an_error_of_nccl_hears_the_group_and_its_words) {
   std::mutex mutex;
   thrown(2, [&](World& host) {
     const auto world = make_nccl_world(host, kGpu);
-    const auto pair = world->connect("pair", {0, 1});
+    const auto pair = world->connect({"pair", {0, 1}});
     if (world->exchange("").size() == 2 && host.rank() == 0) simt::break_nccl(0);
     try {
       world->exchange("waits");
@@ -112,7 +112,7 @@ TEST(NcclWorld, ranks_that_have_no_mpi_meet_over_control) {
   const auto said = testing::run_ranks(testing::Job(3), [](Control& control) {
     const auto bytes = make_control_world(control, [](const std::string&, int) {});
     const auto world = make_nccl_world(*bytes, kGpu);
-    const auto all = world->connect("all ranks", {0, 1, 2});
+    const auto all = world->connect({"all ranks", {0, 1, 2}});
     Memory memory;
     Arena pinned(kGpu, Arena::Memory::pinned_host, 1 << 12);
     const auto mine = pinned.allocate("mine", DType::fp32, {1}),
@@ -132,7 +132,7 @@ TEST(NcclWorld, ranks_that_have_no_mpi_meet_over_control) {
 TEST(NcclWorld, ranks_that_make_different_calls_are_found_by_the_simulated_nccl) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
-    const auto pair = world->connect("pair", {0, 1});
+    const auto pair = world->connect({"pair", {0, 1}});
     Memory memory;
     const auto n = 5 + host.rank();
     pair->all_gather(memory.tensor(2 * n), memory.tensor(n), memory.stream);
@@ -141,10 +141,34 @@ TEST(NcclWorld, ranks_that_make_different_calls_are_found_by_the_simulated_nccl)
                   "ncclAllGather: an error of the simulated NCCL: ranks make different calls");
 }
 
+// NCCL would write into what a peer has there instead.
+TEST(NcclWorld, memory_at_another_place_than_a_peers_is_found_by_the_simulated_nccl) {
+  const auto said = thrown(2, [](World& host) {
+    const auto world = make_nccl_world(host, kGpu);
+    Arena memory(kGpu, world->allocate(1 << 16), 1 << 16);
+    const auto pair = world->connect({"weights", {0, 1}, Carries::parameters});
+    Stream stream(kGpu, "test");
+    const auto gather = [&] {
+      pair->all_gather(memory.allocate("all", DType::fp32, {8}),
+                       memory.allocate("mine", DType::fp32, {4}), stream);
+    };
+    gather();
+    if (host.rank() == 1) memory.allocate("rank 1 alone has it", DType::fp32, {1});
+    gather();
+  });
+  expect_contains(said, "receives into lies at another place of its memory than rank 0's");
+}
+
+TEST(NcclWorld, ranks_that_ask_for_unequal_memory_are_refused) {
+  const auto said =
+      thrown(2, [](World& host) { make_nccl_world(host, kGpu)->allocate(1024 + host.rank()); });
+  expect_contains(said, "a rank allocates 102");
+}
+
 TEST(NcclWorld, a_call_that_no_event_orders_is_found_by_the_simulated_nccl) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
-    const auto pair = world->connect("pair", {0, 1});
+    const auto pair = world->connect({"pair", {0, 1}});
     Memory memory;
     Stream other(kGpu, "other");
     const auto a = memory.tensor(4), all = memory.tensor(8);

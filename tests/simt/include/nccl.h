@@ -10,6 +10,7 @@ struct ncclComm;
 using ncclComm_t = ncclComm*;
 enum ncclResult_t {
   ncclSuccess = 0,
+  ncclUnhandledCudaError = 1,
   ncclSystemError = 2,
   ncclInvalidArgument = 4,
   ncclInvalidUsage = 5,
@@ -23,8 +24,13 @@ struct ncclUniqueId {
 };
 struct ncclConfig_t {
   int blocking;
+  int CTAPolicy;
 };
-#define NCCL_CONFIG_INITIALIZER (ncclConfig_t{1})
+#define NCCL_CONFIG_INITIALIZER (ncclConfig_t{1, 0})
+#define NCCL_CTA_POLICY_ZERO 2
+struct ncclWindow_vidmem;
+using ncclWindow_t = ncclWindow_vidmem*;
+#define NCCL_WIN_COLL_SYMMETRIC 1
 #define NCCL_SPLIT_NOCOLOR (-1)
 
 ncclResult_t ncclGetVersion(int* version);
@@ -42,12 +48,20 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
+ncclResult_t ncclMemFree(void* memory);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t bytes,
+                                    ncclWindow_t* window, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
+
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAlltoAll(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int peer,

@@ -1,0 +1,217 @@
+// Weights and gradients move beside compute. Inside a domain of NVLink NCCL then leaves them to the
+// copy engines (NCCL_CTA_POLICY_ZERO), if what is sent and received is memory of ncclMemAlloc that
+// all ranks know as a window, at the same place of it; between domains the window is memory that
+// the network card was told of. Where NCCL has neither, its calls copy through memory of their own.
+#include "dist/nccl_groups.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include <nccl.h>
+
+#include "core/arena.h"
+#include "core/gpu.h"
+#include "core/machine.h"
+#include "core/units.h"
+
+namespace lockstep {
+namespace {
+
+std::string why(ncclResult_t code, ncclComm_t comm, const std::string& group, const char* call) {
+  const char* more = ncclGetLastError(comm);
+  return str("NCCL in the group '", group, "': ", call, ": ", ncclGetErrorString(code),
+             more != nullptr && *more != '\0' ? ": " : "", more != nullptr ? more : "",
+             ", on host ", host_name());
+}
+
+// What only travels is bytes; fp8 cannot be summed anyway.
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp32: return ncclFloat32;
+    case DType::bf16: return ncclBfloat16;
+    case DType::int32: return ncclInt32;
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2:
+    case DType::uint8: return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+}  // namespace
+
+void check_nccl(int result, ncclComm* comm, const std::string& group, const char* call) {
+  const auto code = static_cast<ncclResult_t>(result);
+  if (code == ncclSuccess) return;
+  if (code == ncclSystemError || code == ncclRemoteError)
+    throw TransientError(why(code, comm, group, call));
+  throw Error(why(code, comm, group, call));
+}
+
+// act(comm), a call of NCCL.
+template <class Act>
+void NcclGroups::call(const Group& group, const char* name, Act&& act) {
+  const std::lock_guard lock(calls_);
+  LOCKSTEP_CHECK(!aborted_, "a collective of the group '", group.name, "', which was aborted");
+  check_nccl(act(group.comm), group.comm, group.name, name);
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(int rank, int size, NcclGroups& groups, const NcclGroups::Group& group,
+                   Device device)
+      : Communicator(group.name, rank, size),
+        groups_(groups),
+        group_(group),
+        memory_(device, Arena::Memory::device, kWordBytes),
+        word_(memory_.allocate("barrier", DType::int32, {1})) {}
+
+ private:
+  static constexpr std::int64_t kWordBytes = 1024;  // of one word, and what an arena puts around it
+
+  void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
+    call("ncclAllReduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(inout.data, inout.data, elements(inout), type_of(inout.dtype),
+                           op == ReduceOp::sum ? ncclSum : ncclMax, comm, stream.native());
+    });
+  }
+  void do_all_gather(Tensor out, ConstTensor in, Stream& stream) override {
+    call("ncclAllGather", [&](ncclComm_t comm) {
+      return ncclAllGather(in.data, out.data, elements(in), type_of(in.dtype), comm,
+                           stream.native());
+    });
+  }
+  void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
+    call("ncclAlltoAll", [&](ncclComm_t comm) {
+      return ncclAlltoAll(in.data, out.data, elements(in) / static_cast<std::size_t>(size()),
+                          type_of(in.dtype), comm, stream.native());
+    });
+  }
+  void do_broadcast(Tensor inout, int root, Stream& stream) override {
+    call("ncclBroadcast", [&](ncclComm_t comm) {
+      return ncclBroadcast(inout.data, inout.data, elements(inout), type_of(inout.dtype), root,
+                           comm, stream.native());
+    });
+  }
+  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
+                       Stream& stream) override {
+    begin_group();
+    call("ncclSend", [&](ncclComm_t comm) {
+      return ncclSend(sent.data, elements(sent), type_of(sent.dtype), to, comm, stream.native());
+    });
+    call("ncclRecv", [&](ncclComm_t comm) {
+      return ncclRecv(received.data, elements(received), type_of(received.dtype), from, comm,
+                      stream.native());
+    });
+    end_group();
+  }
+  void do_barrier(Stream& stream) override { do_all_reduce(word_, ReduceOp::max, stream); }
+  void begin_group() override {
+    call("ncclGroupStart", [](ncclComm_t) { return ncclGroupStart(); });
+  }
+  void end_group() override {
+    call("ncclGroupEnd", [](ncclComm_t) { return ncclGroupEnd(); });
+  }
+
+  static std::size_t elements(ConstTensor t) { return static_cast<std::size_t>(t.elements()); }
+  template <class Act>
+  void call(const char* name, Act&& act) {
+    groups_.call(group_, name, act);
+  }
+
+  NcclGroups& groups_;
+  const NcclGroups::Group& group_;
+  Arena memory_;
+  Tensor word_;
+};
+
+NcclGroups::NcclGroups(Device device, OnError on_error)
+    : device_(device), on_error_(std::move(on_error)), watcher_([this] { watch(); }) {}
+
+NcclGroups::~NcclGroups() {
+  {
+    const std::lock_guard lock(ending_mutex_);
+    ending_ = true;
+  }
+  ends_.notify_all();
+  watcher_.join();
+}
+
+std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclComm* comm, int rank) {
+  const Group* group = nullptr;
+  {
+    const std::lock_guard lock(calls_);
+    group = &groups_.emplace_back(Group{config.name, comm});
+  }
+  if (config.carries != Carries::numbers)
+    for (auto& block : blocks_) {
+      ncclWindow_t window = nullptr;  // remains so where NCCL_WIN_ENABLE=0
+      call(*group, "ncclCommWindowRegister", [&](ncclComm_t c) {
+        return ncclCommWindowRegister(c, block.base, static_cast<std::size_t>(block.bytes), &window,
+                                      NCCL_WIN_COLL_SYMMETRIC);
+      });
+      if (window != nullptr) block.windows.emplace_back(comm, window);
+    }
+  return std::make_unique<NcclCommunicator>(rank, static_cast<int>(config.ranks.size()), *this,
+                                            *group, device_);
+}
+
+std::shared_ptr<std::byte> NcclGroups::allocate(std::int64_t bytes) {
+  LOCKSTEP_CHECK(groups_.empty(), "memory for groups that are made already");
+  void* base = nullptr;
+  const auto code = ncclMemAlloc(&base, static_cast<std::size_t>(bytes));
+  LOCKSTEP_CHECK(code == ncclSuccess, "out of memory: ", human_memory(static_cast<double>(bytes)),
+                 " are needed on the GPU, ", human_memory(static_cast<double>(gpu::free_bytes())),
+                 " are free");
+  const std::lock_guard lock(calls_);
+  blocks_.push_back({static_cast<std::byte*>(base), bytes, {}});
+  return {blocks_.back().base, [this](std::byte* memory) { release(memory); }};
+}
+
+void NcclGroups::release(std::byte* base) noexcept {
+  const std::lock_guard lock(calls_);
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(),
+                                  [&](const Block& other) { return other.base == base; });
+  // GPUs of other ranks may still be at it.
+  if (aborted_ || std::uncaught_exceptions() > 0) return;
+  for (auto window = block->windows.rbegin(); window != block->windows.rend(); ++window)
+    ncclCommWindowDeregister(window->first, window->second);
+  ncclMemFree(base);
+  blocks_.erase(block);
+}
+
+void NcclGroups::abort() noexcept {
+  const std::unique_lock lock(calls_, std::chrono::seconds(2));
+  if (!lock.owns_lock() || std::exchange(aborted_, true)) return;
+  for (const auto& group : groups_)
+    ncclCommAbort(group.comm);
+}
+
+void NcclGroups::destroy() noexcept {
+  const std::lock_guard lock(calls_);
+  if (std::exchange(aborted_, true)) return;
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group)
+    ncclCommDestroy(group->comm);
+}
+
+void NcclGroups::watch() {
+  std::unique_lock lock(ending_mutex_);
+  while (!ends_.wait_for(lock, std::chrono::seconds(1), [&] { return ending_; })) {
+    if (const auto error = found()) return on_error_(*error);
+  }
+}
+
+std::optional<std::string> NcclGroups::found() {
+  const std::lock_guard lock(calls_);
+  if (aborted_) return std::nullopt;
+  for (const auto& group : groups_) {
+    ncclResult_t code = ncclSuccess;
+    ncclCommGetAsyncError(group.comm, &code);
+    if (code != ncclSuccess && code != ncclInProgress)
+      return why(code, group.comm, group.name, "while it ran");
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep
