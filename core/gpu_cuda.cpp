@@ -76,6 +76,14 @@ std::string pci_bus_id(int device) {
   return id;
 }
 
+bool are_linked(int device, int other) {
+  int reaches = 0, with_atomics = 0;
+  CUDA_CHECK(cudaDeviceGetP2PAttribute(&reaches, cudaDevP2PAttrAccessSupported, device, other));
+  CUDA_CHECK(
+      cudaDeviceGetP2PAttribute(&with_atomics, cudaDevP2PAttrNativeAtomicSupported, device, other));
+  return reaches != 0 && with_atomics != 0;
+}
+
 std::string driver_version() {
   int number = 0;
   CUDA_CHECK(cudaDriverGetVersion(&number));

@@ -28,6 +28,9 @@ Properties properties(int /*device*/) {
 std::string pci_bus_id(int /*device*/) {
   unreachable();
 }
+bool are_linked(int /*device*/, int /*other*/) {
+  unreachable();
+}
 std::string driver_version() {
   unreachable();
 }

@@ -206,7 +206,7 @@ std::string in_words(const Topology& topology) {
   }
   if (unknown > 0)
     text += str("; the NVLink peers of ", unknown, unknown == 1 ? " GPU" : " GPUs",
-                " are unknown: NVML is not there, or a rank sees no GPU but its own");
+                " are unknown: a rank sees no GPU but its own");
   return text;
 }
 

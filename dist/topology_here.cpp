@@ -26,6 +26,17 @@ std::string joined(const std::vector<Value>& values, const Of& of) {
   return text;
 }
 
+// What CUDA says of links; unknown where it shows this process no other GPU.
+std::optional<std::vector<std::string>> linked_devices(Device device) {
+  const int count = gpu::devices().count;
+  if (count < 2) return std::nullopt;
+  std::vector<std::string> peers;
+  for (int other = 0; other < count; ++other)
+    if (other != device.index && gpu::are_linked(device.index, other))
+      peers.push_back(pci_address(gpu::pci_bus_id(other)));
+  return peers;
+}
+
 }  // namespace
 
 RankPlace this_place(Device device, const std::filesystem::path& sysfs) {
@@ -42,6 +53,7 @@ RankPlace this_place(Device device, const std::filesystem::path& sysfs) {
   const GpuMonitor monitor(bus_id);
   place.fabric_clique = monitor.fabric_clique();
   place.nvlink_peers = monitor.nvlink_peers();
+  if (!place.nvlink_peers) place.nvlink_peers = linked_devices(device);
   const auto adapter = nearest_adapter(sysfs, place.pci_address);
   place.adapter = adapter.name;
   place.rail = adapter.index;

@@ -100,7 +100,7 @@ std::string in_words(const Topology& topology, const Domain& domain) {
   const bool on_gpus = place_of(topology, domain.ranks.front()).gpu >= 0;
   return str(domain.name, " has ", count, on_gpus ? " GPU" : " rank", count == 1 ? " (" : "s (",
              count == 1 ? "rank " : "ranks ", processor_list(domain.ranks),
-             domain.links_unknown ? "; NVML is not there, or shows it no other GPU)" : ")");
+             domain.links_unknown ? "; it sees no other GPU)" : ")");
 }
 
 // "1, 2 or 4": what divides n.

@@ -92,7 +92,7 @@ TEST(Topology, gpus_of_which_nobody_says_what_they_are_joined_to_are_alone) {
   EXPECT_TRUE(topology.domains[3].links_unknown);
   EXPECT_EQ(in_words(topology),
             "16 ranks on 2 hosts; NVLink domains: 16 of 1 rank; the NVLink peers of 16 GPUs are "
-            "unknown: NVML is not there, or a rank sees no GPU but its own");
+            "unknown: a rank sees no GPU but its own");
   EXPECT_FALSE(topology_of({places[3]}).domains[0].links_unknown) << "nothing else is there";
 }
 

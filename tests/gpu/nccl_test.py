@@ -27,10 +27,10 @@ CONFIG = """
 [model]
 family = "{family}"
 layers = 3
-width = 64
-heads = 4
-kv_heads = 4
-mlp_width = 64
+width = 128
+heads = 8
+kv_heads = 8
+mlp_width = 128
 vocabulary = 257
 max_positions = 64
 [train]
@@ -46,6 +46,9 @@ every_steps = 0
 [precision]
 compute = "{precision}"
 """
+DOMAINS = {2: ("one",), 3: ("each",), 4: ("one", "pairs", "pairs without NVML"), 8: ("each", "pairs", "one")}
+MORE = ([], ["train.recompute=block"], ["layout.keep_gathered=1"], ["precision.fp8=tensor"], ["precision.fp8=block"],
+        ["train.micro_batch=1"])
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
 CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather", "ncclAlltoAll": "all_to_all",
          "ncclBroadcast": "broadcast"}
@@ -67,12 +70,14 @@ def train(tools, work, ranks, domains, settings, gpus=None):
                "-x", f"LOCKSTEP_RECORD_GPUS={gpus or ranks}", "-x", "LD_LIBRARY_PATH"]
     if domains == "pairs":
         preload += ["-x", "LOCKSTEP_NVML=bridges"]
+    elif domains == "pairs without NVML":
+        preload += ["-x", "LOCKSTEP_RECORD_PAIRS=1"]
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *preload,
                tools.lockstep, "train", "tiny.toml", "--run", "run", "--device", "cuda",
                "--allow-tensor-across-nodes"]
     for setting in settings:
         command += ["--set", setting]
-    done = subprocess.run(command, cwd=work, env=environment("/nowhere" if domains == "each" else tools.nvml),
+    done = subprocess.run(command, cwd=work, env=environment(tools.nvml if domains in ("one", "pairs") else "/nowhere"),
                           check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", timeout=120)
     return done.returncode, done.stdout
@@ -140,7 +145,7 @@ def check_layout(tools, work, ranks, domains, settings):
     what = f"{ranks} ranks, domains: {domains}, {settings}"
     assert code == 0, f"{what}: ends with {code}: {said[-3000:]}"
     assert "on GPUs by NCCL 2." in said, said[-3000:]
-    per_domain = {"one": ranks, "pairs": 2, "each": 1}[domains]
+    per_domain = {"one": ranks, "each": 1}.get(domains, 2)
     expected = subprocess.run([tools.rank_calls, "tiny.toml", str(ranks), str(per_domain), *settings],
                               cwd=work, check=True, stdout=subprocess.PIPE, text=True).stdout
     by_rank = collections.defaultdict(list)
@@ -182,8 +187,8 @@ def check_layout(tools, work, ranks, domains, settings):
 
 
 def layouts(ranks):
-    for tensor in (1, 2, 4):
-        for shard in (1, 2, 3, 4):
+    for tensor in (1, 2, 4, 8):
+        for shard in (1, 2, 3, 4, 8):
             if ranks % (tensor * shard) == 0:
                 for sharding in ("optimizer", "gradients", "full") if shard > 1 else ("full",):
                     yield [f"layout.replicate={ranks // tensor // shard}", f"layout.shard={shard}",
@@ -233,16 +238,18 @@ def main():
         subprocess.run([tools.lockstep, "data", "pack", "text", "--out", "data"], cwd=work, check=True,
                        capture_output=True)
         count = 0
-        for ranks, domains in ((2, "one"), (3, "each"), (4, "one"), (4, "pairs"), (8, "each")):
-            for number, settings in enumerate(layouts(ranks)):
-                if ranks == 8 and number % 5 != 3:
-                    continue
-                family = ("llama3", "gpt2")[number % 2]
-                precision = ("bf16", "fp32")[number // 2 % 2]
+        for ranks, domains in DOMAINS.items():
+            for layout in layouts(ranks):
+                settings = layout + MORE[count % len(MORE)]
+                if "layout.keep_gathered=1" in settings and not {"layout.shard=1", "layout.sharding=full"} & {*layout}:
+                    settings = layout
+                family = ("llama3", "gpt2")[count % 2]
+                precision = "bf16" if "fp8" in str(settings) else ("bf16", "fp32")[count // 2 % 2]
                 (work / "tiny.toml").write_text(CONFIG.format(family=family, precision=precision))
-                calls = check_layout(tools, work, ranks, domains, settings)
+                where = domains[count % len(domains)]
+                calls = check_layout(tools, work, ranks, where, settings)
                 count += 1
-                print(f"{ranks} ranks, domains: {domains}, {family} {precision}, {' '.join(settings)}: "
+                print(f"{ranks} ranks, domains: {where}, {family} {precision}, {' '.join(settings)}: "
                       f"{calls} calls a step", flush=True)
         check_refusals(tools, work)
         check_torchrun(tools, work)

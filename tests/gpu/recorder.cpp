@@ -142,6 +142,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   }
   return cudaSuccess;
 }
+// Pairs of neighbours have links, where that is asked for; all reach one another.
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to) {
+  const char* pairs = std::getenv("LOCKSTEP_RECORD_PAIRS");
+  *value = attribute == cudaDevP2PAttrAccessSupported || (pairs != nullptr && from / 2 == to / 2);
+  return cudaSuccess;
+}
 // Those of tests/simt/nvml.cpp, and others.
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   constexpr std::array kBuses = {0x1B, 0x5A, 0x9A, 0xDB, 0xE1, 0xE2, 0xE3, 0xE4};

@@ -113,6 +113,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int
   *value = static_cast<int>(simt::most_shared_bytes());
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr /*attribute*/, int /*from*/,
+                                      int /*to*/) {
+  *value = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int /*device*/) {
   std::snprintf(id, static_cast<std::size_t>(length), "0000:5A:00.0");
   return cudaSuccess;

@@ -57,6 +57,11 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+enum cudaDeviceP2PAttr {
+  cudaDevP2PAttrAccessSupported = 2,
+  cudaDevP2PAttrNativeAtomicSupported = 3
+};
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to);
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);

@@ -1,0 +1,97 @@
+// Collectives of ranks on CPUs (dist/mpi_world.cpp) beside those of MPI itself, by turns:
+//
+//   mpirun -n 2 build/cpu/bench/mpi_bench
+//
+// Ours begin on a stream of their own, as in a run. Best and median of rounds, of rank 0; every
+// round begins and ends with all ranks.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include <mpi.h>
+
+#include "core/arena.h"
+#include "dist/mpi_world.h"
+
+namespace lockstep {
+namespace {
+
+struct Times {
+  double best = 0, median = 0;
+};
+
+std::vector<Times> by_turns(const std::vector<std::function<void()>>& ways, int rounds) {
+  std::vector<std::vector<double>> all(ways.size());
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t way = 0; way < ways.size(); ++way) {
+      MPI_Barrier(MPI_COMM_WORLD);
+      const auto begin = std::chrono::steady_clock::now();
+      ways[way]();
+      MPI_Barrier(MPI_COMM_WORLD);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      all[way].push_back(taken.count());
+    }
+  std::vector<Times> times;
+  for (auto& one : all) {
+    std::sort(one.begin(), one.end());
+    times.push_back({one.front(), one[one.size() / 2]});
+  }
+  return times;
+}
+
+void run(World& world) {
+  std::vector<int> everyone;
+  for (int rank = 0; rank < world.size(); ++rank)
+    everyone.push_back(rank);
+  const auto group = world.connect({"all ranks", everyone});
+  Stream stream(Device{}, "collectives", Stream::Mode::queued);
+  for (const std::int64_t bytes : {4 << 10, 64 << 10, 1 << 20, 16 << 20}) {
+    const std::int64_t n = bytes / 4, piece = n / world.size();
+    Arena arena(Device{}, Arena::Memory::host, 4 * bytes);
+    const auto a = arena.allocate("a", DType::fp32, {piece * world.size()}),
+               b = arena.allocate("b", DType::fp32, {piece * world.size()}),
+               mine = arena.allocate("mine", DType::fp32, {piece});
+    for (const auto& t : {a, b, mine})
+      std::fill_n(t.as<float>(), t.elements(), 0.0f);
+    const int count = static_cast<int>(piece);
+    const auto ours = [&](auto call) {
+      return [&, call] {
+        call();
+        stream.synchronize();
+      };
+    };
+    const auto times = by_turns(
+        {ours([&] { group->all_gather(a, mine, stream); }),
+         [&] {
+           MPI_Allgather(mine.data, count, MPI_FLOAT, a.data, count, MPI_FLOAT, MPI_COMM_WORLD);
+         },
+         ours([&] { group->all_to_all(a, b, stream); }),
+         [&] { MPI_Alltoall(b.data, count, MPI_FLOAT, a.data, count, MPI_FLOAT, MPI_COMM_WORLD); },
+         ours([&] { group->all_reduce(a, ReduceOp::sum, stream); }),
+         [&] {
+           MPI_Allreduce(MPI_IN_PLACE, a.data, count * world.size(), MPI_FLOAT, MPI_SUM,
+                         MPI_COMM_WORLD);
+         }},
+        bytes >= 1 << 20 ? 25 : 200);
+    if (world.rank() > 0) continue;
+    std::printf("%d ranks, %6lld KiB, ours / MPI's, best and median in ms:", world.size(),
+                static_cast<long long>(bytes >> 10));
+    const char* names[] = {"all_gather", "all_to_all", "all_reduce"};
+    for (std::size_t i = 0; i < 3; ++i)
+      std::printf("   %s %.3f %.3f / %.3f %.3f", names[i], 1e3 * times[2 * i].best,
+                  1e3 * times[2 * i].median, 1e3 * times[2 * i + 1].best,
+                  1e3 * times[2 * i + 1].median);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main() {
+  const auto world = lockstep::start_mpi();
+  world->ends_all([&] { lockstep::run(*world); });
+}
