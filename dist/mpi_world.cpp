@@ -1,11 +1,10 @@
 // Open MPI makes no progress while nobody is in a call of it, so calls here block: a queued
-// stream's thread makes them, while the compute stream computes. They are the library's own, which
-// algorithms of ours did not beat (bench/mpi_bench), but for all_reduce: MPI_Allreduce adds in an
-// order that depends on the size and on the algorithm that it picks. Here pieces go to all, are
-// added in the order of ranks, and sums go to all, through a buffer that is kept. What is large is
-// not summed that way (dist/reduction.h).
+// stream's thread makes them, while the compute stream computes. Every rank sends to every other at
+// once. MPI's own collectives are as fast (bench/mpi_bench), but they spin while they wait, and
+// MPI_Allreduce adds in an order that depends on the algorithm that it picks.
 #include "dist/mpi_world.h"
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cstdio>
@@ -56,6 +55,29 @@ struct Bytes {
   bool is_made = false;
 };
 
+// Messages under way.
+class Requests {
+ public:
+  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+
+  // Ranks may share a processor: who waits for long leaves it to those that work.
+  void wait() {
+    using Clock = std::chrono::steady_clock;
+    constexpr auto kSpin = std::chrono::microseconds(100), kSleep = std::chrono::microseconds(20);
+    const auto begin = Clock::now();
+    for (int done = 0;;) {
+      MPI_CHECK(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                            MPI_STATUSES_IGNORE));
+      if (done != 0) break;
+      if (Clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
+    }
+    requests_.clear();
+  }
+
+ private:
+  std::vector<MPI_Request> requests_;
+};
+
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(const std::string& name, int rank, int size, MPI_Comm comm)
@@ -69,39 +91,53 @@ class MpiCommunicator final : public Communicator {
 
   void do_all_gather(Tensor out, ConstTensor in, Stream& stream) override {
     stream.enqueue([this, out, in](Stream&) {
-      const Bytes bytes(in.bytes());
-      const bool in_place = in.data == out.data + rank() * in.bytes();
-      MPI_CHECK(MPI_Allgather(in_place ? MPI_IN_PLACE : in.data, bytes.count, bytes.type, out.data,
-                              bytes.count, bytes.type, comm_));
+      const auto bytes = in.bytes();
+      for (int i = 1; i < size(); ++i) {
+        const int from = (rank() + size() - i) % size(), to = (rank() + i) % size();
+        receive(out.data + from * bytes, bytes, from);
+        send(in.data, bytes, to);
+      }
+      auto* mine = out.data + rank() * bytes;
+      if (in.data != mine) std::copy_n(in.data, bytes, mine);
+      requests_.wait();
     });
   }
 
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     stream.enqueue([this, out, in](Stream&) {
-      const Bytes piece(in.bytes() / size());
-      MPI_CHECK(
-          MPI_Alltoall(in.data, piece.count, piece.type, out.data, piece.count, piece.type, comm_));
+      const auto piece = in.bytes() / size();
+      for (int i = 1; i < size(); ++i) {
+        const int from = (rank() + size() - i) % size(), to = (rank() + i) % size();
+        receive(out.data + from * piece, piece, from);
+        send(in.data + to * piece, piece, to);
+      }
+      std::copy_n(in.data + rank() * piece, piece, out.data + rank() * piece);
+      requests_.wait();
     });
   }
 
   void do_broadcast(Tensor inout, int root, Stream& stream) override {
     stream.enqueue([this, inout, root](Stream&) {
       const Bytes bytes(inout.bytes());
-      MPI_CHECK(MPI_Bcast(inout.data, bytes.count, bytes.type, root, comm_));
+      MPI_CHECK(MPI_Ibcast(inout.data, bytes.count, bytes.type, root, comm_, requests_.add()));
+      requests_.wait();
     });
   }
 
   void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
                        Stream& stream) override {
     stream.enqueue([this, received, from, sent, to](Stream&) {
-      const Bytes bytes(sent.bytes());
-      MPI_CHECK(MPI_Sendrecv(sent.data, bytes.count, bytes.type, to, 0, received.data, bytes.count,
-                             bytes.type, from, 0, comm_, MPI_STATUS_IGNORE));
+      receive(received.data, received.bytes(), from);
+      send(sent.data, sent.bytes(), to);
+      requests_.wait();
     });
   }
 
   void do_barrier(Stream& stream) override {
-    stream.enqueue([this](Stream&) { MPI_CHECK(MPI_Barrier(comm_)); });
+    stream.enqueue([this](Stream&) {
+      MPI_CHECK(MPI_Ibarrier(comm_, requests_.add()));
+      requests_.wait();
+    });
   }
 
   // Small ones: everyone adds up everything. Others: everyone a part of it.
@@ -109,55 +145,43 @@ class MpiCommunicator final : public Communicator {
     constexpr std::int64_t kSmallBytes = 16 << 10;
     const auto d = size();
     const auto n = inout.elements(), element = bytes_per_element(inout.dtype);
-    const auto part = inout.bytes() <= kSmallBytes ? n : (n + d - 1) / d;
+    const bool small = inout.bytes() <= kSmallBytes;
+    const auto part = small ? n : (n + d - 1) / d;  // the last ones may be shorter, or empty
+    const auto begin_of = [&](int r) { return small ? 0 : std::min(n, r * part); };
+    const auto end_of = [&](int r) { return small ? n : begin_of(r + 1); };
+    const auto begin = begin_of(rank()), end = end_of(rank());
     received_.resize(static_cast<std::size_t>(d * part * element));
-    std::vector<const std::byte*> all;
-    if (part == n) {
-      const Bytes bytes(inout.bytes());
-      MPI_CHECK(MPI_Allgather(inout.data, bytes.count, bytes.type, received_.data(), bytes.count,
-                              bytes.type, comm_));
-      for (int r = 0; r < d; ++r)
-        all.push_back(received_.data() + r * part * element);
-      return reduce_range(inout, op, all, 0, n);
+    std::vector<const std::byte*> all;  // as if each held the whole
+    for (int r = 0; r < d; ++r) {
+      auto* theirs = received_.data() + r * part * element;
+      all.push_back(r == rank() ? inout.data : theirs - begin * element);
+      if (r == rank()) continue;
+      receive(theirs, (end - begin) * element, r);
+      send(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
     }
-    // Parts may differ: the last ones are shorter, or empty.
-    const auto begin_of = [&](int r) { return std::min(n, r * part); };
-    const auto begin = begin_of(rank()), mine = begin_of(rank() + 1) - begin;
-    std::vector<MPI_Request> requests;
+    requests_.wait();
+    reduce_range(inout, op, all, begin, end);
+    if (small) return;
     for (int r = 0; r < d; ++r) {
       if (r == rank()) continue;
-      const auto at = begin_of(r), count = begin_of(r + 1) - at;
-      requests.emplace_back();
-      const Bytes theirs(mine * element);
-      MPI_CHECK(MPI_Irecv(received_.data() + r * part * element, theirs.count, theirs.type, r, 1,
-                          comm_, &requests.back()));
-      requests.emplace_back();
-      const Bytes sent(count * element);
-      MPI_CHECK(MPI_Isend(inout.data + at * element, sent.count, sent.type, r, 1, comm_,
-                          &requests.back()));
+      receive(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
+      send(inout.data + begin * element, (end - begin) * element, r);
     }
-    MPI_CHECK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
-    for (int r = 0; r < d; ++r)  // as if each held the whole
-      all.push_back(r == rank() ? inout.data : received_.data() + (r * part - begin) * element);
-    reduce_range(inout, op, all, begin, begin + mine);
-    requests.clear();
-    for (int r = 0; r < d; ++r) {
-      if (r == rank()) continue;
-      const auto at = begin_of(r), count = begin_of(r + 1) - at;
-      requests.emplace_back();
-      const Bytes theirs(count * element);
-      MPI_CHECK(MPI_Irecv(inout.data + at * element, theirs.count, theirs.type, r, 2, comm_,
-                          &requests.back()));
-      requests.emplace_back();
-      const Bytes sums(mine * element);
-      MPI_CHECK(MPI_Isend(inout.data + begin * element, sums.count, sums.type, r, 2, comm_,
-                          &requests.back()));
-    }
-    MPI_CHECK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+    requests_.wait();
+  }
+
+  void send(const std::byte* data, std::int64_t n, int to) {
+    const Bytes bytes(n);
+    MPI_CHECK(MPI_Isend(data, bytes.count, bytes.type, to, 0, comm_, requests_.add()));
+  }
+  void receive(std::byte* data, std::int64_t n, int from) {
+    const Bytes bytes(n);
+    MPI_CHECK(MPI_Irecv(data, bytes.count, bytes.type, from, 0, comm_, requests_.add()));
   }
 
   MPI_Comm comm_;
   std::vector<std::byte> received_;
+  Requests requests_;
 };
 
 class MpiWorld final : public World {
