@@ -88,6 +88,15 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World
            compute.is_cuda() ? str(", ", human_memory(static_cast<double>(bytes.sum().pinned)),
                                    " of the host's beside it")
                              : "");
+  if (world.rank() == 0) {
+    const auto more = keepable_blocks(config, compute.device(), static_cast<int>(here));
+    if (more.blocks > 0)
+      log_info("layout.keep_gathered = ", more.blocks, " would fit too, in ",
+               human_memory(static_cast<double>(more.bytes.device)), " a rank; it gathers ",
+               human_memory(static_cast<double>(more.gathered_bytes)),
+               " of weights in a step then, not ",
+               human_memory(static_cast<double>(more.gathered_bytes_before)));
+  }
   return bytes.training;
 }
 

@@ -19,6 +19,7 @@
 #include "train/loss_sum.h"
 #include "train/memory.h"
 #include "train/run_state.h"
+#include "train/volume.h"
 
 namespace lockstep {
 
@@ -183,6 +184,39 @@ RunBytes checked_run_bytes(const Config& c, Device device, const std::string& ot
   if (!has_memory(device, bytes.sum(), ranks))
     require_memory(device, bytes.sum(), what_would_fit(c, device, ranks).c_str(), others, ranks);
   return bytes;
+}
+
+namespace {
+
+std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
+  Stream compute(device, "measure", Stream::Mode::measuring, threads);
+  Arenas arenas = Arenas::measure(device);
+  LoneWorld one_of_all(0, config.mesh.world());
+  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
+  return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
+}
+
+}  // namespace
+
+Keepable keepable_blocks(const Config& c, Device device, int ranks) {
+  TrainingConfig config = training_config(c);
+  if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
+  const auto gathered = gathered_bytes(config, device, threads_of(c));
+  Keepable found;
+  auto most = config.model.layers;
+  for (auto least = config.keep_gathered + 1; least <= most;) {
+    config.keep_gathered = (least + most) / 2;
+    const auto bytes = measure_run(config, device, threads_of(c)).sum();
+    // NCCL, and the system's cache of files, need some too.
+    if (has_memory(device, {bytes.device + bytes.device / 16, bytes.pinned}, ranks)) {
+      found = {config.keep_gathered, bytes, gathered_bytes(config, device, threads_of(c)),
+               gathered};
+      least = config.keep_gathered + 1;
+    } else {
+      most = config.keep_gathered - 1;
+    }
+  }
+  return found.gathered_bytes < found.gathered_bytes_before ? found : Keepable{};
 }
 
 void require_fp8(const Config& c, const Stream& compute) {

@@ -36,6 +36,15 @@ struct RunBytes {
 RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "",
                            int ranks = 1);
 
+// Where blocks can stay gathered (layout.keep_gathered) and there is memory for more of them: how
+// many, and what that spares.
+struct Keepable {
+  std::int64_t blocks = 0;  // 0: there is nothing to gain
+  Arenas::Bytes bytes;      // that a rank takes then
+  std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // that it receives in a step
+};
+Keepable keepable_blocks(const Config& config, Device device, int ranks);
+
 Loader::Config train_loader(const Config& config);
 
 // Held-out windows in the order of the dataset, each once, up to eval.tokens.

@@ -371,12 +371,17 @@ void Trainer::sample() {
 
 // Nothing when a signal came meanwhile: who asks the run to stop does not wait for an evaluation.
 std::optional<double> Trainer::evaluate(StepReport& report) {
+  constexpr int kAskEvery = 8;  // micro-batches, where other ranks answer too
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
       *validation_, compute_.device(),
       [&](const Batch& batch) { return training_.evaluate(batch); },
       [&] { return training_.evaluated(); },
-      [&] { return world_.size() == 1 && signals_.exit_code() && step() != steps(); });
+      [&, batches = 0]() mutable {
+        if (step() == steps()) return false;  // the last one is worth the wait
+        if (world_.size() == 1 || ++batches % kAskEvery == 0) stop_ = agreed_stop();
+        return stop_ != 0;
+      });
   training_.trace().take();
   const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
   meter_.spent_between_steps(Phase::evaluation, seconds, config_.eval.every_steps);

@@ -109,7 +109,7 @@ def check(lockstep, folder):
 
     # Stopped by a signal and started again: the bits of a run that was not.
     settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",
-                "precision.fp8=tensor", "train.steps=150", "eval.every_steps=0"]
+                "precision.fp8=tensor", "train.steps=400", "eval.every_steps=0"]
     run = folder / "stopped"
     process = subprocess.Popen(job.command(configs["llama3"], run, 4, settings), env=ENVIRONMENT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -120,12 +120,29 @@ def check(lockstep, folder):
     said = process.communicate(timeout=60)[1].decode(errors="replace")
     expect(process.returncode == 75, f"stopped by SIGUSR1: ends with {process.returncode}")
     stopped = len(numbers(run))
-    expect(5 <= stopped < 150, f"stopped at step {stopped}: {said[-300:]}")
+    expect(5 <= stopped < 400, f"stopped at step {stopped}: {said[-300:]}")
     code, said = job.run(configs["llama3"], run, 4, *settings)
     expect(f"going on from step {stopped}" in said, f"the same command goes on: {said[-500:]}")
     job.run(configs["llama3"], folder / "unstopped", 4, *settings)
     expect(numbers(run) == numbers(folder / "unstopped"),
            "a run that was stopped has the losses of one that was not")
+
+    # Stopped in an evaluation, which would take a minute.
+    (folder / "long.txt").write_text((folder / "text.txt").read_text() * 200)
+    subprocess.run([lockstep, "data", "pack", str(folder / "long.txt"), "--tokenizer", "bytes", "--out",
+                    str(folder / "long")], check=True, capture_output=True)
+    run = folder / "evaluating"
+    settings = [f"data.validation={folder / 'long'}", "eval.every_steps=1", "eval.tokens=0"]
+    process = subprocess.Popen(job.command(configs["llama3"], run, 2, settings), env=ENVIRONMENT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while b"starting from random weights" not in process.stderr.readline():
+        pass
+    time.sleep(2)  # the step takes milliseconds
+    begin = time.time()
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=120)[1].decode(errors="replace")
+    expect(process.returncode == 75 and time.time() - begin < 10 and len(numbers(run)) == 1,
+           f"stopped in an evaluation: {process.returncode} after {time.time() - begin:.1f} s: {said[-300:]}")
 
     # Refused by all, said once or by each, with the exit code of a wrong configuration.
     code, said = job.run(configs["llama3"], folder / "refused", 4, "layout.tensor=3")
