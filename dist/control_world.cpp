@@ -14,6 +14,7 @@ namespace {
 // Rank 0 may read a large checkpoint meanwhile; of a rank that died the heartbeat knows at once.
 constexpr Milliseconds kExchangeTime{1'800'000};
 constexpr Milliseconds kLeaveTime{10'000};
+constexpr Milliseconds kMeetTime{600'000};  // some machines may have to fetch an image first
 constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
 
 class ControlWorld final : public World {
@@ -59,12 +60,16 @@ class AddressWorld final : public World {
  public:
   explicit AddressWorld(const Rendezvous& found) {
     if (found.rank == 0)
-      hub_.emplace(HubOptions{.ranks = found.ranks, .secret = *found.secret, .port = found.port});
+      hub_.emplace(HubOptions{.ranks = found.ranks,
+                              .secret = *found.secret,
+                              .port = found.port,
+                              .start = kMeetTime});
     control_.emplace(Membership{.rank = found.rank,
                                 .ranks = found.ranks,
                                 .addresses = {found.address},
                                 .port = found.port,
-                                .secret = *found.secret});
+                                .secret = *found.secret,
+                                .start = kMeetTime});
     world_.emplace(*control_, [rank = found.rank](const std::string& why, int exit_code) {
       std::fprintf(stderr, "lockstep: rank %d: %s\n", rank, why.c_str());
       _exit(exit_code);

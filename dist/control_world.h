@@ -17,7 +17,7 @@ std::unique_ptr<World> make_control_world(
     Control& control, std::function<void(const std::string& why, int exit_code)> on_abort);
 
 // The ranks of Rendezvous::Way::address: each finds the others at rank 0's hub. Throws
-// TransientError where they do not come.
+// TransientError where they do not come within ten minutes.
 std::unique_ptr<World> meet_at_address(const Rendezvous& found);
 
 }  // namespace lockstep

@@ -54,6 +54,10 @@ std::unique_ptr<World> meet_ranks(Device device) {
                           ", but this build has no NCCL, which ranks on GPUs need; install "
                           "libnccl-dev and configure the build again, or add --device cpu"));
   const bool by_mpi = found.way == Rendezvous::Way::mpi;
+  if (!by_mpi) {
+    log_as_rank(found.rank);
+    log_info("waiting for ", found.ranks, " ranks at ", found.address, ":", found.port);
+  }
   auto world = by_mpi ? start_mpi() : meet_at_address(found);
   log_as_rank(world->rank());
   log_info(found.reason, by_mpi ? "; they talk by MPI" : "; they met at ",
