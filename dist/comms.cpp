@@ -37,8 +37,10 @@ Levels make_levels(World& world, const std::string& name, const std::vector<int>
                    const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
-  levels.inside = connect(world, name + " inside", table.inside(world.rank()));
-  levels.across = connect(world, name + " across", table.across(world.rank()));
+  levels.name = name;
+  levels.ring = world.ring();
+  levels.inside = world.connect(name + " inside", table.inside(world.rank()));
+  levels.across = world.connect(name + " across", table.across(world.rank()));
   return levels;
 }
 
