@@ -1,15 +1,15 @@
 #include "train/prepare.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/cpu.h"
 #include "core/gpu.h"
 #include "core/log.h"
-#include "core/machine.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
 #include "dist/agreement.h"
+#include "dist/topology_here.h"
+#include "train/numerics.h"
 #include "train/resume.h"
 #include "train/run_parts.h"
 
@@ -79,9 +79,8 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World
       m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
       config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
   require_fp8(config, compute);
-  const auto machines = world.exchange(machine_id());
-  const auto here = std::count(machines.begin(), machines.end(), machine_id());
-  const auto bytes = checked_run_bytes(config, compute.device(), others, static_cast<int>(here));
+  const auto here = static_cast<int>(ranks_here(world).size());
+  const auto bytes = checked_run_bytes(config, compute.device(), others, here);
   world.exchange("");  // none takes its memory while another still looks whether there is enough
   log_info("memory: ", human_memory(static_cast<double>(bytes.training.device)),
            world.size() > 1 ? " a rank" : "", " for weights, optimizer and activations",
