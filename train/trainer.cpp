@@ -317,7 +317,7 @@ void Trainer::try_logs(FunctionRef<void()> act) {
   try {
     act();
   } catch (const DataError& error) {
-    if (!log_failed_) log_warning(error.what(), "; the run goes on, its logs have holes");
+    if (!log_failed_) log_own_warning(error.what(), "; the run goes on, its logs have holes");
     log_failed_ = true;
   }
 }
