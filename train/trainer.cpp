@@ -48,14 +48,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one.
-std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints) {
-  if (checkpoint_steps(checkpoints) != std::vector<std::int64_t>{0}) return std::nullopt;
-  const auto path = checkpoint_path(checkpoints, 0);
-  if (read_manifest(path).about.find("imported_from") == nullptr) return std::nullopt;
-  return path;
-}
-
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const RunRanks& ranks);
@@ -386,7 +378,7 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 
 void Trainer::start() {
   log_step(config_, loader_, world_.size(), meter_.config());
-  if (const auto imported = imported_weights(run_.checkpoints())) {
+  if (const auto imported = imported_weights(run_.checkpoints(), world_)) {
     choose_products(std::nullopt);
     return initialize(*imported);
   }
