@@ -1,11 +1,11 @@
 #include "dist/control_world.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <unistd.h>
 #include <utility>
 
+#include "core/log.h"
 #include "dist/hub.h"
 
 namespace lockstep {
@@ -66,8 +66,8 @@ class AddressWorld final : public World {
                                 .addresses = {found.address},
                                 .port = found.port,
                                 .secret = *found.secret});
-    world_.emplace(*control_, [rank = found.rank](const std::string& why, int exit_code) {
-      std::fprintf(stderr, "lockstep: rank %d: %s\n", rank, why.c_str());
+    world_.emplace(*control_, [](const std::string& why, int exit_code) {
+      log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
       _exit(exit_code);
     });
   }
