@@ -15,9 +15,12 @@ void log_as_rank(int rank) {
   rank_of_process = rank;
 }
 
+bool log_speaks_for_all() {
+  return rank_of_process == 0;
+}
+
 void log_line(LogLevel level, const std::string& text) {
   const int rank = rank_of_process;
-  if (rank > 0 && level == LogLevel::info) return;
   char clock[16] = "";
   const std::time_t now = std::time(nullptr);
   std::tm local{};

@@ -36,10 +36,12 @@ Levels make_levels(World& world, const std::string& name, const std::vector<int>
                    const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
+  levels.name = name;
+  levels.ring = world.ring();
   levels.inside =
-      connect(world, {name + " inside", table.inside(world.rank()), Carries::parameters});
+      world.connect({name + " inside", table.inside(world.rank()), Carries::parameters});
   levels.across =
-      connect(world, {name + " across", table.across(world.rank()), Carries::parameters});
+      world.connect({name + " across", table.across(world.rank()), Carries::parameters});
   return levels;
 }
 

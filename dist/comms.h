@@ -103,8 +103,11 @@ class PlacedWorld final : public World {
 // A group that sums what is large, on two levels: `inside` are the ranks of one NVLink domain,
 // `across` those at the same place of each domain. Member r of `whole` is, with I ranks in a
 // domain, number r % I of inside in domain r / I. Where domains hold unequal numbers of them all
-// are across.
+// are across. On uneven hosts groups of one kind differ in their levels: `ring` has one entry of a
+// sum, however many calls it takes.
 struct Levels {
+  std::string name;
+  CollectiveRing* ring = nullptr;
   std::unique_ptr<Communicator> whole;  // absent where nobody gathers the sums
   std::unique_ptr<Communicator> inside, across;
 

@@ -1,11 +1,11 @@
 #include "dist/control_world.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <unistd.h>
 #include <utility>
 
+#include "core/log.h"
 #include "dist/hub.h"
 
 namespace lockstep {
@@ -60,18 +60,16 @@ class AddressWorld final : public World {
  public:
   explicit AddressWorld(const Rendezvous& found) {
     if (found.rank == 0)
-      hub_.emplace(HubOptions{.ranks = found.ranks,
-                              .secret = *found.secret,
-                              .port = found.port,
-                              .start = kMeetTime});
+      hub_.emplace(HubOptions{
+          .ranks = found.ranks, .secret = *found.secret, .port = found.port, .start = kMeetTime});
     control_.emplace(Membership{.rank = found.rank,
                                 .ranks = found.ranks,
                                 .addresses = {found.address},
                                 .port = found.port,
                                 .secret = *found.secret,
                                 .start = kMeetTime});
-    world_.emplace(*control_, [rank = found.rank](const std::string& why, int exit_code) {
-      std::fprintf(stderr, "lockstep: rank %d: %s\n", rank, why.c_str());
+    world_.emplace(*control_, [](const std::string& why, int exit_code) {
+      log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
       _exit(exit_code);
     });
   }

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include <mpi.h>
 
+#include "core/log.h"
 #include "dist/host_reduce.h"
 
 namespace lockstep {
@@ -244,7 +244,10 @@ class MpiWorld final : public World {
   }
 
   void abort(const std::string& why, int exit_code) noexcept override {
-    std::fprintf(stderr, "lockstep: rank %d: %s\n", rank_, why.c_str());
+    try {
+      log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
+    } catch (...) {                    // without memory for a line
+    }
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/integer.h"
+#include "dist/collective_ring.h"
 #include "kernels/pieces.h"
 
 namespace lockstep {
@@ -73,6 +74,10 @@ void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum
   const auto n = sum.elements();
   LOCKSTEP_CHECK(in.elements() == A * I * n && n % kMultiple == 0, "a reduction of ", in.elements(),
                  " elements to ", n, " on each of ", A * I, " ranks");
+  CollectiveRing* const calls = stream.is_measuring() ? nullptr : levels.ring;
+  const auto bytes = (I - 1) * A * n * bytes_per_element(wire_) + (A - 1) * sum.bytes();
+  const auto number =
+      calls ? calls->begin("reduce_scatter", levels.name, bytes, stream.record()) : 0;
   const auto pieces = in.view({A, I, n});
   const auto columns = chunk(wire_, I, A, n, memory_.bytes());
   for (std::int64_t first = 0; first < n; first += columns) {
@@ -97,6 +102,7 @@ void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum
       exchange(*levels.across, sums, last);
     }
   }
+  if (calls != nullptr) calls->end(number, stream.record());
 }
 
 void ReduceRing::all_reduce(Stream& stream, const Levels& levels, Tensor inout) const {

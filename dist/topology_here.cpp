@@ -1,6 +1,7 @@
 #include "dist/topology_here.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/control_groups.h"
@@ -61,6 +62,15 @@ RankPlace this_place(Device device, const std::filesystem::path& sysfs) {
   return place;
 }
 
+std::vector<int> ranks_here(World& world) {
+  const auto here = machine_id() + " " + host_name();
+  const auto places = world.exchange(here);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (places[static_cast<std::size_t>(rank)] == here) ranks.push_back(rank);
+  return ranks;
+}
+
 MachineShares machine_shares(const Topology& topology, int rank,
                              const std::filesystem::path& sysfs) {
   MachineShares machine;
@@ -97,13 +107,12 @@ std::string in_words(const Topology& topology, const MachineShares& machine) {
   for (const int rank : machine.ranks)
     places.push_back(topology.places[static_cast<std::size_t>(rank)]);
   const auto is = [](auto member) { return [member](const RankPlace& p) { return p.*member; }; };
-  auto text = str("host ", joined(places, is(&RankPlace::host)), ": ",
-                  places.size() == 1 ? "rank " : "ranks ", processor_list(machine.ranks));
+  std::string text;
   std::set<std::string> gpus;
   for (const auto& place : places)
     gpus.insert(place.pci_address);
   if (places.front().gpu >= 0)
-    text += str(" on ", gpus.size(), " x ", joined(places, is(&RankPlace::gpu_name)));
+    text = str(" on ", gpus.size(), " x ", joined(places, is(&RankPlace::gpu_name)));
   const auto says = [&](auto member, auto unknown) {
     return std::any_of(places.begin(), places.end(),
                        [&](const RankPlace& place) { return place.*member != unknown; });
@@ -119,6 +128,32 @@ std::string in_words(const Topology& topology, const MachineShares& machine) {
               machine.ranks.size() > 1 ? " each" : "");
   if (bound > 0) text += ", bound by the launcher or container";
   return text;
+}
+
+std::vector<std::string> in_words(const Topology& topology, const std::vector<std::string>& said) {
+  constexpr std::size_t kMostNamed = 4;
+  std::map<std::string, std::vector<std::string>> machines;  // by what is said of them
+  std::vector<std::string> order;
+  for (int rank = 0; rank < std::ssize(said); ++rank) {
+    const auto ranks = machine_ranks(topology, rank);
+    if (ranks.front() != rank) continue;
+    std::vector<std::string> hosts;
+    for (const int other : ranks)
+      hosts.push_back(topology.places[static_cast<std::size_t>(other)].host);
+    const auto& how = said[static_cast<std::size_t>(rank)];
+    if (!machines.contains(how)) order.push_back(how);
+    machines[how].push_back(str("host ", joined(hosts, [](const auto& host) { return host; }),
+                                ranks.size() == 1 ? ": rank " : ": ranks ", processor_list(ranks)));
+  }
+  std::vector<std::string> lines;
+  for (const auto& how : order) {
+    const auto& alike = machines[how];
+    auto& line = lines.emplace_back(alike.front() + how);
+    for (std::size_t i = 1; i < std::min(alike.size(), kMostNamed); ++i)
+      line += str(i == 1 ? "; alike: " : ", ", alike[i]);
+    if (alike.size() > kMostNamed) line += str(" and ", alike.size() - kMostNamed, " more");
+  }
+  return lines;
 }
 
 }  // namespace lockstep

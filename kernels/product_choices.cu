@@ -3,6 +3,10 @@
 
 namespace lockstep::cuda {
 
+std::int64_t cublaslt_version() {
+  return static_cast<std::int64_t>(cublasLtGetVersion());
+}
+
 ChosenProducts choose_products(Stream& stream, const ProductChoices& recorded,
                                FunctionRef<void()> run) {
   auto& cublas = stream.kept<Cublas>();

@@ -1,5 +1,7 @@
 #include "launch/ranks.h"
 
+#include <algorithm>
+
 #include "core/cpu.h"
 #include "core/gpu.h"
 #include "core/log.h"
@@ -67,13 +69,10 @@ std::unique_ptr<World> meet_ranks(Device device) {
 }
 
 Device device_of_rank(Device device, World& launched) {
-  const auto machines =
-      launched.exchange(machine_id() + " " + host_name());  // or a container of it
+  const auto here = ranks_here(launched);
   if (device.kind == Device::Kind::cpu) return device;
-  const auto rank = static_cast<std::size_t>(launched.rank());
-  int local = 0;  // its number on the machine
-  for (std::size_t other = 0; other < rank; ++other)
-    local += machines[other] == machines[rank];
+  const int rank = launched.rank();
+  const auto local = static_cast<int>(std::find(here.begin(), here.end(), rank) - here.begin());
   const int gpus = gpu::devices().count;
   if (gpus == 1) return device;  // the one that its launcher lets it see
   if (local >= gpus)
@@ -98,7 +97,9 @@ PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device de
   log_info(in_words(placed.topology));
   const auto shares = machine_shares(placed.topology, rank);
   use_share(shares, rank);
-  log_info(in_words(placed.topology, shares));
+  const auto said = placed.world->exchange(in_words(placed.topology, shares));
+  for (const auto& line : in_words(placed.topology, said))
+    log_info(line);
   return placed;
 }
 

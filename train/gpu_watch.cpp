@@ -45,7 +45,7 @@ std::optional<GpuReading> GpuWatch::read() {
   if (says_nothing(reading)) return std::nullopt;
   for (const auto& cause : reading.slowed_by)
     if (warned_of_.insert(cause).second)
-      log_warning(
+      log_own_warning(
           "the clocks of ", name_, " are held down by ", cause, state(reading),
           ": tokens/s and MFU fall, and no setting of the run mends it; see `nvidia-smi -q -d "
           "PERFORMANCE,TEMPERATURE,POWER`");

@@ -1,15 +1,15 @@
 #include "train/prepare.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/cpu.h"
 #include "core/gpu.h"
 #include "core/log.h"
-#include "core/machine.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
 #include "dist/agreement.h"
+#include "dist/topology_here.h"
+#include "train/numerics.h"
 #include "train/resume.h"
 #include "train/run_parts.h"
 
@@ -66,8 +66,11 @@ RunDirectory open_run(const std::filesystem::path& path, World& world) {
   return std::move(*made);
 }
 
-Config settled(Config config, Stream& compute) {
+Config settled(Config config, Stream& compute, World& world) {
   config.train.attention = attention_of(config, compute);
+  if (compute.is_cuda() && world.size() > 1)
+    agree(world, "numerics",
+          fields_of(numerics_here(compute, world.size()), in_words(config.train.attention)));
   return config;
 }
 
@@ -79,9 +82,8 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World
       m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
       config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
   require_fp8(config, compute);
-  const auto machines = world.exchange(machine_id());
-  const auto here = std::count(machines.begin(), machines.end(), machine_id());
-  const auto bytes = checked_run_bytes(config, compute.device(), others, static_cast<int>(here));
+  const auto here = static_cast<int>(ranks_here(world).size());
+  const auto bytes = checked_run_bytes(config, compute.device(), others, here);
   world.exchange("");  // none takes its memory while another still looks whether there is enough
   log_info("memory: ", human_memory(static_cast<double>(bytes.training.device)),
            world.size() > 1 ? " a rank" : "", " for weights, optimizer and activations",
@@ -89,7 +91,7 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World
                                    " of the host's beside it")
                              : "");
   if (world.rank() == 0) {
-    const auto more = keepable_blocks(config, compute.device(), static_cast<int>(here));
+    const auto more = keepable_blocks(config, compute.device(), here);
     if (more.blocks > 0)
       log_info("layout.keep_gathered = ", more.blocks, " would fit too, in ",
                human_memory(static_cast<double>(more.bytes.device)), " a rank; it gathers ",

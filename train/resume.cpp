@@ -1,5 +1,6 @@
 #include "train/resume.h"
 
+#include "checkpoint/checkpointer.h"
 #include "core/cpu.h"
 #include "core/log.h"
 #include "model/families.h"
@@ -92,6 +93,16 @@ Progress progress_in(const Json& about) {
           .good_step = about.at("last_good_checkpoint").as_integer(),
           .statistics = {.loss = window_in(statistics.at("loss")),
                          .grad_norm = window_in(statistics.at("grad_norm"))}};
+}
+
+std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
+                                                      World& world) {
+  const auto path = checkpoint_path(checkpoints, 0);
+  const bool mine = world.rank() == 0 &&
+                    checkpoint_steps(checkpoints) == std::vector<std::int64_t>{0} &&
+                    read_manifest(path).about.find("imported_from") != nullptr;
+  const bool is_there = world.exchange(mine ? "imported" : "").front() == "imported";
+  return is_there ? std::optional(path) : std::nullopt;
 }
 
 void check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change) {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/json.h"
+#include "dist/comms.h"
 #include "train/config.h"
 #include "train/statistics.h"
 
@@ -36,6 +39,11 @@ struct RunFacts {
 
 Json describe_run(const Progress& progress, const RunFacts& facts);
 Progress progress_in(const Json& about);  // throws DataError where it does not say
+
+// The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one that
+// rank 0 sees: a shared file system may show another rank others. Every rank at once.
+std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
+                                                      World& world);
 
 // Throws ConfigError naming the key, the stored and the new value where the run would not be the
 // one that was saved: another model, order of the data, window length, or other data (unless

@@ -7,10 +7,10 @@
 
 #include "core/gpu.h"
 #include "core/log.h"
-#include "core/machine.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
+#include "dist/topology_here.h"
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
@@ -65,6 +65,10 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
         str("train.attention is cudnn, but ", why_not, "; change that, or set it to auto or own"));
   if (compute.is_cuda()) log_info("attention by the own kernels, not cuDNN: ", why_not);
   return Attention::own;
+}
+
+std::string in_words(Config::Attention settled) {
+  return settled == Config::Attention::cudnn ? str("cuDNN ", cudnn_version()) : "own kernels";
 }
 
 TrainingConfig training_config(const Config& c) {
@@ -282,11 +286,10 @@ double peak_flops(Stream& compute, DType dtype) {
 // all: where ranks share processors, they would wait for each other's measurements. Such ranks have
 // a part of the peak of one that is alone.
 double peak_flops_here(Stream& compute, DType dtype, World& world) {
-  const auto machines = world.exchange(machine_id());
+  const auto here = ranks_here(world);
   if (compute.is_cuda()) return peak_flops(compute, dtype);  // each has its own
-  const auto first = std::find(machines.begin(), machines.end(), machine_id());
-  if (first - machines.begin() != world.rank()) return 0;
-  const auto ranks = static_cast<double>(std::count(first, machines.end(), machine_id()));
+  if (here.front() != world.rank()) return 0;
+  const auto ranks = static_cast<double>(here.size());
   const auto processors = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
   return peak_flops(compute, dtype) * std::min(ranks, processors / compute.threads());
 }

@@ -15,7 +15,6 @@
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
-#include "kernels/attention_cudnn.h"
 #include "train/gpu_watch.h"
 #include "train/host_state.h"
 #include "train/layout.h"
@@ -46,14 +45,6 @@ double& seconds_of(StepReport& report, Phase phase) {
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one.
-std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints) {
-  if (checkpoint_steps(checkpoints) != std::vector<std::int64_t>{0}) return std::nullopt;
-  const auto path = checkpoint_path(checkpoints, 0);
-  if (read_manifest(path).about.find("imported_from") == nullptr) return std::nullopt;
-  return path;
 }
 
 class Trainer {
@@ -101,8 +92,7 @@ class Trainer {
             .fingerprint = loader_.dataset().fingerprint(),
             .threads = compute_.threads(),
             .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu",
-            .attention =
-                training_.config().cudnn_attention ? str("cuDNN ", cudnn_version()) : "own kernels",
+            .attention = in_words(config_.train.attention),
             .numerics = numerics_ ? &*numerics_ : nullptr};
   }
 
@@ -148,7 +138,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
-      config_(settled(options.config, compute_)),
+      config_(settled(options.config, compute_, world_)),
       mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
       arenas_bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
@@ -317,7 +307,7 @@ void Trainer::try_logs(FunctionRef<void()> act) {
   try {
     act();
   } catch (const DataError& error) {
-    if (!log_failed_) log_warning(error.what(), "; the run goes on, its logs have holes");
+    if (!log_failed_) log_own_warning(error.what(), "; the run goes on, its logs have holes");
     log_failed_ = true;
   }
 }
@@ -391,7 +381,7 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 
 void Trainer::start() {
   log_step(config_, loader_, world_.size(), meter_.config());
-  if (const auto imported = imported_weights(run_.checkpoints())) {
+  if (const auto imported = imported_weights(run_.checkpoints(), world_)) {
     choose_products(std::nullopt);
     return initialize(*imported);
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "dist/thread_world.h"
+#include "tests/dist/ring_world.h"
+#include "tests/files.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {
@@ -59,7 +61,8 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
   const auto topology = domains_of(c.ranks, c.per_domain);
   constexpr std::int64_t kN = 5 * ReduceRing::kMultiple;
   for (const std::int64_t most : {std::int64_t{1} << 20, std::int64_t{1}})
-    run_thread_ranks(c.ranks, [&](World& world) {
+    run_thread_ranks(c.ranks, [&](World& threads) {
+      RingWorld world(threads);
       const auto comms = make_comms(world, Mesh{{c.ranks, 1, 1}}, &topology);
       const Levels& levels = comms.replicate;
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
@@ -86,6 +89,12 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       }
       for (std::int64_t i = 0; i < all.elements(); ++i)
         ASSERT_EQ(all.as<float>()[i], expected_sum(c.ranks, c.per_domain, c.wire, i)) << i;
+      // Each sum is one entry, and the gather behind the last one another.
+      EXPECT_EQ(world.ring()->activity().collectives, 5u);
+      expect_contains(world.ring()->in_words(),
+                      "5       0     left     all_gather    replicate sums");
+      expect_contains(world.ring()->in_words(), "4       0     left     reduce_scatter");
+      world.ring()->forget_events();
       EXPECT_EQ(levels.inside->size(), c.per_domain);
       EXPECT_EQ(levels.across->size(), c.ranks / c.per_domain);
     });

@@ -32,23 +32,75 @@ std::vector<RankPlace> dgx_places(const DgxH100& dgx) {
   return places;
 }
 
-std::string line(const std::vector<RankPlace>& places, const DgxH100& dgx) {
+std::string line(const std::vector<RankPlace>& places, const Sysfs& sysfs) {
   const auto topology = topology_of(places);
-  return in_words(topology, machine_shares(topology, 0, dgx.sysfs.root()));
+  const auto how = in_words(topology, machine_shares(topology, 0, sysfs.root()));
+  const auto lines = in_words(topology, std::vector<std::string>(places.size(), how));
+  EXPECT_EQ(lines.size(), 1u);
+  return lines.front();
 }
 
 TEST(TopologyHere, the_line_of_a_host_says_where_its_ranks_sit) {
   const DgxH100 dgx;
   auto places = dgx_places(dgx);
-  EXPECT_EQ(line(places, dgx),
+  EXPECT_EQ(line(places, dgx.sysfs),
             "host n1: ranks 0-7 on 8 x NVIDIA H100, NUMA 0,0,0,0,1,1,1,1, adapters "
             "mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11, 28 processors each");
   places.push_back(places.front());
   places.back().host = places.back().machine = "n2";
   EXPECT_EQ(machine_ranks(topology_of(places), 8), std::vector<int>{8});
   places.resize(1);
-  EXPECT_EQ(line(places, dgx),
+  EXPECT_EQ(line(places, dgx.sysfs),
             "host n1: rank 0 on 1 x NVIDIA H100, NUMA 0, adapters mlx5_0, 112 processors");
+}
+
+TEST(TopologyHere, hosts_that_are_alike_have_one_line) {
+  std::vector<RankPlace> places(9);
+  std::vector<std::string> said;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    places[i].host = places[i].machine = str("n", i / 2);
+    said.push_back(i / 2 == 1 ? ", 2 processors each" : ", 1 processor each");
+  }
+  said.back() = ", 1 processor";
+  EXPECT_EQ(in_words(topology_of(places), said),
+            (std::vector<std::string>{
+                "host n0: ranks 0-1, 1 processor each; alike: host n2: ranks 4-5, host n3: ranks "
+                "6-7",
+                "host n1: ranks 2-3, 2 processors each", "host n4: rank 8, 1 processor"}));
+  places.clear();
+  for (int i = 0; i < 16; ++i) {
+    places.emplace_back();
+    places.back().host = places.back().machine = str("n", i);
+  }
+  EXPECT_EQ(in_words(topology_of(places), std::vector<std::string>(16, ", 1 processor")),
+            std::vector<std::string>{"host n0: rank 0, 1 processor; alike: host n1: rank 1, host "
+                                     "n2: rank 2, host n3: rank 3 and 12 more"});
+}
+
+// Says what the others say.
+class SaidWorld final : public World {
+ public:
+  explicit SaidWorld(std::vector<std::string> others) : others_(std::move(others)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1 + static_cast<int>(others_.size()); }
+  std::unique_ptr<Communicator> connect(const std::string&, const std::vector<int>&) override {
+    return nullptr;
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    auto all = others_;
+    all.insert(all.begin(), mine);
+    return all;
+  }
+  void abort(const std::string&, int) noexcept override {}
+
+ private:
+  std::vector<std::string> others_;
+};
+
+TEST(TopologyHere, ranks_of_another_container_are_not_here) {
+  const auto here = machine_id() + " " + host_name();
+  SaidWorld world({here, machine_id() + " another pod", "another machine " + host_name(), here});
+  EXPECT_EQ(ranks_here(world), (std::vector<int>{0, 1, 4}));
 }
 
 TEST(TopologyHere, without_numa_information_the_line_has_none) {
@@ -56,7 +108,7 @@ TEST(TopologyHere, without_numa_information_the_line_has_none) {
   auto places = dgx_places(dgx);
   for (auto& place : places)
     place.adapter = "";
-  EXPECT_EQ(line(places, dgx), "host n1: ranks 0-7 on 8 x NVIDIA H100, 28 processors each");
+  EXPECT_EQ(line(places, dgx.sysfs), "host n1: ranks 0-7 on 8 x NVIDIA H100, 28 processors each");
 }
 
 TEST(TopologyHere, what_the_launcher_bound_is_said) {
@@ -65,7 +117,7 @@ TEST(TopologyHere, what_the_launcher_bound_is_said) {
   places.resize(2);
   places[0].processors = listed_processors("0-3");
   places[1].processors = listed_processors("4-5");
-  EXPECT_EQ(line(places, dgx),
+  EXPECT_EQ(line(places, dgx.sysfs),
             "host n1: ranks 0-1 on 2 x NVIDIA H100, NUMA 0, adapters mlx5_0,mlx5_3, 4,2 processors "
             "each, bound by the launcher or container");
 }
@@ -89,8 +141,7 @@ TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_con
   places[1].host = "another pod";
   EXPECT_EQ(busy(), (std::vector<int>{3, 3}));
   places.resize(1);
-  EXPECT_EQ(in_words(topology_of(places), machine_shares(topology_of(places), 0, sysfs.root())),
-            "host pod: rank 0, 3 processors");
+  EXPECT_EQ(line(places, sysfs), "host pod: rank 0, 3 processors");
 }
 
 TEST(TopologyHere, this_process_says_where_it_is) {

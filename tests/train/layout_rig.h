@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dist/thread_world.h"
+#include "tests/dist/ring_world.h"
 #include "tests/train/training_rig.h"
 
 namespace lockstep::testing {
@@ -15,7 +16,8 @@ namespace lockstep::testing {
 struct Layout {
   Mesh mesh = {};
   Sharding sharding = Sharding::full;
-  int per_domain = 0;  // see topology_of_neighbours
+  int per_domain = 0;                  // see topology_of_neighbours
+  std::vector<int> domain_sizes = {};  // of uneven domains of neighbours
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -44,6 +46,17 @@ inline Topology topology_of_neighbours(int ranks, int per_domain) {
   Topology topology;
   for (int rank = 0; rank < ranks; ++rank)
     topology.domain_of.push_back(per_domain == 0 ? 0 : rank / per_domain);
+  return topology;
+}
+
+inline Topology topology_of(const Layout& layout) {
+  if (layout.domain_sizes.empty())
+    return topology_of_neighbours(layout.mesh.world(), layout.per_domain);
+  Topology topology;
+  for (std::size_t i = 0; i < layout.domain_sizes.size(); ++i)
+    topology.domain_of.insert(topology.domain_of.end(),
+                              static_cast<std::size_t>(layout.domain_sizes[i]),
+                              static_cast<int>(i));
   return topology;
 }
 
@@ -87,11 +100,12 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
                         const std::function<void(Training&, Stream&)>& at_end = {}) {
   config.mesh = layout.mesh;
   config.sharding = layout.sharding;
-  const auto topology = topology_of_neighbours(layout.mesh.world(), layout.per_domain);
+  const auto topology = topology_of(layout);
   Outcome outcome;
   std::mutex mutex;
   const auto bytes = measure_training(config, Device{}, 1);  // it reserves many addresses: once
-  run_thread_ranks(layout.mesh.world(), [&](World& world) {
+  run_thread_ranks(layout.mesh.world(), [&](World& threads) {
+    RingWorld world(threads);
     Bench bench{.threads = 1, .host_bytes = std::int64_t{16} << 20};
     Arenas arenas(Device{}, bytes);
     Training training(config, bench.stream, arenas, make_comms(world, layout.mesh, &topology));
@@ -147,6 +161,10 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
       }
     }
     gather(outcome.weights, weight);
+    // A rank that is behind another is the one that others wait for, wherever it sits.
+    const auto entered = std::to_string(world.ring()->activity().collectives);
+    EXPECT_EQ(world.exchange(entered),
+              std::vector<std::string>(static_cast<std::size_t>(world.size()), entered));
     if (at_end) at_end(training, bench.stream);
   });
   return outcome;

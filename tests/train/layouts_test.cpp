@@ -220,6 +220,10 @@ INSTANTIATE_TEST_SUITE_P(
             "a_rank_without_sequences", {Mesh{{1, 8, 1}}, Sharding::gradients}, Recompute::none, 2},
         Variant{"three_copies", {Mesh{{3, 2, 1}}, Sharding::optimizer}},
         Variant{"each_rank_a_domain", {Mesh{{2, 2, 1}}, Sharding::optimizer, 1}},
+        // Of two groups that share gradients one lies on one host, the other on two.
+        Variant{"uneven_hosts", {Mesh{{2, 4, 1}}, Sharding::full, 0, {4, 2, 2}}},
+        Variant{"uneven_copies", {Mesh{{4, 1, 2}}, Sharding::full, 0, {6, 2}}},
+        Variant{"a_rank_alone", {Mesh{{2, 4, 1}}, Sharding::gradients, 0, {4, 3, 1}}},
         Variant{"qwen3", {Mesh{{1, 2, 2}}}, Recompute::block, 1, Family::qwen3},
         Variant{"qwen2", {Mesh{{2, 1, 4}}}, Recompute::none, 1, Family::qwen2},
         Variant{"smollm3", {Mesh{{1, 4, 2}}}, Recompute::cheap, 1, Family::smollm3}),

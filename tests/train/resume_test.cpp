@@ -1,8 +1,11 @@
 // What a checkpoint says of a run, and what may go on from it.
 #include "train/resume.h"
 
+#include <array>
 #include <gtest/gtest.h>
 
+#include "checkpoint/checkpointer.h"
+#include "dist/thread_world.h"
 #include "model/families.h"
 #include "tests/files.h"
 #include "train/numerics.h"
@@ -53,6 +56,30 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
     ASSERT_EQ(a.loss_z, b.loss_z) << i;
     ASSERT_EQ(a.grad_norm_z, b.grad_norm_z) << i;
   }
+}
+
+// Of a shared file system ranks may see different states.
+TEST(Resume, imported_weights_are_there_where_rank_0_sees_them) {
+  const TemporaryDirectory temporary;
+  Json about;
+  about.set("imported_from", "elsewhere");
+  Checkpointer(temporary / "imported", {}, 0).save(0, about);
+  Checkpointer(temporary / "trained", {}, 0).save(0, Json::Object{});
+  const auto found = [&](const char* of_rank_0, const char* of_rank_1) {
+    std::array<bool, 2> is_there{};
+    run_thread_ranks(2, [&](World& world) {
+      const auto path = temporary / (world.rank() == 0 ? of_rank_0 : of_rank_1);
+      const auto weights = imported_weights(path, world);
+      EXPECT_EQ(weights.value_or(checkpoint_path(path, 0)), checkpoint_path(path, 0));
+      is_there[static_cast<std::size_t>(world.rank())] = weights.has_value();
+    });
+    return is_there;
+  };
+  using Both = std::array<bool, 2>;
+  EXPECT_EQ(found("imported", "imported"), (Both{true, true}));
+  EXPECT_EQ(found("imported", "nothing"), (Both{true, true}));
+  EXPECT_EQ(found("nothing", "imported"), (Both{false, false}));
+  EXPECT_EQ(found("trained", "imported"), (Both{false, false}));
 }
 
 TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {

@@ -1,0 +1,34 @@
+// RingWorld: a world whose collectives are written into a ring, as a watched one's are.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dist/collective_ring.h"
+#include "dist/comms.h"
+
+namespace lockstep::testing {
+
+class RingWorld final : public World {
+ public:
+  explicit RingWorld(World& world) : world_(world) {}
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return world_.connect(group);
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return world_.exchange(mine);
+  }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    world_.abort(why, exit_code);
+  }
+  CollectiveRing* ring() override { return &ring_; }
+
+ private:
+  World& world_;
+  CollectiveRing ring_;
+};
+
+}  // namespace lockstep::testing
