@@ -1,4 +1,6 @@
 // No kernel: the choice is cuBLASLt's, of this stream.
+#include <cublasLt.h>
+
 #include "kernels/cublas.cuh"
 
 namespace lockstep::cuda {
