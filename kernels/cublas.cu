@@ -408,7 +408,7 @@ bool Cublas::State::restore(Plan& plan, const std::string& algorithm) const {
 }
 
 void Cublas::begin_choosing(const ProductChoices& recorded) {
-  const auto version = static_cast<std::int64_t>(cublasLtGetVersion());
+  const auto version = cuda::cublaslt_version();
   state_->plans.clear();
   state_->is_choosing = true;
   state_->recorded.clear();

@@ -1,7 +1,13 @@
 // No kernel: the choice is cuBLASLt's, of this stream.
+#include <cublasLt.h>
+
 #include "kernels/cublas.cuh"
 
 namespace lockstep::cuda {
+
+std::int64_t cublaslt_version() {
+  return static_cast<std::int64_t>(cublasLtGetVersion());
+}
 
 ChosenProducts choose_products(Stream& stream, const ProductChoices& recorded,
                                FunctionRef<void()> run) {

@@ -20,6 +20,8 @@ struct ProductChoices {
   std::map<std::string, std::string> algorithms;
 };
 
+std::int64_t cublaslt_version();  // as in ProductChoices; of a build with CUDA
+
 struct ChosenProducts {
   struct Measured {
     std::string product;
@@ -39,8 +41,9 @@ ChosenProducts choose_products(Stream& stream, const ProductChoices& recorded,
                                FunctionRef<void()> run);
 
 namespace cuda {
+std::int64_t cublaslt_version();
 ChosenProducts choose_products(Stream& stream, const ProductChoices& recorded,
                                FunctionRef<void()> run);
-}
+}  // namespace cuda
 
 }  // namespace lockstep

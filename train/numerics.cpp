@@ -87,16 +87,28 @@ Json read_numerics(const std::filesystem::path& file) {
   return Json::parse(read_text(file, kMostBytes), "not JSON");
 }
 
+NumericsRecord numerics_here(const Stream& compute, int ranks) {
+  const auto gpu = compute.device().index;
+  const auto driver = GpuMonitor(gpu::pci_bus_id(gpu)).driver_version();
+  return {.device = gpu::properties(gpu).name,
+          .driver = driver.value_or(gpu::driver_version()),
+          .nccl = ranks > 1 ? nccl_in_words() : "",
+          .products = {.cublaslt = cublaslt_version(), .algorithms = {}}};
+}
+
+Fields fields_of(const NumericsRecord& record, const std::string& attention) {
+  return {{"GPU", record.device},
+          {"GPU driver", record.driver},
+          {"NCCL", record.nccl},
+          {"cuBLASLt", std::to_string(record.products.cublaslt)},
+          {"attention", attention}};
+}
+
 NumericsRecord choose_numerics(Training& training, const Stream& compute,
                                FunctionRef<Json()> recorded, const std::string& where) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  const auto gpu = compute.device().index;
-  const auto driver = GpuMonitor(gpu::pci_bus_id(gpu)).driver_version();
-  NumericsRecord here{.device = gpu::properties(gpu).name,
-                      .driver = driver.value_or(gpu::driver_version()),
-                      .nccl = training.config().mesh.world() > 1 ? nccl_in_words() : "",
-                      .products = {}};
+  auto here = numerics_here(compute, training.config().mesh.world());
   const auto usable = usable_products(here, recorded, where);
   auto chosen = choose_as_rank_0(training, usable);
   const std::chrono::duration<double> took = Clock::now() - begin;

@@ -7,6 +7,7 @@
 
 #include "core/function_ref.h"
 #include "core/json.h"
+#include "dist/agreement.h"
 #include "train/training.h"
 
 namespace lockstep {
@@ -22,6 +23,11 @@ struct NumericsRecord {
 void add_to(Json& object, const NumericsRecord& record);
 NumericsRecord numerics_in(const Json& object);         // throws DataError where it does not say
 Json read_numerics(const std::filesystem::path& file);  // throws DataError
+
+// What the GPU of `compute` computes with, whatever the products are. `ranks`: of the run.
+NumericsRecord numerics_here(const Stream& compute, int ranks);
+// What must be the same on all ranks, for agree().
+Fields fields_of(const NumericsRecord& record, const std::string& attention);
 
 // Chooses how the GPU of `compute` computes the products of `training`: as recorded, where that is
 // of such a GPU, of this cuBLASLt, and whole; else by measuring. Says in the log which, and why not

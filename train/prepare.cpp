@@ -66,8 +66,11 @@ RunDirectory open_run(const std::filesystem::path& path, World& world) {
   return std::move(*made);
 }
 
-Config settled(Config config, Stream& compute) {
+Config settled(Config config, Stream& compute, World& world) {
   config.train.attention = attention_of(config, compute);
+  if (compute.is_cuda() && world.size() > 1)
+    agree(world, "numerics",
+          fields_of(numerics_here(compute, world.size()), in_words(config.train.attention)));
   return config;
 }
 

@@ -66,6 +66,10 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
   return Attention::own;
 }
 
+std::string in_words(Config::Attention settled) {
+  return settled == Config::Attention::cudnn ? str("cuDNN ", cudnn_version()) : "own kernels";
+}
+
 TrainingConfig training_config(const Config& c) {
   return {.model = c.model,
           .recompute = c.train.recompute,

@@ -20,6 +20,8 @@ int threads_of(const Config& config);  // what it says, or one for each processo
 // is named and cannot.
 Config::Attention attention_of(const Config& config, Stream& compute);
 
+std::string in_words(Config::Attention settled);  // "cuDNN 9.19.0", "own kernels"
+
 TrainingConfig training_config(const Config& config);
 
 // Throws ConfigError where the device has no products for precision.fp8; warns where they are not

@@ -15,7 +15,6 @@
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
-#include "kernels/attention_cudnn.h"
 #include "train/gpu_watch.h"
 #include "train/host_state.h"
 #include "train/layout.h"
@@ -93,8 +92,7 @@ class Trainer {
             .fingerprint = loader_.dataset().fingerprint(),
             .threads = compute_.threads(),
             .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu",
-            .attention =
-                training_.config().cudnn_attention ? str("cuDNN ", cudnn_version()) : "own kernels",
+            .attention = in_words(config_.train.attention),
             .numerics = numerics_ ? &*numerics_ : nullptr};
   }
 
@@ -140,7 +138,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
-      config_(settled(options.config, compute_)),
+      config_(settled(options.config, compute_, world_)),
       mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
       arenas_bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
