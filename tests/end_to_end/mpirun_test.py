@@ -123,6 +123,7 @@ def check(lockstep, folder):
     expect(5 <= stopped < 150, f"stopped at step {stopped}: {said[-300:]}")
     code, said = job.run(configs["llama3"], run, 4, *settings)
     expect(f"going on from step {stopped}" in said, f"the same command goes on: {said[-500:]}")
+    expect(said.count("warning: precision.fp8 on a CPU") == 1, f"one rank warns of all: {said[-900:]}")
     job.run(configs["llama3"], folder / "unstopped", 4, *settings)
     expect(numbers(run) == numbers(folder / "unstopped"),
            "a run that was stopped has the losses of one that was not")

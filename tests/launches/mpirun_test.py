@@ -26,7 +26,7 @@ def main():
     tiny.run_steps(launcher, "two_hosts", 4, signal.SIGTERM)
     said = tiny.log("two_hosts")
     for line in ("mpirun started rank 0 of 4; they talk by MPI", "4 ranks on 2 hosts",
-                 "host n1: ranks 0-1"):
+                 "host n1: ranks 0-1", "host n2: ranks 2-3"):
         job.expect(line in said, f"the log has no '{line}': {said}")
     stopped = len(tiny.numbers("two_hosts"))
     job.expect(f"stopped by a signal after step {stopped}" in said, f"no word of the stop: {said}")
