@@ -61,13 +61,15 @@ def environment(nvml, **more):
                 LD_LIBRARY_PATH=f"{nvml}:{os.environ.get('LD_LIBRARY_PATH', '')}", **more)
 
 
-def train(tools, work, ranks, domains, settings, gpus=None):
+def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None):
     """The exit code and what was said; the records are in work/record.RANK."""
     for old in work.glob("record.*"):
         old.unlink()
     shutil.rmtree(work / "run", ignore_errors=True)
     preload = ["-x", f"LD_PRELOAD={tools.recorder}", "-x", f"LOCKSTEP_RECORD={work / 'record'}",
                "-x", f"LOCKSTEP_RECORD_GPUS={gpus or ranks}", "-x", "LD_LIBRARY_PATH"]
+    if odd_rank is not None:
+        preload += ["-x", f"LOCKSTEP_RECORD_ODD_RANK={odd_rank}"]
     if domains == "pairs":
         preload += ["-x", "LOCKSTEP_NVML=bridges"]
     elif domains == "pairs without NVML":
@@ -203,6 +205,10 @@ def check_refusals(tools, work):
                                     "each", said), (code, said[-2000:])
     code, said = train(tools, work, 2, "one", [], gpus=1)
     assert code == 78 and "ranks 0 and 1 are both on the GPU" in said, (code, said[-2000:])
+    code, said = train(tools, work, 3, "one", ["layout.shard=3"], odd_rank=1)
+    assert code == 78 and re.search(r"the ranks differ in their numerics: GPU is NVIDIA H100 on rank 1 \(host "
+                                    r"\S+\), NVIDIA H200 on rank 0 .*; start all with the same", said), \
+        (code, said[-2000:])
 
 
 def check_torchrun(tools, work):

@@ -1,8 +1,8 @@
 // Stands in for the CUDA runtime and cuBLASLt (LD_PRELOAD) on a machine without a GPU: a program
-// that is built with CUDA runs as on one H200, or LOCKSTEP_RECORD_GPUS of them, but kernels compute
-// nothing, and each call is a line of the file LOCKSTEP_RECORD, with .RANK behind its name under
-// mpirun: thread, call, what it is about. Device memory is host memory full of zeros; copies are
-// made. record_test.py reads the lines.
+// that is built with CUDA runs as on one H200, or LOCKSTEP_RECORD_GPUS of them (an H100 for the
+// rank LOCKSTEP_RECORD_ODD_RANK), but kernels compute nothing, and each call is a line of the file
+// LOCKSTEP_RECORD, with .RANK behind its name under mpirun: thread, call, what it is about. Device
+// memory is host memory full of zeros; copies are made. record_test.py reads the lines.
 #include "tests/gpu/recorder.h"
 
 #include <array>
@@ -108,7 +108,9 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::memset(p, 0, sizeof *p);
-  std::strcpy(p->name, "NVIDIA H200");
+  const char *rank = rank_here(), *odd = std::getenv("LOCKSTEP_RECORD_ODD_RANK");
+  const bool is_odd = rank != nullptr && odd != nullptr && std::string_view(rank) == odd;
+  std::strcpy(p->name, is_odd ? "NVIDIA H100" : "NVIDIA H200");
   p->totalGlobalMem = std::size_t{140} << 30;
   const char* capability = std::getenv("LOCKSTEP_RECORD_CAPABILITY");
   p->major = capability != nullptr ? std::atoi(capability) : 9;
