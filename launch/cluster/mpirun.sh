@@ -8,6 +8,8 @@
 # its step, saved, with exit code 75; the same command goes on (docs/running_on_a_cluster.md).
 #
 #   LOCKSTEP_INTERFACE=eth0   where hosts have several networks: the one that joins them
+#
+# The variables LOCKSTEP_..., NCCL_... and LD_LIBRARY_PATH that are set here are set for all ranks.
 set -uo pipefail
 hosts=${1:?usage: mpirun.sh HOSTS PROGRAM ...}
 shift
@@ -18,11 +20,13 @@ options=(
   # A host whose cable is cut is noticed, and ends its own ranks, in about ten seconds.
   --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3
 )
-for name in ${!LOCKSTEP_*}; do options+=(-x "$name"); done  # mpirun sends only its own variables
 if [[ -n ${LOCKSTEP_INTERFACE:-} ]]; then
   options+=(--mca btl_tcp_if_include "$LOCKSTEP_INTERFACE"
             --mca oob_tcp_if_include "$LOCKSTEP_INTERFACE")
+  export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-=$LOCKSTEP_INTERFACE}"  # "=": names, no prefixes
 fi
+# mpirun sends only its own variables.
+for name in ${!LOCKSTEP_*} ${!NCCL_*} ${!LD_LIBRARY_PATH*}; do options+=(-x "$name"); done
 
 # mpirun passes SIGUSR1 on to all ranks; after SIGTERM or Ctrl-C it kills them within two seconds.
 set -m  # a process group of its own, which Ctrl-C does not reach

@@ -28,10 +28,11 @@ CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
 
 AGENT = f"""#!/bin/sh
-# What mpirun calls in place of ssh: AGENT HOST COMMAND...
+# What mpirun calls in place of ssh, and which hands on as few variables: AGENT HOST COMMAND...
 host=$1
 shift
-exec nsenter --target "$(cat {SHARED}/hosts/"$host")" --mount --uts --ipc --net --pid -- sh -c "$*"
+exec env -i HOME="$HOME" PATH="$PATH" TMPDIR="$TMPDIR" \\
+  nsenter --target "$(cat {SHARED}/hosts/"$host")" --mount --uts --ipc --net --pid -- sh -c "$*"
 """
 
 
