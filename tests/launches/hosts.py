@@ -89,7 +89,7 @@ class Host:
     SETUP = """
         hostname "$1" && mount -t tmpfs shm /dev/shm && mkdir -p "$2/tmp" &&
         mount --bind "$2/boot_id" /proc/sys/kernel/random/boot_id && mount --bind "$2/tmp" "$3" &&
-        ip link set lo up && touch "$2/up" && exec sleep infinity
+        ip link set lo up && touch "$2/up" && exec bash -c "sleep infinity & wait"
     """
 
     def __init__(self, number):
@@ -116,9 +116,16 @@ class Host:
                 f"--wdns={os.getcwd()}", "--", *map(str, command)]
 
 
-def wait_for(condition, what, seconds=PATIENCE):
+def passes(condition, seconds):
+    """Whether it comes true within so many seconds."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"not within {seconds} s: {what}")
+            return False
         time.sleep(0.02)
+    return True
+
+
+def wait_for(condition, what, seconds=PATIENCE):
+    if not passes(condition, seconds):
+        raise RuntimeError(f"not within {seconds} s: {what}")
