@@ -66,7 +66,7 @@ void Heartbeat::run() {
     try {
       if (!listen(now)) return;
       if (now < next) continue;
-      if (now - next > timing_.interval) heard_ = now;
+      if (now - next > timing_.interval) heard_ = std::min(heard_ + (now - next), now);
       next = now + timing_.interval;
       beat(now);
     } catch (const Error& error) {

@@ -318,6 +318,22 @@ TEST_F(Deaths, do_not_come_of_a_short_stop) {
     EXPECT_EQ(job.ended(rank), std::nullopt) << job.verdict(rank);
 }
 
+// The time in which a rank was stopped is not silence; what it heard before and after still is.
+TEST_F(Deaths, of_rank_0_are_seen_by_a_rank_that_is_often_stopped) {
+  Processes job(2, {.interval = Milliseconds(50), .missed = 20, .stall = Milliseconds(0)},
+                folder_.path());
+  ASSERT_TRUE(job.ready());
+  job.signal(0, SIGSTOP);
+  for (const auto end = Clock::now() + kEnough; Clock::now() < end && !job.ended(1);) {
+    job.signal(1, SIGSTOP);
+    std::this_thread::sleep_for(Milliseconds(150));
+    job.signal(1, SIGCONT);
+    std::this_thread::sleep_for(Milliseconds(250));
+  }
+  ASSERT_TRUE(job.ended(1)) << "it never comes to the end of its patience";
+  job.expect_ended(0, kEnough, " stopped answering 1");
+}
+
 // With the times of a real job, three at once: a stopped rank, rank 0 killed, rank 0 stopped.
 TEST_F(Deaths, end_every_other_process_within_ten_seconds) {
   std::vector<std::unique_ptr<Processes>> jobs;

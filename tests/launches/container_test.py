@@ -38,6 +38,16 @@ class Container(unittest.TestCase):
         jsonschema.Draft7Validator.check_schema(self.schema)
         jsonschema.validate(self.job, self.schema, jsonschema.Draft7Validator)
 
+    def test_the_job_on_gpus_has_its_schema(self):
+        text, count = re.subn(r"( +)limits: .*\n +# limits: (.*nvidia.*)\n", r"\1limits: \2\n",
+                              (CLUSTER / "mpijob.yaml").read_text())
+        self.assertEqual(count, 1)
+        job = yaml.safe_load(text)
+        jsonschema.validate(job, self.schema, jsonschema.Draft7Validator)
+        worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+        self.assertEqual(worker["resources"]["limits"]["nvidia.com/gpu"],
+                         job["spec"]["slotsPerWorker"])
+
     def test_the_schema_refuses_mistakes(self):
         def worker(job):
             return job["spec"]["mpiReplicaSpecs"]["Worker"]

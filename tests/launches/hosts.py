@@ -28,10 +28,11 @@ CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
 
 AGENT = f"""#!/bin/sh
-# What mpirun calls in place of ssh: AGENT HOST COMMAND...
+# What mpirun calls in place of ssh, and which hands on as few variables: AGENT HOST COMMAND...
 host=$1
 shift
-exec nsenter --target "$(cat {SHARED}/hosts/"$host")" --mount --uts --ipc --net --pid -- sh -c "$*"
+exec env -i HOME="$HOME" PATH="$PATH" TMPDIR="$TMPDIR" \\
+  nsenter --target "$(cat {SHARED}/hosts/"$host")" --mount --uts --ipc --net --pid -- sh -c "$*"
 """
 
 
@@ -88,7 +89,7 @@ class Host:
     SETUP = """
         hostname "$1" && mount -t tmpfs shm /dev/shm && mkdir -p "$2/tmp" &&
         mount --bind "$2/boot_id" /proc/sys/kernel/random/boot_id && mount --bind "$2/tmp" "$3" &&
-        ip link set lo up && touch "$2/up" && exec sleep infinity
+        ip link set lo up && touch "$2/up" && exec bash -c "sleep infinity & wait"
     """
 
     def __init__(self, number):
@@ -115,9 +116,16 @@ class Host:
                 f"--wdns={os.getcwd()}", "--", *map(str, command)]
 
 
-def wait_for(condition, what, seconds=PATIENCE):
+def passes(condition, seconds):
+    """Whether it comes true within so many seconds."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"not within {seconds} s: {what}")
+            return False
         time.sleep(0.02)
+    return True
+
+
+def wait_for(condition, what, seconds=PATIENCE):
+    if not passes(condition, seconds):
+        raise RuntimeError(f"not within {seconds} s: {what}")

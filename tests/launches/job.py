@@ -4,6 +4,7 @@ wherever the four ranks are, the run has the same bits."""
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -51,14 +52,19 @@ class Job:
     def numbers(self, run):
         return tiny_run.numbers(self.folder / run)
 
+    def checkpoints(self, run):
+        """The steps that are saved."""
+        return sorted(int(path.name[5:])
+                      for path in (self.folder / run / "checkpoints").glob("step-????????"))
+
     def log(self, run):
         path = self.folder / f"{run}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, launcher, run):
+    def start(self, launcher, run, *settings):
         """Adds to the log of earlier starts."""
         with open(self.folder / f"{run}.log", "a") as log:
-            return subprocess.Popen([*map(str, launcher), *self.train(run)], stdout=log,
+            return subprocess.Popen([*map(str, launcher), *self.train(run, *settings)], stdout=log,
                                     stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     def wait_for_steps(self, run, steps, process=None):
@@ -92,13 +98,28 @@ class Job:
         expect(there == here, f"{run}: not the bits of one host:\n{there}\n{here}")
 
 
-def expect_nothing_runs(program):
-    """On no host: the head sees the processes of all."""
-    left = []
+def processes(program):
+    """Ids of those on all hosts: the head sees them."""
+    found = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if (process / "exe").readlink().name == program:
-                left.append(process.name)
+                found.append(int(process.name))
         except OSError:  # it ended
             pass
+    return found
+
+
+def ranks():
+    """Processes that train, by rank; both mpirun and srun set PMIX_RANK."""
+    found = {}
+    for pid in processes("lockstep"):
+        rank = re.search(rb"(?:^|\0)PMIX_RANK=(\d+)",
+                         pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+        found[int(rank[1])] = pid
+    return found
+
+
+def expect_nothing_runs(program):
+    left = processes(program)
     expect(not left, f"processes of {program} are left: {left}")

@@ -6,12 +6,29 @@ usage: mpirun_test.py LOCKSTEP
 Exit 77 (skipped) without root, namespaces or mpirun.
 """
 
+import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import hosts
 import job
+
+
+# Read by sh on each host.
+VARIABLES = ["LD_LIBRARY_PATH", "LOCKSTEP_TABLE_KEY", "NCCL_DEBUG", "NCCL_IB_HCA",
+             "NCCL_SOCKET_IFNAME"]
+SHOW = 'echo "on $(hostname):' + "".join(f" ${name}" for name in VARIABLES) + '"'
+
+
+def check_variables(launcher, given, shown):
+    done = subprocess.run([*map(str, launcher), "sh", "-c", SHOW], env=dict(os.environ, **given),
+                          timeout=hosts.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True)
+    said = sorted(line for line in done.stdout.splitlines() if line.startswith("on "))
+    expected = [f"on {host}: {shown}" for host in ("n1", "n1", "n2", "n2")]
+    job.expect(done.returncode == 0 and said == expected, f"variables: {said}, not {expected}")
 
 
 def main():
@@ -22,6 +39,11 @@ def main():
         hosts.Host(number)
     tiny = job.Job(sys.argv[1])
     launcher = [job.EXAMPLES / "mpirun.sh", tiny.hostfile]
+
+    given = {"LD_LIBRARY_PATH": "/opt/nccl/lib:/opt/more", "LOCKSTEP_TABLE_KEY": "a key",
+             "NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}
+    check_variables(launcher, given, " ".join(given.values()) + " =eth0")
+    check_variables(launcher, dict(given, NCCL_SOCKET_IFNAME="ib"), " ".join(given.values()) + " ib")
 
     tiny.run_steps(launcher, "two_hosts", 4, signal.SIGTERM)
     said = tiny.log("two_hosts")

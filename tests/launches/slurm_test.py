@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """launch/cluster/train.sbatch trains on two nodes of a real Slurm; it is stopped as before its time
-limit, requeued, goes on, and is cancelled.
+limit, requeued, goes on, and is cancelled. After the death of a rank it goes on too, if it has saved.
 
 usage: slurm_test.py LOCKSTEP
 
 Exit 77 (skipped) without root, namespaces, mpirun or Slurm.
 """
 
+import os
 import shutil
+import signal
 import sys
 
 import hosts
@@ -31,33 +33,67 @@ def main():
     return 1 if job.failures else 0
 
 
-def check(tiny, cluster):
-    tasks = ["--nodes=2", "--ntasks-per-node=2"]
+TASKS = ["--nodes=2", "--ntasks-per-node=2"]
 
-    code, said = tiny.run(["srun", *tasks, "--mpi=pmi2"], "refused")
+
+def submit(tiny, run, *settings):
+    return hosts.sh("sbatch", "--parsable", *TASKS, f"--output={tiny.folder}/{run}.log",
+                    job.EXAMPLES / "train.sbatch", *tiny.train(run, *settings)).strip()
+
+
+def check(tiny, cluster):
+    code, said = tiny.run(["srun", *TASKS, "--mpi=pmi2"], "refused")
     job.expect(code == 78 and "start with mpirun -n RANKS or srun --mpi=pmix" in said,
                f"srun --mpi=pmi2: {code} {said}")
+    check_stop(tiny, cluster)
+    check_death(tiny, cluster)
 
-    number = hosts.sh("sbatch", "--parsable", *tasks, f"--output={tiny.folder}/batch.log",
-                      job.EXAMPLES / "train.sbatch", *tiny.train("batch")).strip()
+
+def check_stop(tiny, cluster):
+    number = submit(tiny, "batch")
     tiny.wait_for_steps("batch", 4)
     job.expect("srun started rank 0 of 4 with PMIx; they talk by MPI" in tiny.log("batch"),
                f"who started it: {tiny.log('batch')}")
     job.expect("4 ranks on 2 hosts" in tiny.log("batch"), f"where it runs: {tiny.log('batch')}")
     hosts.sh("scancel", "--batch", "--signal=USR1", number)  # what --signal=B:USR1 does at its time
-    hosts.wait_for(lambda: "requeued" in tiny.log("batch"), "a requeue")
+    hosts.wait_for(lambda: ": requeued" in tiny.log("batch"), "a requeue")
     stopped = len(tiny.numbers("batch"))
     tiny.wait_for_steps("batch", stopped + 4)
     job.expect(f"going on from step {stopped}" in tiny.log("batch"),
                f"it does not go on: {tiny.log('batch')}")
-    hosts.sh("scancel", number)
-    hosts.wait_for(lambda: cluster.state(number) == "CANCELLED", "the job is cancelled")
+    cancel(tiny, cluster, "batch", number)
     job.expect(tiny.log("batch").count("stopped by a signal after step") == 2,
                f"a cancelled run saves: {tiny.log('batch')}")
-    job.expect(tiny.log("batch").count("requeued") == 1,
-               f"a cancelled job is not requeued: {tiny.log('batch')}")
-    job.expect_nothing_runs("lockstep")
     tiny.expect_the_bits_of_one_host("batch")
+
+
+def check_death(tiny, cluster):
+    number = submit(tiny, "died", "checkpoint.every_steps=3")
+    hosts.wait_for(lambda: tiny.checkpoints("died"), "a checkpoint")
+    os.kill(job.ranks()[3], signal.SIGKILL)
+    hosts.wait_for(lambda: ": requeued" in tiny.log("died"), "a requeue")
+    before = len(tiny.numbers("died"))
+    hosts.wait_for(lambda: "going on from step" in tiny.log("died"), "it goes on")
+    tiny.wait_for_steps("died", before + 4)
+    cancel(tiny, cluster, "died", number)
+    tiny.expect_the_bits_of_one_host("died")
+
+    # It would die again.
+    number = submit(tiny, "unsaved", "checkpoint.every_steps=0")
+    tiny.wait_for_steps("unsaved", 2)
+    os.kill(job.ranks()[0], signal.SIGKILL)
+    hosts.wait_for(lambda: cluster.state(number) == "FAILED", "the job has failed")
+    job.expect("this start saved nothing: not requeued" in tiny.log("unsaved"),
+               f"no word of the end: {tiny.log('unsaved')}")
+    job.expect_nothing_runs("lockstep")
+
+
+def cancel(tiny, cluster, run, number):
+    hosts.sh("scancel", number)
+    hosts.wait_for(lambda: cluster.state(number) == "CANCELLED", "the job is cancelled")
+    job.expect("cancelled: not requeued" in tiny.log(run) and tiny.log(run).count(": requeued") == 1,
+               f"a cancelled job is not requeued: {tiny.log(run)}")
+    job.expect_nothing_runs("lockstep")
 
 
 if __name__ == "__main__":
