@@ -7,27 +7,6 @@
 namespace lockstep::testing {
 namespace {
 
-TrainingConfig config_of(Family family) {
-  TrainingConfig config = tiny();
-  if (family != Family::llama3) {
-    config.model = family_defaults(family);
-    config.model.layers = 2;
-    config.model.width = 32;
-    config.model.heads = config.model.kv_heads = 8;
-    config.model.head_size = 4;
-    config.model.mlp_width = 64;
-    config.model.vocabulary = 37;
-    config.model.max_positions = 64;
-  } else {
-    config.model.heads = 16;
-    config.model.kv_heads = 8;
-    config.model.head_size = 4;
-  }
-  config.micro_batch_sequences = 1;
-  config.global_batch_sequences = 8;
-  return config;
-}
-
 void expect_close(const Assembled& found, const Assembled& expected, double tolerance,
                   const char* what) {
   ASSERT_EQ(found.values().size(), expected.values().size());
@@ -67,7 +46,7 @@ std::string name_of(const Case& c) {
 }
 
 TrainingConfig config_of(const Case& c) {
-  auto config = config_of(c.family);
+  auto config = layout_config(c.family);
   const auto ranks = c.layout.mesh.world() / c.layout.mesh.size(Axis::tensor);
   config.recompute = c.recompute;
   config.global_batch_sequences = kSequences;
@@ -90,11 +69,6 @@ void expect_trained_as(const Outcome& many, const Outcome& one) {
     EXPECT_NEAR(many.losses[i], one.losses[i], 1e-5 * one.losses[i]) << "step " << i + 1;
     EXPECT_NEAR(many.norms[i], one.norms[i], 1e-5 * one.norms[i]) << "step " << i + 1;
   }
-}
-
-void expect_the_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.weights.values(), b.weights.values());
 }
 
 // Every layout three times, so that each pair of two values of a case is among them.
@@ -202,7 +176,7 @@ class LayoutVariants : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(LayoutVariants, train_as_one_rank_does) {
   const Variant& v = GetParam();
-  auto config = config_of(v.family);
+  auto config = layout_config(v.family);
   config.recompute = v.recompute;
   config.micro_batch_sequences = v.micro_batch;
   const auto one = train_on({}, config, 3), many = train_on(v.layout, config, 3);
@@ -230,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(LayoutsInBf16, train_as_one_rank_does) {
   for (const auto& [rounding, moments] :
        {std::pair{false, DType::fp32}, std::pair{true, DType::bf16}}) {
-    auto config = config_of(Family::llama3);
+    auto config = layout_config(Family::llama3);
     config.compute = DType::bf16;
     config.stochastic_rounding = rounding;
     config.moments = moments;
