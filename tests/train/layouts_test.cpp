@@ -108,6 +108,29 @@ TEST_P(Layouts, trains_as_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(pairs, Layouts, ::testing::ValuesIn(every_layout_and_pair()),
                          [](const auto& c) { return name_of(c.param); });
 
+class LayoutsFor20Steps : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(LayoutsFor20Steps, train_as_one_rank_does) {
+  const LayoutCase& c = GetParam();
+  constexpr int kSteps = 20;
+  const auto many = train(c, kSteps);
+  expect_trained_as(many, train({.family = c.family}, kSteps));
+  expect_the_same_bits(train(c, kSteps), many);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    some, LayoutsFor20Steps,
+    ::testing::Values(
+        LayoutCase{Family::gpt2, {Mesh{{4, 1, 1}}}, Recompute::none, 2},
+        LayoutCase{Family::llama3, {Mesh{{1, 4, 1}}}, Recompute::block, 2},
+        LayoutCase{Family::gpt2, {Mesh{{1, 4, 1}}, Sharding::gradients}, Recompute::cheap, 4},
+        LayoutCase{Family::llama3, {Mesh{{1, 8, 1}}, Sharding::optimizer, 2}, Recompute::none, 1},
+        LayoutCase{Family::gpt2, {Mesh{{1, 1, 4}}}, Recompute::block, 1},
+        LayoutCase{Family::llama3, {Mesh{{1, 1, 8}}}, Recompute::cheap, 2},
+        LayoutCase{Family::gpt2, {Mesh{{2, 2, 2}}, Sharding::full, 4}, Recompute::cheap, 2},
+        LayoutCase{Family::llama3, {Mesh{{2, 2, 2}}, Sharding::gradients}, Recompute::block, 4}),
+    [](const auto& c) { return name_of(c.param); });
+
 class EveryLayout : public ::testing::TestWithParam<std::tuple<Family, Layout>> {};
 
 TEST_P(EveryLayout, full_trains_as_one_rank_does) {
