@@ -41,6 +41,9 @@ struct RanksCase {
   Sharding sharding = Sharding::full;
   int per_domain = 0;  // neighbours that are an NVLink domain; 0: all are in one
   DType compute = DType::fp32;
+  Recompute recompute = Recompute::none;
+  std::int64_t sequences = 3;  // of a step, each a micro-batch; with two data ranks one is masked
+  std::int64_t heads = 2;
 };
 
 inline TrainingConfig config_of(const RanksCase& c) {
@@ -49,17 +52,18 @@ inline TrainingConfig config_of(const RanksCase& c) {
   auto& m = config.model;
   m.layers = 2;
   m.width = 32;
-  m.heads = m.kv_heads = 2;
-  m.head_size = 16;
+  m.heads = m.kv_heads = c.heads;
+  m.head_size = 32 / c.heads;
   m.mlp_width = 48;
   m.vocabulary = 37;
   m.max_positions = 64;
   m.rope_scaling.reset();
   m.init_std = 0.1f;
   config.compute = c.compute;
+  config.recompute = c.recompute;
   config.sequence_length = 11;  // padded for two tensor ranks
   config.micro_batch_sequences = 1;
-  config.global_batch_sequences = 3;  // with two data ranks a surplus one is masked
+  config.global_batch_sequences = c.sequences;
   config.sample_tokens = 8;
   config.seed = 5;
   config.mesh = c.mesh;

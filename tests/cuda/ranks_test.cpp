@@ -3,6 +3,7 @@
 
 #include "core/gpu.h"
 #include "tests/cuda/ranks_rig.h"
+#include "tests/train/layout_cases.h"
 
 namespace lockstep::testing {
 namespace {
@@ -30,10 +31,8 @@ void expect_close(const RanksOutcome& found, const RanksOutcome& expected, doubl
 }
 
 // The steps after the first start from weights that differ by roundings.
-TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
-  const auto& [c, ways] = GetParam();
-  if (!can_run(c, ways)) GTEST_SKIP() << "each rank needs a GPU of its own";
-  constexpr int kSteps = 2;
+void expect_trained_as_one_rank_and_as_cpus(const RanksCase& c, Ways ways) {
+  constexpr int kSteps = 3;
   const double tolerance = c.compute == DType::bf16 ? 1e-2 : 1e-5;
   const auto many = train_on_ranks(c, ways, kSteps);
   RanksCase alone = c;
@@ -47,32 +46,109 @@ TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
   if (c.compute == DType::fp32) {
     EXPECT_EQ(many.sampled, one.sampled);
   }
-  if (ways == Ways::staged) return;  // the host's sums have one order
   const auto again = train_on_ranks(c, ways, kSteps);
   EXPECT_EQ(again.losses, many.losses);
   EXPECT_TRUE(again.state == many.state);
 }
 
+TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
+  const auto& [c, ways] = GetParam();
+  if (!can_run(c, ways)) GTEST_SKIP() << "each rank needs a GPU of its own";
+  expect_trained_as_one_rank_and_as_cpus(c, ways);
+}
+
+constexpr auto kCheap = Recompute::cheap, kBlock = Recompute::block;
+
 INSTANTIATE_TEST_SUITE_P(
     all, RanksCuda,
-    ::testing::Combine(::testing::Values(RanksCase{"shard", Family::llama3, Mesh{{1, 2, 1}}},
-                                         RanksCase{"shard_gradients", Family::gpt2, Mesh{{1, 2, 1}},
-                                                   Sharding::gradients},
-                                         RanksCase{"tensor", Family::gpt2, Mesh{{1, 1, 2}}},
-                                         RanksCase{"shard_tensor", Family::llama3, Mesh{{1, 2, 2}}},
-                                         RanksCase{"replicate", Family::gpt2, Mesh{{2, 1, 1}}},
-                                         RanksCase{"two_domains", Family::llama3, Mesh{{1, 4, 1}},
-                                                   Sharding::full, 2},
-                                         RanksCase{"replicate_shard_bf16", Family::llama3,
-                                                   Mesh{{2, 2, 1}}, Sharding::optimizer, 0,
-                                                   DType::bf16},
-                                         RanksCase{"tensor_bf16", Family::llama3, Mesh{{1, 1, 2}},
-                                                   Sharding::full, 0, DType::bf16}),
+    ::testing::Combine(::testing::Values(RanksCase{.name = "shard",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{1, 2, 1}}},
+                                         RanksCase{.name = "shard_block",
+                                                   .family = Family::gpt2,
+                                                   .mesh = Mesh{{1, 2, 1}},
+                                                   .recompute = kBlock,
+                                                   .sequences = 5},
+                                         RanksCase{.name = "shard_optimizer",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{1, 2, 1}},
+                                                   .sharding = Sharding::optimizer,
+                                                   .recompute = kCheap,
+                                                   .sequences = 4},
+                                         RanksCase{.name = "shard_gradients",
+                                                   .family = Family::gpt2,
+                                                   .mesh = Mesh{{1, 2, 1}},
+                                                   .sharding = Sharding::gradients},
+                                         RanksCase{.name = "tensor",
+                                                   .family = Family::gpt2,
+                                                   .mesh = Mesh{{1, 1, 2}},
+                                                   .recompute = kCheap},
+                                         RanksCase{.name = "tensor_block",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{1, 1, 2}},
+                                                   .recompute = kBlock,
+                                                   .sequences = 1},
+                                         RanksCase{.name = "shard_tensor",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{1, 2, 2}},
+                                                   .recompute = kCheap,
+                                                   .sequences = 4},
+                                         RanksCase{.name = "replicate",
+                                                   .family = Family::gpt2,
+                                                   .mesh = Mesh{{2, 1, 1}},
+                                                   .recompute = kBlock},
+                                         RanksCase{.name = "two_domains",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{1, 4, 1}},
+                                                   .per_domain = 2,
+                                                   .recompute = kCheap,
+                                                   .sequences = 5},
+                                         RanksCase{.name = "replicate_shard_bf16",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{2, 2, 1}},
+                                                   .sharding = Sharding::optimizer,
+                                                   .compute = DType::bf16,
+                                                   .recompute = kBlock},
+                                         RanksCase{.name = "tensor_bf16",
+                                                   .family = Family::llama3,
+                                                   .mesh = Mesh{{1, 1, 2}},
+                                                   .compute = DType::bf16}),
                        ::testing::Values(Ways::staged, Ways::nccl)),
     [](const auto& p) {
       return str(std::get<0>(p.param).name,
                  std::get<1>(p.param) == Ways::nccl ? "_nccl" : "_staged");
     });
+
+// What layouts_test.cpp trains on CPUs; of the three cases of a layout the simulated GPU does one.
+std::vector<LayoutCase> cases_of_a_gpu() {
+  auto cases = every_layout_and_pair();
+#ifdef LOCKSTEP_SIMT
+  for (std::size_t i = 0; i < cases.size() / 3; ++i)
+    cases[i] = cases[3 * i + (i + i / 3) % 3];
+  cases.resize(cases.size() / 3);
+#endif
+  return cases;
+}
+
+class EveryLayoutCuda : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(EveryLayoutCuda, full_trains_as_one_rank_and_as_cpus_do) {
+  const LayoutCase& c = GetParam();
+  const auto& mesh = c.layout.mesh;
+  const auto data_ranks = mesh.world() / mesh.size(Axis::tensor);
+  expect_trained_as_one_rank_and_as_cpus({.name = "layout",
+                                          .family = c.family,
+                                          .mesh = mesh,
+                                          .sharding = c.layout.sharding,
+                                          .per_domain = c.layout.per_domain,
+                                          .recompute = c.recompute,
+                                          .sequences = data_ranks * c.micro_batches,
+                                          .heads = 8},
+                                         Ways::staged);
+}
+
+INSTANTIATE_TEST_SUITE_P(all, EveryLayoutCuda, ::testing::ValuesIn(cases_of_a_gpu()),
+                         [](const auto& c) { return name_of(c.param); });
 
 }  // namespace
 }  // namespace lockstep::testing

@@ -31,11 +31,12 @@ TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
     auto comms = make_comms(watched, Mesh{{1, 2, 2}});
     testing::Bench bench{.threads = 1, .host_bytes = std::int64_t{1} << 20};
     Stream queued(Device{}, "gathers", Stream::Mode::queued);
-    const auto x = bench.poisoned({4}, DType::fp32), y = bench.poisoned({8}, DType::fp32);
+    const auto x = bench.poisoned({4}, DType::fp32), y = bench.poisoned({8}, DType::fp32),
+               z = bench.poisoned({4}, DType::fp32);
     for (int step = 1; step <= 200; ++step) {
       watched.ring()->begin_step(step);
       comms.gathers->all_gather(y, x, queued);
-      comms.tensor->all_reduce(x, ReduceOp::sum, bench.stream);
+      comms.tensor->all_reduce(z, ReduceOp::sum, bench.stream);
       queued.synchronize();
     }
     const auto now = watched.ring()->activity();

@@ -11,6 +11,7 @@
 #     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
 #                against without, with offloading against without; of several ranks on one GPU, staged
 #                through the host, and by NCCL where there is a GPU for each
+#     layouts    every layout of up to eight ranks on one GPU, staged, with recompute and accumulation
 #     fixtures   models of each family against what PyTorch computed for them; and live, 20 steps of
 #                AdamW, where python3 has torch, transformers and safetensors
 #     filters    that operators, training and fixtures have each test of an operator or a step once
@@ -46,8 +47,8 @@ done
 models=(gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_offloaded qwen2_1.5b
   qwen2_7b)
 [[ $device == real ]] || models=(gpt2_tiny llama_tiny qwen2_1.5b qwen2_7b)
-all_parts=(facts build operators training fixtures filters runs curves fp8 memcheck racecheck products
-  kernels "${models[@]}")
+all_parts=(facts build operators training layouts fixtures filters runs curves fp8 memcheck racecheck
+  products kernels "${models[@]}")
 parts=("$@")
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 for part in "${parts[@]}"; do
@@ -218,6 +219,7 @@ operators() {
   [[ $device == real ]] && check cudnn_graphs "$built/tests/cudnn_tests"
 }
 training() { google_tests "$(sized "$filter_training" '*GraphsCuda*gpt2')"; }
+layouts() { google_tests "$(sized '*EveryLayoutCuda*' '*EveryLayoutCuda*/gpt2_r1_s1_t2_*')"; }
 
 filters() { check each_test_has_one_part each_test_has_one_part; }
 each_test_has_one_part() {

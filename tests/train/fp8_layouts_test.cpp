@@ -62,13 +62,15 @@ TEST_P(Fp8Layouts, train_as_one_rank_does) {
   const auto& [family, layout] = std::get<1>(GetParam());
   const auto config = config_of(std::get<0>(GetParam()), family);
   const auto one = train_on({}, config, 3);
-  const auto expect_fresh = [](Training& training, Stream& stream) {
-    const auto updated = copies(training.params(), stream);
+  const auto expect_fresh = [](LayoutRank& rank) {
+    auto& params = rank.training().params();
+    auto& stream = rank.stream();
+    const auto updated = copies(params, stream);
     EXPECT_FALSE(updated.empty());
-    training.params().refresh_weights(stream);  // reads all weights for what they are
-    EXPECT_TRUE(copies(training.params(), stream) == updated);
+    params.refresh_weights(stream);  // reads all weights for what they are
+    EXPECT_TRUE(copies(params, stream) == updated);
   };
-  const auto many = train_on(layout, config, 3, expect_fresh);
+  const auto many = train_on(layout, config, 3, {.behind = expect_fresh});
   EXPECT_EQ(many.initial.values(), one.initial.values());
   // Data ranks compute what one rank does, micro-batch by micro-batch, until gradients travel in
   // bf16, rounded to 2^-9. Tensor ranks round each part of a sum to bf16, too: of its 16 to 32 bf16
@@ -79,6 +81,11 @@ TEST_P(Fp8Layouts, train_as_one_rank_does) {
   for (std::size_t i = 1; i < one.losses.size(); ++i)
     EXPECT_NEAR(many.losses[i], one.losses[i], 2e-3 * one.losses[i]) << "step " << i + 1;
   EXPECT_EQ(train_on(layout, config, 3).weights.values(), many.weights.values());
+}
+
+TEST_P(Fp8Layouts, go_on_bitwise_from_what_they_saved) {
+  const auto& [family, layout] = std::get<1>(GetParam());
+  expect_a_resume_is_bitwise(layout, config_of(std::get<0>(GetParam()), family));
 }
 
 INSTANTIATE_TEST_SUITE_P(

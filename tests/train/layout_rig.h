@@ -9,7 +9,10 @@
 
 #include "dist/thread_world.h"
 #include "tests/dist/ring_world.h"
+#include "tests/files.h"
 #include "tests/train/training_rig.h"
+#include "train/host_state.h"
+#include "train/run_state.h"
 
 namespace lockstep::testing {
 
@@ -60,6 +63,28 @@ inline Topology topology_of(const Layout& layout) {
   return topology;
 }
 
+// Of heads that eight tensor ranks divide.
+inline TrainingConfig layout_config(Family family) {
+  TrainingConfig config = tiny();
+  if (family != Family::llama3) {
+    config.model = family_defaults(family);
+    config.model.layers = 2;
+    config.model.width = 32;
+    config.model.heads = config.model.kv_heads = 8;
+    config.model.head_size = 4;
+    config.model.mlp_width = 64;
+    config.model.vocabulary = 37;
+    config.model.max_positions = 64;
+  } else {
+    config.model.heads = 16;
+    config.model.kv_heads = 8;
+    config.model.head_size = 4;
+  }
+  config.micro_batch_sequences = 1;
+  config.global_batch_sequences = 8;
+  return config;
+}
+
 // Whole parameters by name, put together from every rank's segments; each element must be found,
 // and the same, wherever it is.
 class Assembled {
@@ -94,10 +119,114 @@ struct Outcome {
   std::int64_t tokens = 0;                // valid ones, of the last step
 };
 
-// Batches of `config.global_batch_sequences` sequences, the same on every layout. At the end
-// at_end(training, stream) on each rank.
+inline void expect_the_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.weights.values(), b.weights.values());
+}
+
+// One rank's Training, its stream and memory.
+class LayoutRank {
+ public:
+  LayoutRank(const TrainingConfig& config, const Arenas::Bytes& bytes, Comms comms)
+      : config_(config),
+        ranks_(config.mesh.world() / config.mesh.size(Axis::tensor)),
+        rank_(comms.world->rank() / config.mesh.size(Axis::tensor)),
+        arenas_(Device{}, bytes),
+        training_(config, bench_.stream, arenas_, std::move(comms)) {}
+
+  Training& training() { return training_; }
+  Stream& stream() { return bench_.stream; }
+  World& world() { return *training_.params().comms().world; }
+
+  int done = 0;  // steps
+  Training::Numbers step() {
+    training_.begin_step(++done, 1e-3);
+    for (std::int64_t m = 0; m < micro_steps(); ++m) {
+      const Arena::Scope scope(bench_.arena);
+      training_.micro_step(batch(done, m), m + 1 == micro_steps());
+    }
+    training_.finish_step();
+    return training_.numbers(done);
+  }
+
+  LossSum evaluate(int step) {  // on the tokens of a step
+    LossSum sum;
+    for (std::int64_t m = 0; m < micro_steps(); ++m) {
+      const Arena::Scope scope(bench_.arena);
+      training_.evaluate(batch(step, m));
+      const auto part = training_.evaluated();
+      sum.loss += part.loss;
+      sum.tokens += part.tokens;
+    }
+    return sum;
+  }
+
+  void save(const std::filesystem::path& directory) {
+    const HostState state(state_slices(training_.params(), training_.optimizer()), stream());
+    state.fetch();
+    Json about;
+    about.set("step", done);
+    Checkpointer(directory, state.slices(), 0, &world()).save(done, about);
+  }
+  void load(const std::filesystem::path& directory) {
+    const HostState state(state_slices(training_.params(), training_.optimizer()), stream());
+    const auto about =
+        Checkpointer(directory, state.slices(), 0, &world()).load_newest([](const Json&) {});
+    done = static_cast<int>(about.value().at("step").as_integer());
+    state.send();
+    training_.params().refresh_weights(stream());
+  }
+
+ private:
+  std::int64_t micro_steps() const {
+    const auto at_once = config_.micro_batch_sequences * ranks_;
+    return (config_.global_batch_sequences + at_once - 1) / at_once;
+  }
+
+  // The step's micro-batch m: of all ranks together the same tokens on every layout.
+  Batch batch(int step, std::int64_t m) {
+    const auto B = config_.micro_batch_sequences, T = config_.sequence_length,
+               S = config_.global_batch_sequences;
+    const auto word = [&](std::int64_t i) {
+      const auto draw = philox(9, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i));
+      return static_cast<std::int32_t>(draw[0] %
+                                       static_cast<std::uint64_t>(config_.model.vocabulary));
+    };
+    std::vector<std::int32_t> ids, next, place;
+    for (std::int64_t b = 0; b < B; ++b) {
+      const auto sequence = (m * ranks_ + rank_) * B + b;
+      for (std::int64_t t = 0; t < T; ++t) {
+        const auto i = sequence * (T + 1) + t;
+        // Masks differ from sequence to sequence; those behind the batch count nothing.
+        const bool masked = sequence >= S || (sequence % 3 == 1 && t < T / 2);
+        ids.push_back(sequence >= S ? 0 : word(i));
+        next.push_back(masked ? -1 : word(i + 1));
+        place.push_back(static_cast<std::int32_t>(t));
+      }
+    }
+    return {.inputs = bench_.integers(ids, {B, T}),
+            .targets = bench_.integers(next, {B, T}),
+            .positions = bench_.integers(place, {B, T}),
+            .document_start = {}};
+  }
+
+  TrainingConfig config_;
+  std::int64_t ranks_, rank_;  // of those that have batches of their own
+  Bench bench_{.threads = 1, .host_bytes = std::int64_t{16} << 20};
+  Arenas arenas_;
+  Training training_;
+};
+
+// What a rank does before its steps and behind them.
+using OnRank = std::function<void(LayoutRank&)>;
+struct Around {
+  OnRank before = [](LayoutRank& rank) { rank.training().initialize(); };
+  OnRank behind = [](LayoutRank&) {};
+};
+
 inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
-                        const std::function<void(Training&, Stream&)>& at_end = {}) {
+                        const Around& around = {}) {
   config.mesh = layout.mesh;
   config.sharding = layout.sharding;
   const auto topology = topology_of(layout);
@@ -106,68 +235,48 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   const auto bytes = measure_training(config, Device{}, 1);  // it reserves many addresses: once
   run_thread_ranks(layout.mesh.world(), [&](World& threads) {
     RingWorld world(threads);
-    Bench bench{.threads = 1, .host_bytes = std::int64_t{16} << 20};
-    Arenas arenas(Device{}, bytes);
-    Training training(config, bench.stream, arenas, make_comms(world, layout.mesh, &topology));
-    training.initialize();
-    const auto tensors = layout.mesh.size(Axis::tensor);
-    const std::int64_t ranks = layout.mesh.world() / tensors, rank = world.rank() / tensors;
-    const auto B = config.micro_batch_sequences, T = config.sequence_length,
-               S = config.global_batch_sequences;
-    const auto micro_steps = (S + B * ranks - 1) / (B * ranks);
+    LayoutRank rank(config, bytes, make_comms(world, layout.mesh, &topology));
+    auto& params = rank.training().params();
     const auto gather = [&](Assembled& into, auto&& tensor_of) {
       const std::lock_guard lock(mutex);
-      for (auto& shard : training.params().shards())
+      for (auto& shard : params.shards())
         for (const auto& segment : shard.segments)
-          into.add(training.params().layout(), segment, tensor_of(shard));
+          into.add(params.layout(), segment, tensor_of(shard));
     };
     const auto weight = [](const ParamShard& s) { return s.master ? s.master : s.weight; };
+    around.before(rank);
     gather(outcome.initial, weight);
-
-    const auto word = [&](std::int64_t step, std::int64_t i) {
-      const auto draw = philox(9, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i));
-      return static_cast<std::int32_t>(draw[0] %
-                                       static_cast<std::uint64_t>(config.model.vocabulary));
-    };
-    for (int step = 1; step <= steps; ++step) {
-      training.begin_step(step, 1e-3);
-      for (std::int64_t m = 0; m < micro_steps; ++m) {
-        const Arena::Scope scope(bench.arena);
-        std::vector<std::int32_t> ids, next, place;
-        for (std::int64_t b = 0; b < B; ++b) {
-          const auto sequence = (m * ranks + rank) * B + b;
-          for (std::int64_t t = 0; t < T; ++t) {
-            const auto i = sequence * (T + 1) + t;
-            // Masks differ from sequence to sequence; those behind the batch count nothing.
-            const bool masked = sequence >= S || (sequence % 3 == 1 && t < T / 2);
-            ids.push_back(sequence >= S ? 0 : word(step, i));
-            next.push_back(masked ? -1 : word(step, i + 1));
-            place.push_back(static_cast<std::int32_t>(t));
-          }
-        }
-        training.micro_step({.inputs = bench.integers(ids, {B, T}),
-                             .targets = bench.integers(next, {B, T}),
-                             .positions = bench.integers(place, {B, T}),
-                             .document_start = {}},
-                            m + 1 == micro_steps);
-      }
-      training.finish_step();
-      if (step == 1) gather(outcome.gradients, [](const ParamShard& s) { return s.grad; });
-      const auto numbers = training.numbers(step);
-      if (world.rank() == 0) {
-        outcome.losses.push_back(numbers.loss);
-        outcome.norms.push_back(numbers.grad_norm);
-        outcome.tokens = numbers.valid_tokens;
-      }
+    for (int i = 0; i < steps; ++i) {
+      const auto numbers = rank.step();
+      if (i == 0) gather(outcome.gradients, [](const ParamShard& s) { return s.grad; });
+      if (world.rank() != 0) continue;
+      outcome.losses.push_back(numbers.loss);
+      outcome.norms.push_back(numbers.grad_norm);
+      outcome.tokens = numbers.valid_tokens;
     }
     gather(outcome.weights, weight);
     // A rank that is behind another is the one that others wait for, wherever it sits.
     const auto entered = std::to_string(world.ring()->activity().collectives);
     EXPECT_EQ(world.exchange(entered),
               std::vector<std::string>(static_cast<std::size_t>(world.size()), entered));
-    if (at_end) at_end(training, bench.stream);
+    around.behind(rank);
   });
   return outcome;
+}
+
+// Ranks that load what other ranks saved go on as if those had.
+inline void expect_a_resume_is_bitwise(const Layout& layout, const TrainingConfig& config) {
+  const TemporaryDirectory directory;
+  constexpr int kBefore = 2, kBehind = 2;
+  const auto save = [&](LayoutRank& rank) { rank.save(directory.path()); };
+  const auto load = [&](LayoutRank& rank) { rank.load(directory.path()); };
+  const auto whole = train_on(layout, config, kBefore + kBehind);
+  const auto first = train_on(layout, config, kBefore, {.behind = save});
+  auto second = train_on(layout, config, kBehind, {.before = load});
+  EXPECT_EQ(second.initial.values(), first.weights.values());
+  second.losses.insert(second.losses.begin(), first.losses.begin(), first.losses.end());
+  second.norms.insert(second.norms.begin(), first.norms.begin(), first.norms.end());
+  expect_the_same_bits(second, whole);
 }
 
 }  // namespace lockstep::testing

@@ -2,31 +2,10 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include "tests/train/layout_rig.h"
+#include "tests/train/layout_cases.h"
 
 namespace lockstep::testing {
 namespace {
-
-TrainingConfig config_of(Family family) {
-  TrainingConfig config = tiny();
-  if (family != Family::llama3) {
-    config.model = family_defaults(family);
-    config.model.layers = 2;
-    config.model.width = 32;
-    config.model.heads = config.model.kv_heads = 8;
-    config.model.head_size = 4;
-    config.model.mlp_width = 64;
-    config.model.vocabulary = 37;
-    config.model.max_positions = 64;
-  } else {
-    config.model.heads = 16;
-    config.model.kv_heads = 8;
-    config.model.head_size = 4;
-  }
-  config.micro_batch_sequences = 1;
-  config.global_batch_sequences = 8;
-  return config;
-}
 
 void expect_close(const Assembled& found, const Assembled& expected, double tolerance,
                   const char* what) {
@@ -47,27 +26,10 @@ void expect_close(const Assembled& found, const Assembled& expected, double tole
   }
 }
 
-// Beside the layout, what may not change the run either.
-struct Case {
-  Family family = Family::gpt2;
-  Layout layout = {};
-  Recompute recompute = Recompute::none;
-  int micro_batches = 1;  // of a step, on each rank
-};
-constexpr std::array kFamilies{Family::gpt2, Family::llama3};
-constexpr std::array kRecompute{Recompute::none, Recompute::cheap, Recompute::block};
-constexpr std::array kMicroBatches{1, 2, 4};
-constexpr std::array kPerDomain{0, 2, 4};
 constexpr std::int64_t kSequences = 32;  // of a step, over all ranks
 
-std::string name_of(const Case& c) {
-  static constexpr const char* kNames[] = {"none", "cheap", "block"};
-  return str(name(c.family), "_", name_of(c.layout), "_", kNames[static_cast<int>(c.recompute)],
-             "_", c.micro_batches, "_d", c.layout.per_domain);
-}
-
-TrainingConfig config_of(const Case& c) {
-  auto config = config_of(c.family);
+TrainingConfig config_of(const LayoutCase& c) {
+  auto config = layout_config(c.family);
   const auto ranks = c.layout.mesh.world() / c.layout.mesh.size(Axis::tensor);
   config.recompute = c.recompute;
   config.global_batch_sequences = kSequences;
@@ -75,7 +37,7 @@ TrainingConfig config_of(const Case& c) {
   return config;
 }
 
-Outcome train(const Case& c, int steps) {
+Outcome train(const LayoutCase& c, int steps) {
   return train_on(c.layout, config_of(c), steps);
 }
 
@@ -92,39 +54,19 @@ void expect_trained_as(const Outcome& many, const Outcome& one) {
   }
 }
 
-void expect_the_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.weights.values(), b.weights.values());
-}
-
-// Every layout three times, so that each pair of two values of a case is among them.
-std::vector<Case> every_layout_and_pair() {
-  std::vector<Case> cases;
-  const auto layouts = all_layouts();
-  for (std::size_t i = 0; i < layouts.size(); ++i)
-    for (std::size_t k = 0; k < 3; ++k) {
-      cases.push_back({.family = kFamilies[(i + k) % 2],
-                       .layout = layouts[i],
-                       .recompute = kRecompute[k],
-                       .micro_batches = kMicroBatches[(i + k) % 3]});
-      cases.back().layout.per_domain = kPerDomain[(i / 3 + k) % 3];
-    }
-  return cases;
-}
-
 // All of one family on one layout, domains by turns.
-std::vector<Case> every_case(Family family, const Layout& layout) {
-  std::vector<Case> cases;
-  for (std::size_t i = 0; i < kRecompute.size(); ++i)
-    for (std::size_t k = 0; k < kMicroBatches.size(); ++k) {
-      cases.push_back({family, layout, kRecompute[i], kMicroBatches[k]});
-      cases.back().layout.per_domain = kPerDomain[(i + k) % 3];
+std::vector<LayoutCase> every_case(Family family, const Layout& layout) {
+  std::vector<LayoutCase> cases;
+  for (std::size_t i = 0; i < LayoutCase::kRecompute.size(); ++i)
+    for (std::size_t k = 0; k < LayoutCase::kMicroBatches.size(); ++k) {
+      cases.push_back({family, layout, LayoutCase::kRecompute[i], LayoutCase::kMicroBatches[k]});
+      cases.back().layout.per_domain = LayoutCase::kPerDomain[(i + k) % 3];
     }
   return cases;
 }
 
 using Pair = std::array<int, 4>;  // of two values, each behind its place in a case
-std::set<Pair> pairs_of(const std::vector<Case>& cases) {
+std::set<Pair> pairs_of(const std::vector<LayoutCase>& cases) {
   std::set<Pair> pairs;
   for (const auto& c : cases) {
     const auto& sizes = c.layout.mesh.sizes;
@@ -145,18 +87,18 @@ std::set<Pair> pairs_of(const std::vector<Case>& cases) {
 }
 
 TEST(LayoutCases, hold_every_pair_of_values) {
-  std::vector<Case> all;
-  for (const auto family : kFamilies)
+  std::vector<LayoutCase> all;
+  for (const auto family : LayoutCase::kFamilies)
     for (const auto& layout : all_layouts())
       for (const auto& c : every_case(family, layout))
         all.push_back(c);
   EXPECT_EQ(pairs_of(every_layout_and_pair()), pairs_of(all));
 }
 
-class Layouts : public ::testing::TestWithParam<Case> {};
+class Layouts : public ::testing::TestWithParam<LayoutCase> {};
 
 TEST_P(Layouts, trains_as_one_rank_does) {
-  const Case& c = GetParam();
+  const LayoutCase& c = GetParam();
   constexpr int kSteps = 3;
   const auto many = train(c, kSteps);
   expect_trained_as(many, train({.family = c.family}, kSteps));
@@ -166,13 +108,36 @@ TEST_P(Layouts, trains_as_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(pairs, Layouts, ::testing::ValuesIn(every_layout_and_pair()),
                          [](const auto& c) { return name_of(c.param); });
 
+class LayoutsFor20Steps : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(LayoutsFor20Steps, train_as_one_rank_does) {
+  const LayoutCase& c = GetParam();
+  constexpr int kSteps = 20;
+  const auto many = train(c, kSteps);
+  expect_trained_as(many, train({.family = c.family}, kSteps));
+  expect_the_same_bits(train(c, kSteps), many);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    some, LayoutsFor20Steps,
+    ::testing::Values(
+        LayoutCase{Family::gpt2, {Mesh{{4, 1, 1}}}, Recompute::none, 2},
+        LayoutCase{Family::llama3, {Mesh{{1, 4, 1}}}, Recompute::block, 2},
+        LayoutCase{Family::gpt2, {Mesh{{1, 4, 1}}, Sharding::gradients}, Recompute::cheap, 4},
+        LayoutCase{Family::llama3, {Mesh{{1, 8, 1}}, Sharding::optimizer, 2}, Recompute::none, 1},
+        LayoutCase{Family::gpt2, {Mesh{{1, 1, 4}}}, Recompute::block, 1},
+        LayoutCase{Family::llama3, {Mesh{{1, 1, 8}}}, Recompute::cheap, 2},
+        LayoutCase{Family::gpt2, {Mesh{{2, 2, 2}}, Sharding::full, 4}, Recompute::cheap, 2},
+        LayoutCase{Family::llama3, {Mesh{{2, 2, 2}}, Sharding::gradients}, Recompute::block, 4}),
+    [](const auto& c) { return name_of(c.param); });
+
 class EveryLayout : public ::testing::TestWithParam<std::tuple<Family, Layout>> {};
 
 TEST_P(EveryLayout, full_trains_as_one_rank_does) {
   const auto& [family, layout] = GetParam();
   constexpr int kSteps = 20;
   const auto one = train({.family = family}, kSteps);
-  for (const Case& c : every_case(family, layout)) {
+  for (const LayoutCase& c : every_case(family, layout)) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, name_of(c));
     const auto many = train(c, kSteps);
     expect_trained_as(many, one);
@@ -181,7 +146,7 @@ TEST_P(EveryLayout, full_trains_as_one_rank_does) {
 }
 
 INSTANTIATE_TEST_SUITE_P(all, EveryLayout,
-                         ::testing::Combine(::testing::ValuesIn(kFamilies),
+                         ::testing::Combine(::testing::ValuesIn(LayoutCase::kFamilies),
                                             ::testing::ValuesIn(all_layouts())),
                          [](const auto& c) {
                            return str(name(std::get<0>(c.param)), "_",
@@ -202,7 +167,7 @@ class LayoutVariants : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(LayoutVariants, train_as_one_rank_does) {
   const Variant& v = GetParam();
-  auto config = config_of(v.family);
+  auto config = layout_config(v.family);
   config.recompute = v.recompute;
   config.micro_batch_sequences = v.micro_batch;
   const auto one = train_on({}, config, 3), many = train_on(v.layout, config, 3);
@@ -234,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(LayoutsInBf16, train_as_one_rank_does) {
   for (const auto& [rounding, moments] :
        {std::pair{false, DType::fp32}, std::pair{true, DType::bf16}}) {
-    auto config = config_of(Family::llama3);
+    auto config = layout_config(Family::llama3);
     config.compute = DType::bf16;
     config.stochastic_rounding = rounding;
     config.moments = moments;

@@ -1,0 +1,65 @@
+// What a run does beside its steps, on every layout: it saves and goes on, evaluates and samples.
+#include <gtest/gtest.h>
+
+#include "tests/train/layout_rig.h"
+
+namespace lockstep::testing {
+namespace {
+
+Family family_of(const Layout& layout) {
+  return layout.mesh.size(Axis::replicate) > 1 ? Family::gpt2 : Family::llama3;
+}
+
+class LayoutRuns : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(LayoutRuns, go_on_bitwise_from_what_they_saved) {
+  auto config = layout_config(family_of(GetParam()));
+  expect_a_resume_is_bitwise(GetParam(), config);
+  config.compute = DType::bf16;  // masters of fp32
+  expect_a_resume_is_bitwise(GetParam(), config);
+  config.stochastic_rounding = true;
+  config.moments = DType::bf16;
+  expect_a_resume_is_bitwise(GetParam(), config);
+}
+
+// Losses and tokens, and the step behind them, are those of one rank.
+TEST_P(LayoutRuns, evaluate_and_sample_as_one_rank_does) {
+  struct Seen {
+    LossSum evaluated;
+    std::vector<std::int32_t> likeliest, drawn;
+    Training::Numbers behind;
+  };
+  auto config = layout_config(family_of(GetParam()));
+  config.model.init_std = 0.5f;  // likeliest tokens that differ
+  config.sample_tokens = 24;
+  const auto run = [&](const Layout& layout) {
+    std::vector<Seen> seen(static_cast<std::size_t>(layout.mesh.world()));
+    const auto see = [&](LayoutRank& rank) {
+      auto& [evaluated, likeliest, drawn, behind] =
+          seen[static_cast<std::size_t>(rank.world().rank())];
+      evaluated = rank.evaluate(7);
+      const std::vector<std::int32_t> prompt{1, 2, 3};
+      likeliest = rank.training().sample(prompt, 21, {.temperature = 0});
+      drawn = rank.training().sample(prompt, 21, {.seed = 3});
+      behind = rank.step();
+    };
+    train_on(layout, config, 2, {.behind = see});
+    return seen;
+  };
+  const Seen one = run({}).front();
+  ASSERT_EQ(one.likeliest.size(), 21u);
+  ASSERT_NE(one.likeliest, one.drawn);
+  for (const Seen& seen : run(GetParam())) {
+    EXPECT_EQ(seen.evaluated.tokens, one.evaluated.tokens);
+    EXPECT_NEAR(seen.evaluated.loss, one.evaluated.loss, 1e-5 * one.evaluated.loss);
+    EXPECT_EQ(seen.likeliest, one.likeliest);
+    EXPECT_EQ(seen.drawn, one.drawn);
+    EXPECT_NEAR(seen.behind.loss, one.behind.loss, 1e-5 * one.behind.loss);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, LayoutRuns, ::testing::ValuesIn(all_layouts()),
+                         [](const auto& c) { return name_of(c.param); });
+
+}  // namespace
+}  // namespace lockstep::testing
