@@ -55,6 +55,7 @@ class Run:
         while time.time() < deadline and self.process.poll() is None and not (
                 self.run / "checkpoints" / "step-00000020").exists():
             time.sleep(0.05)
+        time.sleep(2.5)  # a beat a second says where each is
         self.pids = processes_of(self.run)
         expect(sorted(self.pids) == list(range(RANKS)), f"{name}: ranks run: {self.pids}\n{self.said()}")
 
