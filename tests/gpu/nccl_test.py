@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 import record_test
 
@@ -211,27 +212,66 @@ def check_refusals(tools, work):
         (code, said[-2000:])
 
 
-def check_torchrun(tools, work):
-    """Without MPI: torchrun's variables, set by hand, and the job's secret."""
+def start_by_address(tools, work, count, *settings):
+    """Ranks without MPI: torchrun's variables, set by hand, and the job's secret. Processes and port; what
+    they say is in work/said.RANK."""
     for old in work.glob("record.*"):
         old.unlink()
     shutil.rmtree(work / "run", ignore_errors=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    command = [tools.lockstep, "train", "tiny.toml", "--run", "run", "--device", "cuda"]
+    for setting in settings:
+        command += ["--set", setting]
     ranks = []
-    for rank in range(2):
-        variables = dict(environment(tools.nvml), RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank),
+    for rank in range(count):
+        variables = dict(environment(tools.nvml), RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank),
                          MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCKSTEP_SECRET="ab" * 32,
                          LD_PRELOAD=tools.recorder, LOCKSTEP_RECORD=str(work / "record"),
-                         LOCKSTEP_RECORD_GPUS="2")
-        ranks.append(subprocess.Popen([tools.lockstep, "train", "tiny.toml", "--run", "run", "--device", "cuda"],
-                                      cwd=work, env=variables, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True, errors="replace"))
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    assert f"they met at 127.0.0.1:{port}, and on GPUs by NCCL" in said[0], said[0]
-    assert "saved step 5" in said[0], said[0]
+                         LOCKSTEP_RECORD_GPUS=str(count))
+        with open(work / f"said.{rank}", "w") as said:
+            ranks.append(subprocess.Popen(command, cwd=work, env=variables, stdout=said,
+                                          stderr=subprocess.STDOUT))
+    return ranks, port
+
+
+def check_torchrun(tools, work):
+    ranks, port = start_by_address(tools, work, 2)
+    codes = [rank.wait(timeout=120) for rank in ranks]
+    said = (work / "said.0").read_text(errors="replace")
+    assert codes == [0, 0], said
+    assert f"they met at 127.0.0.1:{port}, and on GPUs by NCCL" in said, said
+    assert "saved step 5" in said, said
+
+
+def check_deaths(tools, work):
+    """Without MPI and its mpirun, the others end by themselves, and say who died."""
+    for victim in (0, 1, 2):
+        ranks, _ = start_by_address(tools, work, 3, "train.batch_tokens=768", "train.steps=1000000",
+                                    "train.most_skipped=1000000")
+        metrics = work / "run" / "metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+            assert time.monotonic() < deadline, (work / "said.0").read_text(errors="replace")
+            time.sleep(0.05)
+        ranks[victim].kill()
+        others = [rank for rank in range(3) if rank != victim]
+        deadline = time.monotonic() + 10
+        while any(ranks[rank].poll() is None for rank in others) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        codes = [ranks[rank].poll() for rank in others]
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        assert codes == [75, 75], f"rank {victim} died: 10 s later the others have ended with {codes}"
+        sentence = rf"rank {victim} \(host \S+, pid {ranks[victim].pid}\) (died|is lost)"
+        for rank in others:
+            left = (work / "run" / "ended" / f"rank-{rank:05}.txt").read_text()
+            assert re.match(sentence, left), f"rank {victim} died: rank {rank} left: {left[:300]}"
+        speaker = 1 if victim == 0 else 0
+        said = (work / f"said.{speaker}").read_text(errors="replace")
+        assert re.search("the run ends: " + sentence, said), said[-2000:]
 
 
 def main():
@@ -264,6 +304,7 @@ def main():
                       f"{calls} calls a step", flush=True)
         check_refusals(tools, work)
         check_torchrun(tools, work)
+        check_deaths(tools, work)
         print(f"{count} layouts")
     return 0
 
