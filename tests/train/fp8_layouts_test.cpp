@@ -55,8 +55,7 @@ std::vector<std::byte> copies(ParamStore& params, Stream& stream) {
   return bytes;
 }
 
-class Fp8Layouts
-    : public ::testing::TestWithParam<std::tuple<Fp8Products, std::pair<Family, Layout>>> {};
+class Fp8Layouts : public LayoutTestWith<std::tuple<Fp8Products, std::pair<Family, Layout>>> {};
 
 TEST_P(Fp8Layouts, train_as_one_rank_does) {
   const auto& [family, layout] = std::get<1>(GetParam());

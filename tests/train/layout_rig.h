@@ -1,6 +1,7 @@
 // A few steps of a tiny model on a mesh of rank threads, and what came of them.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -15,6 +16,42 @@
 #include "train/run_state.h"
 
 namespace lockstep::testing {
+
+// ThreadSanitizer takes a minute for some of the layouts. It watches twelve that train for three
+// steps, between them every sharding, copies, tensor ranks, two levels of domains, recompute,
+// accumulation and fp8; and two that save, load, evaluate and sample.
+inline constexpr std::array kUnderThreadSanitizer{
+    "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s1_t1_full_cheap_2_d4",  // sharding none
+    "pairs/Layouts.trains_as_one_rank_does/llama3_r1_s2_t1_optimizer_block_4_d0",
+    "pairs/Layouts.trains_as_one_rank_does/gpt2_r1_s4_t1_optimizer_none_1_d2",
+    "pairs/Layouts.trains_as_one_rank_does/gpt2_r1_s2_t1_gradients_none_2_d2",
+    "pairs/Layouts.trains_as_one_rank_does/llama3_r2_s2_t1_gradients_block_1_d2",
+    "pairs/Layouts.trains_as_one_rank_does/gpt2_r1_s4_t1_full_none_4_d2",
+    "pairs/Layouts.trains_as_one_rank_does/llama3_r1_s1_t2_full_cheap_2_d2",
+    "pairs/Layouts.trains_as_one_rank_does/llama3_r1_s2_t2_full_cheap_1_d0",
+    "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s1_t2_full_none_2_d2",
+    "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s2_t2_optimizer_cheap_2_d2",
+    "all/Fp8Layouts.train_as_one_rank_does/tensor_llama3_r1_s4_t1_full",
+    "all/Fp8Layouts.train_as_one_rank_does/block_llama3_r1_s2_t2_full",
+    "all/LayoutRuns.go_on_bitwise_from_what_they_saved/r1_s2_t2_full",
+    "all/LayoutRuns.evaluate_and_sample_as_one_rank_does/r1_s2_t2_full"};
+
+// A test of one layout or several.
+template <class Fixture>
+class LayoutTest : public Fixture {
+#ifdef __SANITIZE_THREAD__
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    const auto name = str(test->test_suite_name(), ".", test->name());
+    const auto& names = kUnderThreadSanitizer;
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      GTEST_SKIP() << "ThreadSanitizer watches other layouts: kUnderThreadSanitizer";
+  }
+#endif
+};
+template <class Param>
+using LayoutTestWith = LayoutTest<::testing::TestWithParam<Param>>;
 
 struct Layout {
   Mesh mesh = {};

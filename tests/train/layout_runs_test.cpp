@@ -10,7 +10,7 @@ Family family_of(const Layout& layout) {
   return layout.mesh.size(Axis::replicate) > 1 ? Family::gpt2 : Family::llama3;
 }
 
-class LayoutRuns : public ::testing::TestWithParam<Layout> {};
+class LayoutRuns : public LayoutTestWith<Layout> {};
 
 TEST_P(LayoutRuns, go_on_bitwise_from_what_they_saved) {
   auto config = layout_config(family_of(GetParam()));

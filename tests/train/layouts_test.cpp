@@ -86,6 +86,18 @@ std::set<Pair> pairs_of(const std::vector<LayoutCase>& cases) {
   return pairs;
 }
 
+TEST(LayoutCases, that_thread_sanitizer_watches_are_there) {
+  std::set<std::string> names;
+  const auto& all = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const auto& suite = *all.GetTestSuite(i);
+    for (int k = 0; k < suite.total_test_count(); ++k)
+      names.insert(str(suite.name(), ".", suite.GetTestInfo(k)->name()));
+  }
+  for (const char* name : kUnderThreadSanitizer)
+    EXPECT_TRUE(names.count(name)) << name;
+}
+
 TEST(LayoutCases, hold_every_pair_of_values) {
   std::vector<LayoutCase> all;
   for (const auto family : LayoutCase::kFamilies)
@@ -95,7 +107,7 @@ TEST(LayoutCases, hold_every_pair_of_values) {
   EXPECT_EQ(pairs_of(every_layout_and_pair()), pairs_of(all));
 }
 
-class Layouts : public ::testing::TestWithParam<LayoutCase> {};
+class Layouts : public LayoutTestWith<LayoutCase> {};
 
 TEST_P(Layouts, trains_as_one_rank_does) {
   const LayoutCase& c = GetParam();
@@ -108,7 +120,7 @@ TEST_P(Layouts, trains_as_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(pairs, Layouts, ::testing::ValuesIn(every_layout_and_pair()),
                          [](const auto& c) { return name_of(c.param); });
 
-class LayoutsFor20Steps : public ::testing::TestWithParam<LayoutCase> {};
+class LayoutsFor20Steps : public LayoutTestWith<LayoutCase> {};
 
 TEST_P(LayoutsFor20Steps, train_as_one_rank_does) {
   const LayoutCase& c = GetParam();
@@ -131,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{Family::llama3, {Mesh{{2, 2, 2}}, Sharding::gradients}, Recompute::block, 4}),
     [](const auto& c) { return name_of(c.param); });
 
-class EveryLayout : public ::testing::TestWithParam<std::tuple<Family, Layout>> {};
+class EveryLayout : public LayoutTestWith<std::tuple<Family, Layout>> {};
 
 TEST_P(EveryLayout, full_trains_as_one_rank_does) {
   const auto& [family, layout] = GetParam();
@@ -163,7 +175,7 @@ struct Variant {
   Family family = Family::llama3;
 };
 
-class LayoutVariants : public ::testing::TestWithParam<Variant> {};
+class LayoutVariants : public LayoutTestWith<Variant> {};
 
 TEST_P(LayoutVariants, train_as_one_rank_does) {
   const Variant& v = GetParam();
@@ -194,9 +206,11 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"smollm3", {Mesh{{1, 4, 2}}}, Recompute::cheap, 1, Family::smollm3}),
     [](const auto& c) { return c.param.name; });
 
+using LayoutsInBf16 = LayoutTest<::testing::Test>;
+
 // In bf16 gradients travel in bf16 too, with a relative error of 2^-9 a term; losses are those of
 // weights that agree to bf16.
-TEST(LayoutsInBf16, train_as_one_rank_does) {
+TEST_F(LayoutsInBf16, train_as_one_rank_does) {
   for (const auto& [rounding, moments] :
        {std::pair{false, DType::fp32}, std::pair{true, DType::bf16}}) {
     auto config = layout_config(Family::llama3);
