@@ -138,18 +138,22 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
   } catch (const std::exception& error) {
     mine.set("failure", std::string(error.what()));
   }
+  const auto all = world_->gather("checkpoint", mine.dump());
   std::vector<std::string> said;
-  const auto all = world_->exchange(mine.dump());
+  Json first_error(Json::Object{});
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const Json json = Json::parse(all[rank], str("rank ", rank));
-    if (const Json* error = json.find("no_access"))
-      throw AccessError(str("rank ", rank, ": ", error->as_string()));
-    if (const Json* error = json.find("failure"))
-      throw Error(str("rank ", rank, ": ", error->as_string()));
-    if (const Json* error = json.find("error"))
-      throw DataError(str("rank ", rank, ": ", error->as_string()));
-    said.push_back(json.at("said").as_string());
+    if (const Json* words = json.find("said")) {
+      said.push_back(words->as_string());
+    } else if (first_error.as_object().empty()) {
+      const auto& [kind, error] = *json.as_object().begin();
+      first_error.set(kind, str("rank ", rank, ": ", error.as_string()));
+    }
   }
+  const Json agreed = Json::parse(world_->broadcast("checkpoint", first_error.dump()), "rank 0");
+  if (const Json* error = agreed.find("no_access")) throw AccessError(error->as_string());
+  if (const Json* error = agreed.find("failure")) throw Error(error->as_string());
+  if (const Json* error = agreed.find("error")) throw DataError(error->as_string());
   return said;
 }
 
@@ -179,7 +183,8 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   return manifest;
 }
 
-void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep) {
+void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep,
+                        FunctionRef<void()> written) {
   const fs::path final_path = checkpoint_path(directory_, step);
   const fs::path unfinished = str(final_path.string(), kUnfinished);
   std::optional<Scaffold> scaffold;
@@ -187,7 +192,11 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
     if (is_first()) scaffold.emplace(unfinished);
     return std::string();
   });
-  const auto parts = on_all_ranks([&] { return write_state(unfinished).dump_part(); });
+  const auto parts = on_all_ranks([&] {
+    const auto part = write_state(unfinished).dump_part();
+    written();
+    return part;
+  });
   on_all_ranks([&] {
     if (!is_first()) return std::string();
     CheckpointManifest manifest;
@@ -212,12 +221,16 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
 std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {
   // Those that rank 0 sees: a shared file system may show another rank others.
   Json::Array listed;
-  if (is_first())
-    for (const auto step : checkpoint_steps(directory_))
-      listed.emplace_back(step);
-  const auto said = on_all_ranks([&] { return Json(listed).dump(); });
+  on_all_ranks([&] {
+    if (is_first())
+      for (const auto step : checkpoint_steps(directory_))
+        listed.emplace_back(step);
+    return std::string();
+  });
   std::vector<std::int64_t> steps;
-  const Json of_first = Json::parse(said.front(), "the checkpoints of rank 0");
+  const auto text = Json(listed).dump();
+  const Json of_first = Json::parse(
+      world_ == nullptr ? text : world_->broadcast("checkpoints", text), "the checkpoints");
   for (const auto& step : of_first.as_array())
     steps.push_back(step.as_integer());
   if (steps.empty()) return std::nullopt;

@@ -8,7 +8,8 @@
 // elements by name and range, so it reads what any other layout wrote.
 //
 // Of several ranks each writes a file of what it owns, and rank 0 the manifest, when all files are
-// on the disk. What one of them cannot do all of them report: they stay in step. Synchronous.
+// on the disk. What one of them cannot do all of them report. They agree by messages beside
+// training (World::gather), so a thread of its own may save while training goes on.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,10 @@ class Checkpointer {
   // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. `keep`: a
   // step whose checkpoint stays although there are `keep_last` newer ones. Throws
   // DataError where it cannot be written; what was there before is then as it was.
-  void save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep = std::nullopt);
+  //   written: called when this rank's file is on the disk, and what is left is for rank 0 to do
+  void save(
+      std::int64_t step, const Json& about, std::optional<std::int64_t> keep = std::nullopt,
+      FunctionRef<void()> written = [] {});
 
   // Fills the state from the newest checkpoint that is whole, and returns its `about`; nothing
   // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Logs
@@ -67,7 +71,7 @@ class Checkpointer {
 
  private:
   CheckpointManifest write_state(const std::filesystem::path& into) const;
-  // act() on this rank; throws on all where it throws DataError on one. Returns what each rank's
+  // act() on this rank; throws on all where it throws on one. Returns at rank 0 what each rank's
   // act() returned.
   std::vector<std::string> on_all_ranks(FunctionRef<std::string()> act) const;
   bool is_first() const { return world_ == nullptr || world_->rank() == 0; }

@@ -47,6 +47,16 @@ Levels make_levels(World& world, const std::string& name, const std::vector<int>
 
 }  // namespace
 
+std::vector<std::string> World::gather(const std::string& tag, const std::string& mine) {
+  if (size() == 1) return {mine};
+  LOCKSTEP_FAIL("'", tag, "': these ranks have no messages beside training");
+}
+
+std::string World::broadcast(const std::string& tag, const std::string& text) {
+  if (size() == 1) return text;
+  LOCKSTEP_FAIL("'", tag, "': these ranks have no messages beside training");
+}
+
 void World::end_all(const std::string& why, int exit_code) {
   if (size() == 1) return;
   if (rank() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -44,6 +44,10 @@ class World {
   virtual std::shared_ptr<std::byte> allocate(std::int64_t /*bytes*/) { return nullptr; }
   // What each rank says, in their order: a few bytes, before the first step.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  // Beside training, from any thread; ranks make the same calls of a tag in the same order. What
+  // each says, in their order, at rank 0, and elsewhere nothing; rank 0's word, at all.
+  virtual std::vector<std::string> gather(const std::string& tag, const std::string& mine);
+  virtual std::string broadcast(const std::string& tag, const std::string& text);
   // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
   // Of the collectives of this rank, where they are watched (watched_world.h).

@@ -103,6 +103,12 @@ class NcclWorld final : public World {
   std::vector<std::string> exchange(const std::string& mine) override {
     return host_.exchange(mine);
   }
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    return host_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    return host_.broadcast(tag, text);
+  }
   void abort(const std::string& error, int exit_code) noexcept override {
     groups_.abort();
     host_.abort(error, exit_code);

@@ -101,6 +101,12 @@ class StagedWorld final : public World {
   std::vector<std::string> exchange(const std::string& mine) override {
     return host_.exchange(mine);
   }
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    return host_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    return host_.broadcast(tag, text);
+  }
   void abort(const std::string& why, int exit_code) noexcept override {
     host_.abort(why, exit_code);
   }

@@ -175,9 +175,22 @@ std::unique_ptr<Communicator> ThreadWorld::connect(const GroupConfig& group) {
 }
 
 std::vector<std::string> ThreadWorld::exchange(const std::string& mine) {
+  return tell("exchange", mine);
+}
+
+std::vector<std::string> ThreadWorld::gather(const std::string& tag, const std::string& mine) {
+  auto said = tell("gather " + tag, mine);
+  return rank_ == 0 ? said : std::vector<std::string>();
+}
+
+std::string ThreadWorld::broadcast(const std::string& tag, const std::string& text) {
+  return tell("broadcast " + tag, text).front();
+}
+
+std::vector<std::string> ThreadWorld::tell(const std::string& what, const std::string& mine) {
   std::vector<int> everyone(static_cast<std::size_t>(size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  const auto meeting = ranks_.meeting("exchange", everyone);
+  const auto meeting = ranks_.meeting(what, everyone);
   meeting->meet(rank_, &mine);
   std::vector<std::string> texts;
   for (const int rank : everyone)

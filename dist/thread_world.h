@@ -39,10 +39,14 @@ class ThreadWorld final : public World {
   int size() const override { return ranks_.size(); }
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override;
   std::vector<std::string> exchange(const std::string& mine) override;
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
+  std::string broadcast(const std::string& tag, const std::string& text) override;
   // Who waits for this rank, or will, gets an Error that says why.
   void abort(const std::string& why, int exit_code) noexcept override;
 
  private:
+  std::vector<std::string> tell(const std::string& what, const std::string& mine);
+
   ThreadRanks& ranks_;
   int rank_;
 };

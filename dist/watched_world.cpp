@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr Milliseconds kLeaveTime{10'000};
+constexpr Milliseconds kMessageTime{1'800'000};  // a rank that dies or stalls is known long before
 
 }  // namespace
 
@@ -72,6 +73,17 @@ std::vector<std::string> WatchedWorld::exchange(const std::string& mine) {
     std::uint64_t number;
   } const leave{ring_, number};
   return world_.exchange(mine);
+}
+
+std::vector<std::string> WatchedWorld::gather(const std::string& tag, const std::string& mine) {
+  std::vector<std::string> said;
+  for (const auto& bytes : control_->gather(tag, as_bytes(mine), kMessageTime))
+    said.emplace_back(as_text(bytes));
+  return said;
+}
+
+std::string WatchedWorld::broadcast(const std::string& tag, const std::string& text) {
+  return std::string(as_text(control_->broadcast(tag, as_bytes(text), kMessageTime)));
 }
 
 void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {

@@ -42,6 +42,8 @@ class WatchedWorld final : public World {
     return world_.connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override;
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
+  std::string broadcast(const std::string& tag, const std::string& text) override;
   // The others hear of it, and end with the same code.
   void abort(const std::string& why, int exit_code) noexcept override;
   CollectiveRing* ring() override { return &ring_; }

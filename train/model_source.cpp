@@ -54,7 +54,7 @@ ModelSource find_model(const std::filesystem::path& path) {
 }
 
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream) {
-  const HostState state(weight_slices(params), stream);
+  HostState state(weight_slices(params), stream);
   const auto& weights = state.slices();
   switch (source.form) {
     case ModelSource::Form::checkpoint: load_checkpoint(source.path, weights, Match::subset); break;

@@ -1,5 +1,6 @@
 #include "train/prepare.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/cpu.h"
@@ -74,8 +75,8 @@ Config settled(Config config, Stream& compute, World& world) {
   return config;
 }
 
-Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World& world,
-                              const std::string& others) {
+RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
+                         const std::string& others) {
   const auto& m = config.model;
   log_info(
       name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))), " parameters, ",
@@ -83,13 +84,23 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World
       config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
   require_fp8(config, compute);
   const auto here = static_cast<int>(ranks_here(world).size());
-  const auto bytes = checked_run_bytes(config, compute.device(), others, here);
-  world.exchange("");  // none takes its memory while another still looks whether there is enough
-  log_info("memory: ", human_memory(static_cast<double>(bytes.training.device)),
-           world.size() > 1 ? " a rank" : "", " for weights, optimizer and activations",
-           compute.is_cuda() ? str(", ", human_memory(static_cast<double>(bytes.sum().pinned)),
-                                   " of the host's beside it")
-                             : "");
+  auto bytes = checked_run_bytes(config, compute.device(), others, here);
+  // None takes its memory while another still looks whether there is enough. All copy, or none
+  // does.
+  const std::string no_copies = "no copies";
+  const bool copies = bytes.copies == HostState::Copies::owned;
+  const auto said = world.exchange(copies ? "" : no_copies);
+  if (copies && std::find(said.begin(), said.end(), no_copies) != said.end())
+    bytes = checked_run_bytes(config, compute.device(), others, here, /*may_copy=*/false);
+  const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
+  const bool on_gpu = compute.is_cuda();
+  log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " a rank" : "",
+           " for weights, optimizer and activations",
+           on_gpu ? str(", ", words(bytes.sum().pinned), " of the host's beside it")
+           : bytes.copies == HostState::Copies::none
+               ? ", and too little for a copy of what is saved: training waits while a checkpoint "
+                 "is written"
+               : str(", ", words(bytes.host_state), " for checkpoints under way"));
   if (world.rank() == 0) {
     const auto more = keepable_blocks(config, compute.device(), here);
     if (more.blocks > 0)
@@ -99,7 +110,7 @@ Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World
                " of weights in a step then, not ",
                human_memory(static_cast<double>(more.gathered_bytes_before)));
   }
-  return bytes.training;
+  return bytes;
 }
 
 std::optional<Loader> held_out(const Config& config, const Dataset& training, World& world,

@@ -11,6 +11,7 @@
 #include "train/layout.h"
 #include "train/meter.h"
 #include "train/run_directory.h"
+#include "train/run_parts.h"
 #include "train/training.h"
 
 namespace lockstep {
@@ -25,8 +26,8 @@ Config settled(Config config, Stream& compute, World& world);
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it. Throws ConfigError where there is less. `others`: see
 // require_memory.
-Arenas::Bytes announced_bytes(const Config& config, const Stream& compute, World& world,
-                              const std::string& others);
+RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
+                         const std::string& others);
 
 // The loader of data.validation, where there is such. Throws ConfigError where ranks read different
 // data, or its tokens cannot be those of the tokenizer of the training data.

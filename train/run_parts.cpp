@@ -14,7 +14,6 @@
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
 #include "train/gpu_peak.h"
-#include "train/host_state.h"
 #include "train/layout.h"
 #include "train/loss_sum.h"
 #include "train/memory.h"
@@ -130,14 +129,16 @@ bool has_products(const Config& c, std::int64_t sequences) {
   return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
 }
 
-RunBytes measure_run(const TrainingConfig& config, Device device, int threads) {
+RunBytes measure_run(const TrainingConfig& config, Device device, int threads,
+                     HostState::Copies copies = HostState::Copies::none) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
   LoneWorld one_of_all(0, config.mesh.world());
   Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
-  return {
-      .training = measure_training(config, device, threads),
-      .host_state = HostState::pinned_bytes(state_slices(training.params(), training.optimizer()))};
+  const auto state = state_slices(training.params(), training.optimizer());
+  return {.training = measure_training(config, device, threads),
+          .host_state = HostState::bytes(state, copies),
+          .copies = copies};
 }
 
 // The mildest change of the configuration that fits: no weights are kept gathered; a smaller
@@ -183,8 +184,14 @@ std::string what_would_fit(const Config& c, Device device, int ranks) {
 
 }  // namespace
 
-RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others, int ranks) {
-  const auto bytes = measure_run(training_config(c), device, threads_of(c));
+RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others, int ranks,
+                           bool may_copy) {
+  const auto config = training_config(c);
+  if (device.kind == Device::Kind::cpu && may_copy) {
+    const auto most = measure_run(config, device, threads_of(c), HostState::Copies::owned);
+    if (has_memory(device, most.sum(), ranks)) return most;
+  }
+  const auto bytes = measure_run(config, device, threads_of(c));
   if (!has_memory(device, bytes.sum(), ranks))
     require_memory(device, bytes.sum(), what_would_fit(c, device, ranks).c_str(), others, ranks);
   return bytes;

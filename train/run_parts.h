@@ -8,6 +8,7 @@
 #include "core/stream.h"
 #include "data/loader.h"
 #include "train/config.h"
+#include "train/host_state.h"
 #include "train/meter.h"
 #include "train/training.h"
 
@@ -30,19 +31,20 @@ void require_fp8(const Config& c, const Stream& compute);
 
 struct RunBytes {
   Arenas::Bytes training;
-  std::int64_t host_state = 0;  // pinned, see HostState
+  std::int64_t host_state = 0;  // of the host's memory, see HostState
+  HostState::Copies copies = HostState::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + host_state}; }
 };
-// What a rank of a run takes on `device`. Throws ConfigError where there is less; `others` and
-// `ranks`: see require_memory.
+// What a rank of a run takes on `device`, with copies for checkpoints where there is room for them.
+// and `may_copy`. Throws ConfigError where there is less; `others` and `ranks`: see require_memory.
 RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "",
-                           int ranks = 1);
+                           int ranks = 1, bool may_copy = true);
 
 // Where blocks can stay gathered (layout.keep_gathered) and there is memory for more of them: how
 // many, and what that spares.
 struct Keepable {
-  std::int64_t blocks = 0;  // 0: there is nothing to gain
-  Arenas::Bytes bytes;      // that a rank takes then
+  std::int64_t blocks = 0;                                     // 0: there is nothing to gain
+  Arenas::Bytes bytes;                                         // that a rank takes then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // that it receives in a step
 };
 Keepable keepable_blocks(const Config& config, Device device, int ranks);

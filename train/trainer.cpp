@@ -1,13 +1,14 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "checkpoint/checkpointer.h"
+#include "checkpoint/background_save.h"
 #include "core/file.h"
 #include "core/function_ref.h"
 #include "core/gpu.h"
@@ -50,6 +51,9 @@ double seconds_since(Clock::time_point begin) {
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const RunRanks& ranks);
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  ~Trainer() { training_.hold_update({}); }  // which is of a stream that goes first
   int run();
 
  private:
@@ -73,8 +77,10 @@ class Trainer {
   void try_logs(FunctionRef<void()> act);
   std::optional<double> evaluate(StepReport& report);
   void sample();
-  void save_or_warn();
-  void save();
+  void begin_save();
+  void await_save();
+  // How one ended; throws where the run cannot go on, if it must not.
+  void told(const BackgroundSave::Outcome& outcome);
   void check_skipped(const StepReport& report);
   std::string last_good_checkpoint() const;
 
@@ -105,7 +111,7 @@ class Trainer {
   const Config config_;
   const Mesh mesh_;
   const DataPlace data_place_;
-  const Arenas::Bytes arenas_bytes_;
+  const RunBytes bytes_;
   Arena pinned_;  // of the loaders
   Loader loader_;
   std::optional<Loader> validation_;
@@ -113,6 +119,7 @@ class Trainer {
   Training training_;
   HostState state_;
   Checkpointer checkpointer_;
+  BackgroundSave saver_;
   Meter meter_;
   std::optional<NumericsRecord> numerics_;  // of a GPU
   std::optional<MetricsLog> metrics_;
@@ -124,7 +131,9 @@ class Trainer {
   std::int64_t skipped_in_a_row_ = 0;
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
-  bool log_failed_ = false;
+  bool saving_ = false;            // began to save since all last waited for it
+  bool ending_ = false;  // what is saved now is the end of the run: nothing will try again
+  std::atomic<bool> log_failed_ = false;
   std::optional<Timeline> timeline_;                    // behind the streams that it has events of
   std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
 };
@@ -141,17 +150,18 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       config_(settled(options.config, compute_, world_)),
       mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
-      arenas_bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
+      bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
               data_place_.ranks, pinned_),
       validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
-      arenas_(options.device, arenas_bytes_, world_.allocate(arenas_bytes_.device)),
+      arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_,
                 make_comms(world_, mesh_, ranks.topology)),
-      state_(state_slices(training_.params(), training_.optimizer()), compute_),
+      state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
       checkpointer_(run_.checkpoints(), state_.slices(),
                     static_cast<int>(config_.checkpoint.keep_last), &world_),
+      saver_(checkpointer_, world_),
       meter_(meter_config(config_, compute_, world_)) {}
 
 int Trainer::run() {
@@ -177,6 +187,7 @@ int Trainer::run() {
     if (timeline_ && step() == timeline_end_) end_timeline();
     if (before) report(finish(*before));
     before = enqueued;
+    if (const auto saved = saver_.poll()) told(*saved);
     if (!must_finish(save_due)) continue;
     const StepReport done = finish(enqueued);
     before.reset();
@@ -186,9 +197,12 @@ int Trainer::run() {
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
     save_due = save_due || due(config_.checkpoint.every_steps);
     if (stop_ != 0 || step() == steps()) {
-      save();
+      await_save();
+      ending_ = true;
+      begin_save();
+      await_save();
     } else if (save_due && !done.skipped) {
-      save_or_warn();
+      begin_save();
       save_due = false;
     }
     if (stop_ != 0) {
@@ -388,6 +402,7 @@ void Trainer::start() {
   const auto accept = [&](const Json& about) {
     check_resume(about, facts(), options_.allow_dataset_change);
   };
+  state_.prepare_to_read();
   const auto about = checkpointer_.load_newest(accept);  // on a GPU, to the host so far
   if (about) progress_ = progress_in(*about);
   if (step() < steps()) choose_products(about);
@@ -430,30 +445,46 @@ void Trainer::initialize(const std::filesystem::path& weights) {
 
 // A periodic save that cannot be written is tried again when the next one is due: all ranks are
 // told of it.
-void Trainer::save_or_warn() {
-  try {
-    save();
-  } catch (const DataError& error) {
-    log_warning("step ", step(), " is not saved: ", error.what(), "; the run goes on");
-  }
-}
-
-void Trainer::save() {
+// Of the step that was finished last. Training waits while an earlier one is written.
+void Trainer::begin_save() {
   const auto begin = Clock::now();
-  // A run that goes on from here does not write again what its logs say of the steps before.
-  if (is_first())
-    try_logs([&] {
-      metrics_->sync();
-      if (tensorboard_) tensorboard_->sync();
-    });
+  await_save();
   const auto good = progress_.good_step;
-  state_.fetch();
-  checkpointer_.save(step(), describe_run(progress_, facts()),
-                     good < 0 ? std::nullopt : std::optional(good));
-  saved_step_ = step();
+  state_.take();
+  training_.hold_update(state_.taken());
+  saving_ = true;
+  saver_.begin({.step = step(),
+                .copied = state_.taken(),
+                .about = describe_run(progress_, facts()),
+                .keep = good < 0 ? std::nullopt : std::optional(good),
+                // A run that goes on from here does not write again what its logs say of the steps
+                // before.
+                .first = [this] {
+                  if (is_first())
+                    try_logs([&] {
+                      metrics_->sync();
+                      if (tensorboard_) tensorboard_->sync();
+                    });
+                }});
+  if (state_.shares_state()) await_save();
   const double seconds = checkpoint_seconds_ = seconds_since(begin);
   meter_.spent_between_steps(Phase::checkpoint, seconds, config_.checkpoint.every_steps);
-  log_info("saved step ", step(), " in ", human_seconds(seconds));
+}
+
+void Trainer::await_save() {
+  if (!std::exchange(saving_, false)) return;
+  if (const auto saved = saver_.wait()) told(*saved);
+}
+
+void Trainer::told(const BackgroundSave::Outcome& outcome) {
+  try {
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    saved_step_ = outcome.step;
+    log_info("saved step ", outcome.step, " in ", human_seconds(outcome.seconds));
+  } catch (const DataError& error) {
+    if (ending_) throw;
+    log_warning("step ", outcome.step, " is not saved: ", error.what(), "; the run goes on");
+  }
 }
 
 }  // namespace

@@ -179,6 +179,7 @@ Event Training::micro_step(const Batch& pinned, bool last) {
 }
 
 void Training::finish_step() {
+  compute_.wait(std::exchange(held_by_, {}));
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
     sum_over_ranks(compute_, comms_, loss_sum_, valid_tokens_);

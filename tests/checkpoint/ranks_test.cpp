@@ -142,9 +142,15 @@ class InTheWay final : public World {
     return world_.connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override {
-    auto all = world_.exchange(mine);
+    return world_.exchange(mine);
+  }
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    return world_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    auto said = world_.broadcast(tag, text);
     if (fs::exists(file_.parent_path())) fs::create_directories(file_ / "x");
-    return all;
+    return said;
   }
   void abort(const std::string& why, int exit_code) noexcept override {
     world_.abort(why, exit_code);

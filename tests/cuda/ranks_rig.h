@@ -117,8 +117,9 @@ class RankRig {
   }
 
   std::vector<std::byte> state() {
-    const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
-    host.fetch();
+    HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    host.take();
+    host.taken().synchronize();
     std::vector<std::byte> bytes;
     for (const auto& slice : host.slices())
       bytes.insert(bytes.end(), slice.local.data, slice.local.data + slice.local.bytes());

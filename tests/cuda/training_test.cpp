@@ -111,8 +111,9 @@ class Rig {
 
   // All of the state, weights and moments.
   std::vector<std::byte> state() {
-    const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
-    host.fetch();
+    HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    host.take();
+    host.taken().synchronize();
     std::vector<std::byte> bytes;
     for (const auto& slice : host.slices())
       bytes.insert(bytes.end(), slice.local.data, slice.local.data + slice.local.bytes());
@@ -120,7 +121,7 @@ class Rig {
   }
 
   void load(const std::vector<std::byte>& state) {
-    const HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
     std::size_t begin = 0;
     for (const auto& slice : host.slices()) {
       const auto bytes = static_cast<std::size_t>(slice.local.bytes());
