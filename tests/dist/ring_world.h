@@ -21,6 +21,12 @@ class RingWorld final : public World {
   std::vector<std::string> exchange(const std::string& mine) override {
     return world_.exchange(mine);
   }
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    return world_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    return world_.broadcast(tag, text);
+  }
   void abort(const std::string& why, int exit_code) noexcept override {
     world_.abort(why, exit_code);
   }

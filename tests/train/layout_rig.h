@@ -200,14 +200,18 @@ class LayoutRank {
   }
 
   void save(const std::filesystem::path& directory) {
-    const HostState state(state_slices(training_.params(), training_.optimizer()), stream());
-    state.fetch();
+    HostState state(state_slices(training_.params(), training_.optimizer()), stream(),
+                    HostState::Copies::owned);
+    state.take();
+    state.taken().synchronize();
     Json about;
     about.set("step", done);
     Checkpointer(directory, state.slices(), 0, &world()).save(done, about);
   }
   void load(const std::filesystem::path& directory) {
-    const HostState state(state_slices(training_.params(), training_.optimizer()), stream());
+    HostState state(state_slices(training_.params(), training_.optimizer()), stream(),
+                    HostState::Copies::owned);
+    state.prepare_to_read();
     const auto about =
         Checkpointer(directory, state.slices(), 0, &world()).load_newest([](const Json&) {});
     done = static_cast<int>(about.value().at("step").as_integer());
