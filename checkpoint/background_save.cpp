@@ -23,7 +23,8 @@ void BackgroundSave::begin(Save save) {
                    next_.step, " is, or nobody was told how that ended");
     next_ = std::move(save);
     begun_ = std::chrono::steady_clock::now();
-    state_ = State::writing;
+    state_ = State::under_way;
+    acts_ = 0;
   }
   changed_.notify_all();
 }
@@ -35,30 +36,37 @@ std::optional<BackgroundSave::Outcome> BackgroundSave::poll() {
   return std::exchange(outcome_, {});
 }
 
-// All ranks have begun the same: first each has its own file to write, then rank 0 to commit.
+// All ranks have begun the same. Who is still at an act keeps the others in an exchange.
 std::optional<BackgroundSave::Outcome> BackgroundSave::wait() {
-  wait_until_not(State::writing);
-  world_.exchange("");
-  if (world_.rank() == 0) wait_until_not(State::committing);
-  world_.exchange("");
-  wait_until_not(State::committing);
+  for (int act = 1; act <= Checkpointer::kActs; ++act) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return state_ != State::under_way || acts_ >= act; });
+    }
+    world_.exchange("");
+  }
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return state_ != State::under_way; });
+  }
   return poll();
-}
-
-void BackgroundSave::wait_until_not(State state) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return state_ != state; });
 }
 
 void BackgroundSave::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return leaving_ || state_ == State::writing; });
-    if (state_ != State::writing) return;
+    changed_.wait(lock, [&] { return leaving_ || state_ == State::under_way; });
+    if (state_ != State::under_way) return;
     lock.unlock();
     Outcome outcome{.step = next_.step, .seconds = 0, .error = nullptr};
     try {
-      save(next_);
+      next_.copied.synchronize();
+      next_.first();
+      checkpointer_.save(next_.step, next_.about, next_.keep, [&] {
+        const std::lock_guard acting(mutex_);
+        ++acts_;
+        changed_.notify_all();
+      });
     } catch (...) {
       outcome.error = std::current_exception();
     }
@@ -70,16 +78,6 @@ void BackgroundSave::run() {
     state_ = State::ended;
     changed_.notify_all();
   }
-}
-
-void BackgroundSave::save(Save& save) {
-  save.copied.synchronize();
-  save.first();
-  checkpointer_.save(save.step, save.about, save.keep, [&] {
-    const std::lock_guard lock(mutex_);
-    state_ = State::committing;
-    changed_.notify_all();
-  });
 }
 
 }  // namespace lockstep

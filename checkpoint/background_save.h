@@ -45,16 +45,15 @@ class BackgroundSave {
   std::optional<Outcome> wait();
 
  private:
-  enum class State : std::uint8_t { idle, writing, committing, ended };
+  enum class State : std::uint8_t { idle, under_way, ended };
   void run();
-  void save(Save& save);
-  void wait_until_not(State state);
 
   Checkpointer& checkpointer_;
   World& world_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  State state_ = State::idle;  // of the next four
+  State state_ = State::idle;  // of the next five
+  int acts_ = 0;               // see Checkpointer::kActs
   Save next_;
   Outcome outcome_;
   std::chrono::steady_clock::time_point begun_;

@@ -126,7 +126,8 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, in
                [](const StateSlice& slice) { return slice.owned; });
 }
 
-std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> act) const {
+std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> act,
+                                                    FunctionRef<void()> acted) const {
   if (world_ == nullptr || world_->size() == 1) return {act()};
   Json mine;
   try {
@@ -138,6 +139,7 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
   } catch (const std::exception& error) {
     mine.set("failure", std::string(error.what()));
   }
+  acted();
   const auto all = world_->gather("checkpoint", mine.dump());
   std::vector<std::string> said;
   Json first_error(Json::Object{});
@@ -184,20 +186,17 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
 }
 
 void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep,
-                        FunctionRef<void()> written) {
+                        FunctionRef<void()> acted) {
   const fs::path final_path = checkpoint_path(directory_, step);
   const fs::path unfinished = str(final_path.string(), kUnfinished);
   std::optional<Scaffold> scaffold;
-  on_all_ranks([&] {
+  const auto make_place = [&] {
     if (is_first()) scaffold.emplace(unfinished);
     return std::string();
-  });
-  const auto parts = on_all_ranks([&] {
-    const auto part = write_state(unfinished).dump_part();
-    written();
-    return part;
-  });
-  on_all_ranks([&] {
+  };
+  on_all_ranks(make_place, acted);
+  const auto parts = on_all_ranks([&] { return write_state(unfinished).dump_part(); }, acted);
+  const auto commit = [&] {
     if (!is_first()) return std::string();
     CheckpointManifest manifest;
     manifest.step = step;
@@ -215,7 +214,8 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
       if (later > step) set_aside(checkpoint_path(directory_, later));
     if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
     return std::string();
-  });
+  };
+  on_all_ranks(commit, acted);
 }
 
 std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {

@@ -53,10 +53,11 @@ class Checkpointer {
   // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. `keep`: a
   // step whose checkpoint stays although there are `keep_last` newer ones. Throws
   // DataError where it cannot be written; what was there before is then as it was.
-  //   written: called when this rank's file is on the disk, and what is left is for rank 0 to do
+  //   acted: called behind each of kActs things that a rank does, before it waits for the others
   void save(
       std::int64_t step, const Json& about, std::optional<std::int64_t> keep = std::nullopt,
-      FunctionRef<void()> written = [] {});
+      FunctionRef<void()> acted = [] {});
+  static constexpr int kActs = 3;  // make the place (rank 0), write, commit (rank 0)
 
   // Fills the state from the newest checkpoint that is whole, and returns its `about`; nothing
   // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Logs
@@ -73,7 +74,8 @@ class Checkpointer {
   CheckpointManifest write_state(const std::filesystem::path& into) const;
   // act() on this rank; throws on all where it throws on one. Returns at rank 0 what each rank's
   // act() returned.
-  std::vector<std::string> on_all_ranks(FunctionRef<std::string()> act) const;
+  std::vector<std::string> on_all_ranks(
+      FunctionRef<std::string()> act, FunctionRef<void()> acted = [] {}) const;
   bool is_first() const { return world_ == nullptr || world_->rank() == 0; }
 
   std::filesystem::path directory_;

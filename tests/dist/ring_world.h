@@ -19,7 +19,10 @@ class RingWorld final : public World {
     return world_.connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override {
-    return world_.exchange(mine);
+    const auto number = ring_.begin("exchange", "all ranks", 0, {});
+    auto said = world_.exchange(mine);
+    ring_.end(number, {});
+    return said;
   }
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
     return world_.gather(tag, mine);
