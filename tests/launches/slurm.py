@@ -34,7 +34,7 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_interval=2
-KillWait=10
+KillWait=60
 ReturnToService=2
 SlurmdParameters=config_overrides
 {nodes}
