@@ -136,6 +136,8 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
     mine.set("no_access", std::string(error.what()));
   } catch (const DataError& error) {
     mine.set("error", std::string(error.what()));
+  } catch (const ConfigError& error) {
+    mine.set("refused", std::string(error.what()));
   } catch (const std::exception& error) {
     mine.set("failure", std::string(error.what()));
   }
@@ -143,20 +145,28 @@ std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> a
   const auto all = world_->gather("checkpoint", mine.dump());
   std::vector<std::string> said;
   Json first_error(Json::Object{});
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const Json json = Json::parse(all[rank], str("rank ", rank));
-    if (const Json* words = json.find("said")) {
-      said.push_back(words->as_string());
-    } else if (first_error.as_object().empty()) {
-      const auto& [kind, error] = *json.as_object().begin();
-      first_error.set(kind, str("rank ", rank, ": ", error.as_string()));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    try {
+      const Json json = Json::parse(all[rank], str("rank ", rank));
+      if (const Json* words = json.find("said")) {
+        said.push_back(words->as_string());
+      } else if (first_error.as_object().empty()) {
+        const auto& [kind, error] = *json.as_object().begin();
+        first_error.set(kind, str("rank ", rank, ": ", error.as_string()));
+      }
+    } catch (const std::exception& error) {  // all hear of it: they wait
+      first_error.set("failure", std::string(error.what()));
     }
-  }
   const Json agreed = Json::parse(world_->broadcast("checkpoint", first_error.dump()), "rank 0");
   if (const Json* error = agreed.find("no_access")) throw AccessError(error->as_string());
   if (const Json* error = agreed.find("failure")) throw Error(error->as_string());
+  if (const Json* error = agreed.find("refused")) throw ConfigError(error->as_string());
   if (const Json* error = agreed.find("error")) throw DataError(error->as_string());
   return said;
+}
+
+std::string Checkpointer::tell_all(const std::string& text) const {
+  return world_ == nullptr ? text : world_->broadcast("checkpoint", text);
 }
 
 // Of what this rank owns, as if it were all.
@@ -219,18 +229,21 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
 }
 
 std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {
+  // Who hangs keeps the others in a collective, and is named.
+  const auto meet = [&] {
+    if (world_ != nullptr) world_->exchange("");
+  };
   // Those that rank 0 sees: a shared file system may show another rank others.
   Json::Array listed;
-  on_all_ranks([&] {
+  const auto list = [&] {
     if (is_first())
       for (const auto step : checkpoint_steps(directory_))
         listed.emplace_back(step);
     return std::string();
-  });
+  };
+  on_all_ranks(list, meet);
   std::vector<std::int64_t> steps;
-  const auto text = Json(listed).dump();
-  const Json of_first = Json::parse(
-      world_ == nullptr ? text : world_->broadcast("checkpoints", text), "the checkpoints");
+  const Json of_first = Json::parse(tell_all(Json(listed).dump()), "the checkpoints");
   for (const auto& step : of_first.as_array())
     steps.push_back(step.as_integer());
   if (steps.empty()) return std::nullopt;
@@ -238,14 +251,24 @@ std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> acc
   for (; !steps.empty(); steps.pop_back()) {
     const auto path = checkpoint_path(directory_, steps.back());
     try {
-      std::optional<Json> about;
-      on_all_ranks([&] {
+      Loaded loaded;
+      const std::string unverified = "unverified";
+      const auto load = [&] {
         verify_checkpoint(path, Depth::sizes);
         accept(read_manifest(path).about);
-        about = load_checkpoint(path, state_, Match::exact);
+        loaded = load_checkpoint(path, state_, Match::exact);
+        return loaded.unverified ? unverified : std::string();
+      };
+      const auto said = on_all_ranks(load, meet);
+      // Of another layout's slices ranks read parts: each checks some as a whole.
+      const bool some = std::find(said.begin(), said.end(), unverified) != said.end();
+      const auto verify = [&] {
+        verify_part(path, world_ == nullptr ? 0 : world_->rank(),
+                    world_ == nullptr ? 1 : world_->size());
         return std::string();
-      });
-      return about;
+      };
+      if (tell_all(some ? unverified : "") == unverified) on_all_ranks(verify, meet);
+      return loaded.about;
     } catch (const AccessError&) {
       throw;
     } catch (const DataError& error) {
@@ -258,7 +281,7 @@ std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> acc
 }
 
 Json Checkpointer::load(std::int64_t step) const {
-  return load_checkpoint(checkpoint_path(directory_, step), state_, Match::exact);
+  return load_checkpoint(checkpoint_path(directory_, step), state_, Match::exact).about;
 }
 
 fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {

@@ -76,6 +76,7 @@ class Checkpointer {
   // act() returned.
   std::vector<std::string> on_all_ranks(
       FunctionRef<std::string()> act, FunctionRef<void()> acted = [] {}) const;
+  std::string tell_all(const std::string& text) const;  // what rank 0 says
   bool is_first() const { return world_ == nullptr || world_->rank() == 0; }
 
   std::filesystem::path directory_;
@@ -88,8 +89,13 @@ class Checkpointer {
 // subset: it may hold more (moments, for a reader of weights), and fp32 and bf16 convert.
 enum class Match : std::uint8_t { exact, subset };
 
-Json load_checkpoint(const std::filesystem::path& checkpoint, std::span<const StateSlice> state,
-                     Match match);
+struct Loaded {
+  Json about;
+  // Of some slices only a part was read, which no hash covers: verify_checkpoint() does.
+  bool unverified = false;
+};
+Loaded load_checkpoint(const std::filesystem::path& checkpoint, std::span<const StateSlice> state,
+                       Match match);
 
 // A directory of checkpoints, as every verb sees it; one that is not there has none. Throws
 // AccessError where it cannot be listed.
@@ -102,6 +108,8 @@ std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& direc
 enum class Depth : std::uint8_t { sizes, contents };
 void verify_checkpoint(const std::filesystem::path& checkpoint, Depth depth,
                        bool from_disk = false);
+// The part number `part` of `parts` of its contents, of about as many bytes each.
+void verify_part(const std::filesystem::path& checkpoint, int part, int parts);
 
 // Deletes all but the newest `keep_last` whose sizes are right, and that of step `keep`; nothing
 // unless the newest, read back from the disk, is whole (else throws). Damaged ones stay for a

@@ -48,9 +48,9 @@ void verify_range(const ReadFile& file, std::int64_t offset, std::int64_t bytes,
 }
 
 // Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
-// needed as a whole is checked against its hash.
+// needed as a whole is checked against its hash; of another `unverified` is set.
 std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
-                        const ManifestSlice& slice, const StateSlice& target) {
+                        const ManifestSlice& slice, const StateSlice& target, bool& unverified) {
   const Runs target_runs(target.whole, target.split, target.piece);
   std::int64_t first = slice.piece.end, last = slice.piece.begin, copied = 0;
   intersect(Runs(tensor.shape, tensor.split, slice.piece), target_runs,
@@ -77,6 +77,8 @@ std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
   });
   if (last - first == slice.piece.end - slice.piece.begin)
     check_hash(file, slice.offset, tensor.name, slice.hash, hasher.hex());
+  else
+    unverified = true;
   return copied;
 }
 
@@ -145,7 +147,25 @@ void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk) 
                    tensor.slice_bytes(slice), tensor.name, slice.hash);
 }
 
-Json load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> state, Match match) {
+void verify_part(const fs::path& checkpoint, int part, int parts) {
+  const CheckpointManifest manifest = read_manifest(checkpoint);
+  std::vector<ReadFile> files;
+  std::int64_t all = 0, before = 0;
+  for (const auto& expected : manifest.files) {
+    files.push_back(open_checked(checkpoint, expected));
+    all += expected.bytes;
+  }
+  for (const auto& tensor : manifest.tensors)
+    for (const auto& slice : tensor.slices) {
+      const auto bytes = tensor.slice_bytes(slice);
+      if (before * parts / std::max<std::int64_t>(all, 1) == part)
+        verify_range(files[static_cast<std::size_t>(slice.file)], slice.offset, bytes, tensor.name,
+                     slice.hash);
+      before += bytes;
+    }
+}
+
+Loaded load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> state, Match match) {
   const CheckpointManifest manifest = read_manifest(checkpoint);
   std::unordered_map<std::string_view, const ManifestTensor*> by_name;
   for (const auto& tensor : manifest.tensors)
@@ -156,15 +176,17 @@ Json load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> sta
   std::vector<ReadFile> files;
   for (const auto& expected : manifest.files)
     files.push_back(open_checked(checkpoint, expected));
+  Loaded loaded{.about = manifest.about};
   for (const auto& target : state) {
     const auto& tensor = *by_name.at(target.name);
     std::int64_t copied = 0;
     for (const auto& slice : tensor.slices)
-      copied += load_slice(files[static_cast<std::size_t>(slice.file)], tensor, slice, target);
+      copied += load_slice(files[static_cast<std::size_t>(slice.file)], tensor, slice, target,
+                           loaded.unverified);
     LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": ", copied, " of ",
                    target.local.elements(), " elements were found");
   }
-  return manifest.about;
+  return loaded;
 }
 
 }  // namespace lockstep

@@ -29,10 +29,10 @@ struct Properties {
 };
 Properties properties(int device);
 std::string pci_bus_id(int device);  // "0000:1B:00.0": its one name for all programs
-// Whether `device` reaches `other` by links that carry atomic operations: NVLink's do, PCIe's do not
-// (cudaDevP2PAttrNativeAtomicSupported).
+// Whether `device` reaches `other` by links that carry atomic operations: NVLink's do, PCIe's do
+// not (cudaDevP2PAttrNativeAtomicSupported).
 bool are_linked(int device, int other);
-std::string driver_version();        // the newest CUDA that the driver is for: "13.0"
+std::string driver_version();  // the newest CUDA that the driver is for: "13.0"
 
 // Whether code compiled for `architectures` ("80;90a", as LOCKSTEP_CUDA_ARCHITECTURES) runs on a
 // GPU of this compute capability: N runs on later minor versions of its major one, Na only on N,

@@ -1,5 +1,6 @@
 #include "launch/checkpoint_verb.h"
 
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/compare.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
@@ -54,6 +56,28 @@ std::string state_of(const fs::path& checkpoint) {
   }
 }
 
+// A checkpoint's directory, or the newest of a run.
+fs::path named_checkpoint(const std::string& path) {
+  if (path_exists(fs::path(path) / kCheckpointManifestName)) return path;
+  const auto directory = fs::path(path) / "checkpoints";
+  if (!directory_exists(directory))
+    throw DataError(str(path, ": expected a checkpoint (with ", kCheckpointManifestName,
+                        ") or a run (with checkpoints/)"));
+  const auto steps = checkpoint_steps(directory);
+  if (steps.empty()) throw DataError(str(directory.string(), ": there is no checkpoint yet"));
+  return checkpoint_path(directory, steps.back());
+}
+
+std::vector<fs::path> named_checkpoints(const std::string& path) {
+  if (path_exists(fs::path(path) / kCheckpointManifestName)) return {path};
+  std::vector<fs::path> all{named_checkpoint(path)};  // or why there is none
+  const auto directory = fs::path(path) / "checkpoints";
+  all.clear();
+  for (const auto step : checkpoint_steps(directory))
+    all.push_back(checkpoint_path(directory, step));
+  return all;
+}
+
 // A model's fp32 weights, whole, in memory of their own.
 class Weights {
  public:
@@ -86,7 +110,76 @@ class Weights {
   Inference inference_;
 };
 
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.as_string() : value.dump();
+}
+
 }  // namespace
+
+int checkpoint_verify(const std::string& path) {
+  bool whole = true;
+  for (const auto& checkpoint : named_checkpoints(path)) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::string state = kValid;
+    try {
+      verify_checkpoint(checkpoint, Depth::contents, /*from_disk=*/true);
+    } catch (const DataError& error) {
+      state = str("damaged: ", error.what());
+      whole = false;
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const auto bytes = static_cast<double>(bytes_of(checkpoint));
+    std::cout << checkpoint.string() << "  " << human_bytes(bytes) << "  "
+              << human_bytes(bytes / took.count()) << "/s  " << state << "\n";
+  }
+  return whole ? 0 : 65;
+}
+
+int checkpoint_inspect(const std::string& path) {
+  const auto checkpoint = named_checkpoint(path);
+  const auto manifest = read_manifest(checkpoint);
+  std::cout << checkpoint.string() << ", step " << manifest.step << ", saved "
+            << saved_at(checkpoint) << "\n";
+  for (const auto& [key, value] : manifest.about.as_object())
+    if (!value.is_object() && !value.is_array())
+      std::cout << "  " << key << ": " << text_of(value) << "\n";
+  std::cout << manifest.files.size() << " files\n";
+  for (const auto& file : manifest.files)
+    std::cout << "  " << file.name << "  " << human_bytes(static_cast<double>(file.bytes)) << "\n";
+  std::cout << manifest.tensors.size() << " tensors\n";
+  for (const auto& tensor : manifest.tensors)
+    std::cout << "  " << tensor.name << "  " << name(tensor.dtype) << " " << tensor.shape << "  in "
+              << tensor.slices.size() << (tensor.slices.size() == 1 ? " slice\n" : " slices\n");
+  return 0;
+}
+
+int checkpoint_diff(const std::string& a, const std::string& b) {
+  const auto found = compare_checkpoints(named_checkpoint(a), named_checkpoint(b),
+                                         [](std::int64_t, std::int64_t) {});
+  for (const auto& name_of_one : found.only_in_a)
+    std::cout << "only in the first: " << name_of_one << "\n";
+  for (const auto& name_of_one : found.only_in_b)
+    std::cout << "only in the second: " << name_of_one << "\n";
+  for (const auto& text : found.other_shape)
+    std::cout << text << "\n";
+  for (const auto& t : found.tensors)
+    std::cout << t.name << " " << t.shape << ": " << t.differing << " of " << t.shape.elements()
+              << " elements differ, by at most " << t.largest << " (element " << t.largest_index
+              << "), relative " << t.relative << "\n";
+  std::cout << found.same << " tensors are the same, " << found.tensors.size() << " differ\n";
+  return found.empty() ? 0 : 1;
+}
+
+int checkpoint_prune(const std::string& run, std::int64_t keep_last) {
+  const auto directory = fs::path(run) / "checkpoints";
+  named_checkpoint(run);
+  const RunDirectory held(run);  // no training goes on in it
+  const auto before = checkpoint_steps(directory).size();
+  prune_checkpoints(directory, static_cast<int>(keep_last));
+  const auto left = checkpoint_steps(directory).size();
+  log_info("deleted ", before - left, " of ", before, " checkpoints in ", directory.string());
+  return 0;
+}
 
 int checkpoint_export(const CheckpointExportOptions& options) {
   if (options.dtype != "bf16" && options.dtype != "fp32")

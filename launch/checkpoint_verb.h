@@ -1,6 +1,7 @@
 // `lockstep checkpoint`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace lockstep {
@@ -8,6 +9,21 @@ namespace lockstep {
 // Writes the checkpoints of a run, oldest first: step, bytes, when it was saved, and whether it
 // validates (every byte is read).
 int checkpoint_list(const std::string& run);
+
+// In the next four a checkpoint is one's directory, or a run, of which the newest is meant.
+
+// Reads every byte of the checkpoints of a run, or of one, past the page cache; 65 where one is
+// damaged.
+int checkpoint_verify(const std::string& path);
+
+// Writes what a checkpoint holds: step, tokens, who wrote it, files, tensors.
+int checkpoint_inspect(const std::string& path);
+
+// Writes which tensors differ, and by how much; 1 where some do.
+int checkpoint_diff(const std::string& a, const std::string& b);
+
+// Deletes all but the newest so many that are whole, once the newest has been read back.
+int checkpoint_prune(const std::string& run, std::int64_t keep_last);
 
 struct CheckpointExportOptions {
   std::string model;           // a run, a checkpoint, a Hugging Face directory or an llm.c model

@@ -25,6 +25,7 @@ using Run = std::function<int()>;
 constexpr const char* kOther = "Other";  // the last topic of each help
 constexpr const char* kModelForms =
     "a run, a checkpoint, a Hugging Face directory or an llm.c model";
+constexpr const char* kCheckpointForms = "a checkpoint, or a run: its newest one";
 
 std::string full_name(const CLI::App& app) {
   const auto* parent = app.get_parent();
@@ -277,6 +278,29 @@ void add_checkpoint(CLI::App& app, Run& run) {
   auto path = std::make_shared<std::string>();
   describe(list->add_option("run", *path, "the run")->required(), "Run", "DIR");
   list->callback([path, &run] { run = [path] { return checkpoint_list(*path); }; });
+  auto* verify = add_verb(*group, "verify", "read every byte of a checkpoint, or of all of a run");
+  describe(verify->add_option("path", *path, kCheckpointForms)->required(), "Run", "PATH");
+  verify->callback([path, &run] { run = [path] { return checkpoint_verify(*path); }; });
+  auto* inspect = add_verb(*group, "inspect", "what a checkpoint holds");
+  describe(inspect->add_option("path", *path, kCheckpointForms)->required(), "Run", "PATH");
+  inspect->callback([path, &run] { run = [path] { return checkpoint_inspect(*path); }; });
+  auto* diff =
+      add_verb(*group, "diff", "which tensors of two checkpoints differ (exit 1 where some do)");
+  auto other = std::make_shared<std::string>();
+  describe(diff->add_option("a", *path, kCheckpointForms)->required(), "Run", "PATH");
+  describe(diff->add_option("b", *other, kCheckpointForms)->required(), "Run", "PATH");
+  diff->callback(
+      [path, other, &run] { run = [path, other] { return checkpoint_diff(*path, *other); }; });
+  auto* prune = add_verb(*group, "prune", "delete old checkpoints of a run");
+  auto keep = std::make_shared<std::int64_t>(2);
+  describe(prune->add_option("run", *path, "the run")->required(), "Run", "DIR");
+  within(
+      describe(
+          prune->add_option("--keep-last", *keep, "the newest so many stay")->capture_default_str(),
+          "Run", "N"),
+      1);
+  prune->callback(
+      [path, keep, &run] { run = [path, keep] { return checkpoint_prune(*path, *keep); }; });
   add_export(*group, run);
   add_import(*group, run);
 }

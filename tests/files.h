@@ -101,6 +101,15 @@ std::string message_of(const Act& act) {
   return "";
 }
 
+// In place: a file that is emptied and written again is flushed by some file systems.
+inline void flip(const std::filesystem::path& file, std::size_t byte, int bit) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(byte));
+  const int old = stream.get();
+  stream.seekp(static_cast<std::streamoff>(byte));
+  stream.put(static_cast<char>(old ^ (1 << bit)));
+}
+
 inline void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
 }

@@ -57,7 +57,12 @@ void load_weights(const ModelSource& source, ParamStore& params, Stream& stream)
   HostState state(weight_slices(params), stream);
   const auto& weights = state.slices();
   switch (source.form) {
-    case ModelSource::Form::checkpoint: load_checkpoint(source.path, weights, Match::subset); break;
+    case ModelSource::Form::checkpoint: {
+      const Communicator& all = *params.comms().all;
+      load_checkpoint(source.path, weights, Match::subset);
+      if (all.size() > 1) verify_part(source.path, all.rank(), all.size());
+      break;
+    }
     case ModelSource::Form::huggingface:
       import_huggingface(source.path, source.model, weights);
       break;

@@ -50,8 +50,8 @@ ChosenProducts choose_as_rank_0(Training& training, const ProductChoices& record
   if (std::equal(said.begin() + 1, said.end(), said.begin())) return chosen;
   const auto of_rank_0 = numerics_in(Json::parse(said.front(), "what rank 0 chose")).products;
   auto again = training.choose_products(of_rank_0);
+  agree(world, "algorithms of matrix products", {{"as rank 0 chose", in_words(again.choices)}});
   chosen.choices = std::move(again.choices);
-  chosen.refused.insert(chosen.refused.end(), again.refused.begin(), again.refused.end());
   return chosen;
 }
 

@@ -102,7 +102,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
                  "is written"
                : str(", ", words(bytes.host_state), " for checkpoints under way"));
   if (world.rank() == 0) {
-    const auto more = keepable_blocks(config, compute.device(), here);
+    const auto more = keepable_blocks(config, compute.device(), here, bytes.copies);
     if (more.blocks > 0)
       log_info("layout.keep_gathered = ", more.blocks, " would fit too, in ",
                human_memory(static_cast<double>(more.bytes.device)), " a rank; it gathers ",

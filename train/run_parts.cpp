@@ -209,7 +209,7 @@ std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int thr
 
 }  // namespace
 
-Keepable keepable_blocks(const Config& c, Device device, int ranks) {
+Keepable keepable_blocks(const Config& c, Device device, int ranks, HostState::Copies copies) {
   TrainingConfig config = training_config(c);
   if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
   const auto gathered = gathered_bytes(config, device, threads_of(c));
@@ -217,7 +217,7 @@ Keepable keepable_blocks(const Config& c, Device device, int ranks) {
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(config, device, threads_of(c)).sum();
+    const auto bytes = measure_run(config, device, threads_of(c), copies).sum();
     // NCCL, and the system's cache of files, need some too.
     if (has_memory(device, {bytes.device + bytes.device / 16, bytes.pinned}, ranks)) {
       found = {config.keep_gathered, bytes, gathered_bytes(config, device, threads_of(c)),

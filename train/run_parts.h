@@ -47,7 +47,7 @@ struct Keepable {
   Arenas::Bytes bytes;                                         // that a rank takes then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // that it receives in a step
 };
-Keepable keepable_blocks(const Config& config, Device device, int ranks);
+Keepable keepable_blocks(const Config& config, Device device, int ranks, HostState::Copies copies);
 
 Loader::Config train_loader(const Config& config);
 

@@ -9,11 +9,12 @@
 
 namespace lockstep {
 
-// What this rank has of it; what several have, one of them owns. Each parameter's weight (its fp32
-// master where there is one), "NAME/adam_m", "NAME/adam_v", and "adamw/updates".
+// What this rank has of it: each parameter's weight (its fp32 master where there is one),
+// "NAME/adam_m", "NAME/adam_v", and "adamw/updates". What several ranks have, they share the saving
+// of: each element is owned by one.
 std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimizer);
 
-// The weights alone, as generation and evaluation load them.
+// The weights alone, as generation and evaluation load them: one slice of each parameter.
 std::vector<StateSlice> weight_slices(ParamStore& params);
 
 }  // namespace lockstep

@@ -53,7 +53,7 @@ class Trainer {
   Trainer(const TrainOptions& options, const RunRanks& ranks);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
-  ~Trainer() { training_.hold_update({}); }  // which is of a stream that goes first
+  ~Trainer() { training_.hold_update(std::nullopt); }  // which is of a stream that goes first
   int run();
 
  private:
@@ -119,7 +119,6 @@ class Trainer {
   Training training_;
   HostState state_;
   Checkpointer checkpointer_;
-  BackgroundSave saver_;
   Meter meter_;
   std::optional<NumericsRecord> numerics_;  // of a GPU
   std::optional<MetricsLog> metrics_;
@@ -136,6 +135,7 @@ class Trainer {
   std::atomic<bool> log_failed_ = false;
   std::optional<Timeline> timeline_;                    // behind the streams that it has events of
   std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
+  BackgroundSave saver_;                                // behind all that its thread uses
 };
 
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
@@ -161,8 +161,8 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
       checkpointer_(run_.checkpoints(), state_.slices(),
                     static_cast<int>(config_.checkpoint.keep_last), &world_),
-      saver_(checkpointer_, world_),
-      meter_(meter_config(config_, compute_, world_)) {}
+      meter_(meter_config(config_, compute_, world_)),
+      saver_(checkpointer_, world_) {}
 
 int Trainer::run() {
   start();
@@ -276,11 +276,14 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
   const std::chrono::duration<double> took = end - std::max(enqueued.begin, last_end_);
   last_end_ = end;
 
-  StepReport report = meter_.step(enqueued.step, took.count());
+  const auto phases = training_.trace().take();
+  const double held = phases[static_cast<std::size_t>(Phase::checkpoint)];  // see hold_update
+  const double waited = std::isnan(held) ? 0 : held;
+  StepReport report = meter_.step(enqueued.step, took.count() - waited);
   report.data_wait_seconds = enqueued.data_wait_seconds;
-  report.phase_seconds = training_.trace().take();
+  report.phase_seconds = phases;
   seconds_of(report, Phase::evaluation) = 0;
-  seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0);
+  seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0) + waited;
   report.tokens_seen = enqueued.tokens_seen;
   report.loss = numbers.loss;
   report.grad_norm = numbers.grad_norm;
@@ -337,6 +340,7 @@ void Trainer::check_skipped(const StepReport& report) {
   log_warning("step ", report.step, ": loss ", report.loss, ", gradient norm ", report.grad_norm,
               "; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < config_.train.most_skipped) return;
+  await_save();  // of which the error speaks
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
                   report.step, "; ", last_good_checkpoint(),
                   ". Lower optimizer.learning_rate, or look at the data around this step"));

@@ -179,7 +179,10 @@ Event Training::micro_step(const Batch& pinned, bool last) {
 }
 
 void Training::finish_step() {
-  compute_.wait(std::exchange(held_by_, {}));
+  if (const auto held_by = std::exchange(held_by_, std::nullopt)) {
+    const Trace::Span span(trace_, Phase::checkpoint, compute_);
+    compute_.wait(*held_by);
+  }
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
     sum_over_ranks(compute_, comms_, loss_sum_, valid_tokens_);

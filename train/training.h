@@ -75,7 +75,7 @@ class Training {
   Event micro_step(const Batch& batch, bool last = true);
   void finish_step();  // the optimizer
   // The next update waits for what is done beside this, as copies of what it changes.
-  void hold_update(Event event) { held_by_ = std::move(event); }
+  void hold_update(std::optional<Event> event) { held_by_ = std::move(event); }
 
   // The losses of a micro-batch without gradients, see LossReader.
   Event evaluate(const Batch& batch);  // once the event is done, the batch was read
@@ -118,7 +118,7 @@ class Training {
   Targets targets(const Batch& batch) const;
 
   TrainingConfig config_;
-  Event held_by_;
+  std::optional<Event> held_by_;
   Stream& compute_;
   Arenas& arenas_;
   std::optional<Stream> copies_;  // beside compute_, where something is offloaded

@@ -83,9 +83,7 @@ class SaidWorld final : public World {
   explicit SaidWorld(std::vector<std::string> others) : others_(std::move(others)) {}
   int rank() const override { return 0; }
   int size() const override { return 1 + static_cast<int>(others_.size()); }
-  std::unique_ptr<Communicator> connect(const GroupConfig&) override {
-    return nullptr;
-  }
+  std::unique_ptr<Communicator> connect(const GroupConfig&) override { return nullptr; }
   std::vector<std::string> exchange(const std::string& mine) override {
     auto all = others_;
     all.insert(all.begin(), mine);

@@ -295,11 +295,10 @@ TEST(Placement, a_tensor_axis_that_does_not_fit_is_refused_with_the_reason) {
   auto unknown = hosts_of({2}).places;
   for (auto& place : unknown)
     place.nvlink_peers.reset();
-  expect_contains(
-      message_of<ConfigError>([&] {
-        placement({{1, 1, 2}}, topology_of(unknown));
-      }),
-      "GPU 0 of host n1 has 1 GPU (rank 0; it sees no other GPU), ");
+  expect_contains(message_of<ConfigError>([&] {
+                    placement({{1, 1, 2}}, topology_of(unknown));
+                  }),
+                  "GPU 0 of host n1 has 1 GPU (rank 0; it sees no other GPU), ");
 }
 
 TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_domain) {

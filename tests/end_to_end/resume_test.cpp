@@ -123,6 +123,24 @@ TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {
   run({"checkpoint", "list", path("run")}, 65);
 }
 
+TEST_F(Resume, checkpoints_are_verified_inspected_compared_and_pruned) {
+  run(with(train("run"), {"train.steps=20"}), 0);
+  run(with(train("again"), {"train.steps=20"}), 0);
+  const auto at_10 = checkpoint("run", 10).string(), at_20 = checkpoint("run", 20).string();
+  const auto verified = output({"checkpoint", "verify", path("run")}, 0);
+  for (const auto& part : {at_10, at_20, std::string("/s  valid")})
+    expect_contains(verified, part);
+  for (const char* part : {"step 20, saved ", "rank-00000.safetensors", "model.norm.weight/adam_m"})
+    expect_contains(output({"checkpoint", "inspect", path("run")}, 0), part);
+  expect_contains(output({"checkpoint", "diff", path("run"), path("again")}, 0), ", 0 differ");
+  expect_contains(output({"checkpoint", "diff", at_10, at_20}, 1), " elements differ, by at most ");
+  run({"checkpoint", "diff", at_10, path("nowhere")}, 65);
+  run({"checkpoint", "prune", path("run"), "--keep-last", "1"}, 0);
+  EXPECT_FALSE(fs::exists(at_10));
+  damage(at_20);
+  expect_contains(output({"checkpoint", "verify", at_20}, 65), "  damaged: ");
+}
+
 TEST_F(Resume, tokens_seen_are_those_of_the_batches_that_were) {
   run(with(train("run"), {"train.steps=10"}), 0);
   run(with(train("run"), {"train.steps=20", "train.batch_tokens=512"}), 0);

@@ -53,6 +53,13 @@ class EndToEnd : public ::testing::Test {
     return process.err();
   }
 
+  // Likewise, of what it writes to standard output.
+  std::string output(std::vector<std::string> arguments, int expected) const {
+    Process process = start(std::move(arguments));
+    EXPECT_EQ(process.wait(), expected) << process.err();
+    return process.out();
+  }
+
   // What a step of a run computed, without its times.
   std::vector<std::string> losses(const std::string& run) const {
     std::ifstream in(directory_ / run / "metrics.jsonl");

@@ -64,21 +64,22 @@ Config sharded(std::int64_t ranks) {
 
 TEST(Memory, all_blocks_could_stay_gathered_where_there_is_memory_for_all) {
   Config config = sharded(64);
-  const auto found = keepable_blocks(config, Device{}, 1);
+  const auto found = keepable_blocks(config, Device{}, 1, HostState::Copies::none);
   EXPECT_EQ(found.blocks, 48);
   EXPECT_LT(found.gathered_bytes, 0.3 * static_cast<double>(found.gathered_bytes_before));
   config.layout.keep_gathered = found.blocks;
   EXPECT_EQ(checked_run_bytes(config, Device{}).sum().device, found.bytes.device);
-  EXPECT_EQ(keepable_blocks(config, Device{}, 1).blocks, 0) << "there are no more";
+  EXPECT_EQ(keepable_blocks(config, Device{}, 1, HostState::Copies::none).blocks, 0)
+      << "there are no more";
 }
 
 TEST(Memory, some_blocks_could_stay_gathered_where_there_is_memory_for_some) {
   Config config = sharded(64);
   const auto least = checked_run_bytes(config, Device{}).sum().device;
-  const auto most = keepable_blocks(config, Device{}, 1).bytes.device;
+  const auto most = keepable_blocks(config, Device{}, 1, HostState::Copies::none).bytes.device;
   ASSERT_GT(most, 4 * least);
   const auto ranks = static_cast<int>(available_memory_bytes(Device{}) * 2 / (least + most));
-  const auto found = keepable_blocks(config, Device{}, ranks);
+  const auto found = keepable_blocks(config, Device{}, ranks, HostState::Copies::none);
   EXPECT_GT(found.blocks, 0);
   EXPECT_LT(found.blocks, 48);
   EXPECT_LT(found.bytes.device, most);
@@ -88,8 +89,8 @@ TEST(Memory, some_blocks_could_stay_gathered_where_there_is_memory_for_some) {
 TEST(Memory, blocks_that_are_never_gathered_cannot_stay) {
   Config config = sharded(64);
   config.layout.sharding = Config::Layout::Sharding::optimizer;
-  EXPECT_EQ(keepable_blocks(config, Device{}, 1).blocks, 0);
-  EXPECT_EQ(keepable_blocks(sharded(1), Device{}, 1).blocks, 0);
+  EXPECT_EQ(keepable_blocks(config, Device{}, 1, HostState::Copies::none).blocks, 0);
+  EXPECT_EQ(keepable_blocks(sharded(1), Device{}, 1, HostState::Copies::none).blocks, 0);
 }
 
 // What no machine has is measured; ThreadSanitizer leaves no addresses for that.
