@@ -1,6 +1,7 @@
 #include "checkpoint/checkpointer.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "checkpoint/safetensors.h"
@@ -110,11 +111,11 @@ StateSlice whole_slice(std::string name, Tensor tensor) {
   return {std::move(name), tensor.shape, unsplit(tensor.shape), {0, 0, tensor.elements()}, tensor};
 }
 
-Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, int keep_last,
+Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Retention retention,
                            World* world)
     : directory_(std::move(directory)),
       state_(std::move(state)),
-      keep_last_(keep_last),
+      retention_(retention),
       world_(world) {
   for (const auto& slice : state_)
     check_slice(slice);
@@ -222,7 +223,7 @@ void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std:
     scaffold->keep();
     for (const auto later : checkpoint_steps(directory_))
       if (later > step) set_aside(checkpoint_path(directory_, later));
-    if (keep_last_ > 0) prune_checkpoints(directory_, keep_last_, keep);
+    if (retention_.last > 0) prune_checkpoints(directory_, retention_, keep);
     return std::string();
   };
   on_all_ranks(commit, acted);
@@ -315,17 +316,46 @@ std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
   return std::nullopt;
 }
 
-void prune_checkpoints(const fs::path& directory, int keep_last, std::optional<std::int64_t> keep) {
-  LOCKSTEP_CHECK(keep_last > 0, "keep at least one checkpoint, not ", keep_last);
-  std::vector<fs::path> whole;
+namespace {
+
+// Of those that were saved behind an evaluation, the steps of the best: the lowest losses.
+std::set<std::int64_t> best_steps(const std::vector<std::int64_t>& steps, const fs::path& directory,
+                                  int count) {
+  std::vector<std::pair<double, std::int64_t>> losses;
+  if (count == 0) return {};
+  for (const auto step : steps) {
+    const auto about = read_manifest(checkpoint_path(directory, step)).about;
+    const Json* loss = about.is_object() ? about.find("validation_loss") : nullptr;
+    if (loss != nullptr && loss->is_number()) losses.emplace_back(loss->as_double(), -step);
+  }
+  std::sort(losses.begin(), losses.end());  // of equal ones the newer
+  std::set<std::int64_t> best;
+  for (std::size_t i = 0; i < std::min(losses.size(), static_cast<std::size_t>(count)); ++i)
+    best.insert(-losses[i].second);
+  return best;
+}
+
+}  // namespace
+
+void prune_checkpoints(const fs::path& directory, const Retention& retention,
+                       std::optional<std::int64_t> keep) {
+  LOCKSTEP_CHECK(retention.last > 0, "keep at least one checkpoint, not ", retention.last);
+  std::vector<std::int64_t> whole;
   for (const auto step : checkpoint_steps(directory))
-    if (auto path = checkpoint_path(directory, step); damage_of(path, Depth::sizes).empty())
-      whole.push_back(std::move(path));
-  if (std::ssize(whole) <= keep_last) return;
-  verify_checkpoint(whole.back(), Depth::contents, /*from_disk=*/true);
-  whole.resize(whole.size() - static_cast<std::size_t>(keep_last));
-  for (const auto& path : whole) {
-    if (keep && path == checkpoint_path(directory, *keep)) continue;
+    if (damage_of(checkpoint_path(directory, step), Depth::sizes).empty()) whole.push_back(step);
+  if (std::ssize(whole) <= retention.last) return;
+  const auto best = best_steps(whole, directory, retention.best);
+  const auto stays = [&](std::int64_t step) {
+    return step == keep || best.contains(step) ||
+           (retention.every > 0 && step % retention.every == 0);
+  };
+  const auto newest = whole.back();
+  whole.resize(whole.size() - static_cast<std::size_t>(retention.last));
+  std::erase_if(whole, stays);
+  if (whole.empty()) return;
+  verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true);
+  for (const auto step : whole) {
+    const auto path = checkpoint_path(directory, step);
     // Under its name it must be whole or not there, also when this is interrupted.
     const fs::path going = str(path.string(), kUnfinished);
     try {

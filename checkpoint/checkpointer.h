@@ -40,18 +40,24 @@ struct StateSlice {
 
 StateSlice whole_slice(std::string name, Tensor tensor);  // all of it
 
+// Which checkpoints stay when a newer one is saved.
+struct Retention {
+  int last = 0;            // the newest so many; 0: all
+  std::int64_t every = 0;  // those of a multiple of so many steps; 0: none for that
+  int best = 0;            // the so many of the lowest `validation_loss` in their `about`
+};
+
 class Checkpointer {
  public:
-  // The tensors of `state`, and `world`, must outlive the checkpointer. Of checkpoints, the newest
-  // `keep_last` stay (0: all).
+  // The tensors of `state`, and `world`, must outlive the checkpointer.
   //   world: of several ranks, who all make the same calls
-  Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state, int keep_last = 0,
-               World* world = nullptr);
+  Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
+               Retention retention = {}, World* world = nullptr);
 
   // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
   // load(). A step-N that is there already, and any of a later step (the run was resumed from
   // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. `keep`: a
-  // step whose checkpoint stays although there are `keep_last` newer ones. Throws
+  // step whose checkpoint stays too. Throws
   // DataError where it cannot be written; what was there before is then as it was.
   //   acted: called behind each of kActs things that a rank does, before it waits for the others
   void save(
@@ -81,7 +87,7 @@ class Checkpointer {
 
   std::filesystem::path directory_;
   std::vector<StateSlice> state_, owned_;
-  int keep_last_;
+  Retention retention_;
   World* world_;
 };
 
@@ -111,10 +117,10 @@ void verify_checkpoint(const std::filesystem::path& checkpoint, Depth depth,
 // The part number `part` of `parts` of its contents, of about as many bytes each.
 void verify_part(const std::filesystem::path& checkpoint, int part, int parts);
 
-// Deletes all but the newest `keep_last` whose sizes are right, and that of step `keep`; nothing
-// unless the newest, read back from the disk, is whole (else throws). Damaged ones stay for a
-// person to look at.
-void prune_checkpoints(const std::filesystem::path& directory, int keep_last,
+// Deletes what need not stay, of those whose sizes are right, but never that of step `keep`;
+// nothing unless the newest, read back from the disk, is whole (else throws). Damaged ones stay for
+// a person to look at.
+void prune_checkpoints(const std::filesystem::path& directory, const Retention& retention,
                        std::optional<std::int64_t> keep = std::nullopt);
 
 }  // namespace lockstep

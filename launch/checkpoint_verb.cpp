@@ -170,12 +170,14 @@ int checkpoint_diff(const std::string& a, const std::string& b) {
   return found.empty() ? 0 : 1;
 }
 
-int checkpoint_prune(const std::string& run, std::int64_t keep_last) {
-  const auto directory = fs::path(run) / "checkpoints";
-  named_checkpoint(run);
-  const RunDirectory held(run);  // no training goes on in it
+int checkpoint_prune(const CheckpointPruneOptions& options) {
+  const auto directory = fs::path(options.run) / "checkpoints";
+  named_checkpoint(options.run);
+  const RunDirectory held(options.run);  // no training goes on in it
   const auto before = checkpoint_steps(directory).size();
-  prune_checkpoints(directory, static_cast<int>(keep_last));
+  prune_checkpoints(
+      directory,
+      {.last = options.keep_last, .every = options.keep_every_steps, .best = options.keep_best});
   const auto left = checkpoint_steps(directory).size();
   log_info("deleted ", before - left, " of ", before, " checkpoints in ", directory.string());
   return 0;

@@ -22,8 +22,15 @@ int checkpoint_inspect(const std::string& path);
 // Writes which tensors differ, and by how much; 1 where some do.
 int checkpoint_diff(const std::string& a, const std::string& b);
 
-// Deletes all but the newest so many that are whole, once the newest has been read back.
-int checkpoint_prune(const std::string& run, std::int64_t keep_last);
+struct CheckpointPruneOptions {
+  std::string run;
+  int keep_last = 2;                  // the newest so many
+  std::int64_t keep_every_steps = 0;  // and those of multiples of so many steps
+  int keep_best = 0;                  // and the so many of the lowest validation loss
+};
+
+// Deletes the others that are whole, once the newest has been read back.
+int checkpoint_prune(const CheckpointPruneOptions& options);
 
 struct CheckpointExportOptions {
   std::string model;           // a run, a checkpoint, a Hugging Face directory or an llm.c model

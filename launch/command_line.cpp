@@ -292,15 +292,21 @@ void add_checkpoint(CLI::App& app, Run& run) {
   diff->callback(
       [path, other, &run] { run = [path, other] { return checkpoint_diff(*path, *other); }; });
   auto* prune = add_verb(*group, "prune", "delete old checkpoints of a run");
-  auto keep = std::make_shared<std::int64_t>(2);
-  describe(prune->add_option("run", *path, "the run")->required(), "Run", "DIR");
-  within(
-      describe(
-          prune->add_option("--keep-last", *keep, "the newest so many stay")->capture_default_str(),
-          "Run", "N"),
-      1);
-  prune->callback(
-      [path, keep, &run] { run = [path, keep] { return checkpoint_prune(*path, *keep); }; });
+  auto pruned = std::make_shared<CheckpointPruneOptions>();
+  describe(prune->add_option("run", pruned->run, "the run")->required(), "Run", "DIR");
+  within(describe(prune->add_option("--keep-last", pruned->keep_last, "the newest so many stay")
+                      ->capture_default_str(),
+                  "Run", "N"),
+         1);
+  within(describe(prune->add_option("--keep-every-steps", pruned->keep_every_steps,
+                                    "and those of multiples of so many steps"),
+                  "Run", "STEPS"),
+         1);
+  within(describe(prune->add_option("--keep-best", pruned->keep_best,
+                                    "and the so many of the lowest validation loss"),
+                  "Run", "N"),
+         1);
+  prune->callback([pruned, &run] { run = [pruned] { return checkpoint_prune(*pruned); }; });
   add_export(*group, run);
   add_import(*group, run);
 }

@@ -360,6 +360,13 @@ const std::array kOptions{
            "checkpoints",
            "Older ones are deleted once a newer one has been read back.",
            ""},
+    Option{LOCKSTEP_KEY(checkpoint.keep_every_steps), kCount, "steps",
+           "Those of multiples of so many steps stay; 0: none for that.", ""},
+    Option{LOCKSTEP_KEY(checkpoint.keep_best),
+           {0, 1e6},
+           "checkpoints",
+           "Those of the lowest validation loss stay, among those saved behind an evaluation.",
+           ""},
     // -------------------------------------------------------------------------------------- log
     Option{LOCKSTEP_KEY(log.every_steps), kPositive, "steps",
            "Between step lines; metrics.jsonl has every step.", ""},

@@ -80,6 +80,8 @@ struct Config {
   struct Checkpoint {
     std::int64_t every_steps = 1000;  // 0: only at the end
     std::int64_t keep_last = 2;
+    std::int64_t keep_every_steps = 0;  // 0: none for its step
+    std::int64_t keep_best = 0;
   } checkpoint;
 
   struct Log {

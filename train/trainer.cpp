@@ -125,8 +125,9 @@ class Trainer {
   std::optional<TensorBoardLog> tensorboard_;
 
   Progress progress_;
-  int stop_ = 0;                  // with which all ranks agreed to stop; 0: they go on
-  std::int64_t saved_step_ = -1;  // of the newest checkpoint
+  int stop_ = 0;                           // with which all ranks agreed to stop; 0: they go on
+  std::int64_t saved_step_ = -1;           // of the newest checkpoint
+  std::optional<double> validation_loss_;  // of the step that was reported last
   std::int64_t skipped_in_a_row_ = 0;
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
@@ -160,7 +161,10 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                 make_comms(world_, mesh_, ranks.topology)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
       checkpointer_(run_.checkpoints(), state_.slices(),
-                    static_cast<int>(config_.checkpoint.keep_last), &world_),
+                    {.last = static_cast<int>(config_.checkpoint.keep_last),
+                     .every = config_.checkpoint.keep_every_steps,
+                     .best = static_cast<int>(config_.checkpoint.keep_best)},
+                    &world_),
       meter_(meter_config(config_, compute_, world_)),
       saver_(checkpointer_, world_) {}
 
@@ -296,10 +300,11 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
 // One line for people, one object for programs.
 void Trainer::report(StepReport report) {
   progress_.statistics.observe(report);
+  validation_loss_.reset();
   // The last step has no later one to evaluate it.
   const bool stopping = stop_ != 0 && step() != steps();
   if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
-    report.validation_loss = evaluate(report);
+    report.validation_loss = validation_loss_ = evaluate(report);
   if (due(config_.log.every_steps, report.step) || report.validation_loss) {
     if (gpu_) report.gpu = gpu_->read();
     if (is_first()) print_step(report);
@@ -454,12 +459,15 @@ void Trainer::begin_save() {
   const auto begin = Clock::now();
   await_save();
   const auto good = progress_.good_step;
+  Json about = describe_run(progress_, facts());
+  if (validation_loss_ && std::isfinite(*validation_loss_))
+    about.set("validation_loss", *validation_loss_);
   state_.take();
   training_.hold_update(state_.taken());
   saving_ = true;
   saver_.begin({.step = step(),
                 .copied = state_.taken(),
-                .about = describe_run(progress_, facts()),
+                .about = std::move(about),
                 .keep = good < 0 ? std::nullopt : std::optional(good),
                 // A run that goes on from here does not write again what its logs say of the steps
                 // before.

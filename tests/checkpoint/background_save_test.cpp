@@ -25,7 +25,7 @@ class Rank {
     checkpointer_.emplace(
         directory,
         std::vector<StateSlice>{{"w", whole, unsplit(whole), {0, begin, begin + kElements}, state}},
-        0, &world);
+        Retention{}, &world);
     saves.emplace(*checkpointer_, world);
   }
   void fill(float value) { std::fill_n(state.as<float>(), kElements, value); }

@@ -51,11 +51,13 @@ class CheckpointerTest : public ::testing::Test {
       std::copy(kept[i].data, kept[i].data + kept[i].bytes(), state_[i].local.data);
     return same;
   }
-  void save(std::int64_t step, int keep_last = 0) {
+  void save(std::int64_t step, Retention retention = {},
+            std::optional<double> validation_loss = std::nullopt) {
     fill(static_cast<std::uint64_t>(step));
     Json about;
     about.set("step", step);
-    Checkpointer(path(), state_, keep_last).save(step, about);
+    if (validation_loss) about.set("validation_loss", *validation_loss);
+    Checkpointer(path(), state_, retention).save(step, about);
   }
   fs::path path() const { return directory_.path() / "checkpoints"; }
   fs::path path(std::int64_t step) const { return checkpoint_path(path(), step); }
@@ -212,14 +214,14 @@ TEST_F(CheckpointerTest, a_run_resumed_from_an_old_step_does_not_return_to_later
 
 TEST_F(CheckpointerTest, only_the_newest_stay) {
   for (std::int64_t step = 1; step <= 5; ++step)
-    save(step, 2);
+    save(step, {.last = 2});
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000004", "step-00000005"}));
 }
 
 TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
   for (std::int64_t step = 1; step <= 5; ++step) {
     fill(static_cast<std::uint64_t>(step));
-    Checkpointer(path(), state_, 1).save(step, Json(), 2);
+    Checkpointer(path(), state_, {.last = 1}).save(step, Json(), 2);
   }
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000002", "step-00000005"}));
 }
@@ -263,15 +265,32 @@ TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
                   "cannot read the directory");
 }
 
+TEST_F(CheckpointerTest, of_older_ones_those_of_every_so_many_steps_and_the_best_stay) {
+  const Retention retention{.last = 2, .every = 40, .best = 2};
+  const std::vector<std::optional<double>> losses{5, 3, std::nullopt, 2.5, 2.75, 4, 2, 3.5, 6};
+  for (std::int64_t i = 0; i < std::ssize(losses); ++i)
+    save(10 * (i + 1), retention, losses[static_cast<std::size_t>(i)]);
+  // 40 and 70 are the best, 40 and 80 multiples, 80 and 90 the newest.
+  EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{40, 70, 80, 90}));
+  prune_checkpoints(path(), {.last = 1, .best = 1});
+  EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{70, 90}));
+}
+
+TEST_F(CheckpointerTest, of_equally_good_ones_the_newer_stays) {
+  for (const std::int64_t step : {1, 2, 3})
+    save(step, {.last = 1, .best = 1}, step < 3 ? 2.0 : 5.0);
+  EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 3}));
+}
+
 TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {
   for (const std::int64_t step : {1, 2, 3})
     save(step);
   flip(path(3) / kRankFile, slurp(path(3) / kRankFile).size() - 1, 0);
-  EXPECT_THROW(prune_checkpoints(path(), 1), DataError);
+  EXPECT_THROW(prune_checkpoints(path(), {.last = 1}), DataError);
   EXPECT_EQ(checkpoint_steps(path()).size(), 3u);
   // One that is visibly damaged neither counts nor goes.
   fs::remove(path(3) / kRankFile);
-  prune_checkpoints(path(), 1);
+  prune_checkpoints(path(), {.last = 1});
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 3}));
 }
 

@@ -43,7 +43,7 @@ class Compare : public ::testing::Test {
       const auto other = bench.integers({1, 2, 3}, {3});
       state.push_back(whole_slice(second, other));
       state.back().owned = world.rank() == 0;
-      Checkpointer(directory_.path(), state, 0, &world).save(step, Json());
+      Checkpointer(directory_.path(), state, {}, &world).save(step, Json());
     });
   }
   CheckpointDifference compare(std::int64_t a, std::int64_t b) const {

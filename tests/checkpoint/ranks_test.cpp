@@ -32,7 +32,7 @@ class RankCheckpoints : public ::testing::Test {
       checkpointer.emplace(directory,
                            std::vector<StateSlice>{{"w", Shape{kRows, kColumns}, split, piece,
                                                     state, /*owned=*/rank < 4}},
-                           0, &world);
+                           Retention{}, &world);
       first = piece.part * 15 + piece.begin;
     }
     void fill(std::int64_t step) {

@@ -31,7 +31,7 @@ class Durability : public ::testing::Test {
   }
   void save(const Disk& disk, std::int64_t step, int keep_last) {
     fill(step);
-    Checkpointer(disk.root() / "new/run", state_, keep_last).save(step, Json(step));
+    Checkpointer(disk.root() / "new/run", state_, {.last = keep_last}).save(step, Json(step));
   }
   // The newest step, or -1; fails where one is not whole, or the newest not as it was saved.
   std::int64_t newest(const fs::path& root) {

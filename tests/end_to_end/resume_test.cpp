@@ -1,6 +1,7 @@
 // What a run does when it is started again: goes on bitwise, refuses to become another run, and
 // never throws work away.
 #include <algorithm>
+#include <map>
 #include <regex>
 
 #include "tests/end_to_end/run.h"
@@ -139,6 +140,22 @@ TEST_F(Resume, checkpoints_are_verified_inspected_compared_and_pruned) {
   EXPECT_FALSE(fs::exists(at_10));
   damage(at_20);
   expect_contains(output({"checkpoint", "verify", at_20}, 65), "  damaged: ");
+}
+
+TEST_F(Resume, regular_checkpoints_and_the_best_stay) {
+  run(with(train("run"), {"checkpoint.keep_last=1", "checkpoint.keep_every_steps=20"}), 0);
+  EXPECT_FALSE(fs::exists(checkpoint("run", 10)));
+  EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
+  EXPECT_TRUE(fs::exists(checkpoint("run", 40)));
+  // A learning rate at which the first evaluation is the best.
+  run(with(train("best"), {"checkpoint.keep_last=1", "checkpoint.keep_best=1",
+                           "eval.every_steps=10", "optimizer.learning_rate=3"}),
+      0);
+  std::map<double, std::int64_t> losses;
+  for (const std::int64_t step : {10, 20, 30, 40})
+    losses.emplace(metrics("best", step).at("validation_loss").as_double(), step);
+  EXPECT_TRUE(fs::exists(checkpoint("best", losses.begin()->second)));
+  EXPECT_NE(losses.begin()->second, 40) << "it stays as the newest";
 }
 
 TEST_F(Resume, tokens_seen_are_those_of_the_batches_that_were) {

@@ -206,14 +206,14 @@ class LayoutRank {
     state.taken().synchronize();
     Json about;
     about.set("step", done);
-    Checkpointer(directory, state.slices(), 0, &world()).save(done, about);
+    Checkpointer(directory, state.slices(), {}, &world()).save(done, about);
   }
   void load(const std::filesystem::path& directory) {
     HostState state(state_slices(training_.params(), training_.optimizer()), stream(),
                     HostState::Copies::owned);
     state.prepare_to_read();
     const auto about =
-        Checkpointer(directory, state.slices(), 0, &world()).load_newest([](const Json&) {});
+        Checkpointer(directory, state.slices(), {}, &world()).load_newest([](const Json&) {});
     done = static_cast<int>(about.value().at("step").as_integer());
     state.send();
     training_.params().refresh_weights(stream());

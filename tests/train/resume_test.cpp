@@ -63,8 +63,8 @@ TEST(Resume, imported_weights_are_there_where_rank_0_sees_them) {
   const TemporaryDirectory temporary;
   Json about;
   about.set("imported_from", "elsewhere");
-  Checkpointer(temporary / "imported", {}, 0).save(0, about);
-  Checkpointer(temporary / "trained", {}, 0).save(0, Json::Object{});
+  Checkpointer(temporary / "imported", {}).save(0, about);
+  Checkpointer(temporary / "trained", {}).save(0, Json::Object{});
   const auto found = [&](const char* of_rank_0, const char* of_rank_1) {
     std::array<bool, 2> is_there{};
     run_thread_ranks(2, [&](World& world) {
