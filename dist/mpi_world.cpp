@@ -1,6 +1,6 @@
 // Open MPI makes no progress while nobody is in a call of it, so calls here block: a queued
 // stream's thread makes them, while the compute stream computes. Every rank sends to every other at
-// once. MPI's own collectives are as fast (bench/mpi_bench), but they spin while they wait, and
+// once. MPI's own collectives are faster alone (bench/mpi_bench), but spin while they wait, and
 // MPI_Allreduce adds in an order that depends on the algorithm that it picks.
 #include "dist/mpi_world.h"
 
