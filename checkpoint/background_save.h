@@ -22,7 +22,7 @@ class BackgroundSave {
     Event copied;  // from then on the checkpointer's state is what is to be saved
     Json about;
     std::optional<std::int64_t> keep;     // see Checkpointer::save
-    std::function<void()> first = [] {};  // called by the thread before it writes
+    std::function<void()> first = [] {};  // called by the thread before it writes; does not throw
   };
   struct Outcome {
     std::int64_t step = 0;

@@ -85,16 +85,14 @@ class Difference {
 
 }  // namespace
 
-CheckpointDifference compare_checkpoints(
-    const std::filesystem::path& a, const std::filesystem::path& b,
-    FunctionRef<void(std::int64_t done, std::int64_t all)> progress) {
+CheckpointDifference compare_checkpoints(const std::filesystem::path& a,
+                                         const std::filesystem::path& b) {
   const auto manifest_a = read_manifest(a), manifest_b = read_manifest(b);
   std::map<std::string_view, const ManifestTensor*> in_b;
   for (const auto& tensor : manifest_b.tensors)
     in_b.emplace(tensor.name, &tensor);
   CheckpointDifference found;
   std::vector<std::pair<const ManifestTensor*, const ManifestTensor*>> unlike;
-  std::int64_t all = 0, done = 0;
   for (const auto& tensor : manifest_a.tensors) {
     const auto other = in_b.find(tensor.name);
     if (other == in_b.end()) {
@@ -109,7 +107,6 @@ CheckpointDifference compare_checkpoints(
       ++found.same;
     } else {
       unlike.emplace_back(&tensor, &theirs);
-      all += tensor.shape.elements() * bytes_per_element(tensor.dtype);
     }
   }
   for (const auto& [tensor_name, tensor] : in_b)
@@ -120,8 +117,6 @@ CheckpointDifference compare_checkpoints(
     for (std::int64_t begin = 0; begin < n; begin += kPieceElements) {
       const auto end = std::min(n, begin + kPieceElements);
       difference.add(Values(a, *ours, begin, end), Values(b, *theirs, begin, end), begin, end);
-      done += (end - begin) * bytes_per_element(ours->dtype);
-      progress(done, all);
     }
     const auto result = difference.result(*ours);
     if (result.differing == 0)

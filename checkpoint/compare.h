@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/function_ref.h"
 #include "core/tensor.h"
 
 namespace lockstep {
@@ -32,9 +31,7 @@ struct CheckpointDifference {
 
 // Of any two layouts and types. Reads only what may differ: slices with equal hashes do not. Throws
 // DataError where one cannot be read; damage is for verify_checkpoint() to find.
-//   progress(bytes done, of all), now and then
-CheckpointDifference compare_checkpoints(
-    const std::filesystem::path& a, const std::filesystem::path& b,
-    FunctionRef<void(std::int64_t done, std::int64_t all)> progress);
+CheckpointDifference compare_checkpoints(const std::filesystem::path& a,
+                                         const std::filesystem::path& b);
 
 }  // namespace lockstep

@@ -47,9 +47,9 @@ std::string saved_at(const fs::path& checkpoint) {
 
 constexpr const char* kValid = "valid";
 
-std::string state_of(const fs::path& checkpoint) {
+std::string state_of(const fs::path& checkpoint, bool from_disk) {
   try {
-    verify_checkpoint(checkpoint, Depth::contents);
+    verify_checkpoint(checkpoint, Depth::contents, from_disk);
     return kValid;
   } catch (const DataError& e) {
     return str("damaged: ", e.what());
@@ -69,10 +69,10 @@ fs::path named_checkpoint(const std::string& path) {
 }
 
 std::vector<fs::path> named_checkpoints(const std::string& path) {
-  if (path_exists(fs::path(path) / kCheckpointManifestName)) return {path};
-  std::vector<fs::path> all{named_checkpoint(path)};  // or why there is none
-  const auto directory = fs::path(path) / "checkpoints";
-  all.clear();
+  const auto newest = named_checkpoint(path);  // or why there is none
+  if (newest == path) return {newest};
+  std::vector<fs::path> all;
+  const auto directory = newest.parent_path();
   for (const auto step : checkpoint_steps(directory))
     all.push_back(checkpoint_path(directory, step));
   return all;
@@ -120,13 +120,8 @@ int checkpoint_verify(const std::string& path) {
   bool whole = true;
   for (const auto& checkpoint : named_checkpoints(path)) {
     const auto begin = std::chrono::steady_clock::now();
-    std::string state = kValid;
-    try {
-      verify_checkpoint(checkpoint, Depth::contents, /*from_disk=*/true);
-    } catch (const DataError& error) {
-      state = str("damaged: ", error.what());
-      whole = false;
-    }
+    const auto state = state_of(checkpoint, /*from_disk=*/true);
+    whole = whole && state == kValid;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     const auto bytes = static_cast<double>(bytes_of(checkpoint));
     std::cout << checkpoint.string() << "  " << human_bytes(bytes) << "  "
@@ -154,8 +149,7 @@ int checkpoint_inspect(const std::string& path) {
 }
 
 int checkpoint_diff(const std::string& a, const std::string& b) {
-  const auto found = compare_checkpoints(named_checkpoint(a), named_checkpoint(b),
-                                         [](std::int64_t, std::int64_t) {});
+  const auto found = compare_checkpoints(named_checkpoint(a), named_checkpoint(b));
   for (const auto& name_of_one : found.only_in_a)
     std::cout << "only in the first: " << name_of_one << "\n";
   for (const auto& name_of_one : found.only_in_b)
@@ -219,7 +213,7 @@ int checkpoint_list(const std::string& run) {
   bool whole = true;
   for (const auto step : steps) {
     const auto path = checkpoint_path(directory, step);
-    const auto state = state_of(path);
+    const auto state = state_of(path, /*from_disk=*/false);
     whole = whole && state == kValid;
     char line[64];
     std::snprintf(line, sizeof line, "step %9lld  %9s  ", static_cast<long long>(step),

@@ -129,16 +129,31 @@ bool has_products(const Config& c, std::int64_t sequences) {
   return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
 }
 
-RunBytes measure_run(const TrainingConfig& config, Device device, int threads,
-                     HostState::Copies copies = HostState::Copies::none) {
+// tell(training), of one that measures.
+template <class Tell>
+std::int64_t told_by(const TrainingConfig& config, Device device, int threads, const Tell& tell) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
   LoneWorld one_of_all(0, config.mesh.world());
   Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
-  const auto state = state_slices(training.params(), training.optimizer());
+  return tell(training);
+}
+
+RunBytes measure_run(const TrainingConfig& config, Device device, int threads,
+                     HostState::Copies copies = HostState::Copies::none) {
+  const auto host_state = told_by(config, device, threads, [&](Training& training) {
+    return HostState::bytes(state_slices(training.params(), training.optimizer()), copies);
+  });
   return {.training = measure_training(config, device, threads),
-          .host_state = HostState::bytes(state, copies),
+          .host_state = host_state,
           .copies = copies};
+}
+
+// Of weights, which a rank receives in a step.
+std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
+  return told_by(config, device, threads, [](Training& training) {
+    return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
+  });
 }
 
 // The mildest change of the configuration that fits: no weights are kept gathered; a smaller
@@ -196,18 +211,6 @@ RunBytes checked_run_bytes(const Config& c, Device device, const std::string& ot
     require_memory(device, bytes.sum(), what_would_fit(c, device, ranks).c_str(), others, ranks);
   return bytes;
 }
-
-namespace {
-
-std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
-  Stream compute(device, "measure", Stream::Mode::measuring, threads);
-  Arenas arenas = Arenas::measure(device);
-  LoneWorld one_of_all(0, config.mesh.world());
-  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
-  return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
-}
-
-}  // namespace
 
 Keepable keepable_blocks(const Config& c, Device device, int ranks, HostState::Copies copies) {
   TrainingConfig config = training_config(c);

@@ -35,7 +35,7 @@ struct RunBytes {
   HostState::Copies copies = HostState::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + host_state}; }
 };
-// What a rank of a run takes on `device`, with copies for checkpoints where there is room for them.
+// What a rank of a run takes on `device`, with copies for checkpoints where there is room for them
 // and `may_copy`. Throws ConfigError where there is less; `others` and `ranks`: see require_memory.
 RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "",
                            int ranks = 1, bool may_copy = true);

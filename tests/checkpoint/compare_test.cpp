@@ -48,8 +48,7 @@ class Compare : public ::testing::Test {
   }
   CheckpointDifference compare(std::int64_t a, std::int64_t b) const {
     return compare_checkpoints(checkpoint_path(directory_.path(), a),
-                               checkpoint_path(directory_.path(), b),
-                               [](std::int64_t, std::int64_t) {});
+                               checkpoint_path(directory_.path(), b));
   }
   testing::TemporaryDirectory directory_;
 };

@@ -107,14 +107,16 @@ TEST(LayoutCases, hold_every_pair_of_values) {
   EXPECT_EQ(pairs_of(every_layout_and_pair()), pairs_of(all));
 }
 
+void expect_trains_as_one_rank_does(const LayoutCase& c, int steps) {
+  const auto many = train(c, steps);
+  expect_trained_as(many, train({.family = c.family}, steps));
+  expect_the_same_bits(train(c, steps), many);
+}
+
 class Layouts : public LayoutTestWith<LayoutCase> {};
 
 TEST_P(Layouts, trains_as_one_rank_does) {
-  const LayoutCase& c = GetParam();
-  constexpr int kSteps = 3;
-  const auto many = train(c, kSteps);
-  expect_trained_as(many, train({.family = c.family}, kSteps));
-  expect_the_same_bits(train(c, kSteps), many);
+  expect_trains_as_one_rank_does(GetParam(), 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(pairs, Layouts, ::testing::ValuesIn(every_layout_and_pair()),
@@ -123,11 +125,7 @@ INSTANTIATE_TEST_SUITE_P(pairs, Layouts, ::testing::ValuesIn(every_layout_and_pa
 class LayoutsFor20Steps : public LayoutTestWith<LayoutCase> {};
 
 TEST_P(LayoutsFor20Steps, train_as_one_rank_does) {
-  const LayoutCase& c = GetParam();
-  constexpr int kSteps = 20;
-  const auto many = train(c, kSteps);
-  expect_trained_as(many, train({.family = c.family}, kSteps));
-  expect_the_same_bits(train(c, kSteps), many);
+  expect_trains_as_one_rank_does(GetParam(), 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(
