@@ -86,6 +86,33 @@ class LoneWorld final : public World {
   int rank_, size_;
 };
 
+// The ranks of another world, which outlives it: what one over it does not do itself, that does.
+class WorldOver : public World {
+ public:
+  explicit WorldOver(World& under) : under_(under) {}
+  int rank() const override { return under_.rank(); }
+  int size() const override { return under_.size(); }
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return under_.connect(group);
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return under_.exchange(mine);
+  }
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    return under_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    return under_.broadcast(tag, text);
+  }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    under_.abort(why, exit_code);
+  }
+  CollectiveRing* ring() override { return under_.ring(); }
+
+ protected:
+  World& under_;
+};
+
 // A world with other numbers: its rank r is rank order[r] of `launched`, which outlives it.
 class PlacedWorld final : public World {
  public:

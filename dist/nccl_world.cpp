@@ -28,10 +28,10 @@ std::string in_words(int version) {
   return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-class NcclWorld final : public World {
+class NcclWorld final : public WorldOver {
  public:
   NcclWorld(World& host, Device device, std::chrono::milliseconds patience)
-      : host_(host),
+      : WorldOver(host),
         device_(device),
         patience_(patience),
         exceptions_(std::uncaught_exceptions()),
@@ -52,7 +52,7 @@ class NcclWorld final : public World {
 
   void start() {
     const auto words = nccl_in_words();
-    const auto said = host_.exchange(words);
+    const auto said = under_.exchange(words);
     for (std::size_t rank = 0; rank < said.size(); ++rank)
       if (said[rank] != said.front())
         throw ConfigError(str("rank ", rank, " has NCCL ", said[rank], ", rank 0 has ",
@@ -60,16 +60,13 @@ class NcclWorld final : public World {
     ncclUniqueId id{};
     if (rank() == 0) check_nccl(ncclGetUniqueId(&id), nullptr, kAll, "ncclGetUniqueId");
     const auto ids =
-        host_.exchange(rank() == 0 ? std::string(id.internal, sizeof id.internal) : "");
+        under_.exchange(rank() == 0 ? std::string(id.internal, sizeof id.internal) : "");
     std::copy_n(ids.front().data(), sizeof id.internal, id.internal);
     gpu::use(device_.index);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     await(ncclCommInitRankConfig(&all_, size(), id, rank(), &config), kAll, "ncclCommInitRank");
   }
-
-  int rank() const override { return host_.rank(); }
-  int size() const override { return host_.size(); }
 
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
     const auto& ranks = group.ranks;
@@ -95,25 +92,15 @@ class NcclWorld final : public World {
   }
 
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) override {
-    for (const auto& other : host_.exchange(std::to_string(bytes)))
+    for (const auto& other : under_.exchange(std::to_string(bytes)))
       LOCKSTEP_CHECK(other == std::to_string(bytes), "a rank allocates ", other, " bytes, rank ",
                      rank(), " ", bytes);
     return groups_.allocate(bytes);
   }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return host_.exchange(mine);
-  }
-  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
-    return host_.gather(tag, mine);
-  }
-  std::string broadcast(const std::string& tag, const std::string& text) override {
-    return host_.broadcast(tag, text);
-  }
   void abort(const std::string& error, int exit_code) noexcept override {
     groups_.abort();
-    host_.abort(error, exit_code);
+    under_.abort(error, exit_code);
   }
-  CollectiveRing* ring() override { return host_.ring(); }
 
  private:
   static constexpr const char* kAll = "all";
@@ -148,7 +135,6 @@ class NcclWorld final : public World {
       ncclCommAbort(all_);
   }
 
-  World& host_;
   Device device_;
   std::chrono::milliseconds patience_;
   int exceptions_;  // under way when the world was made

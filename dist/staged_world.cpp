@@ -90,30 +90,12 @@ class StagedCommunicator final : public Communicator {
   Staging sent_, received_;
 };
 
-class StagedWorld final : public World {
+class StagedWorld final : public WorldOver {
  public:
-  explicit StagedWorld(World& host) : host_(host) {}
-  int rank() const override { return host_.rank(); }
-  int size() const override { return host_.size(); }
+  explicit StagedWorld(World& host) : WorldOver(host) {}
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    return std::make_unique<StagedCommunicator>(host_.connect(group));
+    return std::make_unique<StagedCommunicator>(under_.connect(group));
   }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return host_.exchange(mine);
-  }
-  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
-    return host_.gather(tag, mine);
-  }
-  std::string broadcast(const std::string& tag, const std::string& text) override {
-    return host_.broadcast(tag, text);
-  }
-  void abort(const std::string& why, int exit_code) noexcept override {
-    host_.abort(why, exit_code);
-  }
-  CollectiveRing* ring() override { return host_.ring(); }
-
- private:
-  World& host_;
 };
 
 }  // namespace

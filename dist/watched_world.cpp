@@ -15,7 +15,7 @@ constexpr Milliseconds kMessageTime = std::chrono::hours(24 * 365);
 }  // namespace
 
 WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
-    : world_(world), interval_(options.timing.interval) {
+    : WorldOver(world), interval_(options.timing.interval) {
   const auto membership = meet(options);
   control_ = std::make_unique<Control>(membership);
   heartbeat_ = std::make_unique<Heartbeat>(
@@ -50,7 +50,7 @@ Membership WatchedWorld::meet(const WatchOptions& options) {
     for (const auto& address : local_addresses(options.interfaces))
       place.text(address);
   }
-  const Bytes said = as_bytes(world_.exchange(as_text(place.take())).front());
+  const Bytes said = as_bytes(under_.exchange(as_text(place.take())).front());
   BodyReader reader(said);
   const auto port = reader.number<std::uint16_t>();
   const auto secret_bytes = as_bytes(reader.text());
@@ -73,7 +73,7 @@ std::vector<std::string> WatchedWorld::exchange(const std::string& mine) {
     CollectiveRing& ring;
     std::uint64_t number;
   } const leave{ring_, number};
-  return world_.exchange(mine);
+  return under_.exchange(mine);
 }
 
 std::vector<std::string> WatchedWorld::gather(const std::string& tag, const std::string& mine) {
@@ -95,7 +95,7 @@ void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
     } catch (...) {  // without memory for a sentence they still see that this rank is gone
     }
   }
-  world_.abort(why, exit_code);
+  under_.abort(why, exit_code);
 }
 
 // What streams have done is asked by a thread of its own: a driver that hangs keeps that from

@@ -27,7 +27,7 @@ struct WatchOptions {
   std::string interfaces{};  // of rank 0's, by which the others reach it; "": any
 };
 
-class WatchedWorld final : public World {
+class WatchedWorld final : public WorldOver {
  public:
   // Of `world`, which outlives it; every rank of it at once. Throws TransientError where rank 0
   // cannot be reached.
@@ -36,11 +36,6 @@ class WatchedWorld final : public World {
   WatchedWorld& operator=(const WatchedWorld&) = delete;
   ~WatchedWorld() override;  // says goodbye; rank 0 goes last
 
-  int rank() const override { return world_.rank(); }
-  int size() const override { return world_.size(); }
-  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    return world_.connect(group);
-  }
   std::vector<std::string> exchange(const std::string& mine) override;
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
   std::string broadcast(const std::string& tag, const std::string& text) override;
@@ -53,7 +48,6 @@ class WatchedWorld final : public World {
   void end(const Verdict& verdict, const std::filesystem::path& directory);
   void look();
 
-  World& world_;
   CollectiveRing ring_;
   std::optional<Hub> hub_;  // of rank 0
   std::unique_ptr<Control> control_;

@@ -156,31 +156,16 @@ TEST_F(RankCheckpoints, what_one_rank_may_not_open_is_not_passed_over) {
 
 // A rank's world that puts a directory where the rank will write its file, when rank 0 has made
 // the place for all files.
-class InTheWay final : public World {
+class InTheWay final : public WorldOver {
  public:
-  InTheWay(World& world, fs::path file) : world_(world), file_(std::move(file)) {}
-  int rank() const override { return world_.rank(); }
-  int size() const override { return world_.size(); }
-  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    return world_.connect(group);
-  }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return world_.exchange(mine);
-  }
-  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
-    return world_.gather(tag, mine);
-  }
+  InTheWay(World& world, fs::path file) : WorldOver(world), file_(std::move(file)) {}
   std::string broadcast(const std::string& tag, const std::string& text) override {
-    auto said = world_.broadcast(tag, text);
+    auto said = under_.broadcast(tag, text);
     if (fs::exists(file_.parent_path())) fs::create_directories(file_ / "x");
     return said;
   }
-  void abort(const std::string& why, int exit_code) noexcept override {
-    world_.abort(why, exit_code);
-  }
 
  private:
-  World& world_;
   fs::path file_;
 };
 

@@ -72,26 +72,17 @@ class NotedCommunicator final : public Communicator {
   Calls& calls_;
 };
 
-class NotedWorld final : public World {
+class NotedWorld final : public WorldOver {
  public:
-  NotedWorld(World& real, Calls& calls) : real_(real), calls_(calls) {}
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
+  NotedWorld(World& real, Calls& calls) : WorldOver(real), calls_(calls) {}
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
     const auto prefix = str(rank(), " ", ++calls_.groups, " ");
-    auto real = real_.connect(group);
+    auto real = under_.connect(group);
     if (real->size() == 1) return real;
     return std::make_unique<NotedCommunicator>(std::move(real), prefix, calls_);
   }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return real_.exchange(mine);
-  }
-  void abort(const std::string& why, int exit_code) noexcept override {
-    real_.abort(why, exit_code);
-  }
 
  private:
-  World& real_;
   Calls& calls_;
 };
 
