@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kUnfinished = ".tmp";
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // hashed, then written from the cache
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.data, static_cast<std::size_t>(tensor.bytes())};
@@ -48,6 +49,22 @@ StoredTensor stored_slice(const StateSlice& s) {
     stored.shape = {end - begin};
   }
   return stored;
+}
+
+// For other ranks of the same program.
+Json to_json(const StoredTensor& tensor) {
+  Json::Array shape;
+  for (const auto size : tensor.shape)
+    shape.emplace_back(size);
+  return Json::Array{tensor.name, static_cast<int>(tensor.type), std::move(shape)};
+}
+StoredTensor stored_tensor(const Json& json) {
+  const auto& values = json.as_array();
+  StoredTensor tensor{
+      values.at(0).as_string(), static_cast<StoredType>(values.at(1).as_integer()), {}};
+  for (const auto& size : values.at(2).as_array())
+    tensor.shape.push_back(size.as_integer());
+  return tensor;
 }
 
 std::vector<fs::path> entries_of(const fs::path& directory) {
@@ -112,7 +129,7 @@ StateSlice whole_slice(std::string name, Tensor tensor) {
 }
 
 Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Retention retention,
-                           World* world)
+                           World* world, const std::vector<int>& together)
     : directory_(std::move(directory)),
       state_(std::move(state)),
       retention_(retention),
@@ -125,6 +142,7 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
   });
   std::copy_if(state_.begin(), state_.end(), std::back_inserter(owned_),
                [](const StateSlice& slice) { return slice.owned; });
+  plan_file(together);
 }
 
 std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> act,
@@ -170,27 +188,71 @@ std::string Checkpointer::tell_all(const std::string& text) const {
   return world_ == nullptr ? text : world_->broadcast("checkpoint", text);
 }
 
+// What the ranks that write one file know of it before they do: nothing of that changes from save
+// to save.
+void Checkpointer::plan_file(const std::vector<int>& together) {
+  struct Stored {
+    int rank;
+    StoredTensor tensor;
+  };
+  std::vector<Stored> all;
+  const int me = world_ == nullptr ? 0 : world_->rank();
+  const bool is_shared = !together.empty() && world_ != nullptr;
+  if (!is_shared) {
+    for (const auto& slice : owned_)
+      all.push_back({me, stored_slice(slice)});
+  } else {
+    Json::Array mine;
+    for (const auto& slice : owned_)
+      mine.push_back(to_json(stored_slice(slice)));
+    const auto said = world_->exchange(Json(std::move(mine)).dump());
+    for (const int rank : together) {
+      const Json slices = Json::parse(said.at(static_cast<std::size_t>(rank)), "slices of a rank");
+      for (const auto& json : slices.as_array())
+        all.push_back({rank, stored_tensor(json)});
+    }
+  }
+  if (all.empty()) return;
+  // Wide elements first, so that each is aligned in the file.
+  std::stable_sort(all.begin(), all.end(), [](const Stored& a, const Stored& b) {
+    return bytes_per_element(a.tensor.type) > bytes_per_element(b.tensor.type);
+  });
+  std::vector<StoredTensor> tensors;
+  for (const auto& stored : all)
+    tensors.push_back(stored.tensor);
+  auto header = lay_out_safetensors(tensors, {{"format", "pt"}});
+  const auto header_bytes = static_cast<std::int64_t>(header.size());
+  file_ = {is_shared ? "node-" + rank_file(together.front(), ".safetensors")
+                     : rank_file(me, ".safetensors"),
+           tensors.back().offset + tensors.back().bytes, header_bytes, hash_hex(header)};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].rank == me) offsets_.push_back(tensors[i].offset);
+  if (!is_shared || together.front() == me) header_ = std::move(header);
+}
+
 // Of what this rank owns, as if it were all.
 CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
-  const auto file = rank_file(world_ == nullptr ? 0 : world_->rank(), ".safetensors");
   CheckpointManifest manifest;
-  if (owned_.empty()) return manifest;
-  std::vector<StoredTensor> stored;
-  for (const auto& slice : owned_)
-    stored.push_back(stored_slice(slice));
-  SafetensorsWriter writer(into / file, std::move(stored), {{"format", "pt"}});
-  const auto header_bytes = static_cast<std::int64_t>(writer.header().size());
-  manifest.files.push_back({file, header_bytes, header_bytes, hash_hex(writer.header())});
+  if (owned_.empty() && header_.empty()) return manifest;
+  const auto path = into / file_.name;
+  RangeWriter writer(path, path, RangeWriter::Way::direct, RangeWriter::Start::shared);
+  writer.write(std::as_bytes(std::span(header_)));
+  manifest.files.push_back(file_);
   std::unordered_map<std::string_view, std::size_t> index;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     const auto& slice = owned_[i];
-    writer.write(bytes_of(slice.local));
-    manifest.files[0].bytes += slice.local.bytes();
+    writer.seek(offsets_[i]);
+    Hasher hasher;
+    for (auto rest = bytes_of(slice.local); !rest.empty();) {
+      const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
+      hasher.add(piece);
+      writer.write(piece);
+      rest = rest.subspan(piece.size());
+    }
     const auto [entry, is_new] = index.emplace(slice.name, manifest.tensors.size());
     if (is_new)
       manifest.tensors.push_back({slice.name, slice.whole, slice.local.dtype, slice.split, {}});
-    manifest.tensors[entry->second].slices.push_back(
-        {slice.piece, 0, writer.tensors()[i].offset, hash_hex(bytes_of(slice.local))});
+    manifest.tensors[entry->second].slices.push_back({slice.piece, 0, offsets_[i], hasher.hex()});
   }
   writer.commit();
   return manifest;

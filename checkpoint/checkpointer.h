@@ -7,9 +7,10 @@
 // on. There is no pointer to the latest: it is the newest directory that validates. load() finds
 // elements by name and range, so it reads what any other layout wrote.
 //
-// Of several ranks each writes a file of what it owns, and rank 0 the manifest, when all files are
-// on the disk. What one of them cannot do all of them report. They agree by messages beside
-// training (World::gather), so a thread of its own may save while training goes on.
+// Of several ranks each writes a file of what it owns, or those of a machine one together, and rank
+// 0 the manifest, when all files are on the disk. What one of them cannot do all of them report.
+// They agree by messages beside training (World::gather), so a thread of its own may save while
+// training goes on.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +52,11 @@ class Checkpointer {
  public:
   // The tensors of `state`, and `world`, must outlive the checkpointer.
   //   world: of several ranks, who all make the same calls
+  //   together: ranks of one machine, this one too, ascending, that write one file together; none:
+  //   each its own
   Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
-               Retention retention = {}, World* world = nullptr);
+               Retention retention = {}, World* world = nullptr,
+               const std::vector<int>& together = {});
 
   // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
   // load(). A step-N that is there already, and any of a later step (the run was resumed from
@@ -77,6 +81,7 @@ class Checkpointer {
   Json load(std::int64_t step) const;
 
  private:
+  void plan_file(const std::vector<int>& together);
   CheckpointManifest write_state(const std::filesystem::path& into) const;
   // act() on this rank; throws on all where it throws on one. Returns at rank 0 what each rank's
   // act() returned.
@@ -87,6 +92,9 @@ class Checkpointer {
 
   std::filesystem::path directory_;
   std::vector<StateSlice> state_, owned_;
+  ManifestFile file_;                  // that this rank writes into; without a name: nothing
+  std::string header_;                 // of the file, where this rank writes it
+  std::vector<std::int64_t> offsets_;  // in the file, of what is owned
   Retention retention_;
   World* world_;
 };

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = 100'000'000;
+constexpr std::int64_t kMostBytes = 1'000'000'000;
 constexpr int kVersion = 1;
 constexpr std::string_view kFormat = "lockstep checkpoint";
 constexpr std::size_t kHashDigits = 32;
@@ -246,17 +246,24 @@ void CheckpointManifest::add_part(std::string_view text, const std::string& what
   const auto read = [&] {
     const Json json = Json::parse(text, "not JSON");
     std::vector<ManifestFile> part_files;
-    for (const auto& file : json.at("files").as_array())
-      part_files.push_back(parse_file(file));
-    const auto first_file = static_cast<int>(files.size());
-    files.insert(files.end(), part_files.begin(), part_files.end());
+    std::vector<int> places;  // of them in `files`: ranks that wrote one together all name it
+    for (const auto& file : json.at("files").as_array()) {
+      const auto& added = part_files.emplace_back(parse_file(file));
+      const auto found = std::find_if(files.begin(), files.end(),
+                                      [&](const auto& other) { return other.name == added.name; });
+      places.push_back(static_cast<int>(found - files.begin()));
+      if (found == files.end())
+        files.push_back(added);
+      else if (found->bytes != added.bytes || found->header_hash != added.header_hash)
+        refuse(str(added.name, " is not what other ranks wrote"));
+    }
     std::unordered_map<std::string, std::size_t> index;
     for (std::size_t i = 0; i < tensors.size(); ++i)
       index.emplace(tensors[i].name, i);
     for (const auto& part : json.at("tensors").as_array()) {
       auto tensor = parse_tensor(part, part_files);
       for (auto& slice : tensor.slices)
-        slice.file += first_file;
+        slice.file = places[static_cast<std::size_t>(slice.file)];
       const auto [entry, is_new] = index.emplace(tensor.name, tensors.size());
       if (is_new) {
         tensors.push_back(std::move(tensor));

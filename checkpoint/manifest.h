@@ -1,6 +1,6 @@
 // Manifest: what a checkpoint holds and where, as manifest.json. Its last member is the XXH3-128 of
-// all bytes before it; every byte of the other files is covered by a hash in it. docs/formats.md
-// describes each member.
+// all bytes before it; every byte of the other files is covered by a hash in it.
+// docs/checkpoints.md describes each member.
 #pragma once
 
 #include <cstdint>

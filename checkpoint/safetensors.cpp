@@ -254,22 +254,29 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, Tenso
   }
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
-                                     std::vector<StoredTensor> tensors,
-                                     const StoredMetadata& metadata)
-    : tensors_(std::move(tensors)), file_(path) {
-  check_names(tensors_);
+std::string lay_out_safetensors(std::vector<StoredTensor>& tensors,
+                                const StoredMetadata& metadata) {
+  check_names(tensors);
   std::int64_t end = 0;
-  for (auto& tensor : tensors_) {
+  for (auto& tensor : tensors) {
     const auto bytes = checked_bytes(tensor);
     LOCKSTEP_CHECK(bytes && tensor.shape.size() <= kMostDimensions, tensor.name, ": bad shape");
     tensor.offset = end;
     tensor.bytes = *bytes;
     end += tensor.bytes;
   }
-  header_ = build_header(tensors_, metadata);
-  for (auto& tensor : tensors_)
-    tensor.offset += static_cast<std::int64_t>(header_.size());
+  auto header = build_header(tensors, metadata);
+  for (auto& tensor : tensors)
+    tensor.offset += static_cast<std::int64_t>(header.size());
+  return header;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<StoredTensor> tensors,
+                                     const StoredMetadata& metadata)
+    : tensors_(std::move(tensors)),
+      header_(lay_out_safetensors(tensors_, metadata)),
+      file_(path, RangeWriter::Way::direct) {
   file_.write(std::as_bytes(std::span(header_)));
 }
 

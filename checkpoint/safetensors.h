@@ -77,6 +77,10 @@ class SafetensorsFile {
   StoredMetadata metadata_;
 };
 
+// Of tensors whose names, types and shapes are given, their places in a file that holds them in
+// this order, and all its bytes before the first.
+std::string lay_out_safetensors(std::vector<StoredTensor>& tensors, const StoredMetadata& metadata);
+
 class SafetensorsWriter {
  public:
   // Writes the header. Of `tensors`, name, type and shape count; their data follow in this order.

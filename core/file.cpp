@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <new>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -16,6 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
+// Of direct writing: what file systems want memory, places and sizes to be multiples of; and what
+// is written at once.
+constexpr std::size_t kBlockBytes = 4096, kBufferBytes = std::size_t{8} << 20;
 
 std::string reason(int error) {
   return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
@@ -125,47 +129,124 @@ std::string read_text(const fs::path& path, std::int64_t most_bytes) {
   return text;
 }
 
-WriteFile::WriteFile(fs::path path)
+RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start start)
+    : shown_(std::move(shown)) {
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::empty ? O_TRUNC : 0);
+  if (way == Way::direct) {
+    buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBufferBytes)));
+    if (buffer_ == nullptr) throw std::bad_alloc();
+    descriptor_ = open(path.c_str(), flags | O_DIRECT, 0666);
+    may_be_direct_ = is_direct_ = descriptor_ >= 0;
+  }
+  if (descriptor_ < 0) descriptor_ = open(path.c_str(), flags, 0666);
+  if (descriptor_ < 0) fail_writing(path, "cannot create", errno);
+}
+
+RangeWriter::~RangeWriter() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void RangeWriter::write(std::span<const std::byte> bytes) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": written after commit");
+  if (buffer_ == nullptr) return put(bytes);
+  while (!bytes.empty()) {
+    // Up to the end of a block that the range begins in, then whole blocks.
+    const auto in_block = static_cast<std::size_t>(offset_) % kBlockBytes;
+    const auto most = in_block == 0 ? kBufferBytes : kBlockBytes - in_block;
+    const auto count = std::min(bytes.size(), most - buffered_bytes_);
+    std::memcpy(buffer_.get() + buffered_bytes_, bytes.data(), count);
+    buffered_bytes_ += count;
+    bytes = bytes.subspan(count);
+    if (buffered_bytes_ == most) put_buffered(most);
+  }
+}
+
+void RangeWriter::seek(std::int64_t offset) {
+  LOCKSTEP_CHECK(offset >= 0, shown_.string(), ": written at byte ", offset);
+  if (offset == offset_ + static_cast<std::int64_t>(buffered_bytes_)) return;
+  put_rest();
+  offset_ = offset;
+}
+
+// The first `count` bytes of the buffer, of which what is behind them becomes the first.
+void RangeWriter::put_buffered(std::size_t count) {
+  const std::span all(buffer_.get(), buffered_bytes_);
+  put(all.first(count));
+  std::copy(all.begin() + static_cast<std::ptrdiff_t>(count), all.end(), all.begin());
+  buffered_bytes_ -= count;
+}
+
+void RangeWriter::put_rest() {
+  put_buffered(buffered_bytes_ / kBlockBytes * kBlockBytes);
+  put_buffered(buffered_bytes_);
+}
+
+void RangeWriter::set_direct(bool direct) {
+  if (direct == is_direct_) return;
+  const int flags = fcntl(descriptor_, F_GETFL);
+  fcntl(descriptor_, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT);
+  is_direct_ = direct;
+}
+
+void RangeWriter::put(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    set_direct(may_be_direct_ && offset_ % kBlockBytes == 0 && bytes.size() % kBlockBytes == 0);
+    const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), offset_);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL && is_direct_) {  // blocks are larger here
+      may_be_direct_ = false;
+      continue;
+    }
+    if (n < 0) fail_writing(shown_, str("cannot write at byte ", offset_), errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset_ += n;
+    made_progress();
+    if (is_direct_) continue;
+    // So that the last sync is short, however large the file.
+    unsynced_bytes_ += static_cast<std::size_t>(n);
+    if (unsynced_bytes_ >= kSyncedBytes) {
+      if (fdatasync(descriptor_) != 0) fail_writing(shown_, "cannot sync", errno);
+      unsynced_bytes_ = 0;
+    }
+  }
+}
+
+void RangeWriter::commit() {
+  LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": committed twice");
+  put_rest();
+  if (fsync(descriptor_) != 0) fail_writing(shown_, "cannot sync", errno);
+  // EINTR leaves the descriptor closed on Linux, and the bytes are synced already.
+  if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
+    fail_writing(shown_, "cannot close", errno);
+}
+
+WriteFile::WriteFile(fs::path path, RangeWriter::Way way)
     : path_(std::move(path)), temporary_(str(path_.string(), ".tmp-", getpid())) {
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail_writing(temporary_, "cannot create", errno);
+  writer_.emplace(temporary_, path_, way, RangeWriter::Start::empty);
 }
 
 WriteFile::~WriteFile() {
-  if (descriptor_ >= 0) close(descriptor_);
+  writer_.reset();
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 void WriteFile::write(std::span<const std::byte> bytes) {
-  write_at(bytes, size_bytes_);
+  LOCKSTEP_CHECK(writer_, path_.string(), ": written after commit");
+  writer_->write(bytes);
   size_bytes_ += static_cast<std::int64_t>(bytes.size());
 }
 
 void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) {
-  LOCKSTEP_CHECK(descriptor_ >= 0, path_.string(), ": written after commit");
-  LOCKSTEP_CHECK(offset >= 0, path_.string(), ": written at byte ", offset);
-  while (!bytes.empty()) {
-    const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_writing(path_, str("cannot write at byte ", offset), errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-    offset += n;
-    unsynced_bytes_ += static_cast<std::size_t>(n);
-    // So that the last sync is short, however large the file.
-    if (unsynced_bytes_ >= kSyncedBytes) {
-      if (fdatasync(descriptor_) != 0) fail_writing(path_, "cannot sync", errno);
-      unsynced_bytes_ = 0;
-    }
-    made_progress();
-  }
+  LOCKSTEP_CHECK(writer_, path_.string(), ": written after commit");
+  writer_->seek(offset);
+  writer_->write(bytes);
+  writer_->seek(size_bytes_);
 }
 
 void WriteFile::commit() {
-  LOCKSTEP_CHECK(descriptor_ >= 0, path_.string(), ": committed twice");
-  if (fsync(descriptor_) != 0) fail_writing(path_, "cannot sync", errno);
-  // EINTR leaves the descriptor closed on Linux, and the bytes are synced already.
-  if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
-    fail_writing(path_, "cannot close", errno);
+  LOCKSTEP_CHECK(writer_, path_.string(), ": committed twice");
+  writer_->commit();
+  writer_.reset();
   if (rename(temporary_.c_str(), path_.c_str()) != 0)
     fail_writing(path_, str("cannot rename ", temporary_.filename().string(), " to it"), errno);
   temporary_.clear();

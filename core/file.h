@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,27 +56,63 @@ class ReadFile {
 
 std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes);
 
+// Ranges of a file, of which other processes of this machine may write other ranges meanwhile.
+// Throws DataError where they cannot be written, as when the disk is full; a failed fsync is never
+// tried again on the same file.
+class RangeWriter {
+ public:
+  // direct: past the page cache, for large files that nobody reads soon: a tenth of the processor's
+  // time, and memory stays what it was. Where a file system does not offer it: cached.
+  enum class Way : std::uint8_t { cached, direct };
+  enum class Start : std::uint8_t { empty, shared };  // shared: what is in the file stays
+
+  // Creates the file where it is not there; begins at byte 0. `shown`: its name in errors.
+  RangeWriter(const std::filesystem::path& path, std::filesystem::path shown, Way way, Start start);
+  RangeWriter(const RangeWriter&) = delete;
+  RangeWriter& operator=(const RangeWriter&) = delete;
+  ~RangeWriter();
+
+  void write(std::span<const std::byte> bytes);  // behind what was written last
+  void seek(std::int64_t offset);                // from there on
+  void commit();                                 // returns when all is on the disk
+
+ private:
+  void put(std::span<const std::byte> bytes);
+  void put_buffered(std::size_t count);
+  void put_rest();
+  void set_direct(bool direct);
+
+  std::filesystem::path shown_;
+  int descriptor_ = -1;
+  std::int64_t offset_ = 0;  // of what is put next
+  std::size_t unsynced_bytes_ = 0;
+  bool may_be_direct_ = false, is_direct_ = false;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> buffer_;  // of Way::direct
+  std::size_t buffered_bytes_ = 0;           // from offset_ on
+};
+
 // A file that gets its name only when commit() returns: written as PATH.tmp-PID, then fsynced,
-// closed and renamed, and the directory fsynced. Destroyed without commit, it is removed. Throws
-// DataError where it cannot be written, as when the disk is full; a failed fsync is never tried
-// again on the same file.
+// closed and renamed, and the directory fsynced. Destroyed without commit, it is removed. Throws as
+// RangeWriter does.
 class WriteFile {
  public:
-  explicit WriteFile(std::filesystem::path path);
+  explicit WriteFile(std::filesystem::path path, RangeWriter::Way way = RangeWriter::Way::cached);
   WriteFile(const WriteFile&) = delete;
   WriteFile& operator=(const WriteFile&) = delete;
   ~WriteFile();
 
   void write(std::span<const std::byte> bytes);                          // at the end
-  void write_at(std::span<const std::byte> bytes, std::int64_t offset);  // anywhere
-  std::int64_t size_bytes() const { return size_bytes_; }                // written by write()
+  void write_at(std::span<const std::byte> bytes, std::int64_t offset);  // anywhere before it
+  std::int64_t size_bytes() const { return size_bytes_; }
   void commit();
 
  private:
   std::filesystem::path path_, temporary_;
-  int descriptor_ = -1;
+  std::optional<RangeWriter> writer_;  // until commit()
   std::int64_t size_bytes_ = 0;
-  std::size_t unsynced_bytes_ = 0;
 };
 
 // Each throws DataError where it cannot be done.

@@ -1,5 +1,9 @@
 // Checkpoints of several ranks, each a thread with its pieces.
+#include <set>
+
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/compare.h"
+#include "checkpoint/safetensors.h"
 #include "dist/thread_world.h"
 #include "tests/files.h"
 #include "tests/testing.h"
@@ -130,6 +134,75 @@ TEST_F(RankCheckpoints, of_copies_one_is_saved) {
   for ([[maybe_unused]] const auto& file : fs::directory_iterator(checkpoint_path(path(), 3)))
     ++files;
   EXPECT_EQ(files, 5u);  // of four ranks, and the manifest
+}
+
+// Ranks 0, 1 and 3 are on one machine, rank 2 on another. Their pieces begin inside blocks of the
+// file, where one's end and the next one's begin meet.
+TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
+  constexpr std::int64_t kWide = 70001, kNarrow = 3333;  // of a rank
+  const auto run = [&](const fs::path& directory, int ranks, bool by_node, auto&& act) {
+    run_thread_ranks(ranks, [&](World& world) {
+      const auto parts = 4 / ranks, first = world.rank() * parts;
+      Bench bench;
+      std::vector<StateSlice> state;
+      for (const auto& [name, dtype, n] :
+           {std::tuple{"narrow", DType::bf16, kNarrow}, std::tuple{"wide", DType::fp32, kWide}}) {
+        const Shape whole{4 * n};
+        state.push_back({name,
+                         whole,
+                         unsplit(whole),
+                         {0, first * n, (first + parts) * n},
+                         bench.poisoned({parts * n}, dtype)});
+      }
+      const std::vector<int> machine = !by_node            ? std::vector<int>()
+                                       : world.rank() == 2 ? std::vector{2}
+                                                           : std::vector{0, 1, 3};
+      Checkpointer checkpointer(directory, state, {}, &world, machine);
+      act(checkpointer, state, [&](const StateSlice& slice, std::int64_t i) {
+        return static_cast<double>((first * (slice.local.elements() / parts) + i) % 251);
+      });
+    });
+  };
+  const auto save = [](Checkpointer& checkpointer, std::vector<StateSlice>& state, auto&& value) {
+    for (const std::int64_t step : {1, 2}) {
+      for (auto& slice : state)
+        for (std::int64_t i = 0; i < slice.local.elements(); ++i)
+          Bench::set(slice.local, i, value(slice, i));
+      checkpointer.save(step, Json(step));
+    }
+  };
+  const auto load = [](Checkpointer& checkpointer, std::vector<StateSlice>& state, auto&& value) {
+    EXPECT_EQ(checkpointer.load_newest(kAny)->as_integer(), 2);
+    for (auto& slice : state)
+      for (std::int64_t i = 0; i < slice.local.elements(); ++i)
+        ASSERT_EQ(testing::get(slice.local, i), value(slice, i)) << slice.name << " " << i;
+  };
+  run(path(), 4, true, save);
+  run(path(), 4, true, load);
+  run(path(), 4, false, load);
+  run(path(), 1, false, load);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(checkpoint_path(path(), 2)))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"manifest.json", "node-rank-00000.safetensors",
+                                          "node-rank-00002.safetensors"}));
+  const SafetensorsFile file(checkpoint_path(path(), 2) / "node-rank-00000.safetensors");
+  EXPECT_EQ(file.tensors().size(), 6u);
+  for (const auto& tensor : file.tensors())
+    EXPECT_EQ(tensor.offset % bytes_per_element(tensor.type), 0) << tensor.name;
+  const auto other = directory_.path() / "by_rank";
+  run(other, 4, false, save);
+  const auto difference =
+      compare_checkpoints(checkpoint_path(path(), 2), checkpoint_path(other, 2));
+  EXPECT_EQ(difference.same, 2);
+  // What is damaged anywhere is found.
+  const auto shared = checkpoint_path(path(), 2) / "node-rank-00000.safetensors";
+  for (const std::size_t at : {std::size_t{0}, std::size_t{4095}, std::size_t{4096},
+                               static_cast<std::size_t>(fs::file_size(shared)) - 1}) {
+    testing::flip(shared, at, 3);
+    EXPECT_THROW(verify_checkpoint(checkpoint_path(path(), 2), Depth::contents), DataError) << at;
+    testing::flip(shared, at, 3);
+  }
 }
 
 TEST_F(RankCheckpoints, a_damaged_file_of_one_rank_makes_all_use_the_one_before) {

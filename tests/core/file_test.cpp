@@ -137,6 +137,67 @@ TEST(WriteFile, completes_what_the_system_wrote_in_part) {
   expect_contains(message, "cannot write at byte 10: File too large");
 }
 
+// Where files are on a disk, and in memory, which may not offer it.
+TEST(WriteFile, directly_written_bytes_are_what_was_given_whatever_the_pieces) {
+  for (const char* where : {".", "/dev/shm"})
+    for (const std::size_t piece : {std::size_t{1000}, std::size_t{4096}, std::size_t{5} << 20})
+      for (const std::size_t size : {std::size_t{0}, std::size_t{5000}, std::size_t{8} << 20,
+                                     (std::size_t{17} << 20) + 4096, (std::size_t{9} << 20) + 7}) {
+        SCOPED_TRACE(str(where, " ", piece, " ", size));
+        const TemporaryDirectory directory(where);
+        std::string text(size, ' ');
+        for (std::size_t i = 0; i < size; ++i)
+          text[i] = static_cast<char>(i * 2654435761u >> 16);
+        WriteFile file(directory / "a", RangeWriter::Way::direct);
+        for (std::size_t at = 0; at < size; at += piece)
+          file.write(bytes_of(text.substr(at, piece)));
+        EXPECT_EQ(file.size_bytes(), static_cast<std::int64_t>(size));
+        file.commit();
+        EXPECT_TRUE(slurp(directory / "a") == text);
+        EXPECT_EQ(entries(directory.path()), 1);
+      }
+}
+
+// A limit inside a block: it can be reached only where the rest is written through the cache.
+TEST(WriteFile, goes_on_through_the_cache_where_a_direct_write_ended_inside_a_block) {
+  const TemporaryDirectory directory(".");
+  rlimit kept{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &kept), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  WriteFile file(directory / "a", RangeWriter::Way::direct);
+  const rlimit small{5000, kept.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto message =
+      message_of<Error>([&] { file.write(bytes_of(std::string(std::size_t{9} << 20, 'x'))); });
+  setrlimit(RLIMIT_FSIZE, &kept);
+  std::signal(SIGXFSZ, handler);
+  expect_contains(message, "cannot write at byte 5000: File too large");
+}
+
+// Ranges that begin and end inside blocks, each by a writer of its own.
+TEST(RangeWriter, ranges_of_one_file_meet_anywhere) {
+  for (const auto way : {RangeWriter::Way::cached, RangeWriter::Way::direct}) {
+    const TemporaryDirectory directory(".");
+    const auto path = directory / "a";
+    std::string text((std::size_t{20} << 20) + 333, ' ');
+    for (std::size_t i = 0; i < text.size(); ++i)
+      text[i] = static_cast<char>(i * 2654435761u >> 16);
+    const std::size_t borders[] = {0,          100, 4096, 4097, 9000, (std::size_t{9} << 20) + 5,
+                                   text.size()};
+    for (std::size_t first : {1u, 0u}) {  // every other range, then those between
+      RangeWriter writer(path, path, way, RangeWriter::Start::shared);
+      for (auto i = first; i + 1 < std::size(borders); i += 2) {
+        writer.seek(static_cast<std::int64_t>(borders[i]));
+        const auto size = borders[i + 1] - borders[i];
+        writer.write(bytes_of(text.substr(borders[i], size / 3)));
+        writer.write(bytes_of(text.substr(borders[i] + size / 3, size - size / 3)));
+      }
+      writer.commit();
+    }
+    EXPECT_TRUE(slurp(path) == text);
+  }
+}
+
 TEST(WriteFile, names_a_directory_that_is_not_there) {
   const TemporaryDirectory directory;
   expect_contains(message_of<Error>([&] { write_text(directory / "no" / "a", "text"); }),
