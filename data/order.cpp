@@ -3,11 +3,10 @@
 #include <bit>
 
 #include "core/error.h"
+#include "core/mix.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
 constexpr std::uint64_t low_bits(std::uint64_t x, int bits) {
   return x & ((std::uint64_t{1} << bits) - 1);
@@ -25,7 +24,7 @@ Permutation::Permutation(std::uint64_t key, std::int64_t n) : n_(n) {
   left_bits_ = bits / 2;
   right_bits_ = bits - left_bits_;
   for (std::uint64_t& round : keys_)
-    round = mix64(key += kGolden);
+    round = mix64(key += kGolden64);
 }
 
 std::int64_t Permutation::operator()(std::int64_t i) const {
@@ -45,7 +44,7 @@ std::int64_t Permutation::operator()(std::int64_t i) const {
 std::int64_t sample_at(std::uint64_t seed, std::int64_t samples, std::int64_t g) {
   LOCKSTEP_CHECK(g >= 0 && samples >= 1, "sample ", g, " of ", samples);
   const auto epoch = static_cast<std::uint64_t>(g / samples);
-  return Permutation(mix64(mix64(seed + kGolden) + epoch * kGolden), samples)(g % samples);
+  return Permutation(mix64(mix64(seed + kGolden64) + epoch * kGolden64), samples)(g % samples);
 }
 
 }  // namespace lockstep

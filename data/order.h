@@ -12,14 +12,6 @@
 
 namespace lockstep {
 
-// splitmix64's finaliser: a bijection of 64 bits in which each input bit flips half the output.
-// Source: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators".
-constexpr std::uint64_t mix64(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 // A permutation of [0, n), n >= 1, chosen by `key`.
 class Permutation {
  public:

@@ -16,6 +16,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/mix.h"
 #include "data/order.h"
 #include "data/progress.h"
 #include "data/shard_writer.h"

@@ -186,6 +186,18 @@ std::vector<int> machine_ranks(const Topology& topology, int rank) {
   return ranks;
 }
 
+std::string hosts_in_words(const Topology& topology, const std::vector<int>& ranks) {
+  std::vector<std::string> hosts;
+  for (const int rank : ranks)
+    if (const auto& host = topology.places.at(static_cast<std::size_t>(rank)).host;
+        std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      hosts.push_back(host);
+  std::string text = hosts.size() == 1 ? "host " : "hosts ";
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    text += (i == 0 ? "" : ", ") + hosts[i];
+  return text;
+}
+
 std::string in_words(const Topology& topology) {
   std::set<std::string> machines;
   for (const auto& place : topology.places)

@@ -57,6 +57,9 @@ Topology renumbered(const Topology& topology, const std::vector<int>& order);
 // The ranks on the machine of `rank`, ascending.
 std::vector<int> machine_ranks(const Topology& topology, int rank);
 
+// "host n1", "hosts n1, n2": those of these ranks.
+std::string hosts_in_words(const Topology& topology, const std::vector<int>& ranks);
+
 // "16 ranks on 2 hosts; NVLink domains: 2 of 8 ranks", and what a person should know of them.
 std::string in_words(const Topology& topology);
 

@@ -167,6 +167,12 @@ void add_train(CLI::App& app, Run& run) {
                "--init-from", init_from,
                "start from the weights of a run, a Hugging Face or an llm.c model"),
            "Run", "DIR");
+  const auto files = [options](const std::string& by) {
+    options->settings.push_back({"checkpoint.files", toml_quoted(by), "--checkpoint-files"});
+  };
+  describe(verb->add_option_function<std::string>("--checkpoint-files", files,
+                                                  "checkpoint.files: who writes a file of them"),
+           "Run", "rank|node");
   describe(verb->add_option("--device", options->device, kDeviceHelp), "Run", "cpu|cuda");
   verb->add_flag("--allow-dataset-change", options->allow_dataset_change,
                  "go on although the training data are not what they were")
@@ -178,6 +184,11 @@ void add_train(CLI::App& app, Run& run) {
                                    "write what each stream did when, for Perfetto"),
                   "Run", "STEPS"),
          1, 1000);
+  within(describe(verb->add_option("--verify-resume", options->verify_steps,
+                                   "first compute so many steps again, and compare them bit by bit "
+                                   "with what the run recorded"),
+                  "Run", "STEPS"),
+         1, 1'000'000);
   verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
 }
 

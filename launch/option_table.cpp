@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first 
 constexpr std::array<std::string_view, 4> kShardings{"none", "optimizer", "gradients", "full"};
 constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
 
+constexpr std::array<std::string_view, 2> kCheckpointFiles{"rank", "node"};
+
 template <class Enum>
 Choice choice(Enum& value, std::span<const std::string_view> names) {
   static_assert(sizeof(Enum) == 1);
@@ -48,6 +50,9 @@ Field field_of(Config::Layout::Sharding& value) {
 }
 Field field_of(Config::CudaGraphs& value) {
   return choice(value, kCudaGraphs);
+}
+Field field_of(Config::Checkpoint::Files& value) {
+  return choice(value, kCheckpointFiles);
 }
 Field field_of(DType& value) {
   return choice(value, kTypes);
@@ -280,6 +285,11 @@ const std::array kOptions{
            "Directory (a run, a checkpoint, a Hugging Face model) whose weights the run starts "
            "from; empty: random weights.",
            ""},
+    Option{
+        LOCKSTEP_KEY(train.weight_hash_every_steps), kCount, "steps",
+        "Between hashes of all weights, which are compared where several ranks hold the same; 0: "
+        "only with checkpoints.",
+        ""},
     Option{LOCKSTEP_KEY(train.most_skipped),
            {1, 1e6},
            "steps",
@@ -367,6 +377,11 @@ const std::array kOptions{
            "checkpoints",
            "Those of the lowest validation loss stay, among those saved behind an evaluation.",
            ""},
+    Option{
+        LOCKSTEP_KEY(checkpoint.files), kAny, "",
+        "Who writes a file of a checkpoint: each rank, or the ranks of a machine one together, so "
+        "that thousands of ranks make few files.",
+        ""},
     // -------------------------------------------------------------------------------------- log
     Option{LOCKSTEP_KEY(log.every_steps), kPositive, "steps",
            "Between step lines; metrics.jsonl has every step.", ""},

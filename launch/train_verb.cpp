@@ -50,6 +50,7 @@ int train_on(const TrainVerbOptions& options, World& launched) {
                   .run = run,
                   .device = device,
                   .allow_dataset_change = options.allow_dataset_change,
+                  .verify_steps = options.verify_steps,
                   .trace_steps = options.trace_steps},
                  {.world = nccl ? *nccl : host, .topology = &ranks.topology});
   });

@@ -16,6 +16,7 @@ struct TrainVerbOptions {
   bool allow_dataset_change = false;
   bool allow_tensor_across_nodes = false;
   std::int64_t trace_steps = 0;
+  std::int64_t verify_steps = 0;  // of --verify-resume
 };
 
 // Where no run is named, a run's saved config.toml goes on with that run, and another file starts

@@ -35,8 +35,9 @@ struct Config {
     std::int64_t threads = 0;                    // 0: every processor this process may run on
     std::uint64_t seed = 1;
     std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
-    std::int64_t stall_seconds = 50;  // without progress: all of several ranks end
-    std::int64_t most_skipped = 10;   // updates skipped in a row before the run stops
+    std::int64_t stall_seconds = 50;             // without progress: all of several ranks end
+    std::int64_t weight_hash_every_steps = 100;  // 0: only with checkpoints
+    std::int64_t most_skipped = 10;              // updates skipped in a row before the run stops
 
     bool offloads() const { return offload_activations || offload_optimizer; }
   } train;
@@ -78,10 +79,13 @@ struct Config {
   } eval;
 
   struct Checkpoint {
+    enum class Files : unsigned char { rank, node };
+
     std::int64_t every_steps = 1000;  // 0: only at the end
     std::int64_t keep_last = 2;
     std::int64_t keep_every_steps = 0;  // 0: none for its step
     std::int64_t keep_best = 0;
+    Files files = Files::rank;  // who writes one: each rank, or all of a machine
   } checkpoint;
 
   struct Log {

@@ -4,8 +4,12 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <string_view>
+
+#include "core/json.h"
+#include "train/weight_hash.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +24,7 @@ class Line {
     add_text(key, {digits, std::to_chars(digits, digits + sizeof digits, value).ptr});
   }
   void add(std::string_view key, std::int64_t value) { add_text(key, std::to_string(value)); }
+  void add(std::string_view key, const std::string& text) { add_text(key, str('"', text, '"')); }
   void add(std::string_view key, bool value) { add_text(key, value ? "true" : "false"); }
   std::string text() const { return text_ + "}\n"; }
 
@@ -81,7 +86,35 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
     if (r.gpu->power_capped) line.add("gpu_power_capped", *r.gpu->power_capped);
   }
   if (r.validation_loss) line.add("validation_loss", *r.validation_loss);
+  if (r.weight_hash) line.add("weight_hash", hex_of(*r.weight_hash));
   return line.text();
+}
+
+bool operator==(const RecordedStep& a, const RecordedStep& b) {
+  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  return a.step == b.step && same(a.loss, b.loss) && same(a.grad_norm, b.grad_norm) &&
+         a.weight_hash == b.weight_hash;
+}
+
+std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<RecordedStep> steps;
+  int number = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {  // eof: no newline behind it
+    ++number;
+    if (step_of(line).value_or(after) <= after) continue;
+    const Json json = Json::parse(line, str(path.string(), ", line ", number));
+    const auto value = [&](const char* key) {
+      const Json& found = json.at(key);
+      return found.is_null() ? std::numeric_limits<double>::quiet_NaN() : found.as_double();
+    };
+    RecordedStep& step = steps.emplace_back();
+    step.step = json.at("step").as_integer();
+    step.loss = value("loss");
+    step.grad_norm = value("grad_norm");
+    if (const Json* hash = json.find("weight_hash")) step.weight_hash = hash->as_string();
+  }
+  return steps;
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)

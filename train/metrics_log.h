@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "train/append_file.h"
 #include "train/step_report.h"
@@ -13,6 +15,17 @@ namespace lockstep {
 // The report as one line of JSON, "step" first; a number that is not finite is null.
 // `time_seconds`: since 1970.
 std::string to_json_line(const StepReport& report, double time_seconds);
+
+// What a run that comes to the same step again must come to again, bit by bit.
+struct RecordedStep {
+  std::int64_t step = 0;
+  double loss = 0, grad_norm = 0;          // NaN: not finite
+  std::optional<std::string> weight_hash;  // where it was computed
+  friend bool operator==(const RecordedStep& a, const RecordedStep& b);
+};
+// Of the whole lines of metrics.jsonl those of steps after `after`, in their order; none where
+// there is no such file. Throws DataError naming the line that is damaged.
+std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after);
 
 class MetricsLog {
  public:

@@ -39,6 +39,7 @@ struct StepReport {
 
   std::optional<GpuReading> gpu;          // behind this step, where it was read (train/gpu_watch.h)
   std::optional<double> validation_loss;  // where this step evaluated
+  std::optional<std::uint64_t> weight_hash;  // behind this step, where it was computed
 };
 
 }  // namespace lockstep

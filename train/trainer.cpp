@@ -16,6 +16,7 @@
 #include "core/units.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "dist/agreement.h"
 #include "train/gpu_watch.h"
 #include "train/host_state.h"
 #include "train/layout.h"
@@ -25,6 +26,7 @@
 #include "train/model_source.h"
 #include "train/numerics.h"
 #include "train/prepare.h"
+#include "train/replay.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/run_parts.h"
@@ -61,13 +63,21 @@ class Trainer {
   void start();       // from the newest checkpoint, or from the beginning
   void initialize(const std::filesystem::path& weights);   // empty: random ones
   void choose_products(const std::optional<Json>& about);  // of the checkpoint it goes on from
+  void take_loaded(const Json& about);
+  void replay();
   // A step that the device was given.
   struct Enqueued {
     std::int64_t step = 0, tokens_seen = 0;
     double learning_rate = 0, data_wait_seconds = 0;
     Clock::time_point begin;
+    bool hashed = false;  // its weights, see WeightHash
   };
-  Enqueued enqueue_step();
+  Enqueued enqueue_step(bool hash);
+  bool hash_due(std::int64_t after) const {
+    return due(config_.train.weight_hash_every_steps, after) ||
+           due(config_.checkpoint.every_steps, after);
+  }
+  std::uint64_t read_weight_hash(std::int64_t step);
   void begin_timeline();
   void end_timeline();
   StepReport finish(const Enqueued& enqueued);  // waits for it
@@ -92,6 +102,11 @@ class Trainer {
   bool is_first() const { return world_.rank() == 0; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t steps() const { return config_.train.steps; }
+  std::vector<int> ranks_of_a_file() const {
+    const bool by_node = config_.checkpoint.files == Config::Checkpoint::Files::node;
+    if (!by_node || topology_ == nullptr) return {};
+    return machine_ranks(*topology_, world_.rank());
+  }
   RunFacts facts() const {
     return {.config = config_,
             .settings = options_.settings,
@@ -104,6 +119,7 @@ class Trainer {
 
   const TrainOptions& options_;
   World& world_;
+  const Topology* topology_;  // may be absent
   const StopSignals signals_;
   RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
@@ -125,9 +141,11 @@ class Trainer {
   std::optional<TensorBoardLog> tensorboard_;
 
   Progress progress_;
-  int stop_ = 0;                           // with which all ranks agreed to stop; 0: they go on
-  std::int64_t saved_step_ = -1;           // of the newest checkpoint
-  std::optional<double> validation_loss_;  // of the step that was reported last
+  int stop_ = 0;                  // with which all ranks agreed to stop; 0: they go on
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint
+  // Of the step that was reported last.
+  std::optional<double> validation_loss_;
+  std::optional<std::uint64_t> weight_hash_;
   std::int64_t skipped_in_a_row_ = 0;
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
@@ -142,6 +160,7 @@ class Trainer {
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
     : options_(options),
       world_(ranks.world),
+      topology_(ranks.topology),
       signals_(ranks.world.rank() == 0),
       run_(open_run(options.run, world_)),
       gpu_(options.device.kind == Device::Kind::cuda
@@ -157,14 +176,13 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
               data_place_.ranks, pinned_),
       validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
-      training_(training_config(config_), compute_, arenas_,
-                make_comms(world_, mesh_, ranks.topology)),
+      training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
       checkpointer_(run_.checkpoints(), state_.slices(),
                     {.last = static_cast<int>(config_.checkpoint.keep_last),
                      .every = config_.checkpoint.keep_every_steps,
                      .best = static_cast<int>(config_.checkpoint.keep_best)},
-                    &world_),
+                    &world_, ranks_of_a_file()),
       meter_(meter_config(config_, compute_, world_)),
       saver_(checkpointer_, world_) {}
 
@@ -187,7 +205,7 @@ int Trainer::run() {
   bool save_due = false;
   std::optional<Enqueued> before;  // a step that is not reported yet
   while (step() < steps()) {
-    const Enqueued enqueued = enqueue_step();
+    const Enqueued enqueued = enqueue_step(hash_due(step() + 1));
     if (timeline_ && step() == timeline_end_) end_timeline();
     if (before) report(finish(*before));
     before = enqueued;
@@ -243,8 +261,8 @@ void Trainer::end_timeline() {
   timeline_.reset();
 }
 
-Trainer::Enqueued Trainer::enqueue_step() {
-  Enqueued enqueued{.step = ++progress_.step, .begin = Clock::now()};
+Trainer::Enqueued Trainer::enqueue_step(bool hash) {
+  Enqueued enqueued{.step = ++progress_.step, .begin = Clock::now(), .hashed = hash};
   const double waited = loader_.waited_seconds();
   enqueued.learning_rate =
       learning_rate(config_.schedule, config_.optimizer.learning_rate, enqueued.step, steps());
@@ -256,7 +274,12 @@ Trainer::Enqueued Trainer::enqueue_step() {
     }();
     loader_.release(batch, training_.micro_step(batch, m + 1 == loader_.micro_steps()));
   }
+  if (saving_ && state_.shares_state()) {  // what is saved is what the update changes
+    const Trace::Span span(training_.trace(), Phase::checkpoint, compute_);
+    await_save();
+  }
   training_.finish_step();
+  if (hash) training_.weight_hash().enqueue(compute_);
   progress_.first_sample += training_.config().global_batch_sequences;
   progress_.tokens_seen += config_.train.batch_tokens;
   enqueued.tokens_seen = progress_.tokens_seen;
@@ -294,13 +317,34 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
   report.valid_tokens = numbers.valid_tokens;
   report.skipped = !numbers.applied;
   report.learning_rate = enqueued.learning_rate;
+  if (enqueued.hashed) report.weight_hash = read_weight_hash(enqueued.step);
   return report;
+}
+
+// Ranks that hold the same weights and compute the same must have the same bits.
+std::uint64_t Trainer::read_weight_hash(std::int64_t step) {
+  const auto result = training_.weight_hash().read();
+  if (result.unequal.empty()) return result.hash;
+  std::string groups;
+  for (const auto& ranks : result.unequal) {
+    groups += str(groups.empty() ? "" : "; ", rank_list(ranks));
+    if (topology_ != nullptr) groups += str(" on ", hosts_in_words(*topology_, ranks));
+  }
+  throw TransientError(str("behind step ", step,
+                           ", weights that several ranks hold are not the same bits on all of "
+                           "them. Alike are ",
+                           groups,
+                           ". Memory or a processor errs, likely where fewer are alike; the same "
+                           "command goes on from ",
+                           saved_step_ < 0 ? "the beginning" : str("step ", saved_step_),
+                           ", whose weights were compared"));
 }
 
 // One line for people, one object for programs.
 void Trainer::report(StepReport report) {
   progress_.statistics.observe(report);
   validation_loss_.reset();
+  weight_hash_ = report.weight_hash;
   // The last step has no later one to evaluate it.
   const bool stopping = stop_ != 0 && step() != steps();
   if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
@@ -417,10 +461,72 @@ void Trainer::start() {
   if (step() < steps()) choose_products(about);
   if (!about) return initialize(config_.train.init_from);
   saved_step_ = step();
-  state_.send();
-  training_.params().refresh_weights(compute_);
+  take_loaded(*about);
   log_info("going on from step ", step(), " of ", steps(), " in ", run_.path().string());
   log_changes(*about, facts());
+  if (options_.verify_steps > 0) replay();
+}
+
+// The state that was loaded is the run's.
+void Trainer::take_loaded(const Json& about) {
+  state_.send();
+  training_.params().refresh_weights(compute_);
+  const Json* saved = about.find("weight_hash");
+  if (saved == nullptr) return;  // not in checkpoints of before
+  training_.weight_hash().enqueue(compute_);
+  const auto here = hex_of(read_weight_hash(about.at("step").as_integer()));
+  if (here != saved->as_string())
+    throw TransientError(str("the weights of step ", about.at("step").as_integer(),
+                             " have the hash ", here, " in memory, but ", saved->as_string(),
+                             " when they were saved, though all bytes of the checkpoint are as "
+                             "written: memory or a processor errs, here or there"));
+}
+
+// Steps that the run recorded, from a checkpoint before them; then all is as it was.
+void Trainer::replay() {
+  std::optional<Replay> found;
+  if (is_first())
+    found =
+        find_replay(run_.metrics(), checkpoint_steps(run_.checkpoints()), options_.verify_steps);
+  Json mine;
+  mine.set("from", found ? found->from : -1);
+  mine.set("steps", found ? std::ssize(found->steps) : 0);
+  const Json agreed = Json::parse(world_.exchange(mine.dump()).front(), "rank 0");
+  const auto from = agreed.at("from").as_integer(), count = agreed.at("steps").as_integer();
+  if (count == 0)
+    throw ConfigError(str("--verify-resume: ", run_.metrics().string(),
+                          " has no step behind a checkpoint of this run; raise "
+                          "checkpoint.keep_last, so that one stays from before its end"));
+  const Progress now = progress_;
+  const auto load = [&](std::int64_t step) {
+    state_.prepare_to_read();
+    const Json about = checkpointer_.load(step);
+    take_loaded(about);
+    return about;
+  };
+  progress_ = progress_in(load(from));
+  int hashes = 0;
+  for (std::int64_t i = 0; i < count && stop_ == 0; ++i) {
+    const Enqueued enqueued = enqueue_step(true);
+    const auto numbers = training_.numbers(enqueued.step);
+    stop_ = std::max(stop_, numbers.stop);
+    const auto hash = hex_of(read_weight_hash(enqueued.step));
+    if (!is_first()) continue;
+    const auto& recorded = found->steps[static_cast<std::size_t>(i)];
+    check_again(recorded,
+                {.step = enqueued.step,
+                 .loss = numbers.loss,
+                 .grad_norm = numbers.grad_norm,
+                 .weight_hash = recorded.weight_hash ? std::optional(hash) : std::nullopt});
+    if (recorded.weight_hash) ++hashes;
+  }
+  training_.trace().take();
+  progress_ = now;
+  load(step());
+  if (stop_ != 0) return;
+  log_info("computed steps ", from + 1, " to ", from + count, " again from the checkpoint of step ",
+           from, ": losses, gradient norms and ", hashes,
+           " weight hashes are bit for bit what the run recorded");
 }
 
 // As the run computed them up to the checkpoint; without one, as an earlier start left it.
@@ -462,6 +568,11 @@ void Trainer::begin_save() {
   Json about = describe_run(progress_, facts());
   if (validation_loss_ && std::isfinite(*validation_loss_))
     about.set("validation_loss", *validation_loss_);
+  if (!weight_hash_) {
+    training_.weight_hash().enqueue(compute_);
+    weight_hash_ = read_weight_hash(step());
+  }
+  about.set("weight_hash", hex_of(*weight_hash_));
   state_.take();
   training_.hold_update(state_.taken());
   saving_ = true;
@@ -478,7 +589,6 @@ void Trainer::begin_save() {
                       if (tensorboard_) tensorboard_->sync();
                     });
                 }});
-  if (state_.shares_state()) await_save();
   const double seconds = checkpoint_seconds_ = seconds_since(begin);
   meter_.spent_between_steps(Phase::checkpoint, seconds, config_.checkpoint.every_steps);
 }

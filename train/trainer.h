@@ -19,7 +19,8 @@ struct TrainOptions {
   std::filesystem::path run;
   Device device;
   bool allow_dataset_change = false;
-  std::int64_t trace_steps = 0;  // so many, from the first: each rank writes trace-rank-00000.json
+  std::int64_t verify_steps = 0;  // so many are computed again before the run goes on
+  std::int64_t trace_steps = 0;   // so many, from the first: each rank writes trace-rank-00000.json
 };
 
 // The ranks of a run, as the mesh of config.layout numbers them.

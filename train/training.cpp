@@ -66,6 +66,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   stop_ = arena.allocate("stop", DType::int32, {1});
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
   evaluated_ = LossReader(loss_sum_, valid_tokens_, arenas.pinned);
+  weight_hash_.emplace(params_, arena, arenas.pinned);
   for (Outcome& outcome : outcomes_) {
     outcome.loss_sum = mirror("loss_sum", loss_sum_);
     outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
@@ -251,6 +252,7 @@ Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int 
   training.micro_step(batch);
   training.finish_step();
   training.evaluate(batch);
+  training.weight_hash().enqueue(compute);
   if (config.sample_tokens > 0)
     training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
                     {});

@@ -19,6 +19,7 @@
 #include "train/generate.h"
 #include "train/loss_sum.h"
 #include "train/optimizer.h"
+#include "train/weight_hash.h"
 
 namespace lockstep {
 
@@ -99,6 +100,7 @@ class Training {
   const TrainingConfig& config() const { return config_; }
   ParamStore& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
+  WeightHash& weight_hash() { return *weight_hash_; }
   Transformer& transformer() { return transformer_; }
   Trace& trace() { return trace_; }
   void set_timeline(Timeline* timeline);  // of streams that compute or talk; no replay meanwhile
@@ -130,6 +132,7 @@ class Training {
   Tensor learning_rate_, step_;
   Tensor loss_sum_, valid_tokens_, stop_;
   LossReader evaluated_;
+  std::optional<WeightHash> weight_hash_;
   std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
   std::int64_t step_number_ = 0;
   bool is_timed_ = true;  // this step

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/mix.h"
 
 namespace lockstep {
 namespace {

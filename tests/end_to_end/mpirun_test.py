@@ -111,7 +111,8 @@ def check(lockstep, folder):
     settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",
                 "precision.fp8=tensor", "train.steps=400", "eval.every_steps=0"]
     run = folder / "stopped"
-    process = subprocess.Popen(job.command(configs["llama3"], run, 4, settings), env=ENVIRONMENT,
+    process = subprocess.Popen(job.command(configs["llama3"], run, 4, settings) +
+                               ["--checkpoint-files", "node"], env=ENVIRONMENT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.time() + 60
     while time.time() < deadline and len(numbers(run)) < 5:
@@ -121,6 +122,8 @@ def check(lockstep, folder):
     expect(process.returncode == 75, f"stopped by SIGUSR1: ends with {process.returncode}")
     stopped = len(numbers(run))
     expect(5 <= stopped < 400, f"stopped at step {stopped}: {said[-300:]}")
+    files = sorted(path.name for path in (run / "checkpoints" / f"step-{stopped:08}").iterdir())
+    expect(files == ["manifest.json", "node-rank-00000.safetensors"], f"a file a machine: {files}")
     code, said = job.run(configs["llama3"], run, 4, *settings)
     expect(f"going on from step {stopped}" in said, f"the same command goes on: {said[-500:]}")
     expect(said.count("warning: precision.fp8 on a CPU") == 1, f"one rank warns of all: {said[-900:]}")

@@ -4,6 +4,8 @@
 #include <map>
 #include <regex>
 
+#include "checkpoint/manifest.h"
+#include "core/file.h"
 #include "tests/end_to_end/run.h"
 
 namespace lockstep::testing {
@@ -115,6 +117,51 @@ TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_chang
   expect_contains(said, "changed: optimizer.learning_rate: 0.01 -> 0.005");
   expect_contains(said, "changed: train.steps: 10 -> 40");
   EXPECT_EQ(said.find("changed: model"), std::string::npos) << said;
+}
+
+TEST_F(Resume, steps_that_were_recorded_can_be_computed_again_first) {
+  run(train("whole"), 0);
+  run(with(train("run"), {"train.steps=25", "train.weight_hash_every_steps=5"}), 0);
+  const auto metrics = directory_ / "run/metrics.jsonl";
+  const auto recorded = read_all(metrics);
+  auto again = with(train("run"), {"train.weight_hash_every_steps=5"});
+  again.insert(again.end(), {"--verify-resume", "20"});
+  // The newest checkpoint is of the last step: an earlier one is.
+  const auto verified =
+      "computed steps 21 to 25 again from the checkpoint of step 20: losses, gradient norms and 1 "
+      "weight hashes are bit for bit what the run recorded";
+  auto damaged = recorded;
+  const auto at_24 = damaged.find("\"loss\":", damaged.find("{\"step\":24,"));
+  auto& digit = damaged[damaged.find_first_of(",", at_24) - 1];
+  digit = digit == '1' ? '2' : '1';
+  std::ofstream(metrics) << damaged;
+  expect_contains(run(again, 1), "step 24 does not come again as it was: loss ");
+  EXPECT_EQ(read_all(metrics), damaged);
+  EXPECT_FALSE(fs::exists(checkpoint("run", 30)));
+  std::ofstream(metrics) << recorded;
+  const auto said = run(again, 0);
+  expect_contains(said, verified);
+  expect_contains(said, "going on from step 25");
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+  fs::remove(metrics);
+  expect_contains(run(again, 78), "has no step behind a checkpoint of this run");
+}
+
+TEST_F(Resume, weights_that_are_others_in_memory_than_those_that_were_saved_are_refused) {
+  run(with(train("run"), {"train.steps=20"}), 0);
+  const auto step = checkpoint("run", 20);
+  auto manifest = read_manifest(step);
+  const auto saved = manifest.about.at("weight_hash").as_string();
+  EXPECT_EQ(metrics("run", 20).at("weight_hash").as_string(), saved);
+  manifest.about.set("weight_hash", "0123456789abcdef");
+  write_text(step / kCheckpointManifestName, manifest.dump());
+  const auto said = run(train("run"), 75);
+  expect_contains(said, "the weights of step 20 have the hash " + saved +
+                            " in memory, but 0123456789abcdef when they were saved");
+  manifest.about.set("weight_hash", saved);
+  write_text(step / kCheckpointManifestName, manifest.dump());
+  run(train("run"), 0);
 }
 
 TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {

@@ -97,9 +97,10 @@ inline int __all_sync(unsigned mask, int predicate) {
 }
 
 // Their accesses are no others, so g++ must not report them.
-[[gnu::no_sanitize_thread]] inline int atomicAdd(int* address, int value) {
+template <class T>
+[[gnu::no_sanitize_thread]] T atomicAdd(T* address, std::type_identity_t<T> value) {
   simt::atomic(address, sizeof *address);
-  const int old = *address;
+  const T old = *address;
   *address = old + value;
   return old;
 }

@@ -1,0 +1,25 @@
+// Replay: whether steps that a run recorded come again, bit by bit, from one of its checkpoints.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "train/metrics_log.h"
+
+namespace lockstep {
+
+struct Replay {
+  std::int64_t from = 0;            // the step of the checkpoint
+  std::vector<RecordedStep> steps;  // behind it, without a gap
+};
+// From the newest of `checkpoints` (ascending) that `most` recorded steps follow; else from that
+// which most follow. Nothing where none is followed.
+std::optional<Replay> find_replay(const std::filesystem::path& metrics,
+                                  std::span<const std::int64_t> checkpoints, std::int64_t most);
+
+// Throws Error where they differ, with the values of both.
+void check_again(const RecordedStep& recorded, const RecordedStep& now);
+
+}  // namespace lockstep
