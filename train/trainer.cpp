@@ -500,7 +500,7 @@ void Trainer::replay() {
   const Progress now = progress_;
   const auto load = [&](std::int64_t step) {
     state_.prepare_to_read();
-    const Json about = checkpointer_.load(step);
+    Json about = checkpointer_.load(step);
     take_loaded(about);
     return about;
   };

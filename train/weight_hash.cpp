@@ -71,12 +71,9 @@ WeightHash::Result WeightHash::read() {
 
 WeightHash::Result WeightHash::result_of(const std::vector<Parts>& of_ranks) const {
   const Mesh& mesh = params_.comms().mesh;
-  // What a rank's two parts are of: its place on the shard axis, and of the first on the tensor
-  // axis too. Who is at the same place holds the same.
-  struct Place {
-    int part, shard, tensor;
-    auto operator<=>(const Place&) const = default;
-  };
+  // What a rank's two parts are of: part, place on the shard axis, and of the first part place on
+  // the tensor axis. Who is at the same place holds the same.
+  using Place = std::array<int, 3>;
   std::map<Place, std::map<std::uint64_t, std::vector<int>>> holders;
   for (int rank = 0; rank < static_cast<int>(of_ranks.size()); ++rank) {
     const auto& parts = of_ranks[static_cast<std::size_t>(rank)];
