@@ -92,8 +92,8 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
 
 bool operator==(const RecordedStep& a, const RecordedStep& b) {
   const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
-  return a.step == b.step && same(a.loss, b.loss) && same(a.grad_norm, b.grad_norm) &&
-         a.weight_hash == b.weight_hash;
+  return a.step == b.step && a.learning_rate == b.learning_rate && same(a.loss, b.loss) &&
+         same(a.grad_norm, b.grad_norm) && a.weight_hash == b.weight_hash;
 }
 
 std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after) {
@@ -110,6 +110,7 @@ std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std:
     };
     RecordedStep& step = steps.emplace_back();
     step.step = json.at("step").as_integer();
+    step.learning_rate = value("learning_rate");
     step.loss = value("loss");
     step.grad_norm = value("grad_norm");
     if (const Json* hash = json.find("weight_hash")) step.weight_hash = hash->as_string();

@@ -19,6 +19,7 @@ std::string to_json_line(const StepReport& report, double time_seconds);
 // What a run that comes to the same step again must come to again, bit by bit.
 struct RecordedStep {
   std::int64_t step = 0;
+  double learning_rate = 0;
   double loss = 0, grad_norm = 0;          // NaN: not finite
   std::optional<std::string> weight_hash;  // where it was computed
   friend bool operator==(const RecordedStep& a, const RecordedStep& b);

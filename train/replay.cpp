@@ -27,6 +27,10 @@ std::optional<Replay> find_replay(const std::filesystem::path& metrics,
 
 void check_again(const RecordedStep& recorded, const RecordedStep& now) {
   if (recorded == now) return;
+  if (recorded.learning_rate != now.learning_rate)
+    throw ConfigError(str("--verify-resume: step ", now.step, " has the learning rate ",
+                          now.learning_rate, ", but had ", recorded.learning_rate,
+                          ": verify with the settings that the run had, then change them"));
   const auto words = [](const RecordedStep& s) {
     std::ostringstream out;
     out.precision(17);

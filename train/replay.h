@@ -19,7 +19,7 @@ struct Replay {
 std::optional<Replay> find_replay(const std::filesystem::path& metrics,
                                   std::span<const std::int64_t> checkpoints, std::int64_t most);
 
-// Throws Error where they differ, with the values of both.
+// Throws Error where they differ, with the values of both; ConfigError where the schedule does.
 void check_again(const RecordedStep& recorded, const RecordedStep& now);
 
 }  // namespace lockstep

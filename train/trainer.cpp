@@ -515,6 +515,7 @@ void Trainer::replay() {
     const auto& recorded = found->steps[static_cast<std::size_t>(i)];
     check_again(recorded,
                 {.step = enqueued.step,
+                 .learning_rate = enqueued.learning_rate,
                  .loss = numbers.loss,
                  .grad_norm = numbers.grad_norm,
                  .weight_hash = recorded.weight_hash ? std::optional(hash) : std::nullopt});

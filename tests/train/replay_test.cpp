@@ -11,6 +11,7 @@ namespace {
 StepReport at(std::int64_t step) {
   StepReport r;
   r.step = step;
+  r.learning_rate = 1e-3 / static_cast<double>(step);
   r.loss = 1.0 / static_cast<double>(step);
   r.grad_norm = 0.1 * static_cast<double>(step);
   if (step % 2 == 0) r.weight_hash = 0x1000u + static_cast<unsigned>(step);
@@ -41,8 +42,8 @@ TEST_F(ReplayTest, recorded_steps_are_the_bits_that_were) {
   record(1, 4);
   const auto steps = recorded_steps(metrics_, 2);
   ASSERT_EQ(steps.size(), 2u);
-  EXPECT_EQ(steps[0], (RecordedStep{3, 1.0 / 3, 0.1 * 3, std::nullopt}));
-  EXPECT_EQ(steps[1], (RecordedStep{4, 0.25, 0.1 * 4, "0000000000001004"}));
+  EXPECT_EQ(steps[0], (RecordedStep{3, 1e-3 / 3, 1.0 / 3, 0.1 * 3, std::nullopt}));
+  EXPECT_EQ(steps[1], (RecordedStep{4, 1e-3 / 4, 0.25, 0.1 * 4, "0000000000001004"}));
   EXPECT_TRUE(recorded_steps(directory_ / "absent", 0).empty());
 }
 
@@ -75,15 +76,19 @@ TEST_F(ReplayTest, begins_at_the_newest_checkpoint_that_enough_steps_follow) {
   EXPECT_EQ(found({35}, 10), std::pair(35L, 5L));
 }
 
+TEST_F(ReplayTest, another_schedule_is_not_taken_for_an_error) {
+  EXPECT_THROW(check_again({7, 0.1, 3, 1, {}}, {7, 0.2, 4, 1, {}}), ConfigError);
+}
+
 TEST_F(ReplayTest, a_step_that_does_not_come_again_is_said_with_both_values) {
-  const RecordedStep recorded{7, 3.25, 0.5, "00000000000000aa"};
+  const RecordedStep recorded{7, 0.1, 3.25, 0.5, "00000000000000aa"};
   EXPECT_NO_THROW(check_again(recorded, recorded));
   const auto nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_NO_THROW(check_again({7, nan, nan, {}}, {7, nan, nan, {}}));
+  EXPECT_NO_THROW(check_again({7, 0, nan, nan, {}}, {7, 0, nan, nan, {}}));
   for (const RecordedStep& now :
-       {RecordedStep{7, std::nextafter(3.25, 4.0), 0.5, "00000000000000aa"},
-        RecordedStep{7, 3.25, nan, "00000000000000aa"},
-        RecordedStep{7, 3.25, 0.5, "00000000000000ab"}})
+       {RecordedStep{7, 0.1, std::nextafter(3.25, 4.0), 0.5, "00000000000000aa"},
+        RecordedStep{7, 0.1, 3.25, nan, "00000000000000aa"},
+        RecordedStep{7, 0.1, 3.25, 0.5, "00000000000000ab"}})
     try {
       check_again(recorded, now);
       ADD_FAILURE() << "the same";
