@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/checkpointer.h"
 #include "core/stream.h"
@@ -21,7 +22,7 @@ class BackgroundSave {
     std::int64_t step = 0;
     Event copied;  // from then on the checkpointer's state is what is to be saved
     Json about;
-    std::optional<std::int64_t> keep;     // see Checkpointer::save
+    std::vector<std::int64_t> keep;       // see Checkpointer::save
     std::function<void()> first = [] {};  // called by the thread before it writes; does not throw
   };
   struct Outcome {

@@ -1,7 +1,6 @@
 #include "checkpoint/checkpointer.h"
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
 #include "checkpoint/safetensors.h"
@@ -15,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-", kUnfinished = ".tmp";
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // hashed, then written from the cache
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
@@ -67,61 +65,6 @@ StoredTensor stored_tensor(const Json& json) {
   return tensor;
 }
 
-std::vector<fs::path> entries_of(const fs::path& directory) {
-  return path_exists(directory) ? directory_entries(directory) : std::vector<fs::path>();
-}
-
-// The directory that a checkpoint is written into, removed unless it is kept.
-class Scaffold {
- public:
-  explicit Scaffold(fs::path path) : path_(std::move(path)) {
-    remove_leftovers(path_.parent_path());
-    make_directories(path_);
-  }
-  Scaffold(const Scaffold&) = delete;
-  Scaffold& operator=(const Scaffold&) = delete;
-  ~Scaffold() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-  void keep() { path_.clear(); }
-
- private:
-  // What interrupted saves and deletions left: one process at a time writes here.
-  static void remove_leftovers(const fs::path& directory) {
-    std::error_code ignored;
-    for (const auto& path : entries_of(directory))
-      if (const auto name = path.filename().string();
-          name.starts_with(kPrefix) && name.ends_with(kUnfinished))
-        fs::remove_all(path, ignored);
-  }
-
-  fs::path path_;
-};
-
-// "" where the checkpoint is whole, else what is wrong with it. Throws where it cannot be opened.
-std::string damage_of(const fs::path& checkpoint, Depth depth) {
-  try {
-    verify_checkpoint(checkpoint, depth);
-    return "";
-  } catch (const AccessError&) {
-    throw;
-  } catch (const DataError& error) {
-    return error.what();
-  }
-}
-
-void set_aside(const fs::path& checkpoint) {
-  const bool whole = damage_of(checkpoint, Depth::contents).empty();
-  fs::path aside;
-  std::error_code unknown;
-  for (int k = 1; aside.empty() || fs::exists(aside, unknown); ++k)
-    aside = str(checkpoint.string(), whole ? ".replaced-" : ".damaged-", k);
-  rename_durably(checkpoint, aside);
-  log_warning(checkpoint.string(), " is now ", aside.filename().string());
-}
-
 }  // namespace
 
 StateSlice whole_slice(std::string name, Tensor tensor) {
@@ -129,11 +72,13 @@ StateSlice whole_slice(std::string name, Tensor tensor) {
 }
 
 Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Retention retention,
-                           World* world, const std::vector<int>& together)
+                           World* world, const MachineRanks& machine)
     : directory_(std::move(directory)),
       state_(std::move(state)),
       retention_(retention),
-      world_(world) {
+      ranks_(world, "checkpoint"),
+      leads_(machine.own_directory ? machine.ranks.front() == ranks_.rank() : ranks_.is_first()),
+      held_(machine.own_directory ? Held::some : Held::all) {
   for (const auto& slice : state_)
     check_slice(slice);
   // Wide elements first, so that each is aligned in the file.
@@ -142,62 +87,19 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
   });
   std::copy_if(state_.begin(), state_.end(), std::back_inserter(owned_),
                [](const StateSlice& slice) { return slice.owned; });
-  plan_file(together);
-}
-
-std::vector<std::string> Checkpointer::on_all_ranks(FunctionRef<std::string()> act,
-                                                    FunctionRef<void()> acted) const {
-  if (world_ == nullptr || world_->size() == 1) return {act()};
-  Json mine;
-  try {
-    mine.set("said", act());
-  } catch (const AccessError& error) {
-    mine.set("no_access", std::string(error.what()));
-  } catch (const DataError& error) {
-    mine.set("error", std::string(error.what()));
-  } catch (const ConfigError& error) {
-    mine.set("refused", std::string(error.what()));
-  } catch (const std::exception& error) {
-    mine.set("failure", std::string(error.what()));
-  }
-  acted();
-  const auto all = world_->gather("checkpoint", mine.dump());
-  std::vector<std::string> said;
-  Json first_error(Json::Object{});
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    try {
-      const Json json = Json::parse(all[rank], str("rank ", rank));
-      if (const Json* words = json.find("said")) {
-        said.push_back(words->as_string());
-      } else if (first_error.as_object().empty()) {
-        const auto& [kind, error] = *json.as_object().begin();
-        first_error.set(kind, str("rank ", rank, ": ", error.as_string()));
-      }
-    } catch (const std::exception& error) {  // all hear of it: they wait
-      first_error.set("failure", std::string(error.what()));
-    }
-  const Json agreed = Json::parse(world_->broadcast("checkpoint", first_error.dump()), "rank 0");
-  if (const Json* error = agreed.find("no_access")) throw AccessError(error->as_string());
-  if (const Json* error = agreed.find("failure")) throw Error(error->as_string());
-  if (const Json* error = agreed.find("refused")) throw ConfigError(error->as_string());
-  if (const Json* error = agreed.find("error")) throw DataError(error->as_string());
-  return said;
-}
-
-std::string Checkpointer::tell_all(const std::string& text) const {
-  return world_ == nullptr ? text : world_->broadcast("checkpoint", text);
+  plan_file(machine);
 }
 
 // What the ranks that write one file know of it before they do: nothing of that changes from save
 // to save.
-void Checkpointer::plan_file(const std::vector<int>& together) {
+void Checkpointer::plan_file(const MachineRanks& machine) {
   struct Stored {
     int rank;
     StoredTensor tensor;
   };
   std::vector<Stored> all;
-  const int me = world_ == nullptr ? 0 : world_->rank();
-  const bool is_shared = !together.empty() && world_ != nullptr;
+  const int me = ranks_.rank();
+  const bool is_shared = machine.one_file && ranks_.world() != nullptr;
   if (!is_shared) {
     for (const auto& slice : owned_)
       all.push_back({me, stored_slice(slice)});
@@ -205,8 +107,8 @@ void Checkpointer::plan_file(const std::vector<int>& together) {
     Json::Array mine;
     for (const auto& slice : owned_)
       mine.push_back(to_json(stored_slice(slice)));
-    const auto said = world_->exchange(Json(std::move(mine)).dump());
-    for (const int rank : together) {
+    const auto said = ranks_.world()->exchange(Json(std::move(mine)).dump());
+    for (const int rank : machine.ranks) {
       const Json slices = Json::parse(said.at(static_cast<std::size_t>(rank)), "slices of a rank");
       for (const auto& json : slices.as_array())
         all.push_back({rank, stored_tensor(json)});
@@ -222,12 +124,12 @@ void Checkpointer::plan_file(const std::vector<int>& together) {
     tensors.push_back(stored.tensor);
   auto header = lay_out_safetensors(tensors, {{"format", "pt"}});
   const auto header_bytes = static_cast<std::int64_t>(header.size());
-  file_ = {is_shared ? "node-" + rank_file(together.front(), ".safetensors")
+  file_ = {is_shared ? "node-" + rank_file(machine.ranks.front(), ".safetensors")
                      : rank_file(me, ".safetensors"),
            tensors.back().offset + tensors.back().bytes, header_bytes, hash_hex(header)};
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].rank == me) offsets_.push_back(tensors[i].offset);
-  if (!is_shared || together.front() == me) header_ = std::move(header);
+  if (!is_shared || machine.ranks.front() == me) header_ = std::move(header);
 }
 
 // Of what this rank owns, as if it were all.
@@ -258,55 +160,47 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   return manifest;
 }
 
-void Checkpointer::save(std::int64_t step, const Json& about, std::optional<std::int64_t> keep,
+void Checkpointer::save(std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep,
                         FunctionRef<void()> acted) {
-  const fs::path final_path = checkpoint_path(directory_, step);
-  const fs::path unfinished = str(final_path.string(), kUnfinished);
-  std::optional<Scaffold> scaffold;
-  const auto make_place = [&] {
-    if (is_first()) scaffold.emplace(unfinished);
-    return std::string();
-  };
-  on_all_ranks(make_place, acted);
-  const auto parts = on_all_ranks([&] { return write_state(unfinished).dump_part(); }, acted);
-  const auto commit = [&] {
-    if (!is_first()) return std::string();
+  const auto path = UnfinishedCheckpoint::path_of(directory_, step);
+  std::optional<UnfinishedCheckpoint> unfinished;
+  ranks_.act_if(
+      leads_, [&] { unfinished.emplace(directory_, step); }, acted);
+  const auto parts = ranks_.act([&] { return write_state(path).dump_part(); }, acted);
+  std::string text;
+  const auto compose = [&] {
     CheckpointManifest manifest;
     manifest.step = step;
     manifest.about = about;
     for (std::size_t rank = 0; rank < parts.size(); ++rank)
       manifest.add_part(parts[rank], str("what rank ", rank, " wrote"));
-    const std::string text = manifest.dump();
+    text = manifest.dump();
     CheckpointManifest::parse(
         text, "the manifest of this state");  // what a reader would refuse is not written
-    write_text(unfinished / kCheckpointManifestName, text);
-    if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path);
-    rename_durably(unfinished, final_path);
-    scaffold->keep();
-    for (const auto later : checkpoint_steps(directory_))
-      if (later > step) set_aside(checkpoint_path(directory_, later));
-    if (retention_.last > 0) prune_checkpoints(directory_, retention_, keep);
-    return std::string();
   };
-  on_all_ranks(commit, acted);
+  ranks_.act_if(ranks_.is_first(), compose, acted);
+  if (held_ == Held::some) text = ranks_.told(text);
+  const auto commit = [&] {
+    unfinished->commit(text, held_);
+    if (retention_.last > 0) prune_checkpoints(directory_, retention_, keep, held_);
+  };
+  ranks_.act_if(leads_, commit, acted);
 }
 
 std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {
   // Who hangs keeps the others in a collective, and is named.
   const auto meet = [&] {
-    if (world_ != nullptr) world_->exchange("");
+    if (ranks_.world() != nullptr) ranks_.world()->exchange("");
   };
   // Those that rank 0 sees: a shared file system may show another rank others.
   Json::Array listed;
   const auto list = [&] {
-    if (is_first())
-      for (const auto step : checkpoint_steps(directory_))
-        listed.emplace_back(step);
-    return std::string();
+    for (const auto step : checkpoint_steps(directory_))
+      listed.emplace_back(step);
   };
-  on_all_ranks(list, meet);
+  ranks_.act_if(ranks_.is_first(), list, meet);
   std::vector<std::int64_t> steps;
-  const Json of_first = Json::parse(tell_all(Json(listed).dump()), "the checkpoints");
+  const Json of_first = Json::parse(ranks_.told(Json(listed).dump()), "the checkpoints");
   for (const auto& step : of_first.as_array())
     steps.push_back(step.as_integer());
   if (steps.empty()) return std::nullopt;
@@ -322,15 +216,14 @@ std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> acc
         loaded = load_checkpoint(path, state_, Match::exact);
         return loaded.unverified ? unverified : std::string();
       };
-      const auto said = on_all_ranks(load, meet);
+      const auto said = ranks_.act(load, meet);
       // Of another layout's slices ranks read parts: each checks some as a whole.
       const bool some = std::find(said.begin(), said.end(), unverified) != said.end();
       const auto verify = [&] {
-        verify_part(path, world_ == nullptr ? 0 : world_->rank(),
-                    world_ == nullptr ? 1 : world_->size());
+        verify_part(path, ranks_.rank(), ranks_.size());
         return std::string();
       };
-      if (tell_all(some ? unverified : "") == unverified) on_all_ranks(verify, meet);
+      if (ranks_.told(some ? unverified : "") == unverified) ranks_.act(verify, meet);
       return loaded.about;
     } catch (const AccessError&) {
       throw;
@@ -345,88 +238,6 @@ std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> acc
 
 Json Checkpointer::load(std::int64_t step) const {
   return load_checkpoint(checkpoint_path(directory_, step), state_, Match::exact).about;
-}
-
-fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
-  const std::string digits = std::to_string(step);
-  constexpr std::size_t kDigits = 8;
-  return directory /
-         str(kPrefix, std::string(kDigits - std::min(kDigits, digits.size()), '0'), digits);
-}
-
-std::vector<std::int64_t> checkpoint_steps(const fs::path& directory) {
-  std::vector<std::int64_t> steps;
-  for (const auto& path : entries_of(directory)) {
-    const std::string name = path.filename().string();
-    if (!name.starts_with(kPrefix)) continue;
-    const std::string digits = name.substr(kPrefix.size());
-    if (digits.find_first_not_of("0123456789") != digits.npos || digits.size() > 18) continue;
-    const std::int64_t step = std::strtoll(digits.c_str(), nullptr, 10);
-    if (checkpoint_path(directory, step) == path) steps.push_back(step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
-std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
-  auto steps = checkpoint_steps(directory);
-  for (; !steps.empty(); steps.pop_back()) {
-    const std::string damage = damage_of(checkpoint_path(directory, steps.back()), Depth::contents);
-    if (damage.empty()) return steps.back();
-    log_warning("not used, for it is damaged: ", damage);
-  }
-  return std::nullopt;
-}
-
-namespace {
-
-// Of those that were saved behind an evaluation, the steps of the best: the lowest losses.
-std::set<std::int64_t> best_steps(const std::vector<std::int64_t>& steps, const fs::path& directory,
-                                  int count) {
-  std::vector<std::pair<double, std::int64_t>> losses;
-  if (count == 0) return {};
-  for (const auto step : steps) {
-    const auto about = read_manifest(checkpoint_path(directory, step)).about;
-    const Json* loss = about.is_object() ? about.find("validation_loss") : nullptr;
-    if (loss != nullptr && loss->is_number()) losses.emplace_back(loss->as_double(), -step);
-  }
-  std::sort(losses.begin(), losses.end());  // of equal ones the newer
-  std::set<std::int64_t> best;
-  for (std::size_t i = 0; i < std::min(losses.size(), static_cast<std::size_t>(count)); ++i)
-    best.insert(-losses[i].second);
-  return best;
-}
-
-}  // namespace
-
-void prune_checkpoints(const fs::path& directory, const Retention& retention,
-                       std::optional<std::int64_t> keep) {
-  LOCKSTEP_CHECK(retention.last > 0, "keep at least one checkpoint, not ", retention.last);
-  std::vector<std::int64_t> whole;
-  for (const auto step : checkpoint_steps(directory))
-    if (damage_of(checkpoint_path(directory, step), Depth::sizes).empty()) whole.push_back(step);
-  if (std::ssize(whole) <= retention.last) return;
-  const auto best = best_steps(whole, directory, retention.best);
-  const auto stays = [&](std::int64_t step) {
-    return step == keep || best.contains(step) ||
-           (retention.every > 0 && step % retention.every == 0);
-  };
-  const auto newest = whole.back();
-  whole.resize(whole.size() - static_cast<std::size_t>(retention.last));
-  std::erase_if(whole, stays);
-  if (whole.empty()) return;
-  verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true);
-  for (const auto step : whole) {
-    const auto path = checkpoint_path(directory, step);
-    // Under its name it must be whole or not there, also when this is interrupted.
-    const fs::path going = str(path.string(), kUnfinished);
-    try {
-      rename_durably(path, going);
-      fs::remove_all(going);
-    } catch (const std::exception& error) {
-      log_warning("cannot delete ", path.string(), ": ", error.what());
-    }
-  }
 }
 
 }  // namespace lockstep

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/all_ranks.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/slices.h"
 #include "core/function_ref.h"
@@ -41,33 +43,32 @@ struct StateSlice {
 
 StateSlice whole_slice(std::string name, Tensor tensor);  // all of it
 
-// Which checkpoints stay when a newer one is saved.
-struct Retention {
-  int last = 0;            // the newest so many; 0: all
-  std::int64_t every = 0;  // those of a multiple of so many steps; 0: none for that
-  int best = 0;            // the so many of the lowest `validation_loss` in their `about`
+// Ranks of one machine, this one too, ascending; none: each is one of its own.
+struct MachineRanks {
+  std::vector<int> ranks = {};
+  bool one_file = false;  // they write one together
+  // The directory is another one on each machine: it holds the files of its ranks, and a manifest
+  // that names all.
+  bool own_directory = false;
 };
 
 class Checkpointer {
  public:
   // The tensors of `state`, and `world`, must outlive the checkpointer.
   //   world: of several ranks, who all make the same calls
-  //   together: ranks of one machine, this one too, ascending, that write one file together; none:
-  //   each its own
   Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
-               Retention retention = {}, World* world = nullptr,
-               const std::vector<int>& together = {});
+               Retention retention = {}, World* world = nullptr, const MachineRanks& machine = {});
 
   // Returns when the checkpoint is on the disk. `about` goes into the manifest and comes back from
   // load(). A step-N that is there already, and any of a later step (the run was resumed from
-  // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. `keep`: a
-  // step whose checkpoint stays too. Throws
-  // DataError where it cannot be written; what was there before is then as it was.
+  // before them), is renamed step-N.replaced-K, or .damaged-K where it does not validate. `keep`:
+  // steps whose checkpoints stay too. Throws DataError where it cannot be written; what was there
+  // before is then as it was.
   //   acted: called behind each of kActs things that a rank does, before it waits for the others
   void save(
-      std::int64_t step, const Json& about, std::optional<std::int64_t> keep = std::nullopt,
+      std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep = {},
       FunctionRef<void()> acted = [] {});
-  static constexpr int kActs = 3;  // make the place (rank 0), write, commit (rank 0)
+  static constexpr int kActs = 4;  // make the place, write, compose the manifest, commit
 
   // Fills the state from the newest checkpoint that is whole, and returns its `about`; nothing
   // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Logs
@@ -81,22 +82,17 @@ class Checkpointer {
   Json load(std::int64_t step) const;
 
  private:
-  void plan_file(const std::vector<int>& together);
+  void plan_file(const MachineRanks& machine);
   CheckpointManifest write_state(const std::filesystem::path& into) const;
-  // act() on this rank; throws on all where it throws on one. Returns at rank 0 what each rank's
-  // act() returned.
-  std::vector<std::string> on_all_ranks(
-      FunctionRef<std::string()> act, FunctionRef<void()> acted = [] {}) const;
-  std::string tell_all(const std::string& text) const;  // what rank 0 says
-  bool is_first() const { return world_ == nullptr || world_->rank() == 0; }
-
   std::filesystem::path directory_;
   std::vector<StateSlice> state_, owned_;
   ManifestFile file_;                  // that this rank writes into; without a name: nothing
   std::string header_;                 // of the file, where this rank writes it
   std::vector<std::int64_t> offsets_;  // in the file, of what is owned
   Retention retention_;
-  World* world_;
+  AllRanks ranks_;
+  bool leads_;  // this rank makes and names directories, which others find
+  Held held_;
 };
 
 // exact: the checkpoint holds the tensors of the state and no others, in the same types.
@@ -110,25 +106,5 @@ struct Loaded {
 };
 Loaded load_checkpoint(const std::filesystem::path& checkpoint, std::span<const StateSlice> state,
                        Match match);
-
-// A directory of checkpoints, as every verb sees it; one that is not there has none. Throws
-// AccessError where it cannot be listed.
-std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
-std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
-std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& directory);
-
-// Reads all of a checkpoint, or only manifest and sizes. Throws DataError naming what is damaged.
-// `from_disk`: what the page cache holds of it does not count.
-enum class Depth : std::uint8_t { sizes, contents };
-void verify_checkpoint(const std::filesystem::path& checkpoint, Depth depth,
-                       bool from_disk = false);
-// The part number `part` of `parts` of its contents, of about as many bytes each.
-void verify_part(const std::filesystem::path& checkpoint, int part, int parts);
-
-// Deletes what need not stay, of those whose sizes are right, but never that of step `keep`;
-// nothing unless the newest, read back from the disk, is whole (else throws). Damaged ones stay for
-// a person to look at.
-void prune_checkpoints(const std::filesystem::path& directory, const Retention& retention,
-                       std::optional<std::int64_t> keep = std::nullopt);
 
 }  // namespace lockstep

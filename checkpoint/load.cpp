@@ -1,51 +1,16 @@
-// Reading a checkpoint: verifying it, and finding the elements of a state in it.
+// Reading a checkpoint: finding the elements of a state in it.
 #include <algorithm>
 #include <unordered_map>
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/convert.h"
-#include "core/file.h"
+#include "checkpoint/ranges.h"
 #include "core/hash.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // read at once: fits a cache
-
-ReadFile open_checked(const fs::path& checkpoint, const ManifestFile& expected) {
-  ReadFile file(checkpoint / expected.name);
-  if (file.size_bytes() != expected.bytes)
-    file.fail(std::min(file.size_bytes(), expected.bytes),
-              str("expected a file of ", expected.bytes, " bytes, found ", file.size_bytes()));
-  return file;
-}
-
-// Calls use(bytes, offset) for the range of the file, piece by piece.
-template <class Use>
-void read_pieces(const ReadFile& file, std::int64_t offset, std::int64_t bytes, const Use& use) {
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(bytes, kPieceBytes)));
-  for (std::int64_t done = 0; done < bytes; done += kPieceBytes) {
-    const auto count = std::min(kPieceBytes, bytes - done);
-    const auto piece = std::span(buffer).first(static_cast<std::size_t>(count));
-    file.read(piece, offset + done);
-    use(std::span<const std::byte>(piece), done);
-  }
-}
-
-void check_hash(const ReadFile& file, std::int64_t offset, const std::string& what,
-                const std::string& expected, const std::string& found) {
-  if (found != expected)
-    file.fail(offset, str(what, " is damaged: its XXH3-128 is ", found, ", expected ", expected));
-}
-
-void verify_range(const ReadFile& file, std::int64_t offset, std::int64_t bytes,
-                  const std::string& what, const std::string& expected) {
-  Hasher hasher;
-  read_pieces(file, offset, bytes, [&](auto piece, std::int64_t) { hasher.add(piece); });
-  check_hash(file, offset, what, expected, hasher.hex());
-}
 
 // Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
 // needed as a whole is checked against its hash; of another `unverified` is set.
@@ -117,53 +82,7 @@ void check_names(const fs::path& checkpoint, const CheckpointManifest& manifest,
                           "configuration?"));
 }
 
-// step-N, or step-N.replaced-K.
-bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
-  const auto normal = checkpoint.lexically_normal();
-  const auto name = (normal.has_filename() ? normal : normal.parent_path()).filename().string();
-  const auto expected = checkpoint_path("", step).string();
-  return name == expected || name.starts_with(expected + ".");
-}
-
 }  // namespace
-
-void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk) {
-  if (from_disk) ReadFile(checkpoint / kCheckpointManifestName).drop_cache();
-  const CheckpointManifest manifest = read_manifest(checkpoint);
-  if (!is_named_after(checkpoint, manifest.step))
-    throw DataError(str(checkpoint.string(), ": its manifest is of step ", manifest.step));
-  std::vector<ReadFile> files;
-  for (const auto& expected : manifest.files)
-    files.push_back(open_checked(checkpoint, expected));
-  if (depth == Depth::sizes) return;
-  for (std::size_t f = 0; f < files.size(); ++f) {
-    if (from_disk) files[f].drop_cache();
-    verify_range(files[f], 0, manifest.files[f].header_bytes, "the header",
-                 manifest.files[f].header_hash);
-  }
-  for (const auto& tensor : manifest.tensors)
-    for (const auto& slice : tensor.slices)
-      verify_range(files[static_cast<std::size_t>(slice.file)], slice.offset,
-                   tensor.slice_bytes(slice), tensor.name, slice.hash);
-}
-
-void verify_part(const fs::path& checkpoint, int part, int parts) {
-  const CheckpointManifest manifest = read_manifest(checkpoint);
-  std::vector<ReadFile> files;
-  std::int64_t all = 0, before = 0;
-  for (const auto& expected : manifest.files) {
-    files.push_back(open_checked(checkpoint, expected));
-    all += expected.bytes;
-  }
-  for (const auto& tensor : manifest.tensors)
-    for (const auto& slice : tensor.slices) {
-      const auto bytes = tensor.slice_bytes(slice);
-      if (before * parts / std::max<std::int64_t>(all, 1) == part)
-        verify_range(files[static_cast<std::size_t>(slice.file)], slice.offset, bytes, tensor.name,
-                     slice.hash);
-      before += bytes;
-    }
-}
 
 Loaded load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> state, Match match) {
   const CheckpointManifest manifest = read_manifest(checkpoint);
@@ -177,15 +96,21 @@ Loaded load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> s
   for (const auto& expected : manifest.files)
     files.push_back(open_checked(checkpoint, expected));
   Loaded loaded{.about = manifest.about};
+  std::vector<bool> used(files.size());
   for (const auto& target : state) {
     const auto& tensor = *by_name.at(target.name);
     std::int64_t copied = 0;
-    for (const auto& slice : tensor.slices)
-      copied += load_slice(files[static_cast<std::size_t>(slice.file)], tensor, slice, target,
-                           loaded.unverified);
+    for (const auto& slice : tensor.slices) {
+      const auto f = static_cast<std::size_t>(slice.file);
+      const auto count = load_slice(files[f], tensor, slice, target, loaded.unverified);
+      used[f] = used[f] || count > 0;
+      copied += count;
+    }
     LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": ", copied, " of ",
                    target.local.elements(), " elements were found");
   }
+  for (std::size_t f = 0; f < files.size(); ++f)
+    if (used[f]) verify_range(files[f], header_of(manifest.files[f]));
   return loaded;
 }
 

@@ -13,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = 1'000'000'000;
 constexpr int kVersion = 1;
 constexpr std::string_view kFormat = "lockstep checkpoint";
 constexpr std::size_t kHashDigits = 32;
@@ -233,7 +232,7 @@ std::string CheckpointManifest::dump() const {
           ",\n\"files\": ", dump_lines(files), ",\n\"tensors\": ", dump_lines(tensors), ",\n");
   const std::string hash = hash_hex(text);
   text += str(kTailBegin, hash, kTailEnd);
-  LOCKSTEP_CHECK(static_cast<std::int64_t>(text.size()) <= kMostBytes, "the manifest has ",
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(text.size()) <= kMostManifestBytes, "the manifest has ",
                  text.size(), " bytes, more than a reader takes");
   return text;
 }
@@ -280,7 +279,7 @@ void CheckpointManifest::add_part(std::string_view text, const std::string& what
 
 CheckpointManifest read_manifest(const std::filesystem::path& checkpoint) {
   const auto path = checkpoint / kCheckpointManifestName;
-  return CheckpointManifest::parse(read_text(path, kMostBytes), path.string());
+  return CheckpointManifest::parse(read_text(path, kMostManifestBytes), path.string());
 }
 
 }  // namespace lockstep

@@ -59,6 +59,7 @@ struct CheckpointManifest {
 };
 
 inline constexpr char kCheckpointManifestName[] = "manifest.json";
+inline constexpr std::int64_t kMostManifestBytes = 1'000'000'000;
 
 CheckpointManifest read_manifest(const std::filesystem::path& checkpoint);  // a step-N directory
 

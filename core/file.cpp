@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
+constexpr int kMostInterruptions = 1000;  // of a read or write: then the storage is broken
 // Of direct writing: what file systems want memory, places and sizes to be multiples of; and what
 // is written at once.
 constexpr std::size_t kBlockBytes = 4096, kBufferBytes = std::size_t{8} << 20;
@@ -100,10 +101,11 @@ void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
     fail(offset,
          str("expected ", wanted, " bytes, but the file has ", size_bytes_, "; is it truncated?"));
   std::int64_t done = 0;
+  int interruptions = 0;
   while (done < wanted) {
     const auto n = pread(descriptor_, out.data() + done, static_cast<std::size_t>(wanted - done),
                          offset + done);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
     if (n < 0) fail(offset + done, str("cannot read: ", reason(errno)));
     if (n == 0) fail(offset + done, "the file became shorter while it was read");
     done += n;
@@ -189,10 +191,11 @@ void RangeWriter::set_direct(bool direct) {
 }
 
 void RangeWriter::put(std::span<const std::byte> bytes) {
+  int interruptions = 0;
   while (!bytes.empty()) {
     set_direct(may_be_direct_ && offset_ % kBlockBytes == 0 && bytes.size() % kBlockBytes == 0);
     const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), offset_);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
     if (n < 0 && errno == EINVAL && is_direct_) {  // blocks are larger here
       may_be_direct_ = false;
       continue;

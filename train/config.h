@@ -85,7 +85,9 @@ struct Config {
     std::int64_t keep_last = 2;
     std::int64_t keep_every_steps = 0;  // 0: none for its step
     std::int64_t keep_best = 0;
-    Files files = Files::rank;  // who writes one: each rank, or all of a machine
+    Files files = Files::rank;      // who writes one: each rank, or all of a machine
+    std::string local_directory;    // of each machine, where they are saved first; empty: none
+    std::string archive_directory;  // of those of keep_every_steps; empty: none
   } checkpoint;
 
   struct Log {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/background_save.h"
 #include "core/file.h"
 #include "core/function_ref.h"
 #include "core/gpu.h"
@@ -28,6 +27,7 @@
 #include "train/prepare.h"
 #include "train/replay.h"
 #include "train/resume.h"
+#include "train/run_checkpoints.h"
 #include "train/run_directory.h"
 #include "train/run_parts.h"
 #include "train/run_state.h"
@@ -102,11 +102,6 @@ class Trainer {
   bool is_first() const { return world_.rank() == 0; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t steps() const { return config_.train.steps; }
-  std::vector<int> ranks_of_a_file() const {
-    const bool by_node = config_.checkpoint.files == Config::Checkpoint::Files::node;
-    if (!by_node || topology_ == nullptr) return {};
-    return machine_ranks(*topology_, world_.rank());
-  }
   RunFacts facts() const {
     return {.config = config_,
             .settings = options_.settings,
@@ -134,7 +129,6 @@ class Trainer {
   Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
   HostState state_;
-  Checkpointer checkpointer_;
   Meter meter_;
   std::optional<NumericsRecord> numerics_;  // of a GPU
   std::optional<MetricsLog> metrics_;
@@ -154,7 +148,7 @@ class Trainer {
   std::atomic<bool> log_failed_ = false;
   std::optional<Timeline> timeline_;                    // behind the streams that it has events of
   std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
-  BackgroundSave saver_;                                // behind all that its thread uses
+  RunCheckpoints checkpoints_;                          // behind all that its threads use
 };
 
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
@@ -178,13 +172,8 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
-      checkpointer_(run_.checkpoints(), state_.slices(),
-                    {.last = static_cast<int>(config_.checkpoint.keep_last),
-                     .every = config_.checkpoint.keep_every_steps,
-                     .best = static_cast<int>(config_.checkpoint.keep_best)},
-                    &world_, ranks_of_a_file()),
       meter_(meter_config(config_, compute_, world_)),
-      saver_(checkpointer_, world_) {}
+      checkpoints_(config_.checkpoint, run_.checkpoints(), state_.slices(), world_, topology_) {}
 
 int Trainer::run() {
   start();
@@ -209,7 +198,8 @@ int Trainer::run() {
     if (timeline_ && step() == timeline_end_) end_timeline();
     if (before) report(finish(*before));
     before = enqueued;
-    if (const auto saved = saver_.poll()) told(*saved);
+    if (const auto saved = checkpoints_.poll()) told(*saved);
+    checkpoints_.log_copies();
     if (!must_finish(save_due)) continue;
     const StepReport done = finish(enqueued);
     before.reset();
@@ -223,6 +213,7 @@ int Trainer::run() {
       ending_ = true;
       begin_save();
       await_save();
+      checkpoints_.finish();
     } else if (save_due && !done.skipped) {
       begin_save();
       save_due = false;
@@ -390,6 +381,7 @@ void Trainer::check_skipped(const StepReport& report) {
               "; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < config_.train.most_skipped) return;
   await_save();  // of which the error speaks
+  checkpoints_.finish();
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
                   report.step, "; ", last_good_checkpoint(),
                   ". Lower optimizer.learning_rate, or look at the data around this step"));
@@ -456,7 +448,7 @@ void Trainer::start() {
     check_resume(about, facts(), options_.allow_dataset_change);
   };
   state_.prepare_to_read();
-  const auto about = checkpointer_.load_newest(accept);  // on a GPU, to the host so far
+  const auto about = checkpoints_.load_newest(accept);  // on a GPU, to the host so far
   if (about) progress_ = progress_in(*about);
   if (step() < steps()) choose_products(about);
   if (!about) return initialize(config_.train.init_from);
@@ -500,7 +492,7 @@ void Trainer::replay() {
   const Progress now = progress_;
   const auto load = [&](std::int64_t step) {
     state_.prepare_to_read();
-    Json about = checkpointer_.load(step);
+    Json about = checkpoints_.load(step);
     take_loaded(about);
     return about;
   };
@@ -577,26 +569,26 @@ void Trainer::begin_save() {
   state_.take();
   training_.hold_update(state_.taken());
   saving_ = true;
-  saver_.begin({.step = step(),
-                .copied = state_.taken(),
-                .about = std::move(about),
-                .keep = good < 0 ? std::nullopt : std::optional(good),
-                // A run that goes on from here does not write again what its logs say of the steps
-                // before.
-                .first = [this] {
-                  if (is_first())
-                    try_logs([&] {
-                      metrics_->sync();
-                      if (tensorboard_) tensorboard_->sync();
-                    });
-                }});
+  checkpoints_.begin({.step = step(),
+                      .copied = state_.taken(),
+                      .about = std::move(about),
+                      .keep = good < 0 ? std::vector<std::int64_t>() : std::vector{good},
+                      // A run that goes on from here does not write again what its logs say of the
+                      // steps before.
+                      .first = [this] {
+                        if (is_first())
+                          try_logs([&] {
+                            metrics_->sync();
+                            if (tensorboard_) tensorboard_->sync();
+                          });
+                      }});
   const double seconds = checkpoint_seconds_ = seconds_since(begin);
   meter_.spent_between_steps(Phase::checkpoint, seconds, config_.checkpoint.every_steps);
 }
 
 void Trainer::await_save() {
   if (!std::exchange(saving_, false)) return;
-  if (const auto saved = saver_.wait()) told(*saved);
+  if (const auto saved = checkpoints_.wait()) told(*saved);
 }
 
 void Trainer::told(const BackgroundSave::Outcome& outcome) {

@@ -40,7 +40,7 @@ class Rank {
     saves->begin({.step = step,
                   .copied = {},
                   .about = about,
-                  .keep = std::nullopt,
+                  .keep = {},
                   .first = std::move(first)});
   }
   void load() {
@@ -111,7 +111,7 @@ TEST_F(BackgroundSaves, read_the_state_when_it_was_copied) {
       rank.fill(7);
     });
     rank.fill(1);
-    rank.saves->begin({.step = 1, .copied = copying.record(), .about = {}, .keep = std::nullopt});
+    rank.saves->begin({.step = 1, .copied = copying.record(), .about = {}, .keep = {}});
     goes_on = true;
     goes_on.notify_all();
     EXPECT_EQ(error_of(rank.saves->wait()), "");

@@ -221,7 +221,7 @@ TEST_F(CheckpointerTest, only_the_newest_stay) {
 TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
   for (std::int64_t step = 1; step <= 5; ++step) {
     fill(static_cast<std::uint64_t>(step));
-    Checkpointer(path(), state_, {.last = 1}).save(step, Json(), 2);
+    Checkpointer(path(), state_, {.last = 1}).save(step, Json(), {2});
   }
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000002", "step-00000005"}));
 }

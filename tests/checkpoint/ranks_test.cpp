@@ -157,7 +157,8 @@ TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
       const std::vector<int> machine = !by_node            ? std::vector<int>()
                                        : world.rank() == 2 ? std::vector{2}
                                                            : std::vector{0, 1, 3};
-      Checkpointer checkpointer(directory, state, {}, &world, machine);
+      Checkpointer checkpointer(directory, state, {}, &world,
+                                {.ranks = machine, .one_file = by_node});
       act(checkpointer, state, [&](const StateSlice& slice, std::int64_t i) {
         return static_cast<double>((first * (slice.local.elements() / parts) + i) % 251);
       });

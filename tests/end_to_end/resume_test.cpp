@@ -164,6 +164,45 @@ TEST_F(Resume, weights_that_are_others_in_memory_than_those_that_were_saved_are_
   run(train("run"), 0);
 }
 
+TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_archive) {
+  run(train("whole"), 0);
+  const auto tiers = [&](const std::string& steps) {
+    return with(train("run"),
+                {"train.steps=" + steps, "checkpoint.every_steps=5", "checkpoint.keep_last=1",
+                 "checkpoint.keep_every_steps=10", "checkpoint.local_directory=" + path("local"),
+                 "checkpoint.archive_directory=" + path("archive")});
+  };
+  const auto steps_below = [](const fs::path& directory) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  const auto said = run(tiers("25"), 0);
+  expect_contains(said, "saved step 25 in ");
+  expect_contains(said, "copied step 25 to " + path("run/checkpoints") + " in ");
+  expect_contains(said, "copied step 20 to " + path("archive/run-"));
+  const auto local = *fs::directory_iterator(directory_ / "local"),
+             archive = *fs::directory_iterator(directory_ / "archive");
+  EXPECT_EQ(steps_below(local), (Names{"step-00000020", "step-00000025"}));
+  EXPECT_EQ(steps_below(archive), (Names{"step-00000010", "step-00000020"}));
+  EXPECT_EQ(steps_below(directory_ / "run/checkpoints"), Names{"step-00000025"});
+  run({"checkpoint", "verify", archive.path().string()}, 0);
+
+  // As if the machine had died before it was copied.
+  fs::remove_all(checkpoint("run", 25));
+  fs::remove(local.path() / "step-00000025/copied");
+  expect_contains(run(tiers("30"), 0), "step 25 is now in " + path("run/checkpoints") + ", from ");
+  // What a person takes away does not come back from the machine, but what the archive has does.
+  fs::remove_all(checkpoint("run", 30));
+  expect_contains(run(tiers("40"), 0), "step 30 is now in " + path("run/checkpoints") + ", from " +
+                                           archive.path().string());
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+}
+
 TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {
   run(with(train("run"), {"train.steps=20"}), 0);
   run({"checkpoint", "list", path("run")}, 0);

@@ -1,0 +1,129 @@
+#include "checkpoint/background_copies.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/json.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kTag = "copy";
+
+bool is_milestone(const BackgroundCopies::Hop& hop, std::int64_t step) {
+  return hop.milestones > 0 && step % hop.milestones == 0;
+}
+
+}  // namespace
+
+BackgroundCopies::BackgroundCopies(World& world, std::vector<Hop> hops)
+    : world_(world), hops_(std::move(hops)), thread_([this] { run(); }) {}
+
+BackgroundCopies::~BackgroundCopies() {
+  leave(/*do_all=*/false);
+}
+
+void BackgroundCopies::finish() {
+  leave(/*do_all=*/true);
+}
+
+void BackgroundCopies::leave(bool do_all) {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    if (!do_all) jobs_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+// One that waits and is no milestone makes room for a newer one.
+void BackgroundCopies::want(std::int64_t step, const std::vector<std::int64_t>& keep) {
+  const Hop& hop = hops_.front();
+  if (hop.milestones_alone && !is_milestone(hop, step)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(jobs_, [&](const Job& waiting) {
+      return waiting.hop == 0 && !is_milestone(hop, waiting.step);
+    });
+    jobs_.push_back({0, step, keep});
+  }
+  changed_.notify_all();
+}
+
+// At once: what is copied to where it begins may delete it there.
+void BackgroundCopies::go_on(const Job& job) {
+  const Hop& hop = hops_[job.hop + 1];
+  if (hop.milestones_alone && !is_milestone(hop, job.step)) return;
+  jobs_.push_front({job.hop + 1, job.step, job.keep});
+}
+
+std::vector<std::int64_t> BackgroundCopies::pending() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::int64_t> steps;
+  if (current_ && current_->hop == 0) steps.push_back(current_->step);
+  for (const auto& job : jobs_)
+    if (job.hop == 0) steps.push_back(job.step);
+  return steps;
+}
+
+std::vector<BackgroundCopies::Outcome> BackgroundCopies::poll() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(ended_, {});
+}
+
+std::optional<BackgroundCopies::Job> BackgroundCopies::next() {
+  Json said(Json::Object{});
+  if (world_.rank() == 0) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return leaving_ || !jobs_.empty(); });
+    if (!jobs_.empty()) {
+      Json::Array keep;
+      for (const auto step : jobs_.front().keep)
+        keep.emplace_back(step);
+      said.set("hop", static_cast<std::int64_t>(jobs_.front().hop));
+      said.set("step", jobs_.front().step);
+      said.set("keep", std::move(keep));
+    }
+  }
+  const Json agreed = Json::parse(world_.broadcast(kTag, said.dump()), "rank 0");
+  if (agreed.find("step") == nullptr) return std::nullopt;
+  Job job{
+      static_cast<std::size_t>(agreed.at("hop").as_integer()), agreed.at("step").as_integer(), {}};
+  for (const auto& step : agreed.at("keep").as_array())
+    job.keep.push_back(step.as_integer());
+  return job;
+}
+
+void BackgroundCopies::run() {
+  while (auto job = next()) {
+    const Hop& hop = hops_[job->hop];
+    {
+      const std::lock_guard lock(mutex_);
+      // On other ranks too, which rank 0 does not ask: it, and what it made unnecessary.
+      std::erase_if(jobs_, [&](const Job& waiting) {
+        return waiting.hop == job->hop &&
+               (waiting.step == job->step ||
+                (waiting.step < job->step && !is_milestone(hop, waiting.step)));
+      });
+      current_ = job;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    Outcome outcome{.step = job->step, .to = &hop.copies.to(), .seconds = 0, .error = nullptr};
+    try {
+      hop.copies.copy(job->step, hop.retention, job->keep);
+    } catch (...) {
+      outcome.error = std::current_exception();
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    outcome.seconds = took.count();
+    const std::lock_guard lock(mutex_);
+    if (!outcome.error && job->hop + 1 < hops_.size()) go_on(*job);
+    ended_.push_back(std::move(outcome));
+    current_.reset();
+  }
+}
+
+}  // namespace lockstep

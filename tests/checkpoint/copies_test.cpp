@@ -1,0 +1,259 @@
+// Checkpoints in directories of machines' own, and their way from there.
+#include "checkpoint/copies.h"
+
+#include <set>
+
+#include "checkpoint/background_copies.h"
+#include "dist/thread_world.h"
+#include "tests/files.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kOfARank = 1000;
+constexpr auto kAny = [](const Json&) {};
+
+// Ranks 0 and 2 are on machine 0, ranks 1 and 3 on machine 1.
+class Copies : public ::testing::Test {
+ protected:
+  struct Rank {
+    Rank(const Copies& test, World& of_all)
+        : world(of_all),
+          machine(of_all.rank() % 2),
+          local(test.local(machine)),
+          state({{"w",
+                  Shape{4 * kOfARank},
+                  unsplit(Shape{4 * kOfARank}),
+                  {0, of_all.rank() * kOfARank, (of_all.rank() + 1) * kOfARank},
+                  bench.poisoned({kOfARank}, DType::fp32)}}),
+          saves(
+              local, state, {.last = 2}, &world,
+              {.ranks = {machine, machine + 2}, .one_file = test.one_file_, .own_directory = true}),
+          loads(test.shared(), state, {}, &world),
+          copies(world, local, test.shared(), {machine, machine + 2}) {}
+    double value(std::int64_t step, std::int64_t i) const {
+      return static_cast<double>(1000000 * step + world.rank() * kOfARank + i);
+    }
+    void save(std::int64_t step, const std::vector<std::int64_t>& keep = {}) {
+      for (std::int64_t i = 0; i < kOfARank; ++i)
+        Bench::set(state[0].local, i, value(step, i));
+      saves.save(step, Json(step), keep);
+    }
+    void expect(std::int64_t step) {
+      EXPECT_EQ(loads.load_newest(kAny)->as_integer(), step);
+      for (std::int64_t i = 0; i < kOfARank; ++i)
+        ASSERT_EQ(get(state[0].local, i), value(step, i)) << i;
+    }
+    World& world;
+    int machine;
+    fs::path local;
+    Bench bench;
+    std::vector<StateSlice> state;
+    Checkpointer saves, loads;
+    CheckpointCopies copies;
+  };
+  void on_ranks(const std::function<void(Rank&)>& body) const {
+    run_thread_ranks(4, [&](World& world) {
+      Rank rank(*this, world);
+      body(rank);
+    });
+  }
+  // What copy() throws on all.
+  std::string refused(std::int64_t step) const {
+    std::string said;
+    on_ranks([&](Rank& rank) {
+      try {
+        rank.copies.copy(step, {}, {});
+        ADD_FAILURE() << "copied";
+      } catch (const DataError& error) {
+        if (rank.world.rank() == 0) said = error.what();
+      }
+    });
+    return said;
+  }
+  fs::path local(int machine) const { return directory_ / str("machine_", machine); }
+  fs::path shared() const { return directory_ / "shared"; }
+  static std::set<std::string> names(const fs::path& directory) {
+    std::set<std::string> all;
+    if (fs::exists(directory))
+      for (const auto& entry : fs::directory_iterator(directory))
+        all.insert(entry.path().filename());
+    return all;
+  }
+  using Names = std::set<std::string>;
+
+  TemporaryDirectory directory_;
+  bool one_file_ = false;
+};
+
+TEST_F(Copies, machines_hold_their_own_files_and_a_manifest_of_all) {
+  on_ranks([](Rank& rank) { rank.save(3); });
+  EXPECT_EQ(names(checkpoint_path(local(0), 3)),
+            (Names{"manifest.json", "rank-00000.safetensors", "rank-00002.safetensors"}));
+  EXPECT_EQ(names(checkpoint_path(local(1), 3)),
+            (Names{"manifest.json", "rank-00001.safetensors", "rank-00003.safetensors"}));
+  EXPECT_NO_THROW(
+      verify_checkpoint(checkpoint_path(local(1), 3), Depth::contents, false, Held::some));
+  EXPECT_THROW(verify_checkpoint(checkpoint_path(local(1), 3), Depth::contents), DataError);
+}
+
+TEST_F(Copies, come_to_be_what_would_have_been_saved_there) {
+  for (const bool one_file : {false, true}) {
+    one_file_ = one_file;
+    on_ranks([](Rank& rank) {
+      EXPECT_EQ(rank.copies.newest(), std::nullopt);
+      rank.save(3);
+      rank.save(5);
+      EXPECT_EQ(rank.copies.newest(), 5);
+      rank.copies.copy(5, {}, {});
+      EXPECT_EQ(rank.copies.newest(), 3);  // 5 was copied: where it is not, a person took it away
+      rank.expect(5);
+    });
+    EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
+    EXPECT_EQ(slurp(checkpoint_path(shared(), 5) / "manifest.json"),
+              slurp(checkpoint_path(local(0), 5) / "manifest.json"));
+    for (const auto& path : {shared(), local(0), local(1)})
+      fs::remove_all(path);
+  }
+}
+
+TEST_F(Copies, without_a_machine_are_refused_and_an_older_whole_one_is_the_newest) {
+  on_ranks([](Rank& rank) {
+    rank.save(3);
+    rank.save(5);
+  });
+  fs::remove_all(checkpoint_path(local(1), 5));
+  on_ranks([](Rank& rank) { EXPECT_EQ(rank.copies.newest(), 3); });
+  expect_contains(refused(5), "not every machine has its files of it");
+  EXPECT_EQ(names(shared()), Names());
+}
+
+TEST_F(Copies, of_damaged_files_are_refused_and_leave_nothing) {
+  on_ranks([](Rank& rank) {
+    rank.save(3);
+    rank.copies.copy(3, {}, {});
+    rank.save(5);
+  });
+  const auto file = checkpoint_path(local(1), 5) / "rank-00003.safetensors";
+  for (const std::size_t at :
+       {std::size_t{20}, static_cast<std::size_t>(fs::file_size(file)) - 1}) {
+    flip(file, at, 2);
+    expect_contains(refused(5), "rank-00003.safetensors: at byte ");
+    EXPECT_EQ(names(shared()), (Names{"step-00000003"}));
+    flip(file, at, 2);
+  }
+  on_ranks([](Rank& rank) {
+    rank.expect(3);
+    rank.copies.copy(5, {.last = 1}, {});
+    rank.expect(5);
+  });
+  EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
+}
+
+// A machine that was away while the others saved the step again.
+TEST_F(Copies, of_two_saves_of_a_step_are_not_mixed) {
+  on_ranks([](Rank& rank) { rank.save(5); });
+  const auto away = directory_ / "away";
+  fs::rename(local(1), away);
+  on_ranks([](Rank& rank) {
+    for (std::int64_t i = 0; i < kOfARank; ++i)
+      Bench::set(rank.state[0].local, i, -1);
+    rank.saves.save(5, Json("again"));
+  });
+  fs::remove_all(local(1));
+  fs::rename(away, local(1));
+  on_ranks([](Rank& rank) { EXPECT_EQ(rank.copies.newest(), std::nullopt); });
+  expect_contains(refused(5), "not every machine has its files of it");
+}
+
+TEST_F(Copies, the_newest_two_stay_on_a_machine_and_what_is_to_be_copied) {
+  on_ranks([](Rank& rank) {
+    for (const std::int64_t step : {1, 2, 3})
+      rank.save(step, {1});
+  });
+  EXPECT_EQ(names(local(1)), (Names{"step-00000001", "step-00000002", "step-00000003"}));
+  on_ranks([](Rank& rank) { rank.save(4); });
+  EXPECT_EQ(names(local(0)), (Names{"step-00000003", "step-00000004"}));
+  EXPECT_EQ(names(local(1)), (Names{"step-00000003", "step-00000004"}));
+}
+
+TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
+  const auto archive = directory_ / "archive";
+  on_ranks([&](Rank& rank) {
+    rank.save(3);
+    rank.copies.copy(3, {}, {});
+    const CheckpointCopies there(rank.world, shared(), archive, {});
+    EXPECT_EQ(there.newest(), 3);
+    there.copy(3, {}, {});
+    EXPECT_EQ(there.newest(), 3);  // a shared directory is not marked
+    const CheckpointCopies back(rank.world, archive, directory_ / "back", {});
+    back.copy(3, {}, {});
+  });
+  verify_checkpoint(checkpoint_path(archive, 3), Depth::contents);
+  verify_checkpoint(checkpoint_path(directory_ / "back", 3), Depth::contents);
+}
+
+std::vector<std::int64_t> steps_of(std::vector<BackgroundCopies::Outcome> outcomes) {
+  std::vector<std::int64_t> steps;
+  for (const auto& outcome : outcomes) {
+    EXPECT_FALSE(outcome.error) << outcome.step;
+    steps.push_back(outcome.to->filename() == "archive" ? -outcome.step : outcome.step);
+  }
+  return steps;
+}
+
+TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
+  const auto archive = directory_ / "archive";
+  on_ranks([&](Rank& rank) {
+    for (const std::int64_t step : {1, 2, 3, 4, 5})
+      rank.save(step, {1, 2, 3, 4, 5});
+    std::vector<BackgroundCopies::Hop> hops;
+    hops.push_back({.copies = rank.copies, .retention = {.last = 1}, .milestones = 2});
+    hops.push_back({.copies = CheckpointCopies(rank.world, shared(), archive, {}),
+                    .milestones = 2,
+                    .milestones_alone = true});
+    BackgroundCopies copies(rank.world, std::move(hops));
+    // Rank 0 says what is done: while it waits for the others to be told, all five wait.
+    rank.world.exchange("");
+    for (const std::int64_t step : {1, 2, 3, 4, 5})
+      copies.want(step, {});
+    copies.finish();
+    const auto done = steps_of(copies.poll());
+    // 1 and 3 only where they were begun before a newer one was wanted.
+    std::vector<std::int64_t> must;
+    std::copy_if(done.begin(), done.end(), std::back_inserter(must),
+                 [](std::int64_t step) { return step != 1 && step != 3; });
+    EXPECT_EQ(must, (std::vector<std::int64_t>{2, -2, 4, -4, 5}));
+    EXPECT_EQ(copies.pending(), std::vector<std::int64_t>{});
+  });
+  EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
+  EXPECT_EQ(names(archive), (Names{"step-00000002", "step-00000004"}));
+}
+
+TEST_F(Copies, that_fail_are_told_of_on_all_ranks_and_the_next_one_goes) {
+  on_ranks([&](Rank& rank) {
+    rank.save(1);
+    rank.save(2);
+    rank.world.exchange("");
+    if (rank.world.rank() == 1)
+      fs::remove(checkpoint_path(rank.local, 1) / "rank-00001.safetensors");
+    rank.world.exchange("");
+    std::vector<BackgroundCopies::Hop> hops;
+    hops.push_back({.copies = rank.copies, .milestones = 1});
+    BackgroundCopies copies(rank.world, std::move(hops));
+    copies.want(1, {});
+    copies.want(2, {});
+    copies.finish();
+    const auto outcomes = copies.poll();
+    ASSERT_EQ(outcomes.size(), 2u);
+    EXPECT_THROW(std::rethrow_exception(outcomes[0].error), DataError);
+    EXPECT_FALSE(outcomes[1].error);
+    rank.expect(2);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::testing

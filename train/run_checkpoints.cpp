@@ -1,0 +1,134 @@
+#include "train/run_checkpoints.h"
+
+#include <numeric>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/philox.h"
+#include "core/units.h"
+#include "train/weight_hash.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of several runs that share a directory, each has its own below it.
+fs::path below(const std::string& shared, const fs::path& checkpoints) {
+  if (shared.empty()) return {};
+  const auto run = fs::absolute(checkpoints).lexically_normal().parent_path();
+  return fs::path(shared) / str(run.filename().string(), "-", hex_of(purpose_of(run.string())));
+}
+
+MachineRanks machine_of(const Config::Checkpoint& config, const World& world,
+                        const Topology* topology) {
+  MachineRanks machine{.ranks = {},
+                       .one_file = config.files == Config::Checkpoint::Files::node,
+                       .own_directory = !config.local_directory.empty()};
+  if (topology != nullptr) {
+    machine.ranks = machine_ranks(*topology, world.rank());
+  } else {
+    machine.ranks.resize(static_cast<std::size_t>(world.size()));
+    std::iota(machine.ranks.begin(), machine.ranks.end(), 0);
+  }
+  return machine;
+}
+
+MachineRanks sharing(MachineRanks machine) {
+  machine.own_directory = false;
+  return machine;
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path directory,
+                               const std::vector<StateSlice>& state, World& world,
+                               const Topology* topology)
+    : world_(world),
+      config_(config),
+      directory_(std::move(directory)),
+      local_(below(config.local_directory, directory_)),
+      archive_(below(config.archive_directory, directory_)),
+      machine_(machine_of(config, world, topology)),
+      // Those that the archive has need not stay.
+      retention_{.last = static_cast<int>(config.keep_last),
+                 .every = archive_.empty() ? config.keep_every_steps : 0,
+                 .best = static_cast<int>(config.keep_best)},
+      of_run_(directory_, state, retention_, &world, sharing(machine_)),
+      save_(local_.empty()
+                ? of_run_
+                : of_machine_.emplace(local_, state, Retention{.last = 2}, &world, machine_),
+            world) {
+  std::vector<BackgroundCopies::Hop> hops;
+  if (!local_.empty())
+    hops.push_back({.copies = CheckpointCopies(world, local_, directory_, machine_.ranks),
+                    .retention = retention_,
+                    .milestones = config.keep_every_steps});
+  if (!archive_.empty())
+    hops.push_back({.copies = CheckpointCopies(world, directory_, archive_, {}),
+                    .retention = {},
+                    .milestones = config.keep_every_steps,
+                    .milestones_alone = true});
+  if (!hops.empty()) copies_.emplace(world, std::move(hops));
+}
+
+void RunCheckpoints::bring(const CheckpointCopies& copies) {
+  const auto step = copies.newest();
+  if (!step) return;
+  const auto here = AllRanks(&world_, "copies").told([&] {
+    const auto steps =
+        world_.rank() == 0 ? checkpoint_steps(directory_) : std::vector<std::int64_t>();
+    return std::to_string(steps.empty() ? -1 : steps.back());
+  }());
+  const bool is_archive = copies.from() == archive_;
+  if (is_archive ? here != "-1" : *step <= std::stoll(here)) return;
+  try {
+    copies.copy(*step, {}, {});
+    log_info("step ", *step, " is now in ", directory_.string(), ", from ", copies.from().string(),
+             is_archive ? "" : " of each machine");
+  } catch (const DataError& error) {
+    log_warning("step ", *step, " of ", copies.from().string(), " is not used: ", error.what());
+  }
+}
+
+std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
+  if (!local_.empty()) bring(CheckpointCopies(world_, local_, directory_, machine_.ranks));
+  if (!archive_.empty()) bring(CheckpointCopies(world_, archive_, directory_, {}));
+  return of_run_.load_newest(accept);
+}
+
+void RunCheckpoints::begin(BackgroundSave::Save save) {
+  keep_ = save.keep;
+  if (of_machine_) save.keep.clear();
+  if (copies_)
+    for (const auto step : copies_->pending())
+      save.keep.push_back(step);
+  save_.begin(std::move(save));
+}
+
+std::optional<BackgroundSave::Outcome> RunCheckpoints::passed_on(
+    std::optional<BackgroundSave::Outcome> saved) {
+  if (saved && !saved->error && copies_) copies_->want(saved->step, keep_);
+  return saved;
+}
+
+void RunCheckpoints::log_copies() {
+  if (!copies_) return;
+  for (const auto& copied : copies_->poll())
+    try {
+      if (copied.error) std::rethrow_exception(copied.error);
+      log_info("copied step ", copied.step, " to ", copied.to->string(), " in ",
+               human_seconds(copied.seconds));
+    } catch (const DataError& error) {
+      log_warning("step ", copied.step, " is not copied to ", copied.to->string(), ": ",
+                  error.what(), "; the run goes on");
+    }
+}
+
+void RunCheckpoints::finish() {
+  if (!copies_) return;
+  copies_->finish();
+  log_copies();
+}
+
+}  // namespace lockstep

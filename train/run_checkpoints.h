@@ -1,0 +1,52 @@
+// RunCheckpoints: where a run's checkpoints are, and go: in its directory; or first in one of each
+// machine's own, and from there to its directory; and from that to an archive.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/background_copies.h"
+#include "checkpoint/background_save.h"
+#include "checkpoint/checkpointer.h"
+#include "dist/topology.h"
+#include "train/config.h"
+
+namespace lockstep {
+
+class RunCheckpoints {
+ public:
+  // The tensors of `state`, and `world`, outlive this. All ranks at once.
+  //   directory: the run's, of checkpoints       topology: see RunRanks
+  RunCheckpoints(const Config::Checkpoint& config, std::filesystem::path directory,
+                 const std::vector<StateSlice>& state, World& world, const Topology* topology);
+
+  // Checkpointer's, of the run's directory. What machines have of their own that is newer comes
+  // there first; where it has none, the newest of the archive does.
+  std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
+  Json load(std::int64_t step) const { return of_run_.load(step); }
+
+  // BackgroundSave's. One that is saved goes on from there by itself.
+  void begin(BackgroundSave::Save save);
+  std::optional<BackgroundSave::Outcome> poll() { return passed_on(save_.poll()); }
+  std::optional<BackgroundSave::Outcome> wait() { return passed_on(save_.wait()); }
+  void log_copies();  // that ended since the last call
+  void finish();      // all ranks at once: returns when all that is saved went where it goes
+
+ private:
+  void bring(const CheckpointCopies& copies);
+  std::optional<BackgroundSave::Outcome> passed_on(std::optional<BackgroundSave::Outcome> saved);
+
+  World& world_;
+  Config::Checkpoint config_;
+  std::filesystem::path directory_, local_, archive_;  // the last two may be empty
+  MachineRanks machine_;
+  Retention retention_;
+  Checkpointer of_run_;
+  std::optional<Checkpointer> of_machine_;
+  std::vector<std::int64_t> keep_;  // of the save under way
+  std::optional<BackgroundCopies> copies_;
+  BackgroundSave save_;  // behind all that its thread uses
+};
+
+}  // namespace lockstep
