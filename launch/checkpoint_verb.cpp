@@ -56,10 +56,11 @@ std::string state_of(const fs::path& checkpoint, bool from_disk) {
   }
 }
 
-// A checkpoint's directory, or the newest of a run.
+// A checkpoint's directory, or the newest of a run, or of an archive of one.
 fs::path named_checkpoint(const std::string& path) {
   if (path_exists(fs::path(path) / kCheckpointManifestName)) return path;
-  const auto directory = fs::path(path) / "checkpoints";
+  const bool is_archive = directory_exists(path) && !checkpoint_steps(path).empty();
+  const auto directory = is_archive ? fs::path(path) : fs::path(path) / "checkpoints";
   if (!directory_exists(directory))
     throw DataError(str(path, ": expected a checkpoint (with ", kCheckpointManifestName,
                         ") or a run (with checkpoints/)"));
