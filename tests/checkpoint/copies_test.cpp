@@ -196,7 +196,7 @@ TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
   verify_checkpoint(checkpoint_path(directory_ / "back", 3), Depth::contents);
 }
 
-std::vector<std::int64_t> steps_of(std::vector<BackgroundCopies::Outcome> outcomes) {
+std::vector<std::int64_t> steps_of(const std::vector<BackgroundCopies::Outcome>& outcomes) {
   std::vector<std::int64_t> steps;
   for (const auto& outcome : outcomes) {
     EXPECT_FALSE(outcome.error) << outcome.step;
