@@ -1,75 +1,22 @@
 // Checkpoints against a disk that loses what was not synced, and calls that fail.
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
-#include "checkpoint/checkpointer.h"
-#include "tests/durability/disk.h"
-#include "tests/files.h"
-#include "tests/testing.h"
+#include "tests/durability/checkpoint_rig.h"
 
 namespace lockstep::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using Action = Disk::Action;
 
 constexpr char kRankFile[] = "rank-00000.safetensors";
-
-class Durability : public ::testing::Test {
- protected:
-  Durability() {
-    state_.push_back(whole_slice("w", bench_.poisoned({5, 7}, DType::fp32)));
-    state_.push_back(whole_slice("w/adam_m", bench_.poisoned({5, 7}, DType::bf16)));
-  }
-
-  void fill(std::int64_t step) {
-    for (const auto& slice : state_)
-      for (std::int64_t i = 0; i < slice.local.bytes(); ++i)
-        slice.local.data[i] = static_cast<std::byte>(
-            philox(7, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i))[0]);
-  }
-  void save(const Disk& disk, std::int64_t step, int keep_last) {
-    fill(step);
-    Checkpointer(disk.root() / "new/run", state_, {.last = keep_last}).save(step, Json(step));
-  }
-  // The newest step, or -1; fails where one is not whole, or the newest not as it was saved.
-  std::int64_t newest(const fs::path& root) {
-    for (const auto step : checkpoint_steps(root / "new/run"))
-      EXPECT_NO_THROW(verify_checkpoint(checkpoint_path(root / "new/run", step), Depth::contents));
-    const auto latest = latest_checkpoint(root / "new/run");
-    if (!latest) return -1;
-    std::vector<std::string> loaded;
-    EXPECT_EQ(Checkpointer(root / "new/run", state_).load(*latest).as_integer(), *latest);
-    for (const auto& slice : state_)
-      loaded.push_back(bytes_of(slice));
-    fill(*latest);
-    for (std::size_t i = 0; i < state_.size(); ++i)
-      EXPECT_EQ(loaded[i], bytes_of(state_[i])) << state_[i].name << " of step " << *latest;
-    return *latest;
-  }
-  static std::string bytes_of(const StateSlice& slice) {
-    return {reinterpret_cast<const char*>(slice.local.data),
-            static_cast<std::size_t>(slice.local.bytes())};
-  }
-  static std::vector<fs::path> unfinished(const fs::path& root) {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(root))
-      if (entry.path().string().find(".tmp") != std::string::npos) found.push_back(entry.path());
-    return found;
-  }
-
-  TemporaryDirectory directory_{fast_directory()}, rest_{fast_directory()};
-  Bench bench_;
-  std::vector<StateSlice> state_;
-};
 
 TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_is_there) {
   Disk disk(directory_.path());
   std::vector<std::pair<std::size_t, std::int64_t>> announced = {{0, -1}};
   // Step 2 comes again: the run went on from step 1. Only the newest two stay.
   for (const std::int64_t step : {1, 2, 3, 4, 2, 5}) {
-    save(disk, step, step == 2 ? 0 : 2);
+    save(disk.root(), {{step, step == 2 ? 0 : 2}});
     announced.emplace_back(disk.calls().size(), step);
   }
   at_every_moment(disk, rest_ / "rest", [&](std::size_t calls, const fs::path& rest) {
@@ -90,13 +37,12 @@ TEST_F(Durability, whichever_call_fails_a_save_says_so_or_has_saved) {
       SCOPED_TRACE(str("call ", k, " fails: ", std::strerror(error)));
       const TemporaryDirectory directory(fast_directory());
       Disk disk(directory.path());
-      save(disk, 1, 0);
-      save(disk, 2, 0);
+      save(disk.root(), {{1, 0}, {2, 0}});
       const auto before = disk.calls().size();
       disk.fail(before + k, error);
       bool said = false;
       try {
-        save(disk, 3, 2);
+        save(disk.root(), {{3, 2}});
       } catch (const Error&) {
         said = true;
       }
@@ -107,7 +53,7 @@ TEST_F(Durability, whichever_call_fails_a_save_says_so_or_has_saved) {
         const auto found = newest(rest_ / "rest");
         EXPECT_TRUE(found == 3 || (said && found == 2)) << found << (said ? ", said" : "");
       }
-      save(disk, 4, 2);
+      save(disk.root(), {{4, 2}});
       EXPECT_EQ(newest(disk.root()), 4);
       EXPECT_EQ(unfinished(disk.root()), std::vector<fs::path>{});
       if (HasFailure()) FAIL() << "the call was on " << disk.calls()[failed].path;
@@ -116,8 +62,7 @@ TEST_F(Durability, whichever_call_fails_a_save_says_so_or_has_saved) {
 
 TEST_F(Durability, an_older_checkpoint_goes_only_after_the_newest_was_read_from_the_disk) {
   Disk disk(directory_.path());
-  save(disk, 1, 1);
-  save(disk, 2, 1);
+  save(disk.root(), {{1, 1}, {2, 1}});
   const auto& calls = disk.calls();
   const auto index = [&](Action action, const std::string& path) {
     for (std::size_t i = calls.size(); i-- > 0;)
