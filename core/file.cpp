@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
+constexpr int kMostInterruptions = 1000;  // of a read or write: then the storage is broken
 
 std::string reason(int error) {
   return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
@@ -96,10 +97,11 @@ void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
     fail(offset,
          str("expected ", wanted, " bytes, but the file has ", size_bytes_, "; is it truncated?"));
   std::int64_t done = 0;
+  int interruptions = 0;
   while (done < wanted) {
     const auto n = pread(descriptor_, out.data() + done, static_cast<std::size_t>(wanted - done),
                          offset + done);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
     if (n < 0) fail(offset + done, str("cannot read: ", reason(errno)));
     if (n == 0) fail(offset + done, "the file became shorter while it was read");
     done += n;
@@ -144,9 +146,10 @@ void WriteFile::write(std::span<const std::byte> bytes) {
 void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) {
   LOCKSTEP_CHECK(descriptor_ >= 0, path_.string(), ": written after commit");
   LOCKSTEP_CHECK(offset >= 0, path_.string(), ": written at byte ", offset);
+  int interruptions = 0;
   while (!bytes.empty()) {
     const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), offset);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
     if (n < 0) fail_writing(path_, str("cannot write at byte ", offset), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     offset += n;

@@ -68,6 +68,11 @@ class SmallDisk {
   }
 
   bool mounted() const { return mounted_; }
+  void resize(std::int64_t size_bytes) const {
+    const std::string options = str("size=", size_bytes);
+    LOCKSTEP_CHECK(mount("none", path().c_str(), "tmpfs", MS_REMOUNT, options.c_str()) == 0,
+                   "cannot resize ", path().string());
+  }
   const std::filesystem::path& path() const { return directory_.path(); }
 
  private:

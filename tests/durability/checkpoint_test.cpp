@@ -31,33 +31,92 @@ TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_i
   });
 }
 
-TEST_F(Durability, whichever_call_fails_a_save_says_so_or_has_saved) {
-  for (const int error : {EIO, ENOSPC, EINTR})
+struct Fault {
+  const char* name;
+  int error;
+  bool stays;
+};
+
+class Faults : public Durability, public ::testing::WithParamInterface<Fault> {};
+
+TEST_P(Faults, whichever_call_fails_a_save_says_so_or_has_saved) {
+  const auto& [name, error, stays] = GetParam();
+  int faults = 0;
+  for (const int ranks : {1, 2})
     for (std::size_t k = 0;; ++k) {
-      SCOPED_TRACE(str("call ", k, " fails: ", std::strerror(error)));
+      SCOPED_TRACE(str("call ", k, " of ", ranks, " ranks"));
       const TemporaryDirectory directory(fast_directory());
       Disk disk(directory.path());
-      save(disk.root(), {{1, 0}, {2, 0}});
+      save(disk.root(), {{1, 0}, {2, 0}}, ranks);
       const auto before = disk.calls().size();
-      disk.fail(before + k, error);
+      disk.fail(before + k, error, stays);
       bool said = false;
       try {
-        save(disk.root(), {{3, 2}});
+        save(disk.root(), {{3, 2}}, ranks);
       } catch (const Error&) {
         said = true;
       }
+      disk.mend();
       if (disk.calls().size() <= before + k) break;  // it needs no more calls
+      ++faults;
       const auto failed = before + k;
       for (const auto loss : Disk::kLosses) {
         write_rest(disk.rest(disk.calls().size(), loss), rest_ / "rest");
         const auto found = newest(rest_ / "rest");
         EXPECT_TRUE(found == 3 || (said && found == 2)) << found << (said ? ", said" : "");
       }
-      save(disk.root(), {{4, 2}});
+      EXPECT_FALSE(said && error == Disk::kShortWrite);
+      save(disk.root(), {{4, 2}}, ranks);
       EXPECT_EQ(newest(disk.root()), 4);
       EXPECT_EQ(unfinished(disk.root()), std::vector<fs::path>{});
       if (HasFailure()) FAIL() << "the call was on " << disk.calls()[failed].path;
     }
+  std::printf("%d calls failed\n", faults);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, Faults,
+    ::testing::Values(Fault{"EIO", EIO, false}, Fault{"EIO_from_then_on", EIO, true},
+                      Fault{"ENOSPC", ENOSPC, false}, Fault{"ENOSPC_from_then_on", ENOSPC, true},
+                      Fault{"EDQUOT", EDQUOT, false}, Fault{"EDQUOT_from_then_on", EDQUOT, true},
+                      Fault{"EINTR", EINTR, false}, Fault{"EINTR_from_then_on", EINTR, true},
+                      Fault{"short_write", Disk::kShortWrite, false},
+                      Fault{"short_writes_from_then_on", Disk::kShortWrite, true}),
+    [](const auto& p) { return p.param.name; });
+
+// A checkpoint takes 8 of its 64 pages, or fewer.
+class SmallDisks : public Durability {
+ protected:
+  SmallDisks() : Durability({64, 64}) {}
+};
+
+TEST_F(SmallDisks, of_any_size_keep_what_was_saved_and_say_when_they_are_full) {
+  int saved = 0, said = 0;
+  for (int pages = 1; pages <= 64; ++pages) {
+    SCOPED_TRACE(str(pages, " pages"));
+    SmallDisk disk(std::int64_t{4096} * pages);
+    if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+    std::vector<std::int64_t> steps;
+    for (std::int64_t step = 1; step <= 7; ++step) {
+      try {
+        save(disk.path(), {{step, 4}}, 2);
+        ++saved;
+        steps.push_back(step);
+        if (steps.size() > 4) steps.erase(steps.begin());
+      } catch (const DataError& error) {
+        ++said;
+        expect_contains(error.what(), "No space left on device; free some space");
+        EXPECT_EQ(unfinished(disk.path()), std::vector<fs::path>{});
+      }
+      EXPECT_EQ(checkpoint_steps(directory_of(disk.path())), steps);
+      EXPECT_EQ(newest(disk.path()), steps.empty() ? -1 : steps.back());
+    }
+    disk.resize(std::int64_t{1} << 20);
+    save(disk.path(), {{8, 4}}, 2);
+    EXPECT_EQ(newest(disk.path()), 8);
+    if (HasFailure()) return;
+  }
+  std::printf("64 disks: saved %d times, full %d times\n", saved, said);
 }
 
 TEST_F(Durability, an_older_checkpoint_goes_only_after_the_newest_was_read_from_the_disk) {
