@@ -15,7 +15,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "core/error.h"
@@ -92,12 +91,6 @@ class Disk {
   int error_ = 0;
   bool stays_ = false;
 };
-
-// Where thousands of small files cost nothing: in memory, if there is such a file system.
-inline std::filesystem::path fast_directory() {
-  const char* memory = "/dev/shm";
-  return access(memory, W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
-}
 
 void write_rest(const Disk::Rest& rest, const std::filesystem::path& into);  // emptied before
 
