@@ -1,75 +1,22 @@
 // Checkpoints against a disk that loses what was not synced, and calls that fail.
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
-#include "checkpoint/checkpointer.h"
-#include "tests/durability/disk.h"
-#include "tests/files.h"
-#include "tests/testing.h"
+#include "tests/durability/checkpoint_rig.h"
 
 namespace lockstep::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using Action = Disk::Action;
 
 constexpr char kRankFile[] = "rank-00000.safetensors";
-
-class Durability : public ::testing::Test {
- protected:
-  Durability() {
-    state_.push_back(whole_slice("w", bench_.poisoned({5, 7}, DType::fp32)));
-    state_.push_back(whole_slice("w/adam_m", bench_.poisoned({5, 7}, DType::bf16)));
-  }
-
-  void fill(std::int64_t step) {
-    for (const auto& slice : state_)
-      for (std::int64_t i = 0; i < slice.local.bytes(); ++i)
-        slice.local.data[i] = static_cast<std::byte>(
-            philox(7, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i))[0]);
-  }
-  void save(const Disk& disk, std::int64_t step, int keep_last) {
-    fill(step);
-    Checkpointer(disk.root() / "new/run", state_, {.last = keep_last}).save(step, Json(step));
-  }
-  // The newest step, or -1; fails where one is not whole, or the newest not as it was saved.
-  std::int64_t newest(const fs::path& root) {
-    for (const auto step : checkpoint_steps(root / "new/run"))
-      EXPECT_NO_THROW(verify_checkpoint(checkpoint_path(root / "new/run", step), Depth::contents));
-    const auto latest = latest_checkpoint(root / "new/run");
-    if (!latest) return -1;
-    std::vector<std::string> loaded;
-    EXPECT_EQ(Checkpointer(root / "new/run", state_).load(*latest).as_integer(), *latest);
-    for (const auto& slice : state_)
-      loaded.push_back(bytes_of(slice));
-    fill(*latest);
-    for (std::size_t i = 0; i < state_.size(); ++i)
-      EXPECT_EQ(loaded[i], bytes_of(state_[i])) << state_[i].name << " of step " << *latest;
-    return *latest;
-  }
-  static std::string bytes_of(const StateSlice& slice) {
-    return {reinterpret_cast<const char*>(slice.local.data),
-            static_cast<std::size_t>(slice.local.bytes())};
-  }
-  static std::vector<fs::path> unfinished(const fs::path& root) {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(root))
-      if (entry.path().string().find(".tmp") != std::string::npos) found.push_back(entry.path());
-    return found;
-  }
-
-  TemporaryDirectory directory_{fast_directory()}, rest_{fast_directory()};
-  Bench bench_;
-  std::vector<StateSlice> state_;
-};
 
 TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_is_there) {
   Disk disk(directory_.path());
   std::vector<std::pair<std::size_t, std::int64_t>> announced = {{0, -1}};
   // Step 2 comes again: the run went on from step 1. Only the newest two stay.
   for (const std::int64_t step : {1, 2, 3, 4, 2, 5}) {
-    save(disk, step, step == 2 ? 0 : 2);
+    save(disk.root(), {{step, step == 2 ? 0 : 2}});
     announced.emplace_back(disk.calls().size(), step);
   }
   at_every_moment(disk, rest_ / "rest", [&](std::size_t calls, const fs::path& rest) {
@@ -84,40 +31,97 @@ TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_i
   });
 }
 
-TEST_F(Durability, whichever_call_fails_a_save_says_so_or_has_saved) {
-  for (const int error : {EIO, ENOSPC, EINTR})
+struct Fault {
+  const char* name;
+  int error;
+  bool stays;
+};
+
+class Faults : public Durability, public ::testing::WithParamInterface<Fault> {};
+
+TEST_P(Faults, whichever_call_fails_a_save_says_so_or_has_saved) {
+  const auto& [name, error, stays] = GetParam();
+  int faults = 0;
+  for (const int ranks : {1, 2})
     for (std::size_t k = 0;; ++k) {
-      SCOPED_TRACE(str("call ", k, " fails: ", std::strerror(error)));
+      SCOPED_TRACE(str("call ", k, " of ", ranks, " ranks"));
       const TemporaryDirectory directory(fast_directory());
       Disk disk(directory.path());
-      save(disk, 1, 0);
-      save(disk, 2, 0);
+      save(disk.root(), {{1, 0}, {2, 0}}, ranks);
       const auto before = disk.calls().size();
-      disk.fail(before + k, error);
+      disk.fail(before + k, error, stays);
       bool said = false;
       try {
-        save(disk, 3, 2);
+        save(disk.root(), {{3, 2}}, ranks);
       } catch (const Error&) {
         said = true;
       }
+      disk.mend();
       if (disk.calls().size() <= before + k) break;  // it needs no more calls
+      ++faults;
       const auto failed = before + k;
       for (const auto loss : Disk::kLosses) {
         write_rest(disk.rest(disk.calls().size(), loss), rest_ / "rest");
         const auto found = newest(rest_ / "rest");
         EXPECT_TRUE(found == 3 || (said && found == 2)) << found << (said ? ", said" : "");
       }
-      save(disk, 4, 2);
+      EXPECT_FALSE(said && error == Disk::kShortWrite);
+      save(disk.root(), {{4, 2}}, ranks);
       EXPECT_EQ(newest(disk.root()), 4);
       EXPECT_EQ(unfinished(disk.root()), std::vector<fs::path>{});
       if (HasFailure()) FAIL() << "the call was on " << disk.calls()[failed].path;
     }
+  std::printf("%d calls failed\n", faults);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, Faults,
+    ::testing::Values(Fault{"EIO", EIO, false}, Fault{"EIO_from_then_on", EIO, true},
+                      Fault{"ENOSPC", ENOSPC, false}, Fault{"ENOSPC_from_then_on", ENOSPC, true},
+                      Fault{"EDQUOT", EDQUOT, false}, Fault{"EDQUOT_from_then_on", EDQUOT, true},
+                      Fault{"EINTR", EINTR, false}, Fault{"EINTR_from_then_on", EINTR, true},
+                      Fault{"short_write", Disk::kShortWrite, false},
+                      Fault{"short_writes_from_then_on", Disk::kShortWrite, true}),
+    [](const auto& p) { return p.param.name; });
+
+// A checkpoint takes 8 of its 64 pages, or fewer.
+class SmallDisks : public Durability {
+ protected:
+  SmallDisks() : Durability({64, 64}) {}
+};
+
+TEST_F(SmallDisks, of_any_size_keep_what_was_saved_and_say_when_they_are_full) {
+  int saved = 0, said = 0;
+  for (int pages = 1; pages <= 64; ++pages) {
+    SCOPED_TRACE(str(pages, " pages"));
+    SmallDisk disk(std::int64_t{4096} * pages);
+    if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+    std::vector<std::int64_t> steps;
+    for (std::int64_t step = 1; step <= 7; ++step) {
+      try {
+        save(disk.path(), {{step, 4}}, 2);
+        ++saved;
+        steps.push_back(step);
+        if (steps.size() > 4) steps.erase(steps.begin());
+      } catch (const DataError& error) {
+        ++said;
+        expect_contains(error.what(), "No space left on device; free some space");
+        EXPECT_EQ(unfinished(disk.path()), std::vector<fs::path>{});
+      }
+      EXPECT_EQ(checkpoint_steps(directory_of(disk.path())), steps);
+      EXPECT_EQ(newest(disk.path()), steps.empty() ? -1 : steps.back());
+    }
+    disk.resize(std::int64_t{1} << 20);
+    save(disk.path(), {{8, 4}}, 2);
+    EXPECT_EQ(newest(disk.path()), 8);
+    if (HasFailure()) return;
+  }
+  std::printf("64 disks: saved %d times, full %d times\n", saved, said);
 }
 
 TEST_F(Durability, an_older_checkpoint_goes_only_after_the_newest_was_read_from_the_disk) {
   Disk disk(directory_.path());
-  save(disk, 1, 1);
-  save(disk, 2, 1);
+  save(disk.root(), {{1, 1}, {2, 1}});
   const auto& calls = disk.calls();
   const auto index = [&](Action action, const std::string& path) {
     for (std::size_t i = calls.size(); i-- > 0;)

@@ -1,7 +1,9 @@
 #include "tests/durability/disk.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,6 +21,10 @@ namespace fs = std::filesystem;
 using Action = Disk::Action;
 
 std::atomic<Disk*> watching = nullptr;
+
+thread_local std::size_t calls_of_thread = 0, deadly_call = SIZE_MAX;
+thread_local Disk::Death death = Disk::Death::before;
+thread_local std::size_t most_bytes = SIZE_MAX;  // that a write takes
 
 // The names and bytes of a directory tree, as a process sees them and as the disk must keep them.
 class Tree {
@@ -143,9 +149,23 @@ Disk::~Disk() {
   watching = nullptr;
 }
 
-void Disk::fail(std::size_t call, int error) {
+void Disk::fail(std::size_t call, int error, bool stays) {
   failing_ = call;
   error_ = error;
+  stays_ = stays;
+}
+
+void Disk::mend() {
+  failing_ = SIZE_MAX;
+}
+
+void Disk::kill_at(std::size_t call, Death how) {
+  deadly_call = call;
+  death = how;
+}
+
+std::size_t Disk::calls_of_this_thread() {
+  return calls_of_thread;
 }
 
 Disk::Rest Disk::rest(std::size_t calls, Loss loss) const {
@@ -178,15 +198,29 @@ std::string Disk::relative(const fs::path& path) const {
 template <class Act>
 auto Disk::run(Call call, const Act& act) {
   const std::lock_guard lock(mutex_);
+  const auto act_on_half = [&] {
+    most_bytes = (call.bytes.size() + 1) / 2;
+    const auto done = act();
+    most_bytes = SIZE_MAX;
+    return done;
+  };
+  if (calls_of_thread++ == deadly_call) {
+    if (death == Death::within) act_on_half();
+    raise(SIGKILL);
+  }
+  const bool fails = stays_ ? calls_.size() >= failing_ : calls_.size() == failing_;
   decltype(act()) result = -1;
-  if (calls_.size() == failing_) {
+  if (fails && error_ == kShortWrite) {
+    result = act_on_half();
+  } else if (fails) {
     if (call.action == Action::close) act();  // what a close says, the descriptor is gone
     call.action = call.action == Action::sync ? Action::failed_sync : Action::failed;
     errno = error_;
-  } else if (result = act(); result < 0) {
-    call.action = Action::failed;
+  } else {
+    result = act();
   }
   const int error = errno;
+  if (result < 0 && call.action != Action::failed_sync) call.action = Action::failed;
   if (call.action == Action::write) call.bytes.resize(static_cast<std::size_t>(result));
   if (call.action == Action::read) call.count = static_cast<std::int64_t>(result);
   calls_.push_back(std::move(call));
@@ -197,6 +231,7 @@ auto Disk::run(Call call, const Act& act) {
 }  // namespace lockstep::testing
 
 using lockstep::testing::Disk;
+using lockstep::testing::most_bytes;
 using lockstep::testing::next;
 using lockstep::testing::observed;
 using lockstep::testing::path_of;
@@ -227,13 +262,15 @@ ssize_t write(int file, const void* bytes, size_t count) {
   static const auto real = next<ssize_t(int, const void*, size_t)>("write");
   // Only files that are appended to are written without an offset.
   Disk::Call call{Action::write, "", "", -1, {static_cast<const char*>(bytes), count}};
-  return observed(file, std::move(call), [&] { return real(file, bytes, count); });
+  return observed(file, std::move(call),
+                  [&] { return real(file, bytes, std::min(count, most_bytes)); });
 }
 
 ssize_t pwrite(int file, const void* bytes, size_t count, off_t offset) {
   static const auto real = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
   Disk::Call call{Action::write, "", "", offset, {static_cast<const char*>(bytes), count}};
-  return observed(file, std::move(call), [&] { return real(file, bytes, count, offset); });
+  return observed(file, std::move(call),
+                  [&] { return real(file, bytes, std::min(count, most_bytes), offset); });
 }
 
 ssize_t pread(int file, void* bytes, size_t count, off_t offset) {

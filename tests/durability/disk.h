@@ -3,8 +3,9 @@
 // The calls by which a process changes files (open, mkdir, write, pwrite, ftruncate, fsync, close,
 // rename, remove, unlink, unlinkat) and those by which it reads them (pread, posix_fadvise) are
 // defined in disk.cpp. They go on to the C library; while a Disk lives, those that concern its
-// directory are written down, and one of them can be made to fail. From the list, any moment of the
-// past can be built up again, with only what a disk had to keep of it. fsync itself is only noted.
+// directory are written down, and can be made to fail, or to end the process. From the list, any
+// moment of the past can be built up again, with only what a disk had to keep of it. fsync itself
+// is only noted.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "core/error.h"
@@ -54,8 +54,17 @@ class Disk {
   const std::filesystem::path& root() const { return root_; }
   const std::vector<Call>& calls() const { return calls_; }
 
-  // From now on, call number `call` fails with that errno.
-  void fail(std::size_t call, int error);
+  // From now on, call number `call` fails with that errno, and all behind it where the fault stays,
+  // until mend(). kShortWrite: only half is written.
+  void fail(std::size_t call, int error, bool stays = false);
+  void mend();
+  static constexpr int kShortWrite = 0;
+
+  // Each thread counts its own calls. At number `call` of this one SIGKILL ends the process: before
+  // the call, or within it: half of a write is done, and all of what else it is.
+  enum class Death : std::uint8_t { before, within };
+  static void kill_at(std::size_t call, Death death);
+  static std::size_t calls_of_this_thread();
 
   // The power goes off behind the first `calls` calls. What may be lost:
   enum class Loss : std::uint8_t {
@@ -80,13 +89,8 @@ class Disk {
   std::vector<Call> calls_;
   std::size_t failing_ = SIZE_MAX;
   int error_ = 0;
+  bool stays_ = false;
 };
-
-// Where thousands of small files cost nothing: in memory, if there is such a file system.
-inline std::filesystem::path fast_directory() {
-  const char* memory = "/dev/shm";
-  return access(memory, W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
-}
 
 void write_rest(const Disk::Rest& rest, const std::filesystem::path& into);  // emptied before
 

@@ -55,17 +55,21 @@ std::int64_t events(const fs::path& run) {
   return 0;
 }
 
+int train_in(const fs::path& root, const Config& config) {
+  const TrainOptions options{.config = config,
+                             .resolved_config = "# resolved",
+                             .settings = Json::Object{},
+                             .run = root / "new/runs/run",
+                             .device = {}};
+  LoneWorld alone;
+  return train(options, {.world = alone});
+}
+
 TEST(RunDurability, whenever_the_power_goes_off_the_logs_reach_as_far_as_the_newest_checkpoint) {
   const TemporaryDirectory data, directory(fast_directory()), rest(fast_directory());
   spit(data / "tokens.bin", gpt2_shard(random_tokens(400, 256)));
   Disk disk(directory.path());
-  const TrainOptions options{.config = tiny(data / "tokens.bin"),
-                             .resolved_config = "# resolved",
-                             .settings = Json::Object{},
-                             .run = disk.root() / "new/runs/run",
-                             .device = {}};
-  LoneWorld alone;
-  ASSERT_EQ(train(options, {.world = alone}), 0);
+  ASSERT_EQ(train_in(disk.root(), tiny(data / "tokens.bin")), 0);
   at_every_moment(disk, rest / "rest", [&](std::size_t calls, const fs::path& root) {
     const auto run = root / "new/runs/run";
     const auto latest = latest_checkpoint(run / "checkpoints");
@@ -75,6 +79,52 @@ TEST(RunDurability, whenever_the_power_goes_off_the_logs_reach_as_far_as_the_new
     EXPECT_GE(events(run), *latest);
     EXPECT_EQ(slurp(run / "config.toml"), "# resolved");
   });
+}
+
+TEST(RunDurability, on_a_disk_of_any_size_a_run_goes_on_and_ends_on_a_larger_one) {
+  const TemporaryDirectory data, whole(fast_directory());
+  spit(data / "tokens.bin", gpt2_shard(random_tokens(400, 256)));
+  auto config = tiny(data / "tokens.bin");
+  config.log.tensorboard = false;
+  config.checkpoint.keep_last = 0;  // all
+  auto longer = config;
+  longer.train.steps = 6;
+  const auto state = [](const fs::path& root) {
+    return slurp(checkpoint_path(root / "new/runs/run/checkpoints", 6) / "rank-00000.safetensors");
+  };
+  ASSERT_EQ(train_in(whole.path(), longer), 0);
+  int ended = 0;
+  for (int pages = 8; pages <= 128; pages += 8) {
+    SCOPED_TRACE(str(pages, " pages"));
+    SmallDisk disk(std::int64_t{4096} * pages);
+    if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+    ::testing::internal::CaptureStderr();
+    std::string error;
+    try {
+      EXPECT_EQ(train_in(disk.path(), config), 0);
+      ++ended;
+    } catch (const DataError& e) {
+      error = e.what();
+      expect_contains(error, "No space left on device");
+    }
+    const auto said = ::testing::internal::GetCapturedStderr();
+    const auto checkpoints = disk.path() / "new/runs/run/checkpoints";
+    std::vector<std::int64_t> steps;
+    for (const std::int64_t step : {1, 2, 3, 4})
+      if (said.find(str("saved step ", step, " ")) != std::string::npos) steps.push_back(step);
+    if (error.find("/checkpoints/") != std::string::npos)  // it was the last step's
+      for (const std::int64_t step : {1, 2, 3})
+        if (std::find(steps.begin(), steps.end(), step) == steps.end())
+          expect_contains(said, str("step ", step, " is not saved: "));
+    EXPECT_EQ(checkpoint_steps(checkpoints), steps) << said;
+    for (const auto step : steps)
+      EXPECT_NO_THROW(verify_checkpoint(checkpoint_path(checkpoints, step), Depth::contents));
+    disk.resize(std::int64_t{1} << 20);
+    ASSERT_EQ(train_in(disk.path(), longer), 0);
+    EXPECT_EQ(state(disk.path()), state(whole.path()));
+    if (::testing::Test::HasFailure()) return;
+  }
+  std::printf("16 disks: %d large enough\n", ended);
 }
 
 }  // namespace

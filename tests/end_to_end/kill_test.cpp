@@ -57,8 +57,8 @@ class Killed : public EndToEnd {
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-TEST_F(Killed, a_few_times_a_run_ends_as_if_it_never_was) {
-  kill_again_and_again(6);
+TEST_F(Killed, twenty_times_a_run_ends_as_if_it_never_was) {
+  kill_again_and_again(20);
 }
 
 TEST_F(Killed, full_hundreds_of_times_a_run_ends_as_if_it_never_was) {

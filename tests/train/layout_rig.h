@@ -8,11 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "core/hash.h"
+#include "data/loader.h"
 #include "dist/thread_world.h"
 #include "tests/dist/ring_world.h"
 #include "tests/files.h"
 #include "tests/train/training_rig.h"
 #include "train/host_state.h"
+#include "train/layout.h"
 #include "train/run_state.h"
 
 namespace lockstep::testing {
@@ -150,8 +153,37 @@ class Assembled {
   std::map<std::string, Doubles> values_;
 };
 
+// A sum over sequences, each by its tokens and targets: it does not know their order, and shows one
+// that is missing or there twice. Masked sequences count nothing.
+class Consumed {
+ public:
+  void add(const Batch& batch) {
+    const auto B = batch.inputs.shape[0], T = batch.inputs.shape[1];
+    for (std::int64_t b = 0; b < B; ++b) {
+      const auto* targets = batch.targets.as<std::int32_t>() + b * T;
+      if (std::all_of(targets, targets + T, [](std::int32_t id) { return id < 0; })) continue;
+      Hasher hasher;
+      for (const ConstTensor t : {batch.inputs, batch.targets, batch.document_start})
+        if (t) hasher.add({t.data + b * T * 4, static_cast<std::size_t>(T * 4)});
+      sum_ += std::stoull(hasher.hex().substr(0, 16), nullptr, 16);
+      ++sequences_;
+    }
+  }
+  void add(const Consumed& other) {
+    sum_ += other.sum_;
+    sequences_ += other.sequences_;
+  }
+  std::int64_t sequences() const { return sequences_; }
+  friend bool operator==(const Consumed&, const Consumed&) = default;
+
+ private:
+  std::uint64_t sum_ = 0;
+  std::int64_t sequences_ = 0;
+};
+
 struct Outcome {
   std::vector<double> losses, norms;
+  std::vector<Consumed> consumed;         // by all ranks together, in each step
   Assembled initial, gradients, weights;  // of the first step; after the last
   std::int64_t tokens = 0;                // valid ones, of the last step
 };
@@ -165,25 +197,43 @@ inline void expect_the_same_bits(const Outcome& a, const Outcome& b) {
 // One rank's Training, its stream and memory.
 class LayoutRank {
  public:
-  LayoutRank(const TrainingConfig& config, const Arenas::Bytes& bytes, Comms comms)
+  // `dataset`: where batches come from; "": they are random.
+  LayoutRank(const TrainingConfig& config, const Arenas::Bytes& bytes, Comms comms,
+             const std::string& dataset = "")
       : config_(config),
-        ranks_(config.mesh.world() / config.mesh.size(Axis::tensor)),
-        rank_(comms.world->rank() / config.mesh.size(Axis::tensor)),
+        place_(data_place(config.mesh, comms.world->rank())),
         arenas_(Device{}, bytes),
-        training_(config, bench_.stream, arenas_, std::move(comms)) {}
+        training_(config, bench_.stream, arenas_, std::move(comms)) {
+    if (dataset.empty()) return;
+    const Loader::Config data{.datasets = {dataset},
+                              .seed = 3,
+                              .sequence_length = static_cast<int>(config.sequence_length),
+                              .global_batch_sequences = config.global_batch_sequences,
+                              .vocabulary = config.model.vocabulary,
+                              .document_mask = true};
+    loader_.emplace(data, static_cast<int>(config.micro_batch_sequences), place_.rank, place_.ranks,
+                    bench_.arena);
+  }
 
   Training& training() { return training_; }
   Stream& stream() { return bench_.stream; }
   World& world() { return *training_.params().comms().world; }
 
-  int done = 0;  // steps
+  int done = 0;                    // steps
+  std::vector<Consumed> consumed;  // by this rank, in each step
   Training::Numbers step() {
     training_.begin_step(++done, 1e-3);
+    consumed.emplace_back();
     for (std::int64_t m = 0; m < micro_steps(); ++m) {
       const Arena::Scope scope(bench_.arena);
-      training_.micro_step(batch(done, m), m + 1 == micro_steps());
+      const auto batch =
+          loader_ ? loader_->batch(first_sample_, static_cast<int>(m)) : random_batch(done, m);
+      consumed.back().add(batch);
+      auto copied = training_.micro_step(batch, m + 1 == micro_steps());
+      if (loader_) loader_->release(batch, std::move(copied));
     }
     training_.finish_step();
+    first_sample_ += config_.global_batch_sequences;
     return training_.numbers(done);
   }
 
@@ -191,7 +241,7 @@ class LayoutRank {
     LossSum sum;
     for (std::int64_t m = 0; m < micro_steps(); ++m) {
       const Arena::Scope scope(bench_.arena);
-      training_.evaluate(batch(step, m));
+      training_.evaluate(random_batch(step, m));
       const auto part = training_.evaluated();
       sum.loss += part.loss;
       sum.tokens += part.tokens;
@@ -206,6 +256,7 @@ class LayoutRank {
     state.taken().synchronize();
     Json about;
     about.set("step", done);
+    about.set("first_sample", first_sample_);
     Checkpointer(directory, state.slices(), {}, &world()).save(done, about);
   }
   void load(const std::filesystem::path& directory) {
@@ -215,18 +266,19 @@ class LayoutRank {
     const auto about =
         Checkpointer(directory, state.slices(), {}, &world()).load_newest([](const Json&) {});
     done = static_cast<int>(about.value().at("step").as_integer());
+    first_sample_ = about.value().at("first_sample").as_integer();
     state.send();
     training_.params().refresh_weights(stream());
   }
 
  private:
   std::int64_t micro_steps() const {
-    const auto at_once = config_.micro_batch_sequences * ranks_;
+    const auto at_once = config_.micro_batch_sequences * place_.ranks;
     return (config_.global_batch_sequences + at_once - 1) / at_once;
   }
 
   // The step's micro-batch m: of all ranks together the same tokens on every layout.
-  Batch batch(int step, std::int64_t m) {
+  Batch random_batch(int step, std::int64_t m) {
     const auto B = config_.micro_batch_sequences, T = config_.sequence_length,
                S = config_.global_batch_sequences;
     const auto word = [&](std::int64_t i) {
@@ -236,7 +288,7 @@ class LayoutRank {
     };
     std::vector<std::int32_t> ids, next, place;
     for (std::int64_t b = 0; b < B; ++b) {
-      const auto sequence = (m * ranks_ + rank_) * B + b;
+      const auto sequence = (m * place_.ranks + place_.rank) * B + b;
       for (std::int64_t t = 0; t < T; ++t) {
         const auto i = sequence * (T + 1) + t;
         // Masks differ from sequence to sequence; those behind the batch count nothing.
@@ -253,10 +305,12 @@ class LayoutRank {
   }
 
   TrainingConfig config_;
-  std::int64_t ranks_, rank_;  // of those that have batches of their own
+  DataPlace place_;
+  std::int64_t first_sample_ = 0;  // of the next step
   Bench bench_{.threads = 1, .host_bytes = std::int64_t{16} << 20};
   Arenas arenas_;
   Training training_;
+  std::optional<Loader> loader_;
 };
 
 // What a rank does before its steps and behind them.
@@ -264,6 +318,7 @@ using OnRank = std::function<void(LayoutRank&)>;
 struct Around {
   OnRank before = [](LayoutRank& rank) { rank.training().initialize(); };
   OnRank behind = [](LayoutRank&) {};
+  std::string dataset = {};
 };
 
 inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
@@ -273,10 +328,11 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   const auto topology = topology_of(layout);
   Outcome outcome;
   std::mutex mutex;
+  std::vector<std::vector<Consumed>> consumed(static_cast<std::size_t>(layout.mesh.world()));
   const auto bytes = measure_training(config, Device{}, 1);  // it reserves many addresses: once
   run_thread_ranks(layout.mesh.world(), [&](World& threads) {
     RingWorld world(threads);
-    LayoutRank rank(config, bytes, make_comms(world, layout.mesh, &topology));
+    LayoutRank rank(config, bytes, make_comms(world, layout.mesh, &topology), around.dataset);
     auto& params = rank.training().params();
     const auto gather = [&](Assembled& into, auto&& tensor_of) {
       const std::lock_guard lock(mutex);
@@ -296,12 +352,20 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
       outcome.tokens = numbers.valid_tokens;
     }
     gather(outcome.weights, weight);
+    consumed[static_cast<std::size_t>(world.rank())] = rank.consumed;
     // A rank that is behind another is the one that others wait for, wherever it sits.
     const auto entered = std::to_string(world.ring()->activity().collectives);
     EXPECT_EQ(world.exchange(entered),
               std::vector<std::string>(static_cast<std::size_t>(world.size()), entered));
     around.behind(rank);
   });
+  outcome.consumed.resize(static_cast<std::size_t>(steps));
+  for (std::size_t rank = 0; rank < consumed.size(); ++rank)
+    if (layout.mesh.coordinate(Axis::tensor, static_cast<int>(rank)) > 0)
+      EXPECT_EQ(consumed[rank], consumed[rank - 1]) << "tensor ranks";
+    else
+      for (std::size_t step = 0; step < outcome.consumed.size(); ++step)
+        outcome.consumed[step].add(consumed[rank][step]);
   return outcome;
 }
 

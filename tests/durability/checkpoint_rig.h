@@ -1,0 +1,100 @@
+// Saves of a small state by rank threads, and what is found of them.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "checkpoint/checkpointer.h"
+#include "dist/thread_world.h"
+#include "tests/durability/disk.h"
+#include "tests/files.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing {
+
+namespace fs = std::filesystem;
+
+class Durability : public ::testing::Test {
+ protected:
+  explicit Durability(Shape shape = {5, 7}) {
+    state_.push_back(whole_slice("w", bench_.poisoned(shape, DType::fp32)));
+    state_.push_back(whole_slice("w/adam_m", bench_.poisoned(shape, DType::bf16)));
+  }
+
+  void fill(std::int64_t step) {
+    for (const auto& slice : state_)
+      for (std::int64_t i = 0; i < slice.local.bytes(); ++i)
+        slice.local.data[i] = static_cast<std::byte>(
+            philox(7, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i))[0]);
+  }
+
+  struct Save {
+    std::int64_t step;
+    int keep_last;
+  };
+  // All of them, one behind the other. `begin` is called on each rank, `saved` too, behind each
+  // save.
+  void save(
+      const fs::path& root, const std::vector<Save>& saves, int ranks = 1,
+      const std::function<void(World&)>& begin = [](World&) {},
+      const std::function<void(World&)>& saved = [](World&) {}) {
+    run_thread_ranks(ranks, [&](World& world) {
+      begin(world);
+      for (const auto& [step, keep_last] : saves) {
+        world.exchange("");  // all have saved what is there now
+        if (world.rank() == 0) fill(step);
+        world.exchange("");
+        Checkpointer(directory_of(root), pieces_of(world), {.last = keep_last}, &world)
+            .save(step, Json(step));
+        saved(world);
+      }
+    });
+  }
+
+  // The newest step, or -1; fails where one is not whole, or the newest not as it was saved.
+  std::int64_t newest(const fs::path& root) {
+    for (const auto step : checkpoint_steps(directory_of(root)))
+      EXPECT_NO_THROW(
+          verify_checkpoint(checkpoint_path(directory_of(root), step), Depth::contents));
+    const auto latest = latest_checkpoint(directory_of(root));
+    if (!latest) return -1;
+    std::vector<std::string> loaded;
+    EXPECT_EQ(Checkpointer(directory_of(root), state_).load(*latest).as_integer(), *latest);
+    for (const auto& slice : state_)
+      loaded.push_back(bytes_of(slice));
+    fill(*latest);
+    for (std::size_t i = 0; i < state_.size(); ++i)
+      EXPECT_EQ(loaded[i], bytes_of(state_[i])) << state_[i].name << " of step " << *latest;
+    return *latest;
+  }
+
+  static fs::path directory_of(const fs::path& root) { return root / "new/run"; }
+  static std::vector<fs::path> unfinished(const fs::path& root) {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(root))
+      if (entry.path().string().find(".tmp") != std::string::npos) found.push_back(entry.path());
+    return found;
+  }
+
+  TemporaryDirectory directory_{fast_directory()}, rest_{fast_directory()};
+  Bench bench_{.threads = 1};
+  std::vector<StateSlice> state_;
+
+ private:
+  std::vector<StateSlice> pieces_of(const World& world) const {
+    auto pieces = state_;
+    for (auto& slice : pieces) {
+      const auto all = slice.whole.elements();
+      slice.piece = {0, all * world.rank() / world.size(), all * (world.rank() + 1) / world.size()};
+      slice.local =
+          slice.local.view({all}).rows(slice.piece.begin, slice.piece.end - slice.piece.begin);
+    }
+    return pieces;
+  }
+  static std::string bytes_of(const StateSlice& slice) {
+    return {reinterpret_cast<const char*>(slice.local.data),
+            static_cast<std::size_t>(slice.local.bytes())};
+  }
+};
+
+}  // namespace lockstep::testing

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Runs of two ranks under mpirun that are killed again and again end as one that never was.
+
+usage: kill_ranks_test.py LOCKSTEP KILLS
+
+SIGKILL hits one rank, both or mpirun, while they start or while they step and save. On a machine
+that is so busy that ranks do not answer each other for seconds a run also ends by itself; that is
+not counted. Exit 77 (skipped) without mpirun.
+"""
+
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from deaths_test import processes_of
+from mpirun_test import ENVIRONMENT, Job, expect, failures
+from tiny_run import configuration, numbers, pack
+
+RANKS = 2
+RUNS = 4  # at once: what takes long is the second that mpirun gives a rank to end
+SECONDS_TO_END = 60
+SETTINGS = ["train.micro_batch=1", "train.threads=1", "schedule.kind=constant",
+            "schedule.warmup_steps=4",  # else it depends on the number of steps
+            "eval.every_steps=0"]
+
+
+def saved(run):
+    """The newest step that is saved; 0: none."""
+    return max((int(path.name[5:]) for path in (run / "checkpoints").glob("step-????????")),
+               default=0)
+
+
+class Killed:
+    """A run, and the processes that were killed of it."""
+
+    def __init__(self, job, config, run):
+        self.job, self.config, self.run, self.log = job, config, run, run.with_suffix(".log")
+        self.kills = {"one rank": 0, "both ranks": 0, "the launcher": 0}
+        self.slowest = 0
+
+    def said(self):
+        return self.log.read_text(errors="replace")
+
+    def start(self):
+        settings = SETTINGS + ["train.steps=1000000000", "checkpoint.every_steps=1"]
+        with open(self.log, "w") as log:
+            return subprocess.Popen(self.job.command(self.config, self.run, RANKS, settings),
+                                    env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=log)
+
+    def wait_for(self, process, condition):
+        while process.poll() is None and not condition():
+            time.sleep(0.02)
+
+    def kill(self, process):
+        if process.poll() is not None:
+            expect(process.returncode == 75 and "stopped answering" in self.said(),
+                   f"it ended by itself with {process.returncode}: {self.said()[-2000:]}")
+            return "its own will"
+        victim = random.choice(list(self.kills))
+        pids = list(processes_of(self.run).values())
+        if victim == "the launcher":
+            pids = [process.pid]
+        elif victim == "one rank":
+            pids = random.sample(pids, min(1, len(pids)))
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # mpirun was faster
+        self.kills[victim] += 1
+        return victim
+
+    def wait_for_all(self, process, victim):
+        """Until none is there; ends them where that takes too long."""
+        begin = time.time()
+        try:
+            process.wait(timeout=SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        while processes_of(self.run) and time.time() < begin + SECONDS_TO_END:
+            time.sleep(0.02)
+        took = time.time() - begin
+        self.slowest = max(self.slowest, took)
+        left = processes_of(self.run)
+        expect(not left and took < SECONDS_TO_END,
+               f"{took:.0f} s after the death of {victim} {left} live: {self.said()[-2000:]}")
+        for pid in left.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def start_and_kill(self):
+        before = saved(self.run)
+        process = self.start()
+        if random.random() < 0.5:
+            self.wait_for(process, lambda: len(processes_of(self.run)) == RANKS)
+            time.sleep(random.uniform(0, 0.5))
+        else:
+            self.wait_for(process, lambda: "saved step " in self.said())
+            time.sleep(random.uniform(0, 0.1))
+        self.wait_for_all(process, self.kill(process))
+        announced = max([before] + [int(s) for s in re.findall(r"saved step (\d+)", self.said())])
+        newest = saved(self.run)
+        expect(newest >= announced, f"step {newest} is the newest, {announced} was announced")
+        if newest > 0:
+            verified = subprocess.run(
+                [self.job.lockstep, "checkpoint", "verify",
+                 str(self.run / "checkpoints" / f"step-{newest:08}")], capture_output=True, text=True)
+            expect(verified.returncode == 0, f"step {newest}: {verified.stdout}{verified.stderr}")
+
+
+    def kill_again_and_again(self, kills):
+        while sum(self.kills.values()) < kills and not failures:
+            self.start_and_kill()
+
+
+def check(lockstep, kills, folder):
+    pack(lockstep, folder)
+    config = configuration(folder, "llama3")
+    job = Job(lockstep, folder)
+    killed = [Killed(job, config, folder / f"killed_{i}") for i in range(RUNS)]
+    begin = time.time()
+    with ThreadPoolExecutor(RUNS) as pool:
+        list(pool.map(lambda run: run.kill_again_and_again(kills // RUNS), killed))
+    counts = [f"{who} {sum(run.kills[who] for run in killed)} times" for who in killed[0].kills]
+    print(f"killed {', '.join(counts)} in {sum(saved(run.run) for run in killed)} steps and "
+          f"{time.time() - begin:.0f} s; all had ended after at most "
+          f"{max(run.slowest for run in killed):.1f} s")
+    if failures:
+        return 1
+    last = max(saved(run.run) for run in killed) + 5
+    whole = folder / "whole"
+
+    def end(run, every):
+        code, said = job.run(config, run, RANKS, *SETTINGS, f"train.steps={last}",
+                             f"checkpoint.every_steps={every}")
+        expect(code == 0, f"{run.name} ends with {code}: {said[-2000:]}")
+        return str(run / "checkpoints" / f"step-{last:08}")
+
+    expected = end(whole, 0)
+    expect(len(numbers(whole)) == last, f"{len(numbers(whole))} losses")
+    for run in killed:
+        compared = subprocess.run([lockstep, "checkpoint", "diff", end(run.run, 1), expected],
+                                  capture_output=True, text=True)
+        expect(compared.returncode == 0 and ", 0 differ" in compared.stdout,
+               f"{run.run.name}: the weights are others: {compared.stdout[-200:]}{compared.stderr}")
+        expect(numbers(run.run) == numbers(whole), f"{run.run.name}: the losses are others")
+    return 1 if failures else 0
+
+
+def main():
+    if shutil.which("mpirun") is None:
+        print("SKIPPED: mpirun is not installed (openmpi-bin)")
+        return 77
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        return check(sys.argv[1], int(sys.argv[2]), folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
