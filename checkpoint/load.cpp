@@ -47,6 +47,10 @@ void verify_range(const ReadFile& file, std::int64_t offset, std::int64_t bytes,
   check_hash(file, offset, what, expected, hasher.hex());
 }
 
+void verify_header(const ReadFile& file, const ManifestFile& expected) {
+  verify_range(file, 0, expected.header_bytes, "the header", expected.header_hash);
+}
+
 // Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
 // needed as a whole is checked against its hash; of another `unverified` is set.
 std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
@@ -138,8 +142,7 @@ void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk) 
   if (depth == Depth::sizes) return;
   for (std::size_t f = 0; f < files.size(); ++f) {
     if (from_disk) files[f].drop_cache();
-    verify_range(files[f], 0, manifest.files[f].header_bytes, "the header",
-                 manifest.files[f].header_hash);
+    verify_header(files[f], manifest.files[f]);
   }
   for (const auto& tensor : manifest.tensors)
     for (const auto& slice : tensor.slices)
@@ -177,15 +180,21 @@ Loaded load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> s
   for (const auto& expected : manifest.files)
     files.push_back(open_checked(checkpoint, expected));
   Loaded loaded{.about = manifest.about};
+  std::vector<bool> used(files.size());
   for (const auto& target : state) {
     const auto& tensor = *by_name.at(target.name);
     std::int64_t copied = 0;
-    for (const auto& slice : tensor.slices)
-      copied += load_slice(files[static_cast<std::size_t>(slice.file)], tensor, slice, target,
-                           loaded.unverified);
+    for (const auto& slice : tensor.slices) {
+      const auto f = static_cast<std::size_t>(slice.file);
+      const auto count = load_slice(files[f], tensor, slice, target, loaded.unverified);
+      used[f] = used[f] || count > 0;
+      copied += count;
+    }
     LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": ", copied, " of ",
                    target.local.elements(), " elements were found");
   }
+  for (std::size_t f = 0; f < files.size(); ++f)
+    if (used[f]) verify_header(files[f], manifest.files[f]);
   return loaded;
 }
 
