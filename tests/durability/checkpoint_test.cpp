@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "checkpoint/checkpointer.h"
+#include "dist/thread_world.h"
 #include "tests/durability/disk.h"
 #include "tests/files.h"
 #include "tests/testing.h"
@@ -31,7 +32,30 @@ class Durability : public ::testing::Test {
   }
   void save(const Disk& disk, std::int64_t step, int keep_last) {
     fill(step);
-    Checkpointer(disk.root() / "new/run", state_, {.last = keep_last}).save(step, Json(step));
+    run_thread_ranks(ranks_, [&](World& world) {
+      Checkpointer(disk.root() / "new/run", rows_of(world.rank()), {.last = keep_last}, &world)
+          .save(step, Json(step));
+    });
+    announced_.emplace_back(disk.calls().size(), step);
+  }
+  void save_some(const Disk& disk) {
+    // Step 2 comes again: the run went on from step 1. Only the newest two stay.
+    for (const std::int64_t step : {1, 2, 3, 4, 2, 5})
+      save(disk, step, step == 2 ? 0 : 2);
+  }
+  // Each rank owns some rows.
+  std::vector<StateSlice> rows_of(int rank) const {
+    std::vector<StateSlice> slices;
+    for (const auto& [name, whole, split, piece, local, owned] : state_) {
+      const auto step = (whole[0] + ranks_ - 1) / ranks_;
+      const auto rows = local.rows(step * rank, std::min(step, whole[0] - step * rank));
+      slices.push_back({name,
+                        whole,
+                        {0, ranks_, step},
+                        {rank, 0, rows.elements()},
+                        rows.view({rows.elements()})});
+    }
+    return slices;
   }
   // The newest step, or -1; fails where one is not whole, or the newest not as it was saved.
   std::int64_t newest(const fs::path& root) {
@@ -48,6 +72,21 @@ class Durability : public ::testing::Test {
       EXPECT_EQ(loaded[i], bytes_of(state_[i])) << state_[i].name << " of step " << *latest;
     return *latest;
   }
+  // It is the newest announced, or the one that was being saved.
+  void expect_announced(std::size_t calls, std::int64_t found) const {
+    std::int64_t before = -1;
+    bool returned = calls == 0;
+    for (const auto& [end, step] : announced_) {
+      if (end > calls) {
+        EXPECT_TRUE(found == before || (!returned && found == step))
+            << "found " << found << " after " << before;
+        return;
+      }
+      before = step;
+      returned = end == calls;
+    }
+    EXPECT_EQ(found, before);
+  }
   static std::string bytes_of(const StateSlice& slice) {
     return {reinterpret_cast<const char*>(slice.local.data),
             static_cast<std::size_t>(slice.local.bytes())};
@@ -62,26 +101,66 @@ class Durability : public ::testing::Test {
   TemporaryDirectory directory_{fast_directory()}, rest_{fast_directory()};
   Bench bench_;
   std::vector<StateSlice> state_;
+  int ranks_ = 1;
+  std::vector<std::pair<std::size_t, std::int64_t>> announced_;  // the calls before, and the step
 };
 
 TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_is_there) {
   Disk disk(directory_.path());
-  std::vector<std::pair<std::size_t, std::int64_t>> announced = {{0, -1}};
-  // Step 2 comes again: the run went on from step 1. Only the newest two stay.
-  for (const std::int64_t step : {1, 2, 3, 4, 2, 5}) {
-    save(disk, step, step == 2 ? 0 : 2);
-    announced.emplace_back(disk.calls().size(), step);
-  }
+  save_some(disk);
   at_every_moment(disk, rest_ / "rest", [&](std::size_t calls, const fs::path& rest) {
-    std::size_t next = 0;  // the first save that had not returned
-    while (next < announced.size() && announced[next].first <= calls)
-      ++next;
-    const auto found = newest(rest);
-    const auto before = announced[next - 1].second;
-    const bool returned = announced[next - 1].first == calls || next == announced.size();
-    EXPECT_TRUE(found == before || (!returned && found == announced[next].second))
-        << "found " << found << " after " << before;
+    expect_announced(calls, newest(rest));
   });
+}
+
+// With tensors of several blocks.
+class Reordering : public Durability {
+ protected:
+  Reordering() { state_.push_back(whole_slice("large", bench_.poisoned({10, 500}, DType::fp32))); }
+  // Behind calls that something is to be synced of.
+  static std::vector<std::size_t> moments(const Disk& disk) {
+    std::vector<std::size_t> moments;
+    for (std::size_t i = 0; i < disk.calls().size(); ++i)
+      switch (disk.calls()[i].action) {
+        case Action::create:
+        case Action::make_directory:
+        case Action::write:
+        case Action::truncate:
+        case Action::rename:
+        case Action::remove: moments.push_back(i + 1); break;
+        default: break;
+      }
+    return moments;
+  }
+  void lose_some(int times) {
+    constexpr std::uint64_t kSeed = 20261122;
+    for (ranks_ = 1; ranks_ <= 2; ++ranks_) {
+      const TemporaryDirectory directory(fast_directory());
+      Disk disk(directory.path());
+      announced_.clear();
+      save_some(disk);
+      const auto all = moments(disk);
+      for (int i = 0; i < times / 2; ++i) {
+        std::mt19937_64 random(kSeed + static_cast<std::uint64_t>(i));
+        const auto calls = all[random() % all.size()];
+        SCOPED_TRACE(str("state ", i, " of ", ranks_, " ranks, behind ", calls, " of ",
+                         disk.calls().size(), " calls, the last on ",
+                         disk.calls()[calls - 1].path));
+        write_rest(disk.rest(calls, random), rest_ / "rest");
+        expect_announced(calls, newest(rest_ / "rest"));
+        if (HasFailure()) return;
+      }
+      std::printf("%d ranks: %d states at %zu moments\n", ranks_, times / 2, all.size());
+    }
+  }
+};
+
+TEST_F(Reordering, whatever_of_the_unsynced_the_disk_kept_the_newest_announced_is_there) {
+  lose_some(2000);
+}
+
+TEST_F(Reordering, full_whatever_of_the_unsynced_the_disk_kept_the_newest_announced_is_there) {
+  lose_some(50'000);
 }
 
 TEST_F(Durability, whichever_call_fails_a_save_says_so_or_has_saved) {
