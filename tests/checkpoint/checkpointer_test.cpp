@@ -132,57 +132,6 @@ TEST_F(CheckpointerTest, what_an_interrupted_save_left_is_ignored_and_cleared) {
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));
 }
 
-TEST_F(CheckpointerTest, any_flipped_bit_is_found_and_the_one_before_is_used) {
-  save(1);
-  save(2);
-  const std::string whole = slurp(path(2) / kRankFile);
-  std::uint64_t header = 0;
-  std::memcpy(&header, whole.data(), 8);
-  // Every bit of the header, and a third of all bytes of data.
-  for (std::size_t i = 0; i < whole.size(); i += i < 8 + header ? 1 : 3)
-    for (int bit = 0; bit < 8; bit += i < 8 + header ? 1 : 5) {
-      flip(path(2) / kRankFile, i, bit);
-      EXPECT_THROW(verify_checkpoint(path(2), Depth::contents), DataError) << i;
-      flip(path(2) / kRankFile, i, bit);
-    }
-  verify_checkpoint(path(2), Depth::contents);
-  flip(path(2) / kRankFile, whole.size() - 1, 7);
-  EXPECT_EQ(latest_checkpoint(path()), 1);
-  const Checkpointer checkpointer(path(), state_);
-  expect_contains(message_of<DataError>([&] { checkpointer.load(2); }), "is damaged: its XXH3-128");
-  checkpointer.load(1);
-  EXPECT_TRUE(holds(1));
-}
-
-TEST_F(CheckpointerTest, every_truncation_of_a_file_is_found) {
-  save(1);
-  for (const char* name : {"manifest.json", kRankFile}) {
-    const std::string whole = slurp(path(1) / name);
-    for (std::size_t n = whole.size(); n-- > 0;) {
-      fs::resize_file(path(1) / name, n);
-      EXPECT_THROW(verify_checkpoint(path(1), Depth::sizes), DataError) << name << " " << n;
-    }
-    spit(path(1) / name, whole + "x");
-    EXPECT_THROW(verify_checkpoint(path(1), Depth::sizes), DataError) << name;
-    fs::remove(path(1) / name);
-    EXPECT_THROW(verify_checkpoint(path(1), Depth::sizes), DataError) << name;
-    EXPECT_EQ(latest_checkpoint(path()), std::nullopt);
-    spit(path(1) / name, whole);
-  }
-  EXPECT_EQ(latest_checkpoint(path()), 1);
-}
-
-TEST_F(CheckpointerTest, swapped_and_stale_files_are_found) {
-  save(1);
-  save(2);
-  fs::copy_file(path(1) / kRankFile, path(2) / kRankFile, fs::copy_options::overwrite_existing);
-  EXPECT_EQ(latest_checkpoint(path()), 1);
-  verify_checkpoint(path(1) / "", Depth::contents);
-  fs::rename(path(1), path(3));
-  expect_contains(message_of<DataError>([&] { verify_checkpoint(path(3), Depth::contents); }),
-                  "step-00000003: its manifest is of step 1");
-}
-
 TEST_F(CheckpointerTest, saving_a_step_again_keeps_what_was_there_under_another_name) {
   save(1);
   save(2);

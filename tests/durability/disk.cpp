@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <map>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,19 +37,40 @@ class Tree {
       case Action::make_directory: add(call.path, true); break;
       case Action::write: write(nodes_.at(node), call); break;
       case Action::truncate:
-        nodes_.at(node).bytes.resize(static_cast<std::size_t>(call.offset));
+        change(nodes_.at(node), {nullptr, static_cast<std::size_t>(call.offset)});
         break;
       case Action::sync: sync(nodes_.at(node)); break;
       case Action::failed_sync: nodes_.at(node).unsyncable = true; break;
       case Action::remove:
         nodes_.at(node).removed = true;
-        names_of(call.path).erase(last(call.path));
+        rename(parent_of(call.path), {.from = last(call.path)});
         break;
       case Action::rename:
-        names_of(call.to)[last(call.to)] = node;
-        names_of(call.path).erase(last(call.path));
+        if (fs::path(call.path).parent_path() == fs::path(call.to).parent_path()) {
+          rename(parent_of(call.to), {last(call.path), last(call.to), node});
+        } else {
+          rename(parent_of(call.to), {.to = last(call.to), .node = node});
+          rename(parent_of(call.path), {.from = last(call.path)});
+        }
         break;
       default: break;
+    }
+  }
+
+  // What is kept of what was not synced becomes synced.
+  void keep_some(std::mt19937_64& random) {
+    // All and nothing too, and what is between.
+    const double share = std::uniform_real_distribution(-0.3, 1.3)(random);
+    const auto kept = [&] { return std::uniform_real_distribution()(random) < share; };
+    for (auto& node : nodes_) {
+      for (const auto& change : node.unsynced_names)
+        if (kept()) change.apply(node.synced_names);
+      for (const auto& change : node.unsynced) {
+        if (kept())
+          change.apply(node.synced_bytes);
+        else if (random() % 2 == 0)
+          change.tear(node.synced_bytes, random() % 2 == 0 ? 512 : 4096, random() % 2 == 0, kept);
+      }
     }
   }
 
@@ -67,12 +89,52 @@ class Tree {
   }
 
  private:
+  struct NameChange {
+    std::string from = {}, to = {};  // "": none
+    std::size_t node = 0;            // that gets the name `to`
+
+    void apply(std::map<std::string, std::size_t>& names) const {
+      if (!to.empty()) names[to] = node;
+      names.erase(from);
+    }
+  };
+  struct Change {                // of a file's bytes
+    const std::string* written;  // nullptr: truncated
+    std::size_t at;              // where to
+
+    void apply(std::string& file) const {
+      if (written == nullptr)
+        file.resize(at);
+      else
+        put(file, at, *written);
+    }
+    // Not every block, as the disk counts them, gets there.
+    template <class Kept>
+    void tear(std::string& file, std::size_t block, bool zeros, const Kept& kept) const {
+      if (written == nullptr) return;
+      const auto end = at + written->size();
+      for (auto begin = at; begin < end;) {
+        const auto next = std::min(end, (begin / block + 1) * block);
+        if (kept())
+          put(file, begin, std::string_view(*written).substr(begin - at, next - begin));
+        else if (zeros)
+          put(file, begin, std::string(next - begin, '\0'));
+        begin = next;
+      }
+    }
+    static void put(std::string& file, std::size_t at, std::string_view bytes) {
+      file.resize(std::max(file.size(), at + bytes.size()));
+      file.replace(at, bytes.size(), bytes);
+    }
+  };
   struct Node {
     bool is_directory = false;
     bool removed = false;
     bool unsyncable = false;  // its sync failed: the kernel calls lost bytes written
     std::string bytes = {}, synced_bytes = {};
     std::map<std::string, std::size_t> names = {}, synced_names = {};
+    std::vector<Change> unsynced = {};
+    std::vector<NameChange> unsynced_names = {};
   };
 
   static std::string last(const fs::path& path) { return path.filename().string(); }
@@ -89,21 +151,30 @@ class Tree {
     }
     return node;
   }
-  std::map<std::string, std::size_t>& names_of(const fs::path& path) {
-    return nodes_.at(find(path.parent_path())).names;
+  Node& parent_of(const fs::path& path) { return nodes_.at(find(path.parent_path())); }
+  static void rename(Node& directory, NameChange change) {
+    change.apply(directory.names);
+    directory.unsynced_names.push_back(std::move(change));
   }
   void add(const fs::path& path, bool is_directory) {
-    names_of(path)[last(path)] = nodes_.size();
+    rename(parent_of(path), {.to = last(path), .node = nodes_.size()});
     nodes_.push_back({.is_directory = is_directory});
   }
+  static void change(Node& node, const Change& change) {
+    change.apply(node.bytes);
+    node.unsynced.push_back(change);
+  }
   static void write(Node& node, const Disk::Call& call) {
-    const auto offset = call.offset < 0 ? node.bytes.size() : static_cast<std::size_t>(call.offset);
-    node.bytes.resize(std::max(node.bytes.size(), offset + call.bytes.size()));
-    node.bytes.replace(offset, call.bytes.size(), call.bytes);
+    const auto at = call.offset < 0 ? node.bytes.size() : static_cast<std::size_t>(call.offset);
+    change(node, {&call.bytes, at});
   }
   static void sync(Node& node) {
-    if (!node.unsyncable) node.synced_bytes = node.bytes;
+    if (!node.unsyncable) {
+      node.synced_bytes = node.bytes;
+      node.unsynced.clear();
+    }
     node.synced_names = node.names;
+    node.unsynced_names.clear();
   }
 
   std::vector<Node> nodes_ = {{.is_directory = true}};
@@ -174,6 +245,16 @@ Disk::Rest Disk::rest(std::size_t calls, Loss loss) const {
     tree.apply(calls_.at(i));
   Rest rest;
   tree.add_rest(loss, "", rest);
+  return rest;
+}
+
+Disk::Rest Disk::rest(std::size_t calls, std::mt19937_64& random) const {
+  Tree tree;
+  for (std::size_t i = 0; i < calls; ++i)
+    tree.apply(calls_.at(i));
+  tree.keep_some(random);
+  Rest rest;
+  tree.add_rest(Loss::all, "", rest);
   return rest;
 }
 

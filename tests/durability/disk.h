@@ -4,8 +4,8 @@
 // rename, remove, unlink, unlinkat) and those by which it reads them (pread, posix_fadvise) are
 // defined in disk.cpp. They go on to the C library; while a Disk lives, those that concern its
 // directory are written down, and can be made to fail, or to end the process. From the list, any
-// moment of the past can be built up again, with only what a disk had to keep of it. fsync itself
-// is only noted.
+// moment of the past can be built up again, with only what a disk had to keep of it, or any part of
+// the rest too. fsync itself is only noted.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,10 @@ class Disk {
   // What is left: the bytes of each file by its path, nothing of a directory.
   using Rest = std::map<std::string, std::optional<std::string>>;
   Rest rest(std::size_t calls, Loss loss) const;
+  // Of what was not synced `random` draws what the disk kept, in any order: names one by one;
+  // writes whole, or of blocks of 512 or 4096 bytes some, with zeros or what was before in the
+  // others.
+  Rest rest(std::size_t calls, std::mt19937_64& random) const;
 
   // Of disk.cpp. Of a path that is not below the root: "".
   std::string relative(const std::filesystem::path& path) const;

@@ -15,6 +15,7 @@ import copy
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from safetensors.torch import load_file
 
 import make_fixtures
 import models
+import rank_files
 import training
 from lockstep import Lockstep, write_shards, write_toml
 
@@ -220,6 +222,35 @@ def check_exported_run(report, case, name, run):
     return exported
 
 
+def check_rank_files(report, case, name, run, ranks):
+    """What the ranks of a run saved, behind its export."""
+    checkpoint, = (run / "checkpoints").iterdir()
+    files, tensors = rank_files.read(checkpoint)
+    report.check(f"{name}: the package finds in rank files what the manifest says", files == ranks,
+                 f"{len(tensors)} tensors in {files} files")
+    if case.family != "gpt2":  # whose exported matrices are fused and turned
+        weights = {key: tensor for key, tensor in tensors.items() if "/" not in key}
+        exported = rank_files.tensors_of_all(run.with_name(run.name + "_out"))
+        report.check(f"{name}: exported weights are those of the rank files", weights == exported)
+
+
+def check_ranks(report, case, tables, start):
+    """A run of several ranks, each of which saves what it owns."""
+    shape = case.shape
+    tensor = next((t for t in (2, 3) if all(
+        n % t == 0 for n in (shape.heads, shape.kv_heads, shape.mlp_width))), 1)
+    ranks = tensor * case.rng.randrange(2, 4)
+    name = f"{case.family}, trained by {ranks} ranks, {tensor} a matrix"
+    if shutil.which("mpirun") is None or case.lockstep.device != "cpu":
+        report.skip(name, "without mpirun (openmpi-bin), or on one GPU")
+        return
+    config, run = case.folder / "train_ranks.toml", case.folder / "trained_by_ranks"
+    write_toml(config, dict(tables, layout=dict(tensor=tensor)))
+    case.lockstep.train(config, run, start, ranks)
+    check_exported_run(report, case, name, run)
+    check_rank_files(report, case, name, run, ranks)
+
+
 def check_training(report, case):
     name = f"{case.family}, trained"
     data, shards = case.tokens("train", case.rng.randrange(20, 60))
@@ -234,7 +265,8 @@ def check_training(report, case):
         start = case.folder / "start_run"
 
     config, run = case.folder / "train.toml", case.folder / "trained"
-    write_toml(config, recipe.tables(case.shape, shards))
+    tables = recipe.tables(case.shape, shards)
+    write_toml(config, tables)
     metrics = case.lockstep.train(config, run, start)
     check_steps(report, name, metrics, recipe, expected)
     for what, wrong in training.mistakes(recipe):
@@ -242,8 +274,10 @@ def check_training(report, case):
         report.check(f"{name}: {what} would be seen", error > 2 * LOSS, f"{error:.1e}")
 
     exported = check_exported_run(report, case, name, run)
+    check_rank_files(report, case, name, run, 1)
     report.within("loss after training", name,
                   relative(exported, models.evaluate(expected.model, case.held_out)), LOSS)
+    check_ranks(report, case, tables, start)
     config, run = case.folder / "train_bf16.toml", case.folder / "trained_bf16"
     write_toml(config, recipe.tables(case.shape, shards, compute="bf16"))
     case.lockstep.train(config, run, start)

@@ -19,10 +19,12 @@ class Lockstep:
         # A variable of the caller's must not set a key of the configuration.
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith("LOCKSTEP_") or name == "LOCKSTEP_CPU"}
+        self.environment |= dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
-    def __call__(self, *arguments):
-        done = subprocess.run([self.binary, *map(str, arguments)], capture_output=True, text=True,
-                              env=self.environment)
+    def __call__(self, *arguments, ranks=1):
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+        done = subprocess.run([*launcher * (ranks > 1), self.binary, *map(str, arguments)],
+                              capture_output=True, text=True, env=self.environment)
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["nothing"]
             raise Refused(f"lockstep {' '.join(map(str, arguments))}: exit code {done.returncode}, "
@@ -41,9 +43,10 @@ class Lockstep:
     def export(self, model, out, dtype):
         self("checkpoint", "export", model, "--out", out, "--dtype", dtype)
 
-    def train(self, config, run, init_from):
+    def train(self, config, run, init_from, ranks=1):
         """The steps of metrics.jsonl."""
-        self("train", config, "--run", run, "--init-from", init_from, "--device", self.device)
+        self("train", config, "--run", run, "--init-from", init_from, "--device", self.device,
+             ranks=ranks)
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -1,0 +1,111 @@
+// What power_loss_test.py takes the power from: two ranks, threads, with a state that follows from
+// the step.
+//
+//   saver save DIRECTORY    goes on from the newest checkpoint and saves step after step, the
+//   newest
+//                           two stay, until it is killed; a step is written to standard output when
+//                           save() has returned, 0 before the first
+//   saver check DIRECTORY   reads every checkpoint; writes their steps
+//
+// Exit code 1, with the reason, where a checkpoint is damaged or not as it was saved.
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+#include "checkpoint/checkpointer.h"
+#include "core/arena.h"
+#include "core/philox.h"
+#include "dist/thread_world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr std::int64_t kRows = 20, kColumns = 701;
+
+// Some of the rows of two tensors.
+class State {
+ public:
+  State(std::int64_t first, std::int64_t rows, const Split& split, int part) {
+    for (const auto& [name, dtype] : {std::pair{"w", DType::bf16}, std::pair{"w/m", DType::fp32}}) {
+      const auto local = arena_.allocate(name, dtype, {rows * kColumns});
+      slices.push_back({name, {kRows, kColumns}, split, {part, 0, local.elements()}, local});
+    }
+    first_ = first * kColumns;
+  }
+  explicit State(int rank)
+      : State(rank * kRows / kRanks, kRows / kRanks, {0, kRanks, kRows / kRanks}, rank) {}
+  State() : State(0, kRows, unsplit({kRows, kColumns}), 0) {}
+
+  void fill(std::int64_t step) {
+    each(step, [](std::byte& here, std::byte wanted) { here = wanted; });
+  }
+  void expect(std::int64_t step) {
+    each(step, [&](std::byte here, std::byte wanted) {
+      LOCKSTEP_CHECK(here == wanted, "the checkpoint of step ", step, " is not as it was saved");
+    });
+  }
+  std::vector<StateSlice> slices;
+
+ private:
+  template <class Visit>
+  void each(std::int64_t step, const Visit& visit) {
+    for (const auto& slice : slices) {
+      const auto size = bytes_per_element(slice.local.dtype);
+      for (std::int64_t i = 0; i < slice.local.bytes(); ++i)
+        visit(slice.local.data[i], static_cast<std::byte>(philox(
+                                       static_cast<std::uint64_t>(step), purpose_of(slice.name),
+                                       static_cast<std::uint64_t>(first_ * size + i))[0]));
+    }
+  }
+  Arena arena_{Device{}, Arena::Memory::host, std::int64_t{1} << 20};
+  std::int64_t first_ = 0;
+};
+
+void announce(std::int64_t step) {
+  std::printf("%lld\n", static_cast<long long>(step));
+  std::fflush(stdout);
+}
+
+[[noreturn]] void save(World& world, const char* directory) {
+  State state(world.rank());
+  Checkpointer checkpointer(directory, state.slices, {.last = 2}, &world);
+  const auto about = checkpointer.load_newest([](const Json&) {});
+  std::int64_t step = about ? about->as_integer() : 0;
+  if (about) state.expect(step);
+  for (;; ++step) {
+    if (world.rank() == 0) announce(step);
+    state.fill(step + 1);
+    checkpointer.save(step + 1, Json(step + 1));
+  }
+}
+
+void check(const char* directory) {
+  for (const auto step : checkpoint_steps(directory)) {
+    State state;
+    verify_checkpoint(checkpoint_path(directory, step), Depth::contents);
+    const auto about = Checkpointer(directory, state.slices).load(step);
+    LOCKSTEP_CHECK(about.as_integer() == step, "step ", step, " says it is ", about.dump());
+    state.expect(step);
+    announce(step);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  using namespace lockstep;
+  const std::string_view verb = count == 3 ? arguments[1] : "";
+  try {
+    if (verb == "save")
+      run_thread_ranks(kRanks, [&](World& world) { save(world, arguments[2]); });
+    else if (verb == "check")
+      check(arguments[2]);
+    else
+      LOCKSTEP_FAIL("usage: saver save|check DIRECTORY");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
