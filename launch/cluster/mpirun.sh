@@ -49,11 +49,13 @@ trap 'kill -USR1 "$job"' TERM INT USR1
 most=0 late=0
 while kill -0 "$job" 2>/dev/null; do
   sleep 1 & wait $!  # a signal ends wait, not mpirun
-  children=$(cat "/proc/$job/task/"*/children 2>/dev/null | wc -w) || children=$most
-  ((most = children > most ? children : most, late = children < most ? late + 1 : 0))
+  children=$(cat "/proc/$job/task/"*/children 2>/dev/null) || continue  # a thread of it ended
+  now=$(wc -w <<<"$children")
+  ((most = now > most ? now : most, late = now < most ? late + 1 : 0))
   if ((late > 20)); then
     echo "a host is cut off: mpirun does not wait for it" >&2
-    kill -KILL -- "-$job"
+    # shellcheck disable=SC2086
+    kill -KILL "$job" $children  # ssh to a host that is gone would stay for hours
     wait "$job" 2>/dev/null
     exit 75
   fi

@@ -31,8 +31,11 @@ AGENT = f"""#!/bin/sh
 # What mpirun calls in place of ssh, and which hands on as few variables: AGENT HOST COMMAND...
 host=$1
 shift
-exec env -i HOME="$HOME" PATH="$PATH" TMPDIR="$TMPDIR" \\
+env -i HOME="$HOME" PATH="$PATH" TMPDIR="$TMPDIR" \\
   nsenter --target "$(cat {SHARED}/hosts/"$host")" --mount --uts --ipc --net --pid -- sh -c "$*"
+code=$?
+[ -e {SHARED}/hosts/"$host" ] || exec cat {SHARED}/silence  # nobody tells ssh that a host died
+exit $code
 """
 
 
@@ -77,6 +80,7 @@ def become_head():
         ["127.0.0.1 localhost", f"{NETWORK}.{HEAD_NUMBER} head"] + names) + "\n")
     sh("mount", "--bind", SHARED / "etc_hosts", "/etc/hosts")
     (SHARED / "hosts").mkdir()
+    os.mkfifo(SHARED / "silence")
     (SHARED / "agent").write_text(AGENT)
     (SHARED / "agent").chmod(0o755)
     os.environ["TMPDIR"] = str(SHARED / "tmp")
@@ -84,7 +88,8 @@ def become_head():
 
 
 class Host:
-    """n1, n2, ...; on(...) is a command there, `ssh` without the waiting."""
+    """n1, n2, ...; on(...) is a command there, `ssh` without the waiting. Another of the same number
+    is the same host, killed and booted again: it has its files."""
 
     SETUP = """
         hostname "$1" && mount -t tmpfs shm /dev/shm && mkdir -p "$2/tmp" &&
@@ -95,9 +100,10 @@ class Host:
     def __init__(self, number):
         self.name = f"n{number}"
         folder = SHARED / self.name
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
+        (folder / "up").unlink(missing_ok=True)
         (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
-        first = subprocess.Popen(
+        self.first = first = subprocess.Popen(
             ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child",
              "--mount-proc", "sh", "-c", self.SETUP, "sh", self.name, folder, SHARED / "tmp"],
             stdin=subprocess.DEVNULL)
@@ -110,6 +116,14 @@ class Host:
         sh("ip", "link", "set", self.name, "master", "eth0", "up")
         sh(*self.on("ip", "address", "add", f"{NETWORK}.{number}/24", "dev", "eth0"))
         sh(*self.on("ip", "link", "set", "eth0", "up"))
+
+    def kill(self):
+        """As a power failure does: no connection is closed, no process ends in order."""
+        (SHARED / "hosts" / self.name).unlink()
+        sh("ip", "link", "delete", self.name)
+        self.first.kill()  # --kill-child
+        self.first.wait()
+        os.waitpid(int(self.pid), 0)  # the head inherited it; it ends after all others
 
     def on(self, *command):
         return ["nsenter", "--target", self.pid, "--mount", "--uts", "--ipc", "--net", "--pid",

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import hosts
+import job
 
 FOLDER = hosts.SHARED / "slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "squeue",
@@ -37,6 +38,7 @@ SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_interval=2
 KillWait=60
 ReturnToService=2
 SlurmdParameters=config_overrides
+SlurmdTimeout={slurmd_timeout}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -50,11 +52,12 @@ def check_installed():
 
 
 class Slurm:
-    def __init__(self, nodes):
+    def __init__(self, nodes, slurmd_timeout=300):
         FOLDER.mkdir()
         (FOLDER / "state").mkdir()
         (FOLDER / "slurm.conf").write_text(CONFIGURATION.format(
             folder=FOLDER, tmp=hosts.SHARED / "tmp", head=f"{hosts.NETWORK}.{hosts.HEAD_NUMBER}",
+            slurmd_timeout=slurmd_timeout,
             nodes="\n".join(f"NodeName={node.name} CPUs=4 State=UNKNOWN" for node in nodes)))
         (FOLDER / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (FOLDER / "munge.key").write_bytes(os.urandom(1024))
@@ -65,8 +68,12 @@ class Slurm:
                  f"--socket={FOLDER}/munge.socket")
         hosts.sh("slurmctld", "-c")
         for node in nodes:
-            hosts.sh(*node.on("slurmd", "-N", node.name))
+            self.start(node)
         hosts.wait_for(lambda: self.idle() == len(nodes), f"{len(nodes)} nodes are idle")
+
+    @staticmethod
+    def start(node):
+        hosts.sh(*node.on("slurmd", "-N", node.name))
 
     @staticmethod
     def idle():
@@ -75,9 +82,14 @@ class Slurm:
         return int(done.stdout.strip() or 0)
 
     @staticmethod
-    def state(job):
+    def submit(tiny, run, *settings, launcher=("sbatch", "--nodes=2", "--ntasks-per-node=2")):
+        return hosts.sh(*launcher, "--parsable", f"--output={tiny.folder}/{run}.log",
+                        job.EXAMPLES / "train.sbatch", *tiny.train(run, *settings)).strip()
+
+    @staticmethod
+    def state(number):
         """PENDING, RUNNING, COMPLETING, COMPLETED, ..."""
-        return hosts.sh("squeue", "--noheader", "--states=all", f"--jobs={job}",
+        return hosts.sh("squeue", "--noheader", "--states=all", f"--jobs={number}",
                         "--format=%T").strip()
 
     @staticmethod

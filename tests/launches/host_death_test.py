@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""A host dies while it trains, and with it all that runs on it. Under launch/cluster/mpirun.sh the same
+command goes on with the hosts that are left, with another in its place or without; under a real Slurm
+the job of launch/cluster/train.sbatch does so by itself. Says how many seconds each part took.
+
+usage: host_death_test.py LOCKSTEP mpirun|slurm ci|full
+
+Exit 77 (skipped) without root, namespaces, mpirun or Slurm.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+import hosts
+import job
+import slurm
+
+SETTINGS = ["checkpoint.every_steps=3"]
+
+
+class Death:
+    """Of a host, in this moment."""
+
+    def __init__(self, tiny, run, host):
+        self.tiny, self.run, self.host = tiny, run, host
+        self.ended = tiny.folder / run / "ended"
+        for file in self.ended.glob("*"):
+            file.unlink()
+        self.begin, self.said_before, self.parts = time.monotonic(), len(tiny.log(run)), []
+        host.kill()
+
+    def wait_for(self, what, happened):
+        hosts.wait_for(happened, f"{self.run}: {what}")
+        self.parts.append(f"{what} {time.monotonic() - self.begin:.1f} s")
+
+    def wait_for_the_ranks(self, silent):
+        """They end by themselves, and name those that are silent."""
+        self.wait_for("noticed", lambda: any(self.ended.glob("*")))
+        self.wait_for("ranks ended", lambda: not job.processes("lockstep"))
+        for file in self.ended.iterdir():
+            left = file.read_text()
+            expected = rf"rank {silent} \(host {self.host.name}, pid \d+\) stopped answering"
+            job.expect(re.match(expected, left), f"{file} after {expected}: {left[:300]}")
+
+    def wait_for_a_step(self):
+        step = re.compile(r"(going on|starting) from .*^step ", re.DOTALL | re.MULTILINE)
+        self.wait_for("first new step",
+                      lambda: step.search(self.tiny.log(self.run)[self.said_before:]))
+        print(f"{self.run}, {self.host.name} died: {', '.join(self.parts)}", flush=True)
+
+
+def wait_for_a_save(tiny, run, before, has_ended=lambda: False):
+    hosts.wait_for(lambda: tiny.checkpoints(run) != before or has_ended(), f"{run} is saved")
+    if has_ended():
+        raise RuntimeError(f"{run} ended")
+
+
+def expect_said(tiny, run, *lines):
+    for line in lines:
+        job.expect(line in tiny.log(run), f"{run}: no '{line}' in {tiny.log(run)[-4000:]}")
+
+
+# mpirun
+
+def start(tiny, run, hostfile):
+    tiny.hostfile.write_text(hostfile)
+    return tiny.start([job.EXAMPLES / "mpirun.sh", tiny.hostfile], run, *SETTINGS)
+
+
+def survive_under_mpirun(tiny, run, host, silent, before, after):
+    """Killed in a run on the hosts `before`, which goes on, and is stopped, on those `after`."""
+    saved = tiny.checkpoints(run)
+    process = start(tiny, run, before)
+    wait_for_a_save(tiny, run, saved, lambda: process.poll() is not None)
+    death = Death(tiny, run, host)
+    death.wait_for_the_ranks(silent)
+    death.wait_for("mpirun.sh ended", lambda: process.poll() is not None)
+    job.expect(process.returncode == 75, f"{run}: mpirun.sh ended with {process.returncode}")
+    job.expect(re.search(rf"the run ends: rank {silent} \(host {host.name}, ", tiny.log(run)),
+               f"{run}: {host.name} is not named: {tiny.log(run)[-4000:]}")
+    left = ("orted", "orterun", "cat")  # cat: what is left of the agent that called the dead host
+    hosts.wait_for(lambda: not any(map(job.processes, left)), f"{run}: none of {left} runs")
+    process = start(tiny, run, after)
+    death.wait_for_a_step()
+    process.send_signal(signal.SIGUSR1)
+    code = process.wait(timeout=hosts.PATIENCE)
+    job.expect(code == 75, f"{run}: stopped with {code}: {tiny.log(run)[-2000:]}")
+
+
+def check_mpirun_ci(tiny):
+    nodes = [hosts.Host(number) for number in (1, 2, 3)]
+    survive_under_mpirun(tiny, "another", nodes[1], "[23]", before="n1 slots=2\nn2 slots=2\n",
+                         after="n1 slots=2\nn3 slots=2\n")
+    expect_said(tiny, "another", "host n1: ranks 0-1, 1 processor each; alike: host n3: ranks 2-3")
+    tiny.expect_the_bits_of_one_host("another")
+
+    tiny.hostfile.write_text("n1 slots=2\n")
+    tiny.run_steps([job.EXAMPLES / "mpirun.sh", tiny.hostfile], "another", 4, signal.SIGUSR1)
+    expect_said(tiny, "another", "2 ranks on 1 host", "changed: layout.shard: 2 -> 1")
+    tiny.expect_the_losses_of_one_host("another", len(tiny.numbers("another")))
+
+
+def check_mpirun_full(tiny):
+    """The first rank's host; another in its place, none, then the one that boots again."""
+    nodes = [hosts.Host(number) for number in (1, 2, 3)]
+    survive_under_mpirun(tiny, "first", nodes[0], "0", before="n1 slots=2\nn2 slots=2\n",
+                         after="n3 slots=2\nn2 slots=2\n")
+    tiny.expect_the_bits_of_one_host("first")
+    survive_under_mpirun(tiny, "first", nodes[2], "0", before="n3 slots=2\nn2 slots=2\n",
+                         after="n2 slots=2\n")
+    hosts.Host(1)
+    tiny.hostfile.write_text("n1 slots=2\nn2 slots=2\n")
+    tiny.run_steps([job.EXAMPLES / "mpirun.sh", tiny.hostfile], "first", 4, signal.SIGUSR1)
+    expect_said(tiny, "first", "changed: layout.shard: 2 -> 1", "changed: layout.shard: 1 -> 2")
+    tiny.expect_the_losses_of_one_host("first", len(tiny.numbers("first")))
+
+
+# Slurm
+
+def start_slurm():
+    nodes = [hosts.Host(number) for number in (1, 2, 3)]
+    return nodes, slurm.Slurm(nodes, slurmd_timeout=10)
+
+
+def boot(cluster, number):
+    idle = cluster.idle()
+    host = hosts.Host(number)
+    cluster.start(host)
+    hosts.wait_for(lambda: cluster.idle() == idle + 1, f"{host.name} is idle")
+    return host
+
+
+def is_requeued(number):
+    return "Restarts=1 " in hosts.sh("scontrol", "show", "job", number)
+
+
+def survive_under_slurm(tiny, cluster, run, host, silent, **submit):
+    """Killed in a job, which goes on: its number."""
+    number = cluster.submit(tiny, run, *SETTINGS, **submit)
+    wait_for_a_save(tiny, run, [])
+    death = Death(tiny, run, host)
+    death.wait_for_the_ranks(silent)
+    death.wait_for("requeued", lambda: is_requeued(number))
+    death.wait_for_a_step()
+    return number
+
+
+def cancel(cluster, number):
+    hosts.sh("scancel", number)
+    hosts.wait_for(lambda: cluster.state(number) == "CANCELLED", "the job is cancelled")
+    job.expect_nothing_runs("lockstep")
+
+
+def check_slurm_ci(tiny):
+    nodes, cluster = start_slurm()
+    number = survive_under_slurm(tiny, cluster, "second", nodes[1], "[23]")
+    expect_said(tiny, "second", "host n1: ranks 0-1, 1 processor each; alike: host n3: ranks 2-3")
+    cancel(cluster, number)
+    tiny.expect_the_bits_of_one_host("second")
+
+
+def check_slurm_full(tiny):
+    nodes, cluster = start_slurm()
+    number = survive_under_slurm(tiny, cluster, "batch", nodes[0], "0")
+    expect_said(tiny, "batch", "host n2: ranks 0-1, 1 processor each; alike: host n3: ranks 2-3")
+    cancel(cluster, number)
+    tiny.expect_the_bits_of_one_host("batch")
+
+    # With --ntasks-per-node Slurm keeps the number of ranks of the first start.
+    number = survive_under_slurm(
+        tiny, cluster, "fewer", nodes[1], "0",
+        launcher=("env", "SLURM_NTASKS_PER_NODE=2", "sbatch", "--nodes=1-2", "--exclusive"))
+    expect_said(tiny, "fewer", "2 ranks on 1 host", "changed: layout.shard: 2 -> 1")
+    tiny.wait_for_steps("fewer", len(tiny.numbers("fewer")) + 4)
+    tiny.expect_the_losses_of_one_host("fewer", len(tiny.numbers("fewer")))
+    nodes[0] = boot(cluster, 1)
+    hosts.sh("scancel", "--batch", "--signal=USR1", number)
+    hosts.wait_for(lambda: "changed: layout.shard: 1 -> 2" in tiny.log("fewer"), "on two hosts again")
+    tiny.wait_for_steps("fewer", len(tiny.numbers("fewer")) + 4)
+    cancel(cluster, number)
+
+    # srun may give up before Slurm notices: then the script requeues, whether this start saved or not.
+    nodes[1] = boot(cluster, 2)
+    number = cluster.submit(tiny, "unsaved", "checkpoint.every_steps=0")
+    tiny.wait_for_steps("unsaved", 2)
+    death = Death(tiny, "unsaved", nodes[1])
+    death.wait_for_the_ranks("[23]")
+    for process in job.processes("srun"):
+        os.kill(process, signal.SIGKILL)
+    death.wait_for("requeued", lambda: is_requeued(number))
+    death.wait_for_a_step()
+    cancel(cluster, number)
+    tiny.expect_the_bits_of_one_host("unsaved")
+
+
+def main():
+    if shutil.which("mpirun") is None:
+        hosts.skip("mpirun is not installed (package openmpi-bin)")
+    launcher, tier = sys.argv[2:]
+    if launcher == "slurm":
+        slurm.check_installed()
+    hosts.become_head()
+    tiny = job.Job(sys.argv[1])
+    try:
+        globals()[f"check_{launcher}_{tier}"](tiny)
+    except RuntimeError:
+        print(slurm.Slurm.logs(), *(path.read_text(errors="replace")[-2000:]
+                                    for path in tiny.folder.glob("*.log")), sep="\n")
+        raise
+    return 1 if job.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
