@@ -37,11 +37,8 @@ class Rank {
       std::int64_t step, std::function<void()> first = [] {}) {
     Json about;
     about.set("step", step);
-    saves->begin({.step = step,
-                  .copied = {},
-                  .about = about,
-                  .keep = {},
-                  .first = std::move(first)});
+    saves->begin(
+        {.step = step, .copied = {}, .about = about, .keep = {}, .first = std::move(first)});
   }
   void load() {
     checkpointer_->load_newest([](const Json&) {});
