@@ -8,6 +8,7 @@ usage: host_death_test.py LOCKSTEP mpirun|slurm ci|full
 Exit 77 (skipped) without root, namespaces, mpirun or Slurm.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -190,7 +191,8 @@ def check_slurm_full(tiny):
     death = Death(tiny, "unsaved", nodes[1])
     death.wait_for_the_ranks("[23]")
     for process in job.processes("srun"):
-        os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ends with the other
+            os.kill(process, signal.SIGKILL)
     death.wait_for("requeued", lambda: is_requeued(number))
     death.wait_for_a_step()
     cancel(cluster, number)
