@@ -1,8 +1,69 @@
 #include "checkpoint/all_ranks.h"
 
+#include <algorithm>
+
 #include "core/json.h"
 
 namespace lockstep {
+namespace {
+
+// Of what many say a message holds a part: see dist/control.h.
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+
+std::string piece_of(const std::string& text, std::size_t number, std::size_t bytes) {
+  return number * bytes < text.size() ? text.substr(number * bytes, bytes) : std::string();
+}
+
+// The first piece, behind the size of all.
+std::string head_of(const std::string& text, std::size_t bytes) {
+  return str(text.size(), ' ', piece_of(text, 0, bytes));
+}
+
+std::size_t take_head(std::string& piece) {
+  const auto size = std::stoull(piece);
+  piece.erase(0, piece.find(' ') + 1);
+  return size;
+}
+
+}  // namespace
+
+std::string AllRanks::told(const std::string& text) const {
+  if (world_ == nullptr) return text;
+  auto all = world_->broadcast(tag_, head_of(text, kPieceBytes));
+  const auto size = take_head(all);
+  for (std::size_t i = 1; all.size() < size; ++i)
+    all += world_->broadcast(tag_, piece_of(text, i, kPieceBytes));
+  return all;
+}
+
+std::vector<std::string> AllRanks::gathered(const std::string& mine) const {
+  auto all = world_->gather(tag_, head_of(mine, kPieceBytes));
+  std::size_t most = 0;
+  for (auto& text : all)
+    most = std::max(most, take_head(text));
+  most = std::stoull(world_->broadcast(tag_, std::to_string(most)));
+  for (std::size_t i = 1; i * kPieceBytes < most; ++i) {
+    const auto more = world_->gather(tag_, piece_of(mine, i, kPieceBytes));
+    for (std::size_t rank = 0; rank < more.size(); ++rank)
+      all[rank] += more[rank];
+  }
+  return all;
+}
+
+std::vector<std::string> AllRanks::exchanged(const std::string& mine) const {
+  if (world_ == nullptr) return {mine};
+  const auto bytes = kPieceBytes / static_cast<std::size_t>(size()) + 1;
+  auto all = world_->exchange(head_of(mine, bytes));
+  std::size_t most = 0;
+  for (auto& text : all)
+    most = std::max(most, take_head(text));
+  for (std::size_t i = 1; i * bytes < most; ++i) {
+    const auto more = world_->exchange(piece_of(mine, i, bytes));
+    for (std::size_t rank = 0; rank < more.size(); ++rank)
+      all[rank] += more[rank];
+  }
+  return all;
+}
 
 std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
                                        FunctionRef<void()> acted) const {
@@ -20,7 +81,7 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
     mine.set("failure", std::string(error.what()));
   }
   acted();
-  const auto all = world_->gather(tag_, mine.dump());
+  const auto all = gathered(mine.dump());
   std::vector<std::string> said;
   Json first_error(Json::Object{});
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -49,10 +110,6 @@ void AllRanks::act_if(bool mine, FunctionRef<void()> act, FunctionRef<void()> ac
     return std::string();
   };
   this->act(mine_alone, acted);
-}
-
-std::string AllRanks::told(const std::string& text) const {
-  return world_ == nullptr ? text : world_->broadcast(tag_, text);
 }
 
 }  // namespace lockstep

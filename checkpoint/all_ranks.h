@@ -1,5 +1,5 @@
-// What all ranks of a world do alike, beside training: they agree by messages, never in a
-// collective.
+// What all ranks of a world do alike, beside training: they agree by messages of any length, never
+// in a collective.
 #pragma once
 
 #include <string>
@@ -30,8 +30,12 @@ class AllRanks {
   void act_if(
       bool mine, FunctionRef<void()> act, FunctionRef<void()> acted = [] {}) const;
   std::string told(const std::string& text) const;  // what rank 0 says
+  // What each rank says, at all, in their order; before training, as World::exchange.
+  std::vector<std::string> exchanged(const std::string& mine) const;
 
  private:
+  std::vector<std::string> gathered(const std::string& mine) const;
+
   World* world_;
   std::string tag_;
 };

@@ -107,7 +107,7 @@ void Checkpointer::plan_file(const MachineRanks& machine) {
     Json::Array mine;
     for (const auto& slice : owned_)
       mine.push_back(to_json(stored_slice(slice)));
-    const auto said = ranks_.world()->exchange(Json(std::move(mine)).dump());
+    const auto said = ranks_.exchanged(Json(std::move(mine)).dump());
     for (const int rank : machine.ranks) {
       const Json slices = Json::parse(said.at(static_cast<std::size_t>(rank)), "slices of a rank");
       for (const auto& json : slices.as_array())

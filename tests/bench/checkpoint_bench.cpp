@@ -1,0 +1,140 @@
+// checkpoint_bench [DIRECTORY [MIB]]: what saving and loading a state of so many MiB (default 1024)
+// costs on the disk of DIRECTORY (default: the working one), beside the plain writing and reading
+// of as many bytes in the same round. Each best and median of rounds, as is the ratio of the two.
+//
+//   hash        XXH3-128 of what is in memory
+//   save        Checkpointer: hashed, written past the page cache, synced, renamed
+//   plainly     the same bytes by pwrite with O_DIRECT, 8 MiB at once, and fsync
+//   load        Checkpointer, from the disk: read and hashed
+//   verify      from the disk
+//   plainly     the same file read by 4 MiB, from the disk
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <unistd.h>
+#include <vector>
+
+#include "checkpoint/checkpointer.h"
+#include "core/arena.h"
+#include "core/file.h"
+#include "core/hash.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRounds = 5;
+constexpr std::size_t kPiece = std::size_t{8} << 20;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void report(const char* what, std::int64_t bytes, std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  const auto gigabytes = static_cast<double>(bytes) / 1e9;
+  std::printf("%-28s best %7.3f GB/s   median %7.3f GB/s\n", what, gigabytes / seconds.front(),
+              gigabytes / seconds[seconds.size() / 2]);
+}
+
+void report_ratio(const char* what, const std::vector<double>& plain,
+                  const std::vector<double>& ours) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    ratios.push_back(plain[i] / ours[i]);
+  std::sort(ratios.rbegin(), ratios.rend());
+  std::printf("%-28s best %7.2f        median %7.2f\n", what, ratios.front(),
+              ratios[ratios.size() / 2]);
+}
+
+void write_plainly(const fs::path& path, std::int64_t bytes) {
+  const std::unique_ptr<std::byte, decltype(&std::free)> piece(
+      static_cast<std::byte*>(std::aligned_alloc(4096, kPiece)), &std::free);
+  std::fill_n(piece.get(), kPiece, std::byte{7});
+  int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT, 0666);
+  if (file < 0) file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  LOCKSTEP_CHECK(file >= 0, "cannot create ", path.string());
+  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(kPiece))
+    LOCKSTEP_CHECK(pwrite(file, piece.get(), kPiece, at) == static_cast<ssize_t>(kPiece),
+                   "cannot write ", path.string());
+  LOCKSTEP_CHECK(fsync(file) == 0, "cannot sync ", path.string());
+  close(file);
+}
+
+void read_plainly(const fs::path& path) {
+  const ReadFile file(path);
+  file.drop_cache();
+  std::vector<std::byte> piece(kPiece / 2);
+  for (std::int64_t at = 0; at < file.size_bytes(); at += static_cast<std::int64_t>(piece.size()))
+    file.read(std::span(piece).first(static_cast<std::size_t>(std::min<std::int64_t>(
+                  static_cast<std::int64_t>(piece.size()), file.size_bytes() - at))),
+              at);
+}
+
+void bench(const fs::path& directory, std::int64_t bytes) {
+  constexpr int kTensors = 32;
+  const auto elements = bytes / kTensors / 4;
+  Arena arena(Device{}, Arena::Memory::pinned_host, bytes + (std::int64_t{1} << 20));
+  std::vector<StateSlice> state;
+  for (int i = 0; i < kTensors; ++i) {
+    state.push_back(whole_slice(str("tensor_", i), arena.allocate("w", DType::fp32, {elements})));
+    auto* values = state.back().local.as<float>();
+    for (std::int64_t j = 0; j < elements; ++j)
+      values[j] = static_cast<float>(i + j);
+  }
+  Checkpointer checkpointer(directory / "checkpoints", state);
+  const auto file = checkpoint_path(directory / "checkpoints", 1) / "rank-00000.safetensors";
+  std::vector<double> hashing, saving, writing, loading, verifying, reading;
+  for (int round = 0; round < kRounds; ++round) {
+    hashing.push_back(seconds_of([&] {
+      for (const auto& slice : state)
+        hash_hex(std::span<const std::byte>(slice.local.data,
+                                            static_cast<std::size_t>(slice.local.bytes())));
+    }));
+    fs::remove_all(directory / "checkpoints");
+    saving.push_back(seconds_of([&] { checkpointer.save(1, Json::Object{}); }));
+    fs::remove(directory / "plain");
+    writing.push_back(seconds_of([&] { write_plainly(directory / "plain", bytes); }));
+    ReadFile(file).drop_cache();
+    loading.push_back(seconds_of([&] { checkpointer.load(1); }));
+    verifying.push_back(seconds_of([&] {
+      verify_checkpoint(checkpoint_path(directory / "checkpoints", 1), Depth::contents,
+                        /*from_disk=*/true);
+    }));
+    reading.push_back(seconds_of([&] { read_plainly(file); }));
+  }
+  std::printf("%lld MB, %d rounds\n", static_cast<long long>(bytes / 1'000'000), kRounds);
+  report("hash", bytes, hashing);
+  report("save", bytes, saving);
+  report("write plainly", bytes, writing);
+  report_ratio("  save / plain writing", writing, saving);
+  report("load", bytes, loading);
+  report("verify", bytes, verifying);
+  report("read plainly", bytes, reading);
+  report_ratio("  load / plain reading", reading, loading);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) try {
+  namespace fs = std::filesystem;
+  const auto parent = argc > 1 ? fs::path(argv[1]) : fs::path(".");
+  const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 1024;
+  const auto directory = parent / lockstep::str("checkpoint-bench-", getpid());
+  fs::create_directories(directory);
+  lockstep::bench(directory, mib << 20);
+  fs::remove_all(directory);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "checkpoint_bench: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,94 @@
+#include "checkpoint/all_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include "dist/thread_world.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a message, see dist/control.h
+
+// Whose messages are as short as those of a job.
+class ShortMessages final : public WorldOver {
+ public:
+  using WorldOver::WorldOver;
+  std::vector<std::string> exchange(const std::string& mine) override {
+    auto all = under_.exchange(mine);
+    std::size_t bytes = 0;
+    for (const auto& text : all)
+      bytes += text.size();
+    EXPECT_LE(bytes, kMostBytes);
+    return all;
+  }
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    EXPECT_LE(mine.size(), kMostBytes);
+    return under_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    EXPECT_LE(text.size(), kMostBytes);
+    return under_.broadcast(tag, text);
+  }
+};
+
+void on_ranks(int ranks, const std::function<void(const AllRanks&)>& body) {
+  run_thread_ranks(ranks, [&](World& world) {
+    ShortMessages messages(world);
+    body(AllRanks(&messages, "test"));
+  });
+}
+
+std::string text_of(int rank, std::size_t size) {
+  std::string text(size, static_cast<char>('a' + rank));
+  for (std::size_t i = 0; i < size; i += 1000)
+    text[i] = static_cast<char>('0' + i / 1000 % 10);
+  return text;
+}
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+TEST(AllRanks, say_texts_of_any_length) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{5}, 8 * kMiB, 8 * kMiB + 1, 40 * kMiB})
+    on_ranks(2, [&](const AllRanks& ranks) {
+      const auto text = text_of(7, size);
+      EXPECT_TRUE(ranks.told(ranks.is_first() ? text : "nothing") == text) << size;
+    });
+}
+
+TEST(AllRanks, hear_texts_of_any_length_of_each) {
+  on_ranks(3, [](const AllRanks& ranks) {
+    for (const int longest : {0, 1, 2}) {
+      const auto size_of = [&](int rank) {
+        return rank == longest ? 20 * kMiB + 3 : rank * std::size_t{10};
+      };
+      const auto mine = text_of(ranks.rank(), size_of(ranks.rank()));
+      const auto all = ranks.act([&] { return mine; });
+      const auto exchanged = ranks.exchanged(mine);
+      ASSERT_EQ(all.size(), ranks.is_first() ? 3u : 0u);
+      for (int rank = 0; rank < 3; ++rank) {
+        const auto expected = text_of(rank, size_of(rank));
+        EXPECT_TRUE(exchanged[static_cast<std::size_t>(rank)] == expected);
+        if (ranks.is_first()) {
+          EXPECT_TRUE(all[static_cast<std::size_t>(rank)] == expected);
+        }
+      }
+    }
+  });
+}
+
+TEST(AllRanks, throw_alike_what_one_throws) {
+  on_ranks(3, [](const AllRanks& ranks) {
+    const auto act = [&]() -> std::string {
+      if (ranks.rank() == 2) throw ConfigError("no");
+      return "yes";
+    };
+    EXPECT_EQ(message_of<ConfigError>([&] { ranks.act(act); }), "rank 2: no");
+    int calls = 0;
+    ranks.act_if(ranks.rank() == 1, [&] { ++calls; });
+    EXPECT_EQ(calls, ranks.rank() == 1 ? 1 : 0);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::testing
