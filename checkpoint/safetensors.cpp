@@ -274,9 +274,7 @@ std::string lay_out_safetensors(std::vector<StoredTensor>& tensors,
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::vector<StoredTensor> tensors,
                                      const StoredMetadata& metadata)
-    : tensors_(std::move(tensors)),
-      header_(lay_out_safetensors(tensors_, metadata)),
-      file_(path, RangeWriter::Way::direct) {
+    : tensors_(std::move(tensors)), header_(lay_out_safetensors(tensors_, metadata)), file_(path) {
   file_.write(std::as_bytes(std::span(header_)));
 }
 

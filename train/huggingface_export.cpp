@@ -53,7 +53,7 @@ void write_straight(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
   constexpr std::int64_t kPiece = 262144;  // elements
   std::vector<std::byte> piece(static_cast<std::size_t>(kPiece * bytes_per_element(dtype)));
   for (const auto& parameter : tensor.parameters)
-    for (const auto* slice : parts.of(parameter)) {
+    for (const auto* slice : parts.whole(parameter)) {
       const auto& from = slice->local;
       for (std::int64_t done = 0; done < from.elements(); done += kPiece) {
         const auto count = std::min(kPiece, from.elements() - done);
@@ -79,7 +79,7 @@ void write_turned(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
     const auto last = std::min(first + kInputs, inputs);
     std::int64_t column = 0;
     for (const auto& parameter : tensor.parameters) {
-      for (const auto* slice : parts.of(parameter))
+      for (const auto* slice : parts.whole(parameter))
         visit_inputs(
             *slice, first, last,
             [&](std::int64_t output, std::int64_t input, std::int64_t count, std::int64_t at) {

@@ -127,7 +127,9 @@ void read_straight(const FoundTensor& found, const HuggingFaceTensor& tensor,
   std::int64_t first = 0;
   for (const auto& parameter : tensor.parameters) {
     for (const auto* slice : parts.of(parameter))
-      found.file->read(*found.stored, first + slice->piece.begin, slice->local);
+      visit_runs(*slice, [&](std::int64_t whole, std::int64_t count, std::int64_t at) {
+        found.file->read(*found.stored, first + whole, slice->local.rows(at, count));
+      });
     first += parts.shape(parameter).elements();
   }
 }

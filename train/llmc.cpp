@@ -109,7 +109,9 @@ class Reader {
 
   void read(const std::string& name) {
     for (const auto* slice : parts_.of(name))
-      file_.read(at_ + slice->piece.begin, slice->local);
+      visit_runs(*slice, [&](std::int64_t whole, std::int64_t count, std::int64_t at) {
+        file_.read(at_ + whole, slice->local.rows(at, count));
+      });
     at_ += parts_.shape(name).elements();
   }
   void skip(std::int64_t elements) { at_ += elements; }

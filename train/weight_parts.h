@@ -22,19 +22,23 @@ class WeightParts {
                 [](auto* a, auto* b) { return a->piece.begin < b->piece.begin; });
   }
 
-  // The slices of a parameter, ascending; together all of it.
+  // The slices of a parameter that this rank has, ascending.
   const std::vector<const StateSlice*>& of(const std::string& name) const {
     const auto found = by_name_.find(name);
     LOCKSTEP_CHECK(found != by_name_.end(), "the model has no parameter ", name);
+    return found->second;
+  }
+  // Of a rank that has all of it.
+  const std::vector<const StateSlice*>& whole(const std::string& name) const {
+    const auto& slices = of(name);
     std::int64_t end = 0;
-    for (const auto* slice : found->second) {
+    for (const auto* slice : slices) {
       LOCKSTEP_CHECK(slice->split.parts == 1 && slice->piece.begin == end, name,
                      " is not whole on this rank");
       end = slice->piece.end;
     }
-    LOCKSTEP_CHECK(end == found->second.front()->whole.elements(), name,
-                   " is not whole on this rank");
-    return found->second;
+    LOCKSTEP_CHECK(end == slices.front()->whole.elements(), name, " is not whole on this rank");
+    return slices;
   }
   const Shape& shape(const std::string& name) const { return of(name).front()->whole; }
 
@@ -42,18 +46,29 @@ class WeightParts {
   std::unordered_map<std::string, std::vector<const StateSlice*>> by_name_;
 };
 
+// Calls visit(whole, count, at) for each run of a slice's elements that follow one another in the
+// whole tensor: from element `whole` of that and `at` of the slice on.
+template <class Visit>
+void visit_runs(const StateSlice& slice, const Visit& visit) {
+  Runs runs(slice.whole, slice.split, slice.piece);
+  for (; !runs.done(); runs.advance(runs.count()))
+    visit(runs.begin(), runs.count(), runs.in_piece());
+}
+
 // Of a slice of a matrix [outputs, inputs], the elements whose input is in [first, last):
 // visit(output, input, count, at) for runs of `count` inputs from element `at` of the slice on.
 template <class Visit>
 void visit_inputs(const StateSlice& slice, std::int64_t first, std::int64_t last,
                   const Visit& visit) {
   const std::int64_t inputs = slice.whole[1];
-  const auto [part, begin, end] = slice.piece;
-  for (std::int64_t output = begin / inputs; output * inputs < end; ++output) {
-    const auto from = std::max(first, begin - output * inputs);
-    const auto to = std::min(last, end - output * inputs);
-    if (from < to) visit(output, from, to - from, output * inputs + from - begin);
-  }
+  visit_runs(slice, [&](std::int64_t begin, std::int64_t elements, std::int64_t at) {
+    const auto end = begin + elements;
+    for (std::int64_t output = begin / inputs; output * inputs < end; ++output) {
+      const auto from = std::max(first, begin - output * inputs);
+      const auto to = std::min(last, end - output * inputs);
+      if (from < to) visit(output, from, to - from, at + output * inputs + from - begin);
+    }
+  });
 }
 
 }  // namespace lockstep

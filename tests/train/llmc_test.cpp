@@ -104,6 +104,11 @@ TEST_P(Llmc, every_parameter_gets_its_numbers_and_padding_is_left_out) {
     ModelWeights pieces(small(), dtype);
     import_llmc(directory_ / "m.bin", pieces.halves());
     EXPECT_EQ(pieces.values(), written.values);
+    ModelWeights whole(small(), dtype);
+    const auto columns = whole.columns();
+    import_llmc(directory_ / "m.bin", columns);
+    whole.put_together(columns);
+    EXPECT_EQ(whole.values(), written.values);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/slices.h"
 #include "model/transformer.h"
 #include "tests/testing.h"
 #include "train/run_state.h"
@@ -42,6 +43,40 @@ class ModelWeights {
       all.push_back(first);
     }
     return all;
+  }
+
+  // Matrices cut in two along dimension 1, as tensor ranks cut them; what is read into them goes
+  // to `slices` by put_together().
+  std::vector<StateSlice> columns() {
+    std::vector<StateSlice> all;
+    for (const auto& slice : slices) {
+      if (slice.whole.rank < 2) {
+        all.push_back(slice);
+        continue;
+      }
+      const auto step = (slice.whole[1] + 1) / 2;
+      for (const int part : {0, 1}) {
+        auto cut = slice;
+        cut.split = {1, 2, step};
+        const auto n = part_elements(slice.whole, cut.split, part);
+        cut.piece = {part, 0, n};
+        cut.local = bench_.poisoned({n}, slice.local.dtype);
+        all.push_back(cut);
+      }
+    }
+    return all;
+  }
+  void put_together(const std::vector<StateSlice>& cut) {
+    std::map<std::string, StateSlice> by_name;
+    for (const auto& slice : slices)
+      by_name.emplace(slice.name, slice);
+    for (const auto& part : cut)
+      for (Runs runs(part.whole, part.split, part.piece); !runs.done();
+           runs.advance(runs.count())) {
+        const auto element = bytes_per_element(part.local.dtype);
+        std::copy_n(part.local.data + runs.in_piece() * element, runs.count() * element,
+                    by_name.at(part.name).local.data + runs.begin() * element);
+      }
   }
 
   std::vector<StateSlice> slices;
