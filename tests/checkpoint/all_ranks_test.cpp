@@ -62,9 +62,9 @@ TEST(AllRanks, hear_texts_of_any_length_of_each) {
       const auto size_of = [&](int rank) {
         return rank == longest ? 20 * kMiB + 3 : rank * std::size_t{10};
       };
-      const auto mine = text_of(ranks.rank(), size_of(ranks.rank()));
-      const auto all = ranks.act([&] { return mine; });
-      const auto exchanged = ranks.exchanged(mine);
+      const auto say = [&] { return text_of(ranks.rank(), size_of(ranks.rank())); };
+      const auto all = ranks.act(say);
+      const auto exchanged = ranks.exchanged(say());
       ASSERT_EQ(all.size(), ranks.is_first() ? 3u : 0u);
       for (int rank = 0; rank < 3; ++rank) {
         const auto expected = text_of(rank, size_of(rank));
