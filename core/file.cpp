@@ -223,9 +223,9 @@ void RangeWriter::commit() {
     fail_writing(shown_, "cannot close", errno);
 }
 
-WriteFile::WriteFile(fs::path path, RangeWriter::Way way)
+WriteFile::WriteFile(fs::path path)
     : path_(std::move(path)), temporary_(str(path_.string(), ".tmp-", getpid())) {
-  writer_.emplace(temporary_, path_, way, RangeWriter::Start::empty);
+  writer_.emplace(temporary_, path_, RangeWriter::Way::cached, RangeWriter::Start::empty);
 }
 
 WriteFile::~WriteFile() {

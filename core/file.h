@@ -99,7 +99,7 @@ class RangeWriter {
 // RangeWriter does.
 class WriteFile {
  public:
-  explicit WriteFile(std::filesystem::path path, RangeWriter::Way way = RangeWriter::Way::cached);
+  explicit WriteFile(std::filesystem::path path);
   WriteFile(const WriteFile&) = delete;
   WriteFile& operator=(const WriteFile&) = delete;
   ~WriteFile();

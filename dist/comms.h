@@ -95,6 +95,9 @@ class WorldOver : public World {
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
     return under_.connect(group);
   }
+  std::shared_ptr<std::byte> allocate(std::int64_t bytes) override {
+    return under_.allocate(bytes);
+  }
   std::vector<std::string> exchange(const std::string& mine) override {
     return under_.exchange(mine);
   }

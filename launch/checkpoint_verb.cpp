@@ -167,7 +167,8 @@ int checkpoint_diff(const std::string& a, const std::string& b) {
 
 int checkpoint_prune(const CheckpointPruneOptions& options) {
   const auto directory = fs::path(options.run) / "checkpoints";
-  named_checkpoint(options.run);
+  if (named_checkpoint(options.run).parent_path() != directory)
+    throw DataError(str(options.run, ": expected a run (with checkpoints/)"));
   const RunDirectory held(options.run);  // no training goes on in it
   const auto before = checkpoint_steps(directory).size();
   prune_checkpoints(

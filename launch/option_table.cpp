@@ -379,13 +379,12 @@ const std::array kOptions{
            ""},
     Option{LOCKSTEP_KEY(checkpoint.local_directory), kAny, "",
            "On each machine's own fast disk, or in its memory: checkpoints are saved below it "
-           "first, and "
-           "copied to the run's directory beside training; empty: saved in the run's directory.",
+           "first, and copied to the run's directory beside training; empty: saved in the run's "
+           "directory.",
            ""},
     Option{LOCKSTEP_KEY(checkpoint.archive_directory), kAny, "",
            "Checkpoints of multiples of checkpoint.keep_every_steps are copied below it, from the "
-           "run's "
-           "directory, in which they need not stay then; empty: none.",
+           "run's directory, in which they need not stay then; empty: none.",
            ""},
     Option{
         LOCKSTEP_KEY(checkpoint.files), kAny, "",

@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "core/file.h"
 #include "core/log.h"
 #include "core/philox.h"
 #include "core/units.h"
@@ -45,7 +44,6 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
                                const std::vector<StateSlice>& state, World& world,
                                const Topology* topology)
     : world_(world),
-      config_(config),
       directory_(std::move(directory)),
       local_(below(config.local_directory, directory_)),
       archive_(below(config.archive_directory, directory_)),

@@ -38,7 +38,6 @@ class RunCheckpoints {
   std::optional<BackgroundSave::Outcome> passed_on(std::optional<BackgroundSave::Outcome> saved);
 
   World& world_;
-  Config::Checkpoint config_;
   std::filesystem::path directory_, local_, archive_;  // the last two may be empty
   MachineRanks machine_;
   Retention retention_;

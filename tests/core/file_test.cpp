@@ -138,7 +138,7 @@ TEST(WriteFile, completes_what_the_system_wrote_in_part) {
 }
 
 // Where files are on a disk, and in memory, which may not offer it.
-TEST(WriteFile, directly_written_bytes_are_what_was_given_whatever_the_pieces) {
+TEST(RangeWriter, directly_written_bytes_are_what_was_given_whatever_the_pieces) {
   for (const char* where : {".", "/dev/shm"})
     for (const std::size_t piece : {std::size_t{1000}, std::size_t{4096}, std::size_t{5} << 20})
       for (const std::size_t size : {std::size_t{0}, std::size_t{5000}, std::size_t{8} << 20,
@@ -148,10 +148,9 @@ TEST(WriteFile, directly_written_bytes_are_what_was_given_whatever_the_pieces) {
         std::string text(size, ' ');
         for (std::size_t i = 0; i < size; ++i)
           text[i] = static_cast<char>(i * 2654435761u >> 16);
-        WriteFile file(directory / "a", RangeWriter::Way::direct);
+        RangeWriter file(directory / "a", "a", RangeWriter::Way::direct, RangeWriter::Start::empty);
         for (std::size_t at = 0; at < size; at += piece)
           file.write(bytes_of(text.substr(at, piece)));
-        EXPECT_EQ(file.size_bytes(), static_cast<std::int64_t>(size));
         file.commit();
         EXPECT_TRUE(slurp(directory / "a") == text);
         EXPECT_EQ(entries(directory.path()), 1);
@@ -159,12 +158,12 @@ TEST(WriteFile, directly_written_bytes_are_what_was_given_whatever_the_pieces) {
 }
 
 // A limit inside a block: it can be reached only where the rest is written through the cache.
-TEST(WriteFile, goes_on_through_the_cache_where_a_direct_write_ended_inside_a_block) {
+TEST(RangeWriter, goes_on_through_the_cache_where_a_direct_write_ended_inside_a_block) {
   const TemporaryDirectory directory(".");
   rlimit kept{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &kept), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  WriteFile file(directory / "a", RangeWriter::Way::direct);
+  RangeWriter file(directory / "a", "a", RangeWriter::Way::direct, RangeWriter::Start::empty);
   const rlimit small{5000, kept.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const auto message =

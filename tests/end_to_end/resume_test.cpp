@@ -190,6 +190,7 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   EXPECT_EQ(steps_below(archive), (Names{"step-00000010", "step-00000020"}));
   EXPECT_EQ(steps_below(directory_ / "run/checkpoints").back(), "step-00000025");
   run({"checkpoint", "verify", archive.path().string()}, 0);
+  expect_contains(run({"checkpoint", "prune", archive.path().string()}, 65), "expected a run");
 
   // As if the machine had died before it was copied.
   fs::remove_all(checkpoint("run", 25));
