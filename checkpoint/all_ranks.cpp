@@ -77,6 +77,8 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
     mine.set("error", std::string(error.what()));
   } catch (const ConfigError& error) {
     mine.set("refused", std::string(error.what()));
+  } catch (const TransientError& error) {
+    mine.set("transient", std::string(error.what()));
   } catch (const std::exception& error) {
     mine.set("failure", std::string(error.what()));
   }
@@ -89,9 +91,11 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
       const Json json = Json::parse(all[rank], str("rank ", rank));
       if (const Json* words = json.find("said")) {
         said.push_back(words->as_string());
-      } else if (first_error.as_object().empty()) {
+      } else if (first_error.as_object().empty() || first_error.find("transient") != nullptr) {
+        // A connection that broke tells of what befell another rank.
         const auto& [kind, error] = *json.as_object().begin();
-        first_error.set(kind, str("rank ", rank, ": ", error.as_string()));
+        if (kind != "transient" || first_error.as_object().empty())
+          first_error = Json::Object{{kind, str("rank ", rank, ": ", error.as_string())}};
       }
     } catch (const std::exception& error) {  // all hear of it: they wait
       first_error.set("failure", std::string(error.what()));
@@ -100,6 +104,7 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
   if (const Json* error = agreed.find("no_access")) throw AccessError(error->as_string());
   if (const Json* error = agreed.find("failure")) throw Error(error->as_string());
   if (const Json* error = agreed.find("refused")) throw ConfigError(error->as_string());
+  if (const Json* error = agreed.find("transient")) throw TransientError(error->as_string());
   if (const Json* error = agreed.find("error")) throw DataError(error->as_string());
   return said;
 }

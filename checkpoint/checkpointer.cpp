@@ -87,7 +87,10 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
   });
   std::copy_if(state_.begin(), state_.end(), std::back_inserter(owned_),
                [](const StateSlice& slice) { return slice.owned; });
+  LOCKSTEP_CHECK(!(machine.own_directory && machine.ranks.empty()),
+                 "whose directory is it? No rank is named");
   plan_file(machine);
+  if (machine.own_directory && machine.partners) partners_.emplace(ranks_, machine);
 }
 
 // What the ranks that write one file know of it before they do: nothing of that changes from save
@@ -124,9 +127,7 @@ void Checkpointer::plan_file(const MachineRanks& machine) {
     tensors.push_back(stored.tensor);
   auto header = lay_out_safetensors(tensors, {{"format", "pt"}});
   const auto header_bytes = static_cast<std::int64_t>(header.size());
-  file_ = {is_shared ? "node-" + rank_file(machine.ranks.front(), ".safetensors")
-                     : rank_file(me, ".safetensors"),
-           tensors.back().offset + tensors.back().bytes, header_bytes, hash_hex(header)};
+  file_ = {is_shared ? machine.file_of(me) : rank_file(me, ".safetensors"), tensors.back().offset + tensors.back().bytes, header_bytes, hash_hex(header)};
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].rank == me) offsets_.push_back(tensors[i].offset);
   if (!is_shared || machine.ranks.front() == me) header_ = std::move(header);
@@ -143,6 +144,7 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   std::unordered_map<std::string_view, std::size_t> index;
   for (std::size_t i = 0; i < owned_.size(); ++i) {
     const auto& slice = owned_[i];
+    if (slice.fetch) slice.fetch();
     writer.seek(offsets_[i]);
     Hasher hasher;
     for (auto rest = bytes_of(slice.local); !rest.empty();) {
@@ -180,6 +182,8 @@ void Checkpointer::save(std::int64_t step, const Json& about, const std::vector<
   };
   ranks_.act_if(ranks_.is_first(), compose, acted);
   if (held_ == Held::some) text = ranks_.told(text);
+  if (partners_)
+    partners_->copy(ranks_, CheckpointManifest::parse(text, "the manifest of rank 0"), path, acted);
   const auto commit = [&] {
     unfinished->commit(text, held_);
     if (retention_.last > 0) prune_checkpoints(directory_, retention_, keep, held_);
@@ -224,15 +228,16 @@ std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> acc
         return std::string();
       };
       if (ranks_.told(some ? unverified : "") == unverified) ranks_.act(verify, meet);
+      if (!reasons.empty())
+        log_warning("step ", steps.back(), " is loaded; newer ones are not used: ", reasons);
       return loaded.about;
     } catch (const AccessError&) {
       throw;
     } catch (const DataError& error) {
-      log_warning("not used: ", error.what());
-      reasons += str(error.what(), "; ");
+      reasons += str(reasons.empty() ? "" : "; ", error.what());
     }
   }
-  throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "move ",
+  throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "; move ",
                       directory_.filename().string(), "/ away to start afresh"));
 }
 

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,7 +23,9 @@
 
 #include "checkpoint/all_ranks.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/machine_ranks.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/partners.h"
 #include "checkpoint/slices.h"
 #include "core/function_ref.h"
 #include "core/json.h"
@@ -39,18 +42,11 @@ struct StateSlice {
   Piece piece;
   Tensor local;       // [piece.end - piece.begin], on the host
   bool owned = true;  // by this rank, which saves it; others may hold it too, and load it
+  // Where slices take turns in one place: called before `local` is read, and when it is filled.
+  std::function<void()> fetch{}, put{};
 };
 
 StateSlice whole_slice(std::string name, Tensor tensor);  // all of it
-
-// Ranks of one machine, this one too, ascending; none: each is one of its own.
-struct MachineRanks {
-  std::vector<int> ranks = {};
-  bool one_file = false;  // they write one together
-  // The directory is another one on each machine: it holds the files of its ranks, and a manifest
-  // that names all.
-  bool own_directory = false;
-};
 
 class Checkpointer {
  public:
@@ -68,11 +64,12 @@ class Checkpointer {
   void save(
       std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep = {},
       FunctionRef<void()> acted = [] {});
-  static constexpr int kActs = 4;  // make the place, write, compose the manifest, commit
+  // Make the place, write, compose the manifest, copy to the partner, commit.
+  static constexpr int kActs = 5;
 
   // Fills the state from the newest checkpoint that is whole, and returns its `about`; nothing
-  // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Logs
-  // why newer ones are not used. Throws DataError where there are checkpoints but none can be used,
+  // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Says
+  // in one line of the log why newer ones are not used. Throws DataError where there are checkpoints but none can be used,
   // and AccessError at the first that cannot be opened: whether to start afresh is for a person to
   // say.
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const;
@@ -93,6 +90,7 @@ class Checkpointer {
   AllRanks ranks_;
   bool leads_;  // this rank makes and names directories, which others find
   Held held_;
+  std::optional<Partners> partners_;
 };
 
 // exact: the checkpoint holds the tensors of the state and no others, in the same types.

@@ -123,13 +123,21 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
   for (const auto& holding : all)
     by_manifest[holding.manifest_hash].push_back(&holding);
   for (const auto& [hash, holders] : by_manifest) {
-    std::set<std::string> found;
-    std::map<int, std::vector<std::string>> of_rank;
-    for (const Holding* holding : holders)
-      for (std::size_t i = 0; i < holding->files.size(); ++i)
-        if (found.insert(holding->files[i]).second)
-          of_rank[holding->ranks[i % holding->ranks.size()]].push_back(holding->files[i]);
+    // A file may be on several machines: the one that copies the fewest so far does it.
+    std::map<std::string, std::vector<std::size_t>> found;
+    for (std::size_t h = 0; h < holders.size(); ++h)
+      for (const auto& name : holders[h]->files)
+        found[name].push_back(h);
     if (std::ssize(found) != holders.front()->files_in_all) continue;
+    std::vector<std::size_t> of_machine(holders.size());
+    std::map<int, std::vector<std::string>> of_rank;
+    for (const auto& [name, machines] : found) {
+      const auto h = *std::min_element(machines.begin(), machines.end(), [&](auto a, auto b) {
+        return of_machine[a] < of_machine[b];
+      });
+      const auto& ranks = holders[h]->ranks;
+      of_rank[ranks[of_machine[h]++ % ranks.size()]].push_back(name);
+    }
     Json::Object files;
     for (const auto& [rank, names] : of_rank)
       files.emplace_back(std::to_string(rank), json_of(names));
@@ -156,7 +164,9 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
                        Held::all);
     if (retention.last > 0) prune_checkpoints(to_, retention, keep);
   });
-  ranks_.act_if(leads() && !is_shared_, [&] { write_text(mark(step), ""); });
+  ranks_.act_if(leads() && !is_shared_, [&] {
+    if (path_exists(checkpoint_path(from_, step))) write_text(mark(step), "");
+  });
 }
 
 // Beside the manifest of one that was copied.
@@ -169,14 +179,16 @@ void CheckpointCopies::copy_files(const fs::path& into, std::int64_t step,
                                   const std::vector<std::string>& names) const {
   const auto path = checkpoint_path(from_, step);
   const auto manifest = read_manifest(path);
-  for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+  const auto ranges = ranges_by_file(manifest);
+  for (std::size_t f = 0; f < ranges.size(); ++f) {
     const auto& file = manifest.files[f];
     if (std::find(names.begin(), names.end(), file.name) == names.end()) continue;
     const ReadFile in(path / file.name);
     RangeWriter out(into / file.name, into / file.name, RangeWriter::Way::direct,
                     RangeWriter::Start::empty);
-    for (const auto& range : ranges_of(manifest, static_cast<int>(f)))
-      verify_range(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
+    PieceReader reader;
+    for (const auto& range : ranges[f])
+      reader.verify(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
     out.commit();
   }
 }

@@ -60,11 +60,13 @@ void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk, 
     if (held == Held::all || path_exists(checkpoint / manifest.files[f].name))
       files[f].emplace(open_checked(checkpoint, manifest.files[f]));
   if (depth == Depth::sizes) return;
+  const auto ranges = ranges_by_file(manifest);
+  PieceReader reader;
   for (std::size_t f = 0; f < files.size(); ++f) {
     if (!files[f]) continue;
     if (from_disk) files[f]->drop_cache();
-    for (const auto& range : ranges_of(manifest, static_cast<int>(f)))
-      verify_range(*files[f], range);
+    for (const auto& range : ranges[f])
+      reader.verify(*files[f], range);
   }
 }
 
@@ -76,12 +78,13 @@ void verify_part(const fs::path& checkpoint, int part, int parts) {
     files.push_back(open_checked(checkpoint, expected));
     all += expected.bytes;
   }
+  PieceReader reader;
   for (const auto& tensor : manifest.tensors)
     for (const auto& slice : tensor.slices) {
       const auto bytes = tensor.slice_bytes(slice);
       if (before * parts / std::max<std::int64_t>(all, 1) == part)
-        verify_range(files[static_cast<std::size_t>(slice.file)],
-                     {slice.offset, bytes, tensor.name, slice.hash});
+        reader.verify(files[static_cast<std::size_t>(slice.file)],
+                      {slice.offset, bytes, tensor.name, slice.hash});
       before += bytes;
     }
 }

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 // Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
 // needed as a whole is checked against its hash; of another `unverified` is set.
-std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
+std::int64_t load_slice(PieceReader& reader, const ReadFile& file, const ManifestTensor& tensor,
                         const ManifestSlice& slice, const StateSlice& target, bool& unverified) {
   const Runs target_runs(target.whole, target.split, target.piece);
   std::int64_t first = slice.piece.end, last = slice.piece.begin, copied = 0;
@@ -27,7 +27,7 @@ std::int64_t load_slice(const ReadFile& file, const ManifestTensor& tensor,
   const std::int64_t element = bytes_per_element(tensor.dtype);
   const std::int64_t offset = slice.offset + (first - slice.piece.begin) * element;
   Hasher hasher;
-  read_pieces(file, offset, (last - first) * element, [&](auto bytes, std::int64_t done) {
+  reader.read(file, offset, (last - first) * element, [&](auto bytes, std::int64_t done) {
     hasher.add(bytes);
     const std::int64_t begin = first + done / element;
     const Piece piece{slice.piece.part, begin,
@@ -97,20 +97,22 @@ Loaded load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> s
     files.push_back(open_checked(checkpoint, expected));
   Loaded loaded{.about = manifest.about};
   std::vector<bool> used(files.size());
+  PieceReader reader;
   for (const auto& target : state) {
     const auto& tensor = *by_name.at(target.name);
     std::int64_t copied = 0;
     for (const auto& slice : tensor.slices) {
       const auto f = static_cast<std::size_t>(slice.file);
-      const auto count = load_slice(files[f], tensor, slice, target, loaded.unverified);
+      const auto count = load_slice(reader, files[f], tensor, slice, target, loaded.unverified);
       used[f] = used[f] || count > 0;
       copied += count;
     }
     LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": ", copied, " of ",
                    target.local.elements(), " elements were found");
+    if (target.put) target.put();
   }
   for (std::size_t f = 0; f < files.size(); ++f)
-    if (used[f]) verify_range(files[f], header_of(manifest.files[f]));
+    if (used[f]) reader.verify(files[f], header_of(manifest.files[f]));
   return loaded;
 }
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
 constexpr int kMostInterruptions = 1000;  // of a read or write: then the storage is broken
 // Of direct writing: what file systems want memory, places and sizes to be multiples of; and what
-// is written at once.
+// is written at once, of which there are two, so that the disk does not wait.
 constexpr std::size_t kBlockBytes = 4096, kBufferBytes = std::size_t{8} << 20;
 
 std::string reason(int error) {
@@ -135,8 +135,7 @@ RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start st
     : shown_(std::move(shown)) {
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (start == Start::empty ? O_TRUNC : 0);
   if (way == Way::direct) {
-    buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBufferBytes)));
-    if (buffer_ == nullptr) throw std::bad_alloc();
+    filling_ = make_buffer();
     descriptor_ = open(path.c_str(), flags | O_DIRECT, 0666);
     may_be_direct_ = is_direct_ = descriptor_ >= 0;
   }
@@ -145,42 +144,66 @@ RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start st
 }
 
 RangeWriter::~RangeWriter() {
+  gone_ = Event();
+  behind_.reset();  // behind what it writes
   if (descriptor_ >= 0) close(descriptor_);
+}
+
+RangeWriter::Buffer RangeWriter::make_buffer() {
+  Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBufferBytes)));
+  if (buffer == nullptr) throw std::bad_alloc();
+  return buffer;
 }
 
 void RangeWriter::write(std::span<const std::byte> bytes) {
   LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": written after commit");
-  if (buffer_ == nullptr) return put(bytes);
+  if (filling_ == nullptr) {
+    put(bytes, offset_);
+    offset_ += static_cast<std::int64_t>(bytes.size());
+    return;
+  }
   while (!bytes.empty()) {
     // Up to the end of a block that the range begins in, then whole blocks.
     const auto in_block = static_cast<std::size_t>(offset_) % kBlockBytes;
     const auto most = in_block == 0 ? kBufferBytes : kBlockBytes - in_block;
-    const auto count = std::min(bytes.size(), most - buffered_bytes_);
-    std::memcpy(buffer_.get() + buffered_bytes_, bytes.data(), count);
-    buffered_bytes_ += count;
+    const auto count = std::min(bytes.size(), most - filled_bytes_);
+    std::memcpy(filling_.get() + filled_bytes_, bytes.data(), count);
+    filled_bytes_ += count;
     bytes = bytes.subspan(count);
-    if (buffered_bytes_ == most) put_buffered(most);
+    if (filled_bytes_ == most) put_behind();
   }
 }
 
 void RangeWriter::seek(std::int64_t offset) {
   LOCKSTEP_CHECK(offset >= 0, shown_.string(), ": written at byte ", offset);
-  if (offset == offset_ + static_cast<std::int64_t>(buffered_bytes_)) return;
+  if (offset == offset_ + static_cast<std::int64_t>(filled_bytes_)) return;
   put_rest();
   offset_ = offset;
 }
 
-// The first `count` bytes of the buffer, of which what is behind them becomes the first.
-void RangeWriter::put_buffered(std::size_t count) {
-  const std::span all(buffer_.get(), buffered_bytes_);
-  put(all.first(count));
-  std::copy(all.begin() + static_cast<std::ptrdiff_t>(count), all.end(), all.begin());
-  buffered_bytes_ -= count;
+// The buffer, while the other one is filled.
+void RangeWriter::put_behind() {
+  if (!behind_) {
+    going_ = make_buffer();
+    behind_.emplace(Device{}, "writing", Stream::Mode::queued);
+  }
+  gone_.synchronize();
+  behind_->enqueue([this, bytes = std::span<const std::byte>(filling_.get(), filled_bytes_),
+                    at = offset_](Stream&) { put(bytes, at); });
+  gone_ = behind_->record();
+  offset_ += static_cast<std::int64_t>(filled_bytes_);
+  filled_bytes_ = 0;
+  std::swap(filling_, going_);
 }
 
 void RangeWriter::put_rest() {
-  put_buffered(buffered_bytes_ / kBlockBytes * kBlockBytes);
-  put_buffered(buffered_bytes_);
+  gone_.synchronize();
+  const std::span<const std::byte> rest(filling_.get(), filled_bytes_);
+  const auto blocks = filled_bytes_ / kBlockBytes * kBlockBytes;
+  put(rest.first(blocks), offset_);
+  put(rest.subspan(blocks), offset_ + static_cast<std::int64_t>(blocks));
+  offset_ += static_cast<std::int64_t>(filled_bytes_);
+  filled_bytes_ = 0;
 }
 
 void RangeWriter::set_direct(bool direct) {
@@ -190,19 +213,19 @@ void RangeWriter::set_direct(bool direct) {
   is_direct_ = direct;
 }
 
-void RangeWriter::put(std::span<const std::byte> bytes) {
+void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
   int interruptions = 0;
   while (!bytes.empty()) {
-    set_direct(may_be_direct_ && offset_ % kBlockBytes == 0 && bytes.size() % kBlockBytes == 0);
-    const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), offset_);
+    set_direct(may_be_direct_ && at % kBlockBytes == 0 && bytes.size() % kBlockBytes == 0);
+    const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), at);
     if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
     if (n < 0 && errno == EINVAL && is_direct_) {  // blocks are larger here
       may_be_direct_ = false;
       continue;
     }
-    if (n < 0) fail_writing(shown_, str("cannot write at byte ", offset_), errno);
+    if (n < 0) fail_writing(shown_, str("cannot write at byte ", at), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
-    offset_ += n;
+    at += n;
     made_progress();
     if (is_direct_) continue;
     // So that the last sync is short, however large the file.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/stream.h"
 
 namespace lockstep {
 
@@ -62,7 +63,8 @@ std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes
 class RangeWriter {
  public:
   // direct: past the page cache, for large files that nobody reads soon: a tenth of the processor's
-  // time, and memory stays what it was. Where a file system does not offer it: cached.
+  // time, and memory stays what it was. While 8 MiB are written the next are taken. Where a file
+  // system does not offer it: cached.
   enum class Way : std::uint8_t { cached, direct };
   enum class Start : std::uint8_t { empty, shared };  // shared: what is in the file stays
 
@@ -72,26 +74,32 @@ class RangeWriter {
   RangeWriter& operator=(const RangeWriter&) = delete;
   ~RangeWriter();
 
-  void write(std::span<const std::byte> bytes);  // behind what was written last
-  void seek(std::int64_t offset);                // from there on
-  void commit();                                 // returns when all is on the disk
+  // Behind what was written last. An error may be thrown by a later call.
+  void write(std::span<const std::byte> bytes);
+  void seek(std::int64_t offset);  // from there on
+  void commit();                   // returns when all is on the disk
 
  private:
-  void put(std::span<const std::byte> bytes);
-  void put_buffered(std::size_t count);
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Buffer = std::unique_ptr<std::byte, Free>;
+  static Buffer make_buffer();
+
+  void put(std::span<const std::byte> bytes, std::int64_t at);
+  void put_behind();
   void put_rest();
   void set_direct(bool direct);
 
   std::filesystem::path shown_;
   int descriptor_ = -1;
-  std::int64_t offset_ = 0;  // of what is put next
+  std::int64_t offset_ = 0;  // of what is put next: the filling buffer's first byte
   std::size_t unsynced_bytes_ = 0;
   bool may_be_direct_ = false, is_direct_ = false;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> buffer_;  // of Way::direct
-  std::size_t buffered_bytes_ = 0;           // from offset_ on
+  Buffer filling_, going_;  // of Way::direct; the second is written, where there is one
+  std::size_t filled_bytes_ = 0;
+  std::optional<Stream> behind_;  // which writes it
+  Event gone_;
 };
 
 // A file that gets its name only when commit() returns: written as PATH.tmp-PID, then fsynced,

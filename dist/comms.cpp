@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "dist/collective_ring.h"
+#include "dist/socket.h"
 #include "dist/topology_placement.h"
 
 namespace lockstep {
@@ -55,6 +56,10 @@ std::vector<std::string> World::gather(const std::string& tag, const std::string
 std::string World::broadcast(const std::string& tag, const std::string& text) {
   if (size() == 1) return text;
   LOCKSTEP_FAIL("'", tag, "': these ranks have no messages beside training");
+}
+
+std::vector<std::string> World::addresses() const {
+  return local_addresses();
 }
 
 void World::end_all(const std::string& why, int exit_code) {

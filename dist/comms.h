@@ -48,6 +48,8 @@ class World {
   // each says, in their order, at rank 0, and elsewhere nothing; rank 0's word, at all.
   virtual std::vector<std::string> gather(const std::string& tag, const std::string& mine);
   virtual std::string broadcast(const std::string& tag, const std::string& text);
+  // Where other ranks may reach this one's machine.
+  virtual std::vector<std::string> addresses() const;
   // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
   // Of the collectives of this rank, where they are watched (watched_world.h).
@@ -107,6 +109,7 @@ class WorldOver : public World {
   std::string broadcast(const std::string& tag, const std::string& text) override {
     return under_.broadcast(tag, text);
   }
+  std::vector<std::string> addresses() const override { return under_.addresses(); }
   void abort(const std::string& why, int exit_code) noexcept override {
     under_.abort(why, exit_code);
   }

@@ -1,6 +1,7 @@
 #include "dist/handshake.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <unistd.h>
 
@@ -52,7 +53,7 @@ Introduction decode(Span bytes) {
   read.peer.pid = reader.number<std::int32_t>();
   const std::string host = as_text(bytes.last(kHostBytes));
   read.peer.host = host.substr(0, host.find('\0'));
-  if (read.channel != Channel::control && read.channel != Channel::heartbeat)
+  if (read.channel < Channel::control || read.channel > Channel::files)
     throw DataError(str("an unknown channel, ", static_cast<std::uint32_t>(read.channel)));
   return read;
 }
@@ -94,7 +95,8 @@ void greet(Socket& socket, const Membership& membership, Channel channel, Deadli
     throw Rejected(str(socket.peer(), " turned this rank away", remedy));
   }
   if (!membership.secret.signed_by(signed_text("hub", random, challenge, introduction), answer))
-    throw Rejected(str(socket.peer(), " does not prove that it is rank 0 of this job", remedy));
+    throw Rejected(str(socket.peer(), " does not prove that it is rank ", membership.listener,
+                       " of this job", remedy));
 }
 
 }  // namespace
@@ -147,7 +149,7 @@ bool Session::take_proof(Bytes& answer) {
 }
 
 Socket join(const Membership& membership, Channel channel, Deadline deadline) {
-  LOCKSTEP_CHECK(!membership.addresses.empty(), "no address of rank 0");
+  LOCKSTEP_CHECK(!membership.addresses.empty(), "no address of rank ", membership.listener);
   std::vector<std::string> said(membership.addresses.size());
   std::vector<int> rejections(said.size());
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -168,12 +170,39 @@ Socket join(const Membership& membership, Channel channel, Deadline deadline) {
     std::string all;
     for (const auto& text : said)
       all += (all.empty() ? "" : "; ") + text;
-    const std::string text = str("rank ", membership.rank, " cannot reach rank 0: ", all);
+    const std::string text =
+        str("rank ", membership.rank, " cannot reach rank ", membership.listener, ": ", all);
     const auto given_up = [](int count) { return count == kRejections; };
     if (std::all_of(rejections.begin(), rejections.end(), given_up)) throw ConfigError(text);
     if (Clock::now() + pause >= deadline) throw TransientError(text);
     std::this_thread::sleep_for(pause);
   }
+}
+
+Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
+                  Deadline deadline) {
+  std::string strangers;
+  while (wait_for(listener, false, deadline)) {
+    auto socket = accept_from(listener);
+    if (!socket) continue;
+    try {
+      const auto attempt = std::min<Deadline>(deadline, Clock::now() + kAttempt);
+      Session session(secret, random_bytes());
+      while (!session.authenticated()) {
+        std::array<std::byte, kHelloBytes + kProofBytes> bytes;
+        const auto count = socket->receive_some(bytes, attempt);
+        if (count == 0) throw DataError("it went away");
+        Bytes answer;
+        session.take(std::span(bytes).first(count), answer);
+        socket->send_all(answer, attempt);
+      }
+      const auto& who = session.introduction();
+      if (who.channel == channel && who.rank == rank) return std::move(*socket);
+    } catch (const Error& error) {
+      strangers = str("; ", socket->peer(), " came: ", error.what());
+    }
+  }
+  throw TransientError(str("rank ", rank, " did not come", strangers));
 }
 
 }  // namespace lockstep

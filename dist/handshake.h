@@ -20,7 +20,8 @@
 
 namespace lockstep {
 
-enum class Channel : std::uint32_t { control = 1, heartbeat = 2 };
+// The first two lead to rank 0's hub.
+enum class Channel : std::uint32_t { control = 1, heartbeat = 2, files = 3 };
 
 // One process of the job.
 struct Peer {
@@ -34,14 +35,15 @@ struct Introduction {
   Peer peer{};
 };
 
-// What a rank knows of its job: who it is, and where rank 0's hub listens.
+// What a rank knows of its job: who it is, and where the one that it joins listens: rank 0's hub.
 struct Membership {
   int rank = 0;
   int ranks = 1;
-  std::vector<std::string> addresses;  // of the hub: each is tried
+  std::vector<std::string> addresses;  // of the listener: each is tried
   std::uint16_t port = 0;
   Secret secret;
   Milliseconds start{60'000};  // for all ranks to come
+  int listener = 0;
 };
 
 // The hub's side of one connection: what its bytes mean. It has no socket, so that it can be tested
@@ -68,9 +70,14 @@ class Session {
   FrameReader reader_;
 };
 
-// A connection to the hub, authenticated. Tries each address again and again, with longer pauses,
-// until the deadline: the hub may not be there yet. Throws TransientError with what each address
+// A connection to the listener, authenticated. Tries each address again and again, with longer
+// pauses, until the deadline: it may not be there yet. Throws TransientError with what each address
 // said, ConfigError where every one turned this rank away.
 Socket join(const Membership& membership, Channel channel, Deadline deadline);
+
+// The other side of one that is no hub: the connection of that rank, authenticated. Who else comes
+// is closed. Throws TransientError at the deadline.
+Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
+                  Deadline deadline);
 
 }  // namespace lockstep

@@ -209,6 +209,8 @@ class Hub::Server {
   void welcome(Connection& peer) {
     const auto& who = peer.session.introduction();
     peer.deadline = Deadline::max();
+    if (who.channel == Channel::files)
+      return turn_away(peer, 78, "files do not go through the hub");
     auto& place_of = who.channel == Channel::control ? control_ : heart_;
     if (who.ranks != options_.ranks || who.rank < 0 || who.rank >= options_.ranks)
       return turn_away(

@@ -39,6 +39,14 @@ Secret Secret::from_hex(const std::string& text) {
   return Secret(bytes);
 }
 
+std::string Secret::hex() const {
+  std::string text;
+  for (const auto byte : bytes_)
+    for (const int shift : {4, 0})
+      text += "0123456789abcdef"[std::to_integer<int>(byte) >> shift & 15];
+  return text;
+}
+
 Bytes32 Secret::sign(std::span<const std::byte> text) const {
   Bytes32 signature;
   unsigned int bytes = 0;

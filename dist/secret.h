@@ -23,6 +23,7 @@ class Secret {
   // 64 hexadecimal digits, as LOCKSTEP_SECRET has them; ConfigError otherwise, without the text.
   static Secret from_hex(const std::string& text);
 
+  std::string hex() const;
   std::span<const std::byte> bytes() const { return bytes_; }  // to hand it to other ranks
   Bytes32 sign(std::span<const std::byte> text) const;
   // In a time that says nothing of where the two differ.

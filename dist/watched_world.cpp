@@ -15,7 +15,7 @@ constexpr Milliseconds kMessageTime = std::chrono::hours(24 * 365);
 }  // namespace
 
 WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
-    : WorldOver(world), interval_(options.timing.interval) {
+    : WorldOver(world), interval_(options.timing.interval), interfaces_(options.interfaces) {
   const auto membership = meet(options);
   control_ = std::make_unique<Control>(membership);
   heartbeat_ = std::make_unique<Heartbeat>(
@@ -47,7 +47,7 @@ Membership WatchedWorld::meet(const WatchOptions& options) {
     const auto secret = Secret::draw();
     hub_.emplace(HubOptions{.ranks = size(), .secret = secret, .timing = options.timing});
     place.number(hub_->port()).text(as_text(secret.bytes()));
-    for (const auto& address : local_addresses(options.interfaces))
+    for (const auto& address : addresses())
       place.text(address);
   }
   const Bytes said = as_bytes(under_.exchange(as_text(place.take())).front());
@@ -85,6 +85,10 @@ std::vector<std::string> WatchedWorld::gather(const std::string& tag, const std:
 
 std::string WatchedWorld::broadcast(const std::string& tag, const std::string& text) {
   return std::string(as_text(control_->broadcast(tag, as_bytes(text), kMessageTime)));
+}
+
+std::vector<std::string> WatchedWorld::addresses() const {
+  return local_addresses(interfaces_);
 }
 
 void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {

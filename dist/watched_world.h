@@ -24,7 +24,7 @@ struct WatchOptions {
   // A rank that the others end leaves there, in ended/rank-00003.txt, why, and its last
   // collectives.
   std::filesystem::path directory{};
-  std::string interfaces{};  // of rank 0's, by which the others reach it; "": any
+  std::string interfaces{};  // by which others reach this rank; "": any
 };
 
 class WatchedWorld final : public WorldOver {
@@ -39,6 +39,7 @@ class WatchedWorld final : public WorldOver {
   std::vector<std::string> exchange(const std::string& mine) override;
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
   std::string broadcast(const std::string& tag, const std::string& text) override;
+  std::vector<std::string> addresses() const override;
   // The others hear of it, and end with the same code.
   void abort(const std::string& why, int exit_code) noexcept override;
   CollectiveRing* ring() override { return &ring_; }
@@ -52,6 +53,7 @@ class WatchedWorld final : public WorldOver {
   std::optional<Hub> hub_;  // of rank 0
   std::unique_ptr<Control> control_;
   Milliseconds interval_;
+  std::string interfaces_;
   std::mutex looking_;  // of the next two
   Activity activity_{};
   bool leaving_ = false;

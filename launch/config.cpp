@@ -227,6 +227,15 @@ class Consistency {
                 ": with precision.fp8 a micro-batch holds a multiple of ", multiple, " tokens"));
   }
 
+  void check_checkpoint() const {
+    const auto& c = resolved_.values.checkpoint;
+    require(!c.partner_copies || !c.local_directory.empty(), "checkpoint.partner_copies",
+            "false unless checkpoint.local_directory is set: what is in the run's directory all "
+            "machines have already");
+    require(c.archive_directory.empty() || c.keep_every_steps > 0, "checkpoint.archive_directory",
+            "\"\" unless checkpoint.keep_every_steps says which checkpoints go there");
+  }
+
   void check_log() const {
     const auto& l = resolved_.values.log;
     const auto& m = resolved_.values.model;
@@ -310,6 +319,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   consistency.check_model();
   consistency.check_layout();
   consistency.check_train();
+  consistency.check_checkpoint();
   consistency.check_log();
   consistency.check_precision();
   auto& values = resolved.values;

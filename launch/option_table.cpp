@@ -382,6 +382,10 @@ const std::array kOptions{
            "first, and copied to the run's directory beside training; empty: saved in the run's "
            "directory.",
            ""},
+    Option{LOCKSTEP_KEY(checkpoint.partner_copies), kAny, "",
+           "What each machine saves in checkpoint.local_directory is sent to the next machine's "
+           "too, before it counts as saved: a machine that is lost then takes no step with it.",
+           ""},
     Option{LOCKSTEP_KEY(checkpoint.archive_directory), kAny, "",
            "Checkpoints of multiples of checkpoint.keep_every_steps are copied below it, from the "
            "run's directory, in which they need not stay then; empty: none.",

@@ -87,6 +87,7 @@ struct Config {
     std::int64_t keep_best = 0;
     Files files = Files::rank;      // who writes one: each rank, or all of a machine
     std::string local_directory;    // of each machine, where they are saved first; empty: none
+    bool partner_copies = false;    // what a machine has there another one has too
     std::string archive_directory;  // of those of keep_every_steps; empty: none
   } checkpoint;
 

@@ -1,6 +1,6 @@
-// HostState: slices of a run's state where files are read and written: on the host. Of a GPU's they
-// are copies in pinned memory of what is not there already; on the CPU the state itself, or, where
-// it is saved while training goes on, copies of what this rank saves.
+// HostState: slices of a run's state where files are read and written: on the host. They are the
+// state itself, or copies of it, of a GPU's in pinned memory; slices of a GPU that have no copy take
+// turns in one place.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,24 @@ namespace lockstep {
 
 class HostState {
  public:
-  // What on the CPU is copied; all is of a GPU, but what is on the host.
-  enum class Copies : std::uint8_t { none, owned };
+  // Of what there are copies: of nothing; of what this rank saves, so that training goes on while
+  // it does; of all that is on a GPU. Never of a GPU's state that is kept on the host.
+  enum class Copies : std::uint8_t { none, owned, of_gpu };
 
   // Waits for the stream, which outlives this. Throws ConfigError where there is no memory for the
   // copies.
-  HostState(std::vector<StateSlice> slices, Stream& stream, Copies copies = Copies::none);
+  HostState(std::vector<StateSlice> slices, Stream& stream, Copies copies = Copies::of_gpu);
   HostState(const HostState&) = delete;
   HostState& operator=(const HostState&) = delete;
 
-  // That it takes of the host's memory, pinned where there is a GPU.
-  static std::int64_t bytes(const std::vector<StateSlice>& slices, Copies copies);
+  // That it takes of the host's memory, pinned where there is a GPU, in a run on `device`.
+  static std::int64_t bytes(const std::vector<StateSlice>& slices, Device device, Copies copies);
 
+  // Those that take turns are cut into pieces of at most kTurnBytes.
+  static constexpr std::int64_t kTurnBytes = std::int64_t{64} << 20;
   const std::vector<StateSlice>& slices() const { return slices_; }
-  // Whether what this rank saves is, or is partly, the state itself: a save must end before the
-  // state changes.
+  // Whether what this rank saves is, or is partly, read from the state itself: a save must end
+  // before the state changes.
   bool shares_state() const { return shares_; }
 
   // Copies the state as it is behind all work of the stream so far, beside the stream's later work,
@@ -43,6 +46,8 @@ class HostState {
   struct Copy {
     Tensor state, here;
   };
+  void add_turns(const StateSlice& slice, const Tensor& place);
+  void copy_now(Tensor to, ConstTensor from);
 
   Stream& stream_;
   Stream copying_;

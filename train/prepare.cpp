@@ -88,19 +88,22 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   // None takes its memory while another still looks whether there is enough. All copy, or none
   // does.
   const std::string no_copies = "no copies";
-  const bool copies = bytes.copies == HostState::Copies::owned;
+  bool copies = bytes.copies == HostState::Copies::owned;
   const auto said = world.exchange(copies ? "" : no_copies);
-  if (copies && std::find(said.begin(), said.end(), no_copies) != said.end())
+  if (copies && std::find(said.begin(), said.end(), no_copies) != said.end()) {
     bytes = checked_run_bytes(config, compute.device(), others, here, /*may_copy=*/false);
+    copies = false;
+  }
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
   const bool on_gpu = compute.is_cuda();
   log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " a rank" : "",
            " for weights, optimizer and activations",
            on_gpu ? str(", ", words(bytes.sum().pinned), " of the host's beside it")
-           : bytes.copies == HostState::Copies::none
-               ? ", and too little for a copy of what is saved: training waits while a checkpoint "
-                 "is written"
-               : str(", ", words(bytes.host_state), " for checkpoints under way"));
+           : copies ? str(", ", words(bytes.host_state), " for checkpoints under way") : "",
+           copies ? ""
+                  : str(", and too little ", on_gpu ? "of the host's " : "",
+                        "for a copy of what is saved: an update waits while a checkpoint is "
+                        "written"));
   if (world.rank() == 0) {
     const auto more = keepable_blocks(config, compute.device(), here, bytes.copies);
     if (more.blocks > 0)

@@ -2,7 +2,9 @@
 
 #include <map>
 
-#include "core/error.h"
+#include "checkpoint/directory.h"
+#include "core/json.h"
+#include "core/log.h"
 
 namespace lockstep {
 
@@ -42,6 +44,37 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now) {
                   "; the run recorded ", words(recorded),
                   "; nothing was changed. The log says above what differs from the run that was "
                   "saved; if nothing does, this machine or the one before computes wrongly"));
+}
+
+void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
+                  FunctionRef<void(std::int64_t step)> load,
+                  FunctionRef<std::optional<RecordedStep>()> compute) {
+  std::optional<Replay> found;
+  if (world.rank() == 0)
+    found = find_replay(run.metrics(), checkpoint_steps(run.checkpoints()), most);
+  Json mine;
+  mine.set("from", found ? found->from : -1);
+  mine.set("steps", found ? std::ssize(found->steps) : 0);
+  const Json agreed = Json::parse(world.exchange(mine.dump()).front(), "rank 0");
+  const auto from = agreed.at("from").as_integer(), count = agreed.at("steps").as_integer();
+  if (count == 0)
+    throw ConfigError(str("--verify-resume: ", run.metrics().string(),
+                          " has no step behind a checkpoint of this run; raise "
+                          "checkpoint.keep_last, so that one stays from before its end"));
+  load(from);
+  int hashes = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto now = compute();
+    if (!now) return;
+    if (!found) continue;
+    const auto& recorded = found->steps[static_cast<std::size_t>(i)];
+    if (!recorded.weight_hash) now->weight_hash.reset();
+    check_again(recorded, *now);
+    hashes += recorded.weight_hash ? 1 : 0;
+  }
+  log_info("computed steps ", from + 1, " to ", from + count, " again from the checkpoint of step ",
+           from, ": losses, gradient norms and ", hashes,
+           " weight hashes are bit for bit what the run recorded");
 }
 
 }  // namespace lockstep

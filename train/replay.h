@@ -6,7 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "core/function_ref.h"
+#include "dist/comms.h"
 #include "train/metrics_log.h"
+#include "train/run_directory.h"
 
 namespace lockstep {
 
@@ -21,5 +24,13 @@ std::optional<Replay> find_replay(const std::filesystem::path& metrics,
 
 // Throws Error where they differ, with the values of both; ConfigError where the schedule does.
 void check_again(const RecordedStep& recorded, const RecordedStep& now);
+
+// All ranks at once: compares up to `most` steps, and says so in the log. Throws Error where one
+// differs, ConfigError where there is nothing to compare.
+//   load     brings the state of a step's checkpoint
+//   compute  does the next step; nothing: a signal came
+void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
+                  FunctionRef<void(std::int64_t step)> load,
+                  FunctionRef<std::optional<RecordedStep>()> compute);
 
 }  // namespace lockstep

@@ -23,7 +23,8 @@ MachineRanks machine_of(const Config::Checkpoint& config, const World& world,
                         const Topology* topology) {
   MachineRanks machine{.ranks = {},
                        .one_file = config.files == Config::Checkpoint::Files::node,
-                       .own_directory = !config.local_directory.empty()};
+                       .own_directory = !config.local_directory.empty(),
+                       .partners = config.partner_copies};
   if (topology != nullptr) {
     machine.ranks = machine_ranks(*topology, world.rank());
   } else {
@@ -57,6 +58,8 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
                 ? of_run_
                 : of_machine_.emplace(local_, state, Retention{.last = 2}, &world, machine_),
             world) {
+  if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
+    log_warning("checkpoint.partner_copies: all ranks are on one machine, so there is no other");
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
     hops.push_back({.copies = CheckpointCopies(world, local_, directory_, machine_.ranks),

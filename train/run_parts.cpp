@@ -142,7 +142,7 @@ std::int64_t told_by(const TrainingConfig& config, Device device, int threads, c
 RunBytes measure_run(const TrainingConfig& config, Device device, int threads,
                      HostState::Copies copies = HostState::Copies::none) {
   const auto host_state = told_by(config, device, threads, [&](Training& training) {
-    return HostState::bytes(state_slices(training.params(), training.optimizer()), copies);
+    return HostState::bytes(state_slices(training.params(), training.optimizer()), device, copies);
   });
   return {.training = measure_training(config, device, threads),
           .host_state = host_state,
@@ -202,7 +202,7 @@ std::string what_would_fit(const Config& c, Device device, int ranks) {
 RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others, int ranks,
                            bool may_copy) {
   const auto config = training_config(c);
-  if (device.kind == Device::Kind::cpu && may_copy) {
+  if (may_copy) {
     const auto most = measure_run(config, device, threads_of(c), HostState::Copies::owned);
     if (has_memory(device, most.sum(), ranks)) return most;
   }

@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -21,7 +20,6 @@
 #include "train/layout.h"
 #include "train/loss_sum.h"
 #include "train/meter.h"
-#include "train/metrics_log.h"
 #include "train/model_source.h"
 #include "train/numerics.h"
 #include "train/prepare.h"
@@ -29,12 +27,12 @@
 #include "train/resume.h"
 #include "train/run_checkpoints.h"
 #include "train/run_directory.h"
+#include "train/run_log.h"
 #include "train/run_parts.h"
 #include "train/run_state.h"
 #include "train/schedule.h"
 #include "train/signals.h"
 #include "train/step_line.h"
-#include "train/tensorboard.h"
 #include "train/training.h"
 
 namespace lockstep {
@@ -83,8 +81,6 @@ class Trainer {
   StepReport finish(const Enqueued& enqueued);  // waits for it
   bool must_finish(bool save_due) const;
   void report(StepReport report);
-  void log(const StepReport& report);
-  void try_logs(FunctionRef<void()> act);
   std::optional<double> evaluate(StepReport& report);
   void sample();
   void begin_save();
@@ -131,8 +127,7 @@ class Trainer {
   HostState state_;
   Meter meter_;
   std::optional<NumericsRecord> numerics_;  // of a GPU
-  std::optional<MetricsLog> metrics_;
-  std::optional<TensorBoardLog> tensorboard_;
+  RunLog log_;
 
   Progress progress_;
   int stop_ = 0;                  // with which all ranks agreed to stop; 0: they go on
@@ -145,7 +140,6 @@ class Trainer {
   Clock::time_point last_end_;     // of a step
   bool saving_ = false;            // began to save since all last waited for it
   bool ending_ = false;  // what is saved now is the end of the run: nothing will try again
-  std::atomic<bool> log_failed_ = false;
   std::optional<Timeline> timeline_;                    // behind the streams that it has events of
   std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
   RunCheckpoints checkpoints_;                          // behind all that its threads use
@@ -183,8 +177,7 @@ int Trainer::run() {
   }
   if (is_first()) {
     write_text(run_.config(), options_.resolved_config);
-    metrics_.emplace(run_.metrics(), step());
-    if (config_.log.tensorboard) tensorboard_.emplace(run_.path(), step());
+    log_.open(run_, step(), config_.log.tensorboard);
   }
   if (const auto stop = agreed_stop()) {
     log_info("stopped by a signal before step ", step() + 1);
@@ -243,7 +236,7 @@ void Trainer::begin_timeline() {
 void Trainer::end_timeline() {
   training_.set_timeline(nullptr);
   compute_.synchronize();
-  try_logs([&] {
+  log_.attempt([&] {
     timeline_->write(run_.trace(world_.rank()), world_.rank());
     log_info("steps ", timeline_first_, " to ", step(), " are in ", run_.trace(0).string(),
              world_.size() > 1 ? " and its like of other ranks" : "",
@@ -344,29 +337,11 @@ void Trainer::report(StepReport report) {
     if (gpu_) report.gpu = gpu_->read();
     if (is_first()) print_step(report);
   }
-  log(report);
+  log_.append(report);
   check_skipped(report);
   if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps, report.step) &&
       !stopping)
     sample();
-}
-
-void Trainer::log(const StepReport& report) {
-  if (!is_first()) return;
-  try_logs([&] {
-    metrics_->append(report);
-    if (tensorboard_) tensorboard_->append(report);
-  });
-}
-
-// Training is worth more than its log: one that cannot be written is warned of, once.
-void Trainer::try_logs(FunctionRef<void()> act) {
-  try {
-    act();
-  } catch (const DataError& error) {
-    if (!log_failed_) log_own_warning(error.what(), "; the run goes on, its logs have holes");
-    log_failed_ = true;
-  }
 }
 
 // A step that was applied had a finite loss, so the weights before it, and the newest checkpoint
@@ -476,50 +451,28 @@ void Trainer::take_loaded(const Json& about) {
 
 // Steps that the run recorded, from a checkpoint before them; then all is as it was.
 void Trainer::replay() {
-  std::optional<Replay> found;
-  if (is_first())
-    found =
-        find_replay(run_.metrics(), checkpoint_steps(run_.checkpoints()), options_.verify_steps);
-  Json mine;
-  mine.set("from", found ? found->from : -1);
-  mine.set("steps", found ? std::ssize(found->steps) : 0);
-  const Json agreed = Json::parse(world_.exchange(mine.dump()).front(), "rank 0");
-  const auto from = agreed.at("from").as_integer(), count = agreed.at("steps").as_integer();
-  if (count == 0)
-    throw ConfigError(str("--verify-resume: ", run_.metrics().string(),
-                          " has no step behind a checkpoint of this run; raise "
-                          "checkpoint.keep_last, so that one stays from before its end"));
   const Progress now = progress_;
   const auto load = [&](std::int64_t step) {
     state_.prepare_to_read();
-    Json about = checkpoints_.load(step);
+    const Json about = checkpoints_.load(step);
     take_loaded(about);
-    return about;
+    progress_ = progress_in(about);
   };
-  progress_ = progress_in(load(from));
-  int hashes = 0;
-  for (std::int64_t i = 0; i < count && stop_ == 0; ++i) {
+  const auto compute = [&]() -> std::optional<RecordedStep> {
+    if (stop_ != 0) return std::nullopt;
     const Enqueued enqueued = enqueue_step(true);
     const auto numbers = training_.numbers(enqueued.step);
     stop_ = std::max(stop_, numbers.stop);
-    const auto hash = hex_of(read_weight_hash(enqueued.step));
-    if (!is_first()) continue;
-    const auto& recorded = found->steps[static_cast<std::size_t>(i)];
-    check_again(recorded,
-                {.step = enqueued.step,
-                 .learning_rate = enqueued.learning_rate,
-                 .loss = numbers.loss,
-                 .grad_norm = numbers.grad_norm,
-                 .weight_hash = recorded.weight_hash ? std::optional(hash) : std::nullopt});
-    if (recorded.weight_hash) ++hashes;
-  }
+    return RecordedStep{.step = enqueued.step,
+                        .learning_rate = enqueued.learning_rate,
+                        .loss = numbers.loss,
+                        .grad_norm = numbers.grad_norm,
+                        .weight_hash = hex_of(read_weight_hash(enqueued.step))};
+  };
+  replay_steps(run_, options_.verify_steps, world_, load, compute);
   training_.trace().take();
+  load(now.step);
   progress_ = now;
-  load(step());
-  if (stop_ != 0) return;
-  log_info("computed steps ", from + 1, " to ", from + count, " again from the checkpoint of step ",
-           from, ": losses, gradient norms and ", hashes,
-           " weight hashes are bit for bit what the run recorded");
 }
 
 // As the run computed them up to the checkpoint; without one, as an earlier start left it.
@@ -575,13 +528,7 @@ void Trainer::begin_save() {
                       .keep = good < 0 ? std::vector<std::int64_t>() : std::vector{good},
                       // A run that goes on from here does not write again what its logs say of the
                       // steps before.
-                      .first = [this] {
-                        if (is_first())
-                          try_logs([&] {
-                            metrics_->sync();
-                            if (tensorboard_) tensorboard_->sync();
-                          });
-                      }});
+                      .first = [this] { log_.sync(); }});
   const double seconds = checkpoint_seconds_ = seconds_since(begin);
   meter_.spent_between_steps(Phase::checkpoint, seconds, config_.checkpoint.every_steps);
 }

@@ -166,8 +166,10 @@ TEST(RangeWriter, goes_on_through_the_cache_where_a_direct_write_ended_inside_a_
   RangeWriter file(directory / "a", "a", RangeWriter::Way::direct, RangeWriter::Start::empty);
   const rlimit small{5000, kept.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto message =
-      message_of<Error>([&] { file.write(bytes_of(std::string(std::size_t{9} << 20, 'x'))); });
+  const auto message = message_of<Error>([&] {
+    file.write(bytes_of(std::string(std::size_t{9} << 20, 'x')));
+    file.commit();
+  });
   setrlimit(RLIMIT_FSIZE, &kept);
   std::signal(SIGXFSZ, handler);
   expect_contains(message, "cannot write at byte 5000: File too large");

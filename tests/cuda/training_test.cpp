@@ -1,8 +1,10 @@
 // Whole training steps on a GPU against the CPU's, for each family.
 #include "train/training.h"
 
+#include "core/integer.h"
 #include "kernels/attention_cudnn.h"
 #include "tests/cuda/twins.h"
+#include "tests/files.h"
 #ifdef LOCKSTEP_SIMT
 #include "tests/simt/simt.h"
 #endif
@@ -218,6 +220,60 @@ TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
   EXPECT_EQ(second.choose(choices).algorithms, choices.algorithms);
   EXPECT_EQ(first.losses(3), second.losses(3));
   EXPECT_TRUE(first.state() == second.state());
+}
+
+// Where the host has no room for copies: of several turns a tensor, of one, of none.
+TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
+  const testing::TemporaryDirectory directory;
+  constexpr std::int64_t kTurn = HostState::kTurnBytes / 4;
+  Stream stream(kGpu, "compute");
+  Arena device(kGpu, Arena::Memory::device, 4 * HostState::kTurnBytes),
+      host(kGpu, Arena::Memory::pinned_host, 10 * HostState::kTurnBytes);
+  std::vector<StateSlice> slices;
+  std::vector<Tensor> kept;
+  std::int32_t number = 0;
+  for (const std::int64_t n : {2 * kTurn + 333, kTurn, std::int64_t{5}, std::int64_t{0}}) {
+    const Tensor on_host = host.allocate("t", DType::int32, {n});
+    for (std::int64_t i = 0; i < n; ++i)
+      on_host.as<std::int32_t>()[i] = number++;
+    kept.push_back(on_host);
+    slices.push_back(whole_slice(str("t", n), device.allocate("t", DType::int32, {n})));
+    stream.copy(slices.back().local, on_host);
+  }
+  // Of the last, another rank has all elements.
+  slices.back().whole = {5};
+  slices.back().split = unsplit({5});
+  slices.back().owned = false;
+  slices.push_back(whole_slice("t0", host.allocate("t", DType::int32, {5})));
+  EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::none), HostState::kTurnBytes);
+  HostState state(slices, stream, HostState::Copies::none);
+  EXPECT_TRUE(state.shares_state());
+  EXPECT_EQ(state.slices().size(), 3u + 1 + 1 + 1 + 1);
+  state.take();
+  state.taken().synchronize();
+  Checkpointer checkpointer(directory.path(), state.slices());
+  checkpointer.save(1, Json(1));
+  for (const auto& slice : slices)
+    if (slice.local.device.kind == Device::Kind::cuda) {
+      const Tensor zeros = host.allocate("zeros", DType::int32, slice.local.shape);
+      std::fill_n(zeros.data, zeros.bytes(), std::byte{0});
+      stream.copy(slice.local, zeros);
+      stream.synchronize();
+    }
+  state.prepare_to_read();
+  EXPECT_EQ(checkpointer.load_newest([](const Json&) {})->as_integer(), 1);
+  state.send();
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const Tensor loaded = host.allocate("loaded", DType::int32, kept[i].shape);
+    stream.copy(loaded, slices[i].local);
+    stream.synchronize();
+    EXPECT_TRUE(std::equal(kept[i].data, kept[i].data + kept[i].bytes(), loaded.data)) << i;
+  }
+  // What no rank needs to save has a copy of nothing, and is loaded all the same.
+  slices.resize(2);
+  slices[1].owned = false;
+  EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::owned),
+            round_up(slices[0].local.bytes(), 256) + HostState::kTurnBytes);
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {

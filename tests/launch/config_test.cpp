@@ -248,6 +248,19 @@ TEST(Config, blocks_are_kept_gathered_where_weights_are_gathered_again) {
       "alone gathers weights more than once a step");
 }
 
+TEST(Config, checkpoints_have_partners_and_an_archive_only_where_that_means_something) {
+  const auto local = set("checkpoint.local_directory=/dev/shm/run");
+  EXPECT_TRUE(resolve("[checkpoint]\npartner_copies = true", {local}).values.checkpoint
+                  .partner_copies);
+  EXPECT_EQ(refusal("", {set("checkpoint.partner_copies=true")}),
+            "--set: checkpoint.partner_copies is true, expected false unless "
+            "checkpoint.local_directory is set: what is in the run's directory all machines have "
+            "already");
+  EXPECT_EQ(refusal("", {set("checkpoint.archive_directory=/archive")}),
+            "--set: checkpoint.archive_directory is \"/archive\", expected \"\" unless "
+            "checkpoint.keep_every_steps says which checkpoints go there");
+}
+
 TEST(Config, fp8_is_refused_where_it_has_no_products) {
   const auto bf16 = set("precision.compute=bf16"), tensor = set("precision.fp8=tensor");
   const auto block = set("precision.fp8=block");

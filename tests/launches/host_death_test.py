@@ -67,15 +67,16 @@ def expect_said(tiny, run, *lines):
 
 # mpirun
 
-def start(tiny, run, hostfile):
+def start(tiny, run, hostfile, settings):
     tiny.hostfile.write_text(hostfile)
-    return tiny.start([job.EXAMPLES / "mpirun.sh", tiny.hostfile], run, *SETTINGS)
+    return tiny.start([job.EXAMPLES / "mpirun.sh", tiny.hostfile], run, *settings)
 
 
-def survive_under_mpirun(tiny, run, host, silent, before, after):
+def survive_under_mpirun(tiny, run, host, silent, before, after, settings=SETTINGS,
+                         meanwhile=lambda: None):
     """Killed in a run on the hosts `before`, which goes on, and is stopped, on those `after`."""
     saved = tiny.checkpoints(run)
-    process = start(tiny, run, before)
+    process = start(tiny, run, before, settings)
     wait_for_a_save(tiny, run, saved, lambda: process.poll() is not None)
     death = Death(tiny, run, host)
     death.wait_for_the_ranks(silent)
@@ -85,7 +86,8 @@ def survive_under_mpirun(tiny, run, host, silent, before, after):
                f"{run}: {host.name} is not named: {tiny.log(run)[-4000:]}")
     left = ("orted", "orterun", "cat")  # cat: what is left of the agent that called the dead host
     hosts.wait_for(lambda: not any(map(job.processes, left)), f"{run}: none of {left} runs")
-    process = start(tiny, run, after)
+    meanwhile()
+    process = start(tiny, run, after, settings)
     death.wait_for_a_step()
     process.send_signal(signal.SIGUSR1)
     code = process.wait(timeout=hosts.PATIENCE)
@@ -118,6 +120,27 @@ def check_mpirun_full(tiny):
     tiny.run_steps([job.EXAMPLES / "mpirun.sh", tiny.hostfile], "first", 4, signal.SIGUSR1)
     expect_said(tiny, "first", "changed: layout.shard: 2 -> 1", "changed: layout.shard: 1 -> 2")
     tiny.expect_the_losses_of_one_host("first", len(tiny.numbers("first")))
+    check_memory(tiny)
+
+
+def check_memory(tiny):
+    """Checkpoints in the memory of machines: what the first one's took with it is in the other's."""
+    nodes = [hosts.Host(number) for number in (4, 5, 6)]
+    settings = [*SETTINGS, "checkpoint.local_directory=/dev/shm/lockstep",
+                "checkpoint.partner_copies=true"]
+
+    def forget():
+        """What was copied to the run's directory, as if it had not been."""
+        shutil.rmtree(tiny.folder / "memory" / "checkpoints")
+        hosts.sh(*nodes[1].on("sh", "-c", "rm -f /dev/shm/lockstep/memory-*/step-*/copied"))
+
+    survive_under_mpirun(tiny, "memory", nodes[0], "0", before="n4 slots=2\nn5 slots=2\n",
+                         after="n6 slots=2\nn5 slots=2\n", settings=settings, meanwhile=forget)
+    brought = re.search(r"step (\d+) is now in .*, from /dev/shm/lockstep/memory-\w+ of each",
+                        tiny.log("memory"))
+    job.expect(brought, f"memory: nothing was brought: {tiny.log('memory')[-4000:]}")
+    expect_said(tiny, "memory", f"going on from step {brought[1] if brought else '?'} ")
+    tiny.expect_the_bits_of_one_host("memory")
 
 
 # Slurm

@@ -1,0 +1,65 @@
+// A rank that waits for one other, and who else comes.
+#include "dist/handshake.h"
+
+#include <future>
+
+#include "tests/testing.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Milliseconds kEnough{20'000};
+
+class AwaitRank : public ::testing::Test {
+ protected:
+  Deadline soon() const { return Clock::now() + kEnough; }
+  Socket connect() const { return connect_to("127.0.0.1", listener_.port(), soon()); }
+  Socket come(int rank, Channel channel, const Secret& secret) const {
+    return join({.rank = rank,
+                 .ranks = 8,
+                 .addresses = {"127.0.0.1"},
+                 .port = listener_.port(),
+                 .secret = secret,
+                 .listener = 5},
+                channel, soon());
+  }
+  Socket listener_ = listen_at("127.0.0.1", 0);
+  Secret secret_ = Secret::draw();
+};
+
+TEST_F(AwaitRank, takes_the_one_it_waits_for_and_closes_all_others) {
+  auto awaited = std::async(std::launch::async, [&] {
+    return await_rank(listener_, secret_, Channel::files, 3, soon());
+  });
+  connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
+  { const Socket silent = connect(); }  // and gone
+  const auto refused = testing::message_of<ConfigError>(
+      [&] { come(3, Channel::files, Secret::draw()); });
+  testing::expect_contains(refused, "rank 3 cannot reach rank 5: ");
+  testing::expect_contains(refused, "it has another secret");
+  std::vector<Socket> others;
+  others.push_back(come(2, Channel::files, secret_));
+  others.push_back(come(3, Channel::control, secret_));
+  Socket right = come(3, Channel::files, secret_);
+  Socket here = awaited.get();
+  right.send_all(as_bytes("files"), soon());
+  Bytes got(5);
+  here.receive_all(got, soon());
+  EXPECT_EQ(as_text(got), "files");
+  for (auto& other : others)
+    EXPECT_EQ(other.receive_some(got, soon()), 0u);
+}
+
+TEST_F(AwaitRank, says_who_did_not_come_and_who_came) {
+  const auto nobody = [&] {
+    await_rank(listener_, secret_, Channel::files, 3, Clock::now() + Milliseconds(50));
+  };
+  EXPECT_EQ(testing::message_of<TransientError>(nobody), "rank 3 did not come");
+  connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
+  const auto said = testing::message_of<TransientError>(nobody);
+  testing::expect_contains(said, "rank 3 did not come; 127.0.0.1:");
+  testing::expect_contains(said, " came: it does not speak this protocol");
+}
+
+}  // namespace
+}  // namespace lockstep
