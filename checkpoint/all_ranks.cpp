@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Of what many say a message holds a part: see dist/control.h.
-constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+// Of a message: see dist/control.h. And of what many say to rank 0 before it has heard them.
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20, kUnderWayBytes = std::size_t{64} << 20;
 
 std::string piece_of(const std::string& text, std::size_t number, std::size_t bytes) {
   return number * bytes < text.size() ? text.substr(number * bytes, bytes) : std::string();
@@ -37,17 +37,18 @@ std::string AllRanks::told(const std::string& text) const {
 }
 
 std::vector<std::string> AllRanks::gathered(const std::string& mine) const {
-  auto all = world_->gather(tag_, head_of(mine, kPieceBytes));
+  const auto bytes = std::min(kPieceBytes, kUnderWayBytes / static_cast<std::size_t>(size()) + 1);
+  auto all = world_->gather(tag_, head_of(mine, bytes));
   std::size_t most = 0;
   for (auto& text : all)
     most = std::max(most, take_head(text));
-  most = std::stoull(world_->broadcast(tag_, std::to_string(most)));
-  for (std::size_t i = 1; i * kPieceBytes < most; ++i) {
-    const auto more = world_->gather(tag_, piece_of(mine, i, kPieceBytes));
+  for (std::size_t i = 1;; ++i) {
+    most = std::stoull(world_->broadcast(tag_, std::to_string(most)));  // it has heard them
+    if (i * bytes >= most) return all;
+    const auto more = world_->gather(tag_, piece_of(mine, i, bytes));
     for (std::size_t rank = 0; rank < more.size(); ++rank)
       all[rank] += more[rank];
   }
-  return all;
 }
 
 std::vector<std::string> AllRanks::exchanged(const std::string& mine) const {

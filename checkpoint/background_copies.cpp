@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "checkpoint/directory.h"
+#include "core/file.h"
 #include "core/json.h"
 
 namespace lockstep {
@@ -33,7 +35,11 @@ void BackgroundCopies::leave(bool do_all) {
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
-    if (!do_all) jobs_.clear();
+    if (!do_all) {
+      jobs_.clear();
+      look_before_ = -1;
+      abandoned_ = true;
+    }
   }
   changed_.notify_all();
   thread_.join();
@@ -42,13 +48,15 @@ void BackgroundCopies::leave(bool do_all) {
 // One that waits and is no milestone makes room for a newer one.
 void BackgroundCopies::want(std::int64_t step, const std::vector<std::int64_t>& keep) {
   const Hop& hop = hops_.front();
-  if (hop.milestones_alone && !is_milestone(hop, step)) return;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(jobs_, [&](const Job& waiting) {
-      return waiting.hop == 0 && !is_milestone(hop, waiting.step);
-    });
-    jobs_.push_back({0, step, keep});
+    if (!hop.milestones_alone || is_milestone(hop, step)) {
+      std::erase_if(jobs_, [&](const Job& waiting) {
+        return waiting.hop == 0 && !is_milestone(hop, waiting.step);
+      });
+      jobs_.push_back({0, step, keep, false});
+    }
+    look_before_ = step;
   }
   changed_.notify_all();
 }
@@ -57,7 +65,7 @@ void BackgroundCopies::want(std::int64_t step, const std::vector<std::int64_t>& 
 void BackgroundCopies::go_on(const Job& job) {
   const Hop& hop = hops_[job.hop + 1];
   if (hop.milestones_alone && !is_milestone(hop, job.step)) return;
-  jobs_.push_front({job.hop + 1, job.step, job.keep});
+  jobs_.push_front({job.hop + 1, job.step, job.keep, job.left_over});
 }
 
 std::vector<std::int64_t> BackgroundCopies::pending() const {
@@ -71,14 +79,44 @@ std::vector<std::int64_t> BackgroundCopies::pending() const {
 
 std::vector<BackgroundCopies::Outcome> BackgroundCopies::poll() {
   const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
   return std::exchange(ended_, {});
+}
+
+// In the order of steps. Where a directory is away, the next copy will say so.
+std::vector<BackgroundCopies::Job> BackgroundCopies::left_over(std::int64_t before) const {
+  std::vector<Job> jobs;
+  for (std::size_t h = 0; h < hops_.size(); ++h)
+    try {
+      const auto &from = hops_[h].copies.from(), &to = hops_[h].copies.to();
+      for (const auto step : checkpoint_steps(from))
+        if (step < before && is_milestone(hops_[h], step) &&
+            !path_exists(checkpoint_path(from, step) / kCopiedMark) &&
+            !path_exists(checkpoint_path(to, step)))
+          jobs.push_back({h, step, {}, true});
+    } catch (const DataError&) {
+    }
+  return jobs;
 }
 
 std::optional<BackgroundCopies::Job> BackgroundCopies::next() {
   Json said(Json::Object{});
   if (world_.rank() == 0) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return leaving_ || !jobs_.empty(); });
+    for (;;) {
+      changed_.wait(lock, [&] { return leaving_ || !jobs_.empty() || look_before_ >= 0; });
+      const auto before = std::exchange(look_before_, -1);
+      if (before < 0) break;
+      lock.unlock();
+      const auto more = left_over(before);
+      lock.lock();
+      if (abandoned_) break;
+      for (const auto& job : more)
+        if (std::none_of(jobs_.begin(), jobs_.end(), [&](const Job& waiting) {
+              return waiting.hop == job.hop && waiting.step == job.step;
+            }))
+          jobs_.push_back(job);
+    }
     if (!jobs_.empty()) {
       Json::Array keep;
       for (const auto step : jobs_.front().keep)
@@ -86,18 +124,30 @@ std::optional<BackgroundCopies::Job> BackgroundCopies::next() {
       said.set("hop", static_cast<std::int64_t>(jobs_.front().hop));
       said.set("step", jobs_.front().step);
       said.set("keep", std::move(keep));
+      said.set("left_over", jobs_.front().left_over);
     }
   }
   const Json agreed = Json::parse(world_.broadcast(kTag, said.dump()), "rank 0");
   if (agreed.find("step") == nullptr) return std::nullopt;
-  Job job{
-      static_cast<std::size_t>(agreed.at("hop").as_integer()), agreed.at("step").as_integer(), {}};
+  Job job{static_cast<std::size_t>(agreed.at("hop").as_integer()),
+          agreed.at("step").as_integer(),
+          {},
+          agreed.at("left_over").as_bool()};
   for (const auto& step : agreed.at("keep").as_array())
     job.keep.push_back(step.as_integer());
   return job;
 }
 
 void BackgroundCopies::run() {
+  try {
+    serve();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+  }
+}
+
+void BackgroundCopies::serve() {
   while (auto job = next()) {
     const Hop& hop = hops_[job->hop];
     {
@@ -113,7 +163,7 @@ void BackgroundCopies::run() {
     const auto begin = std::chrono::steady_clock::now();
     Outcome outcome{.step = job->step, .to = &hop.copies.to(), .seconds = 0, .error = nullptr};
     try {
-      hop.copies.copy(job->step, hop.retention, job->keep);
+      hop.copies.copy(job->step, hop.retention, job->keep, job->left_over);
     } catch (...) {
       outcome.error = std::current_exception();
     }

@@ -20,8 +20,8 @@ class BackgroundCopies {
   struct Hop {
     CheckpointCopies copies;
     Retention retention = {};  // of where it goes to
-    // Steps of multiples of this are all copied, in their order; 0: none is. Of others the newest,
-    // when there is time; `milestones_alone`: none.
+    // Steps of multiples of this are all copied, also those that an earlier start left; 0: there
+    // are none. Of others the newest, when there is time; `milestones_alone`: none.
     std::int64_t milestones = 0;
     bool milestones_alone = false;
   };
@@ -42,17 +42,21 @@ class BackgroundCopies {
   void want(std::int64_t step, const std::vector<std::int64_t>& keep);
   // Those that are being copied on the first hop, or wait for it: they must stay.
   std::vector<std::int64_t> pending() const;
-  std::vector<Outcome> poll();  // what ended and was not told of
-  void finish();                // all ranks at once: returns when nothing waits
+  // What ended and was not told of. Throws where the thread has ended, as without the other ranks.
+  std::vector<Outcome> poll();
+  void finish();  // all ranks at once: returns when nothing waits
 
  private:
   struct Job {
     std::size_t hop = 0;
     std::int64_t step = 0;
     std::vector<std::int64_t> keep;
+    bool left_over = false;  // a milestone that was not copied when it was new
   };
   void go_on(const Job& job);  // locked
   void run();
+  void serve();
+  std::vector<Job> left_over(std::int64_t before) const;
   std::optional<Job> next();  // what rank 0 says; nothing: that is all
   void leave(bool do_all);
 
@@ -63,7 +67,9 @@ class BackgroundCopies {
   std::deque<Job> jobs_;  // that wait; on rank 0 they are what is done next
   std::optional<Job> current_;
   std::vector<Outcome> ended_;
-  bool leaving_ = false;
+  std::int64_t look_before_ = -1;  // for left over milestones, before that step; -1: not again
+  std::exception_ptr failure_;     // of the thread
+  bool leaving_ = false, abandoned_ = false;
   std::thread thread_;
 };
 

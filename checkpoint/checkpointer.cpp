@@ -77,6 +77,7 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
       state_(std::move(state)),
       retention_(retention),
       ranks_(world, "checkpoint"),
+      machine_(machine),
       leads_(machine.own_directory ? machine.ranks.front() == ranks_.rank() : ranks_.is_first()),
       held_(machine.own_directory ? Held::some : Held::all) {
   for (const auto& slice : state_)
@@ -127,7 +128,8 @@ void Checkpointer::plan_file(const MachineRanks& machine) {
     tensors.push_back(stored.tensor);
   auto header = lay_out_safetensors(tensors, {{"format", "pt"}});
   const auto header_bytes = static_cast<std::int64_t>(header.size());
-  file_ = {is_shared ? machine.file_of(me) : rank_file(me, ".safetensors"), tensors.back().offset + tensors.back().bytes, header_bytes, hash_hex(header)};
+  file_ = {is_shared ? machine.file_of(me) : rank_file(me, ".safetensors"),
+           tensors.back().offset + tensors.back().bytes, header_bytes, hash_hex(header)};
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].rank == me) offsets_.push_back(tensors[i].offset);
   if (!is_shared || machine.ranks.front() == me) header_ = std::move(header);
@@ -182,63 +184,74 @@ void Checkpointer::save(std::int64_t step, const Json& about, const std::vector<
   };
   ranks_.act_if(ranks_.is_first(), compose, acted);
   if (held_ == Held::some) text = ranks_.told(text);
-  if (partners_)
-    partners_->copy(ranks_, CheckpointManifest::parse(text, "the manifest of rank 0"), path, acted);
-  const auto commit = [&] {
-    unfinished->commit(text, held_);
-    if (retention_.last > 0) prune_checkpoints(directory_, retention_, keep, held_);
-  };
-  ranks_.act_if(leads_, commit, acted);
+  if (partners_) partners_->copy(ranks_, text, path, acted);
+  ranks_.act_if(
+      leads_, [&] { unfinished->commit(text, held_); }, acted);
+  // Not before all machines have it.
+  if (retention_.last > 0)
+    prune_checkpoints(ranks_, machine_, directory_, step, retention_, keep, acted);
 }
 
-std::optional<Json> Checkpointer::load_newest(FunctionRef<void(const Json&)> accept) const {
-  // Who hangs keeps the others in a collective, and is named.
-  const auto meet = [&] {
-    if (ranks_.world() != nullptr) ranks_.world()->exchange("");
-  };
-  // Those that rank 0 sees: a shared file system may show another rank others.
+// Those that rank 0 sees: a shared file system may show another rank others.
+std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
   Json::Array listed;
   const auto list = [&] {
     for (const auto step : checkpoint_steps(directory_))
       listed.emplace_back(step);
   };
-  ranks_.act_if(ranks_.is_first(), list, meet);
-  std::vector<std::int64_t> steps;
+  ranks_.act_if(ranks_.is_first(), list, [&] { meet(); });
+  std::vector<Candidate> candidates;
   const Json of_first = Json::parse(ranks_.told(Json(listed).dump()), "the checkpoints");
   for (const auto& step : of_first.as_array())
-    steps.push_back(step.as_integer());
-  if (steps.empty()) return std::nullopt;
+    candidates.push_back({.step = step.as_integer()});
+  std::reverse(candidates.begin(), candidates.end());
+  return candidates;
+}
+
+// Who hangs keeps the others in a collective, and is named.
+void Checkpointer::meet() const {
+  if (ranks_.world() != nullptr) ranks_.world()->exchange("");
+}
+
+std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidates,
+                                             FunctionRef<void(const Json&)> accept) const {
   std::string reasons;
-  for (; !steps.empty(); steps.pop_back()) {
-    const auto path = checkpoint_path(directory_, steps.back());
+  for (const auto& candidate : candidates)
     try {
-      Loaded loaded;
-      const std::string unverified = "unverified";
-      const auto load = [&] {
-        verify_checkpoint(path, Depth::sizes);
-        accept(read_manifest(path).about);
-        loaded = load_checkpoint(path, state_, Match::exact);
-        return loaded.unverified ? unverified : std::string();
-      };
-      const auto said = ranks_.act(load, meet);
-      // Of another layout's slices ranks read parts: each checks some as a whole.
-      const bool some = std::find(said.begin(), said.end(), unverified) != said.end();
-      const auto verify = [&] {
-        verify_part(path, ranks_.rank(), ranks_.size());
-        return std::string();
-      };
-      if (ranks_.told(some ? unverified : "") == unverified) ranks_.act(verify, meet);
+      candidate.bring();
+      auto about = load_whole(candidate.step, accept);
       if (!reasons.empty())
-        log_warning("step ", steps.back(), " is loaded; newer ones are not used: ", reasons);
-      return loaded.about;
+        log_warning("step ", candidate.step, " is loaded; tried before, and not used: ", reasons);
+      return about;
     } catch (const AccessError&) {
       throw;
     } catch (const DataError& error) {
       reasons += str(reasons.empty() ? "" : "; ", error.what());
     }
-  }
+  if (candidates.empty()) return std::nullopt;
   throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "; move ",
                       directory_.filename().string(), "/ away to start afresh"));
+}
+
+Json Checkpointer::load_whole(std::int64_t step, FunctionRef<void(const Json&)> accept) const {
+  const auto path = checkpoint_path(directory_, step);
+  const Part part{ranks_.rank(), ranks_.size()};
+  const auto here = [&] { meet(); };
+  std::optional<CheckpointManifest> manifest;
+  const std::string unverified = "unverified";
+  const auto load = [&] {
+    manifest = manifest_of(path);
+    verify_part(path, *manifest, part, Depth::sizes);
+    accept(manifest->about);
+    return load_checkpoint(path, *manifest, state_, Match::exact).unverified ? unverified
+                                                                             : std::string();
+  };
+  const auto said = ranks_.act(load, here);
+  // Of another layout's slices ranks read parts: each checks some as a whole.
+  const bool some = std::find(said.begin(), said.end(), unverified) != said.end();
+  const auto verify = [&] { verify_part(path, *manifest, part, Depth::contents); };
+  if (!ranks_.told(some ? unverified : "").empty()) ranks_.act_if(true, verify, here);
+  return manifest->about;
 }
 
 Json Checkpointer::load(std::int64_t step) const {

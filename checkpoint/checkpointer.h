@@ -26,6 +26,7 @@
 #include "checkpoint/machine_ranks.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/partners.h"
+#include "checkpoint/retention.h"
 #include "checkpoint/slices.h"
 #include "core/function_ref.h"
 #include "core/json.h"
@@ -64,15 +65,27 @@ class Checkpointer {
   void save(
       std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep = {},
       FunctionRef<void()> acted = [] {});
-  // Make the place, write, compose the manifest, copy to the partner, commit.
-  static constexpr int kActs = 5;
+  // Make the place, write, compose the manifest, copy to the partner, commit; look what need not
+  // stay, read back, delete.
+  static constexpr int kActs = 8;
 
-  // Fills the state from the newest checkpoint that is whole, and returns its `about`; nothing
-  // where there is no checkpoint. `accept` sees the `about` first and may throw ConfigError. Says
-  // in one line of the log why newer ones are not used. Throws DataError where there are checkpoints but none can be used,
-  // and AccessError at the first that cannot be opened: whether to start afresh is for a person to
-  // say.
-  std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const;
+  // Of a checkpoint that may be loaded, and may have to come to the directory first.
+  struct Candidate {
+    std::int64_t step = 0;
+    // All ranks at once; throws DataError where it does not come.
+    std::function<void()> bring = [] {};
+  };
+  std::vector<Candidate> candidates() const;  // all of the directory, newest first
+
+  // Fills the state from the first candidate that is whole, and returns its `about`; nothing where
+  // there is none at all. `accept` sees the `about` first and may throw ConfigError. Says in one
+  // line of the log why those before it are not used. Throws DataError where none can be used, and
+  // AccessError at the first that cannot be opened: whether to start afresh is for a person to say.
+  std::optional<Json> load_first(std::span<const Candidate> candidates,
+                                 FunctionRef<void(const Json& about)> accept) const;
+  std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const {
+    return load_first(candidates(), accept);
+  }
 
   // Fills the state; returns `about`. Throws DataError where the checkpoint is damaged or its
   // tensors are not those of the state, naming the first difference.
@@ -81,6 +94,8 @@ class Checkpointer {
  private:
   void plan_file(const MachineRanks& machine);
   CheckpointManifest write_state(const std::filesystem::path& into) const;
+  void meet() const;
+  Json load_whole(std::int64_t step, FunctionRef<void(const Json& about)> accept) const;
   std::filesystem::path directory_;
   std::vector<StateSlice> state_, owned_;
   ManifestFile file_;                  // that this rank writes into; without a name: nothing
@@ -88,6 +103,7 @@ class Checkpointer {
   std::vector<std::int64_t> offsets_;  // in the file, of what is owned
   Retention retention_;
   AllRanks ranks_;
+  MachineRanks machine_;
   bool leads_;  // this rank makes and names directories, which others find
   Held held_;
   std::optional<Partners> partners_;
@@ -102,7 +118,11 @@ struct Loaded {
   // Of some slices only a part was read, which no hash covers: verify_checkpoint() does.
   bool unverified = false;
 };
-Loaded load_checkpoint(const std::filesystem::path& checkpoint, std::span<const StateSlice> state,
-                       Match match);
+Loaded load_checkpoint(const std::filesystem::path& checkpoint, const CheckpointManifest& manifest,
+                       std::span<const StateSlice> state, Match match);
+inline Loaded load_checkpoint(const std::filesystem::path& checkpoint,
+                              std::span<const StateSlice> state, Match match) {
+  return load_checkpoint(checkpoint, read_manifest(checkpoint), state, match);
+}
 
 }  // namespace lockstep

@@ -34,11 +34,69 @@ std::vector<std::string> texts_in(const Json& json) {
 // What one machine has of a checkpoint. Two saves of the same step have other manifests.
 struct CheckpointCopies::Holding {
   std::int64_t step = 0;
+  bool was_copied = false;
   std::string manifest_hash;
   std::int64_t files_in_all = 0;
   std::vector<std::string> files;  // here, in their sizes
   int leader = 0;                  // the first rank of the machine
   std::vector<int> ranks;          // of the machine
+};
+
+// Who copies which files, as rank 0 says.
+class CheckpointCopies::Plan {
+ public:
+  // Of machines that together have all files of one save; of none where there is no such.
+  explicit Plan(const std::vector<Holding>& all) {
+    std::map<std::string, std::vector<const Holding*>> by_manifest;
+    for (const auto& holding : all)
+      by_manifest[holding.manifest_hash].push_back(&holding);
+    for (const auto& [hash, holders] : by_manifest) {
+      std::map<std::string, std::vector<const Holding*>> found;
+      for (const Holding* holding : holders)
+        for (const auto& name : holding->files)
+          found[name].push_back(holding);
+      if (std::ssize(found) != holders.front()->files_in_all) continue;
+      leader_ = holders.front()->leader;
+      holders_ = std::move(found);
+    }
+    for (const auto& [name, holders] : holders_)
+      todo_.push_back(name);
+  }
+  int leader() const { return leader_; }  // who has the manifest; -1: nobody
+
+  // What is to be copied next, for each rank; of files on several machines by the one that has
+  // copied the fewest so far. "": nothing is left.
+  std::string next() {
+    if (todo_.empty()) return "";
+    std::map<int, std::vector<std::string>> of_rank;
+    for (const auto& name : todo_) {
+      auto& holders = holders_.at(name);
+      const auto* chosen = *std::min_element(holders.begin(), holders.end(), [&](auto a, auto b) {
+        return of_machine_[a->leader] < of_machine_[b->leader];
+      });
+      std::erase(holders, chosen);  // where it fails, another is asked
+      const auto number = static_cast<std::size_t>(of_machine_[chosen->leader]++);
+      of_rank[chosen->ranks[number % chosen->ranks.size()]].push_back(name);
+    }
+    todo_.clear();
+    Json::Object files;
+    for (const auto& [rank, names] : of_rank)
+      files.emplace_back(std::to_string(rank), json_of(names));
+    return Json(std::move(files)).dump();
+  }
+
+  // Where nobody else has it: throws DataError.
+  void failed(const std::string& name, const std::string& why) {
+    if (holders_.at(name).empty()) throw DataError(why);
+    log_warning("another machine's copy is taken: ", why);
+    todo_.push_back(name);
+  }
+
+ private:
+  int leader_ = -1;
+  std::map<std::string, std::vector<const Holding*>> holders_;  // that were not asked yet, by name
+  std::map<int, std::int64_t> of_machine_;                      // files that it copied
+  std::vector<std::string> todo_;
 };
 
 CheckpointCopies::CheckpointCopies(World& world, fs::path from, fs::path to,
@@ -60,7 +118,7 @@ std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
     if (!leads()) return "[]";
     Json::Array found;
     for (const auto step : checkpoint_steps(from_)) {
-      if (of_step ? step != *of_step : path_exists(mark(step))) continue;
+      if (of_step && step != *of_step) continue;
       const auto path = checkpoint_path(from_, step);
       try {
         verify_checkpoint(path, Depth::sizes, /*from_disk=*/false, Held::some);
@@ -72,6 +130,7 @@ std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
         for (const int rank : machine_)
           ranks.emplace_back(rank);
         found.push_back(Json::Object{{"step", step},
+                                     {"was_copied", path_exists(mark(step))},
                                      {"manifest", hash_of_file(path / kCheckpointManifestName)},
                                      {"files_in_all", std::ssize(manifest.files)},
                                      {"files", json_of(names)},
@@ -89,6 +148,7 @@ std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
     const Json found = Json::parse(said[rank], str("what rank ", rank, " holds"));
     for (const auto& json : found.as_array()) {
       Holding holding{.step = json.at("step").as_integer(),
+                      .was_copied = json.at("was_copied").as_bool(),
                       .manifest_hash = json.at("manifest").as_string(),
                       .files_in_all = json.at("files_in_all").as_integer(),
                       .files = texts_in(json.at("files")),
@@ -102,68 +162,74 @@ std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
   return all;
 }
 
-std::optional<std::int64_t> CheckpointCopies::newest() const {
-  std::map<std::pair<std::int64_t, std::string>, std::set<std::string>> files;
-  std::int64_t newest = -1;
+std::vector<CheckpointCopies::Found> CheckpointCopies::found() const {
+  struct OfSave {
+    std::set<std::string> files;
+    std::int64_t files_in_all = 0;
+    bool was_copied = false;
+  };
+  std::map<std::pair<std::int64_t, std::string>, OfSave> saves;
   for (const auto& holding : holdings(std::nullopt)) {
-    auto& found = files[{holding.step, holding.manifest_hash}];
-    found.insert(holding.files.begin(), holding.files.end());
-    if (std::ssize(found) == holding.files_in_all) newest = std::max(newest, holding.step);
+    auto& save = saves[{holding.step, holding.manifest_hash}];
+    save.files.insert(holding.files.begin(), holding.files.end());
+    save.files_in_all = holding.files_in_all;
+    save.was_copied = save.was_copied || holding.was_copied;
   }
-  const auto agreed = std::stoll(ranks_.told(std::to_string(newest)));
-  return agreed < 0 ? std::nullopt : std::optional<std::int64_t>(agreed);
+  Json::Array whole;
+  for (const auto& [key, save] : saves) {
+    const auto missing = save.files_in_all - std::ssize(save.files);
+    if (missing == 0) whole.push_back(Json::Array{key.first, save.was_copied});
+    if (missing > 0 && !save.was_copied)
+      log_warning("step ", key.first, " in ", from_.string(), " of each machine is not used: of ",
+                  save.files_in_all, " files ", missing, " are on none of them");
+  }
+  std::vector<Found> all;
+  const Json agreed = Json::parse(ranks_.told(Json(std::move(whole)).dump()), "rank 0");
+  for (const auto& found : agreed.as_array())
+    all.push_back({found.as_array().at(0).as_integer(), found.as_array().at(1).as_bool()});
+  std::reverse(all.begin(), all.end());
+  return all;
 }
 
 void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
-                            const std::vector<std::int64_t>& keep) const {
+                            const std::vector<std::int64_t>& keep, bool left_over) const {
   const auto all = holdings(step);
-  // Who copies which files, and from whose directory the manifest comes.
-  Json plan(Json::Object{});
-  std::map<std::string, std::vector<const Holding*>> by_manifest;
-  for (const auto& holding : all)
-    by_manifest[holding.manifest_hash].push_back(&holding);
-  for (const auto& [hash, holders] : by_manifest) {
-    // A file may be on several machines: the one that copies the fewest so far does it.
-    std::map<std::string, std::vector<std::size_t>> found;
-    for (std::size_t h = 0; h < holders.size(); ++h)
-      for (const auto& name : holders[h]->files)
-        found[name].push_back(h);
-    if (std::ssize(found) != holders.front()->files_in_all) continue;
-    std::vector<std::size_t> of_machine(holders.size());
-    std::map<int, std::vector<std::string>> of_rank;
-    for (const auto& [name, machines] : found) {
-      const auto h = *std::min_element(machines.begin(), machines.end(), [&](auto a, auto b) {
-        return of_machine[a] < of_machine[b];
-      });
-      const auto& ranks = holders[h]->ranks;
-      of_rank[ranks[of_machine[h]++ % ranks.size()]].push_back(name);
-    }
-    Json::Object files;
-    for (const auto& [rank, names] : of_rank)
-      files.emplace_back(std::to_string(rank), json_of(names));
-    plan.set("leader", holders.front()->leader);
-    plan.set("files", std::move(files));
-  }
-  const Json agreed = Json::parse(ranks_.told(plan.dump()), "rank 0");
-  if (agreed.find("files") == nullptr)
+  Plan plan(all);
+  const auto leader = std::stoi(ranks_.told(std::to_string(plan.leader())));
+  if (leader < 0)
     throw DataError(str(checkpoint_path(from_, step).string(),
                         ": no machine or not every machine has its files of it"));
   const auto read = [&]() -> std::string {
-    if (ranks_.rank() != agreed.at("leader").as_integer()) return "";
+    if (ranks_.rank() != leader) return "";
     return read_text(checkpoint_path(from_, step) / kCheckpointManifestName, kMostManifestBytes);
   };
   const auto texts = ranks_.act(read);
   std::optional<UnfinishedCheckpoint> unfinished;
   ranks_.act_if(ranks_.is_first(), [&] { unfinished.emplace(to_, step); });
-  const auto* mine = agreed.at("files").find(std::to_string(ranks_.rank()));
-  ranks_.act_if(mine != nullptr, [&] {
-    copy_files(UnfinishedCheckpoint::path_of(to_, step), step, texts_in(*mine));
-  });
+  for (;;) {
+    const auto agreed = ranks_.told(ranks_.is_first() ? plan.next() : "");
+    if (agreed.empty()) break;
+    const Json files = Json::parse(agreed, "rank 0");
+    const auto* mine = files.find(std::to_string(ranks_.rank()));
+    const auto said = ranks_.act([&]() -> std::string {
+      if (mine == nullptr) return "";
+      return copy_files(UnfinishedCheckpoint::path_of(to_, step), step, texts_in(*mine));
+    });
+    ranks_.act_if(ranks_.is_first(), [&] {
+      for (std::size_t rank = 0; rank < said.size(); ++rank) {
+        if (said[rank].empty()) continue;
+        const Json failures = Json::parse(said[rank], str("what rank ", rank, " could not copy"));
+        for (const auto& [name, why] : failures.as_object())
+          plan.failed(name, why.as_string());
+      }
+    });
+  }
   ranks_.act_if(ranks_.is_first(), [&] {
-    unfinished->commit(texts[static_cast<std::size_t>(agreed.at("leader").as_integer())],
-                       Held::all);
-    if (retention.last > 0) prune_checkpoints(to_, retention, keep);
+    using Later = UnfinishedCheckpoint::Later;
+    unfinished->commit(texts[static_cast<std::size_t>(leader)], Held::all,
+                       left_over ? Later::stay : Later::go);
   });
+  if (retention.last > 0 && !left_over) prune_checkpoints(ranks_, {}, to_, step, retention, keep);
   ranks_.act_if(leads() && !is_shared_, [&] {
     if (path_exists(checkpoint_path(from_, step))) write_text(mark(step), "");
   });
@@ -171,26 +237,33 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
 
 // Beside the manifest of one that was copied.
 fs::path CheckpointCopies::mark(std::int64_t step) const {
-  return checkpoint_path(from_, step) / "copied";
+  return checkpoint_path(from_, step) / kCopiedMark;
 }
 
-// Each range of a file with its hash, in their order: header, then slices.
-void CheckpointCopies::copy_files(const fs::path& into, std::int64_t step,
-                                  const std::vector<std::string>& names) const {
+// Each range of a file with its hash, in their order: header, then slices. Those of which that
+// fails, by name with the reason; "": none.
+std::string CheckpointCopies::copy_files(const fs::path& into, std::int64_t step,
+                                         const std::vector<std::string>& names) const {
   const auto path = checkpoint_path(from_, step);
   const auto manifest = read_manifest(path);
   const auto ranges = ranges_by_file(manifest);
+  Json::Object failures;
   for (std::size_t f = 0; f < ranges.size(); ++f) {
-    const auto& file = manifest.files[f];
-    if (std::find(names.begin(), names.end(), file.name) == names.end()) continue;
-    const ReadFile in(path / file.name);
-    RangeWriter out(into / file.name, into / file.name, RangeWriter::Way::direct,
-                    RangeWriter::Start::empty);
-    PieceReader reader;
-    for (const auto& range : ranges[f])
-      reader.verify(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
-    out.commit();
+    const auto& name = manifest.files[f].name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    try {
+      const ReadFile in(path / name);
+      RangeWriter out(into / name, into / name, RangeWriter::Way::direct,
+                      RangeWriter::Start::empty);
+      PieceReader reader;
+      for (const auto& range : ranges[f])
+        reader.verify(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
+      out.commit();
+    } catch (const DataError& error) {
+      failures.emplace_back(name, error.what());
+    }
   }
+  return failures.empty() ? "" : Json(std::move(failures)).dump();
 }
 
 }  // namespace lockstep

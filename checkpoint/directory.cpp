@@ -1,7 +1,7 @@
 #include "checkpoint/directory.h"
 
 #include <algorithm>
-#include <set>
+#include <optional>
 #include <string>
 
 #include "checkpoint/ranges.h"
@@ -31,7 +31,8 @@ std::string damage_of(const fs::path& checkpoint, Depth depth, Held held = Held:
 }
 
 void set_aside(const fs::path& checkpoint, Held held) {
-  const bool whole = damage_of(checkpoint, Depth::contents, held).empty();
+  if (held == Held::some) return remove_checkpoint(checkpoint);  // a machine has no room for it
+  const bool whole = damage_of(checkpoint, Depth::contents).empty();
   fs::path aside;
   std::error_code unknown;
   for (int k = 1; aside.empty() || fs::exists(aside, unknown); ++k)
@@ -50,43 +51,52 @@ bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
 
 }  // namespace
 
-void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk, Held held) {
-  if (from_disk) ReadFile(checkpoint / kCheckpointManifestName).drop_cache();
-  const CheckpointManifest manifest = read_manifest(checkpoint);
-  if (!is_named_after(checkpoint, manifest.step))
-    throw DataError(str(checkpoint.string(), ": its manifest is of step ", manifest.step));
-  std::vector<std::optional<ReadFile>> files(manifest.files.size());
-  for (std::size_t f = 0; f < files.size(); ++f)
-    if (held == Held::all || path_exists(checkpoint / manifest.files[f].name))
-      files[f].emplace(open_checked(checkpoint, manifest.files[f]));
-  if (depth == Depth::sizes) return;
-  const auto ranges = ranges_by_file(manifest);
-  PieceReader reader;
-  for (std::size_t f = 0; f < files.size(); ++f) {
-    if (!files[f]) continue;
-    if (from_disk) files[f]->drop_cache();
-    for (const auto& range : ranges[f])
-      reader.verify(*files[f], range);
-  }
+void remove_checkpoint(const fs::path& checkpoint) {
+  const fs::path going = str(checkpoint.string(), ".old", kUnfinished);
+  rename_durably(checkpoint, going);
+  fs::remove_all(going);
 }
 
-void verify_part(const fs::path& checkpoint, int part, int parts) {
-  const CheckpointManifest manifest = read_manifest(checkpoint);
-  std::vector<ReadFile> files;
+CheckpointManifest manifest_of(const fs::path& checkpoint) {
+  auto manifest = read_manifest(checkpoint);
+  if (!is_named_after(checkpoint, manifest.step))
+    throw DataError(str(checkpoint.string(), ": its manifest is of step ", manifest.step));
+  return manifest;
+}
+
+void verify_checkpoint(const fs::path& checkpoint, Depth depth, bool from_disk, Held held) {
+  if (from_disk) ReadFile(checkpoint / kCheckpointManifestName).drop_cache();
+  verify_part(checkpoint, manifest_of(checkpoint), {}, depth, from_disk, held);
+}
+
+void verify_part(const fs::path& checkpoint, const CheckpointManifest& manifest, Part part,
+                 Depth depth, bool from_disk, Held held) {
+  std::vector<std::size_t> here;
   std::int64_t all = 0, before = 0;
-  for (const auto& expected : manifest.files) {
-    files.push_back(open_checked(checkpoint, expected));
-    all += expected.bytes;
+  for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+    if (held == Held::some && !path_exists(checkpoint / manifest.files[f].name)) continue;
+    here.push_back(f);
+    all += manifest.files[f].bytes;
   }
-  PieceReader reader;
-  for (const auto& tensor : manifest.tensors)
-    for (const auto& slice : tensor.slices) {
-      const auto bytes = tensor.slice_bytes(slice);
-      if (before * parts / std::max<std::int64_t>(all, 1) == part)
-        reader.verify(files[static_cast<std::size_t>(slice.file)],
-                      {slice.offset, bytes, tensor.name, slice.hash});
-      before += bytes;
+  for (std::size_t i = 0; i < here.size(); ++i)
+    if (static_cast<int>(i) % part.of == part.number)
+      open_checked(checkpoint, manifest.files[here[i]]);
+  if (depth == Depth::sizes) return;
+  const auto ranges = ranges_by_file(manifest);
+  for (const auto f : here) {
+    std::optional<ReadFile> file;
+    PieceReader reader;
+    for (const auto& range : ranges[f]) {
+      const bool mine = before * part.of / std::max<std::int64_t>(all, 1) == part.number;
+      before += range.bytes;
+      if (!mine) continue;
+      if (!file) {
+        file.emplace(open_checked(checkpoint, manifest.files[f]));
+        if (from_disk) file->drop_cache();
+      }
+      reader.verify(*file, range);
     }
+  }
 }
 
 UnfinishedCheckpoint::UnfinishedCheckpoint(const fs::path& directory, std::int64_t step)
@@ -108,12 +118,13 @@ fs::path UnfinishedCheckpoint::path_of(const fs::path& directory, std::int64_t s
   return str(checkpoint_path(directory, step).string(), kUnfinished);
 }
 
-void UnfinishedCheckpoint::commit(std::string_view manifest, Held held) {
+void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later stays) {
   const auto final_path = checkpoint_path(directory_, step_);
   write_text(path_ / kCheckpointManifestName, manifest);
   if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path, held);
   rename_durably(path_, final_path);
   path_.clear();
+  if (stays == Later::stay) return;
   for (const auto later : checkpoint_steps(directory_))
     if (later > step_) set_aside(checkpoint_path(directory_, later), held);
 }
@@ -147,58 +158,6 @@ std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
     log_warning("not used, for it is damaged: ", damage);
   }
   return std::nullopt;
-}
-
-namespace {
-
-// Of those that were saved behind an evaluation, the steps of the best: the lowest losses.
-std::set<std::int64_t> best_steps(const std::vector<std::int64_t>& steps, const fs::path& directory,
-                                  int count) {
-  std::vector<std::pair<double, std::int64_t>> losses;
-  if (count == 0) return {};
-  for (const auto step : steps) {
-    const auto about = read_manifest(checkpoint_path(directory, step)).about;
-    const Json* loss = about.is_object() ? about.find("validation_loss") : nullptr;
-    if (loss != nullptr && loss->is_number()) losses.emplace_back(loss->as_double(), -step);
-  }
-  std::sort(losses.begin(), losses.end());  // of equal ones the newer
-  std::set<std::int64_t> best;
-  for (std::size_t i = 0; i < std::min(losses.size(), static_cast<std::size_t>(count)); ++i)
-    best.insert(-losses[i].second);
-  return best;
-}
-
-}  // namespace
-
-void prune_checkpoints(const fs::path& directory, const Retention& retention,
-                       const std::vector<std::int64_t>& keep, Held held) {
-  LOCKSTEP_CHECK(retention.last > 0, "keep at least one checkpoint, not ", retention.last);
-  std::vector<std::int64_t> whole;
-  for (const auto step : checkpoint_steps(directory))
-    if (damage_of(checkpoint_path(directory, step), Depth::sizes, held).empty())
-      whole.push_back(step);
-  if (std::ssize(whole) <= retention.last) return;
-  const auto best = best_steps(whole, directory, retention.best);
-  const auto stays = [&](std::int64_t step) {
-    return std::find(keep.begin(), keep.end(), step) != keep.end() || best.contains(step) ||
-           (retention.every > 0 && step % retention.every == 0);
-  };
-  const auto newest = whole.back();
-  whole.resize(whole.size() - static_cast<std::size_t>(retention.last));
-  std::erase_if(whole, stays);
-  if (whole.empty()) return;
-  verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true, held);
-  for (const auto step : whole) {
-    const auto path = checkpoint_path(directory, step);
-    // Under its name it must be whole or not there, also when this is interrupted.
-    const fs::path going = str(path.string(), kUnfinished);
-    try {
-      rename_durably(path, going);
-      fs::remove_all(going);
-    } catch (const std::exception& error) {
-      log_warning("cannot delete ", path.string(), ": ", error.what());
-    }
-  }
 }
 
 }  // namespace lockstep

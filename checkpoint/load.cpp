@@ -1,5 +1,6 @@
 // Reading a checkpoint: finding the elements of a state in it.
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "checkpoint/checkpointer.h"
@@ -14,8 +15,9 @@ namespace fs = std::filesystem;
 
 // Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
 // needed as a whole is checked against its hash; of another `unverified` is set.
-std::int64_t load_slice(PieceReader& reader, const ReadFile& file, const ManifestTensor& tensor,
-                        const ManifestSlice& slice, const StateSlice& target, bool& unverified) {
+std::int64_t load_slice(PieceReader& reader, FunctionRef<const ReadFile&(std::size_t)> open,
+                        const ManifestTensor& tensor, const ManifestSlice& slice,
+                        const StateSlice& target, bool& unverified) {
   const Runs target_runs(target.whole, target.split, target.piece);
   std::int64_t first = slice.piece.end, last = slice.piece.begin, copied = 0;
   intersect(Runs(tensor.shape, tensor.split, slice.piece), target_runs,
@@ -24,6 +26,7 @@ std::int64_t load_slice(PieceReader& reader, const ReadFile& file, const Manifes
               last = slice.piece.begin + at + count;
             });
   if (first >= last) return 0;
+  const ReadFile& file = open(static_cast<std::size_t>(slice.file));
   const std::int64_t element = bytes_per_element(tensor.dtype);
   const std::int64_t offset = slice.offset + (first - slice.piece.begin) * element;
   Hasher hasher;
@@ -84,35 +87,34 @@ void check_names(const fs::path& checkpoint, const CheckpointManifest& manifest,
 
 }  // namespace
 
-Loaded load_checkpoint(const fs::path& checkpoint, std::span<const StateSlice> state, Match match) {
-  const CheckpointManifest manifest = read_manifest(checkpoint);
+Loaded load_checkpoint(const fs::path& checkpoint, const CheckpointManifest& manifest,
+                       std::span<const StateSlice> state, Match match) {
   std::unordered_map<std::string_view, const ManifestTensor*> by_name;
   for (const auto& tensor : manifest.tensors)
     by_name.emplace(tensor.name, &tensor);
   check_names(checkpoint, manifest, by_name, state, match);
   for (const auto& target : state)
     check_tensor(checkpoint, *by_name.at(target.name), target, match);
-  std::vector<ReadFile> files;
-  for (const auto& expected : manifest.files)
-    files.push_back(open_checked(checkpoint, expected));
+  // Of thousands a rank needs few.
+  allow_open_files(manifest.files.size());
+  std::vector<std::optional<ReadFile>> files(manifest.files.size());
+  const auto open = [&](std::size_t f) -> const ReadFile& {
+    if (!files[f]) files[f].emplace(open_checked(checkpoint, manifest.files[f]));
+    return *files[f];
+  };
   Loaded loaded{.about = manifest.about};
-  std::vector<bool> used(files.size());
   PieceReader reader;
   for (const auto& target : state) {
     const auto& tensor = *by_name.at(target.name);
     std::int64_t copied = 0;
-    for (const auto& slice : tensor.slices) {
-      const auto f = static_cast<std::size_t>(slice.file);
-      const auto count = load_slice(reader, files[f], tensor, slice, target, loaded.unverified);
-      used[f] = used[f] || count > 0;
-      copied += count;
-    }
+    for (const auto& slice : tensor.slices)
+      copied += load_slice(reader, open, tensor, slice, target, loaded.unverified);
     LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": ", copied, " of ",
                    target.local.elements(), " elements were found");
     if (target.put) target.put();
   }
   for (std::size_t f = 0; f < files.size(); ++f)
-    if (used[f]) reader.verify(files[f], header_of(manifest.files[f]));
+    if (files[f]) reader.verify(*files[f], header_of(manifest.files[f]));
   return loaded;
 }
 

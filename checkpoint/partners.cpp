@@ -42,9 +42,18 @@ Partners::Partners(const AllRanks& ranks, const MachineRanks& machine) : rank_(r
   previous_ = (here_ + machines_.size() - 1) % machines_.size();
 }
 
-void Partners::copy(const AllRanks& ranks, const CheckpointManifest& manifest,
-                    const fs::path& checkpoint, FunctionRef<void()> acted) const {
+void Partners::copy(const AllRanks& ranks, const std::string& manifest, const fs::path& checkpoint,
+                    FunctionRef<void()> acted) const {
   if (machines_.size() == 1) return;
+  try {
+    exchange(ranks, manifest, checkpoint, acted);
+  } catch (const Error& error) {  // training can go on without
+    throw DataError(str("no copy on another machine: ", error.what()));
+  }
+}
+
+void Partners::exchange(const AllRanks& ranks, const std::string& manifest,
+                        const fs::path& checkpoint, FunctionRef<void()> acted) const {
   Socket listener;
   const auto said = ranks.act([&]() -> std::string {
     if (!leads()) return "";
@@ -64,7 +73,7 @@ void Partners::copy(const AllRanks& ranks, const CheckpointManifest& manifest,
                                    {"places", std::move(places)}})
                      .dump()),
       "rank 0");
-  const auto exchange = [&] {
+  const auto give_and_take = [&] {
     const auto secret = Secret::from_hex(agreed.at("secret").as_string());
     const Json& place = agreed.at("places").as_array().at(next_);
     Membership to{.rank = rank_,
@@ -75,27 +84,18 @@ void Partners::copy(const AllRanks& ranks, const CheckpointManifest& manifest,
                   .listener = machines_[next_].leader};
     for (const auto& address : place.at("addresses").as_array())
       to.addresses.push_back(address.as_string());
+    const auto parsed = CheckpointManifest::parse(manifest, "the manifest of rank 0");
     auto taken =
-        std::async(std::launch::async, [&] { take(listener, secret, manifest, checkpoint); });
+        std::async(std::launch::async, [&] { take(listener, secret, parsed, checkpoint); });
     try {
-      give(to, manifest, checkpoint);
+      give(to, parsed, checkpoint);
     } catch (const TransientError&) {
       taken.get();  // what failed here is rather the cause
       throw;
     }
     taken.get();
   };
-  // Training can go on without.
-  const auto fail = [](const Error& error) {
-    throw DataError(str("no copy on another machine: ", error.what()));
-  };
-  try {
-    ranks.act_if(leads(), exchange, acted);
-  } catch (const TransientError& error) {
-    fail(error);
-  } catch (const ConfigError& error) {
-    fail(error);
-  }
+  ranks.act_if(leads(), give_and_take, acted);
 }
 
 std::vector<std::size_t> Partners::files_of(const Machine& machine,
@@ -124,8 +124,7 @@ void Partners::give(const Membership& to, const CheckpointManifest& manifest,
 
 void Partners::take(const Socket& listener, const Secret& secret,
                     const CheckpointManifest& manifest, const fs::path& checkpoint) const {
-  Socket socket =
-      await_rank(listener, secret, Channel::files, machines_[previous_].leader, soon());
+  Socket socket = await_rank(listener, secret, Channel::files, machines_[previous_].leader, soon());
   const auto ranges = ranges_by_file(manifest);
   std::vector<std::byte> buffer(kPieceBytes);
   for (const auto f : files_of(machines_[previous_], manifest)) {

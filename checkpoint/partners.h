@@ -21,7 +21,7 @@ class Partners {
   // holds those of the machine before it too, each byte of them checked and on the disk. Throws
   // DataError on all ranks where that cannot be. Where there is one machine it does nothing.
   //   acted: see AllRanks::act
-  void copy(const AllRanks& ranks, const CheckpointManifest& manifest,
+  void copy(const AllRanks& ranks, const std::string& manifest,
             const std::filesystem::path& checkpoint, FunctionRef<void()> acted) const;
 
  private:
@@ -33,6 +33,8 @@ class Partners {
   // Of the manifest's those that a machine wrote.
   static std::vector<std::size_t> files_of(const Machine& machine,
                                            const CheckpointManifest& manifest);
+  void exchange(const AllRanks& ranks, const std::string& manifest,
+                const std::filesystem::path& checkpoint, FunctionRef<void()> acted) const;
   void give(const Membership& to, const CheckpointManifest& manifest,
             const std::filesystem::path& checkpoint) const;
   void take(const Socket& listener, const Secret& secret, const CheckpointManifest& manifest,

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <new>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -129,6 +130,15 @@ std::string read_text(const fs::path& path, std::int64_t most_bytes) {
   std::string text(static_cast<std::size_t>(file.size_bytes()), '\0');
   file.read(std::as_writable_bytes(std::span(text)), 0);
   return text;
+}
+
+void allow_open_files(std::size_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto wanted = static_cast<rlim_t>(count) + 256;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(limit.rlim_max, wanted);
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start start)

@@ -57,6 +57,10 @@ class ReadFile {
 
 std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes);
 
+// Lets this process have so many files open beside 256 others, as far as the system does: where
+// that is not enough, opening says what is wrong.
+void allow_open_files(std::size_t count);
+
 // Ranges of a file, of which other processes of this machine may write other ranges meanwhile.
 // Throws DataError where they cannot be written, as when the disk is full; a failed fsync is never
 // tried again on the same file.

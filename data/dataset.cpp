@@ -1,22 +1,11 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <sys/resource.h>
 
 #include "core/hash.h"
 
 namespace lockstep {
 namespace {
-
-// A shard stays open: reading it later must not depend on what the path then names.
-void allow_open_files(std::size_t count) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const auto wanted = static_cast<rlim_t>(count) + 256;
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(limit.rlim_max, wanted);
-  setrlimit(RLIMIT_NOFILE, &limit);  // where it does not help, opening says what is wrong
-}
 
 void check_same_format(const TokenFormat& a, const TokenFile& shard) {
   const TokenFormat& b = shard.format();
@@ -35,6 +24,7 @@ Dataset::Dataset(const std::vector<std::string>& paths) {
   std::string fingerprints;
   for (const auto& path : paths) {
     const auto list = list_shards(path);
+    // A shard stays open: reading it later must not depend on what the path then names.
     allow_open_files(2 * (shards_.size() + list.shards.size()));
     for (const auto& shard : list.shards)
       shards_.push_back(open_shard(shard));

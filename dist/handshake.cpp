@@ -184,7 +184,10 @@ Socket await_rank(const Socket& listener, const Secret& secret, Channel channel,
   std::string strangers;
   while (wait_for(listener, false, deadline)) {
     auto socket = accept_from(listener);
-    if (!socket) continue;
+    if (!socket) {  // gone again, or this process has no descriptor left
+      std::this_thread::sleep_for(kFirstPause);
+      continue;
+    }
     try {
       const auto attempt = std::min<Deadline>(deadline, Clock::now() + kAttempt);
       Session session(secret, random_bytes());

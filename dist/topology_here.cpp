@@ -88,7 +88,7 @@ MachineShares machine_shares(const Topology& topology, int rank,
       return other.host == places[i].host &&
              other.processors_granted == places[i].processors_granted;
     });
-    const auto granted = places[i].processors_granted / static_cast<int>(sharers);
+    const auto granted = places[i].processors_granted / std::max(static_cast<int>(sharers), 1);
     const auto processors = static_cast<int>(machine.shares[i].processors.size());
     machine.busy.push_back(std::max(std::min(granted, processors), 1));
   }

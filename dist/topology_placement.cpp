@@ -58,6 +58,7 @@ class Cutter {
   void cut_alike(const std::vector<Seats>& domains) {
     const auto units = domains.front().size() / tensor_;
     const auto piece = std::gcd(units, shard_), wide = shard_ / piece;
+    LOCKSTEP_CHECK(wide > 0, "shards of ", shard_, " ranks");
     const auto whole = domains.size() / wide * wide;
     for (std::size_t block = 0; block < whole; block += wide)
       for (std::size_t unit = 0; unit < units; unit += piece) {

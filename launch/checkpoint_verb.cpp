@@ -20,6 +20,7 @@
 #include "train/model_source.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
+#include "train/streamed_weights.h"
 
 namespace lockstep {
 namespace {
@@ -51,6 +52,8 @@ std::string state_of(const fs::path& checkpoint, bool from_disk) {
   try {
     verify_checkpoint(checkpoint, Depth::contents, from_disk);
     return kValid;
+  } catch (const AccessError& e) {
+    return str("not to be opened: ", e.what());
   } catch (const DataError& e) {
     return str("damaged: ", e.what());
   }
@@ -82,14 +85,12 @@ std::vector<fs::path> named_checkpoints(const std::string& path) {
 // A model's fp32 weights, whole, in memory of their own.
 class Weights {
  public:
-  explicit Weights(const std::string& path)
-      : source_(find_model(path)),
-        stream_(Device{}, "compute", Stream::Mode::immediate, processors_allowed()),
-        arenas_(Device{}, checked_bytes(source_.model)),
-        inference_({.model = source_.model}, stream_, arenas_) {
-    load_weights(source_, inference_.params(), stream_);
+  explicit Weights(const ModelSource& source)
+      : stream_(Device{}, "compute", Stream::Mode::immediate, processors_allowed()),
+        arenas_(Device{}, checked_bytes(source.model)),
+        inference_({.model = source.model}, stream_, arenas_) {
+    load_weights(source, inference_.params(), stream_);
   }
-  const ModelSource& source() const { return source_; }
   std::vector<StateSlice> slices() { return weight_slices(inference_.params()); }
 
  private:
@@ -105,7 +106,6 @@ class Weights {
     return arenas.peak();
   }
 
-  ModelSource source_;
   Stream stream_;
   Arenas arenas_;
   Inference inference_;
@@ -182,11 +182,14 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
 int checkpoint_export(const CheckpointExportOptions& options) {
   if (options.dtype != "bf16" && options.dtype != "fp32")
     throw UsageError(str("--dtype ", options.dtype, ": expected bf16 or fp32"));
-  Weights weights(options.model);
-  export_huggingface(options.out, weights.source().model, weights.slices(),
-                     {.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
-                      .tokenizer_from = options.tokenizer_from});
-  log_info("wrote ", weights.source().path.string(), " to ", options.out, " in ", options.dtype);
+  const HuggingFaceExport how{.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
+                              .tokenizer_from = options.tokenizer_from};
+  const auto source = find_model(options.model);
+  if (source.form == ModelSource::Form::checkpoint)
+    export_huggingface(options.out, source.model, StreamedWeights(source).slices(), how);
+  else
+    export_huggingface(options.out, source.model, Weights(source).slices(), how);
+  log_info("wrote ", source.path.string(), " to ", options.out, " in ", options.dtype);
   return 0;
 }
 
@@ -195,14 +198,14 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   const auto directory = run.checkpoints();
   if (!checkpoint_steps(directory).empty())
     throw UsageError(str(options.out, " has checkpoints already; name a new directory with --out"));
-  Weights weights(options.model);
+  const auto source = find_model(options.model);
+  Weights weights(source);
   Json about;
   about.set("step", 0);
-  about.set("model", config_to_huggingface(weights.source().model));
-  about.set("imported_from", weights.source().path.string());
+  about.set("model", config_to_huggingface(source.model));
+  about.set("imported_from", source.path.string());
   Checkpointer(directory, weights.slices()).save(0, about);
-  log_info("wrote ", weights.source().path.string(), " to ",
-           checkpoint_path(directory, 0).string());
+  log_info("wrote ", source.path.string(), " to ", checkpoint_path(directory, 0).string());
   return 0;
 }
 

@@ -20,8 +20,15 @@ bool is_on_gpu(const StateSlice& slice) {
 // What of a GPU's run is on the host already never is: such a copy would keep the host.
 bool is_copied(const StateSlice& slice, Device device, HostState::Copies copies) {
   if (slice.local.device.kind != device.kind) return false;
-  return copies == HostState::Copies::owned ? slice.owned
-                                            : copies == HostState::Copies::of_gpu && is_on_gpu(slice);
+  return copies == HostState::Copies::owned
+             ? slice.owned
+             : copies == HostState::Copies::of_gpu && is_on_gpu(slice);
+}
+
+// Slices of which only a part is read at once have no hash of their own.
+std::int64_t most_at_once(const StateSlice& slice, HostState::Copies copies) {
+  const auto bytes = slice.local.bytes();
+  return copies == HostState::Copies::none ? std::min(bytes, HostState::kTurnBytes) : bytes;
 }
 
 // Of the place in which slices take turns; 0: none does.
@@ -30,14 +37,13 @@ std::int64_t turn_bytes(const std::vector<StateSlice>& slices, Device device,
   std::int64_t most = 0;
   for (const auto& slice : slices)
     if (is_on_gpu(slice) && !is_copied(slice, device, copies))
-      most = std::max(most, std::min(slice.local.bytes(), HostState::kTurnBytes));
+      most = std::max(most, most_at_once(slice, copies));
   return most;
 }
 
 }  // namespace
 
-std::int64_t HostState::bytes(const std::vector<StateSlice>& slices, Device device,
-                              Copies copies) {
+std::int64_t HostState::bytes(const std::vector<StateSlice>& slices, Device device, Copies copies) {
   std::int64_t bytes = round_up(turn_bytes(slices, device, copies), kAlignment);
   for (const auto& slice : slices)
     if (is_copied(slice, device, copies)) bytes += round_up(slice.local.bytes(), kAlignment);
@@ -62,7 +68,7 @@ HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copi
     const bool copied = is_copied(slice, stream.device(), copies);
     shares_ = shares_ || (slice.owned && !copied);
     if (!copied && is_on_gpu(slice)) {
-      add_turns(slice, place);
+      add_turns(slice, place, most_at_once(slice, copies));
       continue;
     }
     if (copied) {
@@ -79,9 +85,9 @@ HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copi
   });
 }
 
-void HostState::add_turns(const StateSlice& slice, const Tensor& place) {
-  const auto element = bytes_per_element(slice.local.dtype);
-  const auto most = kTurnBytes / element, all = slice.local.elements();
+void HostState::add_turns(const StateSlice& slice, const Tensor& place, std::int64_t most_bytes) {
+  const auto all = slice.local.elements();
+  const auto most = std::max<std::int64_t>(most_bytes / bytes_per_element(slice.local.dtype), 1);
   const Tensor flat = slice.local.view({all});
   for (std::int64_t begin = 0; begin == 0 || begin < all; begin += most) {
     const auto count = std::min(most, all - begin);

@@ -1,6 +1,6 @@
 // HostState: slices of a run's state where files are read and written: on the host. They are the
-// state itself, or copies of it, of a GPU's in pinned memory; slices of a GPU that have no copy take
-// turns in one place.
+// state itself, or copies of it, of a GPU's in pinned memory; slices of a GPU that have no copy
+// take turns in one place.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ class HostState {
   // That it takes of the host's memory, pinned where there is a GPU, in a run on `device`.
   static std::int64_t bytes(const std::vector<StateSlice>& slices, Device device, Copies copies);
 
-  // Those that take turns are cut into pieces of at most kTurnBytes.
+  // With Copies::none, those that take turns are cut into pieces of at most so many bytes.
   static constexpr std::int64_t kTurnBytes = std::int64_t{64} << 20;
   const std::vector<StateSlice>& slices() const { return slices_; }
   // Whether what this rank saves is, or is partly, read from the state itself: a save must end
@@ -46,15 +46,15 @@ class HostState {
   struct Copy {
     Tensor state, here;
   };
-  void add_turns(const StateSlice& slice, const Tensor& place);
+  void add_turns(const StateSlice& slice, const Tensor& place, std::int64_t most_bytes);
   void copy_now(Tensor to, ConstTensor from);
 
   Stream& stream_;
-  Stream copying_;
   std::vector<StateSlice> slices_;
   std::optional<Arena> memory_;
   std::vector<Copy> copies_;
   bool shares_ = false;
+  Stream copying_;  // whose work uses all that
 };
 
 }  // namespace lockstep

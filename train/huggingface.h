@@ -31,7 +31,8 @@ struct HuggingFaceExport {
       {};  // directory whose tokenizer files are copied; or empty
 };
 
-// Writes a directory that `transformers` loads. `weights` hold every element of every parameter.
+// Writes a directory that `transformers` loads. `weights` hold every element of every parameter;
+// those of one of its tensors are fetched, where that is needed, before it is written.
 // config.json comes last, so an interrupted export is not taken for a model. Throws UsageError
 // where the directory is not empty, DataError where it cannot be written.
 void export_huggingface(const std::filesystem::path& directory, const ModelConfig& config,

@@ -108,6 +108,9 @@ void write_file(const fs::path& path, const std::vector<HuggingFaceTensor>& tens
   }
   SafetensorsWriter writer(path, std::move(stored), {{"format", "pt"}});
   for (const auto& tensor : tensors) {
+    for (const auto& parameter : tensor.parameters)
+      for (const auto* slice : parts.whole(parameter))
+        if (slice->fetch) slice->fetch();
     const DType from = parts.of(tensor.parameters.front()).front()->local.dtype;
     if (!tensor.transposed)
       write_straight(writer, tensor, parts, dtype);

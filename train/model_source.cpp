@@ -59,8 +59,10 @@ void load_weights(const ModelSource& source, ParamStore& params, Stream& stream)
   switch (source.form) {
     case ModelSource::Form::checkpoint: {
       const Communicator& all = *params.comms().all;
-      load_checkpoint(source.path, weights, Match::subset);
-      if (all.size() > 1) verify_part(source.path, all.rank(), all.size());
+      const auto manifest = read_manifest(source.path);
+      load_checkpoint(source.path, manifest, weights, Match::subset);
+      if (all.size() > 1)
+        verify_part(source.path, manifest, {all.rank(), all.size()}, Depth::contents);
       break;
     }
     case ModelSource::Form::huggingface:

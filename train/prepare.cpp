@@ -98,8 +98,9 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   const bool on_gpu = compute.is_cuda();
   log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " a rank" : "",
            " for weights, optimizer and activations",
-           on_gpu ? str(", ", words(bytes.sum().pinned), " of the host's beside it")
-           : copies ? str(", ", words(bytes.host_state), " for checkpoints under way") : "",
+           on_gpu   ? str(", ", words(bytes.sum().pinned), " of the host's beside it")
+           : copies ? str(", ", words(bytes.host_state), " for checkpoints under way")
+                    : "",
            copies ? ""
                   : str(", and too little ", on_gpu ? "of the host's " : "",
                         "for a copy of what is saved: an update waits while a checkpoint is "

@@ -1,5 +1,6 @@
 #include "train/run_checkpoints.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/log.h"
@@ -49,15 +50,19 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
       local_(below(config.local_directory, directory_)),
       archive_(below(config.archive_directory, directory_)),
       machine_(machine_of(config, world, topology)),
-      // Those that the archive has need not stay.
       retention_{.last = static_cast<int>(config.keep_last),
-                 .every = archive_.empty() ? config.keep_every_steps : 0,
+                 .every = config.keep_every_steps,
+                 .copied_to = archive_,
                  .best = static_cast<int>(config.keep_best)},
       of_run_(directory_, state, retention_, &world, sharing(machine_)),
-      save_(local_.empty()
-                ? of_run_
-                : of_machine_.emplace(local_, state, Retention{.last = 2}, &world, machine_),
-            world) {
+      save_(
+          local_.empty()
+              ? of_run_
+              : of_machine_.emplace(
+                    local_, state,
+                    Retention{.last = 2, .every = config.keep_every_steps, .copied_to = directory_},
+                    &world, machine_),
+          world) {
   if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
     log_warning("checkpoint.partner_copies: all ranks are on one machine, so there is no other");
   std::vector<BackgroundCopies::Hop> hops;
@@ -73,29 +78,35 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
   if (!hops.empty()) copies_.emplace(world, std::move(hops));
 }
 
-void RunCheckpoints::bring(const CheckpointCopies& copies) {
-  const auto step = copies.newest();
-  if (!step) return;
-  const auto here = AllRanks(&world_, "copies").told([&] {
-    const auto steps =
-        world_.rank() == 0 ? checkpoint_steps(directory_) : std::vector<std::int64_t>();
-    return std::to_string(steps.empty() ? -1 : steps.back());
-  }());
+// Those of `copies` that may be loaded when they have come.
+void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candidates,
+                                    const CheckpointCopies& copies,
+                                    std::int64_t newest_here) const {
   const bool is_archive = copies.from() == archive_;
-  if (is_archive ? here != "-1" : *step <= std::stoll(here)) return;
-  try {
-    copies.copy(*step, {}, {});
-    log_info("step ", *step, " is now in ", directory_.string(), ", from ", copies.from().string(),
-             is_archive ? "" : " of each machine");
-  } catch (const DataError& error) {
-    log_warning("step ", *step, " of ", copies.from().string(), " is not used: ", error.what());
+  for (const auto& found : copies.found()) {
+    // Where a newer one was, and is not, a person took it away.
+    const bool is_new = is_archive ? newest_here < 0 : !found.was_copied;
+    if (!is_new && found.step > newest_here) continue;
+    const auto bring = [this, copies, step = found.step, is_archive] {
+      copies.copy(step, {}, {});
+      log_info("step ", step, " is now in ", directory_.string(), ", from ", copies.from().string(),
+               is_archive ? "" : " of each machine");
+    };
+    candidates.push_back({.step = found.step, .bring = bring});
   }
 }
 
 std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
-  if (!local_.empty()) bring(CheckpointCopies(world_, local_, directory_, machine_.ranks));
-  if (!archive_.empty()) bring(CheckpointCopies(world_, archive_, directory_, {}));
-  return of_run_.load_newest(accept);
+  auto candidates = of_run_.candidates();
+  const auto newest_here = candidates.empty() ? -1 : candidates.front().step;
+  if (!local_.empty())
+    add_candidates(candidates, CheckpointCopies(world_, local_, directory_, machine_.ranks),
+                   newest_here);
+  if (!archive_.empty())
+    add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.step > b.step; });
+  return of_run_.load_first(candidates, accept);
 }
 
 void RunCheckpoints::begin(BackgroundSave::Save save) {

@@ -21,8 +21,9 @@ class RunCheckpoints {
   RunCheckpoints(const Config::Checkpoint& config, std::filesystem::path directory,
                  const std::vector<StateSlice>& state, World& world, const Topology* topology);
 
-  // Checkpointer's, of the run's directory. What machines have of their own that is newer comes
-  // there first; where it has none, the newest of the archive does.
+  // Checkpointer's, of the run's directory, and of what machines have of their own and the archive
+  // has, which comes there first. Of a step that is here too, those are for where it is damaged.
+  // What was taken away from here is not brought again, but for the archive's to where nothing is.
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
   Json load(std::int64_t step) const { return of_run_.load(step); }
 
@@ -34,7 +35,8 @@ class RunCheckpoints {
   void finish();      // all ranks at once: returns when all that is saved went where it goes
 
  private:
-  void bring(const CheckpointCopies& copies);
+  void add_candidates(std::vector<Checkpointer::Candidate>& candidates,
+                      const CheckpointCopies& copies, std::int64_t newest_here) const;
   std::optional<BackgroundSave::Outcome> passed_on(std::optional<BackgroundSave::Outcome> saved);
 
   World& world_;

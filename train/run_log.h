@@ -1,5 +1,5 @@
-// RunLog: what rank 0 keeps of each step: metrics.jsonl, and event files of TensorBoard. Training is
-// worth more than its log: where it cannot be written, that is said once, and training goes on.
+// RunLog: what rank 0 keeps of each step: metrics.jsonl, and event files of TensorBoard. Training
+// is worth more than its log: where it cannot be written, that is said once, and training goes on.
 #pragma once
 
 #include <atomic>

@@ -48,6 +48,11 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+bool any_says(World& world, bool mine) {
+  const auto said = world.exchange(mine ? "yes" : "no");
+  return std::find(said.begin(), said.end(), "yes") != said.end();
+}
+
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const RunRanks& ranks);
@@ -125,6 +130,7 @@ class Trainer {
   Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
   HostState state_;
+  const bool shares_state_;  // of any rank
   Meter meter_;
   std::optional<NumericsRecord> numerics_;  // of a GPU
   RunLog log_;
@@ -166,6 +172,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
+      shares_state_(any_says(world_, state_.shares_state())),
       meter_(meter_config(config_, compute_, world_)),
       checkpoints_(config_.checkpoint, run_.checkpoints(), state_.slices(), world_, topology_) {}
 
@@ -258,7 +265,7 @@ Trainer::Enqueued Trainer::enqueue_step(bool hash) {
     }();
     loader_.release(batch, training_.micro_step(batch, m + 1 == loader_.micro_steps()));
   }
-  if (saving_ && state_.shares_state()) {  // what is saved is what the update changes
+  if (saving_ && shares_state_) {  // what is saved is what the update changes
     const Trace::Span span(training_.trace(), Phase::checkpoint, compute_);
     await_save();
   }
@@ -504,8 +511,6 @@ void Trainer::initialize(const std::filesystem::path& weights) {
            run_.path().string());
 }
 
-// A periodic save that cannot be written is tried again when the next one is due: all ranks are
-// told of it.
 // Of the step that was finished last. Training waits while an earlier one is written.
 void Trainer::begin_save() {
   const auto begin = Clock::now();
@@ -538,6 +543,8 @@ void Trainer::await_save() {
   if (const auto saved = checkpoints_.wait()) told(*saved);
 }
 
+// A periodic save that cannot be written is tried again when the next one is due: all ranks are
+// told of it.
 void Trainer::told(const BackgroundSave::Outcome& outcome) {
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);

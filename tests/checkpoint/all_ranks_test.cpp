@@ -90,5 +90,57 @@ TEST(AllRanks, throw_alike_what_one_throws) {
   });
 }
 
+template <class Thrown>
+void throws_on_all(const std::function<void(int rank)>& act, const std::string& expected) {
+  on_ranks(3, [&](const AllRanks& ranks) {
+    const auto one = [&] {
+      ranks.act([&]() -> std::string {
+        act(ranks.rank());
+        return "";
+      });
+    };
+    EXPECT_EQ(message_of<Thrown>(one), expected);
+    EXPECT_EQ(ranks.told("well"), "well");  // and they still hear each other
+  });
+}
+
+TEST(AllRanks, throw_an_error_of_the_same_kind) {
+  throws_on_all<DataError>(
+      [](int rank) {
+        if (rank == 1) throw DataError("damaged");
+      },
+      "rank 1: damaged");
+  throws_on_all<AccessError>(
+      [](int rank) {
+        if (rank == 1) throw AccessError("closed");
+      },
+      "rank 1: closed");
+  throws_on_all<TransientError>(
+      [](int rank) {
+        if (rank == 1) throw TransientError("away");
+      },
+      "rank 1: away");
+  throws_on_all<Error>(
+      [](int rank) {
+        if (rank == 1) throw std::runtime_error("what");
+      },
+      "rank 1: what");
+}
+
+TEST(AllRanks, throw_the_first_error_but_a_broken_connection_is_rather_a_consequence) {
+  throws_on_all<DataError>(
+      [](int rank) {
+        if (rank > 0) throw DataError("full");
+      },
+      "rank 1: full");
+  throws_on_all<DataError>(
+      [](int rank) {
+        if (rank == 2) throw DataError("full");
+        throw TransientError("broken");
+      },
+      "rank 2: full");
+  throws_on_all<TransientError>([](int) { throw TransientError("broken"); }, "rank 0: broken");
+}
+
 }  // namespace
 }  // namespace lockstep::testing

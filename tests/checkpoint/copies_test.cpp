@@ -16,6 +16,13 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kOfARank = 1000;
 constexpr auto kAny = [](const Json&) {};
 
+// Of those that were not copied yet.
+std::optional<std::int64_t> newest(const CheckpointCopies& copies) {
+  for (const auto& found : copies.found())
+    if (!found.was_copied) return found.step;
+  return std::nullopt;
+}
+
 // Ranks 0 and 2 are on machine 0, ranks 1 and 3 on machine 1.
 class Copies : public ::testing::Test {
  protected:
@@ -104,12 +111,12 @@ TEST_F(Copies, come_to_be_what_would_have_been_saved_there) {
   for (const bool one_file : {false, true}) {
     one_file_ = one_file;
     on_ranks([](Rank& rank) {
-      EXPECT_EQ(rank.copies.newest(), std::nullopt);
+      EXPECT_EQ(newest(rank.copies), std::nullopt);
       rank.save(3);
       rank.save(5);
-      EXPECT_EQ(rank.copies.newest(), 5);
+      EXPECT_EQ(newest(rank.copies), 5);
       rank.copies.copy(5, {}, {});
-      EXPECT_EQ(rank.copies.newest(), 3);  // 5 was copied: where it is not, a person took it away
+      EXPECT_EQ(newest(rank.copies), 3);  // 5 was copied: where it is not, a person took it away
       rank.expect(5);
     });
     EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
@@ -126,7 +133,7 @@ TEST_F(Copies, without_a_machine_are_refused_and_an_older_whole_one_is_the_newes
     rank.save(5);
   });
   fs::remove_all(checkpoint_path(local(1), 5));
-  on_ranks([](Rank& rank) { EXPECT_EQ(rank.copies.newest(), 3); });
+  on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), 3); });
   expect_contains(refused(5), "not every machine has its files of it");
   EXPECT_EQ(names(shared()), Names());
 }
@@ -165,7 +172,7 @@ TEST_F(Copies, of_two_saves_of_a_step_are_not_mixed) {
   });
   fs::remove_all(local(1));
   fs::rename(away, local(1));
-  on_ranks([](Rank& rank) { EXPECT_EQ(rank.copies.newest(), std::nullopt); });
+  on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), std::nullopt); });
   expect_contains(refused(5), "not every machine has its files of it");
 }
 
@@ -180,15 +187,40 @@ TEST_F(Copies, the_newest_two_stay_on_a_machine_and_what_is_to_be_copied) {
   EXPECT_EQ(names(local(1)), (Names{"step-00000003", "step-00000004"}));
 }
 
+// Machine 1 has room for the files of a third checkpoint, and not for its manifest.
+TEST_F(Copies, nothing_is_deleted_before_all_machines_have_the_new_one) {
+  constexpr std::int64_t kPage = 4096;
+  SmallDisk disk(14 * kPage);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  fs::create_symlink(disk.path(), local(1));
+  on_ranks([](Rank& rank) {
+    rank.save(3);
+    rank.save(5);
+    for (const std::int64_t step : {7, 8})
+      EXPECT_THROW(rank.save(step), DataError);
+    EXPECT_EQ(newest(rank.copies), 5);
+  });
+  EXPECT_TRUE(names(local(0)).contains("step-00000007"));  // which it had committed
+  disk.resize(std::int64_t{1} << 20);
+  on_ranks([](Rank& rank) {
+    rank.save(9);
+    EXPECT_EQ(newest(rank.copies), 9);
+    rank.copies.copy(9, {}, {});
+    rank.expect(9);
+  });
+  EXPECT_EQ(names(local(0)), (Names{"step-00000008", "step-00000009"}));
+  EXPECT_EQ(names(local(1)), (Names{"step-00000005", "step-00000009"}));
+}
+
 TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
   const auto archive = directory_ / "archive";
   on_ranks([&](Rank& rank) {
     rank.save(3);
     rank.copies.copy(3, {}, {});
     const CheckpointCopies there(rank.world, shared(), archive, {});
-    EXPECT_EQ(there.newest(), 3);
+    EXPECT_EQ(newest(there), 3);
     there.copy(3, {}, {});
-    EXPECT_EQ(there.newest(), 3);  // a shared directory is not marked
+    EXPECT_EQ(newest(there), 3);  // a shared directory is not marked
     const CheckpointCopies back(rank.world, archive, directory_ / "back", {});
     back.copy(3, {}, {});
   });
@@ -231,6 +263,66 @@ TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
   });
   EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
   EXPECT_EQ(names(archive), (Names{"step-00000002", "step-00000004"}));
+}
+
+// The archive is away, or the job ends before: they are copied later, and stay until then.
+TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
+  const auto archive = directory_ / "archive";
+  const Retention retention{.last = 1, .every = 2, .copied_to = archive};
+  const auto copy_on = [&](World& world, const std::vector<std::int64_t>& steps) {
+    std::vector<BackgroundCopies::Hop> hops;
+    hops.push_back({.copies = CheckpointCopies(world, shared(), archive, {}),
+                    .milestones = 2,
+                    .milestones_alone = true});
+    BackgroundCopies copies(world, std::move(hops));
+    for (const auto step : steps)
+      copies.want(step, {});
+    copies.finish();
+    std::vector<std::int64_t> copied, failed;
+    for (const auto& outcome : copies.poll())
+      (outcome.error ? failed : copied).push_back(outcome.step);
+    return std::pair(copied, failed);
+  };
+  using Steps = std::vector<std::int64_t>;
+  const auto save = [&](Rank& rank, std::int64_t step) {
+    Checkpointer(shared(), rank.state, retention, &rank.world).save(step, Json(step));
+  };
+  spit(archive, "not a directory");
+  on_ranks([&](Rank& rank) {
+    for (const std::int64_t step : {2, 4, 5})
+      save(rank, step);
+    EXPECT_EQ(copy_on(rank.world, {2, 4}).second.back(), 4);
+  });
+  EXPECT_EQ(names(shared()), (Names{"step-00000002", "step-00000004", "step-00000005"}));
+  fs::remove(archive);
+  on_ranks([&](Rank& rank) {
+    save(rank, 6);
+    EXPECT_EQ(copy_on(rank.world, {6}), std::pair(Steps{6, 2, 4}, Steps{}));
+    save(rank, 7);
+    EXPECT_EQ(copy_on(rank.world, {7}), std::pair(Steps{}, Steps{}));
+  });
+  EXPECT_EQ(names(archive), (Names{"step-00000002", "step-00000004", "step-00000006"}));
+  EXPECT_EQ(names(shared()), (Names{"step-00000007"}));
+}
+
+// As where rank 0 has died.
+TEST(BackgroundCopiesAlone, of_ranks_that_do_not_hear_of_each_other_end_with_an_error) {
+  class Deaf final : public WorldOver {
+   public:
+    using WorldOver::WorldOver;
+    std::string broadcast(const std::string&, const std::string&) override {
+      throw TransientError("rank 0 is gone");
+    }
+  };
+  const TemporaryDirectory directory;
+  LoneWorld alone;
+  Deaf deaf(alone);
+  std::vector<BackgroundCopies::Hop> hops;
+  hops.push_back({.copies = CheckpointCopies(deaf, directory / "from", directory / "to", {})});
+  BackgroundCopies copies(deaf, std::move(hops));
+  copies.want(1, {});
+  copies.finish();
+  EXPECT_EQ(message_of<TransientError>([&] { copies.poll(); }), "rank 0 is gone");
 }
 
 TEST_F(Copies, that_fail_are_told_of_on_all_ranks_and_the_next_one_goes) {

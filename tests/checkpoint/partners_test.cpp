@@ -16,6 +16,13 @@ namespace fs = std::filesystem;
 constexpr int kMachines = 3, kRanks = 6;
 constexpr std::int64_t kOfARank = 300'000;  // elements: more than what is sent at once
 
+// Of those that were not copied yet.
+std::optional<std::int64_t> newest(const CheckpointCopies& copies) {
+  for (const auto& found : copies.found())
+    if (!found.was_copied) return found.step;
+  return std::nullopt;
+}
+
 // Rank r is on machine r % 3.
 class PartnersTest : public ::testing::Test {
  protected:
@@ -92,12 +99,12 @@ class PartnersTest : public ::testing::Test {
 
 TEST_F(PartnersTest, each_machine_has_the_files_of_the_one_before_it) {
   on_ranks([](Rank& rank) { rank.save(3); });
-  EXPECT_EQ(names(0, 3), (std::set<std::string>{
-                             "manifest.json", "rank-00000.safetensors", "rank-00003.safetensors",
-                             "rank-00002.safetensors", "rank-00005.safetensors"}));
-  EXPECT_EQ(names(2, 3), (std::set<std::string>{
-                             "manifest.json", "rank-00002.safetensors", "rank-00005.safetensors",
-                             "rank-00001.safetensors", "rank-00004.safetensors"}));
+  EXPECT_EQ(names(0, 3), (std::set<std::string>{"manifest.json", "rank-00000.safetensors",
+                                                "rank-00003.safetensors", "rank-00002.safetensors",
+                                                "rank-00005.safetensors"}));
+  EXPECT_EQ(names(2, 3), (std::set<std::string>{"manifest.json", "rank-00002.safetensors",
+                                                "rank-00005.safetensors", "rank-00001.safetensors",
+                                                "rank-00004.safetensors"}));
   for (int machine = 0; machine < kMachines; ++machine)
     verify_checkpoint(checkpoint_path(local(machine), 3), Depth::contents, false, Held::some);
 }
@@ -112,16 +119,32 @@ TEST_F(PartnersTest, any_one_machine_may_be_lost_but_not_two) {
       });
       fs::remove_all(local(lost));
       on_ranks([](Rank& rank) {
-        ASSERT_EQ(rank.copies.newest(), 5);
+        ASSERT_EQ(newest(rank.copies), 5);
         rank.copies.copy(5, {}, {});
         rank.expect(5);
       });
       fs::remove(checkpoint_path(local((lost + 1) % kMachines), 3) / "manifest.json");
-      on_ranks([](Rank& rank) { EXPECT_EQ(rank.copies.newest(), std::nullopt); });
+      on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), std::nullopt); });
       for (int machine = 0; machine < kMachines; ++machine)
         fs::remove_all(local(machine));
       fs::remove_all(shared());
     }
+}
+
+TEST_F(PartnersTest, of_a_file_that_is_damaged_here_the_partners_is_taken) {
+  on_ranks([](Rank& rank) { rank.save(3); });
+  for (const int machine : {0, 1})
+    flip(checkpoint_path(local(machine), 3) / str("rank-0000", machine, ".safetensors"), 999'999,
+         2);
+  on_ranks([](Rank& rank) {
+    rank.copies.copy(3, {}, {});
+    rank.expect(3);
+  });
+  flip(checkpoint_path(local(1), 3) / "rank-00000.safetensors", 999'999, 2);  // now nowhere whole
+  on_ranks([](Rank& rank) {
+    EXPECT_THROW(rank.copies.copy(3, {}, {}), DataError);
+    rank.expect(3);  // what was there stays
+  });
 }
 
 TEST_F(PartnersTest, a_lost_machine_joins_again) {
@@ -137,13 +160,12 @@ TEST_F(PartnersTest, what_comes_damaged_is_refused_on_all) {
   on_ranks([&](Rank& rank) {
     rank.save(3);
     const auto path = checkpoint_path(rank.local, 3);
-    const auto manifest = read_manifest(path);
+    const auto manifest = slurp(path / "manifest.json");
     if (rank.world.rank() == 1) flip(path / "rank-00004.safetensors", 1'000'000, 2);
     rank.world.exchange("");
     const AllRanks all(&rank.world, "test");
     const Partners partners(all, rank.machine);
-    const auto said =
-        message_of<DataError>([&] { partners.copy(all, manifest, path, [] {}); });
+    const auto said = message_of<DataError>([&] { partners.copy(all, manifest, path, [] {}); });
     expect_contains(said, "rank 2: ");
     expect_contains(said, "rank-00004.safetensors: at byte ");
     expect_contains(said, ": w came damaged from rank 1");

@@ -274,6 +274,9 @@ TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
   slices[1].owned = false;
   EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::owned),
             round_up(slices[0].local.bytes(), 256) + HostState::kTurnBytes);
+  std::swap(slices[0].owned, slices[1].owned);  // which is larger, and taken at once
+  EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::owned),
+            HostState::kTurnBytes + round_up(slices[0].local.bytes(), 256));
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {

@@ -3,7 +3,7 @@
 
 #include <future>
 
-#include "tests/testing.h"
+#include "tests/files.h"
 
 namespace lockstep {
 namespace {
@@ -33,8 +33,8 @@ TEST_F(AwaitRank, takes_the_one_it_waits_for_and_closes_all_others) {
   });
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
   { const Socket silent = connect(); }  // and gone
-  const auto refused = testing::message_of<ConfigError>(
-      [&] { come(3, Channel::files, Secret::draw()); });
+  const auto refused =
+      testing::message_of<ConfigError>([&] { come(3, Channel::files, Secret::draw()); });
   testing::expect_contains(refused, "rank 3 cannot reach rank 5: ");
   testing::expect_contains(refused, "it has another secret");
   std::vector<Socket> others;

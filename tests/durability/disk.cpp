@@ -25,6 +25,8 @@ std::atomic<Disk*> watching = nullptr;
 
 thread_local std::size_t calls_of_thread = 0, deadly_call = SIZE_MAX;
 thread_local Disk::Death death = Disk::Death::before;
+std::size_t calls_of_process = 0, deadly_call_of_process = SIZE_MAX;  // guarded by the disk's mutex
+Disk::Death death_of_process = Disk::Death::before;
 thread_local std::size_t most_bytes = SIZE_MAX;  // that a write takes
 
 // The names and bytes of a directory tree, as a process sees them and as the disk must keep them.
@@ -235,6 +237,12 @@ void Disk::kill_at(std::size_t call, Death how) {
   death = how;
 }
 
+void Disk::kill_process_at(std::size_t call, Death how) {
+  calls_of_process = 0;
+  deadly_call_of_process = call;
+  death_of_process = how;
+}
+
 std::size_t Disk::calls_of_this_thread() {
   return calls_of_thread;
 }
@@ -285,8 +293,9 @@ auto Disk::run(Call call, const Act& act) {
     most_bytes = SIZE_MAX;
     return done;
   };
-  if (calls_of_thread++ == deadly_call) {
-    if (death == Death::within) act_on_half();
+  const bool thread_dies = calls_of_thread++ == deadly_call;
+  if (calls_of_process++ == deadly_call_of_process || thread_dies) {
+    if ((thread_dies ? death : death_of_process) == Death::within) act_on_half();
     raise(SIGKILL);
   }
   const bool fails = stays_ ? calls_.size() >= failing_ : calls_.size() == failing_;

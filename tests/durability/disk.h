@@ -66,6 +66,8 @@ class Disk {
   enum class Death : std::uint8_t { before, within };
   static void kill_at(std::size_t call, Death death);
   static std::size_t calls_of_this_thread();
+  // The same, of all threads together.
+  static void kill_process_at(std::size_t call, Death death);
 
   // The power goes off behind the first `calls` calls. What may be lost:
   enum class Loss : std::uint8_t {

@@ -54,8 +54,8 @@ class KilledSaves : public Durability {
     if (!dies(directory.path(), ranks, victim, call, death)) return false;
     const auto saved = static_cast<std::size_t>(left_->saved);
     const auto found = newest(directory.path());
-    const auto before = saved == 0 ? -1 : kSaves[saved - 1].step;
-    EXPECT_TRUE(found == before || (saved < kSaves.size() && found == kSaves[saved].step))
+    const auto before = saved == 0 ? -1 : saves_[saved - 1].step;
+    EXPECT_TRUE(found == before || (saved < saves_.size() && found == saves_[saved].step))
         << "found " << found << " after " << before;
     save(directory.path(), {{9, 1}}, ranks);
     EXPECT_EQ(newest(directory.path()), 9);
@@ -63,15 +63,16 @@ class KilledSaves : public Durability {
     return true;
   }
 
-  void survives_at_every_call_of_rank_0(int ranks) {
+  void survives_at_every_call(int ranks, int victim) {
     for (const auto death : {Disk::Death::before, Disk::Death::within})
-      for (std::size_t call = 0; survives(ranks, 0, call, death); ++call)
+      for (std::size_t call = 0; survives(ranks, victim, call, death); ++call)
         if (HasFailure()) return;
     std::printf("killed %d times in saves of %d ranks\n", deaths_, ranks);
   }
+  static constexpr int kAnyThread = -1;  // of the process
 
   // Step 2 comes again: the run went on from step 1. Only the newest two stay.
-  const std::vector<Save> kSaves = {{1, 2}, {2, 2}, {3, 2}, {2, 0}, {4, 2}};
+  std::vector<Save> saves_ = {{1, 2}, {2, 2}, {3, 2}, {2, 0}, {4, 2}};
   Left* left_;
   int deaths_ = 0;
 
@@ -80,8 +81,9 @@ class KilledSaves : public Durability {
                     Disk::Death death) {
     try {
       const Disk disk(root);
+      if (victim == kAnyThread) Disk::kill_process_at(call, death);
       save(
-          root, kSaves, ranks,
+          root, saves_, ranks,
           [&](World& world) {
             if (world.rank() == victim) Disk::kill_at(call, death);
           },
@@ -97,11 +99,24 @@ class KilledSaves : public Durability {
 };
 
 TEST_F(KilledSaves, at_any_call_of_one_rank_leave_a_checkpoint) {
-  survives_at_every_call_of_rank_0(1);
+  survives_at_every_call(1, 0);
 }
 
 TEST_F(KilledSaves, at_any_call_of_rank_0_of_two_leave_a_checkpoint) {
-  survives_at_every_call_of_rank_0(2);
+  survives_at_every_call(2, 0);
+}
+
+// So large that what is written, and read back, is so by threads of its own.
+class KilledLargeSaves : public KilledSaves {
+ protected:
+  KilledLargeSaves() {
+    state_.push_back(whole_slice("large", bench_.poisoned({5'000'000}, DType::fp32)));
+    saves_ = {{1, 1}, {2, 1}};
+  }
+};
+
+TEST_F(KilledLargeSaves, at_any_call_of_any_thread_leave_a_checkpoint) {
+  survives_at_every_call(1, kAnyThread);
 }
 
 TEST_F(KilledSaves, at_some_calls_of_four_ranks_leave_a_checkpoint) {

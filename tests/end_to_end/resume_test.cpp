@@ -202,6 +202,14 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
                                            archive.path().string());
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+
+  // Of a step that is damaged where it was copied to, the machine's own is taken.
+  flip(checkpoint("run", 40) / "rank-00000.safetensors", 5000, 1);
+  const auto again = run(tiers("40"), 0);
+  expect_contains(again, "step 40 is now in " + path("run/checkpoints") + ", from " +
+                             local.path().string() + " of each machine");
+  expect_contains(again, "step 40 is loaded; tried before, and not used: ");
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 
 TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {

@@ -250,8 +250,8 @@ TEST(Config, blocks_are_kept_gathered_where_weights_are_gathered_again) {
 
 TEST(Config, checkpoints_have_partners_and_an_archive_only_where_that_means_something) {
   const auto local = set("checkpoint.local_directory=/dev/shm/run");
-  EXPECT_TRUE(resolve("[checkpoint]\npartner_copies = true", {local}).values.checkpoint
-                  .partner_copies);
+  EXPECT_TRUE(
+      resolve("[checkpoint]\npartner_copies = true", {local}).values.checkpoint.partner_copies);
   EXPECT_EQ(refusal("", {set("checkpoint.partner_copies=true")}),
             "--set: checkpoint.partner_copies is true, expected false unless "
             "checkpoint.local_directory is set: what is in the run's directory all machines have "

@@ -65,7 +65,8 @@ TEST(HostState, without_copies_is_the_state) {
   EXPECT_TRUE(host.shares_state());
   EXPECT_EQ(host.slices()[0].local.data, two.saved.data);
   EXPECT_EQ(HostState::bytes(two.slices, Device{}, HostState::Copies::none), 0);
-  EXPECT_EQ(HostState::bytes(two.slices, Device{}, HostState::Copies::owned), 4096);  // of 4000, aligned
+  EXPECT_EQ(HostState::bytes(two.slices, Device{}, HostState::Copies::owned),
+            4096);  // of 4000, aligned
 }
 
 TEST(HostState, an_update_waits_for_what_holds_it) {

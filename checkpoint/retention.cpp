@@ -1,0 +1,126 @@
+#include "checkpoint/retention.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/file.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of those that were saved behind an evaluation, the steps of the best: the lowest losses.
+std::set<std::int64_t> best_steps(const std::vector<std::int64_t>& steps, const fs::path& directory,
+                                  int count) {
+  std::vector<std::pair<double, std::int64_t>> losses;
+  if (count == 0) return {};
+  for (const auto step : steps) {
+    const auto about = read_manifest(checkpoint_path(directory, step)).about;
+    const Json* loss = about.is_object() ? about.find("validation_loss") : nullptr;
+    if (loss != nullptr && loss->is_number()) losses.emplace_back(loss->as_double(), -step);
+  }
+  std::sort(losses.begin(), losses.end());  // of equal ones the newer
+  std::set<std::int64_t> best;
+  for (std::size_t i = 0; i < std::min(losses.size(), static_cast<std::size_t>(count)); ++i)
+    best.insert(-losses[i].second);
+  return best;
+}
+
+bool has_right_sizes(const fs::path& checkpoint, Held held) {
+  try {
+    verify_checkpoint(checkpoint, Depth::sizes, /*from_disk=*/false, held);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+bool was_copied(const fs::path& checkpoint, const fs::path& to) {
+  try {
+    return path_exists(checkpoint / kCopiedMark) || path_exists(to / checkpoint.filename());
+  } catch (const DataError&) {  // as where an archive is away
+    return false;
+  }
+}
+
+std::vector<std::int64_t> steps_of_right_sizes(const fs::path& directory, Held held) {
+  std::vector<std::int64_t> steps;
+  for (const auto step : checkpoint_steps(directory))
+    if (has_right_sizes(checkpoint_path(directory, step), held)) steps.push_back(step);
+  return steps;
+}
+
+std::vector<std::int64_t> unneeded(std::vector<std::int64_t> steps, const fs::path& directory,
+                                   const Retention& retention,
+                                   const std::vector<std::int64_t>& keep) {
+  if (std::ssize(steps) <= retention.last) return {};
+  const auto best = best_steps(steps, directory, retention.best);
+  steps.resize(steps.size() - static_cast<std::size_t>(retention.last));
+  std::erase_if(steps, [&](std::int64_t step) {
+    if (std::find(keep.begin(), keep.end(), step) != keep.end() || best.contains(step)) return true;
+    if (retention.every == 0 || step % retention.every != 0) return false;
+    return retention.copied_to.empty() ||
+           !was_copied(checkpoint_path(directory, step), retention.copied_to);
+  });
+  return steps;
+}
+
+void remove_all_of(const fs::path& directory, const std::vector<std::int64_t>& steps) {
+  for (const auto step : steps)
+    try {
+      remove_checkpoint(checkpoint_path(directory, step));
+    } catch (const std::exception& error) {
+      log_own_warning("cannot delete ", checkpoint_path(directory, step).string(), ": ",
+                      error.what());
+    }
+}
+
+}  // namespace
+
+void prune_checkpoints(const fs::path& directory, const Retention& retention,
+                       const std::vector<std::int64_t>& keep) {
+  LOCKSTEP_CHECK(retention.last > 0, "keep at least one checkpoint, not ", retention.last);
+  const auto steps = steps_of_right_sizes(directory, Held::all);
+  const auto going = unneeded(steps, directory, retention, keep);
+  if (going.empty()) return;
+  verify_checkpoint(checkpoint_path(directory, steps.back()), Depth::contents, /*from_disk=*/true);
+  remove_all_of(directory, going);
+}
+
+void prune_checkpoints(const AllRanks& ranks, const MachineRanks& machine,
+                       const fs::path& directory, std::int64_t newest, const Retention& retention,
+                       const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
+  const bool own = machine.own_directory;
+  const auto held = own ? Held::some : Held::all;
+  const bool leads = own ? machine.ranks.front() == ranks.rank() : ranks.is_first();
+  std::vector<std::int64_t> going;
+  const auto look = [&]() -> std::string {
+    try {
+      if (leads)
+        going = unneeded(steps_of_right_sizes(directory, held), directory, retention, keep);
+    } catch (const DataError& error) {
+      log_own_warning("nothing is deleted: ", error.what());
+    }
+    return going.empty() ? "" : "some";
+  };
+  const auto said = ranks.act(look, acted);
+  const bool some = std::find(said.begin(), said.end(), "some") != said.end();
+  if (ranks.told(some ? "some" : "").empty()) return;
+  const auto place = std::find(machine.ranks.begin(), machine.ranks.end(), ranks.rank());
+  const Part part = own ? Part{static_cast<int>(place - machine.ranks.begin()),
+                               static_cast<int>(machine.ranks.size())}
+                        : Part{ranks.rank(), ranks.size()};
+  const auto read_back = [&]() -> std::string {
+    const auto path = checkpoint_path(directory, newest);
+    if (part.number == 0) ReadFile(path / kCheckpointManifestName).drop_cache();
+    verify_part(path, manifest_of(path), part, Depth::contents, /*from_disk=*/true, held);
+    return "";
+  };
+  ranks.act(read_back, acted);
+  ranks.act_if(
+      !going.empty(), [&] { remove_all_of(directory, going); }, acted);
+}
+
+}  // namespace lockstep
