@@ -75,7 +75,7 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
                            World* world, const MachineRanks& machine)
     : directory_(std::move(directory)),
       state_(std::move(state)),
-      retention_(retention),
+      retention_(std::move(retention)),
       ranks_(world, "checkpoint"),
       machine_(machine),
       leads_(machine.own_directory ? machine.ranks.front() == ranks_.rank() : ranks_.is_first()),

@@ -515,7 +515,9 @@ void Trainer::initialize(const std::filesystem::path& weights) {
 void Trainer::begin_save() {
   const auto begin = Clock::now();
   await_save();
-  const auto good = progress_.good_step;
+  // The one before may come to be the last good one while this is written.
+  std::vector<std::int64_t> keep{progress_.good_step, saved_step_};
+  std::erase(keep, -1);
   Json about = describe_run(progress_, facts());
   if (validation_loss_ && std::isfinite(*validation_loss_))
     about.set("validation_loss", *validation_loss_);
@@ -530,7 +532,7 @@ void Trainer::begin_save() {
   checkpoints_.begin({.step = step(),
                       .copied = state_.taken(),
                       .about = std::move(about),
-                      .keep = good < 0 ? std::vector<std::int64_t>() : std::vector{good},
+                      .keep = std::move(keep),
                       // A run that goes on from here does not write again what its logs say of the
                       // steps before.
                       .first = [this] { log_.sync(); }});
