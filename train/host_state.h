@@ -28,7 +28,7 @@ class HostState {
   static std::int64_t bytes(const std::vector<StateSlice>& slices, Device device, Copies copies);
 
   // With Copies::none, those that take turns are cut into pieces of at most so many bytes.
-  static constexpr std::int64_t kTurnBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kTurnBytes = std::int64_t{16} << 20;
   const std::vector<StateSlice>& slices() const { return slices_; }
   // Whether what this rank saves is, or is partly, read from the state itself: a save must end
   // before the state changes.

@@ -1,6 +1,8 @@
 // Whole training steps on a GPU against the CPU's, for each family.
 #include "train/training.h"
 
+#include <numeric>
+
 #include "core/integer.h"
 #include "kernels/attention_cudnn.h"
 #include "tests/cuda/twins.h"
@@ -234,8 +236,8 @@ TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
   std::int32_t number = 0;
   for (const std::int64_t n : {2 * kTurn + 333, kTurn, std::int64_t{5}, std::int64_t{0}}) {
     const Tensor on_host = host.allocate("t", DType::int32, {n});
-    for (std::int64_t i = 0; i < n; ++i)
-      on_host.as<std::int32_t>()[i] = number++;
+    std::iota(on_host.as<std::int32_t>(), on_host.as<std::int32_t>() + n, number);
+    number += static_cast<std::int32_t>(n);
     kept.push_back(on_host);
     slices.push_back(whole_slice(str("t", n), device.allocate("t", DType::int32, {n})));
     stream.copy(slices.back().local, on_host);
