@@ -19,26 +19,15 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
 }
 
 // "" where the checkpoint is whole, else what is wrong with it. Throws where it cannot be opened.
-std::string damage_of(const fs::path& checkpoint, Depth depth, Held held = Held::all) {
+std::string damage_of(const fs::path& checkpoint, Depth depth) {
   try {
-    verify_checkpoint(checkpoint, depth, /*from_disk=*/false, held);
+    verify_checkpoint(checkpoint, depth);
     return "";
   } catch (const AccessError&) {
     throw;
   } catch (const DataError& error) {
     return error.what();
   }
-}
-
-void set_aside(const fs::path& checkpoint, Held held) {
-  if (held == Held::some) return remove_checkpoint(checkpoint);  // a machine has no room for it
-  const bool whole = damage_of(checkpoint, Depth::contents).empty();
-  fs::path aside;
-  std::error_code unknown;
-  for (int k = 1; aside.empty() || fs::exists(aside, unknown); ++k)
-    aside = str(checkpoint.string(), whole ? ".replaced-" : ".damaged-", k);
-  rename_durably(checkpoint, aside);
-  log_warning(checkpoint.string(), " is now ", aside.filename().string());
 }
 
 // step-N, or step-N.replaced-K.
@@ -55,6 +44,16 @@ void remove_checkpoint(const fs::path& checkpoint) {
   const fs::path going = str(checkpoint.string(), ".old", kUnfinished);
   rename_durably(checkpoint, going);
   fs::remove_all(going);
+}
+
+void set_aside(const fs::path& checkpoint) {
+  const bool whole = damage_of(checkpoint, Depth::contents).empty();
+  fs::path aside;
+  std::error_code unknown;
+  for (int k = 1; aside.empty() || fs::exists(aside, unknown); ++k)
+    aside = str(checkpoint.string(), whole ? ".replaced-" : ".damaged-", k);
+  rename_durably(checkpoint, aside);
+  log_warning(checkpoint.string(), " is now ", aside.filename().string());
 }
 
 CheckpointManifest manifest_of(const fs::path& checkpoint) {
@@ -120,13 +119,19 @@ fs::path UnfinishedCheckpoint::path_of(const fs::path& directory, std::int64_t s
 
 void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later stays) {
   const auto final_path = checkpoint_path(directory_, step_);
+  const auto go = [&](const fs::path& checkpoint) {
+    if (held == Held::all)
+      set_aside(checkpoint);
+    else
+      remove_checkpoint(checkpoint);  // a machine has no room for it
+  };
   write_text(path_ / kCheckpointManifestName, manifest);
-  if (std::error_code unknown; fs::exists(final_path, unknown)) set_aside(final_path, held);
+  if (std::error_code unknown; fs::exists(final_path, unknown)) go(final_path);
   rename_durably(path_, final_path);
   path_.clear();
   if (stays == Later::stay) return;
   for (const auto later : checkpoint_steps(directory_))
-    if (later > step_) set_aside(checkpoint_path(directory_, later), held);
+    if (later > step_) go(checkpoint_path(directory_, later));
 }
 
 fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {

@@ -43,6 +43,9 @@ void verify_part(const std::filesystem::path& checkpoint, const CheckpointManife
 // Under its name it is whole or not there, also when this is interrupted.
 void remove_checkpoint(const std::filesystem::path& checkpoint);
 
+// Renames it step-N.replaced-K, or .damaged-K where it does not validate, and says so.
+void set_aside(const std::filesystem::path& checkpoint);
+
 // A checkpoint that is written into step-N.tmp, and exists from commit() on; without it nothing is
 // left. One process at a time has one in a directory: what interrupted ones left is removed.
 class UnfinishedCheckpoint {

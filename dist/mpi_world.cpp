@@ -227,6 +227,7 @@ class MpiWorld final : public World {
     MPI_CHECK(
         MPI_Iallgather(&bytes, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD, &request));
     sleep_until_done(request);
+    MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     int end = 0;
     for (const int size : sizes) {
       places.push_back(end);
@@ -236,6 +237,7 @@ class MpiWorld final : public World {
     MPI_CHECK(MPI_Iallgatherv(mine.data(), bytes, MPI_BYTE, all.data(), sizes.data(), places.data(),
                               MPI_BYTE, MPI_COMM_WORLD, &request));
     sleep_until_done(request);
+    MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     std::vector<std::string> texts;
     for (std::size_t r = 0; r < sizes.size(); ++r)
       texts.push_back(
@@ -254,14 +256,13 @@ class MpiWorld final : public World {
  private:
   // A rank may be busy for long before it says something: others on its processor shall not take
   // turns with it, as ranks do that wait in a call of MPI.
-  static void sleep_until_done(MPI_Request& request) {
+  static void sleep_until_done(MPI_Request request) {
     constexpr std::chrono::microseconds kPoll(200);
     for (int done = 0;;) {
-      MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-      if (done != 0) break;
+      MPI_CHECK(MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE));
+      if (done != 0) return;
       std::this_thread::sleep_for(kPoll);
     }
-    MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));  // at once; static analyzers look for it
   }
 
   int rank_ = 0, size_ = 1;

@@ -230,10 +230,9 @@ class Consistency {
   void check_checkpoint() const {
     const auto& c = resolved_.values.checkpoint;
     require(!c.partner_copies || !c.local_directory.empty(), "checkpoint.partner_copies",
-            "false unless checkpoint.local_directory is set: what is in the run's directory all "
-            "machines have already");
+            "checkpoint.local_directory with it: copies are of what machines have of their own");
     require(c.archive_directory.empty() || c.keep_every_steps > 0, "checkpoint.archive_directory",
-            "\"\" unless checkpoint.keep_every_steps says which checkpoints go there");
+            "checkpoint.keep_every_steps with it, which says what goes there");
   }
 
   void check_log() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/philox.h"
 #include "core/units.h"
@@ -65,6 +66,7 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
           world) {
   if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
     log_warning("checkpoint.partner_copies: all ranks are on one machine, so there is no other");
+  check_directories();
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
     hops.push_back({.copies = CheckpointCopies(world, local_, directory_, machine_.ranks),
@@ -106,7 +108,32 @@ std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> a
     add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.step > b.step; });
-  return of_run_.load_first(candidates, accept);
+  auto about = of_run_.load_first(candidates, accept);
+  if (about) set_aside_behind(about->at("step").as_integer());
+  return about;
+}
+
+// Those that could not be used: they are not to be counted among the newest, nor deleted.
+void RunCheckpoints::set_aside_behind(std::int64_t loaded) const {
+  if (world_.rank() > 0) return;
+  try {
+    for (const auto step : checkpoint_steps(directory_))
+      if (step > loaded) set_aside(checkpoint_path(directory_, step));
+  } catch (const DataError& error) {
+    log_warning("a checkpoint that cannot be used is not renamed: ", error.what());
+  }
+}
+
+// A typing mistake is better found now than at the first save.
+void RunCheckpoints::check_directories() const {
+  const AllRanks ranks(&world_, "directories");
+  ranks.act_if(!local_.empty(), [&] { make_directories(local_); });
+  if (archive_.empty() || world_.rank() > 0) return;
+  try {
+    make_directories(archive_);
+  } catch (const DataError& error) {  // it may be back later
+    log_warning("checkpoint.archive_directory cannot be used now: ", error.what());
+  }
 }
 
 void RunCheckpoints::begin(BackgroundSave::Save save) {

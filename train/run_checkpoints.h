@@ -37,6 +37,8 @@ class RunCheckpoints {
  private:
   void add_candidates(std::vector<Checkpointer::Candidate>& candidates,
                       const CheckpointCopies& copies, std::int64_t newest_here) const;
+  void set_aside_behind(std::int64_t loaded) const;
+  void check_directories() const;
   std::optional<BackgroundSave::Outcome> passed_on(std::optional<BackgroundSave::Outcome> saved);
 
   World& world_;

@@ -433,6 +433,8 @@ void Trainer::start() {
   const auto about = checkpoints_.load_newest(accept);  // on a GPU, to the host so far
   if (about) progress_ = progress_in(*about);
   if (step() < steps()) choose_products(about);
+  if (!about && options_.verify_steps > 0)
+    throw ConfigError(str("--verify-resume: there is no checkpoint in ", run_.path().string()));
   if (!about) return initialize(config_.train.init_from);
   saved_step_ = step();
   take_loaded(*about);

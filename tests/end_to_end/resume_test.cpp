@@ -85,6 +85,7 @@ TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
   damage(checkpoint("run", 20));
   const auto said = run(train("run"), 0);
   EXPECT_NE(said.find("going on from step 10"), std::string::npos) << said;
+  expect_contains(said, "step-00000020 is now step-00000020.damaged-1");
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
@@ -210,6 +211,24 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
                              local.path().string() + " of each machine");
   expect_contains(again, "step 40 is loaded; tried before, and not used: ");
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+}
+
+TEST_F(Resume, nothing_to_verify_is_refused) {
+  auto command = train("run");
+  command.insert(command.end(), {"--verify-resume", "5"});
+  expect_contains(run(command, 78), "--verify-resume: there is no checkpoint in " + path("run"));
+}
+
+TEST_F(Resume, tiers_that_cannot_be_used_are_told_of_at_the_start) {
+  const std::string nowhere = "/proc/nowhere";
+  expect_contains(run(with(train("run"), {"checkpoint.local_directory=" + nowhere}), 65),
+                  nowhere + ": cannot create the directory");
+  EXPECT_FALSE(fs::exists(directory_ / "run/metrics.jsonl"));
+  const auto said = run(with(train("run"), {"train.steps=5", "checkpoint.keep_every_steps=5",
+                                            "checkpoint.archive_directory=" + nowhere}),
+                        0);
+  expect_contains(said, "warning: checkpoint.archive_directory cannot be used now: " + nowhere);
+  expect_contains(said, "warning: step 5 is not copied to " + nowhere);
 }
 
 TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {

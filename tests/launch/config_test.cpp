@@ -253,12 +253,11 @@ TEST(Config, checkpoints_have_partners_and_an_archive_only_where_that_means_some
   EXPECT_TRUE(
       resolve("[checkpoint]\npartner_copies = true", {local}).values.checkpoint.partner_copies);
   EXPECT_EQ(refusal("", {set("checkpoint.partner_copies=true")}),
-            "--set: checkpoint.partner_copies is true, expected false unless "
-            "checkpoint.local_directory is set: what is in the run's directory all machines have "
-            "already");
+            "--set: checkpoint.partner_copies is true, expected checkpoint.local_directory with "
+            "it: copies are of what machines have of their own");
   EXPECT_EQ(refusal("", {set("checkpoint.archive_directory=/archive")}),
-            "--set: checkpoint.archive_directory is \"/archive\", expected \"\" unless "
-            "checkpoint.keep_every_steps says which checkpoints go there");
+            "--set: checkpoint.archive_directory is \"/archive\", expected "
+            "checkpoint.keep_every_steps with it, which says what goes there");
 }
 
 TEST(Config, fp8_is_refused_where_it_has_no_products) {
