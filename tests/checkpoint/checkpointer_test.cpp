@@ -57,7 +57,7 @@ class CheckpointerTest : public ::testing::Test {
     Json about;
     about.set("step", step);
     if (validation_loss) about.set("validation_loss", *validation_loss);
-    Checkpointer(path(), state_, retention).save(step, about);
+    Checkpointer(path(), state_, std::move(retention)).save(step, about);
   }
   fs::path path() const { return directory_.path() / "checkpoints"; }
   fs::path path(std::int64_t step) const { return checkpoint_path(path(), step); }
