@@ -25,7 +25,7 @@ class Partners {
             const std::filesystem::path& checkpoint, FunctionRef<void()> acted) const;
 
  private:
-  bool leads() const { return !machines_.empty() && machines_[here_].leader == rank_; }
+  bool leads() const { return machines_[here_].leader == rank_; }
   struct Machine {
     int leader = 0;                  // its first rank
     std::vector<std::string> files;  // that its ranks may write
