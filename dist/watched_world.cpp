@@ -95,7 +95,12 @@ void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
   {
     const std::lock_guard lock(aborting_);  // a second error waits, and is not said
     try {
-      if (!std::exchange(aborted_, true)) heartbeat_->failed(why, exit_code);
+      if (!std::exchange(aborted_, true)) {
+        // A connection that breaks is most often not the cause. The watch knows the cause in a
+        // moment, and its verdict ends this process first.
+        if (exit_code == TransientError("").exit_code()) std::this_thread::sleep_for(2 * interval_);
+        heartbeat_->failed(why, exit_code);
+      }
     } catch (...) {  // without memory for a sentence they still see that this rank is gone
     }
   }

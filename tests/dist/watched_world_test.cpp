@@ -1,5 +1,6 @@
 #include "dist/watched_world.h"
 
+#include "core/file.h"
 #include "dist/thread_world.h"
 #include "tests/dist/job.h"
 #include "tests/files.h"
@@ -46,6 +47,25 @@ TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
     expect_contains(watched.ring()->in_words(), "all_reduce    tensor");
     watched.ring()->forget_events();
   });
+}
+
+// Rank 0 only sees a connection break; the disk of rank 1 is what all end with, and say.
+TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
+  const testing::TemporaryDirectory run;
+  const auto breaks = [&] {
+    run_thread_ranks(2, [&](World& world) {
+      WatchedWorld watched(world,
+                           {.timing = {.interval = Milliseconds(1000)}, .directory = run.path()});
+      if (world.rank() == 0) {
+        watched.abort("the connection to rank 1 is lost", TransientError("").exit_code());
+      } else {
+        std::this_thread::sleep_for(Milliseconds(100));
+        watched.abort("the disk is full", 65);
+      }
+    });
+  };
+  EXPECT_EXIT(breaks(), ::testing::ExitedWithCode(65), "the run ends: rank 1 .*the disk is full");
+  expect_contains(read_text(run / "ended/rank-00000.txt", 100'000), "the disk is full");
 }
 
 }  // namespace
