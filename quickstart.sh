@@ -118,7 +118,7 @@ need_packages "${build_packages[@]}" "${script_packages[@]}"
 say "text"
 if ((${#texts[@]})); then split_own_texts; else prepare_dictionary "$dataset/source" "$held_out"; fi
 
-say "building ($preset)"
+say "building ($preset): a few minutes, the first time"
 build
 "$lockstep" --version
 # bf16 where the processor multiplies it: about twice as fast.
@@ -138,7 +138,12 @@ echo "$step_seconds s a step: $steps steps in about $seconds s"
 
 say "training in $run"
 keep_earlier_run
-train "$run" "train.steps=$steps"
+train "$run" "train.steps=$steps" || {
+  code=$?
+  ((code == 130 || code == 75)) &&
+    echo "to go on with this run: $lockstep train $run/config.toml; $0 starts another" >&2
+  exit "$code"
+}
 
 say "evaluating on text that was held out"
 "$lockstep" eval "$run" --tokens "$held_out" >"$run/evaluation.json"

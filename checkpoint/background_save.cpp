@@ -58,11 +58,11 @@ void BackgroundSave::run() {
     changed_.wait(lock, [&] { return leaving_ || state_ == State::under_way; });
     if (state_ != State::under_way) return;
     lock.unlock();
-    Outcome outcome{.step = next_.step, .seconds = 0, .error = nullptr};
+    Outcome outcome{.step = next_.step, .error = nullptr};
     try {
       next_.copied.synchronize();
       next_.first();
-      checkpointer_.save(next_.step, next_.about, next_.keep, [&] {
+      outcome.bytes = checkpointer_.save(next_.step, next_.about, next_.keep, [&] {
         const std::lock_guard acting(mutex_);
         ++acts_;
         changed_.notify_all();

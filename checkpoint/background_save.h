@@ -28,6 +28,7 @@ class BackgroundSave {
   struct Outcome {
     std::int64_t step = 0;
     double seconds = 0;        // since begin()
+    std::int64_t bytes = 0;    // at rank 0
     std::exception_ptr error;  // the same kind on all ranks; nullptr: it is saved
   };
 

@@ -164,20 +164,23 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   return manifest;
 }
 
-void Checkpointer::save(std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep,
-                        FunctionRef<void()> acted) {
+std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
+                                const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
   const auto path = UnfinishedCheckpoint::path_of(directory_, step);
   std::optional<UnfinishedCheckpoint> unfinished;
   ranks_.act_if(
       leads_, [&] { unfinished.emplace(directory_, step); }, acted);
   const auto parts = ranks_.act([&] { return write_state(path).dump_part(); }, acted);
   std::string text;
+  std::int64_t bytes = 0;
   const auto compose = [&] {
     CheckpointManifest manifest;
     manifest.step = step;
     manifest.about = about;
     for (std::size_t rank = 0; rank < parts.size(); ++rank)
       manifest.add_part(parts[rank], str("what rank ", rank, " wrote"));
+    for (const auto& file : manifest.files)
+      bytes += file.bytes;
     text = manifest.dump();
     CheckpointManifest::parse(
         text, "the manifest of this state");  // what a reader would refuse is not written
@@ -190,6 +193,7 @@ void Checkpointer::save(std::int64_t step, const Json& about, const std::vector<
   // Not before all machines have it.
   if (retention_.last > 0)
     prune_checkpoints(ranks_, machine_, directory_, step, retention_, keep, acted);
+  return bytes;
 }
 
 // Those that rank 0 sees: a shared file system may show another rank others.

@@ -155,6 +155,12 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& directory) {
   return steps;
 }
 
+std::optional<fs::path> checkpoints_of(const fs::path& path) {
+  if (directory_exists(path / "checkpoints")) return path / "checkpoints";
+  const bool is_archive = directory_exists(path) && !checkpoint_steps(path).empty();
+  return is_archive ? std::optional(path) : std::nullopt;
+}
+
 std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
   auto steps = checkpoint_steps(directory);
   for (; !steps.empty(); steps.pop_back()) {

@@ -16,6 +16,9 @@ namespace lockstep {
 // listed.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
+// Where a run has its checkpoints, PATH/checkpoints, or an archive of one, PATH itself; nothing
+// where PATH is neither.
+std::optional<std::filesystem::path> checkpoints_of(const std::filesystem::path& path);
 std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& directory);
 
 // Which of a checkpoint's files a directory has: all; or those that are there, as others are on

@@ -14,16 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Milliseconds kPatience{30'000};  // for a machine to connect, and for each piece
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-
-Deadline soon() {
-  return Clock::now() + kPatience;
-}
 
 }  // namespace
 
-Partners::Partners(const AllRanks& ranks, const MachineRanks& machine) : rank_(ranks.rank()) {
+Partners::Partners(const AllRanks& ranks, const MachineRanks& machine, Milliseconds patience)
+    : rank_(ranks.rank()), patience_(patience) {
   std::map<int, Machine> by_leader;
   int rank = 0;
   for (const auto& said : ranks.exchanged(

@@ -14,8 +14,11 @@ namespace lockstep {
 
 class Partners {
  public:
+  static constexpr Milliseconds kPatience{30'000};
+
   // All ranks at once, before training.
-  Partners(const AllRanks& ranks, const MachineRanks& machine);
+  //   patience: for a machine to connect, and for each piece that it sends or takes
+  Partners(const AllRanks& ranks, const MachineRanks& machine, Milliseconds patience = kPatience);
 
   // All ranks at once: then `checkpoint`, where each machine has its own files of this manifest,
   // holds those of the machine before it too, each byte of them checked and on the disk. Throws
@@ -25,6 +28,7 @@ class Partners {
             const std::filesystem::path& checkpoint, FunctionRef<void()> acted) const;
 
  private:
+  Deadline soon() const { return Clock::now() + patience_; }
   bool leads() const { return machines_[here_].leader == rank_; }
   struct Machine {
     int leader = 0;                  // its first rank
@@ -41,6 +45,7 @@ class Partners {
             const std::filesystem::path& checkpoint) const;
 
   int rank_;
+  Milliseconds patience_;
   std::vector<Machine> machines_;  // in the order of the ring
   std::size_t here_ = 0, next_ = 0, previous_ = 0;
 };

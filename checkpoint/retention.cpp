@@ -79,14 +79,21 @@ void remove_all_of(const fs::path& directory, const std::vector<std::int64_t>& s
 
 }  // namespace
 
-void prune_checkpoints(const fs::path& directory, const Retention& retention,
-                       const std::vector<std::int64_t>& keep) {
+std::vector<std::int64_t> prunable_checkpoints(const fs::path& directory,
+                                               const Retention& retention,
+                                               const std::vector<std::int64_t>& keep) {
   LOCKSTEP_CHECK(retention.last > 0, "keep at least one checkpoint, not ", retention.last);
-  const auto steps = steps_of_right_sizes(directory, Held::all);
-  const auto going = unneeded(steps, directory, retention, keep);
-  if (going.empty()) return;
-  verify_checkpoint(checkpoint_path(directory, steps.back()), Depth::contents, /*from_disk=*/true);
+  return unneeded(steps_of_right_sizes(directory, Held::all), directory, retention, keep);
+}
+
+std::vector<std::int64_t> prune_checkpoints(const fs::path& directory, const Retention& retention,
+                                            const std::vector<std::int64_t>& keep) {
+  const auto going = prunable_checkpoints(directory, retention, keep);
+  if (going.empty()) return {};
+  const auto newest = steps_of_right_sizes(directory, Held::all).back();
+  verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true);
   remove_all_of(directory, going);
+  return going;
 }
 
 void prune_checkpoints(const AllRanks& ranks, const MachineRanks& machine,

@@ -19,12 +19,17 @@ struct Retention {
   int best = 0;                          // the so many of the lowest `validation_loss`
 };
 
-// Of one process, which has the directory for itself: deletes what need not stay, of those whose
-// sizes are right, but never those of the steps `keep`; nothing unless the newest, read back from
-// the disk, is whole (else throws DataError). Damaged ones, and those that cannot be opened, stay
-// for a person to look at.
-void prune_checkpoints(const std::filesystem::path& directory, const Retention& retention,
-                       const std::vector<std::int64_t>& keep = {});
+// Those that need not stay, of those whose sizes are right, but never those of the steps `keep`.
+// Damaged ones, and those that cannot be opened, are for a person to look at.
+std::vector<std::int64_t> prunable_checkpoints(const std::filesystem::path& directory,
+                                               const Retention& retention,
+                                               const std::vector<std::int64_t>& keep = {});
+
+// Of one process, which has the directory for itself: deletes those, and returns them; nothing
+// unless the newest, read back from the disk, is whole (else throws DataError).
+std::vector<std::int64_t> prune_checkpoints(const std::filesystem::path& directory,
+                                            const Retention& retention,
+                                            const std::vector<std::int64_t>& keep = {});
 
 // All ranks at once, when all have committed `newest`, each reading back a part of it. A checkpoint
 // that cannot be deleted is only warned of.

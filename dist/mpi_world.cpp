@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -250,6 +251,7 @@ class MpiWorld final : public World {
       log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
     } catch (...) {                    // without memory for a line
     }
+    std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks now
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
 

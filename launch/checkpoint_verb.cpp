@@ -62,14 +62,13 @@ std::string state_of(const fs::path& checkpoint, bool from_disk) {
 // A checkpoint's directory, or the newest of a run, or of an archive of one.
 fs::path named_checkpoint(const std::string& path) {
   if (path_exists(fs::path(path) / kCheckpointManifestName)) return path;
-  const bool is_archive = directory_exists(path) && !checkpoint_steps(path).empty();
-  const auto directory = is_archive ? fs::path(path) : fs::path(path) / "checkpoints";
-  if (!directory_exists(directory))
+  const auto directory = checkpoints_of(path);
+  if (!directory)
     throw DataError(str(path, ": expected a checkpoint (with ", kCheckpointManifestName,
-                        ") or a run (with checkpoints/)"));
-  const auto steps = checkpoint_steps(directory);
-  if (steps.empty()) throw DataError(str(directory.string(), ": there is no checkpoint yet"));
-  return checkpoint_path(directory, steps.back());
+                        "), a run (with checkpoints/) or an archive of one"));
+  const auto steps = checkpoint_steps(*directory);
+  if (steps.empty()) throw DataError(str(directory->string(), ": there is no checkpoint yet"));
+  return checkpoint_path(*directory, steps.back());
 }
 
 std::vector<fs::path> named_checkpoints(const std::string& path) {
@@ -111,8 +110,33 @@ class Weights {
   Inference inference_;
 };
 
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.as_string() : value.dump();
+// One line each; of what is nested "data.seed: 1".
+void print_values(const Json& object, const std::string& prefix) {
+  constexpr std::size_t kShown = 8;
+  for (const auto& [key, value] : object.as_object()) {
+    if (value.is_object()) {
+      print_values(value, prefix + key + ".");
+      continue;
+    }
+    std::cout << prefix << key << ": ";
+    if (value.is_array() && value.as_array().size() > kShown)
+      std::cout << value.as_array().size() << " values\n";
+    else
+      std::cout << (value.is_string() ? value.as_string() : value.dump()) << "\n";
+  }
+}
+
+// What the run that saved a checkpoint would keep, and what is asked for instead.
+Retention retention_of(const Json& about, const CheckpointPruneOptions& options) {
+  const Json* settings = about.find("configuration");
+  const auto run_says = [&](const char* key, std::int64_t otherwise) {
+    const Json* value = settings != nullptr ? settings->find(key) : nullptr;
+    return value != nullptr ? value->as_integer() : otherwise;
+  };
+  return {
+      .last = static_cast<int>(options.keep_last.value_or(run_says("checkpoint.keep_last", 1))),
+      .every = options.keep_every_steps.value_or(run_says("checkpoint.keep_every_steps", 0)),
+      .best = static_cast<int>(options.keep_best.value_or(run_says("checkpoint.keep_best", 0)))};
 }
 
 }  // namespace
@@ -136,9 +160,7 @@ int checkpoint_inspect(const std::string& path) {
   const auto manifest = read_manifest(checkpoint);
   std::cout << checkpoint.string() << ", step " << manifest.step << ", saved "
             << saved_at(checkpoint) << "\n";
-  for (const auto& [key, value] : manifest.about.as_object())
-    if (!value.is_object() && !value.is_array())
-      std::cout << "  " << key << ": " << text_of(value) << "\n";
+  print_values(manifest.about, "  ");
   std::cout << manifest.files.size() << " files\n";
   for (const auto& file : manifest.files)
     std::cout << "  " << file.name << "  " << human_bytes(static_cast<double>(file.bytes)) << "\n";
@@ -171,11 +193,18 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
     throw DataError(str(options.run, ": expected a run (with checkpoints/)"));
   const RunDirectory held(options.run);  // no training goes on in it
   const auto before = checkpoint_steps(directory).size();
-  prune_checkpoints(
-      directory,
-      {.last = options.keep_last, .every = options.keep_every_steps, .best = options.keep_best});
-  const auto left = checkpoint_steps(directory).size();
-  log_info("deleted ", before - left, " of ", before, " checkpoints in ", directory.string());
+  const auto about = read_manifest(named_checkpoint(options.run)).about;
+  const auto retention = retention_of(about, options);
+  std::vector<std::int64_t> keep;
+  if (const Json* good = about.find("last_good_checkpoint"); good != nullptr && !options.keep_last)
+    keep.push_back(good->as_integer());
+  const auto going = options.dry_run ? prunable_checkpoints(directory, retention, keep)
+                                     : prune_checkpoints(directory, retention, keep);
+  for (const auto step : going)
+    std::cout << checkpoint_path(directory, step).string() << "\n";
+  log_info(options.dry_run ? "would delete " : "deleted ", going.size(), " of ", before,
+           " checkpoints in ", directory.string(), " (keep_last ", retention.last,
+           ", keep_every_steps ", retention.every, ", keep_best ", retention.best, ")");
   return 0;
 }
 
@@ -210,14 +239,13 @@ int checkpoint_import(const CheckpointImportOptions& options) {
 }
 
 int checkpoint_list(const std::string& run) {
-  const auto directory = fs::path(run) / "checkpoints";
-  if (!directory_exists(directory))
-    throw DataError(str(run, ": expected the directory of a run, with checkpoints/"));
-  const auto steps = checkpoint_steps(directory);
-  if (steps.empty()) log_info("no checkpoint yet in ", directory.string());
+  const auto directory = checkpoints_of(run);
+  if (!directory) throw DataError(str(run, ": expected a run (with checkpoints/) or an archive"));
+  const auto steps = checkpoint_steps(*directory);
+  if (steps.empty()) log_info("no checkpoint yet in ", directory->string());
   bool whole = true;
   for (const auto step : steps) {
-    const auto path = checkpoint_path(directory, step);
+    const auto path = checkpoint_path(*directory, step);
     const auto state = state_of(path, /*from_disk=*/false);
     whole = whole && state == kValid;
     char line[64];

@@ -24,8 +24,8 @@ using Run = std::function<int()>;
 
 constexpr const char* kOther = "Other";  // the last topic of each help
 constexpr const char* kModelForms =
-    "a run, a checkpoint, a Hugging Face directory or an llm.c model";
-constexpr const char* kCheckpointForms = "a checkpoint, or a run: its newest one";
+    "a run or its archive, a checkpoint, a Hugging Face directory or an llm.c model";
+constexpr const char* kCheckpointForms = "a checkpoint, or a run or its archive: the newest one";
 
 std::string full_name(const CLI::App& app) {
   const auto* parent = app.get_parent();
@@ -287,7 +287,7 @@ void add_checkpoint(CLI::App& app, Run& run) {
       add_verb(*group, "list",
                "the checkpoints of a run, and whether each validates (exit 65 where one does not)");
   auto path = std::make_shared<std::string>();
-  describe(list->add_option("run", *path, "the run")->required(), "Run", "DIR");
+  describe(list->add_option("run", *path, "the run, or its archive")->required(), "Run", "DIR");
   list->callback([path, &run] { run = [path] { return checkpoint_list(*path); }; });
   auto* verify = add_verb(*group, "verify", "read every byte of a checkpoint, or of all of a run");
   describe(verify->add_option("path", *path, kCheckpointForms)->required(), "Run", "PATH");
@@ -305,18 +305,20 @@ void add_checkpoint(CLI::App& app, Run& run) {
   auto* prune = add_verb(*group, "prune", "delete old checkpoints of a run");
   auto pruned = std::make_shared<CheckpointPruneOptions>();
   describe(prune->add_option("run", pruned->run, "the run")->required(), "Run", "DIR");
-  within(describe(prune->add_option("--keep-last", pruned->keep_last, "the newest so many stay")
-                      ->capture_default_str(),
+  within(describe(prune->add_option("--keep-last", pruned->keep_last,
+                                    "the newest so many stay (default: as the run's settings say, "
+                                    "here and below)"),
                   "Run", "N"),
          1);
   within(describe(prune->add_option("--keep-every-steps", pruned->keep_every_steps,
-                                    "and those of multiples of so many steps"),
+                                    "and those of multiples of so many steps; 0: none for that"),
                   "Run", "STEPS"),
-         1);
+         0);
   within(describe(prune->add_option("--keep-best", pruned->keep_best,
                                     "and the so many of the lowest validation loss"),
                   "Run", "N"),
-         1);
+         0);
+  prune->add_flag("--dry-run", pruned->dry_run, "only write which would be deleted")->group("Run");
   prune->callback([pruned, &run] { run = [pruned] { return checkpoint_prune(*pruned); }; });
   add_export(*group, run);
   add_import(*group, run);

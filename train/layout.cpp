@@ -9,8 +9,9 @@ Mesh mesh_of(const Config::Layout& layout, int ranks) {
     throw ConfigError(str("layout.replicate x layout.shard x layout.tensor is ", layout.replicate,
                           " x ", layout.shard, " x ", layout.tensor, " = ", product, " ranks, but ",
                           ranks, ranks == 1 ? " was" : " were", " started; start ", product,
-                          " (mpirun -n, srun --mpi=pmix -n), or a multiple of ", others,
-                          " and leave layout.shard out: it takes what is left"));
+                          " (mpirun -n, srun --mpi=pmix -n), or ",
+                          others == 1 ? "" : str("a multiple of ", others, " and "),
+                          "leave layout.shard out: it takes what is left"));
   }
   const auto replicate = static_cast<int>(layout.replicate), shard = static_cast<int>(layout.shard),
              tensor = static_cast<int>(layout.tensor);

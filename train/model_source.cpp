@@ -25,15 +25,14 @@ ModelSource source_of_checkpoint(const std::filesystem::path& checkpoint) {
 
 ModelSource find_model(const std::filesystem::path& path) {
   if (path_exists(path / kCheckpointManifestName)) return source_of_checkpoint(path);
-  const auto checkpoints = path / "checkpoints";
-  if (path_exists(checkpoints)) {
-    const auto newest = latest_checkpoint(checkpoints);
+  if (const auto checkpoints = checkpoints_of(path)) {
+    const auto newest = latest_checkpoint(*checkpoints);
     if (!newest)
-      throw DataError(str(checkpoints.string(),
+      throw DataError(str(checkpoints->string(),
                           ": no checkpoint that validates; the run has not saved yet, or see "
                           "`lockstep checkpoint list ",
                           path.string(), "`"));
-    return source_of_checkpoint(checkpoint_path(checkpoints, *newest));
+    return source_of_checkpoint(checkpoint_path(*checkpoints, *newest));
   }
   ModelSource source{.form = ModelSource::Form::huggingface, .path = path, .model = {}};
   if (is_huggingface_directory(path)) {
@@ -45,12 +44,13 @@ ModelSource find_model(const std::filesystem::path& path) {
     source.model = llmc_config(path);
     return source;
   }
-  throw DataError(str(path.string(), path_exists(path) ? "" : " does not exist",
-                      ": expected the directory of a run (with checkpoints/), of a checkpoint "
-                      "(with ",
-                      kCheckpointManifestName,
-                      ") or of a Hugging Face model (with config.json), or "
-                      "an llm.c model"));
+  throw DataError(
+      str(path.string(), path_exists(path) ? "" : " does not exist",
+          ": expected the directory of a run (with checkpoints/), of its archive, of a checkpoint "
+          "(with ",
+          kCheckpointManifestName,
+          ") or of a Hugging Face model (with config.json), or "
+          "an llm.c model"));
 }
 
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream) {

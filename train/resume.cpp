@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "model/families.h"
 #include "train/numerics.h"
+#include "train/schedule.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +46,22 @@ ModelConfig essence(ModelConfig model) {
   model.rope_scaling = neutral.rope_scaling;
   model.no_rope_every = neutral.no_rope_every;
   return model;
+}
+
+// A run that is made longer learns faster again: its schedule is over train.steps.
+void log_jump(std::int64_t step, const Json& before, const Config& config) {
+  const Json* steps = before.find("train.steps");
+  if (steps == nullptr || step == 0) return;
+  const auto rate = [&](std::int64_t at, std::int64_t of) {
+    return learning_rate(config.schedule, config.optimizer.learning_rate, at, of);
+  };
+  constexpr double kJump = 1.1;
+  const double then = rate(step, steps->as_integer());
+  const double now = rate(step + 1, config.train.steps);
+  if (now > kJump * then)
+    log_warning("the learning rate, ", then, " at step ", step, ", is ", now,
+                " at the next: the schedule is that of ", config.train.steps, " steps, not ",
+                steps->as_integer());
 }
 
 }  // namespace
@@ -133,6 +150,7 @@ void log_changes(const Json& about, const RunFacts& facts) {
   for (const auto& [key, now] : facts.settings.as_object())
     if (const auto old = dump(before.find(key)); old != now.dump())
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
+  log_jump(about.at("step").as_integer(), before, facts.config);
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,
                            const std::string& attention) {

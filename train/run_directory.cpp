@@ -3,11 +3,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <sys/file.h>
 #include <unistd.h>
 #include <utility>
 
 #include "core/file.h"
+#include "core/machine.h"
 
 namespace lockstep {
 
@@ -25,14 +27,27 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
   if (lock_ < 0)
     throw DataError(
         str("cannot write in the run directory ", path_.string(), ": ", std::strerror(errno)));
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+    say_who_holds_it();
+    return;
+  }
   const int reason = errno;
   close(lock_);
   if (reason != EWOULDBLOCK)
     throw DataError(str("cannot lock ", name.string(), ": ", std::strerror(reason),
                         "; choose a directory on another file system with --run"));
+  std::string who;
+  std::getline(std::ifstream(name), who);
   throw TransientError(str("another process trains in ", path_.string(),
+                           who.empty() ? "" : str(" (", who, ")"),
                            "; wait for it, or choose another directory with --run"));
+}
+
+// For people: what counts is the lock, which goes with the process.
+void RunDirectory::say_who_holds_it() const {
+  const auto who = str("pid ", getpid(), " on host ", host_name(), "\n");
+  if (ftruncate(lock_, 0) == 0) [[maybe_unused]]
+    const auto written = write(lock_, who.data(), who.size());
 }
 
 RunDirectory::~RunDirectory() {

@@ -35,6 +35,8 @@ class RunDirectory {
   }
 
  private:
+  void say_who_holds_it() const;
+
   std::filesystem::path path_;
   int lock_ = -1;
 };

@@ -117,7 +117,6 @@ class Trainer {
   World& world_;
   const Topology* topology_;  // may be absent
   const StopSignals signals_;
-  RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
   const Config config_;
@@ -127,7 +126,8 @@ class Trainer {
   Arena pinned_;  // of the loaders
   Loader loader_;
   std::optional<Loader> validation_;
-  Arenas arenas_;  // behind the data: they are large, and those may not be there
+  RunDirectory run_;  // behind the data, which may not be there
+  Arenas arenas_;     // they are large
   Training training_;
   HostState state_;
   const bool shares_state_;  // of any rank
@@ -156,7 +156,6 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       world_(ranks.world),
       topology_(ranks.topology),
       signals_(ranks.world.rank() == 0),
-      run_(open_run(options.run, world_)),
       gpu_(options.device.kind == Device::Kind::cuda
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
@@ -169,6 +168,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
               data_place_.ranks, pinned_),
       validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
+      run_(open_run(options.run, world_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
@@ -438,7 +438,8 @@ void Trainer::start() {
   if (!about) return initialize(config_.train.init_from);
   saved_step_ = step();
   take_loaded(*about);
-  log_info("going on from step ", step(), " of ", steps(), " in ", run_.path().string());
+  if (step() < steps())
+    log_info("going on from step ", step(), " of ", steps(), " in ", run_.path().string());
   log_changes(*about, facts());
   if (options_.verify_steps > 0) replay();
 }
@@ -553,7 +554,9 @@ void Trainer::told(const BackgroundSave::Outcome& outcome) {
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);
     saved_step_ = outcome.step;
-    log_info("saved step ", outcome.step, " in ", human_seconds(outcome.seconds));
+    const auto bytes = static_cast<double>(outcome.bytes);
+    log_info("saved step ", outcome.step, " in ", human_seconds(outcome.seconds), ": ",
+             human_bytes(bytes), ", ", human_bytes(bytes / outcome.seconds), "/s");
   } catch (const DataError& error) {
     if (ending_) throw;
     log_warning("step ", outcome.step, " is not saved: ", error.what(), "; the run goes on");

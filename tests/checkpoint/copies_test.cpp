@@ -1,99 +1,21 @@
 // Checkpoints in directories of machines' own, and their way from there.
 #include "checkpoint/copies.h"
 
-#include <set>
-
 #include "checkpoint/background_copies.h"
-#include "dist/thread_world.h"
-#include "tests/files.h"
-#include "tests/testing.h"
+#include "tests/checkpoint/machines.h"
 
 namespace lockstep::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kOfARank = 1000;
-constexpr auto kAny = [](const Json&) {};
-
-// Of those that were not copied yet.
-std::optional<std::int64_t> newest(const CheckpointCopies& copies) {
-  for (const auto& found : copies.found())
-    if (!found.was_copied) return found.step;
-  return std::nullopt;
-}
-
 // Ranks 0 and 2 are on machine 0, ranks 1 and 3 on machine 1.
-class Copies : public ::testing::Test {
+class Copies : public Machines {
  protected:
-  struct Rank {
-    Rank(const Copies& test, World& of_all)
-        : world(of_all),
-          machine(of_all.rank() % 2),
-          local(test.local(machine)),
-          state({{"w",
-                  Shape{4 * kOfARank},
-                  unsplit(Shape{4 * kOfARank}),
-                  {0, of_all.rank() * kOfARank, (of_all.rank() + 1) * kOfARank},
-                  bench.poisoned({kOfARank}, DType::fp32)}}),
-          saves(
-              local, state, {.last = 2}, &world,
-              {.ranks = {machine, machine + 2}, .one_file = test.one_file_, .own_directory = true}),
-          loads(test.shared(), state, {}, &world),
-          copies(world, local, test.shared(), {machine, machine + 2}) {}
-    double value(std::int64_t step, std::int64_t i) const {
-      return static_cast<double>(1000000 * step + world.rank() * kOfARank + i);
-    }
-    void save(std::int64_t step, const std::vector<std::int64_t>& keep = {}) {
-      for (std::int64_t i = 0; i < kOfARank; ++i)
-        Bench::set(state[0].local, i, value(step, i));
-      saves.save(step, Json(step), keep);
-    }
-    void expect(std::int64_t step) {
-      EXPECT_EQ(loads.load_newest(kAny)->as_integer(), step);
-      for (std::int64_t i = 0; i < kOfARank; ++i)
-        ASSERT_EQ(get(state[0].local, i), value(step, i)) << i;
-    }
-    World& world;
-    int machine;
-    fs::path local;
-    Bench bench;
-    std::vector<StateSlice> state;
-    Checkpointer saves, loads;
-    CheckpointCopies copies;
-  };
-  void on_ranks(const std::function<void(Rank&)>& body) const {
-    run_thread_ranks(4, [&](World& world) {
-      Rank rank(*this, world);
-      body(rank);
-    });
+  Copies() : Machines({.machines = 2, .ranks = 4, .of_a_rank = 1000}) {}
+  std::string refused_copy(std::int64_t step) const {
+    return refused([step](Rank& rank) { rank.copies.copy(step, {}, {}); });
   }
-  // What copy() throws on all.
-  std::string refused(std::int64_t step) const {
-    std::string said;
-    on_ranks([&](Rank& rank) {
-      try {
-        rank.copies.copy(step, {}, {});
-        ADD_FAILURE() << "copied";
-      } catch (const DataError& error) {
-        if (rank.world.rank() == 0) said = error.what();
-      }
-    });
-    return said;
-  }
-  fs::path local(int machine) const { return directory_ / str("machine_", machine); }
-  fs::path shared() const { return directory_ / "shared"; }
-  static std::set<std::string> names(const fs::path& directory) {
-    std::set<std::string> all;
-    if (fs::exists(directory))
-      for (const auto& entry : fs::directory_iterator(directory))
-        all.insert(entry.path().filename());
-    return all;
-  }
-  using Names = std::set<std::string>;
-
-  TemporaryDirectory directory_;
-  bool one_file_ = false;
 };
 
 TEST_F(Copies, machines_hold_their_own_files_and_a_manifest_of_all) {
@@ -109,7 +31,7 @@ TEST_F(Copies, machines_hold_their_own_files_and_a_manifest_of_all) {
 
 TEST_F(Copies, come_to_be_what_would_have_been_saved_there) {
   for (const bool one_file : {false, true}) {
-    one_file_ = one_file;
+    form_.one_file = one_file;
     on_ranks([](Rank& rank) {
       EXPECT_EQ(newest(rank.copies), std::nullopt);
       rank.save(3);
@@ -134,7 +56,7 @@ TEST_F(Copies, without_a_machine_are_refused_and_an_older_whole_one_is_the_newes
   });
   fs::remove_all(checkpoint_path(local(1), 5));
   on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), 3); });
-  expect_contains(refused(5), "not every machine has its files of it");
+  expect_contains(refused_copy(5), "not every machine has its files of it");
   EXPECT_EQ(names(shared()), Names());
 }
 
@@ -148,7 +70,7 @@ TEST_F(Copies, of_damaged_files_are_refused_and_leave_nothing) {
   for (const std::size_t at :
        {std::size_t{20}, static_cast<std::size_t>(fs::file_size(file)) - 1}) {
     flip(file, at, 2);
-    expect_contains(refused(5), "rank-00003.safetensors: at byte ");
+    expect_contains(refused_copy(5), "rank-00003.safetensors: at byte ");
     EXPECT_EQ(names(shared()), (Names{"step-00000003"}));
     flip(file, at, 2);
   }
@@ -166,14 +88,13 @@ TEST_F(Copies, of_two_saves_of_a_step_are_not_mixed) {
   const auto away = directory_ / "away";
   fs::rename(local(1), away);
   on_ranks([](Rank& rank) {
-    for (std::int64_t i = 0; i < kOfARank; ++i)
-      Bench::set(rank.state[0].local, i, -1);
+    rank.fill([](std::int64_t) { return -1; });
     rank.saves.save(5, Json("again"));
   });
   fs::remove_all(local(1));
   fs::rename(away, local(1));
   on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), std::nullopt); });
-  expect_contains(refused(5), "not every machine has its files of it");
+  expect_contains(refused_copy(5), "not every machine has its files of it");
 }
 
 TEST_F(Copies, the_newest_two_stay_on_a_machine_and_what_is_to_be_copied) {

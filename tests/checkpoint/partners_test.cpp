@@ -1,110 +1,33 @@
 // What machines have of each other's files, and what a lost one takes with it.
 #include "checkpoint/partners.h"
 
-#include <set>
-
-#include "checkpoint/copies.h"
-#include "dist/thread_world.h"
-#include "tests/files.h"
-#include "tests/testing.h"
+#include "tests/checkpoint/machines.h"
 
 namespace lockstep::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMachines = 3, kRanks = 6;
-constexpr std::int64_t kOfARank = 300'000;  // elements: more than what is sent at once
+constexpr int kMachines = 3;
 
-// Of those that were not copied yet.
-std::optional<std::int64_t> newest(const CheckpointCopies& copies) {
-  for (const auto& found : copies.found())
-    if (!found.was_copied) return found.step;
-  return std::nullopt;
-}
-
-// Rank r is on machine r % 3.
-class PartnersTest : public ::testing::Test {
+// Rank r is on machine r % 3; what each has is more than what is sent at once.
+class PartnersTest : public Machines {
  protected:
-  struct Rank {
-    Rank(const PartnersTest& test, World& of_all)
-        : world(of_all),
-          machine({.ranks = {of_all.rank() % kMachines, of_all.rank() % kMachines + kMachines},
-                   .one_file = test.one_file_,
-                   .own_directory = true,
-                   .partners = true}),
-          local(test.local(machine.ranks.front())),
-          state({{.name = "w",
-                  .whole = Shape{kRanks * kOfARank},
-                  .split = unsplit(Shape{kRanks * kOfARank}),
-                  .piece = {0, of_all.rank() * kOfARank, (of_all.rank() + 1) * kOfARank},
-                  .local = bench.poisoned({kOfARank}, DType::fp32)}}),
-          saves(local, state, {.last = 2}, &world, machine),
-          loads(test.shared(), state, {}, &world),
-          copies(world, local, test.shared(), machine.ranks) {}
-    void save(std::int64_t step) {
-      for (std::int64_t i = 0; i < kOfARank; ++i)
-        Bench::set(state[0].local, i, value(step, i));
-      saves.save(step, Json(step));
-    }
-    void expect(std::int64_t step) {
-      for (std::int64_t i = 0; i < kOfARank; ++i)
-        Bench::set(state[0].local, i, -1);
-      EXPECT_EQ(loads.load_newest([](const Json&) {})->as_integer(), step);
-      for (std::int64_t i = 0; i < kOfARank; ++i)
-        ASSERT_EQ(get(state[0].local, i), value(step, i)) << i;
-    }
-    double value(std::int64_t step, std::int64_t i) const {
-      return static_cast<double>((step * kRanks + world.rank()) * kOfARank + i);
-    }
-    World& world;
-    MachineRanks machine;
-    fs::path local;
-    Bench bench;
-    std::vector<StateSlice> state;
-    Checkpointer saves, loads;
-    CheckpointCopies copies;
-  };
-  void on_ranks(const std::function<void(Rank&)>& body) const {
-    run_thread_ranks(kRanks, [&](World& world) {
-      Rank rank(*this, world);
-      body(rank);
-    });
+  PartnersTest()
+      : Machines({.machines = kMachines, .ranks = 6, .of_a_rank = 300'000, .partners = true}) {}
+  Names names_on(int machine, std::int64_t step) const {
+    return names(checkpoint_path(local(machine), step));
   }
-  // What save() throws on all.
-  std::string refused(std::int64_t step) const {
-    std::string said;
-    on_ranks([&](Rank& rank) {
-      try {
-        rank.save(step);
-        ADD_FAILURE() << "saved";
-      } catch (const DataError& error) {
-        if (rank.world.rank() == kRanks - 1) said = error.what();
-      }
-    });
-    return said;
-  }
-  virtual fs::path local(int machine) const { return directory_ / str("machine_", machine); }
-  fs::path shared() const { return directory_ / "shared"; }
-  std::set<std::string> names(int machine, std::int64_t step) const {
-    std::set<std::string> all;
-    for (const auto& entry : fs::directory_iterator(checkpoint_path(local(machine), step)))
-      all.insert(entry.path().filename());
-    return all;
-  }
-
-  TemporaryDirectory directory_{fast_directory()};
-  bool one_file_ = false;
 };
 
 TEST_F(PartnersTest, each_machine_has_the_files_of_the_one_before_it) {
   on_ranks([](Rank& rank) { rank.save(3); });
-  EXPECT_EQ(names(0, 3), (std::set<std::string>{"manifest.json", "rank-00000.safetensors",
-                                                "rank-00003.safetensors", "rank-00002.safetensors",
-                                                "rank-00005.safetensors"}));
-  EXPECT_EQ(names(2, 3), (std::set<std::string>{"manifest.json", "rank-00002.safetensors",
-                                                "rank-00005.safetensors", "rank-00001.safetensors",
-                                                "rank-00004.safetensors"}));
+  EXPECT_EQ(names_on(0, 3),
+            (Names{"manifest.json", "rank-00000.safetensors", "rank-00003.safetensors",
+                   "rank-00002.safetensors", "rank-00005.safetensors"}));
+  EXPECT_EQ(names_on(2, 3),
+            (Names{"manifest.json", "rank-00002.safetensors", "rank-00005.safetensors",
+                   "rank-00001.safetensors", "rank-00004.safetensors"}));
   for (int machine = 0; machine < kMachines; ++machine)
     verify_checkpoint(checkpoint_path(local(machine), 3), Depth::contents, false, Held::some);
 }
@@ -112,7 +35,7 @@ TEST_F(PartnersTest, each_machine_has_the_files_of_the_one_before_it) {
 TEST_F(PartnersTest, any_one_machine_may_be_lost_but_not_two) {
   for (const bool one_file : {false, true})
     for (int lost = 0; lost < kMachines; ++lost) {
-      one_file_ = one_file;
+      form_.one_file = one_file;
       on_ranks([](Rank& rank) {
         rank.save(3);
         rank.save(5);
@@ -151,8 +74,8 @@ TEST_F(PartnersTest, a_lost_machine_joins_again) {
   on_ranks([](Rank& rank) { rank.save(3); });
   fs::remove_all(local(1));
   on_ranks([](Rank& rank) { rank.save(4); });
-  EXPECT_EQ(names(1, 4).size(), 5u);
-  EXPECT_EQ(names(2, 4).size(), 5u);
+  EXPECT_EQ(names_on(1, 4).size(), 5u);
+  EXPECT_EQ(names_on(2, 4).size(), 5u);
 }
 
 // As a network card or its driver might.
@@ -172,13 +95,50 @@ TEST_F(PartnersTest, what_comes_damaged_is_refused_on_all) {
   });
 }
 
+// The address that machine 2 gives is nobody's, so machine 1 cannot reach it.
+TEST_F(PartnersTest, a_machine_that_is_not_reached_is_an_error_on_all_and_not_a_wait) {
+  class Elsewhere final : public WorldOver {
+   public:
+    using WorldOver::WorldOver;
+    std::vector<std::string> addresses() const override {
+      return rank() == 2 ? std::vector<std::string>{"255.255.255.255"} : WorldOver::addresses();
+    }
+  };
+  on_ranks([&](Rank& rank) {
+    rank.save(3);
+    Elsewhere world(rank.world);
+    const AllRanks all(&world, "test");
+    const Partners partners(all, rank.machine, Milliseconds(300));
+    const auto path = checkpoint_path(rank.local, 3);
+    const auto said = message_of<DataError>(
+        [&] { partners.copy(all, slurp(path / "manifest.json"), path, [] {}); });
+    expect_contains(said, "no copy on another machine: rank 1: ");
+    expect_contains(said, "255.255.255.255");
+  });
+}
+
+TEST_F(PartnersTest, what_a_machine_cannot_send_is_said_and_not_that_it_did_not_come) {
+  on_ranks([&](Rank& rank) {
+    rank.save(3);
+    const auto path = checkpoint_path(rank.local, 3);
+    if (rank.world.rank() == 1) fs::resize_file(path / "rank-00004.safetensors", 700'000);
+    rank.world.exchange("");
+    const AllRanks all(&rank.world, "test");
+    const Partners partners(all, rank.machine);
+    const auto said = message_of<DataError>(
+        [&] { partners.copy(all, slurp(path / "manifest.json"), path, [] {}); });
+    expect_contains(said, "rank 1: ");
+    expect_contains(said, "expected a file of ");
+  });
+}
+
 // The cause is said, not that the connection to it broke.
 TEST_F(PartnersTest, a_full_disk_of_another_machine_is_said_and_the_older_checkpoint_stays) {
   const SmallDisk disk(std::int64_t{7} << 20);  // own files twice, or those of two machines
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   fs::create_symlink(disk.path(), local(1));
   on_ranks([](Rank& rank) { rank.save(3); });
-  expect_contains(refused(4), "No space left on device");
+  expect_contains(refused([](Rank& rank) { rank.save(4); }), "No space left on device");
   for (int machine = 0; machine < kMachines; ++machine)
     EXPECT_EQ(checkpoint_steps(local(machine)), std::vector<std::int64_t>{3});
 }

@@ -22,7 +22,7 @@ import sys
 import time
 
 PLACE = pathlib.Path("/media")  # a mount point that exists
-IMAGE, DISK = PLACE / "image", PLACE / "disk"
+IMAGE, DISK, MEMORY = PLACE / "image", PLACE / "disk", PLACE / "memory"
 CHECKPOINTS = DISK / "new/run"
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 NO_LOG_FLUSH = 2
@@ -62,7 +62,9 @@ def cut_power():
 
 def save_until_power_is_lost(saver, environment):
     """At a random moment of a save. Returns the newest step that was announced."""
-    process = subprocess.Popen([saver, "save", CHECKPOINTS], env=dict(os.environ, **environment),
+    shutil.rmtree(MEMORY, ignore_errors=True)  # it goes with the power
+    way = random.choice([[], [MEMORY]])  # to the disk, or by way of machines' memory
+    process = subprocess.Popen([saver, "save", CHECKPOINTS] + way, env=dict(os.environ, **environment),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(random.randrange(1, 5)):
         announced = int(process.stdout.readline() or -1)

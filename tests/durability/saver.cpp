@@ -1,18 +1,22 @@
 // What power_loss_test.py takes the power from: two ranks, threads, with a state that follows from
 // the step.
 //
-//   saver save DIRECTORY    goes on from the newest checkpoint and saves step after step, the
-//   newest
-//                           two stay, until it is killed; a step is written to standard output when
-//                           save() has returned, 0 before the first
-//   saver check DIRECTORY   reads every checkpoint; writes their steps
+//   saver save DIRECTORY [MEMORY]   goes on from the newest checkpoint and saves step after step,
+//   the
+//                                   newest two stay, until it is killed; a step is written to
+//                                   standard output when save() has returned, 0 before the first.
+//                                   With MEMORY each rank, as if on a machine of its own, saves
+//                                   below it, and a step counts when it is copied to DIRECTORY
+//   saver check DIRECTORY           reads every checkpoint; writes their steps
 //
 // Exit code 1, with the reason, where a checkpoint is damaged or not as it was saved.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string_view>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/copies.h"
 #include "core/arena.h"
 #include "core/philox.h"
 #include "dist/thread_world.h"
@@ -67,16 +71,26 @@ void announce(std::int64_t step) {
   std::fflush(stdout);
 }
 
-[[noreturn]] void save(World& world, const char* directory) {
+[[noreturn]] void save(World& world, const char* directory, const char* memory) {
   State state(world.rank());
-  Checkpointer checkpointer(directory, state.slices, {.last = 2}, &world);
+  const Retention two{.last = 2};
+  Checkpointer checkpointer(directory, state.slices, two, &world);
   const auto about = checkpointer.load_newest([](const Json&) {});
   std::int64_t step = about ? about->as_integer() : 0;
   if (about) state.expect(step);
+  std::optional<Checkpointer> of_machine;
+  std::optional<CheckpointCopies> copies;
+  if (memory != nullptr) {
+    const auto local = std::filesystem::path(memory) / std::to_string(world.rank());
+    const MachineRanks machine{.ranks = {world.rank()}, .own_directory = true};
+    of_machine.emplace(local, state.slices, two, &world, machine);
+    copies.emplace(world, local, directory, machine.ranks);
+  }
   for (;; ++step) {
     if (world.rank() == 0) announce(step);
     state.fill(step + 1);
-    checkpointer.save(step + 1, Json(step + 1));
+    (of_machine ? *of_machine : checkpointer).save(step + 1, Json(step + 1));
+    if (copies) copies->copy(step + 1, two, {});
   }
 }
 
@@ -96,14 +110,14 @@ void check(const char* directory) {
 
 int main(int count, char** arguments) {
   using namespace lockstep;
-  const std::string_view verb = count == 3 ? arguments[1] : "";
+  const std::string_view verb = count > 2 ? arguments[1] : "";
   try {
-    if (verb == "save")
-      run_thread_ranks(kRanks, [&](World& world) { save(world, arguments[2]); });
-    else if (verb == "check")
+    if (verb == "save" && count < 5)
+      run_thread_ranks(kRanks, [&](World& world) { save(world, arguments[2], arguments[3]); });
+    else if (verb == "check" && count == 3)
       check(arguments[2]);
     else
-      LOCKSTEP_FAIL("usage: saver save|check DIRECTORY");
+      LOCKSTEP_FAIL("usage: saver save DIRECTORY [MEMORY] | check DIRECTORY");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

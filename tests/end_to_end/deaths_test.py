@@ -124,7 +124,7 @@ def check(lockstep, fault, folder):
     stalled = Run(job, config, folder, "stalled", faulty)
     marker.write_text("")
     stalled.expect_end(30, 75, who(stalled, 3) + r" has stood still for 3(\.\d)? s, in step "
-                       r"\d+0, before exchange \(all ranks\) \d+, on which ranks 0-2 wait", [0, 1, 2])
+                       r"\d+0, before exchange \(all ranks\) \d+, on which ranks 0-2 wait", [0, 1, 2, 3])
     marker.unlink()
 
     # One that cannot go on says so itself, with the exit code of its error.

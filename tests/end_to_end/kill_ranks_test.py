@@ -25,32 +25,40 @@ from mpirun_test import ENVIRONMENT, Job, expect, failures
 from tiny_run import configuration, numbers, pack
 
 RANKS = 2
-RUNS = 4  # at once: what takes long is the second that mpirun gives a rank to end
+RUNS = 4  # at once: what takes long is the second that mpirun gives a rank to end; half by a local directory
 SECONDS_TO_END = 60
 SETTINGS = ["train.micro_batch=1", "train.threads=1", "schedule.kind=constant",
             "schedule.warmup_steps=4",  # else it depends on the number of steps
             "eval.every_steps=0"]
 
 
-def saved(run):
-    """The newest step that is saved; 0: none."""
-    return max((int(path.name[5:]) for path in (run / "checkpoints").glob("step-????????")),
-               default=0)
-
-
 class Killed:
     """A run, and the processes that were killed of it."""
 
-    def __init__(self, job, config, run):
+    def __init__(self, job, config, run, tiers):
         self.job, self.config, self.run, self.log = job, config, run, run.with_suffix(".log")
+        self.local, self.archive = run.with_suffix(".local"), run.with_suffix(".archive")
+        self.settings = SETTINGS + ["checkpoint.every_steps=1"]
+        if tiers:
+            self.settings += [f"checkpoint.local_directory={self.local}", "checkpoint.keep_every_steps=5",
+                              f"checkpoint.archive_directory={self.archive}"]
         self.kills = {"one rank": 0, "both ranks": 0, "the launcher": 0}
         self.slowest = 0
 
     def said(self):
         return self.log.read_text(errors="replace")
 
+    def checkpoints(self):
+        """By step, where they are: in the local directory, all ranks' files are on this machine."""
+        places = [self.run / "checkpoints", *self.local.glob("*")]
+        return {int(path.name[5:]): path for place in places for path in place.glob("step-????????")}
+
+    def saved(self):
+        """The newest step that is; 0: none."""
+        return max(self.checkpoints(), default=0)
+
     def start(self):
-        settings = SETTINGS + ["train.steps=1000000000", "checkpoint.every_steps=1"]
+        settings = self.settings + ["train.steps=1000000000"]
         with open(self.log, "w") as log:
             return subprocess.Popen(self.job.command(self.config, self.run, RANKS, settings),
                                     env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=log)
@@ -95,7 +103,7 @@ class Killed:
             os.kill(pid, signal.SIGKILL)
 
     def start_and_kill(self):
-        before = saved(self.run)
+        before = self.saved()
         process = self.start()
         victim = random.choice(list(self.kills))
         if random.random() < 0.5:
@@ -108,12 +116,12 @@ class Killed:
             time.sleep(random.uniform(0, 0.1))
         self.wait_for_all(process, self.kill(process, victim))
         announced = max([before] + [int(s) for s in re.findall(r"saved step (\d+)", self.said())])
-        newest = saved(self.run)
+        newest = self.saved()
         expect(newest >= announced, f"step {newest} is the newest, {announced} was announced")
         if newest > 0:
             verified = subprocess.run(
-                [self.job.lockstep, "checkpoint", "verify",
-                 str(self.run / "checkpoints" / f"step-{newest:08}")], capture_output=True, text=True)
+                [self.job.lockstep, "checkpoint", "verify", str(self.checkpoints()[newest])],
+                capture_output=True, text=True)
             expect(verified.returncode == 0, f"step {newest}: {verified.stdout}{verified.stderr}")
 
     def kill_again_and_again(self, kills):
@@ -125,33 +133,36 @@ def check(lockstep, kills, folder):
     pack(lockstep, folder)
     config = configuration(folder, "llama3")
     job = Job(lockstep, folder)
-    killed = [Killed(job, config, folder / f"killed_{i}") for i in range(RUNS)]
+    killed = [Killed(job, config, folder / f"killed_{i}", tiers=i % 2 == 1) for i in range(RUNS)]
     begin = time.time()
     with ThreadPoolExecutor(RUNS) as pool:
         list(pool.map(lambda run: run.kill_again_and_again(kills // RUNS), killed))
     counts = [f"{who} {sum(run.kills[who] for run in killed)} times" for who in killed[0].kills]
-    print(f"killed {', '.join(counts)} in {sum(saved(run.run) for run in killed)} steps and "
+    print(f"killed {', '.join(counts)} in {sum(run.saved() for run in killed)} steps and "
           f"{time.time() - begin:.0f} s; all had ended after at most "
           f"{max(run.slowest for run in killed):.1f} s")
     if failures:
         return 1
-    last = max(saved(run.run) for run in killed) + 5
+    last = max(run.saved() for run in killed) + 5
     whole = folder / "whole"
 
-    def end(run, every):
-        code, said = job.run(config, run, RANKS, *SETTINGS, f"train.steps={last}",
-                             f"checkpoint.every_steps={every}")
+    def end(run, settings):
+        code, said = job.run(config, run, RANKS, *settings, f"train.steps={last}")
         expect(code == 0, f"{run.name} ends with {code}: {said[-2000:]}")
         return str(run / "checkpoints" / f"step-{last:08}")
 
-    expected = end(whole, 0)
+    expected = end(whole, SETTINGS + ["checkpoint.every_steps=0"])
     expect(len(numbers(whole)) == last, f"{len(numbers(whole))} losses")
     for run in killed:
-        compared = subprocess.run([lockstep, "checkpoint", "diff", end(run.run, 1), expected],
+        compared = subprocess.run([lockstep, "checkpoint", "diff", end(run.run, run.settings), expected],
                                   capture_output=True, text=True)
         expect(compared.returncode == 0 and ", 0 differ" in compared.stdout,
                f"{run.run.name}: the weights are others: {compared.stdout[-200:]}{compared.stderr}")
         expect(numbers(run.run) == numbers(whole), f"{run.run.name}: the losses are others")
+        for archive in run.archive.glob("*"):
+            verified = subprocess.run([lockstep, "checkpoint", "verify", archive], capture_output=True,
+                                      text=True)
+            expect(verified.returncode == 0, f"{archive}: {verified.stdout}{verified.stderr}")
     return 1 if failures else 0
 
 

@@ -15,10 +15,17 @@ class Killed : public EndToEnd {
                  "train.steps=" + std::to_string(steps),
                  save_every_step ? "checkpoint.every_steps=1" : "checkpoint.every_steps=0"});
   }
+  std::vector<std::string> killed_to(std::int64_t steps) const {
+    const auto command = train_to("killed", steps, true);
+    if (!tiers_) return command;
+    return with(command,
+                {"checkpoint.local_directory=" + path("local"), "checkpoint.keep_every_steps=5",
+                 "checkpoint.archive_directory=" + path("archive")});
+  }
 
   // Starts the run and kills it: half of the times while it starts, half while it steps and saves.
   void start_and_kill() {
-    Process process = start(train_to("killed", 1'000'000'000, true));
+    Process process = start(killed_to(1'000'000'000));
     const bool stepping = random_() % 2 == 0;
     const bool says = !stepping || process.says("saved step ");
     ASSERT_TRUE(says) << process.err();
@@ -31,9 +38,13 @@ class Killed : public EndToEnd {
   std::int64_t saved() const {
     std::int64_t newest = 0;
     std::error_code absent;  // killed before it made the directory
-    for (const auto& entry : fs::directory_iterator(directory_ / "killed/checkpoints", absent))
-      if (const auto name = entry.path().filename().string(); name.find('.') == std::string::npos)
-        newest = std::max<std::int64_t>(newest, std::stoll(name.substr(5)));
+    std::vector<fs::path> places{directory_ / "killed/checkpoints"};
+    for (const auto& entry : fs::directory_iterator(directory_ / "local", absent))
+      places.push_back(entry.path());
+    for (const auto& place : places)
+      for (const auto& entry : fs::directory_iterator(place, absent))
+        if (const auto name = entry.path().filename().string(); name.find('.') == std::string::npos)
+          newest = std::max<std::int64_t>(newest, std::stoll(name.substr(5)));
     return newest;
   }
 
@@ -45,13 +56,18 @@ class Killed : public EndToEnd {
     }
     const auto last = saved() + 5;
     std::printf("killed %d times in %lld steps\n", kills, static_cast<long long>(last - 5));
-    run(train_to("killed", last, true), 0);
+    run(killed_to(last), 0);
+    if (tiers_)
+      for (const auto& archive : fs::directory_iterator(directory_ / "archive"))
+        run({"checkpoint", "verify", archive.path().string()}, 0);
     run(train_to("whole", last, false), 0);
     EXPECT_TRUE(losses("killed") == losses("whole"));
     const auto name = checkpoint("whole", last).filename().string();
     EXPECT_TRUE(state("killed", name) == state("whole", name));
     EXPECT_FALSE(state("whole", name).empty());
   }
+
+  bool tiers_ = false;  // by way of a local directory, and milestones to an archive
 
  private:
   std::mt19937_64 random_{std::random_device{}()};
@@ -61,8 +77,18 @@ TEST_F(Killed, twenty_times_a_run_ends_as_if_it_never_was) {
   kill_again_and_again(20);
 }
 
+TEST_F(Killed, by_way_of_a_local_directory_too) {
+  tiers_ = true;
+  kill_again_and_again(10);
+}
+
 TEST_F(Killed, full_hundreds_of_times_a_run_ends_as_if_it_never_was) {
-  kill_again_and_again(500);
+  kill_again_and_again(250);
+}
+
+TEST_F(Killed, full_by_way_of_a_local_directory_too) {
+  tiers_ = true;
+  kill_again_and_again(250);
 }
 
 TEST_F(Killed, soak_thousands_of_times_a_run_ends_as_if_it_never_was) {

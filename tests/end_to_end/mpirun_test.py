@@ -153,6 +153,10 @@ def check(lockstep, folder):
     expect(code == 78 and "= 3 ranks, but 4 were started" in said, f"tensor 3 of 4: {code} {said}")
     code, said = job.run(configs["llama3"], folder / "refused", 3, "layout.tensor=3")
     expect(code == 78 and "these do: 1, 2, 4" in said, f"4 heads over 3: {code} {said}")
+    expect(not (folder / "refused").exists(), "a refused run leaves its directory")
+    code, said = job.run(configs["llama3"], folder / "stopped", 4, *settings, "model.layers=3")
+    expect(code == 78 and "model.layers is 3" in said, f"another model: {code} {said}")
+    expect("stopping after this step" not in said, f"it hears mpirun's SIGTERM: {said}")
     both = job.command(configs["llama3"], folder / "refused", 2, [])
     at = both.index("-n")
     different = both[:at] + ["-n", "1"] + both[at + 2:] + [":", "-n", "1"] + both[at + 2:] + [

@@ -74,6 +74,7 @@ class Process {
     return false;
   }
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const {
     if (pid_ > 0) kill(pid_, number);
   }

@@ -190,7 +190,9 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   EXPECT_EQ(steps_below(local), (Names{"step-00000020", "step-00000025"}));
   EXPECT_EQ(steps_below(archive), (Names{"step-00000010", "step-00000020"}));
   EXPECT_EQ(steps_below(directory_ / "run/checkpoints").back(), "step-00000025");
-  run({"checkpoint", "verify", archive.path().string()}, 0);
+  for (const char* verb : {"verify", "list"})
+    run({"checkpoint", verb, archive.path().string()}, 0);
+  run({"eval", archive.path().string(), "--tokens", "64"}, 0);
   expect_contains(run({"checkpoint", "prune", archive.path().string()}, 65), "expected a run");
 
   // As if the machine had died before it was copied.
@@ -245,12 +247,19 @@ TEST_F(Resume, checkpoints_are_verified_inspected_compared_and_pruned) {
   const auto verified = output({"checkpoint", "verify", path("run")}, 0);
   for (const auto& part : {at_10, at_20, std::string("/s  valid")})
     expect_contains(verified, part);
-  for (const char* part : {"step 20, saved ", "rank-00000.safetensors", "model.norm.weight/adam_m"})
+  for (const char* part : {"step 20, saved ", "  data.seed: ", "  configuration.train.steps: 20",
+                           "rank-00000.safetensors", "model.norm.weight/adam_m"})
     expect_contains(output({"checkpoint", "inspect", path("run")}, 0), part);
   expect_contains(output({"checkpoint", "diff", path("run"), path("again")}, 0), ", 0 differ");
   expect_contains(output({"checkpoint", "diff", at_10, at_20}, 1), " elements differ, by at most ");
   run({"checkpoint", "diff", at_10, path("nowhere")}, 65);
-  run({"checkpoint", "prune", path("run"), "--keep-last", "1"}, 0);
+  const std::vector<std::string> prune{"checkpoint", "prune", path("run"), "--keep-last", "1"};
+  auto dry_run = prune;
+  dry_run.push_back("--dry-run");
+  EXPECT_EQ(output(dry_run, 0), at_10 + "\n");
+  EXPECT_TRUE(fs::exists(at_10));
+  expect_contains(run({"checkpoint", "prune", path("run")}, 0), "deleted 0 of 2 checkpoints");
+  EXPECT_EQ(output(prune, 0), at_10 + "\n");
   EXPECT_FALSE(fs::exists(at_10));
   damage(at_20);
   expect_contains(output({"checkpoint", "verify", at_20}, 65), "  damaged: ");
@@ -261,6 +270,12 @@ TEST_F(Resume, regular_checkpoints_and_the_best_stay) {
   EXPECT_FALSE(fs::exists(checkpoint("run", 10)));
   EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
   EXPECT_TRUE(fs::exists(checkpoint("run", 40)));
+  expect_contains(run({"checkpoint", "prune", path("run")}, 0),
+                  "deleted 0 of 3 checkpoints in " + path("run/checkpoints") +
+                      " (keep_last 1, keep_every_steps 20, keep_best 0)");
+  run({"checkpoint", "prune", path("run"), "--keep-every-steps", "0"}, 0);
+  EXPECT_FALSE(fs::exists(checkpoint("run", 20)));
+  EXPECT_TRUE(fs::exists(checkpoint("run", 30))) << "it is the last good one";
   // A learning rate at which the first evaluation is the best.
   run(with(train("best"), {"checkpoint.keep_last=1", "checkpoint.keep_best=1",
                            "eval.every_steps=10", "optimizer.learning_rate=3"}),

@@ -121,6 +121,30 @@ TEST(Resume, another_computer_or_attention_is_warned_of) {
   expect_contains(log(), "attention by own kernels, now NVIDIA H200 and attention by cuDNN 9.19.0");
 }
 
+TEST(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
+  Config config;
+  config.model = model_of(Family::qwen3);
+  config.schedule.kind = Config::Decay::cosine;
+  config.schedule.decay_fraction = 1;
+  config.train.steps = 100;
+  Json settings;
+  settings.set("train.steps", 100);
+  RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  Progress progress;
+  progress.step = 100;
+  const auto before = describe_run(progress, facts);
+  const auto log = [&] {
+    ::testing::internal::CaptureStderr();
+    log_changes(before, facts);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(log(), "");
+  config.train.steps = 200;
+  expect_contains(log(), " at the next: the schedule is that of 200 steps, not 100");
+  config.schedule.kind = Config::Decay::constant;
+  EXPECT_EQ(log(), "");
+}
+
 TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
   Config config;
   config.model = model_of(Family::llama3);

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include "core/machine.h"
 #include "tests/files.h"
 
 namespace lockstep::testing {
@@ -22,7 +23,8 @@ TEST(RunDirectory, lets_one_holder_in_at_a_time) {
   {
     const RunDirectory run(path);
     expect_contains(message_of<TransientError>([&] { const RunDirectory again(path); }),
-                    "another process trains in " + path.string());
+                    str("another process trains in ", path.string(), " (pid ", getpid(),
+                        " on host ", host_name(), "); wait for it"));
   }
   const RunDirectory free_again(path);
 }
