@@ -50,7 +50,9 @@ void BackgroundCopies::want(std::int64_t step, const std::vector<std::int64_t>& 
   const Hop& hop = hops_.front();
   {
     const std::lock_guard lock(mutex_);
-    if (!hop.milestones_alone || is_milestone(hop, step)) {
+    // Where rank 0 was told of it much earlier, its copy has ended.
+    const bool is_done = step <= newest_done_;
+    if (!is_done && (!hop.milestones_alone || is_milestone(hop, step))) {
       std::erase_if(jobs_, [&](const Job& waiting) {
         return waiting.hop == 0 && !is_milestone(hop, waiting.step);
       });
@@ -92,7 +94,7 @@ std::vector<BackgroundCopies::Job> BackgroundCopies::left_over(std::int64_t befo
       for (const auto step : checkpoint_steps(from))
         if (step < before && is_milestone(hops_[h], step) &&
             !path_exists(checkpoint_path(from, step) / kCopiedMark) &&
-            !path_exists(checkpoint_path(to, step)))
+            !is_copy(checkpoint_path(from, step), checkpoint_path(to, step)))
           jobs.push_back({h, step, {}, true});
     } catch (const DataError&) {
     }
@@ -159,6 +161,7 @@ void BackgroundCopies::serve() {
                 (waiting.step < job->step && !is_milestone(hop, waiting.step)));
       });
       current_ = job;
+      if (job->hop == 0 && !job->left_over) newest_done_ = job->step;
     }
     const auto begin = std::chrono::steady_clock::now();
     Outcome outcome{.step = job->step, .to = &hop.copies.to(), .seconds = 0, .error = nullptr};

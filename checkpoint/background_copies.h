@@ -66,6 +66,7 @@ class BackgroundCopies {
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // that wait; on rank 0 they are what is done next
   std::optional<Job> current_;
+  std::int64_t newest_done_ = -1;  // on the first hop, or begun
   std::vector<Outcome> ended_;
   std::int64_t look_before_ = -1;  // for left over milestones, before that step; -1: not again
   std::exception_ptr failure_;     // of the thread

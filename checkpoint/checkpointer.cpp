@@ -229,6 +229,9 @@ std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidat
       return about;
     } catch (const AccessError&) {
       throw;
+    } catch (const ConfigError& error) {
+      if (reasons.empty()) throw;
+      throw ConfigError(str(error.what(), ". Tried before, and not used: ", reasons));
     } catch (const DataError& error) {
       reasons += str(reasons.empty() ? "" : "; ", error.what());
     }

@@ -59,8 +59,8 @@ class Checkpointer {
   // Returns when the checkpoint is on the disk: at rank 0 how many bytes all ranks wrote. `about`
   // goes into the manifest and comes back from load(). A step-N that is there already, and any of a
   // later step (the run was resumed from before them), is renamed step-N.replaced-K, or .damaged-K
-  // where it does not validate. `keep`: steps whose checkpoints stay too. Throws DataError where it
-  // cannot be written; what was there before is then as it was.
+  // where manifest or sizes say so. `keep`: steps whose checkpoints stay too, see retention.h.
+  // Throws DataError where it cannot be written; what was there before is then as it was.
   //   acted: called behind each of kActs things that a rank does, before it waits for the others
   std::int64_t save(
       std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep = {},

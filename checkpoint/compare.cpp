@@ -24,14 +24,14 @@ bool are_alike(const ManifestTensor& a, const ManifestTensor& b) {
 // Elements [begin, end) of a tensor, as float64.
 class Values {
  public:
-  Values(const std::filesystem::path& checkpoint, const ManifestTensor& tensor, std::int64_t begin,
-         std::int64_t end)
+  Values(const std::filesystem::path& checkpoint, const CheckpointManifest& manifest,
+         const ManifestTensor& tensor, std::int64_t begin, std::int64_t end)
       : dtype_(tensor.dtype),
         bytes_(static_cast<std::size_t>((end - begin) * bytes_per_element(dtype_))) {
     const Tensor local{bytes_.data(), {end - begin}, dtype_, {}};
     const std::vector<StateSlice> state{
         {tensor.name, tensor.shape, unsplit(tensor.shape), {0, begin, end}, local}};
-    load_checkpoint(checkpoint, state, Match::subset);
+    load_checkpoint(checkpoint, manifest, state, Match::subset);
   }
   double operator[](std::size_t i) const {
     switch (dtype_) {
@@ -116,7 +116,8 @@ CheckpointDifference compare_checkpoints(const std::filesystem::path& a,
     const auto n = ours->shape.elements();
     for (std::int64_t begin = 0; begin < n; begin += kPieceElements) {
       const auto end = std::min(n, begin + kPieceElements);
-      difference.add(Values(a, *ours, begin, end), Values(b, *theirs, begin, end), begin, end);
+      difference.add(Values(a, manifest_a, *ours, begin, end),
+                     Values(b, manifest_b, *theirs, begin, end), begin, end);
     }
     const auto result = difference.result(*ours);
     if (result.differing == 0)

@@ -88,7 +88,7 @@ class CheckpointCopies::Plan {
   // Where nobody else has it: throws DataError.
   void failed(const std::string& name, const std::string& why) {
     if (holders_.at(name).empty()) throw DataError(why);
-    log_warning("another machine's copy is taken: ", why);
+    log_warning("tried again with another machine's copy: ", why);
     todo_.push_back(name);
   }
 
@@ -180,8 +180,8 @@ std::vector<CheckpointCopies::Found> CheckpointCopies::found() const {
     const auto missing = save.files_in_all - std::ssize(save.files);
     if (missing == 0) whole.push_back(Json::Array{key.first, save.was_copied});
     if (missing > 0 && !save.was_copied)
-      log_warning("step ", key.first, " in ", from_.string(), " of each machine is not used: of ",
-                  save.files_in_all, " files ", missing, " are on none of them");
+      log_warning("step ", key.first, " in ", from_.string(), is_shared_ ? "" : " of each machine",
+                  " is not used: of ", save.files_in_all, " files ", missing, " are not there");
   }
   std::vector<Found> all;
   const Json agreed = Json::parse(ranks_.told(Json(std::move(whole)).dump()), "rank 0");

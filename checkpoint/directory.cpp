@@ -5,6 +5,7 @@
 #include <string>
 
 #include "checkpoint/ranges.h"
+#include "core/hash.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -46,14 +47,18 @@ void remove_checkpoint(const fs::path& checkpoint) {
   fs::remove_all(going);
 }
 
-void set_aside(const fs::path& checkpoint) {
-  const bool whole = damage_of(checkpoint, Depth::contents).empty();
-  fs::path aside;
+bool is_copy(const fs::path& checkpoint, const fs::path& other) {
+  const auto a = checkpoint / kCheckpointManifestName, b = other / kCheckpointManifestName;
+  return path_exists(b) && hash_of_file(a) == hash_of_file(b);
+}
+
+void set_aside(const fs::path& checkpoint, Aside aside) {
+  fs::path name;
   std::error_code unknown;
-  for (int k = 1; aside.empty() || fs::exists(aside, unknown); ++k)
-    aside = str(checkpoint.string(), whole ? ".replaced-" : ".damaged-", k);
-  rename_durably(checkpoint, aside);
-  log_warning(checkpoint.string(), " is now ", aside.filename().string());
+  for (int k = 1; name.empty() || fs::exists(name, unknown); ++k)
+    name = str(checkpoint.string(), aside == Aside::replaced ? ".replaced-" : ".damaged-", k);
+  rename_durably(checkpoint, name);
+  log_warning(checkpoint.string(), " is now ", name.filename().string());
 }
 
 CheckpointManifest manifest_of(const fs::path& checkpoint) {
@@ -121,7 +126,8 @@ void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later st
   const auto final_path = checkpoint_path(directory_, step_);
   const auto go = [&](const fs::path& checkpoint) {
     if (held == Held::all)
-      set_aside(checkpoint);
+      set_aside(checkpoint,
+                damage_of(checkpoint, Depth::sizes).empty() ? Aside::replaced : Aside::damaged);
     else
       remove_checkpoint(checkpoint);  // a machine has no room for it
   };

@@ -43,11 +43,15 @@ struct Part {
 void verify_part(const std::filesystem::path& checkpoint, const CheckpointManifest& manifest,
                  Part part, Depth depth, bool from_disk = false, Held held = Held::all);
 
+// Whether two directories have the same save, not one of a step that the run came to twice.
+bool is_copy(const std::filesystem::path& checkpoint, const std::filesystem::path& other);
+
 // Under its name it is whole or not there, also when this is interrupted.
 void remove_checkpoint(const std::filesystem::path& checkpoint);
 
-// Renames it step-N.replaced-K, or .damaged-K where it does not validate, and says so.
-void set_aside(const std::filesystem::path& checkpoint);
+// Renames it step-N.replaced-K, or step-N.damaged-K, and says so.
+enum class Aside : std::uint8_t { replaced, damaged };
+void set_aside(const std::filesystem::path& checkpoint, Aside aside);
 
 // A checkpoint that is written into step-N.tmp, and exists from commit() on; without it nothing is
 // left. One process at a time has one in a directory: what interrupted ones left is removed.
@@ -61,8 +65,8 @@ class UnfinishedCheckpoint {
   static std::filesystem::path path_of(const std::filesystem::path& directory, std::int64_t step);
 
   // All files but the manifest are there and fsynced. A step-N that is there already, and any of a
-  // later step, unless they stay, is renamed step-N.replaced-K, or .damaged-K where it does not
-  // validate; of files that machines have of their own they are deleted.
+  // later step, unless they stay, is renamed step-N.replaced-K, or .damaged-K where manifest or
+  // sizes say so; of files that machines have of their own they are deleted.
   enum class Later : std::uint8_t { go, stay };
   void commit(std::string_view manifest, Held held = Held::all, Later later = Later::go);
 

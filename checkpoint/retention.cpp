@@ -39,7 +39,7 @@ bool has_right_sizes(const fs::path& checkpoint, Held held) {
 
 bool was_copied(const fs::path& checkpoint, const fs::path& to) {
   try {
-    return path_exists(checkpoint / kCopiedMark) || path_exists(to / checkpoint.filename());
+    return path_exists(checkpoint / kCopiedMark) || is_copy(checkpoint, to / checkpoint.filename());
   } catch (const DataError&) {  // as where an archive is away
     return false;
   }
@@ -56,10 +56,14 @@ std::vector<std::int64_t> unneeded(std::vector<std::int64_t> steps, const fs::pa
                                    const Retention& retention,
                                    const std::vector<std::int64_t>& keep) {
   if (std::ssize(steps) <= retention.last) return {};
-  const auto best = best_steps(steps, directory, retention.best);
+  auto stay = best_steps(steps, directory, retention.best);
+  for (const auto step : keep)  // or the one before, where it never came here
+    if (const auto behind = std::upper_bound(steps.begin(), steps.end(), step);
+        behind != steps.begin())
+      stay.insert(*std::prev(behind));
   steps.resize(steps.size() - static_cast<std::size_t>(retention.last));
   std::erase_if(steps, [&](std::int64_t step) {
-    if (std::find(keep.begin(), keep.end(), step) != keep.end() || best.contains(step)) return true;
+    if (stay.contains(step)) return true;
     if (retention.every == 0 || step % retention.every != 0) return false;
     return retention.copied_to.empty() ||
            !was_copied(checkpoint_path(directory, step), retention.copied_to);

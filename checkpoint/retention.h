@@ -19,7 +19,8 @@ struct Retention {
   int best = 0;                          // the so many of the lowest `validation_loss`
 };
 
-// Those that need not stay, of those whose sizes are right, but never those of the steps `keep`.
+// Those that need not stay, of those whose sizes are right, but never those of the steps `keep`, or
+// where one is not there the one before it.
 // Damaged ones, and those that cannot be opened, are for a person to look at.
 std::vector<std::int64_t> prunable_checkpoints(const std::filesystem::path& directory,
                                                const Retention& retention,

@@ -200,16 +200,19 @@ std::string Watch::stalls() const {
     least = std::min(least, here);
   }
   if (!watched) return "";
+  const Rank* latest = nullptr;
   Sentences said;
   for (const int rank : behind) {
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
-    const std::string still = str(" stood still for ", seconds_text(at.beat.still));
     if (at.beat.still < limit(at.beat.activity)) return "";  // slow, and not to be ended
-    if (behind.size() == beating && beating > 1)             // nobody waits for anybody
-      return str("all ranks have", still, describe_place(at));
-    said.add(str(describe(rank), " has", still, describe_place(at)));
+    if (latest == nullptr || at.beat.still < latest->beat.still) latest = &at;
+    said.add(str(describe(rank), " has stood still for ", seconds_text(at.beat.still),
+                 describe_place(at)));
   }
-  return said.text();
+  if (behind.size() < beating || beating == 1) return said.text();
+  // Nobody waits for anybody.
+  return str("all ranks have stood still for ", seconds_text(latest->beat.still),
+             describe_place(*latest));
 }
 
 std::optional<Verdict> Watch::verdict(Deadline now) const {

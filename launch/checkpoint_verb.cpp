@@ -126,6 +126,17 @@ void print_values(const Json& object, const std::string& prefix) {
   }
 }
 
+// Of the newest that can be read.
+Json newest_about(const fs::path& directory) {
+  auto steps = checkpoint_steps(directory);
+  for (; !steps.empty(); steps.pop_back())
+    try {
+      return read_manifest(checkpoint_path(directory, steps.back())).about;
+    } catch (const DataError&) {
+    }
+  return Json::Object{};
+}
+
 // What the run that saved a checkpoint would keep, and what is asked for instead.
 Retention retention_of(const Json& about, const CheckpointPruneOptions& options) {
   const Json* settings = about.find("configuration");
@@ -191,9 +202,10 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
   const auto directory = fs::path(options.run) / "checkpoints";
   if (named_checkpoint(options.run).parent_path() != directory)
     throw DataError(str(options.run, ": expected a run (with checkpoints/)"));
-  const RunDirectory held(options.run);  // no training goes on in it
+  std::optional<RunDirectory> held;
+  if (!options.dry_run) held.emplace(options.run);  // no training goes on in it
   const auto before = checkpoint_steps(directory).size();
-  const auto about = read_manifest(named_checkpoint(options.run)).about;
+  const auto about = newest_about(directory);
   const auto retention = retention_of(about, options);
   std::vector<std::int64_t> keep;
   if (const Json* good = about.find("last_good_checkpoint"); good != nullptr && !options.keep_last)

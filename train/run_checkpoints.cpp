@@ -98,14 +98,29 @@ void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candid
   }
 }
 
-std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
-  auto candidates = of_run_.candidates();
-  const auto newest_here = candidates.empty() ? -1 : candidates.front().step;
+std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newest_here) const {
+  std::vector<Checkpointer::Candidate> candidates;
   if (!local_.empty())
     add_candidates(candidates, CheckpointCopies(world_, local_, directory_, machine_.ranks),
                    newest_here);
-  if (!archive_.empty())
+  if (archive_.empty()) return candidates;
+  try {
     add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
+  } catch (const AccessError& error) {  // of all ranks
+    if (newest_here < 0 && candidates.empty()) throw;
+    log_warning("checkpoint.archive_directory is left out: ", error.what());
+  }
+  return candidates;
+}
+
+bool RunCheckpoints::has_elsewhere() const {
+  return !elsewhere(of_run_.candidates().front().step).empty();
+}
+
+std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
+  auto candidates = of_run_.candidates();
+  const auto more = elsewhere(candidates.empty() ? -1 : candidates.front().step);
+  candidates.insert(candidates.end(), more.begin(), more.end());
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.step > b.step; });
   auto about = of_run_.load_first(candidates, accept);
@@ -118,7 +133,7 @@ void RunCheckpoints::set_aside_behind(std::int64_t loaded) const {
   if (world_.rank() > 0) return;
   try {
     for (const auto step : checkpoint_steps(directory_))
-      if (step > loaded) set_aside(checkpoint_path(directory_, step));
+      if (step > loaded) set_aside(checkpoint_path(directory_, step), Aside::damaged);
   } catch (const DataError& error) {
     log_warning("a checkpoint that cannot be used is not renamed: ", error.what());
   }
@@ -138,7 +153,6 @@ void RunCheckpoints::check_directories() const {
 
 void RunCheckpoints::begin(BackgroundSave::Save save) {
   keep_ = save.keep;
-  if (of_machine_) save.keep.clear();
   if (copies_)
     for (const auto step : copies_->pending())
       save.keep.push_back(step);
@@ -147,27 +161,42 @@ void RunCheckpoints::begin(BackgroundSave::Save save) {
 
 std::optional<BackgroundSave::Outcome> RunCheckpoints::passed_on(
     std::optional<BackgroundSave::Outcome> saved) {
-  if (saved && !saved->error && copies_) copies_->want(saved->step, keep_);
+  if (saved && !saved->error && copies_) {
+    newest_saved_ = saved->step;
+    copies_->want(saved->step, keep_);
+  }
   return saved;
 }
 
-void RunCheckpoints::log_copies() {
+void RunCheckpoints::log_copies(const char* what_then) {
   if (!copies_) return;
   for (const auto& copied : copies_->poll())
     try {
+      if (copied.step == newest_saved_ && *copied.to == directory_)
+        newest_not_copied_ = copied.error;
       if (copied.error) std::rethrow_exception(copied.error);
       log_info("copied step ", copied.step, " to ", copied.to->string(), " in ",
                human_seconds(copied.seconds));
     } catch (const DataError& error) {
       log_warning("step ", copied.step, " is not copied to ", copied.to->string(), ": ",
-                  error.what(), "; the run goes on");
+                  error.what(), what_then);
     }
 }
 
 void RunCheckpoints::finish() {
   if (!copies_) return;
   copies_->finish();
-  log_copies();
+  log_copies("");
+  if (newest_not_copied_) std::rethrow_exception(newest_not_copied_);
+}
+
+fs::path RunCheckpoints::find(std::int64_t step) const {
+  std::error_code unknown;
+  for (const auto& directory : {directory_, local_})
+    if (const auto path = checkpoint_path(directory, step);
+        !directory.empty() && fs::exists(path, unknown))
+      return path;
+  return {};
 }
 
 }  // namespace lockstep

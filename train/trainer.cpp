@@ -363,7 +363,10 @@ void Trainer::check_skipped(const StepReport& report) {
               "; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < config_.train.most_skipped) return;
   await_save();  // of which the error speaks
-  checkpoints_.finish();
+  try {
+    checkpoints_.finish();
+  } catch (const DataError&) {  // the log has said it
+  }
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
                   report.step, "; ", last_good_checkpoint(),
                   ". Lower optimizer.learning_rate, or look at the data around this step"));
@@ -372,9 +375,9 @@ void Trainer::check_skipped(const StepReport& report) {
 std::string Trainer::last_good_checkpoint() const {
   if (saved_step_ < 0) return "there is no checkpoint yet";
   const auto newest = checkpoint_path(run_.checkpoints(), saved_step_).string();
-  const auto good = checkpoint_path(run_.checkpoints(), progress_.good_step);
-  std::error_code unknown;
-  if (progress_.good_step < 0 || !std::filesystem::exists(good, unknown))
+  const auto good =
+      progress_.good_step < 0 ? std::filesystem::path() : checkpoints_.find(progress_.good_step);
+  if (good.empty())
     return str("no step after a checkpoint was good; ", newest, " is not to be trusted");
   auto text = str("the last good checkpoint is step ", progress_.good_step, " in ", good.string());
   if (progress_.good_step == saved_step_) return text;
@@ -422,7 +425,8 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 
 void Trainer::start() {
   log_step(config_, loader_, world_.size(), meter_.config());
-  if (const auto imported = imported_weights(run_.checkpoints(), world_)) {
+  if (const auto imported = imported_weights(run_.checkpoints(), world_);
+      imported && !checkpoints_.has_elsewhere()) {
     choose_products(std::nullopt);
     return initialize(*imported);
   }
@@ -432,7 +436,7 @@ void Trainer::start() {
   state_.prepare_to_read();
   const auto about = checkpoints_.load_newest(accept);  // on a GPU, to the host so far
   if (about) progress_ = progress_in(*about);
-  if (step() < steps()) choose_products(about);
+  if (step() < steps() || options_.verify_steps > 0) choose_products(about);
   if (!about && options_.verify_steps > 0)
     throw ConfigError(str("--verify-resume: there is no checkpoint in ", run_.path().string()));
   if (!about) return initialize(config_.train.init_from);
@@ -456,7 +460,9 @@ void Trainer::take_loaded(const Json& about) {
     throw TransientError(str("the weights of step ", about.at("step").as_integer(),
                              " have the hash ", here, " in memory, but ", saved->as_string(),
                              " when they were saved, though all bytes of the checkpoint are as "
-                             "written: memory or a processor errs, here or there"));
+                             "written: memory or a processor errs, here or there. The same command "
+                             "tries again; where it says so on another machine too, move step ",
+                             about.at("step").as_integer(), " away, and an older one is taken"));
 }
 
 // Steps that the run recorded, from a checkpoint before them; then all is as it was.

@@ -144,7 +144,7 @@ TEST_F(CheckpointerTest, saving_a_step_again_keeps_what_was_there_under_another_
                                       "step-00000002.replaced-2"}));
   EXPECT_EQ(slurp(path() / "step-00000002.replaced-1" / kRankFile), before);
   verify_checkpoint(path() / "step-00000002.replaced-1", Depth::contents);
-  flip(path(2) / kRankFile, before.size() - 1, 0);
+  fs::resize_file(path(2) / kRankFile, before.size() - 1);
   save(2);
   EXPECT_TRUE(fs::exists(path() / "step-00000002.damaged-1"));
   Checkpointer(path(), state_).load(2);
@@ -175,6 +175,14 @@ TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000002", "step-00000005"}));
 }
 
+// It is elsewhere, and the one before it was copied here.
+TEST_F(CheckpointerTest, where_the_one_to_be_kept_never_was_the_one_before_it_stays) {
+  for (const std::int64_t step : {1, 2, 4, 5})
+    save(step);
+  EXPECT_EQ(prune_checkpoints(path(), {.last = 1}, {3}), (std::vector<std::int64_t>{1, 4}));
+  EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 5}));
+}
+
 TEST_F(CheckpointerTest, the_newest_that_is_whole_and_accepted_is_loaded) {
   const Checkpointer checkpointer(path(), state_);
   const auto any = [](const Json&) {};
@@ -187,6 +195,9 @@ TEST_F(CheckpointerTest, the_newest_that_is_whole_and_accepted_is_loaded) {
   const auto refuse = [](const Json& about) { throw ConfigError("not " + about.dump()); };
   expect_contains(message_of<ConfigError>([&] { checkpointer.load_newest(refuse); }),
                   R"(not {"step":3})");
+  fs::remove(path(3) / kRankFile);
+  const auto said = message_of<ConfigError>([&] { checkpointer.load_newest(refuse); });
+  expect_contains(said, R"(not {"step":2}. Tried before, and not used: )");
 }
 
 TEST_F(CheckpointerTest, where_none_is_whole_nothing_starts_afresh) {

@@ -226,6 +226,50 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
   EXPECT_EQ(names(shared()), (Names{"step-00000007"}));
 }
 
+// It comes to a milestone again, from before it: what the archive has is of another history.
+TEST_F(Copies, of_an_older_history_are_none_of_this_one) {
+  const auto archive = directory_ / "archive";
+  const Retention retention{.last = 1, .every = 2, .copied_to = archive};
+  const auto save = [&](Rank& rank, std::int64_t step, const char* about) {
+    Checkpointer(shared(), rank.state, retention, &rank.world).save(step, Json(about));
+  };
+  on_ranks([&](Rank& rank) {
+    rank.fill([](std::int64_t) { return 7; });
+    save(rank, 2, "before");
+    CheckpointCopies(rank.world, shared(), archive, {}).copy(2, {}, {});
+    save(rank, 2, "again");
+    save(rank, 3, "again");
+  });
+  EXPECT_EQ(names(shared()), (Names{"step-00000002", "step-00000002.replaced-1", "step-00000003"}));
+  on_ranks([&](Rank& rank) {
+    std::vector<BackgroundCopies::Hop> hops;
+    hops.push_back({.copies = CheckpointCopies(rank.world, shared(), archive, {}),
+                    .milestones = 2,
+                    .milestones_alone = true});
+    BackgroundCopies copies(rank.world, std::move(hops));
+    copies.want(3, {});
+    copies.finish();
+    EXPECT_EQ(copies.poll().size(), 1u);
+  });
+  EXPECT_EQ(read_manifest(checkpoint_path(archive, 2)).about.as_string(), "again");
+}
+
+// Rank 1 computes, and hears that a step is saved when it was copied already.
+TEST_F(Copies, that_a_rank_hears_of_late_do_not_wait_for_ever) {
+  on_ranks([&](Rank& rank) {
+    rank.save(2);
+    std::vector<BackgroundCopies::Hop> hops;
+    hops.push_back({.copies = rank.copies, .milestones = 1});
+    BackgroundCopies copies(rank.world, std::move(hops));
+    if (rank.world.rank() != 1) copies.want(2, {});
+    while (copies.poll().empty())
+      std::this_thread::yield();
+    if (rank.world.rank() == 1) copies.want(2, {});
+    EXPECT_EQ(copies.pending(), std::vector<std::int64_t>{});
+    copies.finish();
+  });
+}
+
 // As where rank 0 has died.
 TEST(BackgroundCopiesAlone, of_ranks_that_do_not_hear_of_each_other_end_with_an_error) {
   class Deaf final : public WorldOver {

@@ -153,6 +153,14 @@ TEST(Watch, blames_nobody_where_all_stand_at_one_place) {
       "all ranks have stood still for 60 s, in step 120, inside all_gather 4711 of unit layer 7");
 }
 
+// As where some have copied their files of a checkpoint, and one has more of them.
+TEST(Watch, sees_no_stall_while_one_of_those_at_one_place_goes_on) {
+  Ward ward;
+  ward.beats(at(4711, false, seconds(60)), {5});
+  ward.watch.beat(5, at(4711, false, seconds(1)), ward.now);
+  EXPECT_EQ(ward.verdict(), "");
+}
+
 TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
   Ward ward;
   ward.beats(at(4711, true, seconds(46)));

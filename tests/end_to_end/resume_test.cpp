@@ -215,6 +215,46 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 
+TEST_F(Resume, a_last_checkpoint_that_stays_on_the_machine_is_an_error) {
+  const SmallDisk disk(100'000);  // what is logged, and no checkpoint
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  fs::create_symlink(disk.path(), directory_ / "run");
+  const auto command =
+      with(train("run"), {"train.steps=5", "checkpoint.local_directory=" + path("local")});
+  const auto said = run(command, 65);
+  expect_contains(said, "saved step 5 in ");
+  expect_contains(said, "step 5 is not copied to ");
+  expect_contains(said, "No space left on device");
+  disk.resize(std::int64_t{10} << 20);
+  expect_contains(run(command, 0), "step 5 is now in ");
+}
+
+TEST_F(Resume, an_imported_run_goes_on_from_what_its_machines_have) {
+  run(with(train("run"), {"train.steps=1"}), 0);
+  run({"checkpoint", "import", path("run"), "--out", path("imported")}, 0);
+  const std::string local = "checkpoint.local_directory=" + path("local");
+  run(with(train("imported"), {"train.steps=5", local}), 0);
+  // As if the machine had died before it was copied.
+  fs::remove_all(checkpoint("imported", 5));
+  for (const auto& of_run : fs::directory_iterator(directory_ / "local"))
+    fs::remove(of_run.path() / "step-00000005/copied");
+  const auto said = run(with(train("imported"), {"train.steps=8", local}), 0);
+  expect_contains(said, "step 5 is now in ");
+  expect_contains(said, "going on from step 5 of 8");
+}
+
+TEST_F(Resume, an_archive_that_cannot_be_opened_is_left_out) {
+  fs::create_symlink("loop", directory_ / "loop");
+  const std::string archive = "checkpoint.archive_directory=" + path("loop"),
+                    milestones = "checkpoint.keep_every_steps=100";
+  run(with(train("run"), {"train.steps=5"}), 0);
+  const auto said = run(with(train("run"), {"train.steps=8", archive, milestones}), 0);
+  expect_contains(said, "checkpoint.archive_directory is left out: ");
+  expect_contains(said, "going on from step 5 of 8");
+  // Who knows what it has of a run that has nothing?
+  expect_contains(run(with(train("other"), {archive, milestones}), 65), "loop");
+}
+
 TEST_F(Resume, nothing_to_verify_is_refused) {
   auto command = train("run");
   command.insert(command.end(), {"--verify-resume", "5"});
