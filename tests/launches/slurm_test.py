@@ -26,19 +26,19 @@ def main():
     tiny = job.Job(sys.argv[1])
     cluster = slurm.Slurm(nodes)
     try:
-        check(tiny, cluster)
+        check(tiny, cluster, nodes)
     except RuntimeError:
         print(cluster.logs(), tiny.log("batch"), sep="\n")
         raise
     return 1 if job.failures else 0
 
 
-def check(tiny, cluster):
+def check(tiny, cluster, nodes):
     code, said = tiny.run(["srun", "--nodes=2", "--ntasks-per-node=2", "--mpi=pmi2"], "refused")
     job.expect(code == 78 and "start with mpirun -n RANKS or srun --mpi=pmix" in said,
                f"srun --mpi=pmi2: {code} {said}")
     check_stop(tiny, cluster)
-    check_death(tiny, cluster)
+    check_death(tiny, cluster, nodes)
 
 
 def check_stop(tiny, cluster):
@@ -59,9 +59,14 @@ def check_stop(tiny, cluster):
     tiny.expect_the_bits_of_one_host("batch")
 
 
-def check_death(tiny, cluster):
-    number = cluster.submit(tiny, "died", "checkpoint.every_steps=3")
+def check_death(tiny, cluster, nodes):
+    number = cluster.submit(tiny, "died", "checkpoint.every_steps=3",
+                            "checkpoint.local_directory=/dev/shm/lockstep")
     hosts.wait_for(lambda: tiny.checkpoints("died"), "a checkpoint")
+    # As where nothing is copied to the run's folder yet.
+    shutil.rmtree(tiny.folder / "died" / "checkpoints", ignore_errors=True)
+    for node in nodes:
+        hosts.sh(*node.on("sh", "-c", "rm -f /dev/shm/lockstep/died-*/step-*/copied"))
     os.kill(job.ranks()[3], signal.SIGKILL)
     hosts.wait_for(lambda: ": requeued" in tiny.log("died"), "a requeue")
     before = len(tiny.numbers("died"))
