@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/file.h"
 #include "tests/durability/checkpoint_rig.h"
 
 namespace lockstep::testing {
@@ -29,6 +30,29 @@ TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_i
     EXPECT_TRUE(found == before || (!returned && found == announced[next].second))
         << "found " << found << " after " << before;
   });
+}
+
+TEST(LargeFiles, are_synced_while_they_are_written_and_a_sync_that_fails_is_an_error) {
+  constexpr std::size_t kPiece = std::size_t{8} << 20, kPieces = 40;  // 320 MiB
+  const TemporaryDirectory directory(fast_directory());
+  Disk disk(directory.path());
+  const std::vector<std::byte> piece(kPiece, std::byte{7});
+  const auto write = [&] {
+    WriteFile file(disk.root() / "large");
+    for (std::size_t i = 0; i < kPieces; ++i)
+      file.write(piece);
+    file.commit();
+  };
+  write();
+  const auto& calls = disk.calls();
+  const auto is_sync = [](const Disk::Call& call) { return call.action == Action::sync; };
+  const auto first = std::find_if(calls.begin(), calls.end(), is_sync);
+  const auto writes_before = std::count_if(
+      calls.begin(), first, [](const Disk::Call& call) { return call.action == Action::write; });
+  EXPECT_EQ(writes_before, 32);  // behind 256 MiB
+  disk.fail(calls.size() + static_cast<std::size_t>(first - calls.begin()), EIO);
+  expect_contains(message_of<DataError>(write), "large: cannot sync: Input/output error");
+  EXPECT_FALSE(is_sync(disk.calls().back()));
 }
 
 struct Fault {

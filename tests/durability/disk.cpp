@@ -387,6 +387,13 @@ int fsync(int file) {
              : observed(file, {Action::sync, ""}, [&] { return 0; });
 }
 
+int fdatasync(int file) {
+  static const auto real = next<int(int)>("fdatasync");
+  return lockstep::testing::watching == nullptr
+             ? real(file)
+             : observed(file, {Action::sync, ""}, [&] { return 0; });
+}
+
 int close(int file) {
   static const auto real = next<int(int)>("close");
   return observed(file, {Action::close, ""}, [&] { return real(file); });
