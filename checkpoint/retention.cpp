@@ -92,7 +92,7 @@ std::vector<std::int64_t> prunable_checkpoints(const fs::path& directory,
 
 std::vector<std::int64_t> prune_checkpoints(const fs::path& directory, const Retention& retention,
                                             const std::vector<std::int64_t>& keep) {
-  const auto going = prunable_checkpoints(directory, retention, keep);
+  auto going = prunable_checkpoints(directory, retention, keep);
   if (going.empty()) return {};
   const auto newest = steps_of_right_sizes(directory, Held::all).back();
   verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true);

@@ -67,7 +67,7 @@ void allow_open_files(std::size_t count);
 class RangeWriter {
  public:
   // direct: past the page cache, for large files that nobody reads soon: a tenth of the processor's
-  // time, and memory stays what it was. While 8 MiB are written the next are taken. Where a file
+  // time, and memory stays what it was. While 4 MiB are written the next are taken. Where a file
   // system does not offer it: cached.
   enum class Way : std::uint8_t { cached, direct };
   enum class Start : std::uint8_t { empty, shared };  // shared: what is in the file stays

@@ -193,7 +193,7 @@ void RunCheckpoints::finish() {
 fs::path RunCheckpoints::find(std::int64_t step) const {
   std::error_code unknown;
   for (const auto& directory : {directory_, local_})
-    if (const auto path = checkpoint_path(directory, step);
+    if (auto path = checkpoint_path(directory, step);
         !directory.empty() && fs::exists(path, unknown))
       return path;
   return {};

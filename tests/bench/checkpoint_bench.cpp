@@ -4,7 +4,7 @@
 //
 //   hash        XXH3-128 of what is in memory
 //   save        Checkpointer: hashed, written past the page cache, synced, renamed
-//   plainly     the same bytes by pwrite with O_DIRECT, 8 MiB at once, and fsync
+//   plainly     the same bytes by pwrite with O_DIRECT, 4 MiB at once, and fsync
 //   load        Checkpointer, from the disk: read, hashed, and put where it belongs
 //   plainly     the file that was written plainly read by 4 MiB, from the disk: like the other it
 //               was not read before, of which a disk's own cache makes much
@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kRounds = 5;
-constexpr std::size_t kPiece = std::size_t{8} << 20;
+constexpr std::size_t kPiece = std::size_t{4} << 20;
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -73,7 +73,7 @@ void write_plainly(const fs::path& path, std::int64_t bytes) {
 void read_plainly(const fs::path& path) {
   const ReadFile file(path);
   file.drop_cache();
-  std::vector<std::byte> piece(kPiece / 2);
+  std::vector<std::byte> piece(kPiece);
   for (std::int64_t at = 0; at < file.size_bytes(); at += static_cast<std::int64_t>(piece.size()))
     file.read(std::span(piece).first(static_cast<std::size_t>(std::min<std::int64_t>(
                   static_cast<std::int64_t>(piece.size()), file.size_bytes() - at))),

@@ -33,7 +33,7 @@ class Machines : public ::testing::Test {
           of_a_rank(test.form_.of_a_rank),
           machine(test.ranks_with(of_all.rank())),
           local(test.local(machine.ranks.front())),
-          bench({.host_bytes = 4 * of_a_rank + 4096}),
+          bench{.host_bytes = 4 * of_a_rank + 4096},
           state({{.name = "w",
                   .whole = Shape{world.size() * of_a_rank},
                   .split = unsplit(Shape{world.size() * of_a_rank}),

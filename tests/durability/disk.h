@@ -1,11 +1,11 @@
 // Disk: what a disk may hold after the power went off.
 //
 // The calls by which a process changes files (open, mkdir, write, pwrite, ftruncate, fsync,
-// fdatasync, close, rename, remove, unlink, unlinkat) and those by which it reads them (pread, posix_fadvise) are
-// defined in disk.cpp. They go on to the C library; while a Disk lives, those that concern its
-// directory are written down, and can be made to fail, or to end the process. From the list, any
-// moment of the past can be built up again, with only what a disk had to keep of it, or any part of
-// the rest too. fsync itself is only noted.
+// fdatasync, close, rename, remove, unlink, unlinkat) and those by which it reads them (pread,
+// posix_fadvise) are defined in disk.cpp. They go on to the C library; while a Disk lives, those
+// that concern its directory are written down, and can be made to fail, or to end the process. From
+// the list, any moment of the past can be built up again, with only what a disk had to keep of it,
+// or any part of the rest too. fsync itself is only noted.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ class Killed : public EndToEnd {
                  save_every_step ? "checkpoint.every_steps=1" : "checkpoint.every_steps=0"});
   }
   std::vector<std::string> killed_to(std::int64_t steps) const {
-    const auto command = train_to("killed", steps, true);
+    auto command = train_to("killed", steps, true);
     if (!tiers_) return command;
     return with(command,
                 {"checkpoint.local_directory=" + path("local"), "checkpoint.keep_every_steps=5",
