@@ -88,16 +88,23 @@ std::vector<BackgroundCopies::Outcome> BackgroundCopies::poll() {
 // In the order of steps. Where a directory is away, the next copy will say so.
 std::vector<BackgroundCopies::Job> BackgroundCopies::left_over(std::int64_t before) const {
   std::vector<Job> jobs;
-  for (std::size_t h = 0; h < hops_.size(); ++h)
+  for (std::size_t h = 0; h < hops_.size(); ++h) {
+    const auto &from = hops_[h].copies.from(), &to = hops_[h].copies.to();
+    const auto is_left = [&](std::int64_t step) {
+      try {
+        return !path_exists(checkpoint_path(from, step) / kCopiedMark) &&
+               !is_copy(checkpoint_path(from, step), checkpoint_path(to, step));
+      } catch (const DataError&) {
+        return false;
+      }
+    };
     try {
-      const auto &from = hops_[h].copies.from(), &to = hops_[h].copies.to();
       for (const auto step : checkpoint_steps(from))
-        if (step < before && is_milestone(hops_[h], step) &&
-            !path_exists(checkpoint_path(from, step) / kCopiedMark) &&
-            !is_copy(checkpoint_path(from, step), checkpoint_path(to, step)))
+        if (step < before && is_milestone(hops_[h], step) && is_left(step))
           jobs.push_back({h, step, {}, true});
     } catch (const DataError&) {
     }
+  }
   return jobs;
 }
 

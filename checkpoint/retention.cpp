@@ -71,14 +71,18 @@ std::vector<std::int64_t> unneeded(std::vector<std::int64_t> steps, const fs::pa
   return steps;
 }
 
-void remove_all_of(const fs::path& directory, const std::vector<std::int64_t>& steps) {
+std::vector<std::int64_t> remove_all_of(const fs::path& directory,
+                                        const std::vector<std::int64_t>& steps) {
+  std::vector<std::int64_t> gone;
   for (const auto step : steps)
     try {
       remove_checkpoint(checkpoint_path(directory, step));
+      gone.push_back(step);
     } catch (const std::exception& error) {
       log_own_warning("cannot delete ", checkpoint_path(directory, step).string(), ": ",
                       error.what());
     }
+  return gone;
 }
 
 }  // namespace
@@ -96,8 +100,7 @@ std::vector<std::int64_t> prune_checkpoints(const fs::path& directory, const Ret
   if (going.empty()) return {};
   const auto newest = steps_of_right_sizes(directory, Held::all).back();
   verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true);
-  remove_all_of(directory, going);
-  return going;
+  return remove_all_of(directory, going);
 }
 
 void prune_checkpoints(const AllRanks& ranks, const MachineRanks& machine,

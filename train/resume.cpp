@@ -51,13 +51,14 @@ ModelConfig essence(ModelConfig model) {
 // A run that is made longer learns faster again: its schedule is over train.steps.
 void log_jump(std::int64_t step, const Json& before, const Config& config) {
   const Json* steps = before.find("train.steps");
-  if (steps == nullptr || step == 0) return;
-  const auto rate = [&](std::int64_t at, std::int64_t of) {
-    return learning_rate(config.schedule, config.optimizer.learning_rate, at, of);
-  };
+  if (steps == nullptr || step == 0 || steps->as_integer() == config.train.steps) return;
+  auto schedule = config.schedule;
+  if (const Json* warmup = before.find("schedule.warmup_steps"))
+    schedule.warmup_steps = warmup->as_integer();
+  const double peak = config.optimizer.learning_rate;
   constexpr double kJump = 1.1;
-  const double then = rate(step, steps->as_integer());
-  const double now = rate(step + 1, config.train.steps);
+  const double then = learning_rate(schedule, peak, step, steps->as_integer());
+  const double now = learning_rate(config.schedule, peak, step + 1, config.train.steps);
   if (now > kJump * then)
     log_warning("the learning rate, ", then, " at step ", step, ", is ", now,
                 " at the next: the schedule is that of ", config.train.steps, " steps, not ",

@@ -113,8 +113,12 @@ std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newe
   return candidates;
 }
 
-bool RunCheckpoints::has_elsewhere() const {
-  return !elsewhere(of_run_.candidates().front().step).empty();
+bool RunCheckpoints::has_newer_elsewhere() const {
+  const auto here = of_run_.candidates();
+  const auto newest_here = here.empty() ? -1 : here.front().step;
+  const auto all = elsewhere(newest_here);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& candidate) { return candidate.step > newest_here; });
 }
 
 std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {

@@ -25,8 +25,8 @@ class RunCheckpoints {
   // has, which comes there first. Of a step that is here too, those are for where it is damaged.
   // What was taken away from here is not brought again, but for the archive's to where nothing is.
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
-  // All ranks at once: whether it would look elsewhere than in the run's directory.
-  bool has_elsewhere() const;
+  // All ranks at once: whether a newer one than the run's directory has is elsewhere.
+  bool has_newer_elsewhere() const;
   Json load(std::int64_t step) const { return of_run_.load(step); }
 
   // BackgroundSave's. One that is saved goes on from there by itself.

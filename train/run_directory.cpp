@@ -21,6 +21,7 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
                           "share with --run"));
     return;
   }
+  is_new_ = !path_exists(path_);
   make_directories(checkpoints());
   const auto name = path_ / "lock";
   lock_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -51,6 +52,11 @@ void RunDirectory::say_who_holds_it() const {
 }
 
 RunDirectory::~RunDirectory() {
+  std::error_code not_empty;
+  if (is_new_ && std::filesystem::remove(checkpoints(), not_empty)) {
+    std::filesystem::remove(path_ / "lock", not_empty);
+    std::filesystem::remove(path_, not_empty);
+  }
   if (lock_ >= 0) close(lock_);
 }
 

@@ -18,13 +18,17 @@ class RunDirectory {
  public:
   // Creates the directory and takes its lock. Throws TransientError when another process holds it,
   // DataError when it cannot be written. Of several ranks one does, and the others find it there.
+  // One that it made, and that is empty at the end, goes again, unless keep() was called.
   explicit RunDirectory(std::filesystem::path path, bool takes_lock = true);
   RunDirectory(RunDirectory&& other) noexcept
-      : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+      : path_(std::move(other.path_)),
+        lock_(std::exchange(other.lock_, -1)),
+        is_new_(std::exchange(other.is_new_, false)) {}
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   ~RunDirectory();
 
+  void keep() { is_new_ = false; }
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
@@ -39,6 +43,7 @@ class RunDirectory {
 
   std::filesystem::path path_;
   int lock_ = -1;
+  bool is_new_ = false;
 };
 
 }  // namespace lockstep

@@ -90,6 +90,7 @@ class Trainer {
   void sample();
   void begin_save();
   void await_save();
+  void finish_copies(bool must);
   // How one ended; throws where the run cannot go on, if it must not.
   void told(const BackgroundSave::Outcome& outcome);
   void check_skipped(const StepReport& report);
@@ -117,6 +118,7 @@ class Trainer {
   World& world_;
   const Topology* topology_;  // may be absent
   const StopSignals signals_;
+  RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
   const Config config_;
@@ -126,8 +128,7 @@ class Trainer {
   Arena pinned_;  // of the loaders
   Loader loader_;
   std::optional<Loader> validation_;
-  RunDirectory run_;  // behind the data, which may not be there
-  Arenas arenas_;     // they are large
+  Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
   HostState state_;
   const bool shares_state_;  // of any rank
@@ -156,6 +157,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       world_(ranks.world),
       topology_(ranks.topology),
       signals_(ranks.world.rank() == 0),
+      run_(open_run(options.run, world_)),
       gpu_(options.device.kind == Device::Kind::cuda
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
@@ -168,7 +170,6 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
               data_place_.ranks, pinned_),
       validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
-      run_(open_run(options.run, world_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
@@ -183,6 +184,7 @@ int Trainer::run() {
     return 0;
   }
   if (is_first()) {
+    run_.keep();
     write_text(run_.config(), options_.resolved_config);
     log_.open(run_, step(), config_.log.tensorboard);
   }
@@ -213,7 +215,7 @@ int Trainer::run() {
       ending_ = true;
       begin_save();
       await_save();
-      checkpoints_.finish();
+      finish_copies(/*must=*/stop_ == 0);
     } else if (save_due && !done.skipped) {
       begin_save();
       save_due = false;
@@ -363,10 +365,7 @@ void Trainer::check_skipped(const StepReport& report) {
               "; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < config_.train.most_skipped) return;
   await_save();  // of which the error speaks
-  try {
-    checkpoints_.finish();
-  } catch (const DataError&) {  // the log has said it
-  }
+  finish_copies(/*must=*/false);
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
                   report.step, "; ", last_good_checkpoint(),
                   ". Lower optimizer.learning_rate, or look at the data around this step"));
@@ -374,7 +373,7 @@ void Trainer::check_skipped(const StepReport& report) {
 
 std::string Trainer::last_good_checkpoint() const {
   if (saved_step_ < 0) return "there is no checkpoint yet";
-  const auto newest = checkpoint_path(run_.checkpoints(), saved_step_).string();
+  const auto newest = checkpoints_.find(saved_step_).string();
   const auto good =
       progress_.good_step < 0 ? std::filesystem::path() : checkpoints_.find(progress_.good_step);
   if (good.empty())
@@ -426,7 +425,7 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 void Trainer::start() {
   log_step(config_, loader_, world_.size(), meter_.config());
   if (const auto imported = imported_weights(run_.checkpoints(), world_);
-      imported && !checkpoints_.has_elsewhere()) {
+      imported && !checkpoints_.has_newer_elsewhere()) {
     choose_products(std::nullopt);
     return initialize(*imported);
   }
@@ -547,6 +546,15 @@ void Trainer::begin_save() {
                       .first = [this] { log_.sync(); }});
   const double seconds = checkpoint_seconds_ = seconds_since(begin);
   meter_.spent_between_steps(Phase::checkpoint, seconds, config_.checkpoint.every_steps);
+}
+
+// A run that goes on some day finds it on the machines.
+void Trainer::finish_copies(bool must) {
+  try {
+    checkpoints_.finish();
+  } catch (const DataError&) {  // the log has said it
+    if (must) throw;
+  }
 }
 
 void Trainer::await_save() {

@@ -108,7 +108,7 @@ TEST_F(PartnersTest, a_machine_that_is_not_reached_is_an_error_on_all_and_not_a_
     rank.save(3);
     Elsewhere world(rank.world);
     const AllRanks all(&world, "test");
-    const Partners partners(all, rank.machine, Milliseconds(300));
+    const Partners partners(all, rank.machine, Milliseconds(2000));
     const auto path = checkpoint_path(rank.local, 3);
     const auto said = message_of<DataError>(
         [&] { partners.copy(all, slurp(path / "manifest.json"), path, [] {}); });

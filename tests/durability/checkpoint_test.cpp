@@ -33,8 +33,8 @@ TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_i
 }
 
 TEST(LargeFiles, are_synced_while_they_are_written_and_a_sync_that_fails_is_an_error) {
-  constexpr std::size_t kPiece = std::size_t{8} << 20, kPieces = 40;  // 320 MiB
-  const TemporaryDirectory directory(fast_directory());
+  constexpr std::size_t kPiece = std::size_t{8} << 20, kPieces = 33;  // 264 MiB
+  const TemporaryDirectory directory;
   Disk disk(directory.path());
   const std::vector<std::byte> piece(kPiece, std::byte{7});
   const auto write = [&] {

@@ -187,7 +187,9 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   expect_contains(said, "copied step 20 to " + path("archive/run-"));
   const auto local = *fs::directory_iterator(directory_ / "local"),
              archive = *fs::directory_iterator(directory_ / "archive");
-  EXPECT_EQ(steps_below(local), (Names{"step-00000020", "step-00000025"}));
+  const auto of_machine = steps_below(local);  // the newest two, and the last good one
+  EXPECT_EQ(Names(of_machine.end() - 2, of_machine.end()),
+            (Names{"step-00000020", "step-00000025"}));
   EXPECT_EQ(steps_below(archive), (Names{"step-00000010", "step-00000020"}));
   EXPECT_EQ(steps_below(directory_ / "run/checkpoints").back(), "step-00000025");
   for (const char* verb : {"verify", "list"})
@@ -241,6 +243,18 @@ TEST_F(Resume, an_imported_run_goes_on_from_what_its_machines_have) {
   const auto said = run(with(train("imported"), {"train.steps=8", local}), 0);
   expect_contains(said, "step 5 is now in ");
   expect_contains(said, "going on from step 5 of 8");
+}
+
+// The archive has the import too, as step 0 is a multiple of everything.
+TEST_F(Resume, an_imported_run_may_begin_again_from_its_import) {
+  run(with(train("run"), {"train.steps=1"}), 0);
+  run({"checkpoint", "import", path("run"), "--out", path("imported")}, 0);
+  const std::vector<std::string> archive{"checkpoint.archive_directory=" + path("archive"),
+                                         "checkpoint.keep_every_steps=1000"};
+  run(with(with(train("imported"), archive), {"train.steps=5"}), 0);
+  fs::remove_all(checkpoint("imported", 5));
+  expect_contains(run(with(with(train("imported"), archive), {"train.steps=5"}), 0),
+                  "starting from the weights in ");
 }
 
 TEST_F(Resume, an_archive_that_cannot_be_opened_is_left_out) {
@@ -311,11 +325,14 @@ TEST_F(Resume, regular_checkpoints_and_the_best_stay) {
   EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
   EXPECT_TRUE(fs::exists(checkpoint("run", 40)));
   expect_contains(run({"checkpoint", "prune", path("run")}, 0),
-                  "deleted 0 of 3 checkpoints in " + path("run/checkpoints") +
+                  " of 3 checkpoints in " + path("run/checkpoints") +
                       " (keep_last 1, keep_every_steps 20, keep_best 0)");
+  EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
   run({"checkpoint", "prune", path("run"), "--keep-every-steps", "0"}, 0);
-  EXPECT_FALSE(fs::exists(checkpoint("run", 20)));
-  EXPECT_TRUE(fs::exists(checkpoint("run", 30))) << "it is the last good one";
+  const auto good =  // as the newest was told; the one between may have been saved later than that
+      read_manifest(checkpoint("run", 40)).about.at("last_good_checkpoint").as_integer();
+  EXPECT_EQ(fs::exists(checkpoint("run", 20)), good == 20);
+  EXPECT_TRUE(fs::exists(checkpoint("run", 40)));
   // A learning rate at which the first evaluation is the best.
   run(with(train("best"), {"checkpoint.keep_last=1", "checkpoint.keep_best=1",
                            "eval.every_steps=10", "optimizer.learning_rate=3"}),

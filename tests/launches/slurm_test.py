@@ -67,6 +67,8 @@ def check_death(tiny, cluster, nodes):
     shutil.rmtree(tiny.folder / "died" / "checkpoints", ignore_errors=True)
     for node in nodes:
         hosts.sh(*node.on("sh", "-c", "rm -f /dev/shm/lockstep/died-*/step-*/copied"))
+    with open(tiny.folder / "died.log", "a") as log:  # as a run of hours writes
+        log.write("a line of a long log\n" * 20_000)
     os.kill(job.ranks()[3], signal.SIGKILL)
     hosts.wait_for(lambda: ": requeued" in tiny.log("died"), "a requeue")
     before = len(tiny.numbers("died"))

@@ -143,6 +143,10 @@ TEST(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
   expect_contains(log(), " at the next: the schedule is that of 200 steps, not 100");
   config.schedule.kind = Config::Decay::constant;
   EXPECT_EQ(log(), "");
+  // Within the warmup it grows.
+  config.schedule.warmup_steps = 1000;
+  config.train.steps = 100;
+  EXPECT_EQ(log(), "");
 }
 
 TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {

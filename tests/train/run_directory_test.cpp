@@ -17,6 +17,21 @@ TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
   EXPECT_EQ(run.numerics(), temporary / "a/b/numerics.json");
 }
 
+TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run";
+  { const RunDirectory refused(path); }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  {
+    const RunDirectory saved(path);
+    spit(saved.checkpoints() / "file", "");
+  }
+  EXPECT_TRUE(std::filesystem::exists(path / "checkpoints/file"));
+  std::filesystem::remove(path / "checkpoints/file");
+  { const RunDirectory there_before(path); }
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
 TEST(RunDirectory, lets_one_holder_in_at_a_time) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
@@ -54,7 +69,7 @@ TEST(RunDirectory, a_holder_that_is_killed_leaves_it_free) {
 TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
-  { const RunDirectory run(path); }
+  RunDirectory(path).keep();
   std::filesystem::remove(path / "lock");
   std::filesystem::permissions(temporary.path(), std::filesystem::perms(0755));
   std::filesystem::permissions(path, std::filesystem::perms(0555));
