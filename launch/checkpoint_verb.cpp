@@ -14,6 +14,7 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "model/families.h"
+#include "train/config.h"
 #include "train/huggingface.h"
 #include "train/inference.h"
 #include "train/memory.h"
@@ -145,7 +146,8 @@ Retention retention_of(const Json& about, const CheckpointPruneOptions& options)
     return value != nullptr ? value->as_integer() : otherwise;
   };
   return {
-      .last = static_cast<int>(options.keep_last.value_or(run_says("checkpoint.keep_last", 1))),
+      .last = static_cast<int>(options.keep_last.value_or(
+          run_says("checkpoint.keep_last", Config::Checkpoint{}.keep_last))),
       .every = options.keep_every_steps.value_or(run_says("checkpoint.keep_every_steps", 0)),
       .best = static_cast<int>(options.keep_best.value_or(run_says("checkpoint.keep_best", 0)))};
 }
