@@ -1,0 +1,165 @@
+#include "data/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <queue>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kShort = 48;  // bytes: below, looking at all pairs each time is faster
+
+std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
+  return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+}
+
+std::size_t place_of(std::uint64_t pair) {
+  return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15) >> 32);
+}
+
+}  // namespace
+
+Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
+         const std::vector<Merge>& merges, bool whole_words)
+    : slots_(std::bit_ceil(2 * merges.size() + 2)) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto token = tokens.find(std::string(1, static_cast<char>(byte)));
+    if (token == tokens.end())
+      throw DataError(str("no token is the byte ", byte,
+                          " alone: text that has it could not be "
+                          "encoded"));
+    of_byte_[static_cast<std::size_t>(byte)] = token->second;
+  }
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right, merged] = merges[rank];
+    const auto pair = pair_of(left, right);
+    auto place = place_of(pair) & (slots_.size() - 1);
+    while (slots_[place].pair != UINT64_MAX && slots_[place].pair != pair)
+      place = (place + 1) & (slots_.size() - 1);
+    if (slots_[place].pair == UINT64_MAX)  // of a pair that is there twice the first
+      slots_[place] = {pair, {static_cast<std::uint32_t>(rank), merged}};
+  }
+  if (whole_words) whole_ = tokens;
+}
+
+Bpe::Found Bpe::find(std::int32_t left, std::int32_t right) const {
+  const auto pair = pair_of(left, right);
+  for (auto place = place_of(pair) & (slots_.size() - 1);;
+       place = (place + 1) & (slots_.size() - 1)) {
+    if (slots_[place].pair == pair) return slots_[place].found;
+    if (slots_[place].pair == UINT64_MAX) return {};
+  }
+}
+
+void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const {
+  if (word.empty()) return;
+  if (word.size() == 1) {
+    ids.push_back(of_byte_[static_cast<unsigned char>(word.front())]);
+    return;
+  }
+  if (word.size() > Memory::kMostBytes) {
+    if (const auto whole = whole_.find(std::string(word)); whole != whole_.end())
+      ids.push_back(whole->second);
+    else if (word.size() <= kShort)
+      encode_short(word, ids);
+    else
+      encode_long(word, ids);
+    return;
+  }
+  auto& entry = memory.entries_[std::hash<std::string_view>{}(word) & (Memory::kEntries - 1)];
+  if (entry.bytes == word.size() && std::memcmp(entry.word.data(), word.data(), word.size()) == 0) {
+    ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+    return;
+  }
+  const auto before = ids.size();
+  if (const auto whole = whole_.find(std::string(word)); whole != whole_.end())
+    ids.push_back(whole->second);
+  else
+    encode_short(word, ids);
+  const auto count = ids.size() - before;
+  if (count > Memory::kMostIds) return;
+  entry.bytes = static_cast<std::uint8_t>(word.size());
+  entry.count = static_cast<std::uint8_t>(count);
+  std::copy(word.begin(), word.end(), entry.word.begin());
+  std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids.begin());
+}
+
+void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {
+  std::array<std::int32_t, kShort> tokens;
+  std::array<Found, kShort> pairs;  // of a token and the next
+  std::size_t n = word.size();
+  for (std::size_t i = 0; i < n; ++i)
+    tokens[i] = of_byte_[static_cast<unsigned char>(word[i])];
+  for (std::size_t i = 0; i + 1 < n; ++i)
+    pairs[i] = find(tokens[i], tokens[i + 1]);
+  for (;;) {
+    std::size_t best = 0;
+    std::uint32_t least = UINT32_MAX;
+    for (std::size_t i = 0; i + 1 < n; ++i)
+      if (pairs[i].rank < least) {
+        least = pairs[i].rank;
+        best = i;
+      }
+    if (least == UINT32_MAX) break;
+    tokens[best] = pairs[best].merged;
+    std::copy(tokens.begin() + best + 2, tokens.begin() + n, tokens.begin() + best + 1);
+    if (best + 2 < n)
+      std::copy(pairs.begin() + best + 2, pairs.begin() + n - 1, pairs.begin() + best + 1);
+    --n;
+    if (best > 0) pairs[best - 1] = find(tokens[best - 1], tokens[best]);
+    if (best + 1 < n) pairs[best] = find(tokens[best], tokens[best + 1]);
+  }
+  ids.insert(ids.end(), tokens.begin(), tokens.begin() + n);
+}
+
+// Merges wait in a queue by rank and place. One that a merge beside it made stale is known by its
+// tokens, which are others by then.
+void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) const {
+  struct Token {
+    std::int32_t id, next, previous;  // -1: none
+  };
+  struct Waiting {
+    std::uint32_t rank;
+    std::int32_t place, left, right, merged;
+    bool operator>(const Waiting& other) const {
+      return rank != other.rank ? rank > other.rank : place > other.place;
+    }
+  };
+  const auto n = static_cast<std::int32_t>(word.size());
+  std::vector<Token> tokens;
+  tokens.reserve(word.size());
+  for (std::int32_t i = 0; i < n; ++i)
+    tokens.push_back({of_byte_[static_cast<unsigned char>(word[static_cast<std::size_t>(i)])],
+                      i + 1 < n ? i + 1 : -1, i - 1});
+  const auto at = [&](std::int32_t i) -> Token& { return tokens[static_cast<std::size_t>(i)]; };
+  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue;
+  const auto wait = [&](std::int32_t i) {
+    const auto next = at(i).next;
+    if (next < 0) return;
+    const auto found = find(at(i).id, at(next).id);
+    if (found.rank != UINT32_MAX) queue.push({found.rank, i, at(i).id, at(next).id, found.merged});
+  };
+  for (std::int32_t i = 0; i + 1 < n; ++i)
+    wait(i);
+  while (!queue.empty()) {
+    const auto merge = queue.top();
+    queue.pop();
+    auto& left = at(merge.place);
+    if (left.id != merge.left || left.next < 0 || at(left.next).id != merge.right) continue;
+    auto& right = at(left.next);
+    left.id = merge.merged;
+    right.id = -1;  // gone
+    left.next = right.next;
+    if (left.next >= 0) at(left.next).previous = merge.place;
+    if (left.previous >= 0) wait(left.previous);
+    wait(merge.place);
+  }
+  for (std::int32_t i = 0; i >= 0; i = at(i).next)
+    ids.push_back(at(i).id);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// Bpe: byte pair encoding of words. A word begins as its bytes, each a token; then, while any two
+// neighbours are in the list of merges, the pair that is first in it (of equal ones the leftmost)
+// becomes one token. Sennrich et al. 2016, arXiv:1508.07909; on bytes Radford et al. 2019 (GPT-2).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep {
+
+class Bpe {
+ public:
+  struct Merge {
+    std::int32_t left = 0, right = 0, merged = 0;
+  };
+  // `tokens`: bytes and id of each; every byte alone is one of them. `merges`: by rank.
+  //   whole_words: a word that is a token is that token, whatever the merges make of it
+  //                (tokenizer.json: ignore_merges)
+  Bpe(const std::unordered_map<std::string, std::int32_t>& tokens, const std::vector<Merge>& merges,
+      bool whole_words);
+
+  // What a thread keeps between words: what lately seen ones became.
+  class Memory;
+
+  // Appends the tokens of `word`, in O(n log n) of its bytes.
+  void encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
+
+ private:
+  struct Found {
+    std::uint32_t rank = UINT32_MAX;
+    std::int32_t merged = 0;
+  };
+  Found find(std::int32_t left, std::int32_t right) const;
+  void encode_short(std::string_view word, std::vector<std::int32_t>& ids) const;
+  void encode_long(std::string_view word, std::vector<std::int32_t>& ids) const;
+
+  struct Slot {
+    std::uint64_t pair = UINT64_MAX;
+    Found found{};
+  };
+  std::array<std::int32_t, 256> of_byte_{};
+  std::vector<Slot> slots_;                              // open addressing, a power of two
+  std::unordered_map<std::string, std::int32_t> whole_;  // words that are tokens
+};
+
+class Bpe::Memory {
+ public:
+  Memory() : entries_(kEntries) {}
+
+ private:
+  friend class Bpe;
+  static constexpr std::size_t kEntries = std::size_t{1} << 15, kMostBytes = 23, kMostIds = 9;
+  struct Entry {
+    std::uint8_t bytes = 0, count = 0;  // 0: empty
+    std::array<char, kMostBytes> word{};
+    std::array<std::int32_t, kMostIds> ids{};
+  };
+  std::vector<Entry> entries_;  // by the hash of the word; the newer takes the place
+};
+
+}  // namespace lockstep

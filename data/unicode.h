@@ -1,0 +1,30 @@
+// UTF-8 and the normal forms of Unicode (by utf8proc).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// The bytes of the character at the front of `text`; 0 where there is no valid one: overlong,
+// a surrogate, beyond U+10FFFF, cut. U+FFFD stands for as many of its bytes then as `skip` says:
+// the longest begin of a valid character, or one, as Python's errors="replace" does.
+// Source: the Unicode Standard, version 15, section 3.9, table 3-7, and "U+FFFD Substitution".
+struct Utf8 {
+  std::size_t bytes = 0, skip = 0;
+};
+Utf8 utf8_at(std::string_view text);
+
+// The offset of the first byte that is not of a valid character; text.size() where all is valid.
+std::size_t valid_utf8(std::string_view text);
+
+// With U+FFFD for what is not valid.
+std::string replaced_utf8(std::string_view text);
+
+enum class NormalForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
+// Of valid UTF-8. Source: Unicode Standard Annex 15.
+std::string normalized(std::string_view text, NormalForm form);
+
+}  // namespace lockstep
