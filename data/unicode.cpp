@@ -32,6 +32,13 @@ bool is_nfc_at_sight(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0xcc; });
 }
 
+std::int32_t code_at(std::string_view text) {
+  utf8proc_int32_t code = 0;
+  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &code);
+  return code;
+}
+
 utf8proc_option_t options_of(NormalForm form) {
   switch (form) {
     case NormalForm::nfc: return UTF8PROC_COMPOSE;
@@ -85,6 +92,31 @@ std::string replaced_utf8(std::string_view text) {
     text.remove_prefix(utf8_at(text).skip);
   }
   return out;
+}
+
+bool is_space(std::string_view text) {
+  const auto code = code_at(text);
+  return (9 <= code && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 ||
+         code == 0x1680 || (0x2000 <= code && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+bool is_word_character(std::string_view text) {
+  const auto code = code_at(text);
+  switch (utf8proc_category(code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return code == 0x200c || code == 0x200d;
+  }
 }
 
 std::string normalized(std::string_view text, NormalForm form) {

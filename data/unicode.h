@@ -23,6 +23,16 @@ std::size_t valid_utf8(std::string_view text);
 // With U+FFFD for what is not valid.
 std::string replaced_utf8(std::string_view text);
 
+inline bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+}
+
+// Of the character at the front of valid UTF-8. White_Space; and \w of regular expressions:
+// letters, marks, decimal and letter numbers, connecting punctuation, joiners. Source: Unicode
+// Technical Standard 18, annex C.
+bool is_space(std::string_view text);
+bool is_word_character(std::string_view text);
+
 enum class NormalForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
 // Of valid UTF-8. Source: Unicode Standard Annex 15.
 std::string normalized(std::string_view text, NormalForm form);
