@@ -2,7 +2,7 @@
 # a compiler says only that a file is not there.
 include(CheckIncludeFileCXX)
 function(lockstep_needs header package)
-  check_include_file_cxx(${header} LOCKSTEP_HAVE_${package})
+  check_include_file_cxx(${header} LOCKSTEP_HAVE_${package} ${ARGN})
   if(NOT LOCKSTEP_HAVE_${package})
     unset(LOCKSTEP_HAVE_${package} CACHE)  # looked for again when it is installed
     message(FATAL_ERROR "${header} is not there; on Debian: apt-get install ${package}")
@@ -14,6 +14,11 @@ if(NOT CMAKE_CROSSCOMPILING)
   lockstep_needs(toml++/toml.h libtomlplusplus-dev)
   lockstep_needs(xxhash.h libxxhash-dev)
   lockstep_needs(openssl/hmac.h libssl-dev)
+  lockstep_needs(pcre2.h libpcre2-dev -DPCRE2_CODE_UNIT_WIDTH=8)
+  lockstep_needs(utf8proc.h libutf8proc-dev)
   set(OPENSSL_USE_STATIC_LIBS TRUE)  # a binary that starts where there is none, or another version
   find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
+  find_library(LOCKSTEP_PCRE2 NAMES libpcre2-8.a pcre2-8 REQUIRED)
+  find_library(LOCKSTEP_UTF8PROC NAMES libutf8proc.a utf8proc REQUIRED)
+  mark_as_advanced(LOCKSTEP_PCRE2 LOCKSTEP_UTF8PROC)
 endif()

@@ -111,7 +111,7 @@ void write_byte(std::ostream& out, std::int32_t byte) {
 void write_tokens(std::ostream& out, const Dataset& dataset,
                   const std::vector<std::int32_t>& tokens) {
   const auto& format = dataset.format();
-  const bool bytes = format.vocabulary == kByteVocabulary;
+  const bool bytes = format.vocabulary == ByteTokenizer::kVocabulary;
   for (const auto token : tokens) {
     const bool boundary = token == format.boundary_token && format.boundary != Boundary::listed;
     if (boundary && format.boundary == Boundary::front) out << "\n[" << token << "]\n";

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "core/file.h"
-#include "core/hash.h"
 #include "core/log.h"
 #include "core/mix.h"
 #include "data/order.h"
@@ -162,7 +161,7 @@ class Documents {
     const auto index = splits_[0].documents + splits_[1].documents;
     current_ = is_validation(index, validation_share_) ? 1 : 0;
     Split& split = splits_[current_];
-    room_in(split).tokens.push_back(kDocumentToken);
+    room_in(split).tokens.push_back(ByteTokenizer::kDocumentToken);
     ++split.count;
   }
 
@@ -326,12 +325,16 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   documents.finish();
   writer.finish();
   check_split(documents, options);
-  const TokenFormat format{"bytes",         kShardHeaderBytes, 2,
-                           kByteVocabulary, Boundary::front,   kDocumentToken};
+  const TokenFormat format{"bytes",
+                           kShardHeaderBytes,
+                           2,
+                           ByteTokenizer::kVocabulary,
+                           Boundary::front,
+                           ByteTokenizer::kDocumentToken};
   std::vector<PackedDataset> packed;
   for (std::size_t i = 0; i < splits.size(); ++i)
     packed.push_back({two ? path / (i == 0 ? "train" : "validation") : path,
-                      splits[i]->finish(format, hash_hex(kByteTokenizer))});
+                      splits[i]->finish(format, ByteTokenizer().about().hash)});
   out.commit();
   return packed;
 }

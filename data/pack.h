@@ -24,10 +24,10 @@ struct PackedDataset {
   Manifest manifest;
 };
 
-// Each document becomes kDocumentToken and its bytes; one without bytes is left out, as is the
-// separator. With a validation share, `out`/train and `out`/validation are the datasets, else
-// `out` is. Throws DataError for input that cannot be read or split, UsageError for options that
-// cannot be followed.
+// Each document becomes ByteTokenizer::kDocumentToken and its bytes; one without bytes is left out,
+// as is the separator. With a validation share, `out`/train and `out`/validation are the datasets,
+// else `out` is. Throws DataError for input that cannot be read or split, UsageError for options
+// that cannot be followed.
 std::vector<PackedDataset> pack(const PackOptions& options);
 
 // Whether document i is held out: of each stretch of 1 / share documents one, drawn by a hash, so

@@ -1,21 +1,146 @@
 #include "data/tokenizer.h"
 
-namespace lockstep {
+#include <algorithm>
+#include <array>
 
-std::vector<std::int32_t> encode_bytes(std::string_view text) {
-  std::vector<std::int32_t> tokens;
-  tokens.reserve(text.size());
-  for (const char c : text)
-    tokens.push_back(static_cast<unsigned char>(c));
-  return tokens;
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/json.h"
+#include "data/bpe_tokenizer.h"
+#include "data/tokenizer_json.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kByteTokenizer = "bytes: ids 0 to 255 are bytes, 256 starts a document";
+
+constexpr auto kBytes = [] {
+  std::array<char, 256> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(i);
+  return bytes;
+}();
+
+constexpr const char* kFile = "tokenizer.json";
+constexpr const char* kConfigFile = "tokenizer_config.json";
+constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
+
+fs::path json_of(const std::string& what) {
+  const fs::path path = what;
+  if (directory_exists(path)) {
+    if (!path_exists(path / kFile)) throw DataError(str(path.string(), ": holds no ", kFile));
+    return path / kFile;
+  }
+  if (!path_exists(path))
+    throw DataError(str(what, ": no such tokenizer; expected bytes, a ", kFile,
+                        ", or a directory that holds one"));
+  return path;
 }
 
-std::string decode_bytes(std::span<const std::int32_t> tokens) {
+// "gpt2" of gpt2/tokenizer.json.
+std::string name_of(const fs::path& file) {
+  const auto directory = fs::absolute(file).lexically_normal().parent_path().filename().string();
+  return directory.empty() ? kFile : directory;
+}
+
+// The token that tokenizer_config.json calls `key`: its content, as text or as a member.
+std::string named(const Json& config, const char* key) {
+  const Json* value = config.find(key);
+  if (value == nullptr || value->is_null()) return {};
+  return value->is_object() ? text_at(*value, "content") : value->as_string();
+}
+
+// By tokenizer_config.json beside it, or as is usual; empty: none is known.
+struct Ends {
+  std::string document, end;
+};
+
+Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
+  const auto path = file.parent_path() / kConfigFile;
+  if (!path_exists(path)) {
+    for (const char* usual : {"<|begin_of_text|>", "<|endoftext|>"})
+      if (tokenizer.find(usual) >= 0) return {usual, ""};
+    return {};
+  }
+  const Json config = Json::parse(read_text(path, kMostBytes), path.string(), /*depth=*/16);
+  return in_context(
+      [&] {
+        Ends ends{named(config, "bos_token"), named(config, "eos_token")};
+        if (ends.document.empty()) ends.document = ends.end;
+        return ends;
+      },
+      path.string());
+}
+
+}  // namespace
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  Memory memory;
+  encode(text, ids, memory);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, Specials specials) const {
   std::string text;
-  text.reserve(tokens.size());
-  for (const auto token : tokens)
-    if (0 <= token && token < kDocumentToken) text.push_back(static_cast<char>(token));
+  for (const auto id : ids)
+    if (specials == Specials::named || !is_special(id)) text += bytes_of(id);
   return text;
+}
+
+ByteTokenizer::ByteTokenizer()
+    : Tokenizer({.name = "bytes",
+                 .hash = hash_hex(kByteTokenizer),
+                 .vocabulary = kVocabulary,
+                 .document_token = kDocumentToken,
+                 .end_token = kDocumentToken}) {}
+
+void ByteTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids,
+                           Memory& /*memory*/) const {
+  const auto before = ids.size();
+  ids.resize(before + text.size());
+  std::transform(text.begin(), text.end(), ids.begin() + static_cast<std::ptrdiff_t>(before),
+                 [](char c) { return static_cast<std::int32_t>(static_cast<unsigned char>(c)); });
+}
+
+std::string_view ByteTokenizer::bytes_of(std::int32_t id) const {
+  if (id < 0 || id >= static_cast<std::int32_t>(kBytes.size())) return {};
+  return {&kBytes[static_cast<std::size_t>(id)], 1};
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
+                                          const std::string& document_token) {
+  if (what == "bytes") {
+    if (!document_token.empty())
+      throw UsageError(str("the tokenizer bytes has no token ", document_token));
+    return std::make_unique<ByteTokenizer>();
+  }
+  const auto file = json_of(what);
+  const auto text = read_text(file, kMostBytes);
+  const auto json = parse_tokenizer_json(text, file.string());
+  if (!document_token.empty() && json.find(document_token) < 0)
+    throw UsageError(str(file.string(), ": no special token is called ", document_token));
+  const auto ends = ends_of(file, json);
+  Tokenizer::About about{.name = name_of(file),
+                         .hash = hash_hex(text),
+                         .vocabulary = json.vocabulary(),
+                         .document_token = json.find(ends.document),
+                         .end_token = json.find(ends.end)};
+  if (!document_token.empty()) about.document_token = json.find(document_token);
+  if (about.end_token < 0) about.end_token = about.document_token;
+  return in_context([&] { return std::make_unique<BpeTokenizer>(json, std::move(about)); },
+                    file.string());
+}
+
+std::vector<fs::path> tokenizer_files(const std::string& what) {
+  if (what == "bytes") return {};
+  const auto file = json_of(what);
+  std::vector<fs::path> files{file};
+  if (path_exists(file.parent_path() / kConfigFile))
+    files.push_back(file.parent_path() / kConfigFile);
+  return files;
 }
 
 }  // namespace lockstep

@@ -1,23 +1,85 @@
-// Tokenizer `bytes`: ids 0 to 255 are bytes, 256 starts a document. Nothing is lost: any file,
-// valid UTF-8 or not, is its own tokens.
+// Tokenizer: text becomes tokens, and tokens text: `bytes`, or the byte-level BPE of a
+// tokenizer.json.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "data/bpe.h"
 
 namespace lockstep {
 
-// The definition whose hash stands for this tokenizer in datasets.
-inline constexpr std::string_view kByteTokenizer =
-    "bytes: ids 0 to 255 are bytes, 256 starts a document";
+class Tokenizer {
+ public:
+  // What a thread keeps from call to call.
+  using Memory = Bpe::Memory;
 
-inline constexpr std::int32_t kDocumentToken = 256;
-inline constexpr std::int32_t kByteVocabulary = 257;
+  struct About {
+    std::string name;                  // "bytes", "gpt2"
+    std::string hash;                  // XXH3-128 of what defines it
+    std::int32_t vocabulary = 0;       // ids are below
+    std::int32_t document_token = -1;  // stands in front of a document; -1: none is known
+    std::int32_t end_token = -1;       // a model that writes it has ended its text; -1: none
+  };
+  explicit Tokenizer(About about) : about_(std::move(about)) {}
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
 
-std::vector<std::int32_t> encode_bytes(std::string_view text);   // without kDocumentToken
-std::string decode_bytes(std::span<const std::int32_t> tokens);  // leaves out what is no byte
+  const About& about() const { return about_; }
+
+  // Appends the tokens of `text`, without document tokens. Of a tokenizer.json, what is no UTF-8
+  // counts as U+FFFD, and the name of a special token in the text is that token. From any thread.
+  virtual void encode(std::string_view text, std::vector<std::int32_t>& ids,
+                      Memory& memory) const = 0;
+  std::vector<std::int32_t> encode(std::string_view text) const;
+
+  // The last place at which `text` may be cut in two, whatever follows it, that become the same
+  // tokens apart as together; 0: none is known.
+  virtual std::size_t last_cut(std::string_view text) const = 0;
+
+  // The bytes that a token stands for, of a special one its name; none where no token has the id.
+  virtual std::string_view bytes_of(std::int32_t id) const = 0;
+  virtual bool is_special(std::int32_t id) const = 0;
+
+  // The bytes of tokens, of special ones their names, or nothing.
+  enum class Specials : std::uint8_t { left_out, named };
+  std::string decode(std::span<const std::int32_t> ids,
+                     Specials specials = Specials::left_out) const;
+
+ private:
+  About about_;
+};
+
+// Ids 0 to 255 are bytes, 256 starts a document. Nothing is lost: any file, valid UTF-8 or not, is
+// its own tokens.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr std::int32_t kDocumentToken = 256;
+  static constexpr std::int32_t kVocabulary = 257;
+
+  ByteTokenizer();
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const override;
+  std::size_t last_cut(std::string_view text) const override { return text.size(); }
+  std::string_view bytes_of(std::int32_t id) const override;
+  bool is_special(std::int32_t id) const override { return id == kDocumentToken; }
+};
+
+// `what`: "bytes", a tokenizer.json, or a directory that holds one. The document token is the one
+// called `document_token`; where that is empty, the bos_token of tokenizer_config.json beside it,
+// or its eos_token; without that file <|begin_of_text|> or <|endoftext|>. Throws DataError naming
+// what is wrong, UsageError where no token is called `document_token`.
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
+                                          const std::string& document_token = "");
+
+// The files that define it, to be copied beside what is made with it; none of `bytes`.
+std::vector<std::filesystem::path> tokenizer_files(const std::string& what);
 
 }  // namespace lockstep

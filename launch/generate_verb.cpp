@@ -20,11 +20,11 @@ namespace {
 
 // The prompt as the start of a document.
 std::vector<std::int32_t> encode(const std::string& prompt, const ModelConfig& model) {
-  if (model.vocabulary != kByteVocabulary)
+  if (model.vocabulary != ByteTokenizer::kVocabulary)
     throw UsageError(str("this model's vocabulary of ", model.vocabulary,
                          " is not that of the tokenizer `bytes`, the only one so far"));
-  auto tokens = encode_bytes(prompt);
-  tokens.insert(tokens.begin(), kDocumentToken);
+  auto tokens = ByteTokenizer().encode(prompt);
+  tokens.insert(tokens.begin(), ByteTokenizer::kDocumentToken);
   return tokens;
 }
 
@@ -65,8 +65,8 @@ int run_generate(const GenerateOptions& options) {
   std::int64_t generated = 0;
   const auto emit = [&](std::int32_t token) {
     ++generated;
-    if (token == kDocumentToken) return false;  // the document ends
-    std::cout << decode_bytes({&token, 1}) << std::flush;
+    if (token == ByteTokenizer::kDocumentToken) return false;  // the document ends
+    std::cout << ByteTokenizer().bytes_of(token) << std::flush;
     return std::cout.good();
   };
   in_context(

@@ -33,10 +33,10 @@ void check_held_out(const Config& config, const Dataset& training, const Dataset
 }
 
 void check_data(const Config& config, const Dataset& training, World& world) {
-  if (training.tokenizer_vocabulary() == kByteVocabulary &&
-      config.model.vocabulary > kByteVocabulary)
+  if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
+      config.model.vocabulary > ByteTokenizer::kVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
-                kByteVocabulary, "): such a model cannot write text");
+                ByteTokenizer::kVocabulary, "): such a model cannot write text");
   Fields fields{{"data.train", training.fingerprint()}};
   if (!config.data.validation.empty()) {
     const Dataset held_out(config.data.validation);

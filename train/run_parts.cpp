@@ -334,9 +334,9 @@ Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
 }
 
 std::vector<std::int32_t> sample_prompt(const Config& c) {
-  if (c.model.vocabulary != kByteVocabulary) return {0};
-  auto prompt = encode_bytes(c.log.sample_prompt);
-  prompt.insert(prompt.begin(), kDocumentToken);
+  if (c.model.vocabulary != ByteTokenizer::kVocabulary) return {0};
+  auto prompt = ByteTokenizer().encode(c.log.sample_prompt);
+  prompt.insert(prompt.begin(), ByteTokenizer::kDocumentToken);
   return prompt;
 }
 

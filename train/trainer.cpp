@@ -390,8 +390,8 @@ void Trainer::sample() {
   try {
     const auto tokens =
         training_.sample(prompt, room, {.temperature = 0.8f, .seed = config_.train.seed});
-    if (config_.model.vocabulary == kByteVocabulary)
-      text += decode_bytes(tokens);
+    if (config_.model.vocabulary == ByteTokenizer::kVocabulary)
+      text += ByteTokenizer().decode(tokens);
     else
       for (const auto token : tokens)
         text += str(" ", token);
