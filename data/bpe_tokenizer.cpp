@@ -57,9 +57,9 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
   std::vector<AddedToken> before, behind;
   for (auto token : json.added) {
     const auto id = static_cast<std::size_t>(token.id);
+    if (token.normalized) token.content = with_forms(token.content);
     bytes_of_[id] = token.content;
     is_special_[id] = token.special;
-    if (token.normalized) token.content = with_forms(token.content);
     (token.normalized ? behind : before).push_back(std::move(token));
   }
   before_forms_ = AddedTokens(before);

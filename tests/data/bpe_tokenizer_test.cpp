@@ -1,0 +1,152 @@
+// The fixtures are small tokenizers with the settings of each family, and the ids that the package
+// `tokenizers` gives with them (tokenizers_agree.py --fixtures).
+#include "data/bpe_tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <random>
+#include <thread>
+
+#include "core/file.h"
+#include "core/json.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kTokenizers = LOCKSTEP_TOKENIZERS;
+constexpr std::int64_t kMostBytes = 1 << 24;
+
+struct Example {
+  std::string text, decoded;
+  std::vector<std::int32_t> ids;
+};
+
+class BpeTokenizerTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  BpeTokenizerTest() : tokenizer_(open_tokenizer((kTokenizers / GetParam()).string())) {
+    const auto path = kTokenizers / GetParam() / "ids.json";
+    const Json json = Json::parse(read_text(path, kMostBytes), path.string());
+    for (const auto& one : json.as_array()) {
+      auto& example = examples_.emplace_back();
+      example.text = text_at(one, "text");
+      example.decoded = text_at(one, "decoded");
+      for (const auto& id : one.at("ids").as_array())
+        example.ids.push_back(static_cast<std::int32_t>(id.as_integer()));
+    }
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<Example> examples_;
+};
+
+TEST_P(BpeTokenizerTest, has_the_ids_of_the_package) {
+  ASSERT_GT(examples_.size(), 100u);
+  for (const auto& example : examples_)
+    EXPECT_EQ(tokenizer_->encode(example.text), example.ids) << example.text;
+}
+
+TEST_P(BpeTokenizerTest, decodes_as_the_package) {
+  for (const auto& example : examples_)
+    EXPECT_EQ(replaced_utf8(tokenizer_->decode(example.ids, Tokenizer::Specials::named)),
+              example.decoded);
+}
+
+TEST_P(BpeTokenizerTest, many_threads_share_one) {
+  std::vector<std::thread> threads;
+  std::vector<std::size_t> wrong(4);
+  for (std::size_t t = 0; t < wrong.size(); ++t)
+    threads.emplace_back([&, t] {
+      Tokenizer::Memory memory;
+      for (std::size_t i = 0; i < examples_.size(); ++i) {
+        const auto& example = examples_[(i + 31 * t) % examples_.size()];
+        std::vector<std::int32_t> ids;
+        tokenizer_->encode(example.text, ids, memory);
+        if (ids != example.ids) ++wrong[t];
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, std::vector<std::size_t>(4));
+}
+
+// Random texts of what a cut could break: letters and spaces beside everything else.
+std::string draw(std::mt19937& random) {
+  static constexpr const char* kPieces[] = {"a",        "B",
+                                            "word",     " ",
+                                            "  ",       "\n",
+                                            "\r\n",     "'s",
+                                            "'",        "1",
+                                            "23",       ".",
+                                            "--",       "\t",
+                                            "\xc3\xa9", "<|",
+                                            "|>",       "a ",
+                                            "b c",      " d",
+                                            "x y ",     "\xcc\x81",
+                                            "\xff",     "->",
+                                            "<r>",      "lone",
+                                            "\xc2\xa0", "<|endoftext|>",
+                                            "<think>",  "\xe3\x80\x80",
+                                            "the cat"};
+  std::string text;
+  for (auto n = 1 + random() % 30; n > 0; --n)
+    text += kPieces[random() % std::size(kPieces)];
+  return text;
+}
+
+TEST_P(BpeTokenizerTest, a_cut_changes_no_token) {
+  std::mt19937 random(11);
+  Tokenizer::Memory memory;
+  const auto encode = [&](std::string_view text) {
+    std::vector<std::int32_t> ids;
+    tokenizer_->encode(text, ids, memory);
+    return ids;
+  };
+  int cuts = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const auto text = draw(random);
+    const auto cut = tokenizer_->last_cut(text);
+    if (cut == 0) continue;
+    ++cuts;
+    // Whatever follows.
+    for (const auto& whole : {text, text + draw(random)}) {
+      auto ids = encode(std::string_view(whole).substr(0, cut));
+      const auto behind = encode(std::string_view(whole).substr(cut));
+      ids.insert(ids.end(), behind.begin(), behind.end());
+      ASSERT_EQ(ids, encode(whole)) << whole << "\ncut at " << cut;
+    }
+  }
+  const bool cannot_tell = std::string(GetParam()) == "other";
+  EXPECT_EQ(cuts == 0, cannot_tell) << cuts;
+}
+
+TEST_P(BpeTokenizerTest, an_id_without_a_token_is_nothing) {
+  const auto& about = tokenizer_->about();
+  for (const std::int32_t id : {-1, about.vocabulary, std::numeric_limits<std::int32_t>::max()}) {
+    EXPECT_EQ(tokenizer_->bytes_of(id), "");
+    EXPECT_FALSE(tokenizer_->is_special(id));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(families, BpeTokenizerTest,
+                         ::testing::Values("gpt2", "llama3", "qwen3", "smollm2", "smollm3",
+                                           "other"),
+                         [](const auto& family) { return std::string(family.param); });
+
+TEST(BpeTokenizer, special_tokens_are_left_out_of_text_or_named) {
+  const auto tokenizer = open_tokenizer((kTokenizers / "qwen3").string());
+  const auto ids = tokenizer->encode("<|im_start|>user<think>");
+  EXPECT_EQ(tokenizer->decode(ids, Tokenizer::Specials::named), "<|im_start|>user<think>");
+  EXPECT_EQ(tokenizer->decode(ids), "user<think>");  // added, but not special
+}
+
+TEST(BpeTokenizer, what_is_no_utf8_is_a_replacement_character) {
+  const auto tokenizer = open_tokenizer((kTokenizers / "gpt2").string());
+  EXPECT_EQ(tokenizer->encode("a\xff"
+                              "b"),
+            tokenizer->encode("a\xef\xbf\xbd"
+                              "b"));
+}
+
+}  // namespace
+}  // namespace lockstep

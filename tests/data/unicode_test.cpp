@@ -1,0 +1,101 @@
+#include "data/unicode.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+namespace lockstep {
+namespace {
+
+// A character as UTF-8 writes it (The Unicode Standard, table 3-6).
+std::string utf8(std::uint32_t code) {
+  const auto byte = [](std::uint32_t value) { return static_cast<char>(value); };
+  if (code < 0x80) return {byte(code)};
+  if (code < 0x800) return {byte(0xc0 | code >> 6), byte(0x80 | (code & 0x3f))};
+  if (code < 0x10000)
+    return {byte(0xe0 | code >> 12), byte(0x80 | (code >> 6 & 0x3f)), byte(0x80 | (code & 0x3f))};
+  return {byte(0xf0 | code >> 18), byte(0x80 | (code >> 12 & 0x3f)),
+          byte(0x80 | (code >> 6 & 0x3f)), byte(0x80 | (code & 0x3f))};
+}
+
+TEST(Unicode, every_character_is_valid_and_no_surrogate_is) {
+  for (std::uint32_t code = 0; code < 0x110000; ++code) {
+    const auto text = utf8(code);
+    const bool surrogate = 0xd800 <= code && code < 0xe000;
+    ASSERT_EQ(utf8_at(text).bytes, surrogate ? 0 : text.size()) << std::hex << code;
+    ASSERT_EQ(valid_utf8("ab" + text), surrogate ? 2 : 2 + text.size()) << std::hex << code;
+  }
+  EXPECT_EQ(utf8_at(utf8(0x110000)).bytes, 0u);
+}
+
+TEST(Unicode, what_is_overlong_or_cut_is_not_valid) {
+  for (const char* text : {"\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\x80",
+                           "\xff", "\xe2\x82", "\xf0\x9f\x98", "\xc3"})
+    EXPECT_EQ(utf8_at(text).bytes, 0u) << text;
+}
+
+// The examples of The Unicode Standard, section 3.9, tables 3-8 to 3-11.
+TEST(Unicode, each_longest_begin_of_a_character_is_replaced_once) {
+  const std::string r = "\xef\xbf\xbd";
+  EXPECT_EQ(replaced_utf8("\xc0\xaf\xe0\x80\xbf\xf0\x81\x82"
+                          "A"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(replaced_utf8("\xed\xa0\x80\xed\xbf\xbf\xed\xaf"
+                          "A"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(replaced_utf8("\xf4\x91\x92\x93\xff"
+                          "A"
+                          "\x80\xbf"
+                          "B"),
+            r + r + r + r + r + "A" + r + r + "B");
+  EXPECT_EQ(replaced_utf8("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf"
+                          "A"),
+            r + r + r + r + "A");
+}
+
+TEST(Unicode, valid_text_stays_as_it_is_and_any_becomes_valid) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (auto n = random() % 40; n > 0; --n)
+      text.push_back(static_cast<char>(random() % 4 == 0 ? random() % 256 : 'a'));
+    const auto replaced = replaced_utf8(text);
+    ASSERT_EQ(valid_utf8(replaced), replaced.size());
+    ASSERT_EQ(replaced == text, valid_utf8(text) == text.size());
+  }
+}
+
+TEST(Unicode, normal_forms_are_those_of_the_standard) {
+  const std::string composed = "\xc3\x85", decomposed = "A\xcc\x8a",
+                    sign = "\xe2\x84\xab";  // A with ring; Angstrom
+  for (const auto& text : {composed, decomposed, sign}) {
+    EXPECT_EQ(normalized(text, NormalForm::nfc), composed);
+    EXPECT_EQ(normalized(text, NormalForm::nfd), decomposed);
+    EXPECT_EQ(normalized(text, NormalForm::nfkc), composed);
+    EXPECT_EQ(normalized(text, NormalForm::nfkd), decomposed);
+  }
+  const std::string fi = "\xef\xac\x81";  // a ligature
+  EXPECT_EQ(normalized(fi, NormalForm::nfc), fi);
+  EXPECT_EQ(normalized(fi, NormalForm::nfkc), "fi");
+  const std::string han = "\xea\xb0\x80", jamo = "\xe1\x84\x80\xe1\x85\xa1";
+  EXPECT_EQ(normalized(jamo, NormalForm::nfc), han);
+  EXPECT_EQ(normalized(han, NormalForm::nfd), jamo);
+  // Marks come in the order of their classes: dot below before dot above.
+  EXPECT_EQ(normalized("a\xcc\x87\xcc\xa3", NormalForm::nfc), "\xe1\xba\xa1\xcc\x87");
+}
+
+TEST(Unicode, spaces_and_word_characters) {
+  for (const char* space :
+       {" ", "\t", "\r", "\x0b", "\xc2\x85", "\xc2\xa0", "\xe1\x9a\x80", "\xe2\x80\x83",
+        "\xe2\x80\xa8", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"})
+    EXPECT_TRUE(is_space(space)) << space;
+  for (const char* other : {"a", "\x1c", "\xe1\xa0\x8e", "\xe2\x80\x8b", "\xef\xbb\xbf"})
+    EXPECT_FALSE(is_space(other)) << other;
+  for (const char* word :
+       {"a", "Z", "_", "9", "\xc3\xa9", "\xcc\x81", "\xe4\xba\xba", "\xe2\x80\x8d", "\xe2\x85\xa7"})
+    EXPECT_TRUE(is_word_character(word)) << word;
+  for (const char* other : {"-", " ", ".", "\xc2\xbd", "\xe2\x82\xac", "\xf0\x9f\x98\x80"})
+    EXPECT_FALSE(is_word_character(other)) << other;
+}
+
+}  // namespace
+}  // namespace lockstep
