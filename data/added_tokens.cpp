@@ -7,14 +7,6 @@
 namespace lockstep {
 namespace {
 
-// The last character of valid UTF-8.
-std::string_view last_of(std::string_view text) {
-  std::size_t bytes = 1;
-  while (bytes < text.size() && is_continuation(text[text.size() - bytes]))
-    ++bytes;
-  return text.substr(text.size() - bytes);
-}
-
 std::size_t spaces_at_front(std::string_view text) {
   std::size_t bytes = 0;
   while (bytes < text.size() && is_space(text.substr(bytes)))
@@ -24,8 +16,8 @@ std::size_t spaces_at_front(std::string_view text) {
 
 std::size_t spaces_at_end(std::string_view text) {
   const auto all = text.size();
-  while (!text.empty() && is_space(last_of(text)))
-    text.remove_suffix(last_of(text).size());
+  while (!text.empty() && is_space(last_character(text)))
+    text.remove_suffix(last_character(text).size());
   return all - text.size();
 }
 
@@ -82,12 +74,11 @@ void AddedTokens::split(std::string_view text,
     std::size_t begin = i, end = i + token->content.size();
     i = end;
     const auto before = text.substr(0, begin), behind = text.substr(end);
-    if (token->single_word && ((!before.empty() && is_word_character(last_of(before))) ||
+    if (token->single_word && ((!before.empty() && is_word_character(last_character(before))) ||
                                (!behind.empty() && is_word_character(behind))))
       continue;
     if (token->lstrip) begin = std::max(done, begin - spaces_at_end(before));
     if (token->rstrip) end += spaces_at_front(behind);
-    begin = std::max(begin, done);
     if (begin > done) visit(text.substr(done, begin - done), nullptr);
     visit(text.substr(begin, end - begin), token);
     done = end;

@@ -11,8 +11,9 @@ namespace {
 
 using Kind = TokenizerJson::Step::Kind;
 
-// Patterns of which no match holds a letter and a space behind it, and none that begins with that
-// space depends on what is before it. A contraction, "'s", ends before a space as letters do.
+// Patterns that part text in front of a space with a letter behind it, and behind a line's end
+// between what is no space and a letter, whatever else is there: no match spans such a place, and
+// none of those before it looks beyond it.
 constexpr const char* kKnownPatterns[] = {
     // GPT-2, and SmolLM 2 behind its digits
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
@@ -30,14 +31,9 @@ bool is_known(const TokenizerJson::Step& step) {
                      [&](const char* pattern) { return step.pattern == pattern; });
 }
 
-// Whether an added token could reach over the place between a letter and a space.
-bool may_span_a_space(const AddedToken& token) {
-  return token.rstrip ||
-         std::any_of(token.content.begin(), token.content.end(), [](char c) { return c == ' '; });
-}
-
-bool is_letter(char c) {
-  return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
+// Whether an added token may reach over such a place.
+bool may_span_a_cut(const AddedToken& token) {
+  return token.lstrip || token.rstrip || token.content.find_first_of(" \n") != std::string::npos;
 }
 
 }  // namespace
@@ -65,7 +61,7 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
   before_forms_ = AddedTokens(before);
   behind_forms_ = AddedTokens(behind);
   can_cut_ = std::all_of(json.steps.begin(), json.steps.end(), is_known) &&
-             std::none_of(json.added.begin(), json.added.end(), may_span_a_space);
+             std::none_of(json.added.begin(), json.added.end(), may_span_a_cut);
 }
 
 std::string BpeTokenizer::with_forms(std::string text) const {
@@ -113,8 +109,12 @@ void BpeTokenizer::encode_part(std::string_view text, std::size_t step,
 
 std::size_t BpeTokenizer::last_cut(std::string_view text) const {
   if (!can_cut_) return 0;
-  for (std::size_t i = text.size(); i-- > 2;)
-    if (is_letter(text[i]) && text[i - 1] == ' ' && is_letter(text[i - 2])) return i - 1;
+  for (std::size_t i = text.size(); i-- > 1;) {
+    const char before = text[i - 1];
+    if ((before != ' ' && before != '\n') || !is_letter(text.substr(i))) continue;
+    if (before == ' ' && i > 1) return i - 1;
+    if (before == '\n' && i > 1 && !is_space(last_character(text.substr(0, i - 1)))) return i;
+  }
   return 0;
 }
 

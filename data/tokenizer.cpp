@@ -28,7 +28,7 @@ constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 
 fs::path json_of(const std::string& what) {
-  const fs::path path = what;
+  fs::path path = what;
   if (directory_exists(path)) {
     if (!path_exists(path / kFile)) throw DataError(str(path.string(), ": holds no ", kFile));
     return path / kFile;

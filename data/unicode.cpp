@@ -94,6 +94,15 @@ std::string replaced_utf8(std::string_view text) {
   return out;
 }
 
+std::string_view last_character(std::string_view text) {
+  std::size_t bytes = 1;
+  while (bytes < std::min<std::size_t>(text.size(), 4) &&
+         is_continuation(text[text.size() - bytes]))
+    ++bytes;
+  const auto character = text.substr(text.size() - bytes);
+  return utf8_at(character).bytes == bytes ? character : text.substr(text.size() - 1);
+}
+
 bool is_space(std::string_view text) {
   const auto code = code_at(text);
   return (9 <= code && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 ||
@@ -101,14 +110,21 @@ bool is_space(std::string_view text) {
          code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-bool is_word_character(std::string_view text) {
-  const auto code = code_at(text);
-  switch (utf8proc_category(code)) {
+bool is_letter(std::string_view text) {
+  switch (utf8proc_category(code_at(text))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_LO: return true;
+    default: return false;
+  }
+}
+
+bool is_word_character(std::string_view text) {
+  const auto code = code_at(text);
+  if (is_letter(text)) return true;
+  switch (utf8proc_category(code)) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:

@@ -27,10 +27,14 @@ inline bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-// Of the character at the front of valid UTF-8. White_Space; and \w of regular expressions:
-// letters, marks, decimal and letter numbers, connecting punctuation, joiners. Source: Unicode
-// Technical Standard 18, annex C.
+// The last character of valid UTF-8, or the last byte of what is not.
+std::string_view last_character(std::string_view text);
+
+// Of the character at the front of a text; what is not valid is none of them. White_Space; \p{L};
+// and \w of regular expressions: letters, marks, decimal and letter numbers, connecting
+// punctuation, joiners. Source: Unicode Technical Standard 18, annex C.
 bool is_space(std::string_view text);
+bool is_letter(std::string_view text);
 bool is_word_character(std::string_view text);
 
 enum class NormalForm : std::uint8_t { nfc, nfd, nfkc, nfkd };

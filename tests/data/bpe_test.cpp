@@ -102,6 +102,24 @@ TEST(Bpe, a_word_that_is_a_token_is_one_only_where_that_is_the_rule) {
   EXPECT_EQ(encode(whole, "", other), std::vector<std::int32_t>{});
 }
 
+// Words share places in the memory.
+TEST(Bpe, what_a_word_became_is_not_taken_for_that_of_another) {
+  std::unordered_map<std::string, std::int32_t> tokens;
+  for (int byte = 0; byte < 256; ++byte)
+    tokens[std::string(1, static_cast<char>(byte))] = byte;
+  const Bpe bpe(tokens, {}, false);
+  Bpe::Memory memory;
+  std::mt19937 random(9);
+  for (int i = 0; i < 400000; ++i) {
+    std::string word;
+    for (int n = 0; n < 8; ++n)
+      word.push_back(static_cast<char>('a' + random() % 26));
+    ASSERT_EQ(encode(bpe, word, memory).size(), 8u);
+    word.pop_back();
+    ASSERT_EQ(encode(bpe, word, memory).size(), 7u) << word;
+  }
+}
+
 TEST(Bpe, a_vocabulary_without_a_byte_is_refused) {
   std::unordered_map<std::string, std::int32_t> tokens;
   for (int byte = 1; byte < 256; ++byte)

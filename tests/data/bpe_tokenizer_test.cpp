@@ -72,22 +72,46 @@ TEST_P(BpeTokenizerTest, many_threads_share_one) {
 
 // Random texts of what a cut could break: letters and spaces beside everything else.
 std::string draw(std::mt19937& random) {
-  static constexpr const char* kPieces[] = {"a",        "B",
-                                            "word",     " ",
-                                            "  ",       "\n",
-                                            "\r\n",     "'s",
-                                            "'",        "1",
-                                            "23",       ".",
-                                            "--",       "\t",
-                                            "\xc3\xa9", "<|",
-                                            "|>",       "a ",
-                                            "b c",      " d",
-                                            "x y ",     "\xcc\x81",
-                                            "\xff",     "->",
-                                            "<r>",      "lone",
-                                            "\xc2\xa0", "<|endoftext|>",
-                                            "<think>",  "\xe3\x80\x80",
-                                            "the cat"};
+  static constexpr const char* kPieces[] = {"a",
+                                            "B",
+                                            "word",
+                                            " ",
+                                            "  ",
+                                            "\n",
+                                            "\r\n",
+                                            "'s",
+                                            "'",
+                                            "1",
+                                            "23",
+                                            ".",
+                                            "--",
+                                            "\t",
+                                            "\xc3\xa9",
+                                            "<|",
+                                            "|>",
+                                            "a ",
+                                            "b c",
+                                            " d",
+                                            "x y ",
+                                            "\xcc\x81",
+                                            "\xff",
+                                            "->",
+                                            "<r>",
+                                            "lone",
+                                            "\xc2\xa0",
+                                            "<|endoftext|>",
+                                            "<think>",
+                                            "\xe3\x80\x80",
+                                            "the cat",
+                                            "\xe4\xba\xba",
+                                            " \xd0\xb4",
+                                            "\n\xe4\xba\xba",
+                                            "\xe1\x84\x80",
+                                            "\xe1\x85\xa1",
+                                            "\n",
+                                            "x\n",
+                                            "\xef\xb9\xb0",
+                                            "\xe2\x80\x83"};
   std::string text;
   for (auto n = 1 + random() % 30; n > 0; --n)
     text += kPieces[random() % std::size(kPieces)];
@@ -118,6 +142,39 @@ TEST_P(BpeTokenizerTest, a_cut_changes_no_token) {
   }
   const bool cannot_tell = std::string(GetParam()) == "other";
   EXPECT_EQ(cuts == 0, cannot_tell) << cuts;
+}
+
+TEST(BpeTokenizer, is_cut_at_words_and_lines_of_any_script_and_nowhere_else) {
+  const auto tokenizer = open_tokenizer((kTokenizers / "llama3").string());
+  EXPECT_EQ(tokenizer->last_cut("one two three"), 7u);
+  EXPECT_EQ(tokenizer->last_cut("one  two 3"), 4u);
+  EXPECT_EQ(tokenizer->last_cut("\xe4\xba\xba\n\xe4\xba\xba"), 4u);  // Han
+  EXPECT_EQ(tokenizer->last_cut("a\n\nb"), 0u);  // one token or two, by what is beyond
+  EXPECT_EQ(tokenizer->last_cut("a\r\nb"), 0u);
+  EXPECT_EQ(tokenizer->last_cut(" a"), 0u);
+  EXPECT_EQ(tokenizer->last_cut(""), 0u);
+}
+
+TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
+  const auto path = kTokenizers / "gpt2" / "tokenizer.json";
+  const auto json = parse_tokenizer_json(read_text(path, kMostBytes), path.string());
+  const auto last_cut = [](const TokenizerJson& changed) {
+    return BpeTokenizer(changed, {.name = "", .hash = "", .vocabulary = changed.vocabulary()})
+        .last_cut("one two");
+  };
+  EXPECT_EQ(last_cut(json), 3u);
+  auto changed = json;
+  changed.added[0].lstrip = true;
+  EXPECT_EQ(last_cut(changed), 0u);
+  changed = json;
+  changed.added[0].rstrip = true;
+  EXPECT_EQ(last_cut(changed), 0u);
+  changed = json;
+  changed.added[0].content = "one two";
+  EXPECT_EQ(last_cut(changed), 0u);
+  changed = json;
+  changed.steps[0].pattern = R"(\w+ ?)";
+  EXPECT_EQ(last_cut(changed), 0u);
 }
 
 TEST_P(BpeTokenizerTest, an_id_without_a_token_is_nothing) {

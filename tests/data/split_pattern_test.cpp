@@ -50,6 +50,12 @@ TEST(SplitPattern, letters_without_case_match_in_any_script) {
   EXPECT_EQ(parts(pattern, "\xd0\xb4\xd0\xb0"), (Parts{{"\xd0\xb4\xd0\xb0", true}}));
 }
 
+TEST(SplitPattern, classes_are_those_of_unicode) {
+  const SplitPattern words(R"(\w+)"), digits(R"(\d+)");
+  EXPECT_EQ(parts(words, "\xc3\xa9"), (Parts{{"\xc3\xa9", true}}));
+  EXPECT_EQ(parts(digits, "\xd9\xa3"), (Parts{{"\xd9\xa3", true}}));  // Arabic 3
+}
+
 TEST(SplitPattern, what_is_no_pattern_is_refused) {
   try {
     const SplitPattern broken("a(b");

@@ -19,7 +19,7 @@ const fs::path kTokenizers = LOCKSTEP_TOKENIZERS;
 // not empty.
 fs::path copy_of(const TemporaryDirectory& directory, const std::string& family,
                  const std::string& name, const std::string& config = "") {
-  const auto path = directory / name;
+  auto path = directory / name;
   fs::create_directories(path);
   fs::copy_file(kTokenizers / family / "tokenizer.json", path / "tokenizer.json");
   if (!config.empty()) std::ofstream(path / "tokenizer_config.json") << config;
