@@ -25,7 +25,7 @@ class Evaluator {
                     .sequences = request.micro_batch,
                     .sequence_length = request.sequence_length},
                    stream, arenas),
-        loader_({.datasets = request.datasets,
+        loader_({.sources = {{.paths = request.datasets}},
                  .sequence_length = static_cast<int>(request.sequence_length),
                  .global_batch_sequences = request.micro_batch,
                  .vocabulary = source.model.vocabulary,

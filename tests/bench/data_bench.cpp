@@ -125,7 +125,7 @@ void bench_loader(const std::string& path) {
   constexpr int kSequences = 16, kBatches = 2'000, kSteps = 200;
   for (const bool document_mask : {false, true}) {
     Loader::Config config;
-    config.datasets = {path};
+    config.sources = {{.paths = {path}}};
     config.sequence_length = 256;
     config.global_batch_sequences = kSequences;
     config.document_mask = document_mask;
