@@ -47,8 +47,7 @@ WrongSource read_sources(const TomlTables& tables, std::vector<DataSource>& sour
     if (source.paths.empty()) return {str("table ", all.size() + 1, " has no path"), line};
     if ((source.weight > 0) == (source.epochs > 0))
       return {str("expected either weight or epochs beside path ", toml_quoted(source.paths[0]),
-                  ": its share of the samples, or how often it is read for each time that another "
-                  "of 1 epoch is"),
+                  ": its share of the samples, or how often it is read"),
               line};
     if (!all.empty() && (all.front().weight > 0) != (source.weight > 0))
       return {str("expected ", all.front().weight > 0 ? "weight" : "epochs", " beside path ",

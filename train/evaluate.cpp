@@ -30,6 +30,7 @@ class Evaluator {
                  .global_batch_sequences = request.micro_batch,
                  .vocabulary = source.model.vocabulary,
                  .document_mask = request.document_mask,
+                 .rows = request.rows,
                  .shuffle = false,
                  .repeat = false,
                  .most_samples = most_windows(request.tokens, request.sequence_length)},

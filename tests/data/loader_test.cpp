@@ -77,7 +77,7 @@ class LoaderTest : public ::testing::Test {
 
   const Tokens tokens_ = random_documents(1'001);  // 125 windows of 8 and the token behind
   TemporaryDirectory directory_;
-  Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
+  Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 21};
 };
 
 TEST_F(LoaderTest, batches_hold_the_samples_of_the_order_across_epochs) {

