@@ -35,7 +35,8 @@ Rows::Rows(const Dataset& dataset, const Config& config) : dataset_(dataset), co
     count_ = (dataset.tokens() - 1) / T;
   } else {
     std::vector<std::int64_t> windows;
-    for (std::size_t shard = 0; shard < dataset.shards().size(); ++shard) {
+    const auto shards = dataset.shard_of(dataset.tokens() - 1) + 1;
+    for (std::size_t shard = 0; shard < shards; ++shard) {
       windows.push_back((dataset.shard_start(shard + 1) - dataset.shard_start(shard) - 1) / T);
       count_ += windows.back();
     }

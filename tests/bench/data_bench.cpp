@@ -139,10 +139,11 @@ void bench_read(const Dataset& dataset, std::int64_t window) {
 
 constexpr int kSequences = 16, kLength = 256, kBatches = 2'000, kSteps = 200;
 
-void bench_pread(const Dataset& dataset) {
+void bench_pread(const fs::path& train) {
   constexpr std::int64_t kRows = std::int64_t{kBatches} * kSequences;
-  const auto& shard = dataset.shards().front().file;
-  const auto windows = (shard.tokens() - 1) / kLength;
+  const auto files = directory_entries(train);
+  const ReadFile shard(*std::ranges::find(files, ".bin", &fs::path::extension));
+  const auto windows = ((shard.size_bytes() - kShardHeaderBytes) / 2 - 1) / kLength;
   std::vector<double> seconds;
   for (int round = 0; round < kRounds; ++round)
     seconds.push_back(seconds_of([&] {
@@ -151,7 +152,7 @@ void bench_pread(const Dataset& dataset) {
         threads.emplace_back([&, thread] {
           std::vector<std::byte> bytes(2 * (kLength + 1));
           for (auto g = thread; g < kRows; g += Loader::kThreads)
-            shard.file().read(bytes, shard.offset_of(sample_at(7, windows, g) * kLength));
+            shard.read(bytes, kShardHeaderBytes + 2 * sample_at(7, windows, g) * kLength);
         });
       for (auto& thread : threads)
         thread.join();
@@ -194,7 +195,7 @@ void bench_loader(const char* what, Loader::Config config) {
 void bench_loaders(const fs::path& directory) {
   const auto train = (directory / "packed/train").string();
   const std::vector<DataSource> all{{.paths = {train}}};
-  bench_pread(Dataset({train}));
+  bench_pread(train);
   bench_loader("loader, windows", {.sources = all});
   bench_loader("loader, document mask", {.sources = all, .document_mask = true});
   bench_loader("loader, packed documents", {.sources = all, .rows = RowKind::packed});

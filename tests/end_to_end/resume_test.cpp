@@ -117,9 +117,10 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   write_tokens(directory_ / "more.bin", 14000);
   const auto refused = run(mixture(two, "41", "run"), 78);
   expect_contains(refused, "the data in " + path("more.bin") + " are not those that were read up");
-  auto allowed = mixture(two, "41", "run");
+  write_tokens(directory_ / "small.bin", 200);
+  auto allowed = mixture(two + ", " + source("small.bin", "2"), "60", "run");
   allowed.emplace_back("--allow-dataset-change");
-  run(allowed, 0);
+  expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is read ");
 }
 
 TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
