@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/hash.h"
 
@@ -29,6 +30,7 @@ Dataset::Dataset(const std::vector<std::string>& paths) {
     for (const auto& shard : list.shards)
       shards_.push_back(open_shard(shard));
     described_ = list.shards.front().about.has_value();
+    tokenizer_hash_ = list.tokenizer_hash;
     fingerprint_ = list.fingerprint;
     fingerprints += fingerprint_ + '\n';
   }
@@ -36,6 +38,46 @@ Dataset::Dataset(const std::vector<std::string>& paths) {
   for (const auto& shard : shards_) {
     check_same_format(format(), shard.file);
     starts_.push_back(tokens() + shard.file.tokens());
+    auto mask = shard.file.file().path();
+    if (mask.replace_extension(".mask"); path_exists(mask)) masks_.emplace_back(mask);
+  }
+  LOCKSTEP_CHECK(masks_.empty() || masks_.size() == shards_.size(), "some shards without a mask");
+}
+
+void Dataset::for_each_document(
+    FunctionRef<void(std::int64_t first, std::int64_t end)> visit) const {
+  std::int64_t first = 0;
+  const auto end_at = [&](std::int64_t end) {
+    if (end > first) visit(std::exchange(first, end), end);
+  };
+  const std::int64_t behind = format().boundary == Boundary::behind ? 1 : 0;
+  std::vector<std::int32_t> piece;
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (const auto& ends = shards_[shard].ends) {
+      ends->for_each([&](std::int64_t end) { end_at(starts_[shard] + end); });
+      continue;
+    }
+    constexpr std::int64_t kPiece = 1 << 16;
+    for (auto at = starts_[shard]; at < starts_[shard + 1]; at += kPiece) {
+      piece.resize(static_cast<std::size_t>(std::min(kPiece, starts_[shard + 1] - at)));
+      read(piece, at);
+      for (std::size_t i = 0; i < piece.size(); ++i)
+        if (piece[i] == format().boundary_token) end_at(at + static_cast<std::int64_t>(i) + behind);
+    }
+  }
+  end_at(tokens());
+}
+
+void Dataset::read_mask(std::span<std::uint8_t> out, std::int64_t first) const {
+  std::fill(out.begin(), out.end(), 1);
+  if (!has_masks()) return;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto token = first + static_cast<std::int64_t>(i);
+    const auto shard = shard_of(token);
+    const auto local = token - starts_[shard];
+    std::byte byte{};
+    masks_[shard].read(std::span(&byte, 1), local >> 3);
+    out[i] = static_cast<std::uint8_t>(std::to_integer<int>(byte) >> (local & 7) & 1);
   }
 }
 

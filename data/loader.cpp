@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "core/thread_pool.h"
-#include "data/order.h"
 
 namespace lockstep {
 namespace {
@@ -39,13 +38,45 @@ std::span<std::int32_t> row(Tensor tensor, std::int64_t i) {
           static_cast<std::size_t>(tensor.shape[1])};
 }
 
-// Room for one window a thread, [kThreads, T + 1], and for the batches.
-Tensor allocate_buffers(Arena& pinned, std::int64_t B, std::int64_t T, std::span<Buffer> buffers) {
-  const Tensor windows = pinned.allocate("loader windows", DType::int32, {Loader::kThreads, T + 1});
+// What a thread reads a row into, before it is one: T + 1 tokens, where their documents start, and
+// whether they count.
+struct Scratch {
+  std::span<std::int32_t> tokens, document_start;
+  std::span<std::uint8_t> mask;
+};
+
+// [kThreads, T + 1] each.
+struct AllScratch {
+  Tensor tokens, document_start, mask;
+
+  Scratch of(std::int64_t thread) const {
+    const auto n = mask.shape[1];
+    return {row(tokens, thread),
+            row(document_start, thread),
+            {mask.as<std::uint8_t>() + thread * n, static_cast<std::size_t>(n)}};
+  }
+};
+
+AllScratch allocate_buffers(Arena& pinned, std::int64_t B, std::int64_t T,
+                            std::span<Buffer> buffers) {
+  const auto scratch = [&](DType type) {
+    return pinned.allocate("loader scratch", type, {Loader::kThreads, T + 1});
+  };
+  const AllScratch all{scratch(DType::int32), scratch(DType::int32), scratch(DType::uint8)};
   for (auto& buffer : buffers)
     for (Tensor* t : {&buffer.inputs, &buffer.targets, &buffer.positions, &buffer.document_start})
       *t = pinned.allocate("loader batch", DType::int32, {B, T});
-  return windows;
+  return all;
+}
+
+Sources::Config sources_of(const Loader::Config& c) {
+  return {.sources = c.sources,
+          .seed = c.seed,
+          .sequence_length = c.sequence_length,
+          .vocabulary = c.vocabulary,
+          .rows = c.rows,
+          .shuffle_shards = c.shuffle_shards,
+          .shuffle = c.shuffle};
 }
 
 }  // namespace
@@ -60,17 +91,18 @@ struct Loader::Impl {
   Position position_of(std::int64_t ticket) const;
   void start_at(const Position& position);
   Buffer* next_ready();
-  void serve(std::span<std::int32_t> window);
-  void fill(const Buffer& buffer, const Position& position, std::span<std::int32_t> window) const;
-  void fill_row(const Buffer& buffer, std::int64_t i, std::int64_t sample,
-                std::span<std::int32_t> window) const;
+  void serve(const Scratch& mine);
+  void fill(const Buffer& buffer, const Position& position, const Scratch& mine) const;
+  void fill_row(const Buffer& buffer, std::int64_t i, const Sources::Place& place,
+                const Scratch& mine) const;
 
   const Config config;
-  const Dataset dataset;
+  Sources sources;
   const int rows, rank, ranks;
+  bool document_mask = false;
   std::int64_t samples = 0;
   int micro_steps = 0;
-  Tensor windows;  // [kThreads, T + 1]
+  AllScratch scratch;
 
   std::mutex mutex;
   std::condition_variable became_free, became_ready;
@@ -85,22 +117,17 @@ struct Loader::Impl {
 };
 
 Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks, Arena& pinned)
-    : config(c), dataset(c.datasets), rows(sequences), rank(data_rank), ranks(data_ranks) {
+    : config(c), sources(sources_of(c)), rows(sequences), rank(data_rank), ranks(data_ranks) {
   const std::int64_t B = sequences, T = c.sequence_length, S = c.global_batch_sequences;
   LOCKSTEP_CHECK(B >= 1 && T >= 1 && S >= 1, "batches of ", S, " sequences of ", T,
                  " tokens in micro-batches of ", B);
   LOCKSTEP_CHECK(0 <= data_rank && data_rank < data_ranks, "data rank ", data_rank, " of ",
                  data_ranks);
-  if (const auto ids = dataset.tokenizer_vocabulary(); c.vocabulary != 0 && ids > c.vocabulary)
-    throw ConfigError(str("model.vocabulary is ", c.vocabulary, ", but ", c.datasets.front(),
-                          " holds tokens of a vocabulary of ", ids));
-  samples = (dataset.tokens() - 1) / T;
-  if (samples < 1)
-    throw DataError(str(c.datasets.front(), ": holds ", dataset.tokens(),
-                        " tokens, fewer than one window of ", T, " and the token behind it"));
+  document_mask = c.document_mask || sources.row_kind() == RowKind::packed;
+  samples = sources.total_rows();
   micro_steps = static_cast<int>((S + B * ranks - 1) / (B * ranks));
   if (c.most_samples > 0) samples = std::min(samples, c.most_samples);
-  windows = allocate_buffers(pinned, B, T, buffers);
+  scratch = allocate_buffers(pinned, B, T, buffers);
   threads.reserve(kThreads);
 }
 
@@ -127,7 +154,7 @@ void Loader::Impl::start_at(const Position& position) {
   for (auto& buffer : buffers)
     if (buffer.state == State::ready) buffer.state = State::free;
   for (auto thread = static_cast<std::int64_t>(threads.size()); thread < kThreads; ++thread)
-    threads.emplace_back([this, thread] { serve(row(windows, thread)); });
+    threads.emplace_back([this, thread] { serve(scratch.of(thread)); });
   became_free.notify_all();
 }
 
@@ -137,7 +164,7 @@ Buffer* Loader::Impl::next_ready() {
   return nullptr;
 }
 
-void Loader::Impl::serve(std::span<std::int32_t> window) {
+void Loader::Impl::serve(const Scratch& mine) {
   use_all_processors();
   std::unique_lock lock(mutex);
   for (;;) {
@@ -159,7 +186,7 @@ void Loader::Impl::serve(std::span<std::int32_t> window) {
     try {
       buffer.copied.synchronize();
       buffer.free_since = std::chrono::steady_clock::now();
-      fill(buffer, position, window);
+      fill(buffer, position, mine);
     } catch (...) {
       error = std::current_exception();
     }
@@ -170,8 +197,7 @@ void Loader::Impl::serve(std::span<std::int32_t> window) {
   }
 }
 
-void Loader::Impl::fill(const Buffer& buffer, const Position& position,
-                        std::span<std::int32_t> window) const {
+void Loader::Impl::fill(const Buffer& buffer, const Position& position, const Scratch& mine) const {
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto in_batch = (std::int64_t{position.micro_step} * ranks + rank) * rows + i;
     const auto g = position.first_sample + in_batch;
@@ -181,32 +207,55 @@ void Loader::Impl::fill(const Buffer& buffer, const Position& position,
       std::ranges::fill(row(buffer.inputs, i), 0);
       std::ranges::fill(row(buffer.targets, i), -1);
     } else {
-      fill_row(buffer, i, config.shuffle ? sample_at(config.seed, samples, g) : g % samples,
-               window);
+      fill_row(buffer, i, sources.at(g), mine);
     }
     const auto start = row(buffer.document_start, i), positions = row(buffer.positions, i);
-    if (masked || !config.document_mask) std::ranges::fill(start, 0);
+    if (masked || !document_mask) std::ranges::fill(start, 0);
     for (std::size_t t = 0; t < start.size(); ++t)
       positions[t] = static_cast<std::int32_t>(t) - start[t];
   }
 }
 
-void Loader::Impl::fill_row(const Buffer& buffer, std::int64_t i, std::int64_t sample,
-                            std::span<std::int32_t> window) const {
-  const auto first = sample * config.sequence_length;
-  dataset.read(window, first, config.vocabulary);
-  const auto inputs = row(buffer.inputs, i);
-  std::copy(window.begin(), window.end() - 1, inputs.begin());
-  std::copy(window.begin() + 1, window.end(), row(buffer.targets, i).begin());
-  if (config.document_mask) dataset.find_documents(row(buffer.document_start, i), inputs, first);
+void Loader::Impl::fill_row(const Buffer& buffer, std::int64_t i, const Sources::Place& place,
+                            const Scratch& mine) const {
+  const auto& dataset = sources.dataset(place.source);
+  const auto first = place.row.first;
+  const auto n = static_cast<std::size_t>(place.row.tokens);
+  const auto tokens = mine.tokens.first(n + 1);
+  dataset.read(tokens, first, config.vocabulary);
+  const auto inputs = row(buffer.inputs, i), targets = row(buffer.targets, i);
+  std::fill(std::copy_n(tokens.begin(), n, inputs.begin()), inputs.end(), 0);
+  std::fill(std::copy_n(tokens.begin() + 1, n, targets.begin()), targets.end(), -1);
+  if (dataset.has_masks()) {
+    const auto counts = mine.mask.first(n);
+    dataset.read_mask(counts, first + 1);
+    for (std::size_t t = 0; t < n; ++t)
+      if (counts[t] == 0) targets[t] = -1;
+  }
+  if (!document_mask) return;
+  const auto start = mine.document_start.first(n + 1), starts = row(buffer.document_start, i);
+  dataset.find_documents(start, tokens, first);
+  std::fill(std::copy_n(start.begin(), n, starts.begin()), starts.end(),
+            static_cast<std::int32_t>(n));  // padding is a document of its own
+  // No document says how the next one begins, but by the token in front of it that ends this one.
+  if (sources.row_kind() != RowKind::packed || dataset.format().boundary == Boundary::front) return;
+  for (std::size_t t = 0; t < n; ++t)
+    if (start[t + 1] == static_cast<std::int32_t>(t) + 1) targets[t] = -1;
 }
 
 Loader::Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned)
     : impl_(std::make_unique<Impl>(config, sequences, data_rank, data_ranks, pinned)) {}
 Loader::~Loader() = default;
 
-const Dataset& Loader::dataset() const {
-  return impl_->dataset;
+const Sources& Loader::sources() const {
+  return impl_->sources;
+}
+bool Loader::document_mask() const {
+  return impl_->document_mask;
+}
+void Loader::go_on(DataHistory history) {
+  LOCKSTEP_CHECK(impl_->threads.empty(), "what is read of which sample changes behind a batch");
+  impl_->sources.go_on(std::move(history));
 }
 std::int64_t Loader::pinned_bytes(int sequences, int sequence_length) {
   Arena pinned = Arena::measure(Device{});
@@ -254,7 +303,7 @@ Batch Loader::batch(std::int64_t first_sample, int micro_step) {
   }
   buffer->state = State::held;
   return {buffer->inputs, buffer->targets, buffer->positions,
-          s.config.document_mask ? buffer->document_start : ConstTensor{},
+          s.document_mask ? buffer->document_start : ConstTensor{},
           static_cast<int>(buffer - s.buffers.data())};
 }
 

@@ -14,16 +14,16 @@
 
 #include "core/arena.h"
 #include "core/stream.h"
-#include "data/dataset.h"
+#include "data/sources.h"
 
 namespace lockstep {
 
-// Of B sequences of T tokens, all [B, T] int32 in pinned memory. A masked sequence has targets of
-// -1 and inputs of 0. document_start is absent without Loader::Config::document_mask.
+// Of B sequences of T tokens, all [B, T] int32 in pinned memory. A masked sequence, and padding,
+// has targets of -1 and inputs of 0. document_start is absent without Loader::document_mask().
 struct Batch {
   ConstTensor inputs;
-  ConstTensor targets;         // inputs shifted by one; -1 where masked
-  ConstTensor positions;       // within the document, of what the window shows of it
+  ConstTensor targets;    // inputs shifted by one; -1 where masked, or where the loss mask is 0
+  ConstTensor positions;  // within the document, of what the window shows of it
   ConstTensor document_start;  // index in the sequence of the document's first token in the window
   int buffer = 0;
 };
@@ -31,30 +31,37 @@ struct Batch {
 class Loader {
  public:
   struct Config {
-    std::vector<std::string> datasets;  // paths that Dataset opens, one behind the other
-    std::uint64_t seed = 0;             // of the order
+    std::vector<DataSource> sources;
+    std::uint64_t seed = 0;  // of the order
     int sequence_length = 0;
     std::int64_t global_batch_sequences = 0;  // of a step, over all data ranks
     std::int64_t vocabulary = 0;              // of the model: a token from it on is refused; 0: any
-    bool document_mask = false;               // false: a window is one document
-    bool shuffle = true;                      // false: windows in the order of the dataset
+    bool document_mask = false;               // false: a row is one document, if it is not packed
+    RowKind rows = RowKind::automatic;
+    std::int64_t shuffle_shards = 0;  // of windows: shards shuffled together; 0: all
+    bool shuffle = true;              // false: rows in the order of the one dataset
     bool repeat = true;             // false: samples from samples() on are masked (one evaluation)
-    std::int64_t most_samples = 0;  // samples() is at most this; 0: all of the dataset
+    std::int64_t most_samples = 0;  // samples() is at most this; 0: all rows
   };
 
   // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be
-  // measuring: threads start, and memory is touched, only at the first batch(). Throws DataError
-  // when the dataset is damaged or has not one window.
+  // measuring: threads start, and memory is touched, only at the first batch(). Throws as Sources.
   Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
 
-  const Dataset& dataset() const;
+  const Sources& sources() const;
+  const Dataset& dataset() const { return sources().dataset(0); }
+  bool document_mask() const;  // whether batches have document_start: packed rows do
+
+  // Before the first batch(): what is read of which sample, where a run goes on.
+  void go_on(DataHistory history);
+
   // What a loader takes from `pinned`.
   static std::int64_t pinned_bytes(int sequences, int sequence_length);
 
-  std::int64_t samples() const;       // windows in the dataset, or most_samples of them: one epoch
+  std::int64_t samples() const;       // rows of all sources, or most_samples of them
   std::int64_t step_samples() const;  // of all ranks: the global batch
   int micro_steps() const;  // of a step: the global batch over data_ranks * sequences, rounded up
 

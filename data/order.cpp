@@ -41,10 +41,13 @@ std::int64_t Permutation::operator()(std::int64_t i) const {
   return static_cast<std::int64_t>(x);
 }
 
+std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch) {
+  return mix64(mix64(seed + kGolden64) + static_cast<std::uint64_t>(epoch) * kGolden64);
+}
+
 std::int64_t sample_at(std::uint64_t seed, std::int64_t samples, std::int64_t g) {
   LOCKSTEP_CHECK(g >= 0 && samples >= 1, "sample ", g, " of ", samples);
-  const auto epoch = static_cast<std::uint64_t>(g / samples);
-  return Permutation(mix64(mix64(seed + kGolden64) + epoch * kGolden64), samples)(g % samples);
+  return Permutation(epoch_key(seed, g / samples), samples)(g % samples);
 }
 
 }  // namespace lockstep

@@ -25,6 +25,9 @@ class Permutation {
   std::array<std::uint64_t, kRounds> keys_;
 };
 
+// What chooses the permutation of an epoch >= 0.
+std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
+
 // sample(g) = permutation(seed, g div n)(g mod n) for the global sample counter g >= 0.
 std::int64_t sample_at(std::uint64_t seed, std::int64_t samples, std::int64_t g);
 

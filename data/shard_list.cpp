@@ -98,6 +98,7 @@ ShardList list_of_manifest(const fs::path& path, const std::vector<std::string>&
     throw DataError(str((path.parent_path() / names.front()).string(), ": not a shard that ",
                         kManifestName, " beside it lists"));
   list.fingerprint = hash_hex(text + chosen);
+  list.tokenizer_hash = manifest.tokenizer_hash;
   return list;
 }
 

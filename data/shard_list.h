@@ -22,6 +22,7 @@ struct ShardList {
   std::vector<ListedShard> shards;
   // XXH3-128 in hexadecimal of dataset.json; without one, of the names and sizes of the shards.
   std::string fingerprint;
+  std::string tokenizer_hash;  // that dataset.json says; empty without one
 };
 
 // `path`: a shard; a directory with a dataset.json; a directory of *.bin shards; or a pattern whose

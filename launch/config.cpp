@@ -19,6 +19,7 @@ struct Assignment {
   const Option* option;
   TomlValue value;
   std::string origin;
+  std::string file;  // of which lines are named; empty: none
 };
 
 std::vector<std::string> keys() {
@@ -76,14 +77,16 @@ std::vector<Assignment> assignments_of_file(std::string_view text, const std::st
   std::vector<Assignment> all;
   for (const auto& entry : document.entries) {
     const auto origin = str(name, ":", entry.line);
-    all.push_back({&option_of(entry.key, origin), entry.value, origin});
+    all.push_back({&option_of(entry.key, origin), entry.value, origin, name});
   }
   return all;
 }
 
 void set_key(const Assignment& a, ResolvedConfig& resolved) {
-  const auto wrong = assign(*a.option, resolved.values, a.value);
-  if (!wrong.empty()) throw ConfigError(str(a.origin, ": ", a.option->key, ": ", wrong));
+  int line = 0;
+  const auto wrong = assign(*a.option, resolved.values, a.value, &line);
+  const auto origin = line > 0 && !a.file.empty() ? str(a.file, ":", line) : a.origin;
+  if (!wrong.empty()) throw ConfigError(str(origin, ": ", a.option->key, ": ", wrong));
   resolved.origins.insert_or_assign(std::string(a.option->key), a.origin);
 }
 
@@ -120,12 +123,37 @@ struct ToJson {
       array.emplace_back(value);
     return array;
   }
+  Json operator()(const TomlTables& tables) const {
+    Json::Array array;
+    for (const auto& table : tables.tables) {
+      Json json;
+      for (const auto& entry : table)
+        json.set(entry.key, std::visit(*this, entry.value));
+      array.push_back(json);
+    }
+    return array;
+  }
   Json operator()(const TomlOther& other) const { LOCKSTEP_FAIL("a value is ", other.kind); }
   template <class Value>
   Json operator()(const Value& value) const {
     return value;
   }
 };
+
+// What ToJson made, as TOML: the same, but for objects. A long list takes many lines.
+std::string toml_of(const Json& json) {
+  if (json.is_object()) {
+    std::string text;
+    for (const auto& [key, value] : json.as_object())
+      text += str(text.empty() ? "" : ", ", key, " = ", toml_of(value));
+    return "{" + text + "}";
+  }
+  if (!json.is_array()) return json.dump();
+  std::string text;
+  for (const auto& value : json.as_array())
+    text += toml_of(value) + ",\n";
+  return "[" + text + "]";
+}
 
 // Whether each of t tensor ranks has matrices that fp8 has products of.
 bool divides_fp8(const ModelConfig& m, Fp8Products fp8, std::int64_t t) {
@@ -200,9 +228,22 @@ class Consistency {
             str("\"auto\" or \"off\" with train.offload_",
                 t.offload_activations ? "activations" : "optimizer",
                 ", whose copies are no part of a graph"));
-    require(!resolved_.values.data.train.empty(), "data.train", "at least one dataset");
     require(resolved_.values.schedule.warmup_steps <= t.steps, "schedule.warmup_steps",
             str("at most train.steps (", t.steps, "); without the key it is 2% of them"));
+  }
+
+  void check_data(const std::string& name) const {
+    const auto& d = resolved_.values.data;
+    if (d.train.empty() && d.source.empty())
+      throw ConfigError(
+          str(name, ": neither data.train nor tables [[data.source]] name a dataset"));
+    if (!d.train.empty() && !d.source.empty())
+      throw ConfigError(str(resolved_.origins.find("data.source")->second,
+                            ": data.source and data.train (",
+                            resolved_.origins.find("data.train")->second,
+                            ") are both set; a mixture names all datasets in data.source"));
+    require(d.shuffle_shards == 0 || d.rows == RowKind::automatic || d.rows == RowKind::windows,
+            "data.shuffle_shards", "0 unless data.rows is \"windows\"");
   }
 
   void check_precision() const {
@@ -310,7 +351,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   auto all = assignments_of_file(text, name);
   for (const auto& setting : settings) {
     const auto& option = option_of(setting.key, setting.origin);
-    all.push_back({&option, value_of(setting, option), setting.origin});
+    all.push_back({&option, value_of(setting, option), setting.origin, ""});
   }
   ResolvedConfig resolved;
   resolved.values.layout.ranks = ranks;
@@ -320,6 +361,7 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   consistency.check_model();
   consistency.check_layout();
   consistency.check_train();
+  consistency.check_data(name);
   consistency.check_checkpoint();
   consistency.check_log();
   consistency.check_precision();
@@ -393,7 +435,7 @@ Json to_json(const ResolvedConfig& config) {
 ResolvedConfig config_from_json(const Json& json, const std::string& origin) {
   std::vector<Setting> settings;
   for (const auto& [key, value] : json.as_object())
-    settings.push_back({key, value.dump(2), origin});  // a long list: many lines
+    settings.push_back({key, toml_of(value), origin});
   return resolve_config("", origin, settings);
 }
 

@@ -33,6 +33,7 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
     const auto config = configuration_of(source);
     request.datasets = config.data.validation;
     request.document_mask |= config.data.document_mask;
+    request.rows = config.data.rows;
     if (request.sequence_length == 0) request.sequence_length = config.train.sequence_length;
     if (request.datasets.empty())
       throw UsageError("the run held out no data (data.validation); name a dataset with --data");

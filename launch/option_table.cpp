@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 4> kShardings{"none", "optimizer", "gradi
 constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
 
 constexpr std::array<std::string_view, 2> kCheckpointFiles{"rank", "node"};
+constexpr std::array<std::string_view, 4> kRows{"auto", "windows", "examples", "packed"};
 
 template <class Enum>
 Choice choice(Enum& value, std::span<const std::string_view> names) {
@@ -53,6 +54,9 @@ Field field_of(Config::CudaGraphs& value) {
 }
 Field field_of(Config::Checkpoint::Files& value) {
   return choice(value, kCheckpointFiles);
+}
+Field field_of(RowKind& value) {
+  return choice(value, kRows);
 }
 Field field_of(DType& value) {
   return choice(value, kTypes);
@@ -347,10 +351,26 @@ const std::array kOptions{
     Option{LOCKSTEP_KEY(data.train), kAny, "",
            "Datasets to train on: directories, shard files, or patterns such as "
            "`fineweb_train_*.bin`; docs/formats.md lists what is read.",
-           "required"},
+           "required, without data.source"},
+    Option{
+        LOCKSTEP_KEY(data.source), kAny, "",
+        "A mixture, in place of data.train: a table `[[data.source]]` for each part, with `path` "
+        "(as data.train) and `weight`, its share of the samples; or all with `epochs` in place "
+        "of weights, which is a weight of epochs x samples (docs/data.md).",
+        ""},
     Option{LOCKSTEP_KEY(data.validation), kAny, "",
            "Datasets held out for evaluation, as data.train; none: no evaluation.", ""},
+    Option{LOCKSTEP_KEY(data.rows), kAny, "",
+           "What a sequence holds: the next tokens wherever documents end (windows); one document, "
+           "the rest padded (examples); or whole documents, as many as fit, none of which attends "
+           "to another (packed); auto: packed where the data have loss masks, else windows.",
+           ""},
     Option{LOCKSTEP_KEY(data.document_mask), kAny, "", "No token attends to another document.", ""},
+    Option{LOCKSTEP_KEY(data.shuffle_shards), kCount, "shards",
+           "Shards whose windows are shuffled together, each so many in an order of shards that is "
+           "another in each epoch: at most twice as many are read at a time; 0: all windows are "
+           "shuffled together.",
+           ""},
     Option{LOCKSTEP_KEY(data.seed),
            {0, 9e18},
            "",

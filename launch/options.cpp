@@ -4,6 +4,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "launch/source_tables.h"
+
 namespace lockstep {
 namespace {
 
@@ -50,6 +52,11 @@ struct Assign {
     }
     return set(member, std::get_if<std::vector<std::string>>(&value));
   }
+  bool operator()(std::vector<DataSource>* member) const {  // tables are read by read_sources
+    const auto* none = std::get_if<std::vector<std::string>>(&value);
+    if (none != nullptr && none->empty()) member->clear();
+    return none != nullptr && none->empty();
+  }
   bool operator()(const Choice& choice) const {
     const auto* name = std::get_if<std::string>(&value);
     const auto at =
@@ -82,11 +89,10 @@ struct Print {
   std::string operator()(const double* member) const { return toml_number(*member); }
   std::string operator()(const std::string* member) const { return toml_quoted(*member); }
   std::string operator()(const std::vector<std::string>* member) const {
-    if (member->size() == 1) return str("[", toml_quoted(member->front()), "]");
-    std::string text;
-    for (const auto& element : *member)
-      text += str("\n  ", toml_quoted(element), ",");
-    return str("[", text, text.empty() ? "]" : "\n]");
+    return list_to_toml(*member);
+  }
+  std::string operator()(const std::vector<DataSource>* member) const {
+    return sources_to_toml(*member);
   }
   std::string operator()(const Choice& choice) const {
     return toml_quoted(choice.names[*choice.value]);
@@ -104,6 +110,9 @@ struct Expected {
   std::string operator()(const std::string*) const { return "a string"; }
   std::string operator()(const std::vector<std::string>*) const {
     return "a string or an array of strings";
+  }
+  std::string operator()(const std::vector<DataSource>*) const {
+    return "tables of path, and weight or epochs";
   }
   std::string operator()(const Choice& choice) const { return names_text(choice.names); }
   template <class Number>
@@ -125,8 +134,16 @@ std::string expected(const Option& option) {
   return std::visit(Expected{option.range}, option.field(config));
 }
 
-std::string assign(const Option& option, Config& config, const TomlValue& value) {
-  if (std::visit(Assign{value, option.range}, option.field(config))) return "";
+std::string assign(const Option& option, Config& config, const TomlValue& value, int* line) {
+  const auto field = option.field(config);
+  auto* const* sources = std::get_if<std::vector<DataSource>*>(&field);
+  if (const auto* tables = std::get_if<TomlTables>(&value);
+      tables != nullptr && sources != nullptr) {
+    const auto wrong = read_sources(*tables, **sources);
+    if (line != nullptr) *line = wrong.line;
+    return wrong.what;
+  }
+  if (std::visit(Assign{value, option.range}, field)) return "";
   return str("expected ", expected(option), "; found ", describe(value));
 }
 

@@ -20,8 +20,9 @@ struct Choice {
   unsigned char* value;
   std::span<const std::string_view> names;
 };
-using Field = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, float*, double*,
-                           std::string*, std::vector<std::string>*, Choice>;
+using Field =
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, float*, double*, std::string*,
+                 std::vector<std::string>*, std::vector<DataSource>*, Choice>;
 
 struct Option {
   struct Range {
@@ -46,8 +47,10 @@ struct Option {
 std::span<const Option> options();  // in the order of their tables
 const Option* find_option(std::string_view key);
 
-// Sets the option's member. Returns what was wrong ("expected an integer, found true"), or nothing.
-std::string assign(const Option& option, Config& config, const TomlValue& value);
+// Sets the option's member. Returns what was wrong ("expected an integer, found true"), or nothing;
+// `line` becomes that of the wrong part of a value of many lines.
+std::string assign(const Option& option, Config& config, const TomlValue& value,
+                   int* line = nullptr);
 
 std::string expected(const Option& option);                       // "an integer, at least 1"
 std::string to_toml(const Option& option, const Config& config);  // its value; a list one a line

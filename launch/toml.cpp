@@ -32,7 +32,21 @@ std::string key_part(std::string_view part) {
   return plain ? std::string(part) : toml_quoted(part);
 }
 
+TomlValue value_of(const toml::node& node);
+int line_of(const toml::node& node);
+
+TomlValue tables_value(const toml::array& array) {
+  TomlTables all;
+  for (const auto& element : array) {
+    auto& table = all.tables.emplace_back();
+    for (const auto& [key, node] : *element.as_table())
+      table.push_back({key_part(key.str()), value_of(node), line_of(node)});
+  }
+  return all;
+}
+
 TomlValue array_value(const toml::array& array) {
+  if (array.is_array_of_tables()) return tables_value(array);
   std::vector<std::string> strings;
   for (const auto& element : array) {
     const auto* text = element.as_string();
@@ -63,7 +77,10 @@ void flatten(const toml::table& table, const std::string& prefix, TomlDocument& 
       document.tables.push_back({full, line_of(*inner)});
       flatten(*inner, full + ".", document);
     } else {
-      document.entries.push_back({full, value_of(node), line_of(node)});
+      // [[table]]s begin where the first of them does.
+      const auto* tables = node.as_array();
+      const bool many = tables != nullptr && tables->is_array_of_tables();
+      document.entries.push_back({full, value_of(node), line_of(many ? *tables->get(0) : node)});
     }
   }
 }
@@ -128,6 +145,9 @@ std::string describe(const TomlValue& value) {
     std::string operator()(const std::string& s) const { return "the string " + shown(s); }
     std::string operator()(const std::vector<std::string>& list) const {
       return str("an array of ", list.size(), list.size() == 1 ? " string" : " strings");
+    }
+    std::string operator()(const TomlTables& all) const {
+      return str("an array of ", all.tables.size(), all.tables.size() == 1 ? " table" : " tables");
     }
     std::string operator()(const TomlOther& other) const { return other.kind; }
   };

@@ -16,8 +16,12 @@ namespace lockstep {
 struct TomlOther {   // a value of a kind that no key takes
   std::string kind;  // "a date", "an array of more than strings"
 };
-using TomlValue =
-    std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, TomlOther>;
+struct TomlEntry;
+struct TomlTables {  // an array of tables: [[data.source]]
+  std::vector<std::vector<TomlEntry>> tables;
+};
+using TomlValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>,
+                               TomlTables, TomlOther>;
 
 struct TomlEntry {
   std::string key;  // "table.key"; a part that is not a bare key keeps its quotes

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "data/source.h"
 #include "model/block.h"
 #include "model/config.h"
 
@@ -69,8 +70,15 @@ struct Config {
 
   struct Data {
     std::vector<std::string> train, validation;  // dataset directories or shard files
+    std::vector<DataSource> source;              // a mixture, in place of train
+    RowKind rows = RowKind::automatic;
     bool document_mask = false;
+    std::int64_t shuffle_shards = 0;  // 0: all windows are shuffled together
     std::uint64_t seed = 0;
+
+    std::vector<DataSource> sources() const {
+      return source.empty() ? std::vector<DataSource>{{.paths = train}} : source;
+    }
   } data;
 
   struct Eval {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/stream.h"
+#include "data/source.h"
 #include "train/model_source.h"
 
 namespace lockstep {
@@ -16,6 +17,7 @@ struct EvaluateRequest {
   std::int64_t micro_batch = 0;      // windows at once
   std::int64_t tokens = 0;           // to evaluate, see most_windows; 0: all
   bool document_mask = false;
+  RowKind rows = RowKind::automatic;
 };
 
 struct Evaluation {

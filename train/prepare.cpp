@@ -22,28 +22,49 @@ std::string name_of_device(const Stream& compute) {
   return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(), " threads)");
 }
 
-void check_held_out(const Config& config, const Dataset& training, const Dataset& held_out) {
+void check_held_out(const Config& config, const Sources& sources, const Dataset& held_out) {
+  const Dataset& training = sources.dataset(0);
   const auto &a = training.format(), &b = held_out.format();
   const bool described = training.tokenizer_vocabulary() > 0 && held_out.tokenizer_vocabulary() > 0;
   if (described ? a.name != b.name : a.boundary_token != b.boundary_token)
     throw ConfigError(str("data.validation: ", joined(config.data.validation), " holds ", b.name,
                           " tokens, data.train ", a.name, " tokens"));
-  if (held_out.fingerprint() == training.fingerprint())
-    log_warning("data.validation is data.train: its loss says nothing of other text");
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    if (held_out.fingerprint() == sources.dataset(s).fingerprint())
+      log_warning("data.validation is ",
+                  sources.count() == 1 ? "data.train" : str("data.source ", sources.name(s)),
+                  ": its loss says nothing of other text");
 }
 
-void check_data(const Config& config, const Dataset& training, World& world) {
+void check_data(const Config& config, const Sources& sources, World& world) {
+  const Dataset& training = sources.dataset(0);
   if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
       config.model.vocabulary > ByteTokenizer::kVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
                 ByteTokenizer::kVocabulary, "): such a model cannot write text");
-  Fields fields{{"data.train", training.fingerprint()}};
+  Fields fields;
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
+                        sources.dataset(s).fingerprint());
   if (!config.data.validation.empty()) {
     const Dataset held_out(config.data.validation);
-    check_held_out(config, training, held_out);
+    check_held_out(config, sources, held_out);
     fields.emplace_back("data.validation", held_out.fingerprint());
   }
   agree(world, "data, of which these are the fingerprints", fields);
+}
+
+// What rows of documents leave of them.
+void log_rows(const Sources& sources) {
+  for (std::size_t s = 0; s < sources.count(); ++s) {
+    const auto& rows = sources.rows(s);
+    log_info("rows: ", with_commas(rows.documents()), " documents of ", sources.name(s), " are ",
+             with_commas(rows.count()), " rows, ", name(sources.row_kind()), ", with ",
+             three_digits(100 * rows.padding()), "% padding",
+             rows.cut_documents() == 0 ? ""
+                                       : str("; ", with_commas(rows.cut_documents()),
+                                             " documents are longer than a row and are cut"));
+  }
 }
 
 std::string fp8_counts(const Meter::Config& c) {
@@ -67,7 +88,9 @@ RunDirectory open_run(const std::filesystem::path& path, World& world) {
   return std::move(*made);
 }
 
-Config settled(Config config, Stream& compute, World& world) {
+Config settled(Config config, const Loader& loader, Stream& compute, World& world) {
+  config.data.rows = loader.sources().row_kind();
+  config.data.document_mask = loader.document_mask();
   config.train.attention = attention_of(config, compute);
   if (compute.is_cuda() && world.size() > 1)
     agree(world, "numerics",
@@ -117,7 +140,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   return bytes;
 }
 
-std::optional<Loader> held_out(const Config& config, const Dataset& training, World& world,
+std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,
                                const DataPlace& place, Arena& pinned) {
   check_data(config, training, world);
   if (config.data.validation.empty()) return std::nullopt;
@@ -126,15 +149,42 @@ std::optional<Loader> held_out(const Config& config, const Dataset& training, Wo
                                pinned);
 }
 
+void log_sources(const Config& config, const Sources& sources, std::int64_t end) {
+  constexpr double kManyEpochs = 4;  // Muennighoff et al. 2023: up to four are as good as new text
+  if (config.data.source.empty()) return;
+  const Stretch& now = sources.history().back();
+  const auto counters = sources.counters(end);
+  double sum = 0;
+  for (const auto& source : now.sources)
+    sum += static_cast<double>(source.weight);
+  for (std::size_t i = 0; i < counters.size(); ++i) {
+    const auto& source = now.sources[i];
+    for (std::size_t s = 0; s < sources.count(); ++s) {
+      if (sources.dataset(s).fingerprint() != source.fingerprint) continue;
+      const double epochs =
+          static_cast<double>(counters[i]) / static_cast<double>(sources.rows(s).count());
+      log_info("data.source ", sources.name(s), ": ",
+               three_digits(100 * static_cast<double>(source.weight) / sum), "% of the samples, ",
+               human_count(static_cast<double>(sources.dataset(s).tokens())),
+               " tokens, of which the run makes ", three_digits(epochs), " epochs");
+      if (epochs > kManyEpochs)
+        log_warning("data.source ", sources.name(s), " is read ", three_digits(epochs),
+                    " times; beyond ", kManyEpochs, " a model learns little more from it");
+    }
+  }
+}
+
 void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter) {
   const bool on_gpu = meter.device.kind == Device::Kind::cuda;
   const auto data_ranks = ranks / config.layout.tensor;
   const auto flops = flops_per_token(config.model, config.train.sequence_length);
-  log_info("data: ", joined(config.data.train), ", ",
-           human_count(static_cast<double>(loader.dataset().tokens())), " tokens; a step takes ",
+  const Sources& sources = loader.sources();
+  log_info("data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
+           ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
            config.train.batch_tokens, " of them in ", loader.micro_steps(), " micro-batches of ",
            config.train.micro_batch, " x ", config.train.sequence_length,
            ranks > 1 ? str(" on each of ", data_ranks, " ranks that read data") : "");
+  if (sources.row_kind() != RowKind::windows) log_rows(sources);
   log_info("MFU = tokens/s x ", human_count(flops.causal),
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
            " over the full square) / ", human_count(meter.peak_flops), " FLOP/s, the ",

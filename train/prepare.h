@@ -19,9 +19,9 @@ namespace lockstep {
 // Rank 0 makes what the others then find.
 RunDirectory open_run(const std::filesystem::path& path, World& world);
 
-// With what the configuration leaves open settled. Throws ConfigError where ranks on GPUs would
-// compute with different GPUs or libraries.
-Config settled(Config config, Stream& compute, World& world);
+// With what the configuration leaves open settled: what rows are, by the data, and who computes
+// attention. Throws ConfigError where ranks on GPUs would compute with different GPUs or libraries.
+Config settled(Config config, const Loader& loader, Stream& compute, World& world);
 
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it. Throws ConfigError where there is less. `others`: see
@@ -31,8 +31,12 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
 
 // The loader of data.validation, where there is such. Throws ConfigError where ranks read different
 // data, or its tokens cannot be those of the tokenizer of the training data.
-std::optional<Loader> held_out(const Config& config, const Dataset& training, World& world,
+std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,
                                const DataPlace& place, Arena& pinned);
+
+// Says of a mixture what a run up to sample `end` makes of each source; warns where that is many
+// epochs.
+void log_sources(const Config& config, const Sources& sources, std::int64_t end);
 
 // Says what a step takes and what MFU means here; warns of settings that do nothing.
 void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter);

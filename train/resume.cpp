@@ -24,7 +24,8 @@ SlidingWindow window_in(const Json& json) {
   return window;
 }
 
-void check_same(const char* key, std::int64_t before, std::int64_t now, std::int64_t step,
+template <class Value>
+void check_same(const char* key, const Value& before, const Value& now, std::int64_t step,
                 const char* why) {
   if (before != now)
     throw ConfigError(str(key, " is ", now, ", but was ", before, " up to step ", step, "; ", why,
@@ -67,21 +68,15 @@ void log_jump(std::int64_t step, const Json& before, const Config& config) {
 
 }  // namespace
 
-std::string joined(const std::vector<std::string>& paths) {
-  std::string text;
-  for (const auto& path : paths)
-    text += (text.empty() ? "" : ", ") + path;
-  return text;
-}
-
 Json describe_run(const Progress& progress, const RunFacts& facts) {
   const Config& config = facts.config;
   Json data;
   data.set("seed", static_cast<std::int64_t>(config.data.seed));
   data.set("first_sample", progress.first_sample);
   data.set("sequence_length", config.train.sequence_length);
-  data.set("dataset", joined(config.data.train));
-  data.set("fingerprint", facts.fingerprint);
+  data.set("rows", name(config.data.rows));
+  data.set("shuffle_shards", config.data.shuffle_shards);
+  data.set("stretches", to_json(facts.history));
   Json numerics;
   numerics.set("device", facts.device);
   numerics.set("cpu_level", name(cpu_level()));
@@ -123,7 +118,7 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
   return is_there ? std::optional(path) : std::nullopt;
 }
 
-void check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change) {
+DataHistory check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change) {
   const auto step = about.at("step").as_integer();
   if (about.find("data") == nullptr)
     throw ConfigError(str("the checkpoint of step ", step,
@@ -137,12 +132,14 @@ void check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_c
              "the order of the data would be another");
   check_same("train.sequence_length", data.at("sequence_length").as_integer(),
              facts.config.train.sequence_length, step, "the windows of the data would be others");
-  const auto& before = data.at("fingerprint").as_string();
-  if (before != facts.fingerprint && !allow_dataset_change)
-    throw ConfigError(str("data.train: ", joined(facts.config.data.train), " is not what step ",
-                          step, " was trained on (fingerprint ", facts.fingerprint, ", then ",
-                          before, " of ", data.at("dataset").as_string(),
-                          "); put the dataset back, or accept with --allow-dataset-change"));
+  const auto& now = facts.config.data;
+  const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");  // both came later
+  check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
+             std::string(name(now.rows)), step, "the rows of the data would be others");
+  check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
+             now.shuffle_shards, step, "the order of the data would be another");
+  return continued(history_in(data), data.at("first_sample").as_integer(),
+                   facts.history.back().sources, allow_dataset_change);
 }
 
 void log_changes(const Json& about, const RunFacts& facts) {
@@ -151,6 +148,11 @@ void log_changes(const Json& about, const RunFacts& facts) {
   for (const auto& [key, now] : facts.settings.as_object())
     if (const auto old = dump(before.find(key)); old != now.dump())
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
+  const auto& data = about.at("data");
+  const auto history = history_in(data);
+  if (history != facts.history)
+    log_info("data: from sample ", data.at("first_sample").as_integer(), " on ",
+             in_words(facts.history.back()), "; before, ", in_words(history.back()));
   log_jump(about.at("step").as_integer(), before, facts.config);
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,

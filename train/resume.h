@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "data/history.h"
 #include "dist/comms.h"
 #include "train/config.h"
 #include "train/statistics.h"
@@ -30,7 +31,7 @@ struct Progress {
 struct RunFacts {
   const Config& config;
   const Json& settings;                      // its values by key
-  std::string fingerprint;                   // of the training data
+  const DataHistory& history;                // of the data: what is read now is the last of it
   int threads;                               // that compute
   std::string device = "cpu";                // or the name of a GPU
   std::string attention = "own kernels";     // or "cuDNN 9.19.0"
@@ -45,16 +46,15 @@ Progress progress_in(const Json& about);  // throws DataError where it does not 
 std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
                                                       World& world);
 
-// Throws ConfigError naming the key, the stored and the new value where the run would not be the
-// one that was saved: another model, order of the data, window length, or other data (unless
+// What a run that goes on from a checkpoint reads of which sample, see continued. Throws
+// ConfigError naming the key, the stored and the new value where the run would not be the one that
+// was saved: another model, order of the data, kind or length of rows, or other data (unless
 // `allow_dataset_change`).
-void check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change);
+DataHistory check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change);
 
 // One line for each other key that differs, `key: old -> new`, and a warning where the machine
 // computes in another order than the one that saved.
 void log_changes(const Json& about, const RunFacts& facts);
-
-std::string joined(const std::vector<std::string>& paths);  // "a, b"
 
 // Refuses weights of another model, naming the first key that differs: initial standard deviations
 // and, with rotary positions, the longest sequence make no other model. `where`: "DIR holds".

@@ -41,7 +41,9 @@ bool has_cuda_graphs(const Config& c) {
 std::string why_no_cudnn_attention(const Config& c, Stream& compute) {
   if (!compute.is_cuda()) return "the run is on the CPU";
   if (c.precision.compute != DType::bf16) return "precision.compute is not bf16";
-  if (c.data.document_mask) return "data.document_mask is set";
+  if (c.data.document_mask)
+    return c.data.rows == RowKind::packed ? "documents are packed into rows (data.rows)"
+                                          : "data.document_mask is set";
   return prepare_cudnn_attention(compute, {.B = c.train.micro_batch,
                                            .T = c.train.sequence_length,
                                            .H = c.model.heads,
@@ -260,17 +262,20 @@ void require_fp8(const Config& c, const Stream& compute) {
 }
 
 Loader::Config train_loader(const Config& c) {
-  return {.datasets = c.data.train,
+  return {.sources = c.data.sources(),
           .seed = c.data.seed,
           .sequence_length = static_cast<int>(c.train.sequence_length),
           .global_batch_sequences = c.train.batch_tokens / c.train.sequence_length,
           .vocabulary = c.model.vocabulary,
-          .document_mask = c.data.document_mask};
+          .document_mask = c.data.document_mask,
+          .rows = c.data.rows,
+          .shuffle_shards = c.data.shuffle_shards};
 }
 
 Loader::Config validation_loader(const Config& c) {
   Loader::Config loader = train_loader(c);
-  loader.datasets = c.data.validation;
+  loader.sources = {{.paths = c.data.validation}};
+  loader.shuffle_shards = 0;
   loader.global_batch_sequences =
       c.train.micro_batch * c.layout.ranks / c.layout.tensor;  // of every data rank
   loader.shuffle = false;

@@ -51,7 +51,7 @@ Keepable keepable_blocks(const Config& config, Device device, int ranks, HostSta
 
 Loader::Config train_loader(const Config& config);
 
-// Held-out windows in the order of the dataset, each once, up to eval.tokens.
+// Held-out rows in the order of the dataset, each once, up to eval.tokens.
 Loader::Config validation_loader(const Config& config);
 
 std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders

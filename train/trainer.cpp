@@ -104,10 +104,14 @@ class Trainer {
   bool is_first() const { return world_.rank() == 0; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t steps() const { return config_.train.steps; }
+  std::int64_t end_sample() const {  // behind the last step
+    return progress_.first_sample +
+           std::max<std::int64_t>(steps() - step(), 0) * loader_.step_samples();
+  }
   RunFacts facts() const {
     return {.config = config_,
             .settings = options_.settings,
-            .fingerprint = loader_.dataset().fingerprint(),
+            .history = loader_.sources().history(),
             .threads = compute_.threads(),
             .device = compute_.is_cuda() ? gpu::properties(compute_.device().index).name : "cpu",
             .attention = in_words(config_.train.attention),
@@ -121,12 +125,12 @@ class Trainer {
   RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
-  const Config config_;
   const Mesh mesh_;
   const DataPlace data_place_;
-  const RunBytes bytes_;
   Arena pinned_;  // of the loaders
   Loader loader_;
+  const Config config_;
+  const RunBytes bytes_;
   std::optional<Loader> validation_;
   Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
@@ -162,14 +166,14 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
-      config_(settled(options.config, compute_, world_)),
-      mesh_(mesh_of(config_.layout, world_.size())),
+      mesh_(mesh_of(options.config.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
+      pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(options.config)),
+      loader_(train_loader(options.config), static_cast<int>(options.config.train.micro_batch),
+              data_place_.rank, data_place_.ranks, pinned_),
+      config_(settled(options.config, loader_, compute_, world_)),
       bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
-      pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
-      loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
-              data_place_.ranks, pinned_),
-      validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
+      validation_(held_out(config_, loader_.sources(), world_, data_place_, pinned_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
@@ -427,14 +431,20 @@ void Trainer::start() {
   if (const auto imported = imported_weights(run_.checkpoints(), world_);
       imported && !checkpoints_.has_newer_elsewhere()) {
     choose_products(std::nullopt);
+    log_sources(config_, loader_.sources(), end_sample());
     return initialize(*imported);
   }
   const auto accept = [&](const Json& about) {
-    check_resume(about, facts(), options_.allow_dataset_change);
+    return check_resume(about, facts(), options_.allow_dataset_change);
   };
   state_.prepare_to_read();
-  const auto about = checkpoints_.load_newest(accept);  // on a GPU, to the host so far
-  if (about) progress_ = progress_in(*about);
+  const auto about = checkpoints_.load_newest(
+      [&](const Json& found) { accept(found); });  // on a GPU, to the host so far
+  if (about) {
+    progress_ = progress_in(*about);
+    loader_.go_on(accept(*about));
+  }
+  log_sources(config_, loader_.sources(), end_sample());
   if (step() < steps() || options_.verify_steps > 0) choose_products(about);
   if (!about && options_.verify_steps > 0)
     throw ConfigError(str("--verify-resume: there is no checkpoint in ", run_.path().string()));

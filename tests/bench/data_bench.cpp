@@ -6,8 +6,14 @@
 //             syncing of so many is timed in the same round, as the bound that the disk sets.
 //   locate    samples found in the order, a second, from sample 10^12 on: permutation and shard.
 //   read      random windows read, a second, by one thread, of 257 and 1025 tokens.
-//   loader    batches of 16 x 257 tokens handed out as fast as they are taken; and, with a step of
-//             10 ms between them, the share of the time that was waited.
+//   sums      of the windows of a million shards, made once an epoch of data.shuffle_shards.
+//   pread     the bytes of random windows of 257 tokens, by as many threads as a loader has: the
+//             floor of what follows.
+//   loader    batches of 16 rows of 256 tokens handed out as fast as they are taken; and, with a
+//             step of 10 ms between them (410 thousand tokens a second, 70 times what this CPU
+//             trains of the smallest model in docs/performance.md), the share of the time that was
+//             waited. Of windows, a mixture of 8 datasets, packed documents, and windows of four
+//             shards at a time.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,6 +29,7 @@
 #include "data/loader.h"
 #include "data/order.h"
 #include "data/pack.h"
+#include "data/shard_order.h"
 
 namespace lockstep {
 namespace {
@@ -46,16 +53,16 @@ void report(const char* what, double amount, const char* unit, std::vector<doubl
 }
 
 // Words of random letters, a paragraph every few hundred bytes.
-void write_text(const fs::path& path) {
+void write_text(const fs::path& path, std::int64_t bytes, std::uint64_t seed) {
   std::string piece;
   for (std::uint64_t i = 0; piece.size() < 8'000'000; ++i) {
-    const auto words = philox(1, 2, i);
+    const auto words = philox(1, seed, i);
     for (std::uint32_t letter = 0; letter < 2 + words[0] % 8; ++letter)
       piece += static_cast<char>('a' + (words[1] >> (3 * letter)) % 26);
     piece += words[2] % 80 == 0 ? "\n\n" : " ";
   }
   WriteFile file(path);
-  while (file.size_bytes() < kTextBytes)
+  while (file.size_bytes() < bytes)
     file.write(std::as_bytes(std::span(piece)));
   file.commit();
 }
@@ -105,6 +112,15 @@ void bench_locate(const Dataset& dataset) {
   if (sum == 1) std::printf("\n");  // the work is used
 }
 
+void bench_shard_order() {
+  constexpr std::size_t kShards = 1'000'000;
+  const ShardOrder order(std::vector<std::int64_t>(kShards, 100), 16);
+  std::vector<double> seconds;
+  for (int round = 0; round < kRounds; ++round)
+    seconds.push_back(seconds_of([&] { order.at(7, round * order.count()); }));
+  report("sums of a million shards, an epoch", 1, "/s ", seconds);
+}
+
 void bench_read(const Dataset& dataset, std::int64_t window) {
   constexpr std::int64_t kWindows = 100'000;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(window));
@@ -121,54 +137,95 @@ void bench_read(const Dataset& dataset, std::int64_t window) {
   report(rate.c_str(), static_cast<double>(kWindows * window) / 1e6, "M/s ", seconds);
 }
 
-void bench_loader(const std::string& path) {
-  constexpr int kSequences = 16, kBatches = 2'000, kSteps = 200;
-  for (const bool document_mask : {false, true}) {
-    Loader::Config config;
-    config.datasets = {path};
-    config.sequence_length = 256;
-    config.global_batch_sequences = kSequences;
-    config.document_mask = document_mask;
-    std::vector<double> seconds;
-    double share = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      Arena pinned(Device{}, Arena::Memory::pinned_host, std::int64_t{16} << 20);
-      Loader loader(config, kSequences, 0, 1, pinned);
-      std::int64_t first = 0;
-      const auto take = [&] {
-        loader.release(loader.batch(first, 0));
-        first += kSequences;
-      };
-      seconds.push_back(seconds_of([&] {
-        for (int i = 0; i < kBatches; ++i)
-          take();
-      }));
-      const auto waited = loader.waited_seconds();
-      const auto all = seconds_of([&] {
-        for (int i = 0; i < kSteps; ++i) {
-          take();
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
-      });
-      share = std::max(share, (loader.waited_seconds() - waited) / all);
-    }
-    report(document_mask ? "loader, document mask" : "loader", kBatches * kSequences / 1e3,
-           "k samples/s", seconds);
-    std::printf("%-34s worst %8.3f %%\n", "  waited with steps of 10 ms", 100 * share);
+constexpr int kSequences = 16, kLength = 256, kBatches = 2'000, kSteps = 200;
+
+void bench_pread(const fs::path& train) {
+  constexpr std::int64_t kRows = std::int64_t{kBatches} * kSequences;
+  const auto files = directory_entries(train);
+  const ReadFile shard(*std::ranges::find(files, ".bin", &fs::path::extension));
+  const auto windows = ((shard.size_bytes() - kShardHeaderBytes) / 2 - 1) / kLength;
+  std::vector<double> seconds;
+  for (int round = 0; round < kRounds; ++round)
+    seconds.push_back(seconds_of([&] {
+      std::vector<std::thread> threads;
+      for (std::int64_t thread = 0; thread < Loader::kThreads; ++thread)
+        threads.emplace_back([&, thread] {
+          std::vector<std::byte> bytes(2 * (kLength + 1));
+          for (auto g = thread; g < kRows; g += Loader::kThreads)
+            shard.read(bytes, kShardHeaderBytes + 2 * sample_at(7, windows, g) * kLength);
+        });
+      for (auto& thread : threads)
+        thread.join();
+    }));
+  report("pread of as many windows", kRows * kLength / 1e6, "M tokens/s", seconds);
+}
+
+void bench_loader(const char* what, Loader::Config config) {
+  config.seed = 7;
+  config.sequence_length = kLength;
+  config.global_batch_sequences = kSequences;
+  std::vector<double> seconds;
+  double share = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Arena pinned(Device{}, Arena::Memory::pinned_host, std::int64_t{16} << 20);
+    Loader loader(config, kSequences, 0, 1, pinned);
+    std::int64_t first = 0;
+    const auto take = [&] {
+      loader.release(loader.batch(first, 0));
+      first += kSequences;
+    };
+    take();  // opens files
+    seconds.push_back(seconds_of([&] {
+      for (int i = 0; i < kBatches; ++i)
+        take();
+    }));
+    const auto waited = loader.waited_seconds();
+    const auto all = seconds_of([&] {
+      for (int i = 0; i < kSteps; ++i) {
+        take();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    });
+    share = std::max(share, (loader.waited_seconds() - waited) / all);
   }
+  report(what, double{kBatches} * kSequences * kLength / 1e6, "M tokens/s", seconds);
+  std::printf("%-34s worst %8.3f %%\n", "  waited with steps of 10 ms", 100 * share);
+}
+
+void bench_loaders(const fs::path& directory) {
+  const auto train = (directory / "packed/train").string();
+  const std::vector<DataSource> all{{.paths = {train}}};
+  bench_pread(train);
+  bench_loader("loader, windows", {.sources = all});
+  bench_loader("loader, document mask", {.sources = all, .document_mask = true});
+  bench_loader("loader, packed documents", {.sources = all, .rows = RowKind::packed});
+  std::vector<DataSource> mixture;
+  for (int i = 0; i < 8; ++i) {
+    PackOptions options;
+    fs::remove(directory / "part");
+    write_text(directory / "part", kTextBytes / 8, static_cast<std::uint64_t>(i));
+    options.inputs = {directory / "part"};
+    options.out = directory / str("part-", i);
+    options.shard_tokens = 8'000'000;
+    pack(options);
+    mixture.push_back({.paths = {options.out.string()}, .weight = 1.0 + i});
+  }
+  bench_loader("loader, mixture of 8", {.sources = mixture});
+  bench_loader("loader, mixture of 8, four shards", {.sources = mixture, .shuffle_shards = 4});
 }
 
 int run(const fs::path& parent) {
   const auto directory = parent / str("data_bench-", getpid());
   fs::create_directories(directory);
-  write_text(directory / "text");
+  write_text(directory / "text", kTextBytes, 2);
   bench_pack(directory);
   const auto train = (directory / "packed/train").string();
   const Dataset dataset({train});
   bench_locate(dataset);
+  bench_shard_order();
   bench_read(dataset, 257);
   bench_read(dataset, 1025);
-  bench_loader(train);
+  bench_loaders(directory);
   fs::remove_all(directory);
   return 0;
 }

@@ -61,7 +61,7 @@ TEST(Large, full_a_shard_of_two_billion_tokens_is_packed_verified_and_read_to_it
 
   // The last windows, in the order of the dataset.
   Loader::Config config;
-  config.datasets = {(directory / "d").string()};
+  config.sources = {{.paths = {(directory / "d").string()}}};
   config.sequence_length = 64;
   config.global_batch_sequences = 4;
   config.shuffle = false;

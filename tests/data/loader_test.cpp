@@ -30,7 +30,7 @@ class LoaderTest : public ::testing::Test {
 
   Loader::Config config(std::int64_t global_batch) const {
     Loader::Config config;
-    config.datasets = {(directory_ / "d").string()};
+    config.sources = {{.paths = {(directory_ / "d").string()}}};
     config.seed = 42;
     config.sequence_length = int{kLength};
     config.global_batch_sequences = global_batch;
@@ -77,7 +77,7 @@ class LoaderTest : public ::testing::Test {
 
   const Tokens tokens_ = random_documents(1'001);  // 125 windows of 8 and the token behind
   TemporaryDirectory directory_;
-  Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
+  Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 21};
 };
 
 TEST_F(LoaderTest, batches_hold_the_samples_of_the_order_across_epochs) {
@@ -293,12 +293,12 @@ TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_refused) {
   auto small = config(4);
   small.vocabulary = 256;
   EXPECT_EQ(message_of<ConfigError>([&] { const Loader loader(small, 4, 0, 1, pinned_); }),
-            "model.vocabulary is 256, but " + small.datasets.front() +
+            "model.vocabulary is 256, but " + small.sources.front().paths.front() +
                 " holds tokens of a vocabulary of 257");
   const auto foreign =
       directory_ / "foreign.bin";  // what its tokenizer's vocabulary is, nobody says
   spit(foreign, gpt2_shard(tokens_));
-  small.datasets = {foreign.string()};
+  small.sources = {{.paths = {foreign.string()}}};
   Loader loader(small, 4, 0, 1, pinned_);
   expect_contains(message_of<DataError>([&] { loader.batch(0, 0); }), "expected ids below 256");
 }

@@ -79,6 +79,50 @@ INSTANTIATE_TEST_SUITE_P(
                  "precision.moments=bf16", "data.document_mask=true"}}),
     [](const auto& p) { return std::string(p.param.name); });
 
+// A: stopped once, where its mixture changes. B: stopped there and at other steps too.
+TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_run_is_stopped) {
+  write_tokens(directory_ / "more.bin", 15000);
+  const auto source = [&](const char* file, const char* weight) {
+    return str("{path = \"", path(file), "\", weight = ", weight, "}");
+  };
+  const auto mixture = [&](const std::string& sources, const char* steps, const char* name) {
+    return with({"train", path("config.toml"), "--run", path(name)},
+                {"data.source=[" + sources + "]", str("train.steps=", steps),
+                 "checkpoint.keep_every_steps=10"});
+  };
+  const auto one = source("tokens.bin", "1");
+  const auto two = source("more.bin", "2.5") + ", " + source("tokens.bin", "1");
+  for (const char* name : {"whole", "run"}) {  // one dataset, as data.train and then as a source
+    run(with({"train", path("config.toml"), "--run", path(name)},
+             {"data.train=" + path("tokens.bin"), "train.steps=10"}),
+        0);
+    run(mixture(one, "20", name), 0);
+  }
+  const auto said = run(mixture(two, "40", "whole"), 0);
+  expect_contains(said, "data: from sample 160 on " + path("more.bin") + " 71.43%, " +
+                            path("tokens.bin") + " 28.57% (from its sample 160); before, " +
+                            path("tokens.bin") + " 100.00%");
+  expect_contains(said, "data.source " + path("more.bin") + ": 71.4% of the samples, ");
+  for (const char* steps : {"23", "31", "40"}) {
+    const auto again = run(mixture(two, steps, "run"), 0);
+    EXPECT_EQ(again.find("data: from sample") != again.npos, std::string(steps) == "23") << again;
+  }
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+  // Steps of before the change are computed again as they were.
+  auto verify = mixture(two, "40", "whole");
+  verify.insert(verify.end(), {"--verify-resume", "25"});
+  expect_contains(run(verify, 0), "again from the checkpoint of step 10: losses");
+  // Other tokens in its place are refused.
+  write_tokens(directory_ / "more.bin", 14000);
+  const auto refused = run(mixture(two, "41", "run"), 78);
+  expect_contains(refused, "the data in " + path("more.bin") + " are not those that were read up");
+  write_tokens(directory_ / "small.bin", 200);
+  auto allowed = mixture(two + ", " + source("small.bin", "2"), "60", "run");
+  allowed.emplace_back("--allow-dataset-change");
+  expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is read ");
+}
+
 TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
   run(train("whole"), 0);
   run(train("run", {"--set", "train.steps=20"}), 0);

@@ -15,9 +15,16 @@ std::vector<std::string> seeds() {
   const std::string dotted =
       "model = {family = 'gpt2', layers = 1, width = 8, heads = 2}\ndata.train = 'x'\n"
       "train.threads = 0x3\nschedule.kind = 'wsd'\n# a comment\n";
+  const std::string mixture =
+      "model = {family = 'gpt2', layers = 1, width = 8, heads = 2}\n[[data.source]]\npath = 'x'\n"
+      "weight = 0.5\n[[data.source]]\npath = ['y', 'z']\nweight = 3\n";
   const std::string nul(1, '\0');
-  return {small, small + nul + "train.steps=7", small + nul + "data.validation=[\"x\"]",
-          small + more, dotted};
+  return {small,
+          small + nul + "train.steps=7",
+          small + nul + "data.validation=[\"x\"]",
+          small + more,
+          dotted,
+          mixture};
 }
 
 namespace {

@@ -358,6 +358,81 @@ TEST(Config, the_table_of_a_model_describes_it) {
   EXPECT_EQ(again.values.model, model);
 }
 
+constexpr const char* kNoData =
+    "[model]\nfamily = 'llama3'\nlayers = 2\nwidth = 64\nheads = 4\nvocabulary = 257\n"
+    "[train]\nsequence_length = 32\nbatch_tokens = 96\n";
+
+std::string refused_mixture(const std::string& more, const std::vector<Setting>& settings = {}) {
+  try {
+    resolve_config(kNoData + more, "a.toml", settings);
+    return "accepted";
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_of_them_on_the_command_line) {
+  const std::vector<DataSource> mixture{{.paths = {"web/*.bin"}, .weight = 0.7},
+                                        {.paths = {"code", "more code"}, .weight = 2}};
+  const auto from_file = resolve_config(
+      str(kNoData, "[data]\nseed = 5\n[[data.source]]\npath = 'web/*.bin'\nweight = 0.7\n",
+          "[[data.source]]\npath = ['code', 'more code']\nweight = 2\n"),
+      "a.toml", {});
+  EXPECT_EQ(from_file.values.data.source, mixture);
+  EXPECT_EQ(from_file.values.data.sources(), mixture);
+  EXPECT_EQ(from_file.origins.at("data.source"), "a.toml:12");
+  const Setting all{"data.source",
+                    "[{path='web/*.bin',weight=0.7},{path=['code','more code'],weight=2}]",
+                    "--set"};
+  EXPECT_EQ(resolve_config(kNoData, "a.toml", {all}).values.data.source, mixture);
+  // What a run keeps, and what its checkpoints do, are the same mixture.
+  EXPECT_EQ(resolve_config(to_toml(from_file), "again", {}).values.data.source, mixture);
+  const auto json = Json::parse(to_json(from_file).dump(2), "about");
+  EXPECT_EQ(config_from_json(json, "a checkpoint").values.data.source, mixture);
+  const Setting by_epochs{"data.source", "[{path='a',epochs=1},{path='b',epochs=2.5}]", "--set"};
+  const auto epochs = resolve_config(kNoData, "a.toml", {by_epochs});
+  EXPECT_EQ(epochs.values.data.source[1].epochs, 2.5);
+  EXPECT_EQ(resolve_config(to_toml(epochs), "again", {}).values.data.source,
+            epochs.values.data.source);
+  EXPECT_EQ(resolve("").values.data.sources(),
+            (std::vector<DataSource>{{.paths = {"some/where"}}}));
+}
+
+TEST(Config, a_mixture_that_cannot_be_is_refused_by_line_and_key) {
+  const std::string a = "[[data.source]]\npath = 'a'\nweight = 1\n";
+  EXPECT_EQ(refused_mixture(a + "[[data.source]]\npath = 'b'\nwieght = 1\n"),
+            "a.toml:15: data.source: unknown key wieght; did you mean weight?");
+  EXPECT_EQ(refused_mixture(a + "[[data.source]]\npath = 'b'\nweight = 0\n"),
+            "a.toml:15: data.source: weight: expected a number, more than 0 (leave the table out "
+            "for none); found the integer 0");
+  EXPECT_EQ(refused_mixture(a + "[[data.source]]\npath = 5\nweight = 1\n"),
+            "a.toml:14: data.source: path: expected a string or an array of strings; found the "
+            "integer 5");
+  EXPECT_EQ(refused_mixture(a + "[[data.source]]\nweight = 1\n"),
+            "a.toml:14: data.source: table 2 has no path");
+  EXPECT_NE(refused_mixture(a + "[[data.source]]\npath = 'b'\n")
+                .find("a.toml:14: data.source: expected either weight or epochs beside path \"b\""),
+            std::string::npos);
+  EXPECT_NE(
+      refused_mixture(a + "[[data.source]]\npath = 'b'\nepochs = 1\n")
+          .find("data.source: expected weight beside path \"b\", as the tables before it "
+                "have: all are given by weight, or all by epochs (which is a weight of epochs "
+                "x samples)"),
+      std::string::npos);
+  EXPECT_EQ(refused_mixture("[[data.sources]]\npath = 'a'\nweight = 1\n"),
+            "a.toml:10: unknown key data.sources; did you mean data.source?");
+  EXPECT_EQ(refused_mixture("", {set("data.source=5")}),
+            "--set: data.source: expected tables of path, and weight or epochs; found the integer "
+            "5");
+  EXPECT_EQ(refused_mixture("[data]\ntrain = 'x'\n" + a),
+            "a.toml:12: data.source and data.train (a.toml:11) are both set; a mixture names all "
+            "datasets in data.source");
+  EXPECT_EQ(refused_mixture(""),
+            "a.toml: neither data.train nor tables [[data.source]] name a dataset");
+  EXPECT_EQ(refusal("", {set("data.shuffle_shards=2"), set("data.rows=packed")}),
+            "--set: data.shuffle_shards is 2, expected 0 unless data.rows is \"windows\"");
+}
+
 TEST(Config, a_warmup_longer_than_the_run_is_refused) {
   EXPECT_EQ(
       refusal("[schedule]\nwarmup_steps = 100", {set("train.steps=99")}),

@@ -205,7 +205,7 @@ class LayoutRank {
         arenas_(Device{}, bytes),
         training_(config, bench_.stream, arenas_, std::move(comms)) {
     if (dataset.empty()) return;
-    const Loader::Config data{.datasets = {dataset},
+    const Loader::Config data{.sources = {{.paths = {dataset}}},
                               .seed = 3,
                               .sequence_length = static_cast<int>(config.sequence_length),
                               .global_batch_sequences = config.global_batch_sequences,

@@ -25,6 +25,9 @@ ModelConfig model_of(Family family) {
   return m;
 }
 
+const DataHistory kHistory{
+    {.sources = {{.name = "a", .fingerprint = "f", .seed = 1, .weight = 1, .counter = 0}}}};
+
 constexpr Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
                                 Family::smollm3};
 
@@ -38,7 +41,7 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
     progress.statistics.loss.add(1.0 / (3 + i));
     progress.statistics.grad_norm.add(i * 0.1);
   }
-  const RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   const Json about = Json::parse(describe_run(progress, facts).dump(2), "about");
   check_resume(about, facts, false);
   Progress back = progress_in(about);
@@ -86,7 +89,7 @@ TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
   Config config;
   config.model = model_of(Family::qwen3);
   const Json settings = Json::Object{};
-  RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   EXPECT_EQ(describe_run({}, facts).at("numerics").find("products"), nullptr);
   const NumericsRecord record{.device = "NVIDIA H200",
                               .driver = "13.0",
@@ -107,7 +110,7 @@ TEST(Resume, another_computer_or_attention_is_warned_of) {
   Config config;
   config.model = model_of(Family::qwen3);
   const Json settings = Json::Object{};
-  RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   facts.device = "NVIDIA H200";
   const auto before = describe_run({}, facts);
   EXPECT_EQ(before.at("numerics").at("attention").as_string(), "own kernels");
@@ -129,7 +132,7 @@ TEST(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
   config.train.steps = 100;
   Json settings;
   settings.set("train.steps", 100);
-  RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   Progress progress;
   progress.step = 100;
   const auto before = describe_run(progress, facts);
@@ -154,7 +157,7 @@ TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
   config.model = model_of(Family::llama3);
   Json about, settings;
   about.set("step", 0);
-  const RunFacts facts{.config = config, .settings = settings, .fingerprint = "f", .threads = 2};
+  const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   expect_contains(message_of<ConfigError>([&] { check_resume(about, facts, false); }),
                   "--init-from");
 }

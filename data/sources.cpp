@@ -1,0 +1,176 @@
+#include "data/sources.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.h"
+#include "core/mix.h"
+
+namespace lockstep {
+namespace {
+
+void check_same_tokenizer(const Dataset& a, const Dataset& b, const std::string& name_of_a,
+                          const std::string& name_of_b) {
+  const auto &x = a.format(), &y = b.format();
+  const bool described = a.tokenizer_vocabulary() > 0 && b.tokenizer_vocabulary() > 0;
+  const bool same =
+      described ? x.name == y.name && x.vocabulary == y.vocabulary &&
+                      a.tokenizer_hash() == b.tokenizer_hash()
+                : x.boundary_token == y.boundary_token &&
+                      (x.vocabulary == 0 || y.vocabulary == 0 || x.vocabulary == y.vocabulary);
+  if (same) return;
+  const auto in_words = [](const Dataset& dataset) {
+    return str(
+        dataset.format().name, " tokens of vocabulary ", dataset.format().vocabulary,
+        dataset.tokenizer_hash().empty() ? "" : str(" (tokenizer ", dataset.tokenizer_hash(), ")"));
+  };
+  throw ConfigError(str(name_of_b, " holds ", in_words(b), ", but ", name_of_a, " ", in_words(a),
+                        "; pack both with one tokenizer"));
+}
+
+// So that sources of one size are not in one order.
+std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
+  std::uint64_t digits = 0;
+  std::from_chars(fingerprint.data(), fingerprint.data() + 16, digits, 16);
+  return static_cast<std::int64_t>(mix64(mix64(seed + kGolden64) + digits) >> 1);
+}
+
+RowKind settled(RowKind kind, const std::deque<Dataset>& datasets) {
+  if (kind != RowKind::automatic) return kind;
+  const bool masks = std::ranges::any_of(datasets, &Dataset::has_masks);
+  return masks ? RowKind::packed : RowKind::windows;
+}
+
+}  // namespace
+
+Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
+  LOCKSTEP_CHECK(config.sequence_length >= 1 && !config.sources.empty(), config.sources.size(),
+                 " sources in rows of ", config.sequence_length, " tokens");
+  for (const auto& source : config.sources) {
+    names_.push_back(joined(source.paths));
+    const auto& dataset = datasets_.emplace_back(source.paths);
+    if (const auto ids = dataset.tokenizer_vocabulary();
+        config.vocabulary != 0 && ids > config.vocabulary)
+      throw ConfigError(str("model.vocabulary is ", config.vocabulary, ", but ", names_.back(),
+                            " holds tokens of a vocabulary of ", ids));
+    check_same_tokenizer(datasets_.front(), dataset, names_.front(), names_.back());
+  }
+  row_kind_ = settled(config.rows, datasets_);
+  if (row_kind_ != RowKind::windows && config.shuffle_shards > 0)
+    throw ConfigError(str("data.shuffle_shards is ", config.shuffle_shards,
+                          ", expected 0 where rows are ", lockstep::name(row_kind_),
+                          ", which are shuffled as a whole"));
+  for (std::size_t s = 0; s < datasets_.size(); ++s) {
+    try {
+      rows_.emplace_back(datasets_[s], Rows::Config{.kind = row_kind_,
+                                                    .sequence_length = config.sequence_length,
+                                                    .shuffle_shards = config.shuffle_shards});
+    } catch (const DataError& error) {
+      throw DataError(str(names_[s], ": ", error.what()));
+    }
+  }
+  go_on({fresh_start(config)});
+}
+
+Stretch Sources::fresh_start(const Config& config) const {
+  std::vector<double> shares;
+  for (std::size_t s = 0; s < count(); ++s) {
+    const auto& source = config.sources[s];
+    const bool alone = count() == 1;
+    shares.push_back(alone               ? 1
+                     : source.epochs > 0 ? source.epochs * static_cast<double>(rows_[s].count())
+                                         : source.weight);
+  }
+  const auto weights = Mixture::weights_of(shares);
+  Stretch stretch;
+  for (std::size_t s = 0; s < count(); ++s) {
+    const auto& fingerprint = datasets_[s].fingerprint();
+    for (std::size_t before = 0; before < s; ++before)
+      if (datasets_[before].fingerprint() == fingerprint)
+        throw ConfigError(str("data.source: ", names_[s], " holds the same tokens as ",
+                              names_[before], "; give one of them the weight of both"));
+    stretch.sources.push_back({.name = names_[s],
+                               .fingerprint = fingerprint,
+                               .seed = count() == 1 ? static_cast<std::int64_t>(config.seed)
+                                                    : seed_of(config.seed, fingerprint),
+                               .weight = weights[s],
+                               .counter = 0});
+  }
+  return stretch;
+}
+
+void Sources::go_on(DataHistory history) {
+  LOCKSTEP_CHECK(!history.empty() && history.front().first_sample == 0, "data without a beginning");
+  parts_.clear();
+  for (const auto& stretch : history) {
+    Part part{stretch.mixture(), {}};
+    for (const auto& source : stretch.sources) {
+      const auto at = std::ranges::find(datasets_, source.fingerprint, &Dataset::fingerprint);
+      part.source.push_back(
+          at == datasets_.end() ? kGone : static_cast<std::size_t>(at - datasets_.begin()));
+    }
+    parts_.push_back(std::move(part));
+  }
+  history_ = std::move(history);
+}
+
+std::size_t Sources::part_of(std::int64_t g) const {
+  LOCKSTEP_CHECK(g >= 0, "sample ", g);
+  const auto above = std::ranges::upper_bound(history_, g, {}, &Stretch::first_sample);
+  return static_cast<std::size_t>(above - history_.begin()) - 1;
+}
+
+Sources::Place Sources::at(std::int64_t g) const {
+  const auto p = part_of(g);
+  const auto [of_part, index] = parts_[p].mixture.at(g - history_[p].first_sample);
+  const auto& source = history_[p].sources[of_part];
+  const auto here = parts_[p].source[of_part];
+  if (here == kGone)
+    throw DataError(str("sample ", g, " is of ", source.name, " (fingerprint ", source.fingerprint,
+                        "), which the configuration does not name any more"));
+  const auto n = source.counter + index;
+  const auto& rows = rows_[here];
+  return {here, shuffle_ ? rows.at(static_cast<std::uint64_t>(source.seed), n)
+                         : rows.in_order(n % rows.count())};
+}
+
+std::vector<std::int64_t> Sources::counters(std::int64_t g) const {
+  const auto p = part_of(g);
+  auto counts = parts_[p].mixture.counts(g - history_[p].first_sample);
+  for (std::size_t s = 0; s < counts.size(); ++s)
+    counts[s] += history_[p].sources[s].counter;
+  return counts;
+}
+
+std::vector<Sources::Shard> Sources::shards_ahead(std::int64_t g, std::size_t most) const {
+  const auto p = part_of(g);
+  const auto next = counters(g);
+  std::vector<std::vector<std::size_t>> of_sources;
+  for (std::size_t s = 0; s < next.size(); ++s) {
+    const auto here = parts_[p].source[s];
+    const auto seed = static_cast<std::uint64_t>(history_[p].sources[s].seed);
+    of_sources.push_back(here == kGone ? std::vector<std::size_t>{}
+                                       : rows_[here].shards_ahead(seed, next[s], most));
+  }
+  std::vector<Shard> ahead;
+  for (std::size_t turn = 0; turn < most; ++turn)
+    for (std::size_t s = 0; s < next.size(); ++s)
+      if (turn < of_sources[s].size()) ahead.push_back({parts_[p].source[s], of_sources[s][turn]});
+  return ahead;
+}
+
+std::int64_t Sources::total_rows() const {
+  std::int64_t sum = 0;
+  for (const auto& rows : rows_)
+    sum += rows.count();
+  return sum;
+}
+
+std::int64_t Sources::total_tokens() const {
+  std::int64_t sum = 0;
+  for (const auto& dataset : datasets_)
+    sum += dataset.tokens();
+  return sum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+// What a run reads of which sample when its mixture changes on the way.
+#include "data/history.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Sources = std::vector<Stretch::Source>;
+
+Stretch::Source source(const std::string& name, std::int64_t weight, std::int64_t seed = 9) {
+  return {.name = name, .fingerprint = "f" + name, .seed = seed, .weight = weight, .counter = 0};
+}
+DataHistory start(const Sources& sources) {
+  return {{.first_sample = 0, .sources = sources}};
+}
+
+TEST(DataHistory, what_has_not_changed_goes_on_as_it_was) {
+  const auto history = start({source("a", 3), source("b", 1)});
+  EXPECT_EQ(continued(history, 100, history.back().sources, false), history);
+  auto elsewhere = history.back().sources;  // another place and order of the tables, the same data
+  std::swap(elsewhere[0], elsewhere[1]);
+  for (auto& one : elsewhere)
+    one.name = "/moved/" + one.name;
+  EXPECT_EQ(continued(history, 100, elsewhere, false), history);
+}
+
+TEST(DataHistory, another_weight_and_another_source_apply_from_there_on) {
+  auto history = start({source("a", 3), source("b", 1)});
+  history = continued(history, 100, {source("a", 1), source("b", 1), source("c", 2, 7)}, false);
+  ASSERT_EQ(history.size(), 2u);
+  EXPECT_EQ(history[1].first_sample, 100);
+  EXPECT_EQ(history[1].sources[0].counter, 75);
+  EXPECT_EQ(history[1].sources[1].counter, 25);
+  EXPECT_EQ(history[1].sources[2].counter, 0);
+  EXPECT_EQ(history[1].sources[2].seed, 7);
+  // b is taken away, and comes back where it was.
+  history = continued(history, 140, {source("a", 1), source("c", 1)}, false);
+  EXPECT_EQ(history[2].sources[0].counter, 75 + 10);
+  EXPECT_EQ(history[2].sources[1].counter, 20);
+  history = continued(history, 150, {source("b", 1, 55)}, false);
+  EXPECT_EQ(history[3].sources[0].counter, 25 + 10);
+  EXPECT_EQ(history[3].sources[0].seed, 9) << "its order is that of before";
+  // Changed again before a step: what was never read leaves no trace.
+  const auto again = continued(history, 150, {source("a", 1)}, false);
+  ASSERT_EQ(again.size(), 4u);
+  EXPECT_EQ(again[3].sources[0].counter, 75 + 10 + 5);
+}
+
+TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is_allowed) {
+  const auto history = start({source("a", 3), source("b", 1)});
+  auto changed = history.back().sources;
+  changed[1].fingerprint = "other";
+  EXPECT_EQ(message_of<ConfigError>([&] { continued(history, 100, changed, false); }),
+            "the data in b are not those that were read up to sample 100 (fingerprint other, then "
+            "fb of b); put the dataset back, or accept with --allow-dataset-change");
+  const auto allowed = continued(history, 100, changed, true);
+  EXPECT_EQ(allowed.back().first_sample, 100);
+  EXPECT_EQ(allowed.back().sources[1].counter, 25);
+  // The one dataset of a run is the one dataset of the run, wherever it is.
+  const auto one = start({source("a", 1)});
+  expect_contains(message_of<ConfigError>([&] { continued(one, 5, {source("b", 1)}, false); }),
+                  "the data in b are not those that were read up to sample 5");
+  EXPECT_EQ(continued(one, 5, {source("b", 1)}, true).back().sources[0].counter, 5);
+  EXPECT_EQ(continued(one, 5, {source("b", 1), source("a", 1)}, false).back().sources[0].counter,
+            0);
+}
+
+TEST(DataHistory, json_holds_all_of_it) {
+  auto history = start({source("a", 3), source("b", std::int64_t{1} << 53)});
+  history = continued(history, 1'000'000'000'000, {source("c", 2)}, false);
+  Json data;
+  data.set("stretches", to_json(history));
+  EXPECT_EQ(history_in(Json::parse(data.dump(), "about")), history);
+}
+
+TEST(DataHistory, a_checkpoint_of_before_has_one_dataset) {
+  const auto data = Json::parse(
+      R"({"seed": 42, "first_sample": 64, "dataset": "d", "fingerprint": "fd"})", "about");
+  const auto history = history_in(data);
+  ASSERT_EQ(history.size(), 1u);
+  EXPECT_EQ(history[0].sources, (Sources{{"d", "fd", 42, std::int64_t{1} << 53, 0}}));
+  const auto now = continued(history, 64, {source("d", 1, 3), source("e", 1, 4)}, false);
+  EXPECT_EQ(now.back().sources[0].counter, 64);
+  EXPECT_EQ(now.back().sources[0].seed, 42);
+  EXPECT_EQ(now.back().sources[1].counter, 0);
+}
+
+TEST(DataHistory, what_it_cannot_be_is_refused) {
+  const auto refusal = [](const std::string& stretches) {
+    const auto data = Json::parse("{\"stretches\": " + stretches + "}", "about");
+    return message_of<DataError>([&] { history_in(data); });
+  };
+  const std::string a =
+      R"({"name": "a", "fingerprint": "f", "seed": 1, "weight": 1, "counter": 0})";
+  expect_contains(refusal("[]"), "no stretch");
+  expect_contains(refusal(R"([{"first_sample": 1, "sources": [)" + a + "]}]"), "expected 0");
+  expect_contains(refusal(R"([{"first_sample": 0, "sources": []}])"), "0 sources");
+  expect_contains(refusal(R"([{"first_sample": 0, "sources": [)" + a +
+                          R"(]}, {"first_sample": 0, )" + R"("sources": [)" + a + "]}]"),
+                  "expected more than the one before");
+  auto heavy = a;
+  heavy.replace(heavy.find("\"weight\": 1"), 11, "\"weight\": 9000000000000000000");
+  expect_contains(refusal(R"([{"first_sample": 0, "sources": [)" + heavy + "]}]"), "weight");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

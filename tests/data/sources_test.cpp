@@ -1,0 +1,229 @@
+// A mixture of datasets, as a run reads it: shares, orders, changes on the way and resumes.
+#include "data/sources.h"
+
+#include <gtest/gtest.h>
+#include <map>
+
+#include "data/loader.h"
+#include "data/order.h"
+#include "tests/data/shards.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int kLength = 8;
+
+class SourcesTest : public ::testing::Test {
+ protected:
+  SourcesTest() {
+    for (int i = 0; i < 3; ++i)
+      write_dataset(directory_ / name(i), random_documents(900 + 400 * i, i + 1), 97);
+  }
+  static std::string name(int i) { return std::string(1, static_cast<char>('a' + i)); }
+
+  DataSource source(int i, double weight) const {
+    return {.paths = {(directory_ / name(i)).string()}, .weight = weight};
+  }
+  static Sources::Config config(std::vector<DataSource> sources) {
+    return {.sources = std::move(sources), .seed = 42, .sequence_length = kLength};
+  }
+  static Loader::Config loader_config(std::vector<DataSource> sources) {
+    Loader::Config config;
+    config.sources = std::move(sources);
+    config.seed = 42;
+    config.sequence_length = kLength;
+    config.global_batch_sequences = 4;
+    return config;
+  }
+
+  // What a process of `steps` steps from `first` on reads, and the checkpoint behind them: it goes
+  // on from the checkpoint of the one before, empty at first.
+  std::string run(const std::vector<DataSource>& sources, std::int64_t steps, Json& checkpoint) {
+    Loader loader(loader_config(sources), 4, 0, 1, pinned_);
+    std::int64_t first = 0;
+    if (!checkpoint.is_null()) {
+      first = checkpoint.at("first_sample").as_integer();
+      loader.go_on(continued(history_in(checkpoint), first,
+                             loader.sources().history().back().sources, false));
+    }
+    std::string read;
+    for (std::int64_t step = 0; step < steps; ++step, first += 4) {
+      const auto batch = loader.batch(first, 0);
+      for (const auto& tensor : {batch.inputs, batch.targets})
+        read.append(reinterpret_cast<const char*>(tensor.data), 4 * 4 * kLength);
+      loader.release(batch);
+    }
+    Json after;
+    after.set("first_sample", first);
+    after.set("stretches", to_json(loader.sources().history()));
+    checkpoint = Json::parse(after.dump(), "checkpoint");
+    return read;
+  }
+
+  TemporaryDirectory directory_;
+  Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
+};
+
+TEST_F(SourcesTest, each_source_has_its_share_and_goes_through_its_rows_epoch_after_epoch) {
+  const Sources sources(config({source(0, 6), source(1, 3), source(2, 1)}));
+  std::array<std::vector<std::int64_t>, 3> rows;
+  constexpr std::array kShares{0.6, 0.3, 0.1};
+  for (std::int64_t g = 0; g < 2'000; ++g) {
+    const auto [s, row] = sources.at(g);
+    rows.at(s).push_back(row.first / kLength);
+    for (std::size_t i = 0; i < 3; ++i)
+      ASSERT_LE(std::abs(static_cast<double>(rows.at(i).size()) -
+                         kShares.at(i) * static_cast<double>(g + 1)),
+                2);
+  }
+  for (std::size_t s = 0; s < 3; ++s) {
+    EXPECT_EQ(sources.counters(2'000)[s], std::ssize(rows.at(s)));
+    const auto seed = static_cast<std::uint64_t>(sources.history()[0].sources[s].seed);
+    for (std::int64_t n = 0; n < std::ssize(rows.at(s)); ++n)
+      ASSERT_EQ(rows.at(s)[static_cast<std::size_t>(n)],
+                sample_at(seed, sources.rows(s).count(), n));
+  }
+  EXPECT_EQ(sources.total_tokens(), 900 + 1300 + 1700);
+}
+
+TEST_F(SourcesTest, by_epochs_each_is_read_so_often_in_the_same_time) {
+  auto a = source(0, 0), b = source(1, 0);
+  a.epochs = 3;
+  b.epochs = 1.5;
+  const Sources sources(config({a, b}));
+  const auto per_turn = 3 * sources.rows(0).count() + 3 * sources.rows(1).count() / 2;
+  const auto counts = sources.counters(10 * per_turn);
+  EXPECT_NEAR(static_cast<double>(counts[0]), 30.0 * static_cast<double>(sources.rows(0).count()),
+              10);
+  EXPECT_NEAR(static_cast<double>(counts[1]), 15.0 * static_cast<double>(sources.rows(1).count()),
+              10);
+}
+
+TEST_F(SourcesTest, one_source_is_in_the_order_that_a_dataset_always_had) {
+  const Sources sources(config({source(1, 5)}));
+  for (std::int64_t g = 0; g < 500; ++g)
+    ASSERT_EQ(sources.at(g).row.first, kLength * sample_at(42, sources.rows(0).count(), g));
+}
+
+// A: one process reads on and changes the mixture at step 30 and 50. B: the same, but killed and
+// started again after every few steps.
+TEST_F(SourcesTest, killed_runs_read_what_one_reads_that_changes_its_mixture_on_the_way) {
+  const std::vector<std::pair<std::int64_t, std::vector<DataSource>>> stretches{
+      {30, {source(0, 1)}},
+      {20, {source(1, 1), source(0, 2), source(2, 0.5)}},
+      {25, {source(0, 1), source(2, 2)}},
+      {35, {source(2, 1), source(1, 1), source(0, 1)}}};
+  Json whole;
+  std::string expected;
+  for (const auto& [steps, sources] : stretches)
+    expected += run(sources, steps, whole);
+  for (const std::int64_t most : {1, 3, 7}) {
+    Json killed;
+    std::string read;
+    for (const auto& [steps, sources] : stretches)
+      for (std::int64_t done = 0; done < steps; done += most)
+        read += run(sources, std::min(most, steps - done), killed);
+    EXPECT_EQ(hash_hex(read), hash_hex(expected)) << "killed every " << most << " steps";
+    EXPECT_EQ(killed.dump(), whole.dump());
+  }
+  // The whole history is known at the end: any earlier step is read again as it was.
+  Loader last(loader_config(stretches.back().second), 4, 0, 1, pinned_);
+  last.go_on(history_in(whole));
+  std::string again;
+  for (std::int64_t first = 0; first < 4 * 110; first += 4) {
+    const auto batch = last.batch(first, 0);
+    for (const auto& tensor : {batch.inputs, batch.targets})
+      again.append(reinterpret_cast<const char*>(tensor.data), 4 * 4 * kLength);
+    last.release(batch);
+  }
+  EXPECT_EQ(hash_hex(again), hash_hex(expected));
+  // A source that is named no more cannot be read again.
+  Loader without(loader_config({source(0, 1)}), 4, 0, 1, pinned_);
+  without.go_on(history_in(whole));
+  expect_contains(message_of<DataError>([&] {
+                    for (std::int64_t first = 120; first < 200; first += 4)
+                      without.release(without.batch(first, 0));
+                  }),
+                  "which the configuration does not name any more");
+}
+
+TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_becomes) {
+  Json checkpoint;
+  run({source(0, 1)}, 10, checkpoint);
+  run({source(0, 1), source(1, 3)}, 20, checkpoint);
+  run({source(1, 1), source(0, 9)}, 10, checkpoint);
+  Sources sources(config({source(1, 1), source(0, 9)}));
+  sources.go_on(history_in(checkpoint));
+  std::map<std::int64_t, int> times;
+  std::int64_t samples = 0;
+  for (std::int64_t g = 0; samples < sources.rows(1).count(); ++g)
+    if (const auto [s, row] = sources.at(g); s == 1) {
+      ++times[row.first];
+      ++samples;
+    }
+  EXPECT_EQ(std::ssize(times), samples) << "a row came twice in the first epoch";
+}
+
+TEST_F(SourcesTest, ranks_and_micro_batches_read_one_mixture) {
+  const auto read = [&](int ranks, int sequences) {
+    std::vector<std::unique_ptr<Loader>> loaders;
+    for (int rank = 0; rank < ranks; ++rank)
+      loaders.push_back(std::make_unique<Loader>(loader_config({source(0, 1), source(2, 2)}),
+                                                 sequences, rank, ranks, pinned_));
+    std::string all;
+    for (std::int64_t first = 0; first < 80; first += 4)
+      for (int micro = 0; micro < loaders[0]->micro_steps(); ++micro)
+        for (const auto& loader : loaders) {
+          const auto batch = loader->batch(first, micro);
+          all.append(reinterpret_cast<const char*>(batch.inputs.data),
+                     static_cast<std::size_t>(4 * sequences * kLength));
+          loader->release(batch);
+        }
+    return all;
+  };
+  EXPECT_EQ(read(2, 2), read(1, 4));
+  EXPECT_EQ(read(4, 1), read(1, 4));
+  EXPECT_EQ(read(1, 1), read(1, 4));
+}
+
+TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
+  auto by_shards = config({source(0, 1), source(2, 2)});
+  by_shards.shuffle_shards = 2;
+  const Sources sources(by_shards);
+  const auto ahead = sources.shards_ahead(10, 5);
+  ASSERT_EQ(ahead.size(), 10u);
+  for (std::size_t i = 0; i < ahead.size(); ++i)
+    EXPECT_EQ(ahead[i].source, i % 2);
+  for (std::int64_t g = 10; g < 30; ++g) {
+    const auto [s, row] = sources.at(g);
+    const Sources::Shard shard{s, sources.dataset(s).shard_of(row.first)};
+    EXPECT_NE(std::find(ahead.begin(), ahead.end(), shard), ahead.end());
+  }
+  EXPECT_TRUE(Sources(config({source(0, 1)})).shards_ahead(0, 5).empty());
+}
+
+TEST_F(SourcesTest, what_is_no_mixture_is_refused) {
+  const auto refusal = [](const Sources::Config& c) {
+    return message_of<ConfigError>([&] { Sources{c}; });
+  };
+  write_dataset(directory_ / "copy", random_documents(900, 1), 97);
+  DataSource copy{.paths = {(directory_ / "copy").string()}, .weight = 1};
+  expect_contains(refusal(config({source(0, 1), copy})), "holds the same tokens as");
+  spit(directory_ / "gpt2.bin", gpt2_shard(random_tokens(500, 50257)));
+  const DataSource gpt2{.paths = {(directory_ / "gpt2.bin").string()}, .weight = 1};
+  expect_contains(refusal(config({source(0, 1), gpt2})),
+                  "holds llm.c GPT-2 tokens of vocabulary 50257, but ");
+  // Two tokenizers of one name and size, with other ids.
+  auto manifest = write_dataset(directory_ / "other", random_documents(700, 9), 97);
+  manifest.tokenizer_hash = hash_hex("other");
+  spit(directory_ / "other" / kManifestName, manifest.dump());
+  const DataSource other{.paths = {(directory_ / "other").string()}, .weight = 1};
+  expect_contains(refusal(config({source(0, 1), other})), "pack both with one tokenizer");
+  auto packed = config({source(0, 1)});
+  packed.rows = RowKind::packed;
+  packed.shuffle_shards = 3;
+  expect_contains(refusal(packed), "data.shuffle_shards is 3, expected 0 where rows are packed");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,37 @@
+// Any data state of a checkpoint is refused, or is written as one that reads back equal, and says
+// of each sample what it is.
+#include "data/history.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  const std::string a =
+      R"({"name": "a", "fingerprint": "fa", "seed": 1, "weight": 3, "counter": 0})";
+  const std::string b =
+      R"({"name": "b", "fingerprint": "fb", "seed": 2, "weight": 9007199254740992, "counter": 7})";
+  return {R"({"seed": 42, "dataset": "d", "fingerprint": "fd"})",
+          R"({"stretches": [{"first_sample": 0, "sources": [)" + a + "]}]}",
+          R"({"stretches": [{"first_sample": 0, "sources": [)" + a + ", " + b +
+              R"(]}, {"first_sample": 100, "sources": [)" + b + "]}]}"};
+}
+
+namespace {
+
+void check(std::string_view text) {
+  const auto history = history_in(Json::parse(text, "input"));
+  Json data;
+  data.set("stretches", to_json(history));
+  LOCKSTEP_CHECK(history_in(data) == history, "another history");
+  const auto sample = history.back().first_sample + 1000;
+  LOCKSTEP_CHECK(
+      continued(history, sample, history.back().sources, true).size() <= history.size() + 1,
+      "a change where there is none");
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
