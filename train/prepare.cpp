@@ -67,6 +67,13 @@ void log_rows(const Sources& sources) {
   }
 }
 
+// Who computes a GPU's attention depends on it, before anything is loaded.
+RowKind automatic_rows(const Config::Data& data) {
+  for (const auto& source : data.sources())
+    if (Dataset(source.paths).has_masks()) return RowKind::packed;
+  return RowKind::windows;
+}
+
 std::string fp8_counts(const Meter::Config& c) {
   if (c.fp8_flops_per_token == 0) return "";
   return str("; of them ", human_count(c.fp8_flops_per_token),
@@ -88,9 +95,16 @@ RunDirectory open_run(const std::filesystem::path& path, World& world) {
   return std::move(*made);
 }
 
-Config settled(Config config, const Loader& loader, Stream& compute, World& world) {
-  config.data.rows = loader.sources().row_kind();
-  config.data.document_mask = loader.document_mask();
+Config with_rows(Config config, const Loader& training) {
+  config.data.rows = training.sources().row_kind();
+  config.data.document_mask = training.document_mask();
+  return config;
+}
+
+Config settled(Config config, Stream& compute, World& world) {
+  auto& data = config.data;
+  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = automatic_rows(data);
+  data.document_mask = data.document_mask || data.rows == RowKind::packed;
   config.train.attention = attention_of(config, compute);
   if (compute.is_cuda() && world.size() > 1)
     agree(world, "numerics",

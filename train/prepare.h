@@ -19,9 +19,12 @@ namespace lockstep {
 // Rank 0 makes what the others then find.
 RunDirectory open_run(const std::filesystem::path& path, World& world);
 
-// With what the configuration leaves open settled: what rows are, by the data, and who computes
-// attention. Throws ConfigError where ranks on GPUs would compute with different GPUs or libraries.
-Config settled(Config config, const Loader& loader, Stream& compute, World& world);
+// With what the configuration leaves open settled. Throws ConfigError where ranks on GPUs would
+// compute with different GPUs or libraries.
+Config settled(Config config, Stream& compute, World& world);
+
+// With what a row is, by the data that are trained on.
+Config with_rows(Config config, const Loader& training);
 
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it. Throws ConfigError where there is less. `others`: see

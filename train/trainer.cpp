@@ -125,12 +125,12 @@ class Trainer {
   RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
+  Config config_;
   const Mesh mesh_;
   const DataPlace data_place_;
+  const RunBytes bytes_;
   Arena pinned_;  // of the loaders
   Loader loader_;
-  const Config config_;
-  const RunBytes bytes_;
   std::optional<Loader> validation_;
   Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
@@ -166,20 +166,23 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
-      mesh_(mesh_of(options.config.layout, world_.size())),
+      config_(settled(options.config, compute_, world_)),
+      mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
-      pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(options.config)),
-      loader_(train_loader(options.config), static_cast<int>(options.config.train.micro_batch),
-              data_place_.rank, data_place_.ranks, pinned_),
-      config_(settled(options.config, loader_, compute_, world_)),
       bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
-      validation_(held_out(config_, loader_.sources(), world_, data_place_, pinned_)),
+      pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
+      loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
+              data_place_.ranks, pinned_),
+      validation_(
+          held_out(with_rows(config_, loader_), loader_.sources(), world_, data_place_, pinned_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
       shares_state_(any_says(world_, state_.shares_state())),
       meter_(meter_config(config_, compute_, world_)),
-      checkpoints_(config_.checkpoint, run_.checkpoints(), state_.slices(), world_, topology_) {}
+      checkpoints_(config_.checkpoint, run_.checkpoints(), state_.slices(), world_, topology_) {
+  config_.data = with_rows(config_, loader_).data;
+}
 
 int Trainer::run() {
   start();
