@@ -19,16 +19,16 @@ std::int64_t number_of(std::string_view text) {
 // 123456 -> "123 kT", 1500 -> "1.50 kT": three digits.
 std::string for_people(std::int64_t tokens) {
   constexpr std::array<const char*, 7> kPrefixes = {"", "k", "M", "G", "T", "P", "E"};
-  int digits = 1;
-  for (auto rest = tokens; rest >= 10; rest /= 10)
-    ++digits;
-  const int group = (digits - 1) / 3;
   auto value = static_cast<double>(tokens);
-  for (int i = 0; i < group; ++i)
-    value /= 1000;
+  std::size_t prefix = 0;
+  for (; value >= 999.5; value /= 1000)
+    ++prefix;
   char text[32];
-  std::snprintf(text, sizeof text, "%.*f %sT", 2 - (digits - 1) % 3, value,
-                kPrefixes[static_cast<std::size_t>(group)]);
+  std::snprintf(text, sizeof text, "%.*f %sT",
+                value < 9.995   ? 2
+                : value < 99.95 ? 1
+                                : 0,
+                value, kPrefixes[prefix]);
   return text;
 }
 

@@ -49,7 +49,7 @@ void EndsList::for_each(FunctionRef<void(std::int64_t end)> visit) const {
 }
 
 std::int64_t DocumentEnds::first_after(std::int64_t token) const {
-  std::int64_t low = 0, high = count_;
+  std::int64_t low = 0, high = count();
   while (low < high) {
     const auto middle = low + (high - low) / 2;
     if (end(middle) > token)

@@ -113,7 +113,8 @@ TokenFile::TokenFile(ReadFile file) : file_(std::move(file)) {
 TokenFile::TokenFile(ReadFile file, const TokenFormat& format) : file_(std::move(file)) {
   if (format.header_bytes == 0) {
     format_ = format;
-    return take_all();
+    take_all();
+    return;
   }
   recognise();
   if (format_.header_bytes != format.header_bytes || format_.token_bytes != format.token_bytes)

@@ -202,11 +202,12 @@ void bench_start(const fs::path& directory) {
     processor.push_back(static_cast<double>(std::clock() - clock) / CLOCKS_PER_SEC);
   }
   const Dataset dataset({directory.string()});
-  std::printf("%-34s %.2f s, on the processor %.2f s, of %.0f MB; keeps %.0f MB, took at most %.0f\n",
-              "start of a million shards", *std::min_element(seconds.begin(), seconds.end()),
-              *std::min_element(processor.begin(), processor.end()),
-              static_cast<double>(fs::file_size(directory / kManifestName)) / 1e6,
-              memory_mb("VmRSS:") - before, memory_mb("VmHWM:") - before);
+  std::printf(
+      "%-34s %.2f s, on the processor %.2f s, of %.0f MB; keeps %.0f MB, took at most %.0f\n",
+      "start of a million shards", *std::min_element(seconds.begin(), seconds.end()),
+      *std::min_element(processor.begin(), processor.end()),
+      static_cast<double>(fs::file_size(directory / kManifestName)) / 1e6,
+      memory_mb("VmRSS:") - before, memory_mb("VmHWM:") - before);
   fs::remove_all(directory);
 }
 

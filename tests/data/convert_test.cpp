@@ -147,8 +147,7 @@ TEST_F(ConvertTest, masks_are_kept_where_the_format_has_them_and_named_where_not
   }
   converted("c4", "back", OutputKind::lockstep);
   EXPECT_EQ(mask_of("back"), mask);
-  spit(directory_ / "q.bin",
-       llmq_header(2, 1'000, 300, 1) + body(tokens, 4) + mask_bits(mask));
+  spit(directory_ / "q.bin", llmq_header(2, 1'000, 300, 1) + body(tokens, 4) + mask_bits(mask));
   converted("q.bin", "of_llmq", OutputKind::lockstep);
   EXPECT_EQ(mask_of("of_llmq"), mask);
   for (const auto kind : {OutputKind::llmc, OutputKind::nanogpt, OutputKind::megatron}) {
@@ -180,8 +179,7 @@ TEST_F(ConvertTest, tokens_have_the_width_that_their_ids_need) {
 
 TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_nothing) {
   const auto refusal = [&](const std::string& from, OutputKind kind) {
-    const auto message =
-        message_of<DataError>([&] { convert(options(from, "refused", kind)); });
+    const auto message = message_of<DataError>([&] { convert(options(from, "refused", kind)); });
     EXPECT_FALSE(fs::exists(directory_ / "refused"));
     for (const auto& entry : fs::directory_iterator(directory_.path()))
       EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos);
@@ -194,8 +192,9 @@ TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_not
   write_megatron(directory_ / "m", {{1, 2}, {3, 128'256}}, 4, 4);
   expect_contains(refusal("m", OutputKind::llmc), "token 3 is 128256, which llm.c with Llama 3's");
   write_megatron(directory_ / "m", {{1, 2}, {3, 50'256, 4}}, 4, 4);
-  expect_contains(refusal("m", OutputKind::llmc), "token 3 is 50256, which llm.c with GPT-2's "
-                                                  "tokens puts between documents");
+  expect_contains(refusal("m", OutputKind::llmc),
+                  "token 3 is 50256, which llm.c with GPT-2's "
+                  "tokens puts between documents");
 }
 
 TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
@@ -236,7 +235,8 @@ TEST_F(ConvertTest, an_output_that_exists_or_has_no_name_is_refused) {
   expect_contains(refusal(unnamed), "--name a/b");
   unnamed.name = "";
   expect_contains(refusal(unnamed), "--name");
-  expect_contains(message_of<UsageError>([] { output_kind("mds"); }), "--to mds: expected lockstep");
+  expect_contains(message_of<UsageError>([] { output_kind("mds"); }),
+                  "--to mds: expected lockstep");
 }
 
 TEST_F(ConvertTest, a_full_disk_leaves_nothing_under_the_output_s_name) {

@@ -30,8 +30,9 @@ TEST_F(DatatroveTest, the_last_end_says_how_wide_a_token_is) {
   }
   spit(directory_ / "x.ds", std::string(30, 'x'));
   spit(directory_ / "x.ds.index", u64s({3, 10}));
-  expect_contains(refusal(), "x.ds.index: at byte 8: the last document ends at token 10, but the "
-                             ".ds has 30 bytes");
+  expect_contains(refusal(),
+                  "x.ds.index: at byte 8: the last document ends at token 10, but the "
+                  ".ds has 30 bytes");
   spit(directory_ / "x.ds.index", "1234567");
   expect_contains(refusal(), "x.ds.index: at byte 7");
   spit(directory_ / "x.ds.index", "");
@@ -50,16 +51,16 @@ TEST_F(DatatroveTest, documents_without_tokens_are_left_out) {
   EXPECT_EQ(found, (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {2, 5}}));
   spit(directory_ / "x.ds.index", u64s({3, 2, 5}));
   const Dataset falling({at("x.ds")});
-  expect_contains(message_of<DataError>(
-                      [&] { falling.for_each_document([](std::int64_t, std::int64_t) {}); }),
-                  "x.ds.index: at byte 8: a document ends at token 2, the one before at 3");
+  expect_contains(
+      message_of<DataError>([&] { falling.for_each_document([](std::int64_t, std::int64_t) {}); }),
+      "x.ds.index: at byte 8: a document ends at token 2, the one before at 3");
 }
 
 TEST_F(DatatroveTest, metadata_must_say_what_there_is) {
   write_datatrove(directory_ / "x", {{1, 2, 3}, {4, 5}});
   const auto with = [&](const std::string& text) { spit(directory_ / "x.ds.metadata", text); };
-  for (const std::string text : {"gpt2|2\n5\n5.00 T", "Unknown Tokenizer|2|2\n5\n5.00 T",
-                                 "gpt2\n5\n5.00 T", "a|b|2\n5"}) {
+  for (const std::string text :
+       {"gpt2|2\n5\n5.00 T", "Unknown Tokenizer|2|2\n5\n5.00 T", "gpt2\n5\n5.00 T", "a|b|2\n5"}) {
     with(text);
     EXPECT_EQ(Dataset({at("x.ds")}).tokens(), 5) << text;
   }
@@ -96,6 +97,7 @@ TEST_F(DatatroveTest, metadata_name_the_tokens_for_people) {
   EXPECT_EQ(datatrove_metadata("gpt2", 2, 999), "gpt2|2\n999\n999 T");
   EXPECT_EQ(datatrove_metadata("gpt2", 4, 1500), "gpt2|4\n1500\n1.50 kT");
   EXPECT_EQ(datatrove_metadata("gpt2", 4, 123456), "gpt2|4\n123456\n123 kT");
+  EXPECT_EQ(datatrove_metadata("gpt2", 4, 999999), "gpt2|4\n999999\n1.00 MT");
   EXPECT_EQ(datatrove_metadata("gpt2", 4, 9035582198), "gpt2|4\n9035582198\n9.04 GT");
 }
 

@@ -63,7 +63,8 @@ TEST_F(MegatronTest, more_documents_than_are_read_at_once) {
 }
 
 TEST_F(MegatronTest, every_type_of_integers_is_read_and_floats_are_refused_by_name) {
-  const std::vector<std::pair<int, int>> integers = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+  const std::vector<std::pair<int, int>> integers = {{1, 1}, {2, 1}, {3, 2},
+                                                     {4, 4}, {5, 8}, {8, 2}};
   for (const auto& [code, bytes] : integers) {
     const auto documents = random_texts(10, 100, static_cast<std::uint64_t>(code));
     write_megatron(directory_ / "x", documents, code, bytes);
@@ -82,8 +83,9 @@ TEST_F(MegatronTest, every_type_of_integers_is_read_and_floats_are_refused_by_na
 
 TEST_F(MegatronTest, sequences_out_of_order_that_overlap_or_leave_gaps_are_refused_by_number) {
   expect_contains(refusal(edited(kOffsets + 16, 8, 8)),
-                  str("at byte ", kOffsets + 16, ": sequence 2 begins at byte 8 of the .bin, "
-                                                 "expected 6"));
+                  str("at byte ", kOffsets + 16,
+                      ": sequence 2 begins at byte 8 of the .bin, "
+                      "expected 6"));
   expect_contains(refusal(edited(kOffsets + 16, 4, 8)), "sequence 2 begins at byte 4");
   expect_contains(refusal(edited(kOffsets, 2, 8)), "sequence 0 begins at byte 2");
   expect_contains(refusal(edited(kLengths, -3, 4)),

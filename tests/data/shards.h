@@ -103,7 +103,8 @@ inline std::string llmq_header(std::int32_t version, std::int64_t tokens, std::i
 
 // A Megatron index. code: of the type of tokens; lengths: of sequences; documents: the first
 // sequence of each, and the number of all.
-inline std::string megatron_index(int code, int token_bytes, const std::vector<std::int64_t>& lengths,
+inline std::string megatron_index(int code, int token_bytes,
+                                  const std::vector<std::int64_t>& lengths,
                                   const std::vector<std::int64_t>& documents) {
   std::string bytes("MMIDIDX\0\0", 9);
   append(bytes, 1, 8);

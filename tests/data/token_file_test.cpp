@@ -143,10 +143,10 @@ TEST_F(TokenFileTest, llmq_shards_of_all_writers_are_read) {
   const auto bits = mask_bits(random_mask(50));
   const auto path = directory_ / "tokens.bin";
   const std::int32_t stars = 0x2a2a2a2a;  // of writers that knew no masks
-  for (const auto& [version, masks] : std::vector<std::pair<std::int32_t, std::int32_t>>{
-           {1, stars}, {2, stars}, {2, 0}, {2, 1}}) {
-    spit(path, llmq_header(version, 50, 151'643, masks) + body(tokens, 4) +
-                   (masks == 1 ? bits : ""));
+  for (const auto& [version, masks] :
+       std::vector<std::pair<std::int32_t, std::int32_t>>{{1, stars}, {2, stars}, {2, 0}, {2, 1}}) {
+    spit(path,
+         llmq_header(version, 50, 151'643, masks) + body(tokens, 4) + (masks == 1 ? bits : ""));
     const TokenFile file(path);
     EXPECT_EQ(file.format().name, "LLMQ");
     EXPECT_EQ(file.mask_offset(), masks == 1 ? 1024 + 200 : 0);

@@ -11,9 +11,9 @@ Manifest example(Boundary boundary, int shards) {
                      257,     boundary,          boundary == Boundary::front ? 256 : -1};
   manifest.tokenizer_hash = std::string(32, 'a');
   for (int i = 0; i < shards; ++i)
-    manifest.shards.push_back(
-        {str("train_00000", i, ".bin"), 100, 3, std::string(32, '0'), std::string(32, '1'),
-         boundary == Boundary::listed ? std::string(32, '2') : ""});
+    manifest.shards.push_back({str("train_00000", i, ".bin"), 100, 3, std::string(32, '0'),
+                               std::string(32, '1'),
+                               boundary == Boundary::listed ? std::string(32, '2') : ""});
   return manifest;
 }
 

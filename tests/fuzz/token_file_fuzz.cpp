@@ -1,5 +1,5 @@
-// Any file is refused, or is a shard whose header and size agree and whose tokens, and mask, can all
-// be read.
+// Any file is refused, or is a shard whose header and size agree and whose tokens, and mask, can
+// all be read.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -66,8 +66,7 @@ void check_reads(const TokenFile& file) {
 std::vector<std::string> seeds() {
   return {shard(kShardMagicU16, kShardVersionU16, 40, 2),
           shard(kShardMagicU32, kShardVersionU32, 20, 4),
-          shard(kShardMagicU16, kShardVersionU16, 1, 2),
-          llmq_shard(2, 20, 1),
+          shard(kShardMagicU16, kShardVersionU16, 1, 2), llmq_shard(2, 20, 1),
           llmq_shard(1, 8, 0x2a2a2a2a)};
 }
 
