@@ -51,6 +51,11 @@ TokenFormat format_for(OutputKind kind, const TokenFormat& source, bool describe
   format.token_bytes = token_bytes_for(kind, vocabulary);
   format.vocabulary = vocabulary;
   format.is_signed = false;
+  // nanoGPT's own is GPT-2's, but shards of characters never have it.
+  if (format.boundary_token >= vocabulary) {
+    format.boundary = Boundary::none;
+    format.boundary_token = -1;
+  }
   return format;
 }
 
@@ -73,12 +78,14 @@ std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
 // Copies documents from a dataset to an output.
 class Copy {
  public:
-  Copy(const Dataset& source, ShardOutput& output, OutputKind kind, int token_bytes, bool masks)
+  Copy(const Dataset& source, ShardOutput& output, const ShardOutput::Config& config)
       : source_(source),
         output_(output),
-        kind_(kind),
-        masks_(masks),
-        in_band_(in_band(kind, token_bytes)),
+        kind_(config.kind),
+        masks_(config.masks),
+        lists_none_(config.kind == OutputKind::lockstep &&
+                    config.format.boundary == Boundary::none),
+        in_band_(in_band(config.kind, config.format.token_bytes)),
         progress_("convert", source.tokens() * source.format().token_bytes) {}
 
   void document(std::int64_t first, std::int64_t end) {
@@ -93,8 +100,7 @@ class Copy {
       if (kind_ == OutputKind::nanogpt) output_.add(boundary, {});
     }
     // What is one document only because nobody says otherwise is none in our own list.
-    const bool unknown = source_.format().boundary == Boundary::none;
-    if (!unknown || kind_ != OutputKind::lockstep) output_.end_document();
+    if (!lists_none_) output_.end_document();
   }
 
  private:
@@ -146,7 +152,7 @@ class Copy {
   const Dataset& source_;
   ShardOutput& output_;
   OutputKind kind_;
-  bool masks_;
+  bool masks_, lists_none_;
   std::optional<InBand> in_band_;
   Progress progress_;
   std::vector<std::int32_t> tokens_;
@@ -186,7 +192,7 @@ Converted convert(const ConvertOptions& options) {
   const bool masks = source.has_masks() &&
                      (options.to == OutputKind::lockstep || options.to == OutputKind::datatrove);
   OutputDirectory out(path);
-  ShardOutput::Config config{
+  const ShardOutput::Config config{
       .kind = options.to,
       .directory = out.path(),
       .name = options.name,
@@ -194,10 +200,9 @@ Converted convert(const ConvertOptions& options) {
       .format = format_for(options.to, source.format(), described, vocabulary),
       .tokenizer_hash = described ? source.lists().back().tokenizer_hash : hash_hex("unknown"),
       .masks = masks};
-  const int token_bytes = config.format.token_bytes;
-  ShardOutput output(std::move(config));
+  ShardOutput output(config);
   {
-    Copy copy(source, output, options.to, token_bytes, masks);
+    Copy copy(source, output, config);
     source.for_each_document(
         [&](std::int64_t first, std::int64_t end) { copy.document(first, end); });
   }

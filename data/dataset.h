@@ -19,6 +19,9 @@ class Dataset {
   // The shards of each path (see list_shards), one path behind the other, all of one format. Throws
   // DataError naming what is wrong. `files`, which must outlive it, opens them; null: as usual.
   explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr);
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+  ~Dataset() = default;
 
   const TokenFormat& format() const { return lists_.front().format; }
   std::int64_t tokens() const { return starts_.back(); }

@@ -224,6 +224,16 @@ TEST_F(ConvertTest, llmq_becomes_a_dataset_without_documents) {
   EXPECT_EQ(documents_of("d"), Documents{tokens});
 }
 
+// nanoGPT's shards of characters never hold the token that GPT-2's do.
+TEST_F(ConvertTest, characters_become_a_dataset_without_documents) {
+  spit(directory_ / "train.bin", body(random_tokens(500, 65), 2));
+  converted("train.bin", "d", OutputKind::lockstep);
+  const auto manifest = Manifest::parse(slurp(directory_ / "d/dataset.json"), "d");
+  EXPECT_EQ(manifest.format.boundary, Boundary::none);
+  EXPECT_EQ(manifest.format.vocabulary, 65);
+  EXPECT_EQ(verify(directory_ / "d").damages, std::vector<std::string>{});
+}
+
 TEST_F(ConvertTest, an_output_that_exists_or_has_no_name_is_refused) {
   write_dataset(directory_ / "d", random_documents(100), 50);
   const auto refusal = [&](ConvertOptions options) {
