@@ -1,5 +1,6 @@
 #include "data/megatron.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "data/shard_list.h"
@@ -18,7 +19,8 @@ class MegatronTest : public ::testing::Test {
     auto bytes = example();
     std::string text;
     append(text, static_cast<std::uint64_t>(value), size);
-    return bytes.replace(at, text.size(), text);
+    std::copy(text.begin(), text.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    return bytes;
   }
   // Of what is opened, and looked at thoroughly.
   std::string refusal(const std::string& bytes) const {
