@@ -78,6 +78,15 @@ ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
     if (errno == ENOENT || errno == ENOTDIR) throw DataError(text);
     throw AccessError(text);
   }
+  look();
+}
+
+ReadFile::ReadFile(int descriptor, fs::path path)
+    : path_(std::move(path)), descriptor_(descriptor) {
+  look();
+}
+
+void ReadFile::look() {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor_);
@@ -123,7 +132,10 @@ void ReadFile::fail(std::int64_t offset, const std::string& what) const {
 }
 
 std::string read_text(const fs::path& path, std::int64_t most_bytes) {
-  const ReadFile file(path);
+  return read_text(ReadFile(path), most_bytes);
+}
+
+std::string read_text(const ReadFile& file, std::int64_t most_bytes) {
   if (file.size_bytes() > most_bytes)
     file.fail(most_bytes,
               str("expected at most ", most_bytes, " bytes, but the file has ", file.size_bytes()));
@@ -139,6 +151,18 @@ void allow_open_files(std::size_t count) {
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(limit.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::size_t reserve_open_files(std::size_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+  const auto before = limit.rlim_cur;
+  limit.rlim_cur = std::min(limit.rlim_max, before + static_cast<rlim_t>(count));
+  if (limit.rlim_cur > before && setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    if (limit.rlim_cur - before == static_cast<rlim_t>(count)) return count;
+  }
+  // There is no more to have: a quarter of what there is, so that others have theirs.
+  return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur / 4), 1, count);
 }
 
 RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start start)

@@ -8,77 +8,46 @@
 namespace lockstep {
 namespace {
 
-void check_same_format(const TokenFormat& a, const TokenFile& shard) {
-  const TokenFormat& b = shard.format();
-  if (a.name == b.name && a.vocabulary == b.vocabulary && a.boundary == b.boundary &&
-      a.boundary_token == b.boundary_token && a.token_bytes == b.token_bytes)
-    return;
-  throw DataError(str(shard.file().path().string(), ": ", b.name, " tokens of vocabulary ",
-                      b.vocabulary, ", but the shards before it are ", a.name, " of vocabulary ",
-                      a.vocabulary));
-}
+// More are of no use: the shards that windows of a step lie in, of which each costs some
+// microseconds to open.
+constexpr std::size_t kMostOpen = 256;
+constexpr std::size_t kMostFilesOfShard = 3;  // tokens, ends, mask
+
+constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 }  // namespace
 
-Dataset::Dataset(const std::vector<std::string>& paths) {
+Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files) {
   if (paths.empty()) throw DataError("a dataset of no paths");
+  if (files == nullptr) files = &local_files_;
   std::string fingerprints;
   for (const auto& path : paths) {
-    const auto list = list_shards(path);
-    // A shard stays open: reading it later must not depend on what the path then names.
-    allow_open_files(2 * (shards_.size() + list.shards.size()));
+    const auto& list = lists_.emplace_back(list_shards(path, *files));
+    check_same_format(lists_.front(), list);
     for (const auto& shard : list.shards)
-      shards_.push_back(open_shard(shard));
-    described_ = list.shards.front().about.has_value();
-    tokenizer_hash_ = list.tokenizer_hash;
+      starts_.push_back(tokens() + shard.tokens);
+    list_ends_.push_back(shards());
+    has_masks_ = has_masks_ || list.has_masks;
     fingerprint_ = list.fingerprint;
     fingerprints += fingerprint_ + '\n';
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
-  for (const auto& shard : shards_) {
-    check_same_format(format(), shard.file);
-    starts_.push_back(tokens() + shard.file.tokens());
-    auto mask = shard.file.file().path();
-    if (mask.replace_extension(".mask"); path_exists(mask)) masks_.emplace_back(mask);
-  }
-  LOCKSTEP_CHECK(masks_.empty() || masks_.size() == shards_.size(), "some shards without a mask");
+  const auto files_at_once = kMostFilesOfShard * std::min(kMostOpen, shards());
+  const auto most = std::max<std::size_t>(reserve_open_files(files_at_once) / kMostFilesOfShard, 1);
+  open_ = std::make_unique<OpenShards>(most, [this, files](std::size_t i) {
+    const auto [list, shard] = place_of(i);
+    return open_shard(lists_[list], lists_[list].shards[shard], *files);
+  });
 }
 
-void Dataset::for_each_document(
-    FunctionRef<void(std::int64_t first, std::int64_t end)> visit) const {
-  std::int64_t first = 0;
-  const auto end_at = [&](std::int64_t end) {
-    if (end > first) visit(std::exchange(first, end), end);
-  };
-  const std::int64_t behind = format().boundary == Boundary::behind ? 1 : 0;
-  std::vector<std::int32_t> piece;
-  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-    if (const auto& ends = shards_[shard].ends) {
-      ends->for_each([&](std::int64_t end) { end_at(starts_[shard] + end); });
-      continue;
-    }
-    constexpr std::int64_t kPiece = 1 << 16;
-    for (auto at = starts_[shard]; at < starts_[shard + 1]; at += kPiece) {
-      piece.resize(static_cast<std::size_t>(std::min(kPiece, starts_[shard + 1] - at)));
-      read(piece, at);
-      for (std::size_t i = 0; i < piece.size(); ++i)
-        if (piece[i] == format().boundary_token) end_at(at + static_cast<std::int64_t>(i) + behind);
-    }
-  }
-  end_at(tokens());
+std::int64_t Dataset::tokenizer_vocabulary() const {
+  return lists_.back().kind == ShardKind::lockstep ? format().vocabulary : 0;
 }
 
-void Dataset::read_mask(std::span<std::uint8_t> out, std::int64_t first) const {
-  std::fill(out.begin(), out.end(), 1);
-  if (!has_masks()) return;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto token = first + static_cast<std::int64_t>(i);
-    const auto shard = shard_of(token);
-    const auto local = token - starts_[shard];
-    std::byte byte{};
-    masks_[shard].read(std::span(&byte, 1), local >> 3);
-    out[i] = static_cast<std::uint8_t>(std::to_integer<int>(byte) >> (local & 7) & 1);
-  }
+Dataset::Place Dataset::place_of(std::size_t shard) const {
+  const auto list = static_cast<std::size_t>(
+      std::upper_bound(list_ends_.begin(), list_ends_.end(), shard) - list_ends_.begin());
+  return {list, list == 0 ? shard : shard - list_ends_[list - 1]};
 }
 
 std::size_t Dataset::shard_of(std::int64_t token) const {
@@ -86,30 +55,55 @@ std::size_t Dataset::shard_of(std::int64_t token) const {
   return static_cast<std::size_t>(above - starts_.begin()) - 1;
 }
 
-void Dataset::read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary) const {
-  const auto count = static_cast<std::int64_t>(out.size());
+std::string Dataset::shard_path(std::size_t shard) const {
+  const auto [list, in_list] = place_of(shard);
+  return lists_[list].path(lists_[list].shards[in_list]).string();
+}
+
+// The parts of [first, first + count) that lie in one shard each: `at` counts from `first`.
+void Dataset::for_each_part(
+    std::int64_t first, std::int64_t count,
+    FunctionRef<void(std::size_t, std::int64_t, std::int64_t, std::int64_t)> visit) const {
   LOCKSTEP_CHECK(0 <= first && first <= tokens() - count, "tokens ", first, "+", count, " of ",
                  tokens());
-  constexpr auto kAny = std::int64_t{1} << 32;
-  const auto own = format().vocabulary == 0 ? kAny : format().vocabulary;
-  const auto limit = vocabulary == 0 ? own : std::min(own, vocabulary);
-  for (auto shard = shard_of(first); !out.empty(); ++shard) {
-    const auto here =
-        std::min<std::int64_t>(starts_[shard + 1] - first, static_cast<std::int64_t>(out.size()));
-    shards_[shard].file.read(out.first(static_cast<std::size_t>(here)), first - starts_[shard],
-                             limit);
-    out = out.subspan(static_cast<std::size_t>(here));
-    first += here;
+  std::int64_t at = 0;
+  for (auto shard = shard_of(first); at < count; ++shard) {
+    const auto here = std::min(starts_[shard + 1] - (first + at), count - at);
+    visit(shard, first + at - starts_[shard], at, here);
+    at += here;
   }
+}
+
+void Dataset::read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary) const {
+  const auto own = format().vocabulary == 0 ? kAnyId : format().vocabulary;
+  const auto limit = vocabulary == 0 ? own : std::min(own, vocabulary);
+  for_each_part(first, std::ssize(out),
+                [&](std::size_t shard, std::int64_t in_shard, std::int64_t at, std::int64_t count) {
+                  const auto part =
+                      out.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count));
+                  open_->use(shard)->file.read(part, in_shard, limit);
+                });
+}
+
+void Dataset::read_mask(std::span<std::uint8_t> out, std::int64_t first) const {
+  std::ranges::fill(out, std::uint8_t{1});
+  if (!has_masks_) return;
+  for_each_part(first, std::ssize(out),
+                [&](std::size_t shard, std::int64_t in_shard, std::int64_t at, std::int64_t count) {
+                  if (!lists_[place_of(shard).list].has_masks) return;
+                  const auto part =
+                      out.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count));
+                  open_->use(shard)->mask->read(part, in_shard);
+                });
 }
 
 void Dataset::find_documents(std::span<std::int32_t> document_start,
                              std::span<const std::int32_t> tokens, std::int64_t first) const {
   std::fill(document_start.begin(), document_start.end(), 0);
-  if (format().boundary == Boundary::listed) {
-    mark_listed_documents(document_start, first);
-  } else {
-    const std::size_t behind = format().boundary == Boundary::behind ? 1 : 0;
+  const auto boundary = format().boundary;
+  if (boundary == Boundary::listed) mark_listed_documents(document_start, first);
+  if (boundary == Boundary::front || boundary == Boundary::behind) {
+    const std::size_t behind = boundary == Boundary::behind ? 1 : 0;
     for (std::size_t i = 1; i < tokens.size(); ++i)
       if (tokens[i - behind] == format().boundary_token)
         document_start[i] = static_cast<std::int32_t>(i);
@@ -122,16 +116,52 @@ void Dataset::find_documents(std::span<std::int32_t> document_start,
 void Dataset::mark_listed_documents(std::span<std::int32_t> document_start,
                                     std::int64_t first) const {
   const auto last = first + static_cast<std::int64_t>(document_start.size());
-  for (auto shard = shard_of(first); shard < shards_.size() && starts_[shard] < last; ++shard) {
-    const auto& ends = *shards_[shard].ends;
-    const auto local = std::max<std::int64_t>(first - starts_[shard], 0);
-    for (auto i = ends.first_after(local); i < ends.count(); ++i) {
-      const auto at = starts_[shard] + ends.end(i) - first;
-      if (at < 0) ends.file().fail(8 * i, "the ends of documents do not rise");
+  for (auto i = shard_of(first); i < shards() && starts_[i] < last; ++i) {
+    const auto shard = open_->use(i);
+    const DocumentEnds& ends = *shard->ends;
+    const auto local = std::max<std::int64_t>(first - starts_[i], 0);
+    for (auto k = ends.first_after(local); k < ends.count(); ++k) {
+      const auto at = starts_[i] + ends.end(k) - first;
+      if (at < 0) ends.file().fail(ends.offset_of(k), "the ends of documents do not rise");
       if (at >= last - first) break;
       document_start[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(at);
     }
   }
+}
+
+// Each end of a document but that of the last, in tokens of the dataset; some may be said twice.
+void Dataset::for_each_end(FunctionRef<void(std::int64_t end)> visit) const {
+  if (format().boundary == Boundary::none) return;
+  for (std::size_t i = 0; i < shards(); ++i) {
+    if (lists_[place_of(i).list].kind == ShardKind::plain)
+      scan_for_ends(i, visit);
+    else
+      open_->use(i)->ends->for_each([&](std::int64_t end) { visit(starts_[i] + end); });
+  }
+}
+
+void Dataset::scan_for_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+  const std::int64_t behind = format().boundary == Boundary::behind ? 1 : 0;
+  const auto end = starts_[shard + 1];
+  std::vector<std::int32_t> piece;
+  for (auto at = starts_[shard]; at < end; at += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, end - at)));
+    read(piece, at);
+    for (std::size_t i = 0; i < piece.size(); ++i)
+      if (piece[i] == format().boundary_token) visit(at + static_cast<std::int64_t>(i) + behind);
+  }
+}
+
+void Dataset::for_each_document(
+    FunctionRef<void(std::int64_t first, std::int64_t end)> visit) const {
+  std::int64_t last = 0;
+  const auto end_at = [&](std::int64_t end) {
+    if (end > last) visit(last, end);
+    last = end;
+  };
+  for_each_end(end_at);
+  end_at(tokens());
 }
 
 }  // namespace lockstep

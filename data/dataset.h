@@ -1,12 +1,15 @@
-// Dataset: the tokens of one shard or many, one behind the other, as one long sequence.
+// Dataset: the tokens of one shard or many, one behind the other, as one long sequence. Shards are
+// opened when they are read, at most some hundred at once. Threads may share a dataset.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/function_ref.h"
+#include "data/open_shards.h"
 #include "data/shard_list.h"
 
 namespace lockstep {
@@ -14,21 +17,27 @@ namespace lockstep {
 class Dataset {
  public:
   // The shards of each path (see list_shards), one path behind the other, all of one format. Throws
-  // DataError naming what is wrong.
-  explicit Dataset(const std::vector<std::string>& paths);
+  // DataError naming what is wrong. `files`, which must outlive it, opens them; null: as usual.
+  explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr);
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+  ~Dataset() = default;
 
-  const TokenFormat& format() const { return shards_.front().file.format(); }
+  const TokenFormat& format() const { return lists_.front().format; }
   std::int64_t tokens() const { return starts_.back(); }
 
   // Of the tokenizer that dataset.json names; 0 without one: other formats only say what is usual.
-  std::int64_t tokenizer_vocabulary() const { return described_ ? format().vocabulary : 0; }
+  std::int64_t tokenizer_vocabulary() const;
 
   // Of what defines the tokenizer, as dataset.json says; empty without one.
-  const std::string& tokenizer_hash() const { return tokenizer_hash_; }
+  const std::string& tokenizer_hash() const { return lists_.back().tokenizer_hash; }
 
-  const std::vector<Shard>& shards() const { return shards_; }
+  const std::vector<ShardList>& lists() const { return lists_; }  // one a path
+  std::size_t shards() const { return starts_.size() - 1; }
   std::int64_t shard_start(std::size_t shard) const { return starts_[shard]; }  // in tokens
   std::size_t shard_of(std::int64_t token) const;
+  std::string shard_path(std::size_t shard) const;
+  std::size_t open_shards() const { return open_->count(); }
 
   // Of the one path's list; of several paths, of their fingerprints.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -37,27 +46,40 @@ class Dataset {
   // id is not below the format's vocabulary, or `vocabulary` (0: any).
   void read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary = 0) const;
 
+  // Some tokens may not count in the loss when they are predicted. out[i]: 1 where token first + i
+  // counts, which all do without masks, else 0.
+  bool has_masks() const { return has_masks_; }
+  void read_mask(std::span<std::uint8_t> out, std::int64_t first) const;
+
   // For the window of `tokens` that starts at token `first` of the dataset: the index in the window
   // of the first token of each token's document, 0 where that lies before the window.
   void find_documents(std::span<std::int32_t> document_start, std::span<const std::int32_t> tokens,
                       std::int64_t first) const;
 
-  // Calls visit for each document, in tokens of the dataset, in order; all tokens are of one. A
-  // document that crosses shards is one. Where none lists their ends, all tokens are read.
+  // Calls visit(first, end) for each document in order: the tokens [first, end), with the one in
+  // front or behind that tells documents apart. Where they are not listed all tokens are read.
   void for_each_document(FunctionRef<void(std::int64_t first, std::int64_t end)> visit) const;
 
-  // Loss masks: whether a token counts in the loss where it is the target. Without, all do.
-  bool has_masks() const { return !masks_.empty(); }
-  void read_mask(std::span<std::uint8_t> out, std::int64_t first) const;
-
  private:
+  struct Place {
+    std::size_t list, shard;  // within it
+  };
+  Place place_of(std::size_t shard) const;
+  void for_each_part(std::int64_t first, std::int64_t count,
+                     FunctionRef<void(std::size_t shard, std::int64_t in_shard, std::int64_t at,
+                                      std::int64_t count)>
+                         visit) const;
   void mark_listed_documents(std::span<std::int32_t> document_start, std::int64_t first) const;
+  void for_each_end(FunctionRef<void(std::int64_t end)> visit) const;
+  void scan_for_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const;
 
-  std::vector<Shard> shards_;
+  LocalFiles local_files_;
+  std::vector<ShardList> lists_;
+  std::vector<std::size_t> list_ends_;   // shards up to the end of each list
   std::vector<std::int64_t> starts_{0};  // of each shard, in tokens; and the end of the last
-  std::vector<ReadFile> masks_;          // of each shard, or none
-  std::string fingerprint_, tokenizer_hash_;
-  bool described_ = false;  // by dataset.json
+  std::string fingerprint_;
+  bool has_masks_ = false;
+  std::unique_ptr<OpenShards> open_;
 };
 
 }  // namespace lockstep

@@ -31,14 +31,8 @@ struct Lengths {
 
 Lengths listed_lengths(const Dataset& dataset) {
   Lengths lengths;
-  std::int64_t last = 0;
-  for (std::size_t s = 0; s < dataset.shards().size(); ++s) {
-    dataset.shards()[s].ends->for_each([&](std::int64_t in_shard) {
-      const auto end = dataset.shard_start(s) + in_shard;
-      lengths.add(end - last);
-      last = end;
-    });
-  }
+  dataset.for_each_document(
+      [&](std::int64_t first, std::int64_t end) { lengths.add(end - first); });
   return lengths;
 }
 
@@ -72,10 +66,12 @@ void describe_format(std::ostream& out, const Dataset& dataset) {
   out << "boundary     ";
   if (format.boundary == Boundary::listed)
     out << "listed beside the shards\n";
+  else if (format.boundary == Boundary::none)
+    out << "not known\n";
   else
     out << "token " << format.boundary_token << ' '
         << (format.boundary == Boundary::front ? "in front of" : "behind") << " each document\n";
-  out << "shards       " << with_commas(static_cast<std::int64_t>(dataset.shards().size())) << '\n'
+  out << "shards       " << with_commas(static_cast<std::int64_t>(dataset.shards())) << '\n'
       << "tokens       " << with_commas(dataset.tokens()) << '\n'
       << "fingerprint  " << dataset.fingerprint() << '\n';
 }
@@ -133,8 +129,8 @@ std::string inspect(const Dataset& dataset, std::int64_t at, std::int64_t count,
     throw UsageError(str("token ", at, " of a dataset of ", dataset.tokens(), " tokens"));
   std::ostringstream out;
   describe_format(out, dataset);
-  const bool listed = std::all_of(dataset.shards().begin(), dataset.shards().end(),
-                                  [](const Shard& shard) { return shard.ends.has_value(); });
+  const bool listed = dataset.format().boundary == Boundary::none ||
+                      dataset.lists().front().kind != ShardKind::plain;
   out << "documents    ";
   if (!listed && most_scanned < dataset.tokens())
     out << "in the first " << with_commas(most_scanned) << " tokens: ";

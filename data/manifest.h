@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "data/token_file.h"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ struct Manifest {
     std::int64_t documents = 0;  // that end in it: the length of the list of ends
     std::string hash;            // XXH3-128 of the whole file
     std::string ends_hash;       // of the list, NAME.ends for NAME.bin
+    std::string mask_hash;       // of the loss mask, NAME.mask; all shards have one, or none
   };
 
   TokenFormat format;          // name: the tokenizer's
@@ -28,6 +30,12 @@ struct Manifest {
 
   // Throws DataError "WHAT: ..." for what is not a manifest of a dataset that this version reads.
   static Manifest parse(std::string_view text, const std::string& what);
+
+  // Hands the shards to `visit` instead of keeping them: there may be millions.
+  static Manifest parse(std::string_view text, const std::string& what,
+                        FunctionRef<void(Shard&& shard)> visit);
+
+  // A line a shard, which parse() reads many times faster than other JSON.
   std::string dump() const;
 
   std::int64_t tokens() const;
@@ -35,5 +43,6 @@ struct Manifest {
 };
 
 std::string ends_name(const std::string& shard);  // "a.bin" -> "a.ends"
+std::string mask_name(const std::string& shard);  // "a.bin" -> "a.mask"
 
 }  // namespace lockstep

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <fnmatch.h>
+#include <string_view>
 
 #include "core/file.h"
 #include "core/hash.h"
+#include "data/datatrove.h"
+#include "data/manifest.h"
+#include "data/megatron.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostManifestBytes = 100'000'000;
+constexpr std::int64_t kMostManifestBytes = 1'000'000'000;  // millions of shards
 
 // Throws DataError where the directory cannot be read.
 std::vector<std::string> names_in(const fs::path& directory) {
@@ -29,6 +33,22 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
+// What is behind a beginning of `name`: the file of tokens "d/a.ds" has beside it "d/a.ds.index".
+std::string with_end(const std::string& name, std::string_view end, std::string_view other) {
+  return name.substr(0, name.size() - end.size()).append(other);
+}
+std::string index_name(const std::string& tokens) {  // of a Megatron pair
+  return with_end(tokens, ".bin", ".idx");
+}
+
+// The file of tokens of the shard that a file belongs to.
+std::string tokens_name(const std::string& name) {
+  if (name.ends_with(".idx")) return with_end(name, ".idx", ".bin");
+  for (const std::string_view end : {".ds.index", ".ds.metadata", ".ds.loss"})
+    if (name.ends_with(end)) return with_end(name, end, ".ds");
+  return name;
+}
+
 // nanoGPT and llm.c keep both splits in one directory: taken as one dataset, a run would train on
 // what it is judged by.
 void refuse_mixed_splits(const fs::path& directory, const std::vector<std::string>& names) {
@@ -36,78 +56,130 @@ void refuse_mixed_splits(const fs::path& directory, const std::vector<std::strin
     return std::any_of(names.begin(), names.end(), [&](auto& n) { return contains(n, part); });
   };
   if (has("train") && has("val"))
-    throw DataError(str(directory.string(),
-                        ": holds shards of training and of validation; name one "
-                        "split by a pattern, as in \"",
-                        (directory / "*train*.bin").string(), '"'));
+    throw DataError(
+        str(directory.string(),
+            ": holds shards of training and of validation; name one split by a pattern, as in \"",
+            (directory / "*train*").string(), fs::path(names.front()).extension().string(), '"'));
 }
 
-// The directory and the names of shards in it that a path means; no names: what its dataset.json
-// lists.
+// The directory and the names of files of tokens in it that a path means; no names: what its
+// dataset.json lists.
 struct Selection {
   fs::path directory;
   std::vector<std::string> names;
 };
 
-Selection select(const fs::path& path) {
-  const std::string last = path.filename().string();
-  const auto parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (contains(last, "*")) {
-    Selection selection{parent, names_in(parent)};
-    std::erase_if(selection.names, [&](const std::string& name) {
-      return fnmatch(last.c_str(), name.c_str(), FNM_PERIOD) != 0;
-    });
-    if (selection.names.empty())
-      throw DataError(str(path.string(), ": no file matches the pattern"));
-    return selection;
-  }
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    std::error_code unknown;
-    const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
-    throw DataError(str(path.string(), ": ", error ? error.message() : "no such file or directory",
-                        here, "; datasets are made by `lockstep data pack`"));
-  }
-  if (!fs::is_directory(status)) return {parent, {last}};
+// Of several files of one shard one name is left.
+void to_tokens(std::vector<std::string>& names) {
+  for (auto& name : names)
+    name = tokens_name(name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+}
+
+bool is_elsewhere(const fs::path& path) {
+  return contains(path.string(), "://");
+}
+
+[[noreturn]] void fail_missing(const fs::path& path, const std::error_code& error) {
+  std::error_code unknown;
+  const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
+  throw DataError(str(path.string(), ": ", error ? error.message() : "no such file or directory",
+                      here, "; datasets are made by `lockstep data pack`"));
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i)
+    text += str(i == 0 ? "" : ", ", names[i]);
+  return names.empty() ? "nothing" : text + (names.size() > kMost ? ", ..." : "");
+}
+
+Selection select_pattern(const fs::path& parent, const std::string& pattern) {
+  Selection selection{parent, names_in(parent)};
+  std::erase_if(selection.names, [&](const std::string& name) {
+    return fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) != 0;
+  });
+  if (selection.names.empty())
+    throw DataError(str((parent / pattern).string(), ": no file matches the pattern"));
+  to_tokens(selection.names);
+  return selection;
+}
+
+Selection select_directory(const fs::path& path) {
   Selection selection{path, names_in(path)};
   if (std::binary_search(selection.names.begin(), selection.names.end(), kManifestName))
     return {path, {}};
-  std::erase_if(selection.names, [](const std::string& name) { return !name.ends_with(".bin"); });
+  const auto all = selection.names;
+  to_tokens(selection.names);
+  std::erase_if(selection.names, [](const std::string& name) {
+    return name.starts_with('.') || !(name.ends_with(".bin") || name.ends_with(".ds"));
+  });
   if (selection.names.empty()) {
-    const bool split = fs::exists(path / "train" / kManifestName, error);
-    throw DataError(str(path.string(), ": holds neither dataset.json nor *.bin shards",
-                        split ? str("; did you mean ", (path / "train").string(), "?") : ""));
+    std::error_code unknown;
+    const bool split = fs::exists(path / "train" / kManifestName, unknown);
+    throw DataError(
+        str(path.string(), ": holds neither dataset.json nor *.bin shards nor *.ds, but ",
+            some_of(all), split ? str("; did you mean ", (path / "train").string(), "?") : ""));
   }
   refuse_mixed_splits(path, selection.names);
   return selection;
 }
 
-// The manifest's shards, or those of them that are named.
-ShardList list_of_manifest(const fs::path& path, const std::vector<std::string>& names) {
-  const auto text = read_text(path, kMostManifestBytes);
-  const auto manifest = Manifest::parse(text, path.string());
-  ShardList list;
-  std::string chosen;
-  for (const auto& shard : manifest.shards) {
-    if (!names.empty() && !std::binary_search(names.begin(), names.end(), shard.file)) continue;
-    list.shards.push_back({path.parent_path() / shard.file, shard, manifest.format});
-    if (!names.empty()) chosen += shard.file + '\n';
+Selection select(const fs::path& path) {
+  const std::string last = path.filename().string();
+  const auto parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (is_elsewhere(path)) {
+    if (last.ends_with(".bin")) return {parent, {last}};
+    return {path, {}};
   }
+  if (contains(last, "*")) return select_pattern(parent, last);
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    std::error_code unknown;
+    if (!last.empty() && fs::exists(parent / (last + ".idx"), unknown))  // as Megatron names them
+      return {parent, {last + ".bin"}};
+    fail_missing(path, error);
+  }
+  if (fs::is_directory(status)) return select_directory(path);
+  return {parent, {tokens_name(last)}};
+}
+
+// The manifest's shards, or those of them that are named.
+ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
+  const auto path = (selection.directory / kManifestName).string();
+  const auto text = read_text(files.open(path), kMostManifestBytes);
+  ShardList list{.directory = selection.directory,
+                 .kind = ShardKind::lockstep,
+                 .format = {},
+                 .tokenizer_hash = {},
+                 .shards = {},
+                 .fingerprint = {}};
+  std::string chosen;
+  const auto& names = selection.names;
+  const auto manifest = Manifest::parse(text, path, [&](Manifest::Shard&& shard) {
+    if (!names.empty() && !std::binary_search(names.begin(), names.end(), shard.file)) return;
+    if (!names.empty()) chosen += shard.file + '\n';
+    list.has_masks = !shard.mask_hash.empty();
+    list.shards.push_back({std::move(shard.file), shard.tokens, shard.documents});
+  });
   if (list.shards.empty())
-    throw DataError(str((path.parent_path() / names.front()).string(), ": not a shard that ",
+    throw DataError(str((selection.directory / names.front()).string(), ": not a shard that ",
                         kManifestName, " beside it lists"));
+  list.format = manifest.format;
+  list.tokenizer_hash = manifest.tokenizer_hash;
   list.fingerprint = hash_hex(text + chosen);
   list.tokenizer_hash = manifest.tokenizer_hash;
   return list;
 }
 
-// Of a shard that no manifest describes: its size and its first, middle and last 64 KiB. All of it
+// Of a file that no manifest describes: its size and its first, middle and last 64 KiB. All of it
 // would be terabytes at every start. Another text differs there; a few tokens changed elsewhere are
 // not seen.
-std::string fingerprint_of(const fs::path& path) {
+std::string fingerprint_of(const ReadFile& file) {
   constexpr std::int64_t kSample = 1 << 16;
-  const ReadFile file(path);
   const auto size = file.size_bytes(), length = std::min(size, kSample);
   std::vector<std::byte> sample(static_cast<std::size_t>(3 * length));
   const std::span<std::byte> all(sample);
@@ -117,32 +189,152 @@ std::string fingerprint_of(const fs::path& path) {
   return str(size, ' ', hash_hex(sample));
 }
 
-}  // namespace
+ShardKind kind_of(const fs::path& directory, const std::string& name) {
+  if (name.ends_with(".ds")) return ShardKind::datatrove;
+  std::error_code unknown;
+  const bool pair = name.ends_with(".bin") && fs::exists(directory / index_name(name), unknown);
+  return pair ? ShardKind::megatron : ShardKind::plain;
+}
 
-ShardList list_shards(const fs::path& path) {
-  const auto [directory, names] = select(path);
-  std::error_code error;
-  if (fs::exists(directory / kManifestName, error))
-    return list_of_manifest(directory / kManifestName, names);
-  ShardList list;
+Shard open_lockstep(const ShardList& list, const ListedShard& about, ShardFiles& files) {
+  TokenFile file(files.open(list.path(about).string()), list.format);
+  if (file.tokens() != about.tokens)
+    file.file().fail(8, str("the header says ", file.tokens(), " tokens, ", kManifestName, " says ",
+                            about.tokens));
+  const auto beside = [&](const std::string& name) {
+    return files.open((list.directory / name).string());
+  };
+  Shard shard{std::move(file), nullptr, {}};
+  shard.ends =
+      std::make_unique<EndsList>(beside(ends_name(about.name)), about.documents, about.tokens);
+  if (list.has_masks)
+    shard.mask.emplace(beside(mask_name(about.name)), 0, about.tokens, LossMask::Layout::bits);
+  return shard;
+}
+
+Shard open_plain(const fs::path& path, ShardFiles& files) {
+  Shard shard{TokenFile(files.open(path.string())), nullptr, {}};
+  if (const auto offset = shard.file.mask_offset(); offset > 0)
+    shard.mask.emplace(files.open(path.string()), offset, shard.file.tokens(),
+                       LossMask::Layout::bits);
+  return shard;
+}
+
+// thorough: all of the index is looked at, which a dataset does once.
+Shard open_megatron(const fs::path& path, ShardFiles& files, bool thorough) {
+  auto index = std::make_unique<MegatronIndex>(files.open(index_name(path.string())));
+  Shard shard{TokenFile(files.open(path.string()), index->format()), nullptr, {}};
+  if (shard.file.tokens() != index->tokens())
+    index->file().fail(index->offset_of(0),
+                       str("the last sequence ends at token ", index->tokens(), ", but ",
+                           path.filename().string(), " holds ", shard.file.tokens()));
+  if (thorough) index->check();
+  shard.ends = std::move(index);
+  return shard;
+}
+
+Shard open_datatrove(const fs::path& path, ShardFiles& files) {
+  const auto name = path.string();
+  auto tokens = files.open(name);
+  auto index = files.open(name + ".index");
+  const auto format = datatrove_format(tokens.size_bytes(), index);
+  Shard shard{TokenFile(std::move(tokens), format), nullptr, {}};
+  const auto count = shard.file.tokens(), ends = index.size_bytes() / 8;
+  shard.ends = std::make_unique<EndsList>(std::move(index), ends, count, EndsList::Empty::left_out);
+  std::error_code unknown;
+  if (fs::exists(name + ".metadata", unknown))
+    check_datatrove_metadata(files.open(name + ".metadata"), format, count);
+  if (fs::exists(name + ".loss", unknown))
+    shard.mask.emplace(files.open(name + ".loss"), 0, count, LossMask::Layout::bytes);
+  return shard;
+}
+
+Shard open_unlisted(ShardKind kind, const fs::path& path, ShardFiles& files, bool thorough) {
+  if (kind == ShardKind::megatron) return open_megatron(path, files, thorough);
+  if (kind == ShardKind::datatrove) return open_datatrove(path, files);
+  return open_plain(path, files);
+}
+
+[[noreturn]] void fail_other_format(const std::string& path, const TokenFormat& a,
+                                    const TokenFormat& b) {
+  const auto words = [](const TokenFormat& format) {
+    return str(format.name, " tokens of ", format.token_bytes, " bytes and vocabulary ",
+               format.vocabulary);
+  };
+  throw DataError(str(path, ": ", words(b), ", but the shards before it are ", words(a)));
+}
+
+bool same(const TokenFormat& a, const TokenFormat& b) {
+  return a.name == b.name && a.vocabulary == b.vocabulary && a.boundary == b.boundary &&
+         a.boundary_token == b.boundary_token && a.token_bytes == b.token_bytes;
+}
+
+// datatrove leaves files without tokens where a task had no documents.
+bool is_empty_datatrove(const fs::path& path) {
+  std::error_code unknown;
+  return path.extension() == ".ds" && fs::file_size(path, unknown) == 0;
+}
+
+// Looks at each shard once.
+ShardList list_of_files(const Selection& selection, ShardFiles& files) {
+  ShardList list{.directory = selection.directory,
+                 .format = {},
+                 .tokenizer_hash = {},
+                 .shards = {},
+                 .fingerprint = {}};
   std::string about;
-  for (const auto& name : names) {
-    list.shards.push_back({directory / name, {}, {}});
-    about += str(name, ' ', fingerprint_of(directory / name), '\n');
+  for (const auto& name : selection.names) {
+    const auto path = list.directory / name;
+    if (selection.names.size() > 1 && is_empty_datatrove(path)) continue;
+    const auto kind = kind_of(list.directory, name);
+    const auto shard = open_unlisted(kind, path, files, /*thorough=*/true);
+    if (list.shards.empty()) {
+      list.kind = kind;
+      list.format = shard.file.format();
+      list.has_masks = shard.mask.has_value();
+    }
+    if (!same(list.format, shard.file.format()))
+      fail_other_format(path.string(), list.format, shard.file.format());
+    if (list.has_masks != shard.mask.has_value())
+      throw DataError(str(path.string(), ": has ", shard.mask ? "a" : "no",
+                          " loss mask, unlike the shards before it"));
+    list.shards.push_back({name, shard.file.tokens(), 0});
+    about += str(name, ' ', fingerprint_of(shard.file.file()), '\n');
+    if (shard.ends) about += str(fingerprint_of(shard.ends->file()), '\n');
+    if (kind == ShardKind::datatrove && shard.mask)
+      about += str(fingerprint_of(shard.mask->file()), '\n');
   }
+  if (list.shards.empty())
+    throw DataError(str(list.directory.string(), ": the shards hold no tokens"));
   list.fingerprint = hash_hex(about);
   return list;
 }
 
-Shard open_shard(const ListedShard& shard) {
-  if (!shard.about) return {TokenFile(shard.path), {}};
-  TokenFile file(shard.path, shard.format);
-  const auto& about = *shard.about;
-  if (file.tokens() != about.tokens)
-    file.file().fail(8, str("the header says ", file.tokens(), " tokens, ", kManifestName, " says ",
-                            about.tokens));
-  const auto ends = shard.path.parent_path() / ends_name(about.file);
-  return {std::move(file), DocumentEnds(ends, about.documents, about.tokens)};
+}  // namespace
+
+ShardList list_shards(const fs::path& path, ShardFiles& files) {
+  const auto selection = select(path);
+  std::error_code error;
+  const bool described =
+      is_elsewhere(path) || fs::exists(selection.directory / kManifestName, error);
+  return described ? list_of_manifest(selection, files) : list_of_files(selection, files);
+}
+
+void check_same_format(const ShardList& a, const ShardList& b) {
+  if (!same(a.format, b.format))
+    fail_other_format(b.path(b.shards.front()).string(), a.format, b.format);
+}
+
+Shard open_shard(const ShardList& list, const ListedShard& about, ShardFiles& files) {
+  if (list.kind == ShardKind::lockstep) return open_lockstep(list, about, files);
+  auto shard = open_unlisted(list.kind, list.path(about), files, /*thorough=*/false);
+  const bool as_it_was = shard.file.tokens() == about.tokens &&
+                         same(list.format, shard.file.format()) &&
+                         shard.mask.has_value() == list.has_masks;
+  if (!as_it_was)
+    shard.file.file().fail(0, str("the shard is not what it was at the start, when it held ",
+                                  about.tokens, " tokens"));
+  return shard;
 }
 
 }  // namespace lockstep

@@ -1,41 +1,66 @@
-// list_shards: which shards a path means, and what is known of each before it is opened.
+// list_shards: which shards a path means, of which format, and how many tokens each has. What a
+// dataset.json says is believed until a shard is opened; others are looked at once.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "data/document_ends.h"
-#include "data/manifest.h"
+#include "data/loss_mask.h"
+#include "data/shard_files.h"
 #include "data/token_file.h"
 
 namespace lockstep {
 
+// A shard is a file of tokens and what lies beside it.
+enum class ShardKind : std::uint8_t {
+  plain,      // *.bin that says by its header what it is, or has none: llm.c, nanoGPT, LLMQ
+  lockstep,   // NAME.bin, NAME.ends and perhaps NAME.mask, which dataset.json lists
+  megatron,   // NAME.bin, NAME.idx
+  datatrove,  // NAME.ds, NAME.ds.index and perhaps NAME.ds.metadata, NAME.ds.loss
+};
+
 struct ListedShard {
-  std::filesystem::path path;
-  std::optional<Manifest::Shard> about;  // where a dataset.json lists it
-  TokenFormat format;                    // only with `about`
+  std::string name;  // of the file of tokens
+  std::int64_t tokens = 0;
+  std::int64_t documents = 0;  // that end in it, where dataset.json says so
 };
 
+// Of one directory and one format.
 struct ShardList {
+  std::filesystem::path directory;
+  ShardKind kind = ShardKind::plain;
+  TokenFormat format;
+  std::string tokenizer_hash;  // where dataset.json says it
+  bool has_masks = false;
   std::vector<ListedShard> shards;
-  // XXH3-128 in hexadecimal of dataset.json; without one, of the names and sizes of the shards.
+  // XXH3-128 in hexadecimal of dataset.json; without one, of the names and sizes of the shards and
+  // of samples of their bytes.
   std::string fingerprint;
-  std::string tokenizer_hash;  // that dataset.json says; empty without one
+
+  std::filesystem::path path(const ListedShard& shard) const { return directory / shard.name; }
 };
 
-// `path`: a shard; a directory with a dataset.json; a directory of *.bin shards; or a pattern whose
-// last part holds a '*' ("fineweb/*_train_*.bin"). Shards follow in the order of their names.
-// Throws DataError naming what is wrong.
-ShardList list_shards(const std::filesystem::path& path);
+// `path`: a shard, by any of its files or, of Megatron's, by their common beginning; a directory
+// with a dataset.json; a directory of shards of one kind; or a pattern whose last part holds a '*'
+// ("fineweb/*_train_*.bin"). Shards follow in the order of their names. Elsewhere than on this
+// machine ("s3://bucket/d") a dataset.json must be there. Throws DataError naming what is wrong.
+ShardList list_shards(const std::filesystem::path& path, ShardFiles& files);
 
+void check_same_format(const ShardList& a, const ShardList& b);  // throws DataError
+
+// Open.
 struct Shard {
   TokenFile file;
-  std::optional<DocumentEnds> ends;  // where a dataset.json lists the shard
+  std::unique_ptr<DocumentEnds> ends;  // where they are listed
+  std::optional<LossMask> mask;
 };
 
 // Throws DataError where the shard is not what the list says.
-Shard open_shard(const ListedShard& shard);
+Shard open_shard(const ShardList& list, const ListedShard& shard, ShardFiles& files);
 
 }  // namespace lockstep

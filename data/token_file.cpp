@@ -11,7 +11,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "shards are little-endian");
 
 constexpr int kHeaderWords = kShardHeaderBytes / 4;
-using Header = std::array<std::int32_t, kHeaderWords>;
+constexpr std::string_view kLlmqMagic = "BIN.TOK\n";
+constexpr std::int64_t kPastInt32 = std::int64_t{1} << 31;
 
 // What other tools write, so that a path to one of them says so instead of training on its bytes.
 struct Stranger {
@@ -19,8 +20,7 @@ struct Stranger {
   const char* what;
 };
 constexpr Stranger kStrangers[] = {
-    {"MMIDIDX", "a Megatron index"},
-    {"BIN.TOK\n", "an LLMQ shard"},
+    {"MMIDIDX", "a Megatron index (called *.idx, with its *.bin beside it)"},
     {"PK\3\4", "a zip archive (a PyTorch or NumPy file)"},
     {"\x93NUMPY", "a NumPy array"},
     {"\x1f\x8b", "a gzip file"},
@@ -29,9 +29,6 @@ constexpr Stranger kStrangers[] = {
     {"GGUF", "a GGUF model"},
     {"\xc6\xd7\x34\x01", "an llm.c model"},  // 20240326
 };
-
-constexpr int kGpt2Vocabulary = 50257, kGpt2EndOfText = 50256;
-constexpr int kLlama3Vocabulary = 128256, kLlama3BeginOfText = 128000;
 
 TokenFormat gpt2_format() {
   return {"llm.c GPT-2", kShardHeaderBytes, 2, kGpt2Vocabulary, Boundary::front, kGpt2EndOfText};
@@ -44,29 +41,56 @@ TokenFormat nanogpt_format() {
   return {"nanoGPT", 0, 2, 0, Boundary::behind, kGpt2EndOfText};
 }
 
+// LLMQ's own vocabulary leaves out added tokens, such as the one behind each of its documents: it
+// bounds nothing.
+TokenFormat llmq_format() {
+  return {"LLMQ", kShardHeaderBytes, 4, 0, Boundary::none, -1, /*is_signed=*/true};
+}
+
+using HeaderWords = std::array<std::int32_t, kHeaderWords>;
+
 // A header of zeros behind its first words is no run of tokens: 506 times the same one.
-bool looks_like_a_header(const Header& header) {
+bool looks_like_a_header(const HeaderWords& header) {
   return std::all_of(header.begin() + 3, header.end(), [](auto word) { return word == 0; });
 }
 
-void check_no_stranger(const ReadFile& file, const Header& header) {
-  const std::string_view start(reinterpret_cast<const char*>(header.data()), kShardHeaderBytes);
+std::string_view bytes_of(const HeaderWords& header) {
+  return {reinterpret_cast<const char*>(header.data()), kShardHeaderBytes};
+}
+
+void check_no_stranger(const ReadFile& file, const HeaderWords& header) {
   for (const auto& stranger : kStrangers)
-    if (start.starts_with(stranger.magic))
+    if (bytes_of(header).starts_with(stranger.magic))
       file.fail(0, str("expected a token shard, found ", stranger.what));
 }
 
-// Widens n u16 that lie in the upper half of `tokens`' own bytes, in order, so that what is written
-// never passes what is still to be read.
+// Widens tokens that lie at the end of `tokens`' own bytes, in order, so that what is written never
+// passes what is still to be read.
+template <class Narrow>
 void widen_in_place(std::span<std::int32_t> tokens) {
-  constexpr std::size_t kBlock = 2048;
-  std::array<std::uint16_t, kBlock> block;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-  const auto* source = reinterpret_cast<const std::byte*>(tokens.data()) + 2 * tokens.size();
+  constexpr std::size_t kBlock = 4096 / sizeof(Narrow);
+  std::array<Narrow, kBlock> block;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  const auto* source =
+      reinterpret_cast<const std::byte*>(tokens.data()) + (4 - sizeof(Narrow)) * tokens.size();
   for (std::size_t i = 0; i < tokens.size(); i += kBlock) {
     const auto n = std::min(kBlock, tokens.size() - i);
-    std::memcpy(block.data(), source + 2 * i, 2 * n);
+    std::memcpy(block.data(), source + sizeof(Narrow) * i, sizeof(Narrow) * n);
     for (std::size_t j = 0; j < n; ++j)
       tokens[i + j] = block[j];
+  }
+}
+
+// Of 8 bytes each; what int32 does not hold becomes -1.
+void read_narrowed(const ReadFile& file, std::span<std::int32_t> out, std::int64_t offset) {
+  constexpr std::size_t kBlock = 2048;
+  std::array<std::int64_t, kBlock> block;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  for (std::size_t i = 0; i < out.size(); i += kBlock) {
+    const auto n = std::min(kBlock, out.size() - i);
+    const auto part = std::span(block).first(n);
+    file.read(std::as_writable_bytes(part), offset + 8 * static_cast<std::int64_t>(i));
+    for (std::size_t j = 0; j < n; ++j)
+      out[i + j] =
+          0 <= block[j] && block[j] < kPastInt32 ? static_cast<std::int32_t>(block[j]) : -1;
   }
 }
 
@@ -77,72 +101,122 @@ const char* name(Boundary boundary) {
     case Boundary::front: return "front";
     case Boundary::behind: return "behind";
     case Boundary::listed: return "listed";
+    case Boundary::none: return "none";
   }
   return "?";
 }
 
-TokenFile::TokenFile(const std::filesystem::path& path) : file_(path) {
-  const auto bytes = file_.size_bytes();
-  if (bytes == 0) file_.fail(0, "the file is empty");
-  Header header{};
-  const auto head = std::min<std::int64_t>(bytes, kShardHeaderBytes);
-  file_.read(std::as_writable_bytes(std::span(header)).first(static_cast<std::size_t>(head)), 0);
-  if (bytes >= 4 && (header[0] == kShardMagicU16 || header[0] == kShardMagicU32)) {
-    if (bytes < kShardHeaderBytes)
-      file_.fail(bytes, str("truncated: expected a header of ", kShardHeaderBytes, " bytes"));
-    read_header(header);
-  } else {
-    check_no_stranger(file_, header);
-    if (bytes >= kShardHeaderBytes && looks_like_a_header(header))
-      file_.fail(0, str("wrong magic ", header[0], ", expected ", kShardMagicU16, " (u16) or ",
-                        kShardMagicU32, " (u32)"));
-    if (path.extension() != ".bin")
-      file_.fail(0,
-                 "no token shard: it has no known magic, and headerless shards are called *.bin "
-                 "(text becomes shards by `lockstep data pack`)");
-    format_ = nanogpt_format();
-    if (bytes % 2 != 0)
-      file_.fail(bytes - 1,
-                 "truncated: headerless shards hold 2 bytes a token, but the size is "
-                 "odd");
-    tokens_ = bytes / 2;
-  }
+TokenFile::TokenFile(ReadFile file) : file_(std::move(file)) {
+  recognise();
 }
 
-TokenFile::TokenFile(const std::filesystem::path& path, const TokenFormat& format)
-    : TokenFile(path) {
+TokenFile::TokenFile(ReadFile file, const TokenFormat& format) : file_(std::move(file)) {
+  if (format.header_bytes == 0) {
+    format_ = format;
+    take_all();
+    return;
+  }
+  recognise();
   if (format_.header_bytes != format.header_bytes || format_.token_bytes != format.token_bytes)
     file_.fail(0, str("expected ", format.token_bytes, " bytes a token behind a header of ",
                       format.header_bytes, ", found a shard of ", format_.name));
   format_ = format;
 }
 
-void TokenFile::read_header(std::span<const std::int32_t, kShardHeaderBytes / 4> header) {
+void TokenFile::recognise() {
+  const auto bytes = file_.size_bytes();
+  if (bytes == 0) file_.fail(0, "the file is empty");
+  HeaderWords header{};
+  const auto head = std::min<std::int64_t>(bytes, kShardHeaderBytes);
+  file_.read(std::as_writable_bytes(std::span(header)).first(static_cast<std::size_t>(head)), 0);
+  const bool llmc = bytes >= 4 && (header[0] == kShardMagicU16 || header[0] == kShardMagicU32);
+  const bool llmq = bytes_of(header).starts_with(kLlmqMagic);
+  if ((llmc || llmq) && bytes < kShardHeaderBytes)
+    file_.fail(bytes, str("truncated: expected a header of ", kShardHeaderBytes, " bytes"));
+  if (llmc) return read_llmc_header(header);
+  if (llmq) return read_llmq_header(header);
+  check_no_stranger(file_, header);
+  if (bytes >= kShardHeaderBytes && looks_like_a_header(header))
+    file_.fail(0, str("wrong magic ", header[0], ", expected ", kShardMagicU16, " (u16) or ",
+                      kShardMagicU32, " (u32)"));
+  if (file_.path().extension() != ".bin")
+    file_.fail(0,
+               "no token shard: it has no known magic, and headerless shards are called *.bin "
+               "(text becomes shards by `lockstep data pack`)");
+  format_ = nanogpt_format();
+  take_all();
+}
+
+void TokenFile::take_all() {
+  const auto bytes = file_.size_bytes();
+  if (bytes == 0) file_.fail(0, "the file is empty");
+  tokens_ = bytes / format_.token_bytes;
+  if (bytes % format_.token_bytes != 0)
+    file_.fail(offset_of(tokens_),
+               str("truncated: ", format_.name, " shards hold ", format_.token_bytes,
+                   " bytes a token, but the file has ", bytes));
+}
+
+void TokenFile::check_size(std::int64_t expected) const {
+  if (file_.size_bytes() == expected) return;
+  file_.fail(std::min(expected, file_.size_bytes()),
+             str(file_.size_bytes() < expected ? "truncated" : "too long", ": ", tokens_,
+                 " tokens need ", expected, " bytes, but the file has ", file_.size_bytes()));
+}
+
+void TokenFile::read_llmc_header(Header header) {
   format_ = header[0] == kShardMagicU16 ? gpt2_format() : llama3_format();
   const int version = header[0] == kShardMagicU16 ? kShardVersionU16 : kShardVersionU32;
   if (header[1] != version) file_.fail(4, str("version ", header[1], ", expected ", version));
   tokens_ = header[2];
   if (tokens_ <= 0) file_.fail(8, str("the header says ", tokens_, " tokens"));
-  const auto expected = offset_of(tokens_);
-  if (file_.size_bytes() != expected)
-    file_.fail(std::min(expected, file_.size_bytes()),
-               str(file_.size_bytes() < expected ? "truncated" : "too long", ": ", tokens_,
-                   " tokens need ", expected, " bytes, but the file has ", file_.size_bytes()));
+  check_size(offset_of(tokens_));
+}
+
+// [6] says whether there are masks; older writers leave the filling "****" there.
+void TokenFile::read_llmq_header(Header header) {
+  format_ = llmq_format();
+  if (header[2] != 1 && header[2] != 2)
+    file_.fail(8, str("version ", header[2], ", expected 1 or 2"));
+  if (header[3] != 4) file_.fail(12, str(header[3], " bytes a token, expected 4"));
+  tokens_ = header[4];
+  if (tokens_ <= 0) file_.fail(16, str("the header says ", tokens_, " tokens"));
+  const bool has_masks = header[6] == 1;
+  if (has_masks) mask_offset_ = offset_of(tokens_);
+  check_size(offset_of(tokens_) + (has_masks ? (tokens_ + 7) / 8 : 0));
 }
 
 std::int64_t TokenFile::offset_of(std::int64_t token) const {
   return format_.header_bytes + token * format_.token_bytes;
 }
 
+std::int64_t TokenFile::value_at(std::int64_t token) const {
+  std::uint64_t value = 0;
+  const auto size = static_cast<std::size_t>(format_.token_bytes);
+  file_.read(std::as_writable_bytes(std::span(&value, 1)).first(size), offset_of(token));
+  const int unused_bits = 64 - 8 * format_.token_bytes;
+  return format_.is_signed ? static_cast<std::int64_t>(value << unused_bits) >> unused_bits
+                           : static_cast<std::int64_t>(value);
+}
+
 void TokenFile::read(std::span<std::int32_t> out, std::int64_t first,
                      std::int64_t vocabulary) const {
   const auto bytes = std::as_writable_bytes(out);
-  if (format_.token_bytes == 4) {
-    file_.read(bytes, offset_of(first));
-  } else {
-    file_.read(bytes.last(2 * out.size()), offset_of(first));
-    widen_in_place(out);
+  switch (format_.token_bytes) {
+    case 1:
+      file_.read(bytes.last(out.size()), offset_of(first));
+      widen_in_place<std::uint8_t>(out);
+      break;
+    case 2:
+      file_.read(bytes.last(2 * out.size()), offset_of(first));
+      widen_in_place<std::uint16_t>(out);
+      break;
+    case 4: file_.read(bytes, offset_of(first)); break;
+    default: read_narrowed(file_, out, offset_of(first)); break;
   }
+  if (format_.is_signed)
+    vocabulary =
+        std::min(vocabulary, std::int64_t{1} << (8 * std::min(format_.token_bytes, 4) - 1));
   std::uint32_t largest = 0;
   for (const auto token : out)
     largest = std::max(largest, static_cast<std::uint32_t>(token));
@@ -152,8 +226,8 @@ void TokenFile::read(std::span<std::int32_t> out, std::int64_t first,
   });
   if (bad == out.end()) return;
   const auto at = first + (bad - out.begin());
-  file_.fail(offset_of(at), str("token ", at, " is ", static_cast<std::uint32_t>(*bad),
-                                ", expected ids below ", vocabulary));
+  file_.fail(offset_of(at),
+             str("token ", at, " is ", value_at(at), ", expected ids below ", vocabulary));
 }
 
 }  // namespace lockstep

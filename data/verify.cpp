@@ -4,13 +4,14 @@
 #include <span>
 
 #include "core/hash.h"
+#include "data/manifest.h"
 #include "data/progress.h"
 #include "data/shard_list.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // tokens
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // tokens, or bytes
 
 void check_tokens(const TokenFile& file, Progress& progress) {
   const auto& format = file.format();
@@ -18,14 +19,27 @@ void check_tokens(const TokenFile& file, Progress& progress) {
   for (std::int64_t at = 0; at < file.tokens(); at += kPiece) {
     const auto count = std::min(kPiece, file.tokens() - at);
     file.read(std::span(tokens).first(static_cast<std::size_t>(count)), at,
-              format.vocabulary == 0 ? std::int64_t{1} << 32 : format.vocabulary);
+              format.vocabulary == 0 ? std::int64_t{1} << 31 : format.vocabulary);
     progress.advance(count * format.token_bytes);
   }
 }
 
+void check_mask(const LossMask& mask, std::int64_t tokens) {
+  std::vector<std::uint8_t> piece(static_cast<std::size_t>(std::min(kPiece, tokens)));
+  for (std::int64_t at = 0; at < tokens; at += kPiece)
+    mask.read(std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, tokens - at))), at);
+}
+
 void check_hash(const ReadFile& file, const std::string& expected) {
-  const auto found = hash_of_file(file.path());
-  if (found != expected)
+  Hasher hasher;
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, file.size_bytes())));
+  for (std::int64_t at = 0; at < file.size_bytes(); at += kPiece) {
+    const auto part =
+        std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, file.size_bytes() - at)));
+    file.read(part, at);
+    hasher.add(part);
+  }
+  if (const auto found = hasher.hex(); found != expected)
     throw DataError(str(file.path().string(), ": the XXH3-128 of its bytes is ", found, ", ",
                         kManifestName, " says ", expected));
 }
@@ -39,31 +53,58 @@ void note(std::vector<std::string>& damages, const Check& check) {
   }
 }
 
+// What dataset.json says of the hashes, in the order of the list.
+std::vector<Manifest::Shard> hashes_of(const ShardList& list, ShardFiles& files) {
+  constexpr std::int64_t kMostBytes = 1'000'000'000;
+  const auto path = (list.directory / kManifestName).string();
+  std::vector<Manifest::Shard> hashes;
+  Manifest::parse(read_text(files.open(path), kMostBytes), path, [&](Manifest::Shard&& shard) {
+    if (hashes.size() < list.shards.size() && list.shards[hashes.size()].name == shard.file)
+      hashes.push_back(std::move(shard));
+  });
+  if (hashes.size() != list.shards.size())
+    throw DataError(str(path, ": changed while it was read"));
+  return hashes;
+}
+
+// about: what dataset.json says, where there is one.
+void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& progress,
+                  std::vector<std::string>& damages) {
+  note(damages, [&] {
+    check_tokens(shard.file, progress);
+    if (about != nullptr) check_hash(shard.file.file(), about->hash);
+  });
+  if (shard.ends)
+    note(damages, [&] {
+      shard.ends->for_each([](std::int64_t) {});  // refuses what does not rise
+      if (about != nullptr) check_hash(shard.ends->file(), about->ends_hash);
+    });
+  if (shard.mask)
+    note(damages, [&] {
+      check_mask(*shard.mask, shard.file.tokens());
+      if (about != nullptr) check_hash(shard.mask->file(), about->mask_hash);
+    });
+}
+
 }  // namespace
 
-Verification verify(const std::filesystem::path& path) {
-  const auto list = list_shards(path);
+Verification verify(const std::filesystem::path& path, ShardFiles* files) {
+  LocalFiles local;
+  if (files == nullptr) files = &local;
+  const auto list = list_shards(path, *files);
   Verification result;
   std::int64_t total_bytes = 0;
-  for (const auto& shard : list.shards) {
-    std::error_code missing;
-    const auto bytes = std::filesystem::file_size(shard.path, missing);
-    if (!missing) total_bytes += static_cast<std::int64_t>(bytes);
-  }
+  for (const auto& shard : list.shards)
+    total_bytes += shard.tokens * list.format.token_bytes;
+  result.hashed = list.kind == ShardKind::lockstep;
+  const auto hashes = result.hashed ? hashes_of(list, *files) : std::vector<Manifest::Shard>();
   Progress progress("verify", total_bytes);
-  for (const auto& listed : list.shards) {
+  for (std::size_t i = 0; i < list.shards.size(); ++i) {
     ++result.shards;
-    result.hashed = listed.about.has_value();
     note(result.damages, [&] {
-      const Shard shard = open_shard(listed);
+      const Shard shard = open_shard(list, list.shards[i], *files);
       result.tokens += shard.file.tokens();
-      note(result.damages, [&] {
-        check_tokens(shard.file, progress);
-        if (listed.about) check_hash(shard.file.file(), listed.about->hash);
-      });
-      if (!shard.ends) return;
-      shard.ends->for_each([](std::int64_t) {});  // refuses what does not rise
-      check_hash(shard.ends->file(), listed.about->ends_hash);
+      verify_shard(shard, result.hashed ? &hashes[i] : nullptr, progress, result.damages);
     });
   }
   return result;

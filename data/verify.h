@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/shard_files.h"
+
 namespace lockstep {
 
 struct Verification {
@@ -15,7 +17,8 @@ struct Verification {
 };
 
 // Of the shards that `path` means (see list_shards): size, header, range of tokens, XXH3-128, list
-// of document ends. Throws DataError when it is not known what should be there.
-Verification verify(const std::filesystem::path& path);
+// of document ends, loss mask. Throws DataError when it is not known what should be there. `files`
+// opens them; null: as usual.
+Verification verify(const std::filesystem::path& path, ShardFiles* files = nullptr);
 
 }  // namespace lockstep

@@ -367,6 +367,29 @@ void add_data_inspect(CLI::App& data, Run& run) {
   verb->callback([options, &run] { run = [options] { return data_inspect(*options); }; });
 }
 
+void add_data_convert(CLI::App& data, Run& run) {
+  auto* verb = add_verb(data, "convert", "write a dataset as shards of another format");
+  auto options = std::make_shared<DataConvertOptions>();
+  describe(verb->add_option("input", options->inputs,
+                            "directories, shards or patterns of any format that is read")
+               ->required(),
+           "Dataset", "DATASET");
+  describe(verb->add_option("--to", options->to, "lockstep, llmc, nanogpt, megatron or datatrove")
+               ->required(),
+           "Dataset", "FORMAT");
+  describe(verb->add_option("--out", options->out, "the directory; must not exist yet")->required(),
+           "Dataset", "DIR");
+  describe(verb->add_option("--name", options->name, "what the names of files begin with")
+               ->capture_default_str(),
+           "Dataset", "NAME");
+  within(describe(verb->add_option("--shard-tokens", options->shard_tokens,
+                                   "a file ends where it has so many (nanogpt: one file)")
+                      ->capture_default_str(),
+                  "Dataset", "TOKENS"),
+         1, std::numeric_limits<std::int32_t>::max());
+  verb->callback([options, &run] { run = [options] { return data_convert(*options); }; });
+}
+
 void add_data_verify(CLI::App& data, Run& run) {
   auto* verb = add_verb(data, "verify", "read every byte of datasets and list all damage");
   auto datasets = std::make_shared<std::vector<std::string>>();
@@ -380,6 +403,7 @@ void add_data(CLI::App& app, Run& run) {
   group->require_subcommand(1);
   add_data_pack(*group, run);
   add_data_inspect(*group, run);
+  add_data_convert(*group, run);
   add_data_verify(*group, run);
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "data/convert.h"
 #include "data/dataset.h"
 #include "data/inspect.h"
 #include "data/pack.h"
@@ -95,6 +96,20 @@ int data_pack(const DataPackOptions& options) {
 
 int data_inspect(const DataInspectOptions& options) {
   std::cout << inspect(Dataset({options.dataset}), options.at, options.count);
+  return 0;
+}
+
+int data_convert(const DataConvertOptions& options) {
+  const auto done = convert({.inputs = options.inputs,
+                             .out = options.out,
+                             .to = output_kind(options.to),
+                             .name = options.name,
+                             .shard_tokens = options.shard_tokens});
+  for (const auto& lost : done.lost)
+    log_warning(options.to, " does not keep ", lost);
+  std::cout << options.out << ": " << with_commas(done.tokens) << " tokens in "
+            << with_commas(done.documents) << (done.documents == 1 ? " document, " : " documents, ")
+            << done.shards << (done.shards == 1 ? " shard\n" : " shards\n");
   return 0;
 }
 

@@ -27,6 +27,15 @@ struct DataInspectOptions {
 };
 int data_inspect(const DataInspectOptions& options);
 
+struct DataConvertOptions {
+  std::vector<std::string> inputs;  // what data.train in a configuration may be
+  std::string out;                  // the directory; must not exist yet
+  std::string to;                   // "lockstep", "llmc", "nanogpt", "megatron", "datatrove"
+  std::string name = "train";
+  std::int64_t shard_tokens = std::int64_t{1} << 28;
+};
+int data_convert(const DataConvertOptions& options);
+
 // Reads every byte of each dataset: hashes, sizes, token range, document ends. 65 when one is
 // damaged; all damage is listed.
 int data_verify(const std::vector<std::string>& datasets);

@@ -6,6 +6,8 @@
 //             syncing of so many is timed in the same round, as the bound that the disk sets.
 //   locate    samples found in the order, a second, from sample 10^12 on: permutation and shard.
 //   read      random windows read, a second, by one thread, of 257 and 1025 tokens.
+//   start     of a dataset of a million shards, by its dataset.json alone: seconds, of which on the
+//             processor, and the memory that it takes and keeps.
 //   sums      of the windows of a million shards, made once an epoch of data.shuffle_shards.
 //   pread     the bytes of random windows of 257 tokens, by as many threads as a loader has: the
 //             floor of what follows.
@@ -18,15 +20,19 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/philox.h"
 #include "data/loader.h"
+#include "data/manifest.h"
 #include "data/order.h"
 #include "data/pack.h"
 #include "data/shard_order.h"
@@ -214,9 +220,57 @@ void bench_loaders(const fs::path& directory) {
   bench_loader("loader, mixture of 8, four shards", {.sources = mixture, .shuffle_shards = 4});
 }
 
+// "VmHWM:" the most memory so far, "VmRSS:" now, in MB.
+double memory_mb(const std::string& what) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == what) {
+      double kib = 0;
+      status >> kib;
+      return kib * 1024 / 1e6;
+    }
+  return 0;
+}
+
+void bench_start(const fs::path& directory) {
+  constexpr int kShards = 1'000'000;
+  fs::create_directories(directory);
+  {
+    Manifest manifest;
+    manifest.format = {"bytes", kShardHeaderBytes, 2, 257, Boundary::front, 256};
+    manifest.tokenizer_hash = hash_hex("bytes");
+    for (int i = 0; i < kShards; ++i) {
+      char name[32];
+      std::snprintf(name, sizeof name, "train_%06d.bin", i);
+      manifest.shards.push_back({name, 1'000'000 + i, 1'000, hash_hex(std::string(name)),
+                                 hash_hex(str(name, "ends")), ""});
+    }
+    const auto text = manifest.dump();
+    WriteFile file(directory / kManifestName);
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  }
+  const auto before = memory_mb("VmRSS:");
+  std::vector<double> seconds, processor;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto clock = std::clock();
+    seconds.push_back(seconds_of([&] { const Dataset dataset({directory.string()}); }));
+    processor.push_back(static_cast<double>(std::clock() - clock) / CLOCKS_PER_SEC);
+  }
+  const Dataset dataset({directory.string()});
+  std::printf(
+      "%-34s %.2f s, on the processor %.2f s, of %.0f MB; keeps %.0f MB, took at most %.0f\n",
+      "start of a million shards", *std::min_element(seconds.begin(), seconds.end()),
+      *std::min_element(processor.begin(), processor.end()),
+      static_cast<double>(fs::file_size(directory / kManifestName)) / 1e6,
+      memory_mb("VmRSS:") - before, memory_mb("VmHWM:") - before);
+  fs::remove_all(directory);
+}
+
 int run(const fs::path& parent) {
   const auto directory = parent / str("data_bench-", getpid());
   fs::create_directories(directory);
+  bench_start(directory / "shards");
   write_text(directory / "text", kTextBytes, 2);
   bench_pack(directory);
   const auto train = (directory / "packed/train").string();

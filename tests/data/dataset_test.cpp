@@ -1,9 +1,14 @@
 #include "data/dataset.h"
 
+#include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <gtest/gtest.h>
+#include <map>
+#include <mutex>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <thread>
 
 #include "tests/data/shards.h"
 
@@ -15,6 +20,11 @@ class DatasetTest : public ::testing::Test {
   std::string at(const std::string& name) const { return (directory_ / name).string(); }
   std::string refusal(const std::vector<std::string>& paths) const {
     return message_of<DataError>([&] { Dataset dataset(paths); });
+  }
+  // Of a dataset that is opened, when it is read.
+  std::string refusal_in_reading(const std::string& path) const {
+    const Dataset dataset({path});
+    return message_of<DataError>([&] { all(dataset); });
   }
   void write(const std::string& name, const std::string& bytes) const {
     const auto path = directory_ / name;
@@ -115,7 +125,7 @@ TEST_F(DatasetTest, a_shard_that_its_manifest_does_not_describe_is_refused) {
     std::filesystem::remove_all(directory_ / "d");
     write_dataset(directory_ / "d", tokens, 40);
     write("d/" + file, bytes);
-    return refusal({at("d")});
+    return refusal_in_reading(at("d"));
   };
   expect_contains(damaged("part_101.bin", gpt2_shard(slice(tokens, 0, 39))),
                   "says 39 tokens, dataset.json says 40");
@@ -124,20 +134,267 @@ TEST_F(DatasetTest, a_shard_that_its_manifest_does_not_describe_is_refused) {
                   "found a shard of nanoGPT");
   expect_contains(damaged("part_101.ends", "12345678"), "document ends of 8 bytes");
   std::filesystem::remove(directory_ / "d" / "part_100.bin");
-  expect_contains(refusal({at("d")}), "part_100.bin: cannot open");
+  expect_contains(refusal_in_reading(at("d")), "part_100.bin: cannot open");
 }
 
-TEST_F(DatasetTest, more_shards_than_open_files_are_allowed_at_first) {
+// While it lives, this process may have so many files open.
+class OpenFilesLimit {
+ public:
+  explicit OpenFilesLimit(rlim_t soft) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = soft;
+    setrlimit(RLIMIT_NOFILE, &low);
+  }
+  OpenFilesLimit(const OpenFilesLimit&) = delete;
+  OpenFilesLimit& operator=(const OpenFilesLimit&) = delete;
+  ~OpenFilesLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(DatasetTest, more_shards_than_open_files_are_read) {
+  const auto tokens = random_documents(2'000);
+  write_dataset(directory_ / "d", tokens, 1);
+  const OpenFilesLimit limit(64);
+  const Dataset dataset({at("d")});
+  EXPECT_EQ(all(dataset), tokens);
+  EXPECT_LE(dataset.open_shards(), 256u);
+  Tokens window(3);
+  dataset.read(window, 0);  // of shards that were closed again
+  EXPECT_EQ(window, slice(tokens, 0, 3));
+}
+
+TEST(OpenFiles, what_cannot_be_raised_is_shared) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
-  rlimit low = before;
-  low.rlim_cur = 64;
-  setrlimit(RLIMIT_NOFILE, &low);
+  // In a child: a hard limit that was lowered stays low.
+  const auto in_child = [](rlim_t soft, rlim_t hard, std::size_t wanted, std::size_t expected) {
+    const rlimit limit{soft, hard};
+    setrlimit(RLIMIT_NOFILE, &limit);
+    std::exit(reserve_open_files(wanted) == expected ? 0 : 1);
+  };
+  EXPECT_EXIT(in_child(64, 64, 768, 16), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(in_child(64, 1000, 768, 768), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(in_child(64, 64, 3, 3), ::testing::ExitedWithCode(0), "");
+}
+
+// Counts what is opened, and how many files are at once.
+class CountedFiles final : public ShardFiles {
+ public:
+  ReadFile open(const std::string& path) override {
+    const std::lock_guard lock(mutex_);
+    ++opened_[std::filesystem::path(path).filename().string()];
+    return ReadFile(path);
+  }
+  int opened(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return opened_[name];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> opened_;
+};
+
+TEST_F(DatasetTest, a_shard_of_a_manifest_is_opened_at_its_first_use_by_what_the_caller_gives) {
+  const auto tokens = random_documents(200);
+  write_dataset(directory_ / "d", tokens, 50);
+  CountedFiles files;
+  const Dataset dataset({at("d")}, &files);
+  EXPECT_EQ(dataset.tokens(), 200);
+  EXPECT_EQ(dataset.shards(), 4u);
+  EXPECT_EQ(dataset.open_shards(), 0u);
+  Tokens window(60);
+  dataset.read(window, 60);
+  EXPECT_EQ(window, slice(tokens, 60, 60));
+  dataset.read(window, 60);
+  EXPECT_EQ(files.opened("dataset.json"), 1);
+  EXPECT_EQ(files.opened("part_100.bin"), 0);
+  EXPECT_EQ(files.opened("part_101.bin"), 1);
+  EXPECT_EQ(files.opened("part_102.bin"), 1);
+  EXPECT_EQ(files.opened("part_103.bin"), 0);
+  EXPECT_EQ(dataset.open_shards(), 2u);
+}
+
+TEST_F(DatasetTest, threads_read_more_shards_than_may_be_open) {
+  const auto tokens = random_documents(3'000);
+  write_dataset(directory_ / "d", tokens, 5);  // 600 shards
+  const Dataset dataset({at("d")});
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (std::uint64_t seed = 0; seed < 4; ++seed)
+    threads.emplace_back([&, seed] {
+      std::mt19937_64 random(seed);
+      Tokens window(12);
+      for (int i = 0; i < 2'000; ++i) {
+        const auto first = static_cast<std::int64_t>(random() % 2'988);
+        dataset.read(window, first);
+        if (window != slice(tokens, first, 12)) ++wrong;
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(dataset.open_shards(), 260u);
+}
+
+// Each document of a dataset as it is visited.
+Documents documents_of(const Dataset& dataset) {
+  Documents documents;
+  std::int64_t last = 0;
+  dataset.for_each_document([&](std::int64_t first, std::int64_t end) {
+    EXPECT_EQ(first, last);
+    EXPECT_LT(first, end);
+    last = end;
+    documents.emplace_back(static_cast<std::size_t>(end - first));
+    dataset.read(documents.back(), first);
+  });
+  EXPECT_EQ(last, dataset.tokens());
+  return documents;
+}
+
+// The long way: cut where a token says so.
+Documents cut(const Tokens& tokens, std::int32_t boundary, bool behind) {
+  Documents documents;
+  bool start = true;
+  for (const auto token : tokens) {
+    if (start || (!behind && token == boundary)) documents.emplace_back();
+    documents.back().push_back(token);
+    start = behind && token == boundary;
+  }
+  return documents;
+}
+
+TEST_F(DatasetTest, documents_are_visited_alike_by_list_and_by_scan_across_shards) {
   const auto tokens = random_documents(300);
-  write_dataset(directory_ / "d", tokens, 1);
-  const auto read = all(Dataset({at("d")}));
-  setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_EQ(read, tokens);
+  const auto expected = cut(tokens, 256, false);
+  for (const std::int64_t shard_tokens : {1, 5, 41, 300})
+    for (const auto boundary : {Boundary::front, Boundary::listed}) {
+      const auto path = str("d", shard_tokens, name(boundary));
+      write_dataset(directory_ / path, tokens, shard_tokens, boundary);
+      EXPECT_EQ(documents_of(Dataset({at(path)})), expected) << path;
+    }
+  auto gpt2 = tokens;
+  for (auto& token : gpt2)
+    if (token == 256) token = 50256;
+  write("llmc/a.bin", gpt2_shard(slice(gpt2, 0, 123)));
+  write("llmc/b.bin", gpt2_shard(slice(gpt2, 123, 177)));
+  EXPECT_EQ(documents_of(Dataset({at("llmc")})), cut(gpt2, 50256, false));
+  write("nano/a.bin", body(slice(gpt2, 0, 123), 2));
+  write("nano/b.bin", body(slice(gpt2, 123, 177), 2));
+  EXPECT_EQ(documents_of(Dataset({at("nano")})), cut(gpt2, 50256, true));
+}
+
+TEST_F(DatasetTest, masks_are_read_across_shards_and_count_all_where_there_are_none) {
+  const auto tokens = random_documents(500);
+  const auto mask = random_mask(tokens.size());
+  for (const std::int64_t shard_tokens : {7, 64, 501}) {
+    const auto path = str("d", shard_tokens);
+    write_dataset(directory_ / path, tokens, shard_tokens, Boundary::front, mask);
+    const Dataset dataset({at(path)});
+    EXPECT_TRUE(dataset.has_masks());
+    for (std::int64_t first = 0; first < 450; first += 13) {
+      std::vector<std::uint8_t> read(50, 7);
+      dataset.read_mask(read, first);
+      ASSERT_EQ(read, std::vector<std::uint8_t>(mask.begin() + first, mask.begin() + first + 50));
+    }
+  }
+  write_dataset(directory_ / "plain", tokens, 100);
+  const Dataset plain({at("plain")});
+  EXPECT_FALSE(plain.has_masks());
+  std::vector<std::uint8_t> read(500, 7);
+  plain.read_mask(read, 0);
+  EXPECT_EQ(read, std::vector<std::uint8_t>(500, 1));
+}
+
+TEST_F(DatasetTest, a_mask_of_another_length_or_with_unused_bits_is_refused) {
+  const auto tokens = random_documents(100);
+  const auto refused = [&](const std::string& bits) {
+    write_dataset(directory_ / "d", tokens, 100, Boundary::front, random_mask(100));
+    write("d/part_100.mask", bits);
+    return refusal_in_reading(at("d"));
+  };
+  expect_contains(refused(std::string(12, '\0')), "part_100.mask: at byte 12: a loss mask of 100");
+  expect_contains(refused(std::string(14, '\0')), "part_100.mask: at byte 13: a loss mask of 100");
+  expect_contains(refused(std::string(12, '\0') + '\x10'), "sets bits behind its 100 tokens");
+}
+
+// Directories, pairs and patterns of others.
+
+TEST_F(DatasetTest, a_megatron_pair_is_found_by_either_file_by_its_name_and_by_its_directory) {
+  std::filesystem::create_directories(directory_ / "m");
+  const auto documents = random_texts(20, 50257);
+  write_megatron(directory_ / "m/text_document", documents);
+  for (const char* path : {"m/text_document.bin", "m/text_document.idx", "m/text_document", "m",
+                           "m/text*", "m/*.idx"}) {
+    const Dataset dataset({at(path)});
+    EXPECT_EQ(dataset.format().name, "Megatron") << path;
+    EXPECT_EQ(documents_of(dataset), documents) << path;
+    EXPECT_EQ(dataset.fingerprint(), Dataset({at("m")}).fingerprint()) << path;
+  }
+}
+
+TEST_F(DatasetTest, datatrove_shards_are_found_by_any_of_their_files_and_empty_ones_left_out) {
+  std::filesystem::create_directories(directory_ / "t");
+  const auto a = random_texts(20, 100'000, 1), b = random_texts(20, 100'000, 2);
+  write_datatrove(directory_ / "t/00000_x", a, 4);
+  write_datatrove(directory_ / "t/00001_x", {}, 4);
+  write_datatrove(directory_ / "t/00002_x", b, 4);
+  auto both = a;
+  both.insert(both.end(), b.begin(), b.end());
+  for (const char* path : {"t", "t/*", "t/*.ds", "t/*.index"})
+    EXPECT_EQ(documents_of(Dataset({at(path)})), both) << path;
+  for (const char* path : {"t/00000_x.ds", "t/00000_x.ds.index"})
+    EXPECT_EQ(documents_of(Dataset({at(path)})), a) << path;
+  expect_contains(refusal({at("t/00001_x.ds")}), "00001_x.ds");
+}
+
+TEST_F(DatasetTest, a_directory_of_several_formats_or_of_none_is_refused_by_name) {
+  std::filesystem::create_directories(directory_ / "m");
+  write_megatron(directory_ / "m/a", random_texts(3, 100));
+  write("m/b.bin", gpt2_shard(random_tokens(10, 256)));
+  expect_contains(refusal({at("m")}), "m/b.bin: llm.c GPT-2");
+  write("u/x.parquet", "PAR1");
+  write("u/notes.txt", "x");
+  expect_contains(refusal({at("u")}), "but notes.txt, x.parquet");
+  std::filesystem::remove(directory_ / "m/a.bin");
+  expect_contains(refusal({at("m")}), "m/a.bin: cannot open");
+}
+
+TEST_F(DatasetTest, the_fingerprint_of_pairs_sees_where_documents_end) {
+  std::filesystem::create_directories(directory_ / "m");
+  write_megatron(directory_ / "m/a", {{1, 2, 3}, {4, 5}});
+  const auto before = Dataset({at("m")}).fingerprint();
+  write_megatron(directory_ / "m/a", {{1, 2}, {3, 4, 5}});
+  EXPECT_NE(Dataset({at("m")}).fingerprint(), before);
+}
+
+TEST_F(DatasetTest, llmq_shards_have_masks_and_no_documents) {
+  const auto tokens = random_tokens(100, 151'644);
+  const auto mask = random_mask(100);
+  write("q/train-000.bin", llmq_header(2, 100, 151'643, 1) + body(tokens, 4) + mask_bits(mask));
+  const Dataset dataset({at("q")});
+  EXPECT_EQ(all(dataset), tokens);
+  EXPECT_EQ(documents_of(dataset), Documents{tokens});
+  std::vector<std::uint8_t> read(100);
+  dataset.read_mask(read, 0);
+  EXPECT_EQ(read, mask);
+  Tokens starts(40, -7);
+  dataset.find_documents(starts, slice(tokens, 3, 40), 3);
+  EXPECT_EQ(starts, Tokens(40, 0));
+  write("q/train-001.bin", llmq_header(2, 100, 151'643, 0) + body(tokens, 4));
+  expect_contains(refusal({at("q")}), "train-001.bin: has no loss mask");
+}
+
+TEST_F(DatasetTest, a_shard_without_manifest_that_changed_since_the_start_is_refused) {
+  write("x.bin", gpt2_shard(random_tokens(100, 256)));
+  const Dataset dataset({at("x.bin")});
+  write("x.bin", gpt2_shard(random_tokens(90, 256)));
+  Tokens window(10);
+  expect_contains(message_of<DataError>([&] { dataset.read(window, 0); }),
+                  "not what it was at the start");
 }
 
 TEST_F(DatasetTest, the_fingerprint_is_of_the_content_not_of_the_place) {
@@ -227,7 +484,7 @@ TEST_F(DatasetTest, the_first_end_behind_a_token_is_found) {
   for (const std::uint64_t end : {1, 2, 10, 50})
     append(bytes, end, 8);
   write("x.ends", bytes);
-  const DocumentEnds ends(directory_ / "x.ends", 4, 60);
+  const EndsList ends(ReadFile(directory_ / "x.ends"), 4, 60);
   EXPECT_EQ(ends.end(2), 10);
   const std::pair<std::int64_t, std::int64_t> expected[] = {{0, 0},  {1, 1},  {2, 2},  {9, 2},
                                                             {10, 3}, {49, 3}, {50, 4}, {59, 4}};
@@ -241,7 +498,7 @@ TEST_F(DatasetTest, a_list_of_ends_that_is_damaged_is_refused_when_it_is_used) {
   auto ends = slurp(directory_ / "d" / "part_100.ends");
   const Dataset dataset({at("d")});
   Tokens starts(300);
-  // In place: the dataset has the file open.
+  // In place, should the dataset have the file open.
   const auto overwrite = [&](const std::string& bytes) {
     std::fstream(at("d/part_100.ends"), std::ios::in | std::ios::out | std::ios::binary)
         .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

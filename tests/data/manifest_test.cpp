@@ -12,8 +12,8 @@ Manifest example() {
   Manifest manifest;
   manifest.format = {"bytes", kShardHeaderBytes, 2, 257, Boundary::front, 256};
   manifest.tokenizer_hash = std::string(32, 'a');
-  manifest.shards = {{"train_000000.bin", 100, 3, std::string(32, '0'), std::string(32, '1')},
-                     {"train_000001.bin", 50, 0, std::string(32, '2'), std::string(32, '3')}};
+  manifest.shards = {{"train_000000.bin", 100, 3, std::string(32, '0'), std::string(32, '1'), ""},
+                     {"train_000001.bin", 50, 0, std::string(32, '2'), std::string(32, '3'), ""}};
   return manifest;
 }
 
@@ -51,6 +51,61 @@ TEST(Manifest, what_is_dumped_is_parsed) {
     EXPECT_EQ(read.shards[1].ends_hash, std::string(32, '3'));
     EXPECT_EQ(read.dump(), manifest.dump());
   }
+}
+
+TEST(Manifest, a_loss_mask_is_of_all_shards_or_of_none) {
+  auto manifest = example();
+  for (auto& shard : manifest.shards)
+    shard.mask_hash = std::string(32, 'b');
+  EXPECT_EQ(Manifest::parse(manifest.dump(), "x").shards[1].mask_hash, std::string(32, 'b'));
+  EXPECT_EQ(Manifest::parse(manifest.dump(), "x").dump(), manifest.dump());
+  manifest.shards[1].mask_hash = "";
+  expect_contains(refusal(manifest.dump()), "\"train_000001.bin\" has no loss mask");
+}
+
+// The lines that dump() writes are read by a scanner of their own: what it gives must be what JSON
+// gives, in this and in any other form.
+TEST(Manifest, other_forms_of_the_same_json_are_the_same_manifest) {
+  auto manifest = example();
+  manifest.shards[1].file = "a \\ \"quoted\" na\xc3\xafve.bin";
+  for (const bool masked : {false, true}) {
+    for (auto& shard : manifest.shards)
+      shard.mask_hash = masked ? std::string(32, 'c') : "";
+    const auto text = manifest.dump();
+    const auto json = Json::parse(text, "x", 4);
+    for (const int indent : {-1, 2, 4})
+      EXPECT_EQ(Manifest::parse(json.dump(indent), "x").dump(), text);
+    EXPECT_EQ(Manifest::parse(text, "x").dump(), text);
+  }
+}
+
+// Each edit of a byte of the lines is accepted with the values that JSON has, or refused.
+TEST(Manifest, the_scanner_of_lines_takes_no_text_that_json_does_not) {
+  const auto text = example().dump();
+  for (std::size_t i = 0; i < text.size(); ++i)
+    for (const char c : {'\0', ' ', '"', '0', '9', 'z', ',', '}', ']', '\\', '\n'}) {
+      auto edited = text;
+      edited[i] = c;
+      std::string fast, slow;
+      try {
+        fast = Manifest::parse(edited, "x").dump();
+      } catch (const DataError&) {
+      }
+      try {  // a blank at the end: not what dump() writes
+        slow = Manifest::parse(edited + " ", "x").dump();
+      } catch (const DataError&) {
+      }
+      ASSERT_EQ(fast, slow) << edited;
+    }
+}
+
+TEST(Manifest, shards_can_be_visited_without_being_kept) {
+  std::vector<std::string> files;
+  const auto manifest = Manifest::parse(
+      example().dump(), "x", [&](Manifest::Shard&& shard) { files.push_back(shard.file); });
+  EXPECT_TRUE(manifest.shards.empty());
+  EXPECT_EQ(manifest.format.vocabulary, 257);
+  EXPECT_EQ(files, (std::vector<std::string>{"train_000000.bin", "train_000001.bin"}));
 }
 
 TEST(Manifest, each_wrong_value_is_refused_by_name) {

@@ -67,10 +67,107 @@ inline Tokens slice(const Tokens& tokens, std::int64_t first, std::int64_t count
   return {tokens.begin() + first, tokens.begin() + first + count};
 }
 
+inline std::string u64s(const std::vector<std::int64_t>& values) {
+  std::string bytes;
+  for (const auto value : values)
+    append(bytes, static_cast<std::uint64_t>(value), 8);
+  return bytes;
+}
+
+// Bit t % 8 of byte t / 8.
+inline std::string mask_bits(const std::vector<std::uint8_t>& mask) {
+  std::string bytes((mask.size() + 7) / 8, '\0');
+  for (std::size_t t = 0; t < mask.size(); ++t)
+    bytes[t / 8] = static_cast<char>(bytes[t / 8] | mask[t] << (t % 8));
+  return bytes;
+}
+
+inline std::vector<std::uint8_t> random_mask(std::size_t count, std::uint64_t seed = 1) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint8_t> mask(count);
+  for (auto& bit : mask)
+    bit = static_cast<std::uint8_t>(random() % 2);
+  return mask;
+}
+
+// LLMQ's header, filled with stars up to the line's end as its writer does it.
+inline std::string llmq_header(std::int32_t version, std::int64_t tokens, std::int32_t vocabulary,
+                               std::int32_t has_masks) {
+  std::string bytes = "BIN.TOK\n";
+  for (const std::int64_t word : {std::int64_t{version}, std::int64_t{4}, tokens,
+                                  std::int64_t{vocabulary}, std::int64_t{has_masks}})
+    append(bytes, static_cast<std::uint64_t>(word), 4);
+  bytes.resize(1023, '*');
+  return bytes + '\n';
+}
+
+// A Megatron index. code: of the type of tokens; lengths: of sequences; documents: the first
+// sequence of each, and the number of all.
+inline std::string megatron_index(int code, int token_bytes,
+                                  const std::vector<std::int64_t>& lengths,
+                                  const std::vector<std::int64_t>& documents) {
+  std::string bytes("MMIDIDX\0\0", 9);
+  append(bytes, 1, 8);
+  append(bytes, static_cast<std::uint64_t>(code), 1);
+  append(bytes, lengths.size(), 8);
+  append(bytes, documents.size(), 8);
+  for (const auto length : lengths)
+    append(bytes, static_cast<std::uint64_t>(length), 4);
+  std::int64_t offset = 0;
+  for (const auto length : lengths) {
+    append(bytes, static_cast<std::uint64_t>(offset), 8);
+    offset += length * token_bytes;
+  }
+  return bytes + u64s(documents);
+}
+
+using Documents = std::vector<Tokens>;
+
+// `count` documents of 1 to 40 tokens.
+inline Documents random_texts(std::int64_t count, std::int32_t vocabulary, std::uint64_t seed = 1) {
+  std::mt19937_64 random(seed);
+  Documents documents;
+  for (std::int64_t i = 0; i < count; ++i)
+    documents.push_back(random_tokens(1 + static_cast<std::int64_t>(random() % 40), vocabulary,
+                                      seed * 1000 + static_cast<std::uint64_t>(i)));
+  return documents;
+}
+
+inline Tokens joined(const Documents& documents) {
+  Tokens tokens;
+  for (const auto& document : documents)
+    tokens.insert(tokens.end(), document.begin(), document.end());
+  return tokens;
+}
+
+// NAME.bin and NAME.idx, one sequence a document.
+inline void write_megatron(const std::filesystem::path& base, const Documents& documents,
+                           int code = 8, int token_bytes = 2) {
+  std::vector<std::int64_t> lengths, firsts{0};
+  for (const auto& document : documents) {
+    lengths.push_back(std::ssize(document));
+    firsts.push_back(std::ssize(lengths));
+  }
+  spit(base.string() + ".bin", body(joined(documents), token_bytes));
+  spit(base.string() + ".idx", megatron_index(code, token_bytes, lengths, firsts));
+}
+
+// NAME.ds and NAME.ds.index.
+inline void write_datatrove(const std::filesystem::path& base, const Documents& documents,
+                            int token_bytes = 2) {
+  std::vector<std::int64_t> ends;
+  std::int64_t end = 0;
+  for (const auto& document : documents)
+    ends.push_back(end += std::ssize(document));
+  spit(base.string() + ".ds", body(joined(documents), token_bytes));
+  spit(base.string() + ".ds.index", u64s(ends));
+}
+
 // Writes `tokens`, documents of bytes, as a dataset in shards of `shard_tokens`. A document ends
 // where the next begins, and at the end of all.
 inline Manifest write_dataset(const std::filesystem::path& directory, const Tokens& tokens,
-                              std::int64_t shard_tokens, Boundary boundary = Boundary::front) {
+                              std::int64_t shard_tokens, Boundary boundary = Boundary::front,
+                              const std::vector<std::uint8_t>& mask = {}) {
   std::filesystem::create_directories(directory);
   const auto total = static_cast<std::int64_t>(tokens.size());
   Manifest manifest;
@@ -91,6 +188,11 @@ inline Manifest write_dataset(const std::filesystem::path& directory, const Toke
     spit(directory / ends_name(shard.file), ends);
     shard.hash = hash_hex(bytes);
     shard.ends_hash = hash_hex(ends);
+    if (!mask.empty()) {
+      const auto bits = mask_bits({mask.begin() + first, mask.begin() + first + shard.tokens});
+      spit(directory / mask_name(shard.file), bits);
+      shard.mask_hash = hash_hex(bits);
+    }
     manifest.shards.push_back(shard);
   }
   spit(directory / kManifestName, manifest.dump());

@@ -134,9 +134,69 @@ TEST_F(TokenFileTest, text_is_refused_with_the_way_to_shards) {
 TEST_F(TokenFileTest, files_of_other_tools_are_named) {
   const std::string rest(2'000, 'r');
   expect_contains(refusal("MMIDIDX" + rest), "a Megatron index");
-  expect_contains(refusal("BIN.TOK\n" + rest), "an LLMQ shard");
   expect_contains(refusal(header(20240326, 3, 1024) + rest), "an llm.c model");
   expect_contains(refusal("PK\3\4" + rest), "a zip archive");
+}
+
+TEST_F(TokenFileTest, llmq_shards_of_all_writers_are_read) {
+  const auto tokens = random_tokens(50, 150'000);
+  const auto bits = mask_bits(random_mask(50));
+  const auto path = directory_ / "tokens.bin";
+  const std::int32_t stars = 0x2a2a2a2a;  // of writers that knew no masks
+  for (const auto& [version, masks] :
+       std::vector<std::pair<std::int32_t, std::int32_t>>{{1, stars}, {2, stars}, {2, 0}, {2, 1}}) {
+    spit(path,
+         llmq_header(version, 50, 151'643, masks) + body(tokens, 4) + (masks == 1 ? bits : ""));
+    const TokenFile file(path);
+    EXPECT_EQ(file.format().name, "LLMQ");
+    EXPECT_EQ(file.mask_offset(), masks == 1 ? 1024 + 200 : 0);
+    Tokens read(50);
+    file.read(read, 0, kAny);
+    EXPECT_EQ(read, tokens);
+  }
+  expect_contains(refusal(llmq_header(3, 50, 9, 0) + body(tokens, 4)), "at byte 8: version 3");
+  expect_contains(refusal(llmq_header(2, 0, 9, 0)), "at byte 16: the header says 0 tokens");
+  expect_contains(refusal(llmq_header(2, 50, 9, 1) + body(tokens, 4)), "at byte 1224: truncated");
+  expect_contains(refusal(llmq_header(2, 50, 9, 0) + body(tokens, 4) + bits), "too long");
+  expect_contains(refusal(llmq_header(2, 50, 9, 0).substr(0, 1000)), "at byte 1000: truncated");
+}
+
+// Of Megatron's types; what a type cannot mean as an id is refused with the value it has.
+TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
+  const auto path = directory_ / "tokens.bin";
+  for (const auto& [bytes, is_signed, most] :
+       std::vector<std::tuple<int, bool, std::int32_t>>{{1, false, 255},
+                                                        {1, true, 127},
+                                                        {2, true, 32767},
+                                                        {2, false, 65535},
+                                                        {4, true, 2147483647},
+                                                        {8, true, 2147483647}}) {
+    SCOPED_TRACE(str(bytes, is_signed));
+    const TokenFormat format{"Megatron", 0, bytes, 0, Boundary::listed, -1, is_signed};
+    auto tokens = random_tokens(5'000, most);
+    tokens[77] = most;
+    spit(path, body(tokens, bytes));
+    const TokenFile file(ReadFile(path), format);
+    ASSERT_EQ(file.tokens(), 5'000);
+    for (const std::int64_t first : {0, 1, 77, 4'000}) {
+      Tokens read(std::min<std::size_t>(4'500, static_cast<std::size_t>(5'000 - first)));
+      file.read(read, first, std::int64_t{1} << 31);
+      ASSERT_EQ(read, slice(tokens, first, std::ssize(read))) << first;
+    }
+  }
+  const auto refused = [&](std::string value, bool is_signed) {
+    const auto bytes = static_cast<int>(value.size());
+    spit(path, body(random_tokens(3, 100), bytes) + value);
+    const TokenFile file(ReadFile(path),
+                         {"Megatron", 0, bytes, 0, Boundary::listed, -1, is_signed});
+    Tokens read(4);
+    return message_of<DataError>([&] { file.read(read, 0, std::int64_t{1} << 31); });
+  };
+  expect_contains(refused("\x80", true), "at byte 3: token 3 is -128, expected ids below 128");
+  expect_contains(refused(std::string("\xfe\xff"), true), "token 3 is -2");
+  expect_contains(refused(std::string("\xff\xff\xff\xff"), true), "token 3 is -1");
+  expect_contains(refused(std::string("\0\0\0\0\1\0\0\0", 8), true), "token 3 is 4294967296");
+  expect_contains(refused(std::string(8, '\xff'), true), "at byte 24: token 3 is -1");
 }
 
 TEST_F(TokenFileTest, what_is_no_regular_file_is_refused) {

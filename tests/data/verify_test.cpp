@@ -58,6 +58,42 @@ TEST_F(VerifyTest, all_damage_is_listed_not_only_the_first) {
   expect_contains(found[2], "part_102.bin: at byte 1100: truncated");
 }
 
+TEST_F(VerifyTest, every_flipped_bit_of_a_mask_is_found) {
+  const auto mask = random_mask(250);
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 40; ++round) {
+    write_dataset(directory_ / "d", tokens_, 100, Boundary::front, mask);
+    EXPECT_EQ(damages(), std::vector<std::string>{});
+    const std::string name = str("d/part_10", random() % 3, ".mask");
+    flip(name, random() % std::filesystem::file_size(directory_ / name),
+         static_cast<int>(random() % 8));
+    const auto found = damages();
+    ASSERT_EQ(found.size(), 1u) << name;
+    expect_contains(found[0], name);
+  }
+  std::filesystem::remove(directory_ / "d/part_101.mask");
+  write_dataset(directory_ / "d", tokens_, 100, Boundary::front, mask);
+  std::filesystem::remove(directory_ / "d/part_101.mask");
+  ASSERT_EQ(damages().size(), 1u);
+  expect_contains(damages()[0], "part_101.mask: cannot open");
+}
+
+TEST_F(VerifyTest, pairs_of_others_are_checked_with_their_lists) {
+  std::filesystem::create_directories(directory_ / "m");
+  write_megatron(directory_ / "m/a", {{1, 2, 3}, {4, 5}}, 4, 4);
+  EXPECT_EQ(verify(directory_ / "m").damages, std::vector<std::string>{});
+  EXPECT_EQ(verify(directory_ / "m").tokens, 5);
+  flip("m/a.bin", 11, 7);  // the sign of the third
+  ASSERT_EQ(verify(directory_ / "m").damages.size(), 1u);
+  expect_contains(verify(directory_ / "m").damages[0], "a.bin: at byte 8: token 2 is -21474836");
+  std::filesystem::create_directories(directory_ / "t");
+  write_datatrove(directory_ / "t/a", {{1, 2, 3}, {4, 5}, {6}});
+  EXPECT_EQ(verify(directory_ / "t").damages, std::vector<std::string>{});
+  spit(directory_ / "t/a.ds.index", u64s({3, 2, 6}));
+  ASSERT_EQ(verify(directory_ / "t").damages.size(), 1u);
+  expect_contains(verify(directory_ / "t").damages[0], "a.ds.index: at byte 8");
+}
+
 TEST_F(VerifyTest, a_token_outside_the_vocabulary_is_named_by_its_byte) {
   write();
   flip("d/part_101.bin", 1'024 + 2 * 7 + 1, 6);

@@ -8,11 +8,12 @@ namespace {
 Manifest example(Boundary boundary, int shards) {
   Manifest manifest;
   manifest.format = {"bytes", kShardHeaderBytes, 2,
-                     257,     boundary,          boundary == Boundary::listed ? -1 : 256};
+                     257,     boundary,          boundary == Boundary::front ? 256 : -1};
   manifest.tokenizer_hash = std::string(32, 'a');
   for (int i = 0; i < shards; ++i)
-    manifest.shards.push_back(
-        {str("train_00000", i, ".bin"), 100, 3, std::string(32, '0'), std::string(32, '1')});
+    manifest.shards.push_back({str("train_00000", i, ".bin"), 100, 3, std::string(32, '0'),
+                               std::string(32, '1'),
+                               boundary == Boundary::listed ? std::string(32, '2') : ""});
   return manifest;
 }
 
@@ -20,7 +21,7 @@ Manifest example(Boundary boundary, int shards) {
 void check(const Manifest& manifest) {
   LOCKSTEP_CHECK(!manifest.shards.empty() && manifest.tokens() > 0, "an empty dataset");
   const auto& format = manifest.format;
-  LOCKSTEP_CHECK(format.boundary == Boundary::listed ||
+  LOCKSTEP_CHECK(format.boundary == Boundary::listed || format.boundary == Boundary::none ||
                      (0 <= format.boundary_token && format.boundary_token < format.vocabulary),
                  "boundary token ", format.boundary_token);
   for (const auto& shard : manifest.shards) {
@@ -38,7 +39,9 @@ void check(const Manifest& manifest) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {example(Boundary::front, 1).dump(), example(Boundary::listed, 3).dump()};
+  // The last one as other JSON than dump() writes.
+  return {example(Boundary::front, 1).dump(), example(Boundary::listed, 3).dump(),
+          example(Boundary::none, 2).dump() + " "};
 }
 
 }  // namespace lockstep::fuzz

@@ -17,7 +17,7 @@ std::string list(std::uint16_t tokens, const std::vector<std::uint64_t>& ends) {
 }
 
 void check(const std::filesystem::path& path, std::int64_t bytes, std::int64_t tokens) {
-  const DocumentEnds ends(path, bytes / 8, tokens);
+  const EndsList ends(ReadFile(path), bytes / 8, tokens);
   for (const std::int64_t token : {std::int64_t{0}, tokens / 2, tokens}) {
     const auto found = ends.first_after(token);
     LOCKSTEP_CHECK(0 <= found && found <= ends.count(), "found ", found, " of ", ends.count());

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Compares Lockstep with PyTorch and `transformers`, live. tests/oracle/run.sh builds and calls it.
+"""Compares Lockstep with PyTorch, `transformers`, `datatrove` and `megatron-core`, live.
+
+tests/oracle/run.sh builds and calls it.
 
 usage: compare.py [--seed N] [--family NAME]... [--files N] [--device cpu|cuda] [--keep DIR]
                   LOCKSTEP VERDICT
@@ -28,6 +30,7 @@ from safetensors.torch import load_file
 import make_fixtures
 import models
 import rank_files
+import token_shards
 import training
 from lockstep import Lockstep, write_shards, write_toml
 
@@ -339,6 +342,7 @@ def main():
             report.run(f"fixture {family}", check_fixture, family, folder / "fixtures")
         for family in families:
             report.run(family, check_family, family, seed, folder / family, lockstep)
+        report.run("token shards", token_shards.check, seed, folder / "shards", lockstep)
     report.run("safetensors", check_safetensors, arguments.verdict, arguments.files, seed)
     return report.finish()
 

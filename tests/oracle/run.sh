@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compares Lockstep with PyTorch and `transformers`, live: see compare.py.
+# Compares Lockstep with PyTorch, `transformers`, `datatrove` and `megatron-core`, live: see
+# compare.py.
 #
 #   tests/oracle/run.sh                 models of all families, drawn anew each time
 #   tests/oracle/run.sh --seed N        the same draws again; the seed is printed
@@ -42,7 +43,7 @@ install_packages() {
 
 if [[ -z $python ]]; then
   install_packages
-elif ! "$python" -c 'import numpy, safetensors, torch, transformers' 2>"$folder/import.log"; then
+elif ! "$python" -c 'import datatrove, megatron.core, numpy, safetensors, torch, transformers' 2>"$folder/import.log"; then
   tail -n 1 "$folder/import.log"
   echo "LOCKSTEP_ORACLE_PYTHON=$python lacks a package of tests/oracle/requirements.txt"
   exit 75

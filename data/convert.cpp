@@ -1,0 +1,216 @@
+#include "data/convert.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "core/file.h"
+#include "core/hash.h"
+#include "data/dataset.h"
+#include "data/output_directory.h"
+#include "data/progress.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // tokens
+constexpr std::int64_t kMostU16 = 65536;                // ids
+
+const char* const kKinds[] = {"lockstep", "llmc", "nanogpt", "megatron", "datatrove"};
+
+// How many ids there are: what the format says, or one more than the largest.
+std::int64_t vocabulary_of(const Dataset& source) {
+  if (source.format().vocabulary > 0) return source.format().vocabulary;
+  Progress progress("look for the largest id", source.tokens() * source.format().token_bytes);
+  std::vector<std::int32_t> piece;
+  std::int32_t largest = 0;
+  for (std::int64_t at = 0; at < source.tokens(); at += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, source.tokens() - at)));
+    source.read(piece, at);
+    largest = std::max(largest, *std::max_element(piece.begin(), piece.end()));
+    progress.advance(std::ssize(piece) * source.format().token_bytes);
+  }
+  return std::int64_t{largest} + 1;
+}
+
+int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
+  // Megatron's own writer goes over to i32 a little earlier than it must.
+  constexpr std::int64_t kMostMegatronU16 = 65499;
+  if (kind == OutputKind::nanogpt) return 2;
+  return vocabulary <= (kind == OutputKind::megatron ? kMostMegatronU16 : kMostU16) ? 2 : 4;
+}
+
+TokenFormat format_for(OutputKind kind, const TokenFormat& source, bool described,
+                       std::int64_t vocabulary) {
+  TokenFormat format = source;
+  if (!described) format.name = "unknown";
+  format.header_bytes = kShardHeaderBytes;
+  format.token_bytes = token_bytes_for(kind, vocabulary);
+  format.vocabulary = vocabulary;
+  format.is_signed = false;
+  // nanoGPT's own is GPT-2's, but shards of characters never have it.
+  if (format.boundary_token >= vocabulary) {
+    format.boundary = Boundary::none;
+    format.boundary_token = -1;
+  }
+  return format;
+}
+
+// What formats without a list of documents allow: ids below `vocabulary`, of which `boundary`
+// stands between documents and nowhere else.
+struct InBand {
+  const char* what;
+  std::int32_t boundary;
+  std::int64_t vocabulary;
+};
+
+std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
+  if (kind == OutputKind::nanogpt) return InBand{"nanoGPT", kGpt2EndOfText, kMostU16};
+  if (kind != OutputKind::llmc) return {};
+  return token_bytes == 2
+             ? InBand{"llm.c with GPT-2's tokens", kGpt2EndOfText, kGpt2Vocabulary}
+             : InBand{"llm.c with Llama 3's tokens", kLlama3BeginOfText, kLlama3Vocabulary};
+}
+
+// Copies documents from a dataset to an output.
+class Copy {
+ public:
+  Copy(const Dataset& source, ShardOutput& output, const ShardOutput::Config& config)
+      : source_(source),
+        output_(output),
+        kind_(config.kind),
+        masks_(config.masks),
+        lists_none_(config.kind == OutputKind::lockstep &&
+                    config.format.boundary == Boundary::none),
+        in_band_(in_band(config.kind, config.format.token_bytes)),
+        progress_("convert", source.tokens() * source.format().token_bytes) {}
+
+  void document(std::int64_t first, std::int64_t end) {
+    progress_.advance((end - first) * source_.format().token_bytes);
+    if (!in_band_) {
+      copy(first, end);
+    } else {
+      const auto [body, body_end] = without_boundary(first, end);
+      const std::span<const std::int32_t> boundary(&in_band_->boundary, 1);
+      if (kind_ == OutputKind::llmc) output_.add(boundary, {});
+      copy(body, body_end);
+      if (kind_ == OutputKind::nanogpt) output_.add(boundary, {});
+    }
+    // What is one document only because nobody says otherwise is none in our own list.
+    if (!lists_none_) output_.end_document();
+  }
+
+ private:
+  std::int32_t token(std::int64_t at) const {
+    std::int32_t id = 0;
+    source_.read(std::span(&id, 1), at);
+    return id;
+  }
+
+  // The document without the one token, in front or behind, that tells documents apart. Where they
+  // are listed there is one by custom: the output's, if it is there.
+  std::pair<std::int64_t, std::int64_t> without_boundary(std::int64_t first,
+                                                         std::int64_t end) const {
+    const auto& format = source_.format();
+    const bool says = format.boundary == Boundary::front || format.boundary == Boundary::behind;
+    const auto id = says ? format.boundary_token : in_band_->boundary;
+    if (format.boundary != Boundary::behind && token(first) == id) return {first + 1, end};
+    if (format.boundary != Boundary::front && token(end - 1) == id) return {first, end - 1};
+    return {first, end};
+  }
+
+  void copy(std::int64_t first, std::int64_t end) {
+    for (auto at = first; at < end; at += kPiece) {
+      const auto count = static_cast<std::size_t>(std::min(kPiece, end - at));
+      tokens_.resize(count);
+      source_.read(tokens_, at);
+      if (in_band_) check(at);
+      if (masks_) {
+        mask_.resize(count);
+        source_.read_mask(mask_, at);
+      }
+      output_.add(tokens_, mask_);
+    }
+  }
+
+  void check(std::int64_t at) const {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (tokens_[i] < in_band_->vocabulary && tokens_[i] != in_band_->boundary) continue;
+      const auto place = at + static_cast<std::int64_t>(i);
+      const auto shard = source_.shard_of(place);
+      throw DataError(str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard),
+                          " is ", tokens_[i], ", which ", in_band_->what,
+                          tokens_[i] == in_band_->boundary
+                              ? " puts between documents, but here it is within one"
+                              : str(" does not hold: expected ids below ", in_band_->vocabulary)));
+    }
+  }
+
+  const Dataset& source_;
+  ShardOutput& output_;
+  OutputKind kind_;
+  bool masks_, lists_none_;
+  std::optional<InBand> in_band_;
+  Progress progress_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::uint8_t> mask_;
+};
+
+// The tokenizer's files, which stand beside dataset.json.
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  constexpr std::int64_t kMostBytes = 100'000'000;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    if (path_exists(from / name)) write_text(to / name, read_text(from / name, kMostBytes));
+}
+
+std::vector<std::string> losses(const Dataset& source, OutputKind kind, bool masks) {
+  std::vector<std::string> lost;
+  if (source.has_masks() && !masks) lost.emplace_back("loss masks");
+  if (kind != OutputKind::lockstep && source.tokenizer_vocabulary() > 0)
+    lost.emplace_back("what dataset.json says of the tokenizer and its hashes");
+  return lost;
+}
+
+}  // namespace
+
+OutputKind output_kind(const std::string& name) {
+  for (std::size_t i = 0; i < std::size(kKinds); ++i)
+    if (name == kKinds[i]) return static_cast<OutputKind>(i);
+  throw UsageError(str("--to ", name, ": expected lockstep, llmc, nanogpt, megatron or datatrove"));
+}
+
+Converted convert(const ConvertOptions& options) {
+  if (options.name.empty() || options.name.find('/') != std::string::npos)
+    throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
+  const auto path = output_path(options.out);
+  const Dataset source(options.inputs);
+  const bool described = source.tokenizer_vocabulary() > 0;
+  const auto vocabulary = vocabulary_of(source);
+  const bool masks = source.has_masks() &&
+                     (options.to == OutputKind::lockstep || options.to == OutputKind::datatrove);
+  OutputDirectory out(path);
+  const ShardOutput::Config config{
+      .kind = options.to,
+      .directory = out.path(),
+      .name = options.name,
+      .shard_tokens = options.shard_tokens,
+      .format = format_for(options.to, source.format(), described, vocabulary),
+      .tokenizer_hash = described ? source.lists().back().tokenizer_hash : hash_hex("unknown"),
+      .masks = masks};
+  ShardOutput output(config);
+  {
+    Copy copy(source, output, config);
+    source.for_each_document(
+        [&](std::int64_t first, std::int64_t end) { copy.document(first, end); });
+  }
+  output.finish();
+  if (options.to == OutputKind::lockstep)
+    copy_tokenizer(source.lists().front().directory, out.path());
+  out.commit();
+  return {output.shards(), output.tokens(), output.documents(), losses(source, options.to, masks)};
+}
+
+}  // namespace lockstep

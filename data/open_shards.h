@@ -1,0 +1,60 @@
+// OpenShards: those shards of a dataset that are open. A shard is opened when it is first used and
+// closed when room is needed and it was used least recently. Any threads may use it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <unordered_map>
+
+#include "data/shard_list.h"
+
+namespace lockstep {
+
+class OpenShards {
+ public:
+  // Opens shard i by open(i), which any thread may call, and several at once of different i.
+  OpenShards(std::size_t most, std::function<Shard(std::size_t i)> open)
+      : most_(most), open_(std::move(open)) {}
+
+  // A shard stays open while it is in use.
+  class Use {
+   public:
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() { owner_.release(shard_); }
+    const Shard* operator->() const { return open_; }
+
+   private:
+    friend class OpenShards;
+    Use(OpenShards& owner, std::size_t shard, const Shard* open)
+        : owner_(owner), shard_(shard), open_(open) {}
+    OpenShards& owner_;
+    std::size_t shard_;
+    const Shard* open_;
+  };
+
+  // Throws what opening throws; the next use tries again.
+  Use use(std::size_t shard);
+
+  std::size_t count() const;  // that are open
+
+ private:
+  struct Slot {
+    std::unique_ptr<Shard> shard;  // null while it is being opened
+    std::int64_t users = 0, last_use = 0;
+  };
+  const Shard* acquire(std::size_t shard);
+  void release(std::size_t shard);
+  void make_room();
+
+  std::size_t most_;
+  std::function<Shard(std::size_t)> open_;
+  mutable std::mutex mutex_;
+  std::condition_variable opened_;
+  std::unordered_map<std::size_t, Slot> slots_;
+  std::int64_t uses_ = 0;
+};
+
+}  // namespace lockstep

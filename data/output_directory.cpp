@@ -1,0 +1,56 @@
+#include "data/output_directory.h"
+
+#include <unistd.h>
+#include <utility>
+
+#include "core/file.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A run that was killed could not remove what it wrote.
+void warn_of_leftovers(const fs::path& out) {
+  const auto parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
+  std::error_code error;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().string().starts_with(out.filename().string() + ".tmp-"))
+      log_warning(it->path().string(),
+                  ": left by a run that was stopped, unless one is writing it now; it may be "
+                  "removed");
+}
+
+}  // namespace
+
+OutputDirectory::OutputDirectory(fs::path out, fs::path temporary)
+    : out_(std::move(out)), temporary_(std::move(temporary)) {}
+
+OutputDirectory::OutputDirectory(const fs::path& out)  // delegates: what it throws leaves nothing
+    : OutputDirectory(out, str(out.string(), ".tmp-", getpid())) {
+  if (path_exists(out_) && !(directory_exists(out_) && directory_entries(out_).empty()))
+    throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
+  warn_of_leftovers(out_);
+  make_directories(temporary_);
+}
+
+OutputDirectory::~OutputDirectory() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+void OutputDirectory::commit() {
+  rename_durably(temporary_, out_);
+  temporary_.clear();
+}
+
+fs::path output_path(const fs::path& out) {
+  const auto normal = out.lexically_normal();
+  auto path = normal.has_filename() ? normal : normal.parent_path();
+  if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
+    throw UsageError(str(out.string(), ": expected the name of a directory to make"));
+  return path;
+}
+
+}  // namespace lockstep

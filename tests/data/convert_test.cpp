@@ -1,0 +1,266 @@
+#include "data/convert.h"
+
+#include <gtest/gtest.h>
+
+#include "data/dataset.h"
+#include "data/verify.h"
+#include "tests/data/shards.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr OutputKind kAllKinds[] = {OutputKind::lockstep, OutputKind::llmc, OutputKind::nanogpt,
+                                    OutputKind::megatron, OutputKind::datatrove};
+
+class ConvertTest : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return (directory_ / name).string(); }
+  ConvertOptions options(const std::string& from, const std::string& to, OutputKind kind) const {
+    ConvertOptions options;
+    options.inputs = {at(from)};
+    options.out = directory_ / to;
+    options.to = kind;
+    return options;
+  }
+  void converted(const std::string& from, const std::string& to, OutputKind kind) const {
+    convert(options(from, to, kind));
+  }
+  // A dataset of ours with GPT-2's tokens, 50256 in front of each document.
+  Documents write_gpt2(const std::string& name, std::int64_t count = 200) const {
+    auto documents = random_texts(count, 50256);
+    for (auto& document : documents)
+      document.insert(document.begin(), 50256);
+    fs::create_directories(directory_ / name);
+    spit(directory_ / (name + ".bin"), gpt2_shard(joined(documents)));
+    converted(name + ".bin", name + "/ours", OutputKind::lockstep);
+    return documents;
+  }
+  // The documents of a dataset, without `boundary`.
+  Documents documents_of(const std::string& name, std::int32_t boundary = -1) const {
+    const Dataset dataset({at(name)});
+    Documents documents;
+    dataset.for_each_document([&](std::int64_t first, std::int64_t end) {
+      Tokens tokens(static_cast<std::size_t>(end - first));
+      dataset.read(tokens, first);
+      std::erase(tokens, boundary);
+      documents.push_back(std::move(tokens));
+    });
+    return documents;
+  }
+  static Documents without(Documents documents, std::int32_t boundary) {
+    for (auto& document : documents)
+      std::erase(document, boundary);
+    return documents;
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(ConvertTest, documents_survive_every_way_there_and_back) {
+  const auto documents = without(write_gpt2("a"), 50256);
+  for (const auto there : kAllKinds)
+    for (const auto back : kAllKinds) {
+      const auto name = str("c", static_cast<int>(there), static_cast<int>(back));
+      converted("a/ours", name + "-there", there);
+      converted(name + "-there", name + "-back", back);
+      EXPECT_EQ(documents_of(name + "-back", 50256), documents) << name;
+      EXPECT_EQ(verify(directory_ / (name + "-back")).damages, std::vector<std::string>{});
+    }
+}
+
+TEST_F(ConvertTest, formats_that_list_documents_get_every_token_as_it_is) {
+  const auto documents = write_gpt2("a");
+  for (const auto kind : {OutputKind::lockstep, OutputKind::megatron, OutputKind::datatrove}) {
+    const auto name = str("c", static_cast<int>(kind));
+    converted("a/ours", name, kind);
+    EXPECT_EQ(documents_of(name), documents) << name;
+  }
+  // And ours that came of bytes, whole, in any number of shards.
+  const auto tokens = random_documents(3'000);
+  write_dataset(directory_ / "b", tokens, 700);
+  for (const std::int64_t shard_tokens : {100, 1'000, 1 << 20}) {
+    auto to = options("b", str("b", shard_tokens), OutputKind::lockstep);
+    to.shard_tokens = shard_tokens;
+    const auto done = convert(to);
+    EXPECT_EQ(done.tokens, 3'000);
+    EXPECT_EQ(done.shards, (3'000 + shard_tokens - 1) / shard_tokens);
+    const auto found = verify(to.out);
+    EXPECT_TRUE(found.hashed);
+    EXPECT_EQ(found.damages, std::vector<std::string>{});
+    EXPECT_EQ(documents_of(str("b", shard_tokens)), documents_of("b"));
+    EXPECT_EQ(Dataset({to.out.string()}).format().name, "bytes");
+  }
+}
+
+TEST_F(ConvertTest, the_token_between_documents_goes_where_the_format_wants_it) {
+  write_megatron(directory_ / "m", {{1, 2, 50256}, {50256, 3}, {4}});
+  converted("m", "llmc", OutputKind::llmc);
+  EXPECT_EQ(slurp(directory_ / "llmc/train_000000.bin"),
+            gpt2_shard({50256, 1, 2, 50256, 3, 50256, 4}));
+  converted("m", "nano", OutputKind::nanogpt);
+  EXPECT_EQ(slurp(directory_ / "nano/train.bin"), body({1, 2, 50256, 3, 50256, 4, 50256}, 2));
+  // Bytes have another one, which is replaced.
+  write_dataset(directory_ / "b", {256, 7, 8, 256, 256, 9}, 4);
+  converted("b", "b-llmc", OutputKind::llmc);
+  EXPECT_EQ(slurp(directory_ / "b-llmc/train_000000.bin"),
+            gpt2_shard({50256, 7, 8, 50256, 50256, 9}));
+}
+
+TEST_F(ConvertTest, documents_lie_whole_in_shards_of_formats_that_list_them_by_shard) {
+  const auto documents = write_gpt2("a", 100);
+  for (const auto kind : {OutputKind::megatron, OutputKind::datatrove}) {
+    auto to = options("a/ours", str("c", static_cast<int>(kind)), kind);
+    to.shard_tokens = 300;
+    to.name = "x";
+    const auto done = convert(to);
+    EXPECT_GT(done.shards, 3);
+    const Dataset dataset({to.out.string()});
+    EXPECT_EQ(dataset.shards(), static_cast<std::size_t>(done.shards));
+    EXPECT_EQ(documents_of(str("c", static_cast<int>(kind))), documents);
+    std::vector<std::int64_t> starts;
+    dataset.for_each_document([&](std::int64_t first, std::int64_t) { starts.push_back(first); });
+    for (std::size_t shard = 0; shard < dataset.shards(); ++shard)
+      EXPECT_TRUE(std::binary_search(starts.begin(), starts.end(), dataset.shard_start(shard)));
+  }
+}
+
+TEST_F(ConvertTest, masks_are_kept_where_the_format_has_them_and_named_where_not) {
+  const auto tokens = random_documents(1'000);
+  const auto mask = random_mask(1'000);
+  write_dataset(directory_ / "d", tokens, 300, Boundary::front, mask);
+  const auto mask_of = [&](const std::string& name) {
+    std::vector<std::uint8_t> read(1'000);
+    const Dataset dataset({at(name)});
+    EXPECT_TRUE(dataset.has_masks()) << name;
+    dataset.read_mask(read, 0);
+    return read;
+  };
+  for (const auto kind : {OutputKind::lockstep, OutputKind::datatrove}) {
+    const auto name = str("c", static_cast<int>(kind));
+    auto to = options("d", name, kind);
+    to.shard_tokens = 333;
+    for (const auto& lost : convert(to).lost)
+      EXPECT_EQ(lost.find("masks"), std::string::npos);
+    EXPECT_EQ(mask_of(name), mask);
+    EXPECT_EQ(verify(directory_ / name).damages, std::vector<std::string>{});
+  }
+  converted("c4", "back", OutputKind::lockstep);
+  EXPECT_EQ(mask_of("back"), mask);
+  spit(directory_ / "q.bin", llmq_header(2, 1'000, 300, 1) + body(tokens, 4) + mask_bits(mask));
+  converted("q.bin", "of_llmq", OutputKind::lockstep);
+  EXPECT_EQ(mask_of("of_llmq"), mask);
+  for (const auto kind : {OutputKind::llmc, OutputKind::nanogpt, OutputKind::megatron}) {
+    const auto done = convert(options("d", str("lost", static_cast<int>(kind)), kind));
+    EXPECT_EQ(done.lost.at(0), "loss masks");
+  }
+}
+
+TEST_F(ConvertTest, tokens_have_the_width_that_their_ids_need) {
+  const auto bytes_of = [&](const std::string& name) {
+    return Dataset({at(name)}).format().token_bytes;
+  };
+  write_megatron(directory_ / "small", {{1, 2, 65'535}, {4}}, 4, 4);
+  write_megatron(directory_ / "large", {{1, 2, 65'536}, {4}}, 4, 4);
+  for (const auto kind : {OutputKind::lockstep, OutputKind::datatrove}) {
+    converted("small", str("s", static_cast<int>(kind)), kind);
+    EXPECT_EQ(bytes_of(str("s", static_cast<int>(kind))), 2);
+    converted("large", str("l", static_cast<int>(kind)), kind);
+    EXPECT_EQ(bytes_of(str("l", static_cast<int>(kind))), 4);
+  }
+  EXPECT_EQ(Dataset({at("s0")}).format().vocabulary, 65'536);
+  EXPECT_EQ(Dataset({at("l0")}).format().vocabulary, 65'537);
+  converted("small", "s3", OutputKind::megatron);
+  EXPECT_EQ(bytes_of("s3"), 4);  // as Megatron's own writer does from 65500 ids on
+  write_megatron(directory_ / "smaller", {{1, 2, 65'498}}, 4, 4);
+  converted("smaller", "s33", OutputKind::megatron);
+  EXPECT_EQ(bytes_of("s33"), 2);
+}
+
+TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_nothing) {
+  const auto refusal = [&](const std::string& from, OutputKind kind) {
+    const auto message = message_of<DataError>([&] { convert(options(from, "refused", kind)); });
+    EXPECT_FALSE(fs::exists(directory_ / "refused"));
+    for (const auto& entry : fs::directory_iterator(directory_.path()))
+      EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos);
+    return message;
+  };
+  write_megatron(directory_ / "m", {{1, 2}, {3, 70'000}}, 4, 4);
+  expect_contains(refusal("m", OutputKind::nanogpt), "m.bin: token 3 is 70000, which nanoGPT");
+  write_megatron(directory_ / "m", {{1, 2}, {3, 50'257}}, 4, 4);
+  expect_contains(refusal("m", OutputKind::llmc), "token 3 is 50257, which llm.c with GPT-2's");
+  write_megatron(directory_ / "m", {{1, 2}, {3, 128'256}}, 4, 4);
+  expect_contains(refusal("m", OutputKind::llmc), "token 3 is 128256, which llm.c with Llama 3's");
+  write_megatron(directory_ / "m", {{1, 2}, {3, 50'256, 4}}, 4, 4);
+  expect_contains(refusal("m", OutputKind::llmc),
+                  "token 3 is 50256, which llm.c with GPT-2's "
+                  "tokens puts between documents");
+}
+
+TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
+  write_dataset(directory_ / "d", random_documents(100), 50);
+  spit(directory_ / "d/tokenizer.json", "{}");
+  converted("d", "e", OutputKind::lockstep);
+  EXPECT_EQ(slurp(directory_ / "e/tokenizer.json"), "{}");
+  const auto hash = [&](const std::string& name) {
+    return Manifest::parse(slurp(directory_ / name / "dataset.json"), name).tokenizer_hash;
+  };
+  EXPECT_EQ(hash("e"), hash("d"));
+  spit(directory_ / "x.bin", gpt2_shard({50256, 1}));
+  converted("x.bin", "f", OutputKind::lockstep);
+  const auto manifest = Manifest::parse(slurp(directory_ / "f/dataset.json"), "f");
+  EXPECT_EQ(manifest.format.name, "unknown");
+  EXPECT_EQ(manifest.format.vocabulary, 50257);
+}
+
+TEST_F(ConvertTest, llmq_becomes_a_dataset_without_documents) {
+  const auto tokens = random_tokens(500, 151'644);
+  spit(directory_ / "q.bin", llmq_header(2, 500, 151'643, 0) + body(tokens, 4));
+  converted("q.bin", "d", OutputKind::lockstep);
+  const auto manifest = Manifest::parse(slurp(directory_ / "d/dataset.json"), "d");
+  EXPECT_EQ(manifest.format.boundary, Boundary::none);
+  EXPECT_EQ(manifest.documents(), 0);
+  EXPECT_EQ(manifest.format.token_bytes, 4);
+  EXPECT_EQ(documents_of("d"), Documents{tokens});
+}
+
+// nanoGPT's shards of characters never hold the token that GPT-2's do.
+TEST_F(ConvertTest, characters_become_a_dataset_without_documents) {
+  spit(directory_ / "train.bin", body(random_tokens(500, 65), 2));
+  converted("train.bin", "d", OutputKind::lockstep);
+  const auto manifest = Manifest::parse(slurp(directory_ / "d/dataset.json"), "d");
+  EXPECT_EQ(manifest.format.boundary, Boundary::none);
+  EXPECT_EQ(manifest.format.vocabulary, 65);
+  EXPECT_EQ(verify(directory_ / "d").damages, std::vector<std::string>{});
+}
+
+TEST_F(ConvertTest, an_output_that_exists_or_has_no_name_is_refused) {
+  write_dataset(directory_ / "d", random_documents(100), 50);
+  const auto refusal = [&](ConvertOptions options) {
+    return message_of<UsageError>([&] { convert(options); });
+  };
+  expect_contains(refusal(options("d", "d", OutputKind::llmc)), "d: exists");
+  auto unnamed = options("d", "e", OutputKind::llmc);
+  unnamed.name = "a/b";
+  expect_contains(refusal(unnamed), "--name a/b");
+  unnamed.name = "";
+  expect_contains(refusal(unnamed), "--name");
+  expect_contains(message_of<UsageError>([] { output_kind("mds"); }),
+                  "--to mds: expected lockstep");
+}
+
+TEST_F(ConvertTest, a_full_disk_leaves_nothing_under_the_output_s_name) {
+  const SmallDisk disk(std::int64_t{2} << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "only root may mount a file system in memory";
+  const auto tokens = random_documents(2'000'000);
+  write_dataset(directory_ / "d", tokens, 500'000);
+  for (const auto kind : kAllKinds) {
+    auto to = options("d", "unused", kind);
+    to.out = disk.path() / "out";
+    expect_contains(message_of<DataError>([&] { convert(to); }), "free some space");
+    EXPECT_TRUE(fs::is_empty(disk.path())) << static_cast<int>(kind);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
