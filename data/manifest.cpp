@@ -28,6 +28,7 @@ Manifest::Shard read_shard(const Json& json) {
   shard.documents = integer_at(json, "documents", 0, shard.tokens);
   shard.hash = hash_at(json, "xxh3_128");
   shard.ends_hash = hash_at(json, "ends_xxh3_128");
+  if (json.find("mask_xxh3_128") != nullptr) shard.mask_hash = hash_at(json, "mask_xxh3_128");
   return shard;
 }
 
@@ -73,6 +74,9 @@ Manifest read_manifest(const Json& json) {
       refuse("shard \"", manifest.shards.back().file, "\" is there twice");
   }
   if (manifest.shards.empty()) refuse("no shards");
+  for (const auto& shard : manifest.shards)
+    if (shard.mask_hash.empty() != manifest.shards.front().mask_hash.empty())
+      refuse("shard \"", shard.file, "\": some shards have a mask_xxh3_128, others have none");
   // The counts at the top must be the sums of the shards'.
   integer_at(json, "tokens", manifest.tokens(), manifest.tokens());
   integer_at(json, "documents", manifest.documents(), manifest.documents());
@@ -112,6 +116,7 @@ std::string Manifest::dump() const {
     entry.set("documents", shard.documents);
     entry.set("xxh3_128", shard.hash);
     entry.set("ends_xxh3_128", shard.ends_hash);
+    if (!shard.mask_hash.empty()) entry.set("mask_xxh3_128", shard.mask_hash);
     list.push(std::move(entry));
   }
   json.set("shards", std::move(list));
@@ -120,6 +125,9 @@ std::string Manifest::dump() const {
 
 std::string ends_name(const std::string& shard) {
   return shard.substr(0, shard.size() - 4) + ".ends";
+}
+std::string mask_name(const std::string& shard) {
+  return shard.substr(0, shard.size() - 4) + ".mask";
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ struct Manifest {
     std::int64_t documents = 0;  // that end in it: the length of the list of ends
     std::string hash;            // XXH3-128 of the whole file
     std::string ends_hash;       // of the list, NAME.ends for NAME.bin
+    std::string mask_hash;       // of NAME.mask, what counts in the loss; empty: every token
   };
 
   TokenFormat format;          // name: the tokenizer's
@@ -35,5 +36,6 @@ struct Manifest {
 };
 
 std::string ends_name(const std::string& shard);  // "a.bin" -> "a.ends"
+std::string mask_name(const std::string& shard);  // "a.bin" -> "a.mask"
 
 }  // namespace lockstep

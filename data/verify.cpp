@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "core/file.h"
 #include "core/hash.h"
 #include "data/progress.h"
 #include "data/shard_list.h"
@@ -39,6 +40,14 @@ void note(std::vector<std::string>& damages, const Check& check) {
   }
 }
 
+// The tokenizer that lies beside a dataset is the one that made it.
+void check_tokenizer(const std::filesystem::path& path) {
+  const auto tokenizer = path / "tokenizer.json";
+  if (!path_exists(path / kManifestName) || !path_exists(tokenizer)) return;
+  const auto text = read_text(path / kManifestName, std::int64_t{1} << 30);
+  check_hash(ReadFile(tokenizer), Manifest::parse(text, kManifestName).tokenizer_hash);
+}
+
 }  // namespace
 
 Verification verify(const std::filesystem::path& path) {
@@ -50,6 +59,7 @@ Verification verify(const std::filesystem::path& path) {
     const auto bytes = std::filesystem::file_size(shard.path, missing);
     if (!missing) total_bytes += static_cast<std::int64_t>(bytes);
   }
+  note(result.damages, [&] { check_tokenizer(path); });
   Progress progress("verify", total_bytes);
   for (const auto& listed : list.shards) {
     ++result.shards;
@@ -64,6 +74,9 @@ Verification verify(const std::filesystem::path& path) {
       if (!shard.ends) return;
       shard.ends->for_each([](std::int64_t) {});  // refuses what does not rise
       check_hash(shard.ends->file(), listed.about->ends_hash);
+      if (listed.about->mask_hash.empty()) return;
+      check_hash(ReadFile(listed.path.parent_path() / mask_name(listed.about->file)),
+                 listed.about->mask_hash);
     });
   }
   return result;
