@@ -50,18 +50,26 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
   }
   for (const auto& [bytes, id] : json.tokens)
     bytes_of_[static_cast<std::size_t>(id)] = bytes;
-  std::vector<AddedToken> before, behind;
-  for (auto token : json.added) {
+  std::vector<AddedToken> plain;
+  for (const auto& token : json.added) {
     const auto id = static_cast<std::size_t>(token.id);
-    if (token.normalized) token.content = with_forms(token.content);
-    bytes_of_[id] = token.content;
+    bytes_of_[id] = token.normalized ? with_forms(token.content) : token.content;
     is_special_[id] = token.special;
-    (token.normalized ? behind : before).push_back(std::move(token));
+    if (!token.special) plain.push_back(token);
   }
-  before_forms_ = AddedTokens(before);
-  behind_forms_ = AddedTokens(behind);
+  added_ = added_of(json.added);
+  plain_ = added_of(plain);
   can_cut_ = std::all_of(json.steps.begin(), json.steps.end(), is_known) &&
              std::none_of(json.added.begin(), json.added.end(), may_span_a_cut);
+}
+
+BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) const {
+  std::vector<AddedToken> before, behind;
+  for (auto token : tokens) {
+    if (token.normalized) token.content = with_forms(token.content);
+    (token.normalized ? behind : before).push_back(std::move(token));
+  }
+  return {AddedTokens(before), AddedTokens(behind)};
 }
 
 std::string BpeTokenizer::with_forms(std::string text) const {
@@ -72,6 +80,16 @@ std::string BpeTokenizer::with_forms(std::string text) const {
 
 void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids,
                           Memory& memory) const {
+  encode_with(added_, text, ids, memory);
+}
+
+void BpeTokenizer::encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
+                                Memory& memory) const {
+  encode_with(plain_, text, ids, memory);
+}
+
+void BpeTokenizer::encode_with(const Added& added, std::string_view text,
+                               std::vector<std::int32_t>& ids, Memory& memory) const {
   std::string replaced;
   if (valid_utf8(text) != text.size()) {
     replaced = replaced_utf8(text);
@@ -83,13 +101,13 @@ void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids,
     else
       encode_part(part, 0, ids, memory);
   };
-  before_forms_.split(text, [&](std::string_view part, const AddedToken* token) {
+  added.before_forms.split(text, [&](std::string_view part, const AddedToken* token) {
     if (token != nullptr)
       ids.push_back(token->id);
     else if (forms_.empty())
-      behind_forms_.split(part, words);
+      added.behind_forms.split(part, words);
     else
-      behind_forms_.split(with_forms(std::string(part)), words);
+      added.behind_forms.split(with_forms(std::string(part)), words);
   });
 }
 

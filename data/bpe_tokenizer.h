@@ -22,6 +22,8 @@ class BpeTokenizer final : public Tokenizer {
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const override;
+  void encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
+                    Memory& memory) const override;
   // Known of the patterns that GPT-2, Llama 3 and Qwen cut words by, and of digits.
   std::size_t last_cut(std::string_view text) const override;
   std::string_view bytes_of(std::int32_t id) const override;
@@ -32,7 +34,13 @@ class BpeTokenizer final : public Tokenizer {
     TokenizerJson::Step::Kind kind{};
     std::size_t pattern = 0;
   };
+  struct Added {
+    AddedTokens before_forms, behind_forms;
+  };
   std::string with_forms(std::string text) const;
+  Added added_of(const std::vector<AddedToken>& tokens) const;
+  void encode_with(const Added& added, std::string_view text, std::vector<std::int32_t>& ids,
+                   Memory& memory) const;
   void encode_part(std::string_view text, std::size_t step, std::vector<std::int32_t>& ids,
                    Memory& memory) const;
 
@@ -40,7 +48,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<Step> steps_;
   std::vector<SplitPattern> patterns_;
   Bpe bpe_;
-  AddedTokens before_forms_, behind_forms_;
+  Added added_, plain_;                // all; without the special ones
   std::vector<std::string> bytes_of_;  // by id; empty: no token
   std::vector<bool> is_special_;
   bool can_cut_ = false;

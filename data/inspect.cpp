@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
 #include <iomanip>
 #include <sstream>
 #include <vector>
 
+#include "core/file.h"
 #include "core/units.h"
+#include "data/shown_text.h"
 #include "data/tokenizer.h"
 
 namespace lockstep {
@@ -92,41 +93,99 @@ void describe_lengths(std::ostream& out, const Lengths& lengths) {
   }
 }
 
-// A byte as text; what would steer a terminal as \xHH.
-void write_byte(std::ostream& out, std::int32_t byte) {
-  const bool plain = byte == '\n' || byte == '\t' || (byte >= 0x20 && byte != 0x7f);
-  if (plain) {
-    out << static_cast<char>(byte);
-  } else {
-    char hex[8];
-    std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned>(byte));
-    out << hex;
+// Which tokens from `at` on count in the loss; empty: all do, there are no masks.
+std::vector<bool> mask_of(const Dataset& dataset, std::int64_t at, std::size_t count) {
+  std::vector<bool> mask;
+  for (auto token = at; token < at + static_cast<std::int64_t>(count); ++token) {
+    const auto shard = dataset.shard_of(token);
+    const auto path = dataset.shards()[shard].file.file().path();
+    const auto bits = path.parent_path() / mask_name(path.filename().string());
+    if (!dataset.shards()[shard].ends || !path_exists(bits)) return {};
+    const ReadFile file(bits);
+    const auto end = std::min(dataset.shard_start(shard) + dataset.shards()[shard].file.tokens(),
+                              at + static_cast<std::int64_t>(count));
+    const auto first = token - dataset.shard_start(shard);
+    const auto last = end - 1 - dataset.shard_start(shard);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(last / 8 - first / 8 + 1));
+    file.read(bytes, first / 8);
+    for (auto i = first; i <= last; ++i)
+      mask.push_back(
+          (std::to_integer<int>(bytes[static_cast<std::size_t>(i / 8 - first / 8)]) >> (i % 8) &
+           1) != 0);
+    token = end - 1;
   }
+  return mask;
 }
 
-void write_tokens(std::ostream& out, const Dataset& dataset,
-                  const std::vector<std::int32_t>& tokens) {
-  const auto& format = dataset.format();
-  const bool bytes = format.vocabulary == ByteTokenizer::kVocabulary;
-  for (const auto token : tokens) {
-    const bool boundary = token == format.boundary_token && format.boundary != Boundary::listed;
-    if (boundary && format.boundary == Boundary::front) out << "\n[" << token << "]\n";
-    if (boundary && format.boundary == Boundary::behind) out << '[' << token << "]\n";
-    if (boundary) continue;
-    if (bytes)
-      write_byte(out, token);
-    else
-      out << token << ' ';
+// Documents that end at or before token `at`, where lists say it.
+std::int64_t documents_before(const Dataset& dataset, std::int64_t at) {
+  std::int64_t count = 0;
+  const auto last = dataset.shard_of(at);
+  for (std::size_t s = 0; s < last; ++s)
+    count += dataset.shards()[s].ends->count();
+  return count + dataset.shards()[last].ends->first_after(at - dataset.shard_start(last));
+}
+
+// One token behind the other, with what is known of each.
+class Writer {
+ public:
+  Writer(const Dataset& dataset, const Tokenizer* tokenizer)
+      : format_(dataset.format()), tokenizer_(tokenizer) {}
+
+  void add(std::int32_t token, bool starts, bool counts) {
+    if (counts != counts_) text_.mark(counts ? "{+" : "+}");
+    counts_ = counts;
+    const bool listed = format_.boundary == Boundary::listed;
+    if (listed && starts) text_.mark("\n[document]\n");
+    if (!listed && token == format_.boundary_token)
+      return text_.mark(format_.boundary == Boundary::front ? str("\n[", token, "]\n")
+                                                            : str('[', token, "]\n"));
+    if (tokenizer_ == nullptr) return text_.mark(str(token, ' '));
+    const auto bytes = tokenizer_->bytes_of(token);
+    if (bytes.empty()) return text_.mark(str('[', token, ']'));
+    if (tokenizer_->is_special(token)) return text_.mark(str('[', shown(bytes), ']'));
+    text_.add(bytes);
   }
-  out << '\n';
+  std::string take() {
+    if (counts_) text_.mark("+}");
+    return text_.take() + "\n";
+  }
+
+ private:
+  TokenFormat format_;
+  const Tokenizer* tokenizer_;
+  ShownText text_;
+  bool counts_ = false;
+};
+
+void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* tokenizer,
+                  std::int64_t at, const std::vector<std::int32_t>& tokens, bool listed) {
+  const auto mask = mask_of(dataset, at, tokens.size());
+  out << "\ntokens " << with_commas(at) << " to "
+      << with_commas(at + static_cast<std::int64_t>(tokens.size()));
+  if (listed) out << ", from document " << with_commas(documents_before(dataset, at)) << " on";
+  if (!mask.empty()) out << ", {+what counts in the loss+}";
+  out << ":\n";
+  std::vector<std::int32_t> starts(tokens.size());
+  if (listed) dataset.find_documents(starts, tokens, at);
+  Writer writer(dataset, tokenizer);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    writer.add(tokens[i], i > 0 && starts[i] == static_cast<std::int32_t>(i),
+               !mask.empty() && mask[i]);
+  out << writer.take();
 }
 
 }  // namespace
 
-std::string inspect(const Dataset& dataset, std::int64_t at, std::int64_t count,
-                    std::int64_t most_scanned) {
+std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer, std::int64_t at,
+                    std::int64_t count, std::int64_t most_scanned) {
   if (at < 0 || at >= dataset.tokens())
     throw UsageError(str("token ", at, " of a dataset of ", dataset.tokens(), " tokens"));
+  if (tokenizer != nullptr && dataset.format().vocabulary != 0 &&
+      tokenizer->about().vocabulary != dataset.format().vocabulary)
+    throw UsageError(str("the tokenizer ", tokenizer->about().name, " has ",
+                         tokenizer->about().vocabulary, " tokens, the dataset's ",
+                         dataset.format().vocabulary));
   std::ostringstream out;
   describe_format(out, dataset);
   const bool listed = dataset.format().boundary == Boundary::none ||
@@ -138,9 +197,7 @@ std::string inspect(const Dataset& dataset, std::int64_t at, std::int64_t count,
   std::vector<std::int32_t> tokens(
       static_cast<std::size_t>(std::clamp<std::int64_t>(count, 0, dataset.tokens() - at)));
   dataset.read(tokens, at);
-  out << "\ntokens " << with_commas(at) << " to "
-      << with_commas(at + static_cast<std::int64_t>(tokens.size())) << ":\n";
-  write_tokens(out, dataset, tokens);
+  write_tokens(out, dataset, tokenizer, at, tokens, listed);
   return std::move(out).str();
 }
 

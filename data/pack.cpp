@@ -1,24 +1,21 @@
 #include "data/pack.h"
 
 #include <algorithm>
-#include <array>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
+#include <chrono>
 #include <exception>
 #include <memory>
-#include <mutex>
-#include <span>
-#include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/log.h"
-#include "core/mix.h"
-#include "data/order.h"
+#include "core/thread_pool.h"
+#include "data/batch_pipeline.h"
+#include "data/chat_template.h"
+#include "data/document_encoder.h"
+#include "data/document_reader.h"
+#include "data/pack_directory.h"
 #include "data/progress.h"
-#include "data/shard_writer.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
 
@@ -26,233 +23,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kReadBytes = std::size_t{1} << 18;
-constexpr std::size_t kBlockTokens = std::size_t{1} << 19;  // 1 MiB: written while in the cache
-constexpr std::size_t kBlocks = 8;                          // between the two threads
-
-// Tokens of one split on their way to its shards, and the ends of documents among them.
-struct Block {
-  std::size_t split = 0;
-  std::vector<std::uint16_t> tokens;
-  std::vector<std::int64_t> ends;
-};
-
-// Carries blocks to a thread that writes them. What it throws reaches the caller of the next call.
-class BlockWriter {
- public:
-  explicit BlockWriter(std::vector<std::unique_ptr<ShardWriter>>& splits) : splits_(splits) {
-    for (std::size_t i = 0; i < kBlocks; ++i)
-      free_.push_back(std::make_unique<Block>());
-    thread_ = std::thread([this] { serve(); });
-  }
-  BlockWriter(const BlockWriter&) = delete;
-  BlockWriter& operator=(const BlockWriter&) = delete;
-  ~BlockWriter() { stop(); }
-
-  std::unique_ptr<Block> take_free() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return error_ || !free_.empty(); });
-    if (error_) std::rethrow_exception(error_);
-    auto block = std::move(free_.back());
-    free_.pop_back();
-    return block;
-  }
-
-  void write(std::unique_ptr<Block> block) {
-    const std::lock_guard lock(mutex_);
-    full_.push_back(std::move(block));
-    changed_.notify_all();
-  }
-
-  void finish() {
-    stop();
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-
-  void serve() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return stopping_ || !full_.empty(); });
-      if (full_.empty()) return;
-      auto block = std::move(full_.front());
-      full_.pop_front();
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        splits_[block->split]->add(block->tokens, block->ends);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      block->tokens.clear();
-      block->ends.clear();
-      lock.lock();
-      if (error && !error_) error_ = error;
-      if (error) return changed_.notify_all();
-      free_.push_back(std::move(block));
-      changed_.notify_all();
-    }
-  }
-
-  std::vector<std::unique_ptr<ShardWriter>>& splits_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::unique_ptr<Block>> free_;
-  std::deque<std::unique_ptr<Block>> full_;
-  std::exception_ptr error_;
-  bool stopping_ = false;
-  std::thread thread_;
-};
-
-// Turns documents into blocks of tokens. A block is handed over only when the next token needs
-// room, so that the end of a document is always in the block of its last token.
-class Documents {
- public:
-  Documents(BlockWriter& writer, double validation_share)
-      : writer_(writer), validation_share_(validation_share) {}
-
-  void add(std::span<const char> bytes) {
-    if (bytes.empty()) return;
-    if (!inside_) begin();
-    Split& split = splits_[current_];
-    while (!bytes.empty()) {
-      auto& tokens = room_in(split).tokens;
-      const auto n = std::min(bytes.size(), kBlockTokens - tokens.size());
-      const auto* first = reinterpret_cast<const unsigned char*>(bytes.data());
-      tokens.insert(tokens.end(), first, first + n);
-      split.count += static_cast<std::int64_t>(n);
-      bytes = bytes.subspan(n);
-    }
-  }
-
-  void end() {
-    if (!inside_) return;
-    inside_ = false;
-    Split& split = splits_[current_];
-    split.block->ends.push_back(split.count);
-    ++split.documents;
-  }
-
-  void finish() {
-    for (Split& split : splits_)
-      if (split.block) writer_.write(std::move(split.block));
-  }
-
-  std::int64_t documents(std::size_t split) const { return splits_[split].documents; }
-
- private:
-  struct Split {
-    std::unique_ptr<Block> block;
-    std::int64_t count = 0, documents = 0;  // tokens, documents so far
-  };
-
-  void begin() {
-    inside_ = true;
-    const auto index = splits_[0].documents + splits_[1].documents;
-    current_ = is_validation(index, validation_share_) ? 1 : 0;
-    Split& split = splits_[current_];
-    room_in(split).tokens.push_back(ByteTokenizer::kDocumentToken);
-    ++split.count;
-  }
-
-  Block& room_in(Split& split) {
-    if (split.block && split.block->tokens.size() == kBlockTokens)
-      writer_.write(std::move(split.block));
-    if (!split.block) {
-      split.block = writer_.take_free();
-      split.block->split = static_cast<std::size_t>(&split - splits_.data());
-      split.block->tokens.reserve(kBlockTokens);
-    }
-    return *split.block;
-  }
-
-  BlockWriter& writer_;
-  double validation_share_;
-  std::array<Split, 2> splits_;
-  std::size_t current_ = 0;
-  bool inside_ = false;
-};
-
-// One file: `buffer` holds what was read and may begin a separator, and behind it what is read
-// next.
-void read_documents(TextSource& source, const std::string& separator, Documents& documents,
-                    Progress& progress) {
-  std::vector<char> buffer(kReadBytes + separator.size());
-  std::size_t kept = 0;
-  for (;;) {
-    const auto n = source.read(std::span(buffer).subspan(kept, kReadBytes));
-    progress.advance(static_cast<std::int64_t>(n));
-    std::span<const char> text = std::span(buffer).first(kept + n);
-    while (!separator.empty()) {
-      const void* found = memmem(text.data(), text.size(), separator.data(), separator.size());
-      if (found == nullptr) break;
-      const auto length = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
-      documents.add(text.first(length));
-      documents.end();
-      text = text.subspan(length + separator.size());
-    }
-    const bool last = n < kReadBytes;
-    kept = last || separator.empty() ? 0 : std::min(text.size(), separator.size() - 1);
-    documents.add(text.first(text.size() - kept));
-    if (last) return documents.end();
-    std::memmove(buffer.data(), text.data() + text.size() - kept, kept);
-  }
-}
-
-// A run that was killed could not remove what it wrote.
-void warn_of_leftovers(const fs::path& out) {
-  const auto parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
-  std::error_code error;
-  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error))
-    if (it->path().filename().string().starts_with(out.filename().string() + ".tmp-"))
-      log_warning(it->path().string(),
-                  ": left by a run that was stopped, unless one is writing it "
-                  "now; it may be removed");
-}
-
-// A directory beside `out` that takes its name at the end, or goes.
-class OutputDirectory {
- public:
-  explicit OutputDirectory(const fs::path& out)  // delegates: what it throws leaves nothing behind
-      : OutputDirectory(out, str(out.string(), ".tmp-", getpid())) {
-    if (path_exists(out_) && !(directory_exists(out_) && directory_entries(out_).empty()))
-      throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
-    warn_of_leftovers(out_);
-    make_directories(temporary_);
-  }
-  OutputDirectory(const OutputDirectory&) = delete;
-  OutputDirectory& operator=(const OutputDirectory&) = delete;
-  ~OutputDirectory() {
-    std::error_code ignored;
-    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-  }
-
-  const fs::path& path() const { return temporary_; }
-  fs::path subdirectory(const char* name) const {
-    make_directories(temporary_ / name);
-    return temporary_ / name;
-  }
-  void commit() {
-    rename_durably(temporary_, out_);
-    temporary_.clear();
-  }
-
- private:
-  OutputDirectory(fs::path out, fs::path temporary)
-      : out_(std::move(out)), temporary_(std::move(temporary)) {}
-
-  fs::path out_, temporary_;
-};
 
 // The output's path with its name at the end: `d/` names d.
 fs::path output_path(const fs::path& out) {
@@ -276,8 +46,138 @@ void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>
   }
 }
 
-void check_split(const Documents& documents, const PackOptions& options) {
-  const auto train = documents.documents(0), validation = documents.documents(1);
+DocumentFields fields_of(const PackOptions& options) {
+  const auto given = [](const std::string& name) { return name.empty() ? 0 : 1; };
+  if (given(options.prompt_field) != given(options.response_field))
+    throw UsageError("--prompt-field and --response-field go together");
+  if (given(options.messages_field) != given(options.chat_template))
+    throw UsageError("--messages-field and --chat-template go together");
+  if (given(options.field) + given(options.prompt_field) + given(options.messages_field) > 1)
+    throw UsageError("expected one of --field, --prompt-field and --messages-field");
+  if (!options.document_separator.empty() &&
+      given(options.field) + given(options.prompt_field) + given(options.messages_field) > 0)
+    throw UsageError("--document-separator stands in text; of lines of JSON each is a document");
+  DocumentFields fields;
+  if (!options.field.empty()) fields.text = options.field;
+  fields.prompt = options.prompt_field;
+  fields.response = options.response_field;
+  fields.messages = options.messages_field;
+  if (!options.chat_template.empty()) fields.chat_template = chat_template(options.chat_template);
+  return fields;
+}
+
+void check_tokenizer(const Tokenizer::About& about) {
+  if (about.document_token < 0)
+    throw UsageError(str("the tokenizer ", about.name,
+                         " does not say which token starts a document; name one: "
+                         "--document-token '<|endoftext|>'"));
+}
+
+Json input_of(const fs::path& file) {
+  Json json;
+  std::error_code unknown;
+  json.set("file", fs::absolute(file).string());
+  if (!fs::is_regular_file(file, unknown)) return json;
+  json.set("bytes", static_cast<std::int64_t>(fs::file_size(file, unknown)));
+  json.set("time", static_cast<std::int64_t>(
+                       fs::last_write_time(file, unknown).time_since_epoch().count()));
+  return json;
+}
+
+// What decides what is written.
+Json command_of(const PackOptions& options, const std::vector<fs::path>& files,
+                const DocumentFields& fields, const Tokenizer::About& about) {
+  Json command;
+  command.set("document_separator", hash_hex(options.document_separator));
+  command.set("validation", options.validation_share);
+  command.set("shard_tokens", options.shard_tokens);
+  command.set("tokenizer", about.hash);
+  command.set("document_token", about.document_token);
+  command.set("end_token", about.end_token);
+  command.set("field", options.field);
+  command.set("prompt_field", options.prompt_field);
+  command.set("response_field", options.response_field);
+  command.set("messages_field", options.messages_field);
+  std::string roles;
+  if (fields.chat_template)
+    for (const auto& [role, texts] : fields.chat_template->roles)
+      roles += str(role, '\0', texts.prefix, '\0', texts.suffix, '\0');
+  command.set("chat_template", hash_hex(roles));
+  Json inputs{Json::Array{}};
+  for (const auto& file : files)
+    inputs.push(input_of(file));
+  command.set("inputs", std::move(inputs));
+  return command;
+}
+
+bool can_be_read_again(const std::vector<fs::path>& files) {
+  return std::all_of(files.begin(), files.end(), [](const fs::path& file) {
+    std::error_code unknown;
+    return file != "-" && fs::is_regular_file(file, unknown);
+  });
+}
+
+TokenFormat format_of(const Tokenizer::About& about, const ShardLayout& layout) {
+  TokenFormat format{about.name,       kShardHeaderBytes, layout.token_bytes,
+                     about.vocabulary, Boundary::front,   about.document_token};
+  // A conversation may hold the document token, and a response end with it.
+  if (layout.masked) {
+    format.boundary = Boundary::listed;
+    format.boundary_token = -1;
+  }
+  return format;
+}
+
+// What all threads know.
+struct Job {
+  const PackOptions& options;
+  std::vector<fs::path> files;
+  DocumentFields fields;
+  std::unique_ptr<Tokenizer> tokenizer;
+  ShardLayout layout = {};
+};
+
+void read_all(DocumentReader& reader, BatchPipeline& pipeline) {
+  for (;;) {
+    auto batch = pipeline.take_free();
+    if (!reader.fill(*batch)) return;
+    pipeline.submit(std::move(batch));
+  }
+}
+
+void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start) {
+  Progress progress("pack", total_bytes(job.files));
+  const auto& options = job.options;
+  const bool all_json_lines = !options.field.empty() || job.fields.masked();
+  DocumentReader reader({job.files, options.document_separator, all_json_lines}, *job.tokenizer,
+                        start, progress);
+  std::vector<bool> is_json_lines;
+  for (std::size_t i = 0; i < job.files.size(); ++i)
+    is_json_lines.push_back(reader.is_json_lines(static_cast<std::int64_t>(i)));
+  const DocumentEncoder encoder(*job.tokenizer, job.fields, job.files, is_json_lines);
+  const int threads = options.threads > 0 ? options.threads : processors_allowed();
+  std::vector<DocumentEncoder::Memory> memories(static_cast<std::size_t>(threads),
+                                                encoder.memory());
+  BatchPipeline pipeline(
+      threads,
+      [&](TextBatch& batch, int thread) {
+        encoder.encode(batch, memories[static_cast<std::size_t>(thread)]);
+      },
+      [&](TextBatch& batch) { writer.write(batch); });
+  // What comes before a refusal is still written, and refused first where it must be.
+  std::exception_ptr refused;
+  try {
+    read_all(reader, pipeline);
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  pipeline.finish();
+  if (refused) std::rethrow_exception(refused);
+}
+
+void check_split(const DatasetWriter& writer, const PackOptions& options) {
+  const auto train = writer.documents(0);
+  const auto validation = options.validation_share > 0 ? writer.documents(1) : 0;
   if (train + validation == 0) throw DataError("the input holds no text");
   if (options.validation_share == 0 || (train > 0 && validation > 0)) return;
   throw DataError(str("--validation holds out whole documents, and ",
@@ -286,56 +186,54 @@ void check_split(const Documents& documents, const PackOptions& options) {
                       "documents: --document-separator '\\n\\n'"));
 }
 
-}  // namespace
-
-bool is_validation(std::int64_t document, double share) {
-  const double begin = static_cast<double>(document) * share;
-  const double end = static_cast<double>(document + 1) * share;
-  for (auto stretch = static_cast<std::uint64_t>(begin); static_cast<double>(stretch) < end;
-       ++stretch) {
-    const auto hash = mix64(stretch + 1);
-    const double point = static_cast<double>(stretch) + static_cast<double>(hash >> 11) * 0x1p-53;
-    if (begin <= point && point < end) return true;
-  }
-  return false;
+std::vector<PackedDataset> finish(const Job& job, DatasetWriter& writer, const fs::path& out) {
+  const auto format = format_of(job.tokenizer->about(), job.layout);
+  for (std::size_t i = 0; i < (job.options.validation_share > 0 ? 2U : 1U); ++i)
+    for (const auto& file : tokenizer_files(job.options.tokenizer)) {
+      constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+      const bool is_config = file.filename() == "tokenizer_config.json";
+      write_text(writer.directory(i) / (is_config ? "tokenizer_config.json" : "tokenizer.json"),
+                 read_text(file, kMostBytes));
+    }
+  const auto manifests = writer.finish(format, job.tokenizer->about().hash);
+  std::vector<PackedDataset> packed;
+  for (std::size_t i = 0; i < manifests.size(); ++i)
+    packed.push_back({manifests.size() == 1 ? out : out / (i == 0 ? "train" : "validation"),
+                      manifests[i], writer.text_bytes()});
+  return packed;
 }
+
+}  // namespace
 
 std::vector<PackedDataset> pack(const PackOptions& options) {
   LOCKSTEP_CHECK(0 <= options.validation_share && options.validation_share < 1, "validation share ",
                  options.validation_share);
-  const auto path = output_path(options.out);
-  refuse_output_inside_input(path, options.inputs);
-  const auto files = text_files(options.inputs);
-  OutputDirectory out(path);
-  const bool two = options.validation_share > 0;
-  std::vector<std::unique_ptr<ShardWriter>> splits;
-  for (const char* name : {"train", "validation"})
-    if (two || splits.empty())
-      splits.push_back(std::make_unique<ShardWriter>(two ? out.subdirectory(name) : out.path(),
-                                                     name, options.shard_tokens));
-  BlockWriter writer(splits);
-  Documents documents(writer, options.validation_share);
-  {
-    Progress progress("pack", total_bytes(files));
-    for (const auto& file : files) {
-      TextSource source(file);
-      read_documents(source, options.document_separator, documents, progress);
-    }
+  const auto out = output_path(options.out);
+  refuse_output_inside_input(out, options.inputs);
+  Job job{.options = options,
+          .files = text_files(options.inputs),
+          .fields = fields_of(options),
+          .tokenizer = open_tokenizer(options.tokenizer, options.document_token)};
+  const auto& about = job.tokenizer->about();
+  check_tokenizer(about);
+  job.layout = {options.shard_tokens, about.vocabulary > 65536 ? 4 : 2, job.fields.masked()};
+  PackDirectory directory(out, command_of(options, job.files, job.fields, about),
+                          can_be_read_again(job.files));
+  if (directory.record())
+    log_info(out.string(), ": goes on behind ", directory.record()->documents, " documents");
+  DatasetWriter writer(directory, options.validation_share, job.layout);
+  write_all(job, writer, directory.record() ? directory.record()->position : InputPosition{});
+  try {
+    check_split(writer, options);
+  } catch (...) {
+    directory.abandon();
+    throw;
   }
-  documents.finish();
-  writer.finish();
-  check_split(documents, options);
-  const TokenFormat format{"bytes",
-                           kShardHeaderBytes,
-                           2,
-                           ByteTokenizer::kVocabulary,
-                           Boundary::front,
-                           ByteTokenizer::kDocumentToken};
-  std::vector<PackedDataset> packed;
-  for (std::size_t i = 0; i < splits.size(); ++i)
-    packed.push_back({two ? path / (i == 0 ? "train" : "validation") : path,
-                      splits[i]->finish(format, ByteTokenizer().about().hash)});
-  out.commit();
+  auto packed = finish(job, writer, out);
+  if (const auto& replaced = writer.replaced(); replaced.count > 0)
+    log_warning(replaced.count, replaced.count == 1 ? " place was" : " places were",
+                " no valid Unicode and became U+FFFD; the first: ", replaced.first);
+  directory.commit();
   return packed;
 }
 

@@ -38,8 +38,9 @@ void Progress::advance(std::int64_t bytes) {
 
 void Progress::print(double seconds) {
   printed_ = true;
-  const auto done = static_cast<double>(done_bytes_), total = static_cast<double>(total_bytes_);
-  const double rate = done / seconds;
+  const auto done = static_cast<double>(skipped_bytes_ + done_bytes_);
+  const auto total = static_cast<double>(total_bytes_);
+  const double rate = static_cast<double>(done_bytes_) / seconds;
   std::string line = str(what_, ' ', human_bytes(done));
   if (total_bytes_ > 0) {
     char share[32];

@@ -15,14 +15,15 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // clears the line of a terminal
 
-  void advance(std::int64_t bytes);  // by one thread
+  void advance(std::int64_t bytes);                           // by one thread
+  void skip(std::int64_t bytes) { skipped_bytes_ += bytes; }  // done before: not counted in rates
 
  private:
   using Clock = std::chrono::steady_clock;
   void print(double seconds);
 
   std::string what_;
-  std::int64_t total_bytes_, done_bytes_ = 0;
+  std::int64_t total_bytes_, done_bytes_ = 0, skipped_bytes_ = 0;
   Clock::time_point begin_, next_;
   bool terminal_, printed_ = false;
 };

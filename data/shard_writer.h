@@ -1,48 +1,70 @@
-// ShardWriter: writes u16 tokens and the ends of documents as shards of a dataset in a directory,
-// and its dataset.json last. What is written is synced to the disk by a thread of its own, while
-// the next shard is already being filled.
+// ShardWriter: writes tokens, the ends of documents and the mask of the loss as shards of a dataset
+// in a directory, and its dataset.json last. It can be stopped at any time and go on from a state
+// that was saved.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "data/background_task.h"
 #include "data/manifest.h"
+#include "data/open_shard.h"
 
 namespace lockstep {
 
 class ShardWriter {
  public:
-  // Shards are called NAME_000000.bin and on, each of `shard_tokens` but the last.
-  ShardWriter(std::filesystem::path directory, std::string name, std::int64_t shard_tokens);
+  // What was written: full shards, and of the next one so many tokens.
+  struct State {
+    std::vector<Manifest::Shard> shards;
+    std::int64_t tokens = 0, documents = 0;
+    int mask_byte = 0;  // the bits of the last tokens, where they do not fill a byte
+  };
+  // Shards are called NAME_000000.bin and on. What the files hold behind `from` is cut off. Throws
+  // DataError where they hold less. `background` may be at work on what take_full() gave.
+  ShardWriter(std::filesystem::path directory, std::string name, const ShardLayout& layout,
+              State from, BackgroundTask& background);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
   ~ShardWriter();
 
-  // Appends `tokens`. `ends`: of documents, counted in all tokens so far, of which each lies behind
-  // one of `tokens`.
-  void add(std::span<const std::uint16_t> tokens, std::span<const std::int64_t> ends);
+  // Appends `tokens` as they lie on the disk, the mask of each (1: counts), where there are masks,
+  // and the ends of documents, counted in all tokens so far, each behind one of `tokens`.
+  void add(std::span<const std::byte> tokens, std::span<const std::uint8_t> mask,
+           std::span<const std::int64_t> ends);
+
+  std::int64_t tokens() const { return written_ + state_.tokens; }
+  const std::filesystem::path& directory() const { return directory_; }
+
+  // What may be saved, and gone on from, once what take_full() gives is committed and the open
+  // shard is synced.
+  const State& state();
+  bool has_full() const { return !full_.empty(); }
+  std::vector<std::unique_ptr<OpenShard>> take_full();
+  const OpenShard* open_shard() const { return open_.get(); }  // null: none
 
   // Ends the last shard and writes dataset.json, of tokens as `format` says.
   Manifest finish(const TokenFormat& format, const std::string& tokenizer_hash);
 
  private:
-  struct Open;
   void start_shard();
-  void finish_shard();
-  void take_committed();
+  void end_shard();
+  void add_mask(std::span<const std::uint8_t> mask);
 
   std::filesystem::path directory_;
   std::string name_;
-  std::int64_t shard_tokens_;
-  std::int64_t written_ = 0;  // tokens of finished shards
-  std::size_t started_ = 0;   // shards
-  std::unique_ptr<Open> open_;
-  std::future<Manifest::Shard> committing_;
-  Manifest manifest_;
+  ShardLayout layout_;
+  State state_;
+  BackgroundTask& background_;
+  std::int64_t written_ = 0;  // tokens of full shards
+  std::unique_ptr<OpenShard> open_;
+  std::vector<std::unique_ptr<OpenShard>> full_;
+  std::vector<std::byte> mask_bytes_;
+  std::vector<std::uint64_t> ends_;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <glob.h>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
@@ -13,6 +15,8 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kCompressedBytes = std::size_t{1} << 18;  // read at once
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what,
                        const std::error_code& error) {
@@ -38,6 +42,21 @@ void append_files_below(const fs::path& directory, std::vector<fs::path>& files)
   std::sort(files.begin() + first, files.end());
 }
 
+// The files that a pattern means, sorted; false where there is none.
+bool append_matches(const fs::path& pattern, std::vector<fs::path>& files) {
+  if (pattern.string().find_first_of("*?[") == std::string::npos) return false;
+  glob_t found{};
+  const int code = glob(pattern.c_str(), 0, nullptr, &found);
+  const std::vector<fs::path> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  if (code != 0 && code != GLOB_NOMATCH)
+    fail(pattern, "cannot look for files", std::make_error_code(std::errc::io_error));
+  const auto before = files.size();
+  for (const auto& match : matches)
+    if (!fs::is_directory(match)) files.push_back(match);
+  return files.size() > before;
+}
+
 }  // namespace
 
 std::vector<fs::path> text_files(const std::vector<fs::path>& paths) {
@@ -49,7 +68,7 @@ std::vector<fs::path> text_files(const std::vector<fs::path>& paths) {
         append_files_below(path, files);
       else
         files.push_back(path);
-    } else {
+    } else if (!append_matches(path, files)) {
       fail(path, "cannot open",
            error ? error : std::make_error_code(std::errc::no_such_file_or_directory));
     }
@@ -72,6 +91,9 @@ TextSource::TextSource(fs::path path) : path_(std::move(path)) {
   descriptor_ = path_ == "-" ? STDIN_FILENO : open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail(path_, "cannot open", {errno, std::generic_category()});
   posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint; a pipe has none
+  bytes_.resize(kMagicBytes);
+  bytes_.resize(read_file(bytes_));
+  decompressor_ = decompressor_for({bytes_.data(), bytes_.size()});
 }
 
 TextSource::~TextSource() {
@@ -80,15 +102,75 @@ TextSource::~TextSource() {
 
 std::size_t TextSource::read(std::span<char> out) {
   std::size_t done = 0;
+  if (decompressor_) {
+    done = decompress(out);
+  } else {
+    done = std::min(out.size(), bytes_.size() - next_);  // by which it was recognised
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(next_), done, out.begin());
+    next_ += done;
+    done += read_file(out.subspan(done));
+  }
+  offset_ += static_cast<std::int64_t>(done);
+  return done;
+}
+
+std::size_t TextSource::read_file(std::span<char> out) {
+  std::size_t done = 0;
   while (done < out.size()) {
     const auto n = ::read(descriptor_, out.data() + done, out.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, str("cannot read at byte ", offset_), {errno, std::generic_category()});
+    if (n < 0) fail(path_, str("cannot read at byte ", taken_), {errno, std::generic_category()});
     if (n == 0) break;
     done += static_cast<std::size_t>(n);
-    offset_ += n;
+    taken_ += n;
   }
   return done;
+}
+
+std::size_t TextSource::decompress(std::span<char> out) {
+  std::size_t done = 0;
+  const auto refuse = [&](const auto&... what) {
+    throw DataError(str(path_.string(), ": at byte ",
+                        taken_ - static_cast<std::int64_t>(bytes_.size() - next_), ", byte ",
+                        offset_ + static_cast<std::int64_t>(done), " of the text: ", what...));
+  };
+  while (done < out.size()) {
+    if (next_ == bytes_.size()) {
+      bytes_.resize(kCompressedBytes);
+      bytes_.resize(read_file(bytes_));
+      next_ = 0;
+      if (bytes_.empty() && !within_) break;
+    }
+    try {  // of no bytes, at the end of the file, what the decompressor still has
+      const auto step = decompressor_->step(std::span(bytes_).subspan(next_), out.subspan(done));
+      next_ += step.taken;
+      done += step.made;
+      within_ = !step.ended;
+      if (bytes_.empty() && within_ && step.made == 0)
+        throw DataError("the compressed text is cut off");
+    } catch (const DataError& error) {
+      refuse(error.what());
+    }
+  }
+  return done;
+}
+
+void TextSource::skip_to(std::int64_t offset) {
+  LOCKSTEP_CHECK(offset >= offset_, path_.string(), ": byte ", offset, " was read already");
+  if (!decompressor_ && offset > taken_) {
+    if (lseek(descriptor_, offset, SEEK_SET) != offset)
+      fail(path_, str("cannot go to byte ", offset), {errno, std::generic_category()});
+    next_ = bytes_.size();
+    offset_ = taken_ = offset;
+    return;
+  }
+  std::vector<char> skipped(kCompressedBytes);
+  while (offset_ < offset) {
+    const auto wanted = std::min<std::int64_t>(offset - offset_, kCompressedBytes);
+    if (read(std::span(skipped).first(static_cast<std::size_t>(wanted))) == 0)
+      throw DataError(
+          str(path_.string(), ": ends at byte ", offset_, " of its text, expected ", offset));
+  }
 }
 
 }  // namespace lockstep

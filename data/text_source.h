@@ -1,15 +1,20 @@
-// TextSource: text files read one behind the other, in order, in one pass, so that pipes will do.
+// TextSource: text files read one behind the other, in order, in one pass, so that pipes will do;
+// those that gzip or zstd compressed, as what they were.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <vector>
+
+#include "data/decompress.h"
 
 namespace lockstep {
 
 // What `paths` mean: a file itself; a directory every file below it in the order of their paths,
-// hidden ones left out; "-" standard input. Throws DataError naming what is not there.
+// hidden ones left out; what is neither and holds one of * ? [ a pattern of names, as in a shell;
+// "-" standard input. Throws DataError naming what is not there.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& paths);
 
 // The bytes of regular files; 0 when one is a pipe, whose length nobody knows.
@@ -26,10 +31,22 @@ class TextSource {
   // Throws DataError naming file and byte.
   std::size_t read(std::span<char> out);
 
+  // The next byte to be read is byte `offset` of the text, behind what was read.
+  void skip_to(std::int64_t offset);
+
+  std::int64_t bytes_taken() const { return taken_; }  // of the file
+
  private:
+  std::size_t read_file(std::span<char> out);
+  std::size_t decompress(std::span<char> out);
+
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::int64_t offset_ = 0;
+  std::int64_t offset_ = 0, taken_ = 0;  // in the text; in the file
+  std::unique_ptr<Decompressor> decompressor_;
+  bool within_ = false;      // a member or frame that has not ended
+  std::vector<char> bytes_;  // of the file; those from `next_` on are not yet text
+  std::size_t next_ = 0;
 };
 
 }  // namespace lockstep

@@ -40,6 +40,10 @@ class Tokenizer {
                       Memory& memory) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
+  // The same, but the name of a special token is text like any other: of what is not to be trusted.
+  virtual void encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
+                            Memory& memory) const = 0;
+
   // The last place at which `text` may be cut in two, whatever follows it, that become the same
   // tokens apart as together; 0: none is known.
   virtual std::size_t last_cut(std::string_view text) const = 0;
@@ -67,6 +71,10 @@ class ByteTokenizer final : public Tokenizer {
   ByteTokenizer();
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const override;
+  void encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
+                    Memory& memory) const override {
+    encode(text, ids, memory);
+  }
   std::size_t last_cut(std::string_view text) const override { return text.size(); }
   std::string_view bytes_of(std::int32_t id) const override;
   bool is_special(std::int32_t id) const override { return id == kDocumentToken; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "core/file.h"
 #include "core/hash.h"
 #include "data/manifest.h"
 #include "data/progress.h"
@@ -86,6 +87,13 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
     });
 }
 
+// The tokenizer that lies beside a dataset is the one that made it.
+void check_tokenizer(const ShardList& list, ShardFiles& files) {
+  const auto path = list.directory / "tokenizer.json";
+  if (list.kind == ShardKind::lockstep && path_exists(path))
+    check_hash(files.open(path.string()), list.tokenizer_hash);
+}
+
 }  // namespace
 
 Verification verify(const std::filesystem::path& path, ShardFiles* files) {
@@ -98,6 +106,7 @@ Verification verify(const std::filesystem::path& path, ShardFiles* files) {
     total_bytes += shard.tokens * list.format.token_bytes;
   result.hashed = list.kind == ShardKind::lockstep;
   const auto hashes = result.hashed ? hashes_of(list, *files) : std::vector<Manifest::Shard>();
+  note(result.damages, [&] { check_tokenizer(list, *files); });
   Progress progress("verify", total_bytes);
   for (std::size_t i = 0; i < list.shards.size(); ++i) {
     ++result.shards;

@@ -328,18 +328,47 @@ void add_data_pack(CLI::App& data, Run& run) {
   auto* verb = add_verb(data, "pack", "turn text into a dataset of tokens");
   auto options = std::make_shared<DataPackOptions>();
   describe(verb->add_option("input", options->inputs,
-                            "text files, or directories with them; -: standard input")
+                            "text, or lines of JSON, both also compressed by gzip or zstd: files, "
+                            "directories with them, quoted patterns ('*.jsonl.zst'); -: standard "
+                            "input")
                ->required(),
            "Text", "INPUT");
   describe(verb->add_option("--document-separator", options->document_separator,
-                            "what stands between documents, such as '\\n\\n' (default: a file is "
-                            "a document)"),
+                            "what stands between documents of text, such as '\\n\\n' (default: a "
+                            "file is a document)"),
            "Text", "TEXT");
-  describe(verb->add_option("--out", options->out, "the dataset; must not exist yet")->required(),
+  describe(verb->add_option("--field", options->field,
+                            "the member of a line of JSON that is a document, meta.text of an "
+                            "object in it (default: text, of files called *.jsonl, *.ndjson or "
+                            "*.json.gz; all others are text)"),
+           "Text", "NAME");
+  describe(verb->add_option("--prompt-field", options->prompt_field,
+                            "to learn responses: the member that is not learnt, only read"),
+           "Responses", "NAME");
+  describe(verb->add_option("--response-field", options->response_field, "and the one that is"),
+           "Responses", "NAME");
+  describe(verb->add_option("--messages-field", options->messages_field,
+                            "a conversation, a list of {\"role\", \"content\"}, of which what the "
+                            "assistant says is learnt"),
+           "Responses", "NAME");
+  describe(verb->add_option("--chat-template", options->chat_template,
+                            "what stands around messages: chatml, llama3, or a file "
+                            "(docs/packing.md)"),
+           "Responses", "NAME");
+  describe(verb->add_option("--out", options->out,
+                            "the dataset; must not exist yet. What is done lies in DIR.tmp: the "
+                            "same command goes on where it was stopped")
+               ->required(),
            "Dataset", "DIR");
-  describe(verb->add_option("--tokenizer", options->tokenizer, "what turns text into tokens")
+  describe(verb->add_option("--tokenizer", options->tokenizer,
+                            "what turns text into tokens: bytes, a tokenizer.json (byte-level BPE) "
+                            "or a directory that holds one")
                ->capture_default_str(),
-           "Dataset", "bytes");
+           "Dataset", "bytes|PATH");
+  describe(verb->add_option("--document-token", options->document_token,
+                            "the token in front of a document (default: as the tokenizer's files "
+                            "say)"),
+           "Dataset", "TOKEN");
   describe(verb->add_option("--validation", options->validation,
                             "share of documents held out in DIR/validation, such as 0.5%; the "
                             "rest is DIR/train"),
@@ -348,6 +377,10 @@ void add_data_pack(CLI::App& data, Run& run) {
                       ->capture_default_str(),
                   "Dataset", "TOKENS"),
          1, std::numeric_limits<std::int32_t>::max());
+  within(describe(verb->add_option("--threads", options->threads,
+                                   "that tokenize (default: one a processor)"),
+                  "Dataset", "N"),
+         1, most_threads());
   verb->callback([options, &run] { run = [options] { return data_pack(*options); }; });
 }
 
@@ -364,6 +397,10 @@ void add_data_inspect(CLI::App& data, Run& run) {
       describe(verb->add_option("--count", options->count, "tokens to show")->capture_default_str(),
                "Dataset", "N"),
       0);
+  describe(verb->add_option("--tokenizer", options->tokenizer,
+                            "by which tokens are shown as text (default: the one beside the "
+                            "dataset)"),
+           "Dataset", "bytes|PATH");
   verb->callback([options, &run] { run = [options] { return data_inspect(*options); }; });
 }
 

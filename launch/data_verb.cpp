@@ -2,15 +2,19 @@
 
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
+#include <memory>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "data/convert.h"
 #include "data/dataset.h"
 #include "data/inspect.h"
 #include "data/pack.h"
+#include "data/tokenizer.h"
 #include "data/verify.h"
 
 namespace lockstep {
@@ -68,8 +72,6 @@ std::string unescape(const std::string& text) {
 }  // namespace
 
 int data_pack(const DataPackOptions& options) {
-  if (options.tokenizer != "bytes")
-    throw UsageError(str("--tokenizer ", options.tokenizer, ": expected bytes"));
   if (options.inputs.empty()) throw UsageError("nothing to pack; name files, directories or -");
   if (options.out.empty()) throw UsageError("--out: expected the dataset's directory");
   const auto begin = std::chrono::steady_clock::now();
@@ -77,25 +79,38 @@ int data_pack(const DataPackOptions& options) {
                             .out = options.out,
                             .document_separator = unescape(options.document_separator),
                             .validation_share = share_of(options.validation),
-                            .shard_tokens = options.shard_tokens});
+                            .shard_tokens = options.shard_tokens,
+                            .tokenizer = options.tokenizer,
+                            .document_token = options.document_token,
+                            .field = options.field,
+                            .prompt_field = options.prompt_field,
+                            .response_field = options.response_field,
+                            .messages_field = options.messages_field,
+                            .chat_template = options.chat_template,
+                            .threads = options.threads});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::int64_t bytes = 0;
-  for (const auto& [path, manifest] : packed) {
-    bytes += manifest.tokens() - manifest.documents();
+  for (const auto& [path, manifest, text_bytes] : packed)
     std::cout << path.string() << ": " << with_commas(manifest.tokens()) << " tokens in "
               << with_commas(manifest.documents())
               << (manifest.documents() == 1 ? " document, " : " documents, ")
               << manifest.shards.size() << (manifest.shards.size() == 1 ? " shard\n" : " shards\n");
-  }
   if (seconds.count() < 1) return 0;
-  const auto size = static_cast<double>(bytes);
+  const auto size = static_cast<double>(packed.front().text_bytes);
   log_info("packed ", human_bytes(size), " in ", human_seconds(seconds.count()), ", ",
            human_bytes(size / seconds.count()), "/s");
   return 0;
 }
 
 int data_inspect(const DataInspectOptions& options) {
-  std::cout << inspect(Dataset({options.dataset}), options.at, options.count);
+  const Dataset dataset({options.dataset});
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!options.tokenizer.empty())
+    tokenizer = open_tokenizer(options.tokenizer);
+  else if (path_exists(std::filesystem::path(options.dataset) / "tokenizer.json"))
+    tokenizer = open_tokenizer(options.dataset);
+  else if (dataset.format().name == "bytes")
+    tokenizer = open_tokenizer("bytes");
+  std::cout << inspect(dataset, tokenizer.get(), options.at, options.count);
   return 0;
 }
 

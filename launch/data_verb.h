@@ -9,12 +9,17 @@
 namespace lockstep {
 
 struct DataPackOptions {
-  std::vector<std::string> inputs;  // text files, directories (every file below); "-": stdin
+  std::vector<std::string> inputs;  // files, directories (every file below), patterns; "-": stdin
   std::string out;                  // the dataset's directory; must not exist yet
-  std::string tokenizer = "bytes";  // "bytes"
+  std::string tokenizer = "bytes";  // or a tokenizer.json, or a directory that holds one
+  std::string document_token;       // its name; empty: as the tokenizer's files say
   std::string validation;           // share of documents held out: "0.5%"; empty: none
   std::string document_separator;   // "\n\n", with C escapes; empty: a file is a document
+  std::string field;                // of lines of JSON, as in PackOptions
+  std::string prompt_field, response_field;
+  std::string messages_field, chat_template;
   std::int64_t shard_tokens = std::int64_t{1} << 28;
+  int threads = 0;  // 0: one a processor
 };
 
 // Without `validation`, `out` is the dataset; with it, `out`/train and `out`/validation are.
@@ -24,6 +29,7 @@ struct DataInspectOptions {
   std::string dataset;  // what data.train in a configuration may be
   std::int64_t at = 0;  // show the tokens from here
   std::int64_t count = 256;
+  std::string tokenizer = {};  // empty: the one beside the dataset
 };
 int data_inspect(const DataInspectOptions& options);
 

@@ -12,8 +12,10 @@ build_packages=(
   "libtomlplusplus-dev=reads configurations"
   "libutf8proc-dev=knows Unicode, for tokenizers"
   "libxxhash-dev=checksums of datasets and checkpoints"
+  "libzstd-dev=reads compressed text"
   "ninja-build=runs the build"
   "nlohmann-json3-dev=reads JSON"
+  "zlib1g-dev=reads compressed text"
 )
 script_packages=(
   "python3=prepares the quickstart's text, sums up test results"

@@ -4,6 +4,8 @@
 //             DIRECTORY (default: the temporary directory): as one document, and as paragraphs with
 //             a validation split. Written are twice as many bytes as read: the plain writing and
 //             syncing of so many is timed in the same round, as the bound that the disk sets.
+//   JSON      bytes of lines of JSON checked and their texts unescaped, a second, by one thread: of
+//             paragraphs with a few escapes, and of text that is no ASCII.
 //   locate    samples found in the order, a second, from sample 10^12 on: permutation and shard.
 //   read      random windows read, a second, by one thread, of 257 and 1025 tokens.
 //   start     of a dataset of a million shards, by its dataset.json alone: seconds, of which on the
@@ -31,6 +33,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/philox.h"
+#include "data/json_line.h"
 #include "data/loader.h"
 #include "data/manifest.h"
 #include "data/order.h"
@@ -102,6 +105,24 @@ void bench_pack(const fs::path& directory) {
   report("pack, one document", bytes / 1e6, "MB/s", whole);
   report("pack, paragraphs, validation", bytes / 1e6, "MB/s", paragraphs);
   report("plain writing of as many bytes", bytes / 1e6, "MB/s", plain);
+}
+
+// Lines of about 3 KB, the text between other members.
+void bench_json(const char* what, const std::string& word) {
+  std::string text;
+  for (std::uint64_t i = 0; text.size() < 3'000; ++i)
+    text += philox(1, 3, i)[0] % 40 == 0 ? "\\n\\n" : word;
+  const auto line = str(R"({"id": 123456, "url": "https://example.org/a/b", "text": ")", text,
+                        R"(", "scores": [0.25, 1e-3, true, null], "meta": {"language": "en"}})");
+  constexpr int kLines = 100'000;
+  JsonLine json({"text"});
+  std::vector<double> seconds;
+  for (int round = 0; round < kRounds; ++round)
+    seconds.push_back(seconds_of([&] {
+      for (int i = 0; i < kLines; ++i)
+        json.scan(line);
+    }));
+  report(what, static_cast<double>(kLines * line.size()) / 1e6, "MB/s", seconds);
 }
 
 void bench_locate(const Dataset& dataset) {
@@ -273,6 +294,8 @@ int run(const fs::path& parent) {
   bench_start(directory / "shards");
   write_text(directory / "text", kTextBytes, 2);
   bench_pack(directory);
+  bench_json("JSON, a text of ASCII", "words and ");
+  bench_json("JSON, a text of others", "\xe8\xaf\x8d\xd1\x81");
   const auto train = (directory / "packed/train").string();
   const Dataset dataset({train});
   bench_locate(dataset);

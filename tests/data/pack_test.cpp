@@ -156,9 +156,10 @@ TEST_F(PackTest, directories_are_read_whole_hidden_files_left_out) {
 
 TEST_F(PackTest, separators_end_documents_wherever_reads_and_blocks_are_cut) {
   for (const std::string separator : {"\n", "\n\n", "aab", "aaaa", "<|end|>"}) {
-    // Few letters, so that halves of separators are common; sizes around those of a read (2^18).
-    for (const std::size_t size :
-         {0u, 1u, 1000u, (1u << 18) - 1, 1u << 18, (1u << 18) + 1, 700'000u}) {
+    // Few letters, so that halves of separators are common; sizes around those of a read
+    // (2^17) and of a batch (2^19).
+    for (const std::size_t size : {0u, 1u, 1000u, (1u << 17) - 1, 1u << 17, (1u << 19) - 1,
+                                   1u << 19, (1u << 19) + 1, 700'000u}) {
       SCOPED_TRACE(separator + str(" ", size));
       const auto text = str(random_text(size, size + 1, "ab\n"), separator, "x",
                             random_text(1 + size % 7, size, "ab\n"), separator, separator);
@@ -170,7 +171,9 @@ TEST_F(PackTest, separators_end_documents_wherever_reads_and_blocks_are_cut) {
 }
 
 TEST_F(PackTest, a_separator_across_the_border_of_two_reads_is_found) {
-  for (std::size_t before = (1u << 18) - 8; before <= (1u << 18) + 1; ++before) {
+  for (std::size_t before = (1u << 17) - 8; before <= (1u << 19) + 1; ++before) {
+    if (before == (1u << 17) + 2) before = (1u << 19) - (1u << 17) - 8;
+    if (before == (1u << 19) - (1u << 17) + 2) before = (1u << 19) - 8;
     const auto text = std::string(before, 'x') + "<|end|>" + "y";
     auto o = options({input("text", text)});
     o.document_separator = "<|end|>";
@@ -345,14 +348,27 @@ TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {
   close(file);
 }
 
-TEST_F(PackTest, a_full_disk_leaves_nothing_and_says_so) {
+TEST_F(PackTest, a_full_disk_is_said_and_with_room_the_same_call_goes_on) {
   const SmallDisk disk(std::int64_t{4} << 20);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
   auto o = options({input("text", random_text(6'000'000, 3, "abc\n"))});
-  o.out = disk.path() / "out";
+  o.document_separator = "\n";
+  o.validation_share = 0.2;
   o.shard_tokens = 500'000;
+  const auto whole = pack(o);
+  o.out = disk.path() / "out";
   expect_contains(message_of<DataError>([&] { pack(o); }), "No space left");
-  EXPECT_TRUE(fs::is_empty(disk.path()));
+  EXPECT_FALSE(fs::exists(o.out));
+  EXPECT_TRUE(fs::exists(disk.path() / "out.tmp"));
+  disk.resize(std::int64_t{32} << 20);
+  ::testing::internal::CaptureStderr();
+  const auto packed = pack(o);
+  expect_contains(::testing::internal::GetCapturedStderr(), "goes on behind");
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(packed[i].manifest.dump(), whole[i].manifest.dump());
+    EXPECT_TRUE(verify(packed[i].path).damages.empty());
+  }
+  EXPECT_FALSE(fs::exists(disk.path() / "out.tmp"));
 }
 
 TEST_F(PackTest, a_write_that_fails_leaves_nothing) {
@@ -431,25 +447,18 @@ TEST_F(PackTest, killed_at_any_time_the_dataset_is_whole_or_not_there) {
   EXPECT_GT(absent, 0);
 }
 
-TEST_F(PackTest, what_a_killed_run_left_is_named) {
-  auto o = options({input("text", "text")});
-  const auto left = o.out.string() + ".tmp-1";
-  fs::create_directories(left);
-  ::testing::internal::CaptureStderr();
-  pack(o);
-  expect_contains(::testing::internal::GetCapturedStderr(), str("warning: ", left, ": left by"));
-}
-
-TEST_F(PackTest, the_same_text_gives_the_same_bytes) {
+TEST_F(PackTest, the_same_text_gives_the_same_bytes_by_any_number_of_threads) {
   const auto text = input("text", random_text(100'000, 3, "abc\n"));
   std::vector<std::string> manifests;
-  for (int round = 0; round < 2; ++round) {
+  for (const int threads : {1, 2, 7}) {
     auto o = options({text});
     o.document_separator = "\n";
     o.validation_share = 0.1;
+    o.threads = threads;
     manifests.push_back(pack(o)[1].manifest.dump());
   }
   EXPECT_EQ(manifests[0], manifests[1]);
+  EXPECT_EQ(manifests[0], manifests[2]);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_F(DataVerbs, options_that_make_no_sense_are_refused_by_name) {
   }
   pack_.document_separator = "";
   pack_.tokenizer = "bpe";
-  expect_contains(pack_refusal(), "--tokenizer bpe");
+  expect_contains(message_of<DataError>([&] { data_pack(pack_); }), "bpe: no such tokenizer");
   pack_.tokenizer = "bytes";
   pack_.out = "";
   expect_contains(pack_refusal(), "--out");

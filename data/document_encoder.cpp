@@ -1,0 +1,174 @@
+#include "data/document_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "data/unicode.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr int kMostLevels = 64;  // of a conversation
+
+std::vector<std::string> names_of(const DocumentFields& fields) {
+  if (!fields.prompt.empty()) return {fields.prompt, fields.response};
+  return {fields.text};
+}
+
+const Json& member(const Json& line, const std::string& name) {
+  const Json* at = &line;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const auto dot = std::min(name.find('.', begin), name.size());
+    at = &at->at(name.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+  return *at;
+}
+
+}  // namespace
+
+DocumentEncoder::Memory::Memory(const DocumentFields& fields) : line(names_of(fields)) {}
+
+DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentFields fields,
+                                 std::vector<std::filesystem::path> files,
+                                 std::vector<bool> is_json_lines)
+    : tokenizer_(tokenizer),
+      fields_(std::move(fields)),
+      files_(std::move(files)),
+      is_json_lines_(std::move(is_json_lines)),
+      bytes_(dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr) {
+  if (fields_.chat_template) fields_.chat_template->check(tokenizer_);
+}
+
+std::string DocumentEncoder::where(const TextBatch::Piece& piece, std::size_t byte) const {
+  const auto file = static_cast<std::size_t>(piece.file);
+  const auto line = is_json_lines_[file] ? str("line ", piece.line, ", ") : std::string();
+  return str(files_[file].string(), ": ", line, "byte ",
+             piece.byte + static_cast<std::int64_t>(byte));
+}
+
+void DocumentEncoder::encode(TextBatch& batch, Memory& memory) const {
+  for (const auto& piece : batch.pieces) {
+    if (is_json_lines_[static_cast<std::size_t>(piece.file)])
+      encode_line(batch, piece, memory);
+    else if (bytes_)
+      encode_bytes(batch, piece);
+    else
+      encode_text(batch, piece, {batch.text.data() + piece.begin, piece.end - piece.begin}, memory);
+  }
+}
+
+// Without ids in between: as fast as memory.
+void DocumentEncoder::encode_bytes(TextBatch& batch, const TextBatch::Piece& piece) const {
+  const auto* text = reinterpret_cast<const unsigned char*>(batch.text.data());
+  if (piece.first) batch.narrow.push_back(ByteTokenizer::kDocumentToken);
+  batch.narrow.insert(batch.narrow.end(), text + piece.begin, text + piece.end);
+  const auto bytes = static_cast<std::int64_t>(piece.end - piece.begin);
+  batch.parts.push_back({bytes + (piece.first ? 1 : 0), bytes, piece.first, piece.last});
+}
+
+void DocumentEncoder::encode_text(TextBatch& batch, const TextBatch::Piece& piece,
+                                  std::string_view text, Memory& memory) const {
+  note_replaced(batch, piece, text);
+  memory.ids.clear();
+  if (piece.first) memory.ids.push_back(tokenizer_.about().document_token);
+  tokenizer_.encode(text, memory.ids, memory.words);
+  batch.parts.push_back({static_cast<std::int64_t>(memory.ids.size()),
+                         static_cast<std::int64_t>(text.size()), piece.first, piece.last});
+  append(batch, memory);
+}
+
+void DocumentEncoder::append(TextBatch& batch, Memory& memory) const {
+  if (wide())
+    batch.wide.insert(batch.wide.end(), memory.ids.begin(), memory.ids.end());
+  else
+    batch.narrow.insert(batch.narrow.end(), memory.ids.begin(), memory.ids.end());
+}
+
+void DocumentEncoder::note_replaced(TextBatch& batch, const TextBatch::Piece& piece,
+                                    std::string_view text) const {
+  if (bytes_) return;
+  auto& replaced = batch.replaced;
+  for (std::size_t at = 0;; at += utf8_at(text.substr(at)).skip) {
+    at += valid_utf8(text.substr(at));
+    if (at == text.size()) return;
+    if (replaced.count++ == 0) replaced.first = where(piece, at);
+  }
+}
+
+void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piece,
+                                  Memory& memory) const {
+  std::string_view line(batch.text.data() + piece.begin, piece.end - piece.begin);
+  if (piece.byte == 0 && line.starts_with(kByteOrderMark)) line.remove_prefix(3);
+  if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  if (!fields_.messages.empty()) return encode_messages(batch, piece, line, memory);
+  try {
+    memory.line.scan(line);
+  } catch (const JsonLine::Problem& problem) {
+    const auto skipped = piece.end - piece.begin - line.size();
+    throw DataError(str(where(piece, problem.byte + skipped), ": ", problem.what));
+  }
+  if (const auto count = memory.line.replaced(); count > 0) {
+    if (batch.replaced.count == 0) batch.replaced.first = where(piece, 0);
+    batch.replaced.count += static_cast<std::int64_t>(count);
+  }
+  if (fields_.prompt.empty()) {
+    const auto& text = memory.line.value(0);
+    if (!text.empty()) encode_text(batch, piece, text, memory);
+    return;
+  }
+  const std::string_view prompt = memory.line.value(0), response = memory.line.value(1);
+  if (prompt.empty() && response.empty()) return;
+  encode_turns(batch, {{prompt, false, false}, {response, false, true}}, true, memory);
+}
+
+void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& piece,
+                                      std::string_view line, Memory& memory) const {
+  in_context(
+      [&] {
+        const Json json = Json::parse(line, "JSON", kMostLevels);
+        const auto& messages = member(json, fields_.messages).as_array();
+        std::vector<Turn> turns;
+        for (const auto& message : messages) {
+          const auto& name = text_at(message, "role");
+          const auto role = fields_.chat_template->roles.find(name);
+          if (role == fields_.chat_template->roles.end())
+            throw DataError(str("the chat template ", fields_.chat_template->name,
+                                " has no role \"", name, "\""));
+          const bool counts = name == kAssistant;
+          turns.push_back({role->second.prefix, true, false});
+          turns.push_back({text_at(message, "content"), false, counts});
+          turns.push_back({role->second.suffix, true, counts});
+        }
+        if (!turns.empty()) encode_turns(batch, turns, false, memory);
+      },
+      where(piece, 0));
+}
+
+void DocumentEncoder::encode_turns(TextBatch& batch, const std::vector<Turn>& turns, bool ends,
+                                   Memory& memory) const {
+  auto& ids = memory.ids;
+  ids.assign(1, tokenizer_.about().document_token);
+  batch.mask.push_back(0);
+  std::int64_t text_bytes = 0;
+  for (const auto& turn : turns) {
+    const auto before = ids.size();
+    if (turn.trusted)
+      tokenizer_.encode(turn.text, ids, memory.words);
+    else
+      tokenizer_.encode_plain(turn.text, ids, memory.words);
+    batch.mask.insert(batch.mask.end(), ids.size() - before, turn.counts ? 1 : 0);
+    text_bytes += static_cast<std::int64_t>(turn.text.size());
+  }
+  if (ends) {
+    ids.push_back(tokenizer_.about().end_token);
+    batch.mask.push_back(1);
+  }
+  batch.parts.push_back({static_cast<std::int64_t>(ids.size()), text_bytes, true, true});
+  append(batch, memory);
+}
+
+}  // namespace lockstep

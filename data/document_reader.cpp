@@ -1,0 +1,145 @@
+#include "data/document_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kReadBytes = std::size_t{1} << 17;  // searched while in the cache
+
+}  // namespace
+
+bool is_called_json_lines(const std::filesystem::path& path) {
+  auto name = path.filename().string();
+  bool compressed = false;
+  for (const char* ending : {".gz", ".zst", ".zstd"})
+    if (name.ends_with(ending)) {
+      name.resize(name.size() - std::strlen(ending));
+      compressed = true;
+      break;
+    }
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson") ||
+         (compressed && name.ends_with(".json"));
+}
+
+DocumentReader::DocumentReader(Config config, const Tokenizer& tokenizer,
+                               const InputPosition& start, Progress& progress)
+    : config_(std::move(config)), tokenizer_(tokenizer), progress_(progress), position_(start) {
+  LOCKSTEP_CHECK(config_.separator.size() < kReadBytes, "a separator of ", config_.separator.size(),
+                 " bytes");
+  progress_.skip(total_bytes({config_.files.begin(), config_.files.begin() + start.file}));
+  if (start.byte == 0) return;
+  open_next();
+  source_->skip_to(start.byte);
+  taken_ = source_->bytes_taken();
+  progress_.skip(taken_);
+}
+
+bool DocumentReader::is_json_lines(std::int64_t file) const {
+  return config_.all_json_lines ||
+         is_called_json_lines(config_.files[static_cast<std::size_t>(file)]);
+}
+
+void DocumentReader::open_next() {
+  source_.emplace(config_.files[static_cast<std::size_t>(position_.file)]);
+  taken_ = 0;
+  separator_ = is_json_lines(position_.file) ? "\n" : config_.separator;
+}
+
+bool DocumentReader::fill(TextBatch& batch) {
+  batch.text.append(carried_);
+  carried_.clear();
+  if (carried_.capacity() > 4 * kBatchBytes) carried_.shrink_to_fit();
+  begin_ = scanned_ = 0;
+  for (;;) {
+    if (!source_) {
+      if (position_.file == static_cast<std::int64_t>(config_.files.size())) break;
+      open_next();
+    }
+    const bool ended = read_more(batch);
+    cut_documents(batch);
+    if (ended) {
+      add_piece(batch, batch.text.size(), true);
+      source_.reset();
+      position_ = {position_.file + 1, 0, 1, false};
+      scanned_ = begin_;
+    }
+    const auto room = batch.text.rest().size();
+    if (room >= kReadBytes) continue;
+    if (begin_ == batch.text.size() || !cut_long_document(batch, room)) break;
+  }
+  carried_.assign(batch.text.data() + begin_, batch.text.data() + batch.text.size());
+  batch.behind = position_;
+  return source_ || !batch.pieces.empty();
+}
+
+// Whether the file ends.
+bool DocumentReader::read_more(TextBatch& batch) {
+  const auto room = batch.text.rest().first(std::min(kReadBytes, batch.text.rest().size()));
+  const auto count = source_->read(room);
+  batch.text.grow_by(count);
+  progress_.advance(source_->bytes_taken() - taken_);
+  taken_ = source_->bytes_taken();
+  return count < room.size();
+}
+
+void DocumentReader::cut_documents(TextBatch& batch) {
+  if (separator_.empty()) return;
+  const auto* text = batch.text.data();
+  while (scanned_ < batch.text.size()) {
+    const void* found =
+        memmem(text + scanned_, batch.text.size() - scanned_, separator_.data(), separator_.size());
+    if (found == nullptr) break;
+    add_piece(batch, static_cast<std::size_t>(static_cast<const char*>(found) - text), true);
+    begin_ += separator_.size();
+    position_.byte += static_cast<std::int64_t>(separator_.size());
+    ++position_.line;
+    scanned_ = begin_;
+  }
+  // What may be the begin of a separator is looked at again.
+  const auto whole = batch.text.size() - std::min(batch.text.size(), separator_.size() - 1);
+  scanned_ = std::max(begin_, whole);
+}
+
+// All up to `end`, unless that is nothing of a document.
+void DocumentReader::add_piece(TextBatch& batch, std::size_t end, bool last) {
+  LOCKSTEP_CHECK(end > begin_ || !position_.inside, "a document that goes on with nothing");
+  if (end > begin_)
+    batch.pieces.push_back(
+        {begin_, end, position_.byte, position_.line, position_.file, !position_.inside, last});
+  position_.byte += static_cast<std::int64_t>(end - begin_);
+  position_.inside = !last;
+  begin_ = end;
+}
+
+// There is little room, and a document that goes on. False: the batch ends here.
+bool DocumentReader::cut_long_document(TextBatch& batch, std::size_t room) {
+  const std::size_t size = batch.text.size();
+  const bool lines = is_json_lines(position_.file);
+  if (!batch.pieces.empty() && (lines || size - begin_ < kBatchBytes / 2)) return false;
+  if (!lines) {
+    // So that one byte of the document is left for the next batch, which can end it.
+    const auto kept = std::max<std::size_t>(separator_.size(), 1);
+    const auto length = size - begin_ - std::min(kept, size - begin_);
+    const auto cut = tokenizer_.last_cut({batch.text.data() + begin_, length});
+    if (cut > 0) {
+      add_piece(batch, begin_ + cut, false);
+      return false;
+    }
+    if (!batch.pieces.empty()) return false;
+  }
+  if (size + room >= kMostDocumentBytes)
+    throw DataError(str(config_.files[static_cast<std::size_t>(position_.file)].string(),
+                        ": at byte ", position_.byte,
+                        lines ? str(", line ", position_.line, ": the line is longer than")
+                              : str(": a document holds no place where it may be cut within"),
+                        " 1 GiB"));
+  batch.text.reserve(std::min(2 * batch.text.capacity(), kMostDocumentBytes + kReadBytes));
+  return true;
+}
+
+}  // namespace lockstep

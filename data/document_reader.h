@@ -1,0 +1,60 @@
+// DocumentReader: text files cut into documents, batch by batch, in memory that does not depend on
+// how long they are.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/progress.h"
+#include "data/text_batch.h"
+#include "data/text_source.h"
+#include "data/tokenizer.h"
+
+namespace lockstep {
+
+// The longest line, and the longest text in which no place is known where it may be cut.
+inline constexpr std::size_t kMostDocumentBytes = std::size_t{1} << 30;
+
+// A file whose lines are JSON: called *.jsonl or *.ndjson, compressed or not, or *.json.gz, .zst.
+bool is_called_json_lines(const std::filesystem::path& path);
+
+class DocumentReader {
+ public:
+  struct Config {
+    std::vector<std::filesystem::path> files;
+    std::string separator;        // of documents in text; empty: one a file
+    bool all_json_lines = false;  // else those that are called so
+  };
+  // From `start`, where a batch ended once. `tokenizer` knows where documents may be cut.
+  DocumentReader(Config config, const Tokenizer& tokenizer, const InputPosition& start,
+                 Progress& progress);
+
+  // Puts the next pieces, if any, into `batch`, which is clear; false behind the last. A document
+  // of text without bytes, and an empty line, are left out. Throws DataError naming file and byte.
+  bool fill(TextBatch& batch);
+
+  bool is_json_lines(std::int64_t file) const;
+
+ private:
+  void open_next();
+  bool read_more(TextBatch& batch);
+  void cut_documents(TextBatch& batch);
+  void add_piece(TextBatch& batch, std::size_t end, bool last);
+  bool cut_long_document(TextBatch& batch, std::size_t room);
+
+  Config config_;
+  const Tokenizer& tokenizer_;
+  Progress& progress_;
+  InputPosition position_;  // of the batch's byte `begin_`
+  std::string separator_;   // of the file that is open
+  std::optional<TextSource> source_;
+  std::int64_t taken_ = 0;  // of it, as progress was told
+  std::vector<char> carried_;
+  std::size_t begin_ = 0, scanned_ = 0;  // of the batch's text: not in pieces, without separators
+};
+
+}  // namespace lockstep

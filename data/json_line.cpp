@@ -1,0 +1,301 @@
+#include "data/json_line.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "core/error.h"
+#include "data/unicode.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kMostLevels = 256;
+
+constexpr std::uint64_t repeated(unsigned char byte) {
+  return 0x0101010101010101 * byte;
+}
+
+// The high bit of each byte that ends a run of plain characters: a quote, a backslash, a control
+// character, or no ASCII. Exact up to the first of them (a borrow goes upwards).
+std::uint64_t special_bytes(std::uint64_t eight) {
+  const auto zero = [](std::uint64_t x) { return (x - repeated(1)) & ~x; };
+  return (zero(eight ^ repeated('"')) | zero(eight ^ repeated('\\')) |
+          ((eight - repeated(0x20)) & ~eight) | eight) &
+         repeated(0x80);
+}
+
+std::size_t plain_bytes(const char* at, const char* end) {
+  const char* begin = at;
+  for (; end - at >= 8; at += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, at, 8);
+    static_assert(std::endian::native == std::endian::little);
+    if (const auto special = special_bytes(eight); special != 0)
+      return static_cast<std::size_t>(at - begin) +
+             static_cast<std::size_t>(std::countr_zero(special)) / 8;
+  }
+  const auto is_plain = [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x80 &&
+           c != '"' && c != '\\';
+  };
+  while (at < end && is_plain(*at))
+    ++at;
+  return static_cast<std::size_t>(at - begin);
+}
+
+void append_utf8(std::string& text, unsigned code) {
+  const auto put = [&](unsigned byte) { text += static_cast<char>(byte); };
+  if (code < 0x80) return put(code);
+  if (code < 0x800) {
+    put(0xc0 | code >> 6);
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3f));
+  } else {
+    put(0xf0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3f));
+    put(0x80 | (code >> 6 & 0x3f));
+  }
+  put(0x80 | (code & 0x3f));
+}
+
+bool is_digit(char c) {
+  return '0' <= c && c <= '9';
+}
+
+}  // namespace
+
+JsonLine::JsonLine(const std::vector<std::string>& fields) {
+  LOCKSTEP_CHECK(fields.size() <= 8, fields.size(), " fields");
+  for (const auto& name : fields) {
+    Field field;
+    field.name = name;
+    for (std::size_t at = 0; at <= name.size();) {
+      const auto dot = std::min(name.find('.', at), name.size());
+      field.path.push_back(name.substr(at, dot - at));
+      at = dot + 1;
+    }
+    fields_.push_back(std::move(field));
+  }
+}
+
+void JsonLine::fail(const std::string& what) const {
+  throw Problem{static_cast<std::size_t>(at_ - begin_), what};
+}
+
+void JsonLine::scan(std::string_view line) {
+  begin_ = at_ = line.data();
+  end_ = begin_ + line.size();
+  replaced_ = 0;
+  for (auto& field : fields_)
+    field.found = false;
+  skip_space();
+  if (at_ == end_ || *at_ != '{') fail("expected an object, {");
+  scan_object({(1U << fields_.size()) - 1, 0}, 1);
+  skip_space();
+  if (at_ != end_) fail("expected the end of the line behind the object");
+  for (const auto& field : fields_)
+    if (!field.found) {
+      at_ = begin_;
+      fail(str("the object has no member \"", field.name, "\""));
+    }
+}
+
+void JsonLine::skip_space() {
+  while (at_ < end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r'))
+    ++at_;
+}
+
+void JsonLine::expect(char c, const char* what) {
+  skip_space();
+  if (at_ == end_ || *at_ != c) fail(str("expected ", what));
+  ++at_;
+}
+
+// Those that a member called so of the object at `place` may be or hold.
+unsigned JsonLine::below(Place place, const std::string& key) const {
+  unsigned fields = 0;
+  for (std::size_t f = 0; f < fields_.size(); ++f)
+    if ((place.fields >> f & 1) != 0 && fields_[f].path[place.depth] == key) fields |= 1U << f;
+  return fields;
+}
+
+// The field that the value at `place` is. A value that is one field and holds another is no string
+// for one of them.
+JsonLine::Field* JsonLine::wanted(Place place) {
+  for (std::size_t f = 0; f < fields_.size(); ++f)
+    if ((place.fields >> f & 1) != 0 && fields_[f].path.size() == place.depth) return &fields_[f];
+  return nullptr;
+}
+
+void JsonLine::scan_value(Place place, int levels) {
+  skip_space();
+  if (at_ == end_) fail("the line ends where a value is expected");
+  auto* field = place.fields == 0 ? nullptr : wanted(place);
+  if (field != nullptr) {
+    if (*at_ != '"') fail(str("the member \"", field->name, "\" is not a string"));
+    if (field->found) fail(str("the member \"", field->name, "\" is there twice"));
+    field->found = true;
+    field->value.clear();
+    return scan_string(&field->value);
+  }
+  switch (*at_) {
+    case '{': return scan_object(place, levels + 1);
+    case '[': return scan_array(levels + 1);
+    case '"': return scan_string(nullptr);
+    case 't':
+    case 'f':
+    case 'n': return scan_word();
+    default: return scan_number();
+  }
+}
+
+void JsonLine::scan_object(Place place, int levels) {
+  if (levels > kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
+  ++at_;
+  skip_space();
+  if (at_ < end_ && *at_ == '}') {
+    ++at_;
+    return;
+  }
+  for (;;) {
+    skip_space();
+    if (at_ == end_ || *at_ != '"') fail("expected a key in quotes");
+    unsigned fields = 0;
+    if (place.fields == 0) {
+      scan_string(nullptr);
+    } else {
+      key_.clear();
+      scan_string(&key_);
+      fields = below(place, key_);
+    }
+    expect(':', "a colon behind the key");
+    scan_value({fields, place.depth + 1}, levels);
+    skip_space();
+    if (at_ < end_ && *at_ == '}') break;
+    expect(',', "a comma or } behind a member");
+  }
+  ++at_;
+}
+
+void JsonLine::scan_array(int levels) {
+  if (levels > kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
+  ++at_;
+  skip_space();
+  if (at_ < end_ && *at_ == ']') {
+    ++at_;
+    return;
+  }
+  for (;;) {
+    scan_value({}, levels);
+    skip_space();
+    if (at_ < end_ && *at_ == ']') break;
+    expect(',', "a comma or ] behind an element");
+  }
+  ++at_;
+}
+
+void JsonLine::scan_word() {
+  const std::string_view rest(at_, static_cast<std::size_t>(end_ - at_));
+  for (const std::string_view word : {"true", "false", "null"})
+    if (rest.starts_with(word)) {
+      at_ += word.size();
+      return;
+    }
+  fail("expected true, false or null");
+}
+
+std::size_t JsonLine::scan_digits() {
+  const char* begin = at_;
+  while (at_ < end_ && is_digit(*at_))
+    ++at_;
+  return static_cast<std::size_t>(at_ - begin);
+}
+
+void JsonLine::scan_number() {
+  if (*at_ == '-') ++at_;
+  const char* first = at_;
+  const auto digits = scan_digits();
+  if (digits == 0) fail("expected a value");
+  if (digits > 1 && *first == '0') fail("a number begins with 0");
+  if (at_ < end_ && *at_ == '.') {
+    ++at_;
+    if (scan_digits() == 0) fail("expected a digit behind the point");
+  }
+  if (at_ < end_ && (*at_ == 'e' || *at_ == 'E')) {
+    ++at_;
+    if (at_ < end_ && (*at_ == '+' || *at_ == '-')) ++at_;
+    if (scan_digits() == 0) fail("expected a digit of the exponent");
+  }
+}
+
+void JsonLine::scan_string(std::string* value) {
+  ++at_;
+  for (;;) {
+    const auto plain = plain_bytes(at_, end_);
+    if (value != nullptr) value->append(at_, plain);
+    at_ += plain;
+    if (at_ == end_) fail("the line ends within a string");
+    if (*at_ == '"') break;
+    if (*at_ == '\\') {
+      scan_escape(value);
+      continue;
+    }
+    if (static_cast<unsigned char>(*at_) < 0x20)
+      fail("a control character in a string, which must be escaped");
+    const char* first = at_;
+    do {
+      const auto bytes = utf8_at({at_, static_cast<std::size_t>(end_ - at_)}).bytes;
+      if (bytes == 0) fail("a string is no valid UTF-8");
+      at_ += bytes;
+    } while (at_ < end_ && static_cast<unsigned char>(*at_) >= 0x80);
+    if (value != nullptr) value->append(first, at_);
+  }
+  ++at_;
+}
+
+unsigned JsonLine::scan_hex() {
+  unsigned code = 0;
+  for (int i = 0; i < 4; ++i, ++at_) {
+    const char c = at_ < end_ ? *at_ : ' ';
+    const char lower = static_cast<char>(c | 0x20);
+    if (is_digit(c))
+      code = 16 * code + static_cast<unsigned>(c - '0');
+    else if ('a' <= lower && lower <= 'f')
+      code = 16 * code + static_cast<unsigned>(lower - 'a') + 10;
+    else
+      fail("expected four hexadecimal digits behind \\u");
+  }
+  return code;
+}
+
+void JsonLine::scan_escape(std::string* value) {
+  static constexpr std::string_view kLetters = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";
+  ++at_;
+  const auto letter = at_ < end_ ? kLetters.find(*at_) : std::string_view::npos;
+  if (letter != std::string_view::npos) {
+    ++at_;
+    if (value != nullptr) *value += kMeant[letter];
+    return;
+  }
+  if (at_ == end_ || *at_ != 'u') fail("an escape that JSON does not have");
+  ++at_;
+  auto code = scan_hex();
+  if (0xd800 <= code && code < 0xdc00 && end_ - at_ >= 2 && at_[0] == '\\' && at_[1] == 'u') {
+    const char* second = at_;
+    at_ += 2;
+    const auto low = scan_hex();
+    if (0xdc00 <= low && low < 0xe000)
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    else
+      at_ = second;  // a character of its own
+  }
+  const bool alone = 0xd800 <= code && code < 0xe000;
+  if (value == nullptr) return;
+  if (alone && value != &key_) ++replaced_;
+  append_utf8(*value, alone ? 0xfffd : code);
+}
+
+}  // namespace lockstep

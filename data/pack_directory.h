@@ -1,0 +1,48 @@
+// PackDirectory: where pack works, OUT.tmp, until the dataset takes its name:
+//   lock           held by the process that works there
+//   command.json   what it was asked for, of which inputs
+//   progress.json  a PackRecord, of when a shard was last full
+//   dataset/       what becomes OUT
+// What is there when pack is stopped, stays, and the same command goes on.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/json.h"
+#include "data/pack_record.h"
+
+namespace lockstep {
+
+class PackDirectory {
+ public:
+  // `command`: members that must be the same for going on. resumable: false where the input cannot
+  // be read twice. Throws UsageError where `out` exists, another process works there, or what is
+  // there is of another command.
+  PackDirectory(std::filesystem::path out, const Json& command, bool resumable);
+  PackDirectory(const PackDirectory&) = delete;
+  PackDirectory& operator=(const PackDirectory&) = delete;
+  ~PackDirectory();  // where nothing can be gone on from, all goes
+
+  std::filesystem::path dataset() const { return work_ / "dataset"; }
+  const std::optional<PackRecord>& record() const { return record_; }  // from where to go on
+
+  void save(const std::string& record);  // all that it says is on the disk
+  void commit();                         // the dataset takes its name
+  void abandon() { saved_ = false; }     // there is nothing to go on for
+
+ private:
+  void lock();
+  void unlock();
+  void remove();
+  void find_record(const Json& command);
+  void start(const Json& command);
+
+  std::filesystem::path out_, work_;
+  int lock_ = -1;
+  bool resumable_ = false, saved_ = false;
+  std::optional<PackRecord> record_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// PackRecord: how far pack got, so that the same command can go on from there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/shard_writer.h"
+#include "data/text_batch.h"
+
+namespace lockstep {
+
+struct PackRecord {
+  InputPosition position;      // all before it is written
+  std::int64_t documents = 0;  // that began, of all splits
+  std::int64_t split = 0;      // of the document at `position`, where one goes on
+  Replaced replaced;
+  std::vector<ShardWriter::State> splits;
+
+  std::string dump() const;
+  // Throws DataError "WHAT: ..." for what is none.
+  static PackRecord parse(std::string_view text, const std::string& what);
+};
+
+}  // namespace lockstep

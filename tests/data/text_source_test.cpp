@@ -1,0 +1,133 @@
+#include "data/text_source.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+#include "tests/data/compressed.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string random_text(std::size_t size, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string text;
+  while (text.size() < size)
+    text += static_cast<char>(random());
+  return text;
+}
+
+const std::string kLine = "the cat sat on the mat, and the cat sat on the mat again and again\n";
+const std::string kPhrase = kLine + kLine + kLine;
+
+class TextSourceTest : public ::testing::Test {
+ protected:
+  fs::path file(const std::string& name, const std::string& bytes) {
+    spit(directory_ / name, bytes);
+    return directory_ / name;
+  }
+  std::string read(const std::string& bytes, std::size_t piece = 1000, std::int64_t from = 0) {
+    TextSource source(file("file", bytes));
+    if (from > 0) source.skip_to(from);
+    std::string text, buffer(piece, '\0');
+    for (;;) {
+      const auto count = source.read(buffer);
+      text += buffer.substr(0, count);
+      if (count < piece) break;
+    }
+    EXPECT_EQ(source.bytes_taken(), static_cast<std::int64_t>(bytes.size()));
+    return text;
+  }
+  std::string refusal(const std::string& bytes) {
+    return message_of<DataError>([&] { read(bytes); });
+  }
+  TemporaryDirectory directory_{fast_directory()};
+};
+
+TEST_F(TextSourceTest, files_are_what_their_first_bytes_say) {
+  for (const std::string text : {"", "a", "abc", "abcd", "abcde"})
+    EXPECT_EQ(read(text), text);
+  const auto text = random_text(300'000, 1);
+  for (const std::size_t piece : {7u, 1000u, 262'144u, 400'000u}) {
+    EXPECT_EQ(read("x" + text, piece), "x" + text);
+    EXPECT_EQ(read(gzip_member(text), piece), text);
+    EXPECT_EQ(read(zstd_frame(text), piece), text);
+  }
+  EXPECT_EQ(read(gzip_member("")), "");
+  EXPECT_EQ(read(zstd_frame("")), "");
+  EXPECT_EQ(read("\x1f"), "\x1f") << "too short for a member";
+}
+
+TEST_F(TextSourceTest, members_and_frames_follow_each_other) {
+  EXPECT_EQ(read(gzip_member("one ") + gzip_member("") + gzip_member("two")), "one two");
+  const std::string skipped("\x5a\x2a\x4d\x18\x03\0\0\0xyz", 11);
+  EXPECT_EQ(read(skipped + zstd_frame("one ") + skipped + zstd_frame("two") + skipped), "one two");
+}
+
+// By gzip 1.12 -9 and zstd 1.5.4 -19.
+TEST_F(TextSourceTest, what_the_programs_wrote_is_read) {
+  EXPECT_EQ(
+      read(std::string(
+          "\037\213\010\000\000\000\000\000\002\003\053\311\110\125\110\116\054\121\050\006\342\374"
+          "\074\205\022\040\067\067\261\104\107\041\061\057\005\314\301\224\123\110\114\117\314\314"
+          "\003\053\000\263\270\112\006\205\021\000\016\152\162\325\311\000\000\000",
+          62)),
+      kPhrase);
+  EXPECT_EQ(read(std::string(
+                "\050\265\057\375\004\150\165\001\000\162\002\010\014\300\075\163\115\211\052\253"
+                "\172\157\307\147\010\100\052\127\024\223\237\124\036\055\371\272\276\356\133\370"
+                "\055\363\272\016\003\000\003\043\120\321\062\040\136\231\116\056\262\332\370",
+                59)),
+            kPhrase);
+}
+
+TEST_F(TextSourceTest, reading_goes_on_at_any_byte) {
+  const auto text = random_text(700'000, 2);
+  for (const auto& bytes :
+       {"x" + text, gzip_member("x" + text.substr(0, 1000)) + gzip_member(text.substr(1000)),
+        zstd_frame("x" + text)})
+    for (const std::size_t from : {1u, 3u, 4u, 5u, 1000u, 1001u, 262'144u, 700'001u})
+      EXPECT_EQ(read(bytes, 1000, static_cast<std::int64_t>(from)), ("x" + text).substr(from));
+  expect_contains(message_of<DataError>([&] { read(gzip_member("abc"), 1000, 4); }),
+                  "ends at byte 3 of its text, expected 4");
+}
+
+TEST_F(TextSourceTest, whatever_is_cut_off_is_refused) {
+  const std::string text = "some text that is compressed";
+  for (const auto& whole : {gzip_member(text), zstd_frame(text)})
+    for (std::size_t size = 4; size < whole.size(); ++size)
+      expect_contains(refusal(whole.substr(0, size)), "cut off");
+}
+
+TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) {
+  auto member = gzip_member(std::string(5'000, 'x'));
+  member[member.size() - 6] ^= 1;  // of the checksum
+  expect_contains(refusal(gzip_member("abc") + member), "file: at byte ");
+  expect_contains(refusal(gzip_member("abc") + member), "byte 5003 of the text: damaged gzip: ");
+  expect_contains(refusal(gzip_member("abc") + "garbage"), "byte 3 of the text: damaged gzip: ");
+  auto frame = zstd_frame("abc");
+  frame[6] = '\x07';  // a block of a kind that there is not
+  expect_contains(refusal(frame), "byte 0 of the text: damaged zstd: ");
+  expect_contains(refusal(zstd_frame("abc") + "garbage"), "byte 3 of the text: damaged zstd: ");
+}
+
+TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
+  file("b.txt", ""), file("a.txt", ""), file("c.md", ""), file("[d].txt", "");
+  fs::create_directories(directory_ / "e.txt");
+  const auto names = [&](const std::string& pattern) {
+    std::string text;
+    for (const auto& path : text_files({directory_ / pattern}))
+      text += path.filename().string() + " ";
+    return text;
+  };
+  EXPECT_EQ(names("*.txt"), "[d].txt a.txt b.txt ");
+  EXPECT_EQ(names("?.[tm][xd]*"), "a.txt b.txt c.md ");
+  EXPECT_EQ(names("[d].txt"), "[d].txt ") << "a file of that name comes first";
+  expect_contains(message_of<DataError>([&] { names("*.jsonl"); }),
+                  "*.jsonl: cannot open: No such");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,54 @@
+// Any file is refused, or is the same text however it is read: by pieces of any size, from any
+// byte.
+#include <algorithm>
+
+#include "data/text_source.h"
+#include "tests/data/compressed.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+constexpr std::size_t kMost = std::size_t{1} << 22;  // of text that is kept
+
+std::string read(const std::filesystem::path& path, std::size_t piece, std::int64_t from) {
+  TextSource source(path);
+  if (from > 0) source.skip_to(from);
+  std::string text, buffer(piece, '\0');
+  while (text.size() < kMost) {
+    const auto count = source.read(buffer);
+    LOCKSTEP_CHECK(count <= piece, count, " bytes in ", piece);
+    text.append(buffer, 0, count);
+    if (count < piece) break;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  using namespace lockstep::testing;
+  return {"plain text",
+          gzip_member("some text"),
+          gzip_member("one") + gzip_member("two"),
+          zstd_frame("some text"),
+          zstd_frame("one") + std::string("\x5a\x2a\x4d\x18\x01\0\0\0x", 9) + zstd_frame("two"),
+          zstd_bomb('a', 1'000'000)};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using lockstep::fuzz::read;
+  static const lockstep::fuzz::MemoryFile file;
+  file.set(data, size);
+  try {
+    const auto text = read(file.path(), 65536, 0);
+    if (text.size() >= lockstep::fuzz::kMost) return 0;
+    const auto middle = static_cast<std::int64_t>(text.size() / 2);
+    LOCKSTEP_CHECK(read(file.path(), 7 + text.size() / 100, 0) == text, "another text");
+    LOCKSTEP_CHECK(read(file.path(), 1000, middle) == text.substr(text.size() / 2), "another rest");
+  } catch (const lockstep::DataError&) {
+  }
+  return 0;
+}
