@@ -7,7 +7,6 @@
 #include <sstream>
 #include <vector>
 
-#include "core/file.h"
 #include "core/units.h"
 #include "data/shown_text.h"
 #include "data/tokenizer.h"
@@ -19,6 +18,7 @@ constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 
 struct Lengths {
   std::int64_t documents = 0, tokens = 0, shortest = 0, longest = 0;
+  std::int64_t before = 0;                 // documents that end at the token to show, or before
   std::array<std::int64_t, 64> of_bits{};  // documents of 2^i to 2^(i+1) - 1 tokens
 
   void add(std::int64_t length) {
@@ -30,10 +30,12 @@ struct Lengths {
   }
 };
 
-Lengths listed_lengths(const Dataset& dataset) {
+Lengths listed_lengths(const Dataset& dataset, std::int64_t at) {
   Lengths lengths;
-  dataset.for_each_document(
-      [&](std::int64_t first, std::int64_t end) { lengths.add(end - first); });
+  dataset.for_each_document([&](std::int64_t first, std::int64_t end) {
+    lengths.add(end - first);
+    lengths.before += end <= at;
+  });
   return lengths;
 }
 
@@ -93,39 +95,6 @@ void describe_lengths(std::ostream& out, const Lengths& lengths) {
   }
 }
 
-// Which tokens from `at` on count in the loss; empty: all do, there are no masks.
-std::vector<bool> mask_of(const Dataset& dataset, std::int64_t at, std::size_t count) {
-  std::vector<bool> mask;
-  for (auto token = at; token < at + static_cast<std::int64_t>(count); ++token) {
-    const auto shard = dataset.shard_of(token);
-    const auto path = dataset.shards()[shard].file.file().path();
-    const auto bits = path.parent_path() / mask_name(path.filename().string());
-    if (!dataset.shards()[shard].ends || !path_exists(bits)) return {};
-    const ReadFile file(bits);
-    const auto end = std::min(dataset.shard_start(shard) + dataset.shards()[shard].file.tokens(),
-                              at + static_cast<std::int64_t>(count));
-    const auto first = token - dataset.shard_start(shard);
-    const auto last = end - 1 - dataset.shard_start(shard);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(last / 8 - first / 8 + 1));
-    file.read(bytes, first / 8);
-    for (auto i = first; i <= last; ++i)
-      mask.push_back(
-          (std::to_integer<int>(bytes[static_cast<std::size_t>(i / 8 - first / 8)]) >> (i % 8) &
-           1) != 0);
-    token = end - 1;
-  }
-  return mask;
-}
-
-// Documents that end at or before token `at`, where lists say it.
-std::int64_t documents_before(const Dataset& dataset, std::int64_t at) {
-  std::int64_t count = 0;
-  const auto last = dataset.shard_of(at);
-  for (std::size_t s = 0; s < last; ++s)
-    count += dataset.shards()[s].ends->count();
-  return count + dataset.shards()[last].ends->first_after(at - dataset.shard_start(last));
-}
-
 // One token behind the other, with what is known of each.
 class Writer {
  public:
@@ -158,20 +127,23 @@ class Writer {
   bool counts_ = false;
 };
 
+// document: the number of that of token `at`, where lists say it; -1: they do not.
 void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* tokenizer,
-                  std::int64_t at, const std::vector<std::int32_t>& tokens, bool listed) {
-  const auto mask = mask_of(dataset, at, tokens.size());
+                  std::int64_t at, std::int64_t count, std::int64_t document) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count)), starts(tokens.size());
+  std::vector<std::uint8_t> mask(tokens.size());
+  dataset.read(tokens, at);
+  dataset.read_mask(mask, at);
   out << "\ntokens " << with_commas(at) << " to "
       << with_commas(at + static_cast<std::int64_t>(tokens.size()));
-  if (listed) out << ", from document " << with_commas(documents_before(dataset, at)) << " on";
-  if (!mask.empty()) out << ", {+what counts in the loss+}";
+  if (document >= 0) out << ", from document " << with_commas(document) << " on";
+  if (dataset.has_masks()) out << ", {+what counts in the loss+}";
   out << ":\n";
-  std::vector<std::int32_t> starts(tokens.size());
-  if (listed) dataset.find_documents(starts, tokens, at);
+  if (document >= 0) dataset.find_documents(starts, tokens, at);
   Writer writer(dataset, tokenizer);
   for (std::size_t i = 0; i < tokens.size(); ++i)
     writer.add(tokens[i], i > 0 && starts[i] == static_cast<std::int32_t>(i),
-               !mask.empty() && mask[i]);
+               dataset.has_masks() && mask[i] == 1);
   out << writer.take();
 }
 
@@ -193,11 +165,12 @@ std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer, std::int
   out << "documents    ";
   if (!listed && most_scanned < dataset.tokens())
     out << "in the first " << with_commas(most_scanned) << " tokens: ";
-  describe_lengths(out, listed ? listed_lengths(dataset) : scanned_lengths(dataset, most_scanned));
-  std::vector<std::int32_t> tokens(
-      static_cast<std::size_t>(std::clamp<std::int64_t>(count, 0, dataset.tokens() - at)));
-  dataset.read(tokens, at);
-  write_tokens(out, dataset, tokenizer, at, tokens, listed);
+  const auto lengths =
+      listed ? listed_lengths(dataset, at) : scanned_lengths(dataset, most_scanned);
+  describe_lengths(out, lengths);
+  write_tokens(out, dataset, tokenizer, at,
+               std::clamp<std::int64_t>(count, 0, dataset.tokens() - at),
+               listed ? lengths.before : -1);
   return std::move(out).str();
 }
 
