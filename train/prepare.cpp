@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "core/cpu.h"
+#include "core/file.h"
 #include "core/gpu.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
 #include "dist/agreement.h"
 #include "dist/topology_here.h"
+#include "train/model_source.h"
+#include "train/model_tokenizer.h"
 #include "train/numerics.h"
 #include "train/resume.h"
 #include "train/run_parts.h"
@@ -36,7 +39,7 @@ void check_data(const Config& config, const Dataset& training, World& world) {
   if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
       config.model.vocabulary > ByteTokenizer::kVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
-                ByteTokenizer::kVocabulary, "): such a model cannot write text");
+                ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
   Fields fields{{"data.train", training.fingerprint()}};
   if (!config.data.validation.empty()) {
     const Dataset held_out(config.data.validation);
@@ -115,6 +118,46 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
                human_memory(static_cast<double>(more.gathered_bytes_before)));
   }
   return bytes;
+}
+
+RunTokenizer run_tokenizer(const Config& config, const RunDirectory& run) {
+  RunTokenizer known;
+  if (path_exists(run.tokenizer() / "tokenizer.json")) known.what = run.tokenizer().string();
+  for (const auto& dataset : config.data.train)
+    if (known.what.empty()) known.what = tokenizer_of_dataset(dataset);
+  if (known.what.empty() && !config.train.init_from.empty())
+    known.what = tokenizer_of(find_model(config.train.init_from));
+  if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
+    known.what = "bytes";
+  if (known.what.empty()) return known;
+  try {
+    known.tokenizer = open_tokenizer(known.what);
+  } catch (const DataError& error) {  // training needs none
+    log_warning("samples are token ids, for the tokenizer cannot be used: ", error.what());
+    return known;
+  }
+  require_tokens_of(config.model, *known.tokenizer);
+  warn_of_other_tokenizer(config.data.train, *known.tokenizer);
+  return known;
+}
+
+std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known) {
+  const auto& text = config.log.sample_prompt;
+  if (config.log.sample_every_steps == 0) return {};
+  if (known.tokenizer == nullptr) {
+    if (text.empty()) return {0};
+    throw ConfigError(
+        "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
+        "neither the training data nor the model the run starts from have one");
+  }
+  auto prompt = known.tokenizer->encode(text);
+  const auto document = known.tokenizer->about().document_token;
+  if (document >= 0) prompt.insert(prompt.begin(), document);
+  if (prompt.empty()) prompt.push_back(0);
+  if (std::ssize(prompt) >= config.model.max_positions)
+    throw ConfigError(str("log.sample_prompt is ", prompt.size(), " tokens, expected fewer than ",
+                          "model.max_positions (", config.model.max_positions, ")"));
+  return prompt;
 }
 
 std::optional<Loader> held_out(const Config& config, const Dataset& training, World& world,
