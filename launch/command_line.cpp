@@ -231,8 +231,7 @@ void add_generate(CLI::App& app, Run& run) {
   describe(verb->add_option("--stop", options->stops,
                             "end the text in front of the first of these; repeatable"),
            "Text", "TEXT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   within(describe(verb->add_option("--batch", options->batch, "prompts of a NAME.jsonl at once")
                       ->capture_default_str(),
                   "Text", "N"),

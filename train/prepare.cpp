@@ -6,6 +6,7 @@
 #include "core/cpu.h"
 #include "core/file.h"
 #include "core/gpu.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
@@ -120,11 +121,15 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   return bytes;
 }
 
-RunTokenizer run_tokenizer(const Config& config, const RunDirectory& run) {
+// Without a look into dataset.json, which may be long.
+RunTokenizer run_tokenizer(const Config& config, const Dataset& training, const RunDirectory& run) {
+  constexpr const char* kFile = "tokenizer.json";
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
   RunTokenizer known;
-  if (path_exists(run.tokenizer() / "tokenizer.json")) known.what = run.tokenizer().string();
+  std::string of_data = training.format().name == "bytes" ? "bytes" : "";
   for (const auto& dataset : config.data.train)
-    if (known.what.empty()) known.what = tokenizer_of_dataset(dataset);
+    if (of_data.empty() && path_exists(std::filesystem::path(dataset) / kFile)) of_data = dataset;
+  known.what = path_exists(run.tokenizer() / kFile) ? run.tokenizer().string() : of_data;
   if (known.what.empty() && !config.train.init_from.empty())
     known.what = tokenizer_of(find_model(config.train.init_from));
   if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
@@ -137,7 +142,13 @@ RunTokenizer run_tokenizer(const Config& config, const RunDirectory& run) {
     return known;
   }
   require_tokens_of(config.model, *known.tokenizer);
-  warn_of_other_tokenizer(config.data.train, *known.tokenizer);
+  const auto& hash = known.tokenizer->about().hash;
+  if (!of_data.empty() &&
+      hash != (of_data == "bytes"
+                   ? ByteTokenizer().about().hash
+                   : hash_hex(read_text(std::filesystem::path(of_data) / kFile, kMostBytes))))
+    log_warning(of_data, " is not the tokenizer that the run began with, which is kept in ",
+                run.tokenizer().string());
   return known;
 }
 

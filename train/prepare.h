@@ -38,7 +38,7 @@ struct RunTokenizer {
   std::string what;
   std::unique_ptr<Tokenizer> tokenizer;  // nullptr: none is known, or it cannot be used
 };
-RunTokenizer run_tokenizer(const Config& config, const RunDirectory& run);
+RunTokenizer run_tokenizer(const Config& config, const Dataset& training, const RunDirectory& run);
 
 // The prompt of samples as a document starts; without a tokenizer token 0. Throws ConfigError where
 // log.sample_prompt has no tokens, or more than the model has positions for.

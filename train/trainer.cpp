@@ -173,7 +173,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
               data_place_.ranks, pinned_),
       validation_(held_out(config_, loader_.dataset(), world_, data_place_, pinned_)),
-      tokenizer_(run_tokenizer(config_, run_)),
+      tokenizer_(run_tokenizer(config_, loader_.dataset(), run_)),
       sample_prompt_(sample_prompt(config_, tokenizer_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
