@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -40,7 +41,7 @@ def run(*arguments, ranks=1, code=0):
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=120, check=False)
     said = done.stderr.decode(errors="replace")
     expect(done.returncode == code, f"{arguments} on {ranks}: {done.returncode}: {said[-700:]}")
-    return done.stdout.decode(), said
+    return done.stdout.decode(errors="replace"), said
 
 
 def layouts():
@@ -95,8 +96,9 @@ def check_generate(folder):
             continue
         found, _ = run(*generate, "--batch", "3", *flags, ranks=ranks)
         expect(found == expected, f"{ranks} {flags}: {found}, expected {expected}")
-    text = max((line["text"] for line in lines), key=len)
-    stop = text[len(text) // 2:][:3]
+    # Three letters of a text, not its first: tokens are of one or two.
+    stop = next(found[-1] for found in (re.findall(r"[a-z]{3}", line["text"]) for line in lines)
+                if found)
     found, _ = run(*generate, "--stop", stop, "--stop", "\u0001never")
     for line in map(json.loads, found.splitlines()):
         whole = next(l["text"] for l in lines if l["prompt"] == line["prompt"])

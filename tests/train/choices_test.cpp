@@ -44,7 +44,7 @@ TEST(Questions, that_are_wrong_are_refused_by_line_and_member) {
   const auto expect = [](const std::string& line, const std::string& what) {
     EXPECT_EQ(refusal(line), "q.jsonl: line 3: " + what);
   };
-  expect("{\"choices\":[\"b\",\"c\"],\"label\":1}", "no \"context\"");
+  expect("{\"choices\":[\"b\",\"c\"],\"label\":1}", "the key \"context\" is missing");
   expect("{\"context\":7,\"choices\":[\"b\",\"c\"],\"label\":1}",
          "context: expected a string, found an integer");
   expect("{\"context\":\"\",\"choices\":[\"b\"],\"label\":0}",
