@@ -49,7 +49,7 @@ struct Model {
 std::vector<Prompt> prompts_of(const std::vector<std::int64_t>& lengths, std::int64_t tokens) {
   std::vector<Prompt> prompts;
   for (const auto length : lengths) {
-    Prompt prompt{.tokens = tokens + std::ssize(prompts), .number = prompts.size()};
+    Prompt prompt{.ids = {}, .tokens = tokens + std::ssize(prompts), .number = prompts.size()};
     for (std::int64_t i = 0; i < length; ++i)
       prompt.ids.push_back(static_cast<std::int32_t>((i * 7 + length) % 41));
     prompts.push_back(std::move(prompt));
