@@ -123,6 +123,7 @@ void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& dire
   const auto ended = directory / "ended";
   const auto file = ended / rank_file(rank(), ".txt");
   end_process(verdict, {.rank = rank(), .last_words = [&] {
+                          if (directory.empty()) return;
                           // Not synced: that a disk hangs may be why all end.
                           std::error_code no_run_yet;
                           std::filesystem::create_directory(ended, no_run_yet);

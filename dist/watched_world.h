@@ -22,7 +22,7 @@ namespace lockstep {
 struct WatchOptions {
   Timing timing{};
   // A rank that the others end leaves there, in ended/rank-00003.txt, why, and its last
-  // collectives.
+  // collectives; empty: nowhere.
   std::filesystem::path directory{};
   std::string interfaces{};  // by which others reach this rank; "": any
 };

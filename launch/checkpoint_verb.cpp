@@ -19,6 +19,7 @@
 #include "train/inference.h"
 #include "train/memory.h"
 #include "train/model_source.h"
+#include "train/model_tokenizer.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
 #include "train/streamed_weights.h"
@@ -225,9 +226,11 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
 int checkpoint_export(const CheckpointExportOptions& options) {
   if (options.dtype != "bf16" && options.dtype != "fp32")
     throw UsageError(str("--dtype ", options.dtype, ": expected bf16 or fp32"));
-  const HuggingFaceExport how{.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
-                              .tokenizer_from = options.tokenizer_from};
   const auto source = find_model(options.model);
+  HuggingFaceExport how{.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
+                        .tokenizer_from = options.tokenizer_from};
+  if (const auto own = tokenizer_of(source); how.tokenizer_from.empty() && own != "bytes")
+    how.tokenizer_from = own;
   if (source.form == ModelSource::Form::checkpoint)
     export_huggingface(options.out, source.model, StreamedWeights(source).slices(), how);
   else
@@ -248,6 +251,7 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   about.set("model", config_to_huggingface(source.model));
   about.set("imported_from", source.path.string());
   Checkpointer(directory, weights.slices()).save(0, about);
+  if (const auto own = tokenizer_of(source); !own.empty()) keep_tokenizer(own, run.tokenizer());
   log_info("wrote ", source.path.string(), " to ", checkpoint_path(directory, 0).string());
   return 0;
 }

@@ -199,12 +199,44 @@ void add_machine(CLI::App& verb, std::string& device, int& threads) {
          1, most_threads());
 }
 
+constexpr const char* kTokenizerHelp =
+    "bytes, a tokenizer.json, or a directory that holds one (default: the model's own)";
+
+void add_ranks(CLI::App& verb, ModelRanksOptions& ranks) {
+  within(describe(verb.add_option("--tensor", ranks.tensor,
+                                  "of those that mpirun or srun start, share each matrix")
+                      ->capture_default_str(),
+                  "Ranks", "N"),
+         1, 1'000'000);
+  within(describe(verb.add_option("--shard", ranks.shard,
+                                  "of them hold each a part of the weights, and gather them")
+                      ->capture_default_str(),
+                  "Ranks", "N"),
+         1, 1'000'000);
+  add_machine(verb, ranks.device, ranks.threads);
+}
+
 void add_generate(CLI::App& app, Run& run) {
   auto* verb = add_verb(app, "generate", "continue a text");
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
   describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
-  describe(verb->add_option("--prompt", options->prompt, "text to go on from"), "Text", "TEXT");
+  auto* prompt =
+      describe(verb->add_option("--prompt", options->prompt, "text to go on from"), "Text", "TEXT");
+  describe(verb->add_option("--prompt-file", options->prompt_file,
+                            "a file of it; of NAME.jsonl {\"prompt\": TEXT} a line, each answered "
+                            "by a line of JSON"),
+           "Text", "FILE")
+      ->excludes(prompt);
+  describe(verb->add_option("--stop", options->stops,
+                            "end the text in front of the first of these; repeatable"),
+           "Text", "TEXT")
+      ->allow_extra_args(false);
+  within(describe(verb->add_option("--batch", options->batch, "prompts of a NAME.jsonl at once")
+                      ->capture_default_str(),
+                  "Text", "N"),
+         1, 65536);
+  describe(verb->add_option("--tokenizer", options->tokenizer, kTokenizerHelp), "Text", "WHAT");
   const auto* tokens = within(
       describe(verb->add_option("--tokens", options->tokens, "to generate")->capture_default_str(),
                "Text", "N"),
@@ -228,7 +260,7 @@ void add_generate(CLI::App& app, Run& run) {
           verb->add_option("--seed", sampling.seed, "of the random numbers")->capture_default_str(),
           "Sampling", "N"),
       0);
-  add_machine(*verb, options->device, options->threads);
+  add_ranks(*verb, options->ranks);
   verb->callback([options, tokens, &run] {
     options->asked_tokens = tokens->count() > 0;
     run = [options] { return run_generate(*options); };
@@ -236,12 +268,14 @@ void add_generate(CLI::App& app, Run& run) {
 }
 
 void add_eval(CLI::App& app, Run& run) {
-  auto* verb = add_verb(app, "eval", "the loss of a model on held-out tokens");
+  auto* verb = add_verb(app, "eval",
+                        "the loss of a model on held-out tokens, or how often it knows an answer");
   auto options = std::make_shared<EvalOptions>();
   describe(verb->add_option("model", options->model, kModelForms)->required(), "Model", "MODEL");
-  describe(verb->add_option("--data", options->data,
-                            "datasets to evaluate on (default: what the run held out)"),
-           "Data", "DATASET");
+  auto* data = describe(verb->add_option("--data", options->data,
+                                         "datasets to evaluate on (default: what the run held "
+                                         "out)"),
+                        "Data", "DATASET");
   within(describe(verb->add_option("--tokens", options->tokens,
                                    "rounded down to windows, at least one; 0: all (default)"),
                   "Data", "N"),
@@ -253,7 +287,30 @@ void add_eval(CLI::App& app, Run& run) {
          1);
   verb->add_flag("--document-mask", options->document_mask, "no attention across documents")
       ->group("Data");
-  add_machine(*verb, options->device, options->threads);
+  auto* choices = describe(verb->add_option("--choices", options->choices,
+                                            "questions with several answers (docs/evaluation.md)"),
+                           "Questions", "FILE.jsonl");
+  choices->excludes(data);
+  within(describe(verb->add_option("--questions", options->questions,
+                                   "only the first so many; 0: all (default)"),
+                  "Questions", "N"),
+         0)
+      ->needs(choices);
+  within(describe(verb->add_option("--batch", options->batch,
+                                   "questions of a rank at once, at most (default: by length)"),
+                  "Questions", "N"),
+         1, 65536)
+      ->needs(choices);
+  describe(verb->add_option("--document-start", options->document_start,
+                            "the token that starts documents in front of each context (default: "
+                            "as the tokenizer says)"),
+           "Questions", "on|off")
+      ->needs(choices);
+  describe(verb->add_option("--out", options->out, "write a line of JSON for each question"),
+           "Questions", "FILE.jsonl")
+      ->needs(choices);
+  describe(verb->add_option("--tokenizer", options->tokenizer, kTokenizerHelp), "Model", "WHAT");
+  add_ranks(*verb, options->ranks);
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }
 
@@ -265,9 +322,10 @@ void add_export(CLI::App& group, Run& run) {
            "DIR");
   describe(verb->add_option("--dtype", options->dtype, "of the weights")->capture_default_str(),
            "Output", "bf16|fp32");
-  describe(verb->add_option("--tokenizer-from", options->tokenizer_from,
-                            "copy the tokenizer files of this directory"),
-           "Output", "DIR");
+  describe(
+      verb->add_option("--tokenizer-from", options->tokenizer_from,
+                       "copy the tokenizer files of this directory (default: the model's own)"),
+      "Output", "DIR");
   verb->callback([options, &run] { run = [options] { return checkpoint_export(*options); }; });
 }
 

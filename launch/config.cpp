@@ -280,11 +280,8 @@ class Consistency {
     const auto& l = resolved_.values.log;
     const auto& m = resolved_.values.model;
     if (l.sample_every_steps == 0) return;
-    require(m.vocabulary == ByteTokenizer::kVocabulary || l.sample_prompt.empty(),
-            "log.sample_prompt",
-            str("none: text becomes tokens only where model.vocabulary is ",
-                ByteTokenizer::kVocabulary));
-    require(static_cast<std::int64_t>(l.sample_prompt.size()) + 1 < m.max_positions,
+    require(m.vocabulary != ByteTokenizer::kVocabulary ||
+                static_cast<std::int64_t>(l.sample_prompt.size()) + 1 < m.max_positions,
             "log.sample_prompt",
             str("fewer bytes than model.max_positions (", m.max_positions, ") less one"));
   }

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <iostream>
 
-#include "core/thread_pool.h"
+#include "core/file.h"
 #include "launch/config.h"
-#include "launch/device.h"
 #include "train/evaluate.h"
+#include "train/evaluate_choices.h"
+#include "train/model_tokenizer.h"
 
 namespace lockstep {
 
@@ -44,27 +45,150 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
   return request;
 }
 
-}  // namespace
+// Of the tokens of a dataset; nullptr where nothing says which it is.
+std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const ModelSource& source,
+                                             const std::vector<std::string>& datasets) {
+  auto what = options.tokenizer.empty() ? tokenizer_of(source) : options.tokenizer;
+  for (const auto& dataset : datasets)
+    if (what.empty()) what = tokenizer_of_dataset(dataset);
+  if (what.empty()) return nullptr;
+  auto tokenizer = open_tokenizer_of(source, what);
+  warn_of_other_tokenizer(datasets, *tokenizer);
+  return tokenizer;
+}
 
-int run_eval(const EvalOptions& options) {
-  const auto source = find_model(options.model);
-  const auto request = request_of(options, source);
-  const int threads = options.threads > 0 ? options.threads : processors_allowed();
-  Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
-  const auto result = evaluate(source, request, stream);
-  Json json;
-  json.set("model", source.path.string());
-  Json datasets;
-  for (const auto& dataset : request.datasets)
-    datasets.push(dataset);
-  json.set("data", datasets);
+Json json_of(const Evaluation& result) {
+  Json json{Json::Object{}};
   json.set("loss_nats", result.loss);
   json.set("bits_per_token", result.loss / std::log(2.0));
   json.set("perplexity", std::exp(result.loss));
   json.set("tokens", result.tokens);
+  if (result.bytes > 0) {
+    const double by_byte =
+        result.loss * static_cast<double>(result.tokens) / static_cast<double>(result.bytes);
+    json.set("bytes", result.bytes);
+    json.set("bits_per_byte", by_byte / std::log(2.0));
+    json.set("byte_perplexity", std::exp(by_byte));
+  }
   json.set("seconds", result.seconds);
-  std::cout << json.dump() << "\n";
+  return json;
+}
+
+// An object whose first members say what was evaluated.
+template <class Value>
+Json result_of(const ModelSource& source, const char* what, Value&& on, const Json& figures) {
+  Json json;
+  json.set("model", source.path.string());
+  json.set(what, std::forward<Value>(on));
+  for (const auto& [key, value] : figures.as_object())
+    json.set(key, value);
+  return json;
+}
+
+int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& stream) {
+  const auto source = find_model(options.model);
+  auto request = request_of(options, source);
+  const auto tokenizer = tokenizer_of_data(options, source, request.datasets);
+  request.tokenizer = tokenizer.get();
+  const auto result = evaluate(source, request, ranks, stream);
+  if (ranks.world.rank() != 0) return 0;
+  Json datasets;
+  for (const auto& dataset : request.datasets)
+    datasets.push(dataset);
+  std::cout << result_of(source, "data", std::move(datasets), json_of(result)).dump() << "\n";
   return 0;
+}
+
+struct Measure {
+  const char* name;
+  Normalised by;
+};
+constexpr Measure kMeasures[] = {{"acc", Normalised::none},
+                                 {"acc_norm", Normalised::by_characters},
+                                 {"acc_bytes", Normalised::by_bytes},
+                                 {"acc_tokens", Normalised::by_tokens}};
+
+Json json_of(const ChoicesEvaluation& result) {
+  Json json{Json::Object{}};
+  json.set("questions", std::ssize(result.questions));
+  for (const auto& [name, by] : kMeasures) {
+    const auto share = share_correct(result.questions, result.scores, by);
+    json.set(name, share.mean);
+    json.set(str(name, "_stderr"), share.standard_error);
+  }
+  json.set("cut", result.cut);
+  json.set("seconds", result.seconds);
+  return json;
+}
+
+// A line of --out.
+Json record_of(const Question& question, std::span<const ChoiceScore> scores) {
+  Json record, logp, tokens;
+  for (const ChoiceScore& score : scores) {
+    logp.push(score.logp);
+    tokens.push(score.tokens);
+  }
+  record.set("id", question.id);
+  record.set("label", static_cast<std::int64_t>(question.label));
+  for (const auto& [name, by] : kMeasures)
+    record.set(str("best", name + 3), static_cast<std::int64_t>(best_choice(scores, by)));
+  record.set("logp", std::move(logp));
+  record.set("tokens", std::move(tokens));
+  return record;
+}
+
+void write_records(const std::string& file, const ChoicesEvaluation& result) {
+  std::string lines;
+  for (std::size_t i = 0; i < result.questions.size(); ++i)
+    lines += record_of(result.questions[i], result.scores[i]).dump() + "\n";
+  write_text(file, lines);
+}
+
+bool document_start(const EvalOptions& options, const std::string& what,
+                    const Tokenizer& tokenizer) {
+  if (options.document_start.empty()) return starts_documents(what, tokenizer);
+  if (options.document_start != "on" && options.document_start != "off")
+    throw UsageError(str("--document-start ", options.document_start, ": expected on or off"));
+  return options.document_start == "on";
+}
+
+int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& stream) {
+  const auto source = find_model(options.model);
+  const auto what = options.tokenizer.empty() ? tokenizer_of(source) : options.tokenizer;
+  const auto tokenizer = open_tokenizer_of(source, what);
+  const auto result = evaluate_choices(source,
+                                       {.file = options.choices,
+                                        .tokenizer = *tokenizer,
+                                        .document_start = document_start(options, what, *tokenizer),
+                                        .most_questions = options.questions,
+                                        .batch = options.batch},
+                                       ranks, stream);
+  if (ranks.world.rank() != 0) return 0;
+  if (!options.out.empty()) write_records(options.out, result);
+  std::cout << result_of(source, "choices", options.choices, json_of(result)).dump() << "\n";
+  return 0;
+}
+
+}  // namespace
+
+int run_eval(const EvalOptions& options) {
+  std::string datasets;
+  for (const auto& dataset : options.data)
+    datasets += dataset + " ";
+  const Fields settings{{"MODEL", options.model},
+                        {"--data", datasets},
+                        {"--choices", options.choices},
+                        {"--tokenizer", options.tokenizer},
+                        {"--document-start", options.document_start},
+                        {"--sequence-length", std::to_string(options.sequence_length)},
+                        {"--tokens", std::to_string(options.tokens)},
+                        {"--questions", std::to_string(options.questions)},
+                        {"--batch", std::to_string(options.batch)},
+                        {"--document-mask", options.document_mask ? "on" : "off"}};
+  return on_model_ranks(options.ranks, settings, [&](const ModelRanks& ranks, Stream& stream) {
+    return options.choices.empty() ? eval_data(options, ranks, stream)
+                                   : eval_choices(options, ranks, stream);
+  });
 }
 
 }  // namespace lockstep

@@ -3,81 +3,205 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
-#include <unistd.h>
 
+#include "core/file.h"
+#include "core/json.h"
 #include "core/log.h"
-#include "core/thread_pool.h"
 #include "core/units.h"
-#include "data/tokenizer.h"
-#include "launch/device.h"
+#include "data/unicode.h"
+#include "dist/topology_here.h"
 #include "train/generate.h"
-#include "train/inference.h"
+#include "train/growing_text.h"
 #include "train/memory.h"
 #include "train/model_source.h"
+#include "train/model_tokenizer.h"
 
 namespace lockstep {
 namespace {
 
-// The prompt as the start of a document.
-std::vector<std::int32_t> encode(const std::string& prompt, const ModelConfig& model) {
-  if (model.vocabulary != ByteTokenizer::kVocabulary)
-    throw UsageError(str("this model's vocabulary of ", model.vocabulary,
-                         " is not that of the tokenizer `bytes`, the only one so far"));
-  auto tokens = ByteTokenizer().encode(prompt);
-  tokens.insert(tokens.begin(), ByteTokenizer::kDocumentToken);
-  return tokens;
+constexpr std::int64_t kMostPromptBytes = std::int64_t{1} << 30;
+
+std::vector<std::string> prompts_of_lines(const std::string& file) {
+  std::vector<std::string> prompts;
+  const auto text = read_text(file, kMostPromptBytes);
+  std::size_t first = 0;
+  for (int line = 1; first < text.size(); ++line) {
+    const auto end = std::min(text.find('\n', first), text.size());
+    const auto one = std::string_view(text).substr(first, end - first);
+    first = end + 1;
+    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const auto where = str(file, ": line ", line);
+    const Json json = Json::parse(one, where);
+    in_context([&] { prompts.push_back(text_at(json, "prompt")); }, where);
+  }
+  if (prompts.empty()) throw DataError(str(file, ": holds no prompt"));
+  return prompts;
 }
 
-// The bytes that generation peaks at.
-Arenas::Bytes measure(const Inference::Config& config, Device device, int threads,
-                      const GenerateRequest& request) {
-  Stream stream(device, "measure", Stream::Mode::measuring, threads);
-  Arenas arenas = Arenas::measure(device);
-  Inference inference(config, stream, arenas);
-  generate(inference.context(), inference.transformer(), arenas.pinned, request,
-           [](std::int32_t) { return true; });
-  return arenas.peak();
+bool writes_lines(const GenerateOptions& options) {
+  return options.prompt_file.ends_with(".jsonl");
+}
+
+std::vector<std::string> texts_of(const GenerateOptions& options) {
+  if (options.prompt_file.empty()) return {options.prompt};
+  if (writes_lines(options)) return prompts_of_lines(options.prompt_file);
+  return {read_text(options.prompt_file, kMostPromptBytes)};
+}
+
+// Each as the start of a document.
+std::vector<Prompt> encode(const std::vector<std::string>& texts, const GenerateOptions& options,
+                           const Tokenizer& tokenizer, const ModelConfig& model) {
+  std::vector<Prompt> prompts;
+  const auto document = tokenizer.about().document_token;
+  std::int64_t shortened = 0;
+  for (const auto& text : texts) {
+    Prompt prompt{.ids = tokenizer.encode(text), .number = prompts.size()};
+    if (document >= 0) prompt.ids.insert(prompt.ids.begin(), document);
+    const auto room = std::max<std::int64_t>(model.max_positions - std::ssize(prompt.ids), 0);
+    prompt.tokens = std::min(options.tokens, room);
+    if (room > 0 && room < options.tokens) ++shortened;
+    prompts.push_back(std::move(prompt));
+  }
+  if (options.asked_tokens && shortened > 0)
+    log_warning("the model has positions for ", model.max_positions, " tokens: generating ",
+                prompts.size() == 1 ? str(prompts[0].tokens, " behind the prompt")
+                                    : str("fewer behind ", shortened, " of the prompts"));
+  return prompts;
+}
+
+// What comes of the prompts: written as it comes, or a line for each that has ended.
+class Output {
+ public:
+  Output(const GenerateOptions& options, const Tokenizer& tokenizer,
+         std::span<const std::string> texts, bool writes)
+      : tokenizer_(tokenizer), texts_(texts), streams_(!writes_lines(options)), writes_(writes) {
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      answers_.push_back({.text = GrowingText(options.stops)});
+    if (streams_) write(texts.front());
+  }
+
+  // Whether the prompt's text goes on.
+  bool take(std::size_t prompt, std::int32_t token) {
+    Answer& answer = answers_[prompt];
+    ++answer.tokens;
+    ++generated_;
+    const auto& about = tokenizer_.about();
+    if (token == about.end_token || token == about.document_token) {
+      answer.finish = "end";
+      return false;
+    }
+    if (!tokenizer_.is_special(token) && !answer.text.append(tokenizer_.bytes_of(token)))
+      answer.finish = "stop";
+    if (streams_) write(answer.text.settled());
+    return answer.finish == kLength && std::cout.good();
+  }
+
+  // These have ended.
+  void finish(std::size_t first, std::size_t count) {
+    for (std::size_t i = first; i < first + count; ++i) {
+      if (streams_) {
+        write(answers_[i].text.rest());
+        write("\n");
+        continue;
+      }
+      Json line;
+      line.set("prompt", texts_[i]);
+      line.set("text", replaced_utf8(answers_[i].text.text()));
+      line.set("tokens", answers_[i].tokens);
+      line.set("finish", answers_[i].finish);
+      write(line.dump() + "\n");
+    }
+  }
+
+  std::int64_t generated() const { return generated_; }
+
+ private:
+  static constexpr std::string_view kLength = "length";
+  struct Answer {
+    GrowingText text;
+    std::int64_t tokens = 0;
+    const char* finish = kLength.data();
+  };
+
+  void write(std::string_view text) const {
+    if (writes_) std::cout << text << std::flush;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::span<const std::string> texts_;
+  bool streams_, writes_;
+  std::vector<Answer> answers_;
+  std::int64_t generated_ = 0;
+};
+
+// Calls work(first, prompts) for each batch.
+template <class Work>
+void for_each_batch(std::span<const Prompt> prompts, std::int64_t batch, Work&& work) {
+  const auto most = static_cast<std::size_t>(batch);
+  for (std::size_t first = 0; first < prompts.size(); first += most)
+    work(first, prompts.subspan(first, std::min(most, prompts.size() - first)));
+}
+
+int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream& stream) {
+  if (ranks.mesh.size(Axis::replicate) > 1)
+    throw ConfigError(str("all ranks generate the same: start as many as --tensor x --shard, ",
+                          options.ranks.tensor * options.ranks.shard));
+  const auto source = find_model(options.model);
+  const auto tokenizer = open_tokenizer_of(source, options.tokenizer);
+  const auto texts = texts_of(options);
+  const auto prompts = encode(texts, options, *tokenizer, source.model);
+  const Inference::Config config{.model = source.model};
+  const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
+    for_each_batch(prompts, options.batch, [&](std::size_t, std::span<const Prompt> some) {
+      generate(model.context(), model.transformer(), model.arenas().pinned, some, options.sampling,
+               [](std::size_t, std::int32_t) { return true; });
+    });
+  });
+  require_memory(stream.device(), bytes,
+                 "generate with a smaller model, fewer --tokens or a smaller --batch", "",
+                 static_cast<int>(ranks_here(ranks.world).size()));
+  Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
+  Inference model(config, stream, arenas, ranks.comms());
+  load_weights(source, model.params(), stream);
+
+  const auto begin = std::chrono::steady_clock::now();
+  Output output(options, *tokenizer, texts, ranks.world.rank() == 0);
+  for_each_batch(prompts, options.batch, [&](std::size_t first, std::span<const Prompt> some) {
+    in_context(
+        [&] {
+          generate(model.context(), model.transformer(), arenas.pinned, some, options.sampling,
+                   [&](std::size_t prompt, std::int32_t token) {
+                     return output.take(first + prompt, token);
+                   });
+        },
+        source.path.string());
+    output.finish(first, some.size());
+  });
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  log_info(output.generated(), " tokens in ", human_seconds(elapsed.count()), ", ",
+           human_count(static_cast<double>(output.generated()) / elapsed.count()), " tok/s, from ",
+           source.path.string());
+  return 0;
 }
 
 }  // namespace
 
 int run_generate(const GenerateOptions& options) {
-  const auto source = find_model(options.model);
-  const auto prompt = encode(options.prompt, source.model);
-  const auto room = source.model.max_positions - static_cast<std::int64_t>(prompt.size());
-  const GenerateRequest request{.prompt = prompt,
-                                .tokens = std::min(options.tokens, std::max<std::int64_t>(room, 0)),
-                                .sampling = options.sampling};
-  if (options.asked_tokens && 0 < room && room < options.tokens)
-    log_warning("the model has positions for ", source.model.max_positions, " tokens: generating ",
-                request.tokens, " behind the prompt");
-  const Inference::Config config{.model = source.model};
-  const int threads = options.threads > 0 ? options.threads : processors_allowed();
-  Stream stream(device_of(options.device), "compute", Stream::Mode::immediate, threads);
-  const auto bytes = measure(config, stream.device(), threads, request);
-  require_memory(stream.device(), bytes, "generate with a smaller model, or fewer --tokens");
-  Arenas arenas(stream.device(), bytes);
-  Inference inference(config, stream, arenas);
-  load_weights(source, inference.params(), stream);
-
-  std::cout << options.prompt << std::flush;
-  const auto begin = std::chrono::steady_clock::now();
-  std::int64_t generated = 0;
-  const auto emit = [&](std::int32_t token) {
-    ++generated;
-    if (token == ByteTokenizer::kDocumentToken) return false;  // the document ends
-    std::cout << ByteTokenizer().bytes_of(token) << std::flush;
-    return std::cout.good();
-  };
-  in_context(
-      [&] { generate(inference.context(), inference.transformer(), arenas.pinned, request, emit); },
-      source.path.string());
-  std::cout << "\n";
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  log_info(generated, " tokens in ", human_seconds(elapsed.count()), ", ",
-           human_count(static_cast<double>(generated) / elapsed.count()), " tok/s, from ",
-           source.path.string());
-  return 0;
+  const auto& s = options.sampling;
+  std::string stops;
+  for (const auto& stop : options.stops)
+    stops += str(stop.size(), " ", stop, " ");
+  const Fields settings{{"MODEL", options.model},
+                        {"--prompt", options.prompt},
+                        {"--prompt-file", options.prompt_file},
+                        {"--tokens", std::to_string(options.tokens)},
+                        {"--stop", stops},
+                        {"--batch", std::to_string(options.batch)},
+                        {"--tokenizer", options.tokenizer},
+                        {"sampling", str(s.temperature, " ", s.top_k, " ", s.top_p, " ", s.seed)}};
+  return on_model_ranks(options.ranks, settings, [&](const ModelRanks& ranks, Stream& stream) {
+    return generate_on(options, ranks, stream);
+  });
 }
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "launch/ranks.h"
 #include "train/sampler.h"
 
 namespace lockstep {
@@ -10,14 +12,18 @@ namespace lockstep {
 struct GenerateOptions {
   std::string model;  // a run, a checkpoint, a Hugging Face directory or an llm.c model
   std::string prompt;
+  std::string prompt_file;  // instead: the text of one, or of NAME.jsonl {"prompt": text} a line
   std::int64_t tokens = 256;
-  bool asked_tokens = false;  // not the default, which may be more than the model has room for
+  bool asked_tokens = false;       // not the default, which may be more than the model has room for
+  std::vector<std::string> stops;  // the text ends in front of the first of them
+  std::int64_t batch = 8;          // of a NAME.jsonl, generated together
+  std::string tokenizer;           // see open_tokenizer; empty: the model's
   Sampling sampling;
-  std::string device = "best";
-  int threads = 0;  // 0: every processor this process may run on
+  ModelRanksOptions ranks;
 };
 
-// Writes the prompt and what follows it to standard output, each token as it comes.
+// Writes the prompt and what follows it to standard output, each character as it comes; of a
+// NAME.jsonl a line {"prompt", "text", "tokens", "finish": "end", "stop" or "length"} for each.
 int run_generate(const GenerateOptions& options);
 
 }  // namespace lockstep

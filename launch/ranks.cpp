@@ -6,15 +6,16 @@
 #include "core/gpu.h"
 #include "core/log.h"
 #include "core/machine.h"
-#include "dist/agreement.h"
+#include "core/thread_pool.h"
 #include "dist/control_world.h"
 #include "dist/mpi_world.h"
 #include "dist/nccl_world.h"
 #include "dist/rendezvous.h"
 #include "dist/topology_here.h"
 #include "dist/watched_world.h"
+#include "launch/device.h"
 #include "launch/version.h"
-#include "train/layout.h"
+#include "train/config.h"
 
 namespace lockstep {
 namespace {
@@ -26,14 +27,12 @@ std::string version_line() {
   return text.substr(0, first) + "," + text.substr(first + 1, second - first - 1);
 }
 
-// Refuses ranks that would compute different runs.
-void check_same(World& launched, const ResolvedConfig& config, Device device) {
+// Refuses ranks that would not compute the same.
+void check_same(World& launched, const Fields& settings, Device device) {
   const bool on_cpu = device.kind == Device::Kind::cpu;
   Fields fields{{"program", version_line()}, {"--device", on_cpu ? "cpu" : "cuda"}};
   if (on_cpu) fields.emplace_back("instruction set (LOCKSTEP_CPU sets it)", name(cpu_level()));
-  const Json settings = to_json(config);
-  for (const auto& [key, value] : settings.as_object())
-    fields.emplace_back(key, value.dump());
+  fields.insert(fields.end(), settings.begin(), settings.end());
   agree(launched, "program or configuration", fields);
 }
 
@@ -82,11 +81,10 @@ Device device_of_rank(Device device, World& launched) {
   return {Device::Kind::cuda, static_cast<std::int16_t>(local)};
 }
 
-PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,
+PlacedRanks place_ranks(World& launched, const Fields& settings, const Mesh& mesh, Device device,
                         TensorAcross across) {
   PlacedRanks placed;
-  check_same(launched, config, device);
-  const auto mesh = mesh_of(config.values.layout, launched.size());
+  check_same(launched, settings, device);
   const auto as_launched = exchange_places(launched, device);
   auto order = placement(mesh, as_launched, across);
   placed.topology = renumbered(as_launched, order);
@@ -103,15 +101,48 @@ PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device de
   return placed;
 }
 
-std::unique_ptr<World> watch_ranks(World& placed, const ResolvedConfig& config,
+std::unique_ptr<World> watch_ranks(World& placed, std::int64_t stall_seconds,
                                    const std::filesystem::path& run) {
   if (placed.size() == 1) return nullptr;
   const auto here = environment();
   const auto interfaces = here.find("LOCKSTEP_INTERFACE");
   WatchOptions options{.directory = run};
-  options.timing.stall = Milliseconds(1000 * config.values.train.stall_seconds);
+  options.timing.stall = Milliseconds(1000 * stall_seconds);
   if (interfaces != here.end()) options.interfaces = interfaces->second;
   return std::make_unique<WatchedWorld>(placed, options);
+}
+
+namespace {
+
+Mesh mesh_of(const ModelRanksOptions& options, int ranks) {
+  const auto shared = options.tensor * options.shard;
+  if (ranks % shared != 0)
+    throw ConfigError(str("--tensor ", options.tensor, " x --shard ", options.shard, " is ", shared,
+                          " ranks, but ", ranks, ranks == 1 ? " was" : " were", " started; start ",
+                          shared, " or a multiple (mpirun -n, srun -n)"));
+  return {{static_cast<int>(ranks / shared), static_cast<int>(options.shard),
+           static_cast<int>(options.tensor)}};
+}
+
+}  // namespace
+
+int on_model_ranks(const ModelRanksOptions& options, const Fields& settings,
+                   FunctionRef<int(const ModelRanks&, Stream&)> act) {
+  const auto launched = meet_ranks(device_of(options.device));
+  return launched->ends_all([&] {
+    const auto mesh = mesh_of(options, launched->size());
+    const auto device = device_of_rank(device_of(options.device), *launched);
+    const auto placed = place_ranks(*launched, settings, mesh, device, TensorAcross::allowed);
+    const auto watched = watch_ranks(*placed.world, Config().train.stall_seconds);
+    World& host = watched ? *watched : *placed.world;
+    return host.ends_all([&] {
+      const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
+      const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
+      const int threads = options.threads > 0 ? options.threads : processors_allowed();
+      Stream stream(device, "compute", Stream::Mode::immediate, threads);
+      return act({nccl ? *nccl : host, mesh, &placed.topology}, stream);
+    });
+  });
 }
 
 }  // namespace lockstep

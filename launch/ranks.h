@@ -4,11 +4,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
+#include "core/function_ref.h"
 #include "core/tensor.h"
+#include "dist/agreement.h"
 #include "dist/comms.h"
 #include "dist/topology_placement.h"
-#include "launch/config.h"
+#include "train/inference.h"
 
 namespace lockstep {
 
@@ -24,16 +27,28 @@ struct PlacedRanks {
   std::unique_ptr<World> world;  // as the mesh of the configuration numbers them
   Topology topology;
 };
-// Refuses ranks that would not compute the same run: another version, or other settings, by
+// Refuses ranks that would not compute the same: another version, or other `settings`, by
 // ConfigError on all of them, with what differs where. Then finds out where each sits, gives each
 // its place in the mesh and, of several on one machine, its part of the processors. `launched`
 // outlives the result.
-PlacedRanks place_ranks(World& launched, const ResolvedConfig& config, Device device,
+PlacedRanks place_ranks(World& launched, const Fields& settings, const Mesh& mesh, Device device,
                         TensorAcross across);
 
 // That world with its ranks watched, so that the death or stall of one ends all (see
-// watched_world.h), and what that leaves in the run's directory; nothing for a rank that is alone.
-std::unique_ptr<World> watch_ranks(World& placed, const ResolvedConfig& config,
-                                   const std::filesystem::path& run);
+// watched_world.h), and what that leaves in the run's directory, where there is one; nothing for a
+// rank that is alone.
+std::unique_ptr<World> watch_ranks(World& placed, std::int64_t stall_seconds,
+                                   const std::filesystem::path& run = {});
+
+// What eval and generate say of the ranks that share a model.
+struct ModelRanksOptions {
+  std::int64_t tensor = 1, shard = 1;  // ranks along these axes; along replicate are the others
+  std::string device = "best";
+  int threads = 0;  // 0: every processor that a rank may run on
+};
+// act(ranks, compute) on all ranks that a launcher started with this one, or on this one alone;
+// `settings` must be the same on all. Its exit code.
+int on_model_ranks(const ModelRanksOptions& options, const Fields& settings,
+                   FunctionRef<int(const ModelRanks& ranks, Stream& compute)> act);
 
 }  // namespace lockstep

@@ -5,8 +5,10 @@
 #include "core/file.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
+#include "launch/config.h"
 #include "launch/device.h"
 #include "launch/ranks.h"
+#include "train/layout.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -35,18 +37,22 @@ int train_on(const TrainVerbOptions& options, World& launched) {
   const auto config = load_config(options.config, options.settings, launched.size());
   check_threads(config);
   const auto device = device_of_rank(device_of(options.device), launched);
+  Fields settings;
+  const Json json = to_json(config);
+  for (const auto& [key, value] : json.as_object())
+    settings.emplace_back(key, value.dump());
   const auto ranks = place_ranks(
-      launched, config, device,
+      launched, settings, mesh_of(config.values.layout, launched.size()), device,
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused);
   const auto run = options.run.empty() ? default_run(options.config) : fs::path(options.run);
-  const auto watched = watch_ranks(*ranks.world, config, run);
+  const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, run);
   World& host = watched ? *watched : *ranks.world;
   return host.ends_all([&] {
     const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
     const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
     return train({.config = config.values,
                   .resolved_config = to_toml(config),
-                  .settings = to_json(config),
+                  .settings = json,
                   .run = run,
                   .device = device,
                   .allow_dataset_change = options.allow_dataset_change,

@@ -119,20 +119,25 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
 
 void Head::loss(const StepContext& step, ConstTensor x, const Targets& targets) const {
   const Arena::Scope scope(step.scratch);
-  const auto N = targets.ids.elements();
+  const auto each = step.scratch.allocate("losses", DType::fp32, {targets.ids.elements()});
+  losses(step, each, x, targets.ids);
+  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
+  sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, each, targets.ids);
+}
+
+void Head::losses(const StepContext& step, Tensor losses, ConstTensor x,
+                  ConstTensor targets) const {
+  const Arena::Scope scope(step.scratch);
   const auto all = gather_sequence(step, x);
-  const auto losses = step.scratch.allocate("losses", DType::fp32, {N});
-  for_each_chunk(N, DType::fp32, [&](std::int64_t first, std::int64_t rows) {
+  for_each_chunk(targets.elements(), DType::fp32, [&](std::int64_t first, std::int64_t rows) {
     const Arena::Scope chunk(step.scratch);
     const auto logits = step.scratch.allocate("logits", DType::fp32, {rows, columns_});
     my_logits(step, logits, all.rows(first, rows));
     const auto args =
-        cross_entropy(step, logits, losses.rows(first, rows), targets.ids.rows(first, rows));
+        cross_entropy(step, logits, losses.rows(first, rows), targets.rows(first, rows));
     const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     cross_entropy_loss(step.compute, logits, args);
   });
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-  sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
 }
 
 void Head::logits(const StepContext& step, Tensor logits, ConstTensor x) const {

@@ -38,6 +38,9 @@ class Head {
 
   // Loss alone, from fp32 logits and without z_loss.
   void loss(const StepContext& step, ConstTensor x, const Targets& targets) const;
+  // The same of each token: losses [N] fp32, 0 where targets [N] are -1; the same on all tensor
+  // ranks.
+  void losses(const StepContext& step, Tensor losses, ConstTensor x, ConstTensor targets) const;
 
   // logits [n, Vp] fp32 of x [n, D], the same on all tensor ranks; columns from V on are padding.
   void logits(const StepContext& step, Tensor logits, ConstTensor x) const;

@@ -145,10 +145,29 @@ Transformer::Cache Transformer::allocate_cache(Arena& arena, Stream& stream, std
   return cache;
 }
 
+// Without a cache: of a whole micro-batch.
+StepContext Transformer::with_cache(const StepContext& step, const Cache* cache) const {
+  auto with = with_table(step, cache == nullptr ? rope_table_ : cache->rope_table);
+  with.fp8 = Fp8Products::off;  // any number of tokens
+  return with;
+}
+
+void Transformer::prefill(const StepContext& outer, ConstTensor inputs, const Cache& cache) {
+  const auto step = with_cache(outer, &cache);
+  const Arena::Scope scope(step.scratch);
+  run(step, inputs, &cache);
+}
+
+void Transformer::score(const StepContext& outer, Tensor losses, ConstTensor inputs,
+                        ConstTensor targets, const Cache& cache) {
+  const auto step = with_cache(outer, &cache);
+  const Arena::Scope scope(step.scratch);
+  head_.losses(step, losses, run(step, inputs, &cache), targets);
+}
+
 void Transformer::predict(const StepContext& outer, Tensor logits, ConstTensor inputs,
                           const Cache* cache) {
-  auto step = with_table(outer, cache == nullptr ? rope_table_ : cache->rope_table);
-  step.fp8 = Fp8Products::off;  // any number of tokens
+  const auto step = with_cache(outer, cache);
   const Arena::Scope scope(step.scratch);
   const auto B = step.positions.shape[0], n = step.positions.shape[1], m = logits.shape[0] / B;
   LOCKSTEP_CHECK(logits.shape[0] == B * m && 1 <= m && m <= n, "logits of ", logits.shape[0],

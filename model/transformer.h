@@ -54,6 +54,15 @@ class Transformer {
   void predict(const StepContext& step, Tensor logits, ConstTensor inputs,
                const Cache* cache = nullptr);
 
+  // inputs [B n], appended to the cache as predict does: the front of texts whose logits nobody
+  // asks for.
+  void prefill(const StepContext& step, ConstTensor inputs, const Cache& cache);
+
+  // losses [B n] fp32 = -log p(target) behind each of n new tokens a sequence, 0 where targets [B
+  // n] are -1; the same on all tensor ranks. The tokens are appended to the cache.
+  void score(const StepContext& step, Tensor losses, ConstTensor inputs, ConstTensor targets,
+             const Cache& cache);
+
   // In how many chunks forward makes the logits of N tokens.
   std::int64_t loss_chunks(std::int64_t N) const { return head_.chunks(N, dtype_); }
 
@@ -69,6 +78,7 @@ class Transformer {
 
   Slot& slot_of(int slot);
   StepContext with_table(const StepContext& step, ConstTensor rope_table) const;
+  StepContext with_cache(const StepContext& step, const Cache* cache) const;
   Tensor allocate_rope_table(Arena& arena, Stream& stream, std::int64_t positions) const;
   Tensor run(const StepContext& step, ConstTensor inputs, const Cache* cache);
   Slot allocate_slot(Arena& arena, const StepContext& shape, const Offload::To* offload) const;

@@ -7,6 +7,8 @@
 
 #include "core/stream.h"
 #include "data/source.h"
+#include "data/tokenizer.h"
+#include "train/inference.h"
 #include "train/model_source.h"
 
 namespace lockstep {
@@ -18,16 +20,20 @@ struct EvaluateRequest {
   std::int64_t tokens = 0;           // to evaluate, see most_windows; 0: all
   bool document_mask = false;
   RowKind rows = RowKind::automatic;
+  const Tokenizer* tokenizer = nullptr;  // of the tokens, where it is known: counts their bytes
 };
 
 struct Evaluation {
   double loss = 0;  // mean over the tokens, nats
   std::int64_t tokens = 0;
+  std::int64_t bytes = 0;  // of text that the tokens stand for, special ones none; 0: not known
   double seconds = 0;
 };
 
 // The mean loss over the first windows of the datasets, in their order, each token once. Throws
-// DataError naming model and tokens where it is not finite.
-Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request, Stream& stream);
+// DataError naming model and tokens where it is not finite. The ranks divide the windows; each of
+// them gets the whole result.
+Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
+                    const ModelRanks& ranks, Stream& stream);
 
 }  // namespace lockstep

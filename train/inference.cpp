@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-Inference::Inference(const Config& config, Stream& compute, Arenas& arenas)
+Inference::Inference(const Config& config, Stream& compute, Arenas& arenas, Comms comms)
     : compute_(compute),
       arenas_(arenas),
-      comms_(make_comms()),
+      comms_(std::move(comms)),
       params_(comms_, {.compute_dtype = config.compute, .stochastic_rounding = true}),
       transformer_(params_, config.model, {}) {
   params_.allocate_weights(arenas.device, compute);
@@ -26,6 +26,16 @@ StepContext Inference::context(const Batch& batch) {
           .positions = batch.positions,
           .document_start = batch.document_start,
           .rope_table = {}};
+}
+
+Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh,
+                                const Stream& compute, FunctionRef<void(Inference& model)> work) {
+  Stream stream(compute.device(), "measure", Stream::Mode::measuring, compute.threads());
+  Arenas arenas = Arenas::measure(compute.device());
+  LoneWorld one_of_all(0, mesh.world());
+  Inference model(config, stream, arenas, make_comms(one_of_all, mesh));
+  work(model);
+  return arenas.peak();
 }
 
 }  // namespace lockstep

@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "core/cpu.h"
+#include "core/file.h"
 #include "core/gpu.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "data/tokenizer.h"
 #include "dist/agreement.h"
 #include "dist/topology_here.h"
+#include "train/model_source.h"
+#include "train/model_tokenizer.h"
 #include "train/numerics.h"
 #include "train/resume.h"
 #include "train/run_parts.h"
@@ -41,7 +45,7 @@ void check_data(const Config& config, const Sources& sources, World& world) {
   if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
       config.model.vocabulary > ByteTokenizer::kVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
-                ByteTokenizer::kVocabulary, "): such a model cannot write text");
+                ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
   Fields fields;
   for (std::size_t s = 0; s < sources.count(); ++s)
     fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
@@ -152,6 +156,51 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
                human_memory(static_cast<double>(more.gathered_bytes_before)));
   }
   return bytes;
+}
+
+RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run) {
+  constexpr const char* kFile = "tokenizer.json";
+  RunTokenizer known;
+  const Dataset& data = training.dataset(0);  // all have its tokenizer
+  std::string of_data = data.format().name == "bytes" ? "bytes" : "";
+  for (const auto& source : config.data.sources())
+    for (const auto& path : source.paths)
+      if (of_data.empty() && path_exists(std::filesystem::path(path) / kFile)) of_data = path;
+  known.what = path_exists(run.tokenizer() / kFile) ? run.tokenizer().string() : of_data;
+  if (known.what.empty() && !config.train.init_from.empty())
+    known.what = tokenizer_of(find_model(config.train.init_from));
+  if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
+    known.what = "bytes";
+  if (known.what.empty()) return known;
+  try {
+    known.tokenizer = open_tokenizer(known.what);
+  } catch (const DataError& error) {  // training needs none
+    log_warning("samples are token ids, for the tokenizer cannot be used: ", error.what());
+    return known;
+  }
+  require_tokens_of(config.model, *known.tokenizer);
+  if (!data.tokenizer_hash().empty() && data.tokenizer_hash() != known.tokenizer->about().hash)
+    log_warning("the training data are not of the tokenizer that the run has, ", known.what);
+  return known;
+}
+
+std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known) {
+  const auto& text = config.log.sample_prompt;
+  if (config.log.sample_every_steps == 0) return {};
+  if (known.tokenizer == nullptr) {
+    if (text.empty()) return {0};
+    throw ConfigError(
+        "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
+        "neither the training data nor the model the run starts from have one");
+  }
+  auto prompt = known.tokenizer->encode(text);
+  const auto document = known.tokenizer->about().document_token;
+  if (document >= 0) prompt.insert(prompt.begin(), document);
+  if (prompt.empty()) prompt.push_back(0);
+  if (std::ssize(prompt) >= config.model.max_positions)
+    throw ConfigError(str("log.sample_prompt is ", prompt.size(), " tokens, expected fewer than ",
+                          "model.max_positions (", config.model.max_positions, ")"));
+  return prompt;
 }
 
 std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,

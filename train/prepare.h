@@ -3,10 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/loader.h"
+#include "data/tokenizer.h"
 #include "dist/comms.h"
 #include "train/layout.h"
 #include "train/meter.h"
@@ -31,6 +34,18 @@ Config with_rows(Config config, const Loader& training);
 // require_memory.
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
                          const std::string& others);
+
+// The tokenizer of a run's tokens, where one is known: that of an earlier start, of its training
+// data, or of the model that it starts from. `what` is for keep_tokenizer.
+struct RunTokenizer {
+  std::string what;
+  std::unique_ptr<Tokenizer> tokenizer;  // nullptr: none is known, or it cannot be used
+};
+RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run);
+
+// The prompt of samples as a document starts; without a tokenizer token 0. Throws ConfigError where
+// log.sample_prompt has no tokens, or more than the model has positions for.
+std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known);
 
 // The loader of data.validation, where there is such. Throws ConfigError where ranks read different
 // data, or its tokens cannot be those of the tokenizer of the training data.

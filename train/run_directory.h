@@ -4,6 +4,7 @@
 //   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
 //   numerics.json    what a GPU computes with     checkpoints/           step-00001000/, ...
 //   lock             held while training          trace-rank-00000.json, ...   of --trace
+//   tokenizer/       tokenizer.json and tokenizer_config.json, where the tokens have such
 //   ended/           rank-00000.txt, ...: what ranks did when others ended them
 #pragma once
 
@@ -33,6 +34,7 @@ class RunDirectory {
   std::filesystem::path config() const { return path_ / "config.toml"; }
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path tokenizer() const { return path_ / "tokenizer"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path trace(int rank) const {
     return path_ / ("trace-" + rank_file(rank, ".json"));

@@ -338,15 +338,10 @@ Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
           .limit_bytes = all_memory_bytes(compute.device())};
 }
 
-std::vector<std::int32_t> sample_prompt(const Config& c) {
-  if (c.model.vocabulary != ByteTokenizer::kVocabulary) return {0};
-  auto prompt = ByteTokenizer().encode(c.log.sample_prompt);
-  prompt.insert(prompt.begin(), ByteTokenizer::kDocumentToken);
-  return prompt;
-}
-
 std::int64_t sample_length(const Config& c) {
-  const auto prompt = static_cast<std::int64_t>(sample_prompt(c).size());
+  // The document token, and of each byte at most three, which a normal form may make of one.
+  const auto each = c.model.vocabulary == ByteTokenizer::kVocabulary ? 1 : 3;
+  const auto prompt = 1 + each * std::ssize(c.log.sample_prompt);
   return std::min(prompt + c.log.sample_tokens, c.model.max_positions);
 }
 

@@ -60,9 +60,7 @@ std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 // not in the table. All ranks at once.
 Meter::Config meter_config(const Config& config, Stream& compute, World& world);
 
-// The prompt of samples: as a document starts, where tokens are bytes. Other vocabularies have no
-// text here: their samples start from token 0 and are shown as ids.
-std::vector<std::int32_t> sample_prompt(const Config& config);
-std::int64_t sample_length(const Config& config);  // of prompt and continuation
+// Of a sample's prompt and continuation, in tokens, at most.
+std::int64_t sample_length(const Config& config);
 
 }  // namespace lockstep

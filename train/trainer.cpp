@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "core/units.h"
 #include "data/loader.h"
-#include "data/tokenizer.h"
+#include "data/unicode.h"
 #include "dist/agreement.h"
 #include "train/gpu_watch.h"
 #include "train/host_state.h"
@@ -21,6 +21,7 @@
 #include "train/loss_sum.h"
 #include "train/meter.h"
 #include "train/model_source.h"
+#include "train/model_tokenizer.h"
 #include "train/numerics.h"
 #include "train/prepare.h"
 #include "train/replay.h"
@@ -132,6 +133,8 @@ class Trainer {
   Arena pinned_;  // of the loaders
   Loader loader_;
   std::optional<Loader> validation_;
+  const RunTokenizer tokenizer_;
+  const std::vector<std::int32_t> sample_prompt_;
   Arenas arenas_;  // behind the data: they are large, and those may not be there
   Training training_;
   HostState state_;
@@ -175,6 +178,8 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
               data_place_.ranks, pinned_),
       validation_(
           held_out(with_rows(config_, loader_), loader_.sources(), world_, data_place_, pinned_)),
+      tokenizer_(run_tokenizer(config_, loader_.sources(), run_)),
+      sample_prompt_(sample_prompt(config_, tokenizer_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
       state_(state_slices(training_.params(), training_.optimizer()), compute_, bytes_.copies),
@@ -193,6 +198,7 @@ int Trainer::run() {
   if (is_first()) {
     run_.keep();
     write_text(run_.config(), options_.resolved_config);
+    keep_tokenizer(tokenizer_.what, run_.tokenizer());
     log_.open(run_, step(), config_.log.tensorboard);
   }
   if (const auto stop = agreed_stop()) {
@@ -391,18 +397,18 @@ std::string Trainer::last_good_checkpoint() const {
 }
 
 void Trainer::sample() {
-  const auto prompt = sample_prompt(config_);
-  const auto room = sample_length(config_) - static_cast<std::int64_t>(prompt.size());
+  const auto room =
+      std::min(config_.log.sample_tokens, config_.model.max_positions - std::ssize(sample_prompt_));
   std::string text = config_.log.sample_prompt;
   try {
     const auto tokens =
-        training_.sample(prompt, room, {.temperature = 0.8f, .seed = config_.train.seed});
-    if (config_.model.vocabulary == ByteTokenizer::kVocabulary)
-      text += ByteTokenizer().decode(tokens);
+        training_.sample(sample_prompt_, room, {.temperature = 0.8f, .seed = config_.train.seed});
+    if (tokenizer_.tokenizer)
+      text += tokenizer_.tokenizer->decode(tokens);
     else
       for (const auto token : tokens)
         text += str(" ", token);
-    log_info("sample after step ", step(), ": ", text);
+    log_info("sample after step ", step(), ": ", replaced_utf8(text));
   } catch (const DataError& error) {  // of weights that went wrong; the next step will say so
     log_warning("no sample after step ", step(), ": ", error.what());
   }

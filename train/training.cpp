@@ -234,8 +234,9 @@ Training::Numbers Training::numbers(std::int64_t step) {
 std::vector<std::int32_t> Training::sample(std::span<const std::int32_t> prompt,
                                            std::int64_t tokens, const Sampling& sampling) {
   std::vector<std::int32_t> text;
-  generate(context({}), transformer_, arenas_.pinned,
-           {.prompt = prompt, .tokens = tokens, .sampling = sampling}, [&](std::int32_t token) {
+  const Prompt one{.ids = {prompt.begin(), prompt.end()}, .tokens = tokens};
+  generate(context({}), transformer_, arenas_.pinned, {&one, 1}, sampling,
+           [&](std::size_t, std::int32_t token) {
              text.push_back(token);
              return true;
            });

@@ -148,9 +148,8 @@ TEST(Config, a_prompt_that_no_sample_can_start_from_is_refused) {
             "--set: log.sample_prompt is \"" + text +
                 "\", expected fewer bytes than model.max_positions (32) less one");
   EXPECT_EQ(refusal("", {too_long, positions}), "accepted");  // no samples
-  EXPECT_EQ(refusal("", {samples, prompt, set("model.vocabulary=300")}),
-            "--set: log.sample_prompt is \"hello\", expected none: text becomes tokens only where "
-            "model.vocabulary is 257");
+  // Of other tokens it may be fewer, which their tokenizer says when the run starts.
+  EXPECT_EQ(refusal("", {samples, too_long, positions, set("model.vocabulary=300")}), "accepted");
 }
 
 TEST(Config, counts_that_a_step_cannot_hold_are_refused) {

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""eval and generate as people start them, alone and under mpirun, and a tokenizer's way with its model.
+
+usage: evaluation_test.py LOCKSTEP FIXTURE
+
+FIXTURE: tests/oracle/fixtures/choices. Without mpirun what needs it is left out, and said.
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                   LC_ALL="C")
+for name in list(ENVIRONMENT):  # this test may itself run under a launcher
+    if name.startswith(("OMPI_COMM", "PMIX_", "SLURM_")):
+        del ENVIRONMENT[name]
+
+LOCKSTEP, FIXTURE = sys.argv[1], pathlib.Path(sys.argv[2])
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(*arguments, ranks=1, code=0):
+    """Standard output and error of `lockstep` on some ranks."""
+    command = [LOCKSTEP, *map(str, arguments)]
+    if ranks > 1:
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=120, check=False)
+    said = done.stderr.decode(errors="replace")
+    expect(done.returncode == code, f"{arguments} on {ranks}: {done.returncode}: {said[-700:]}")
+    return done.stdout.decode(errors="replace"), said
+
+
+def layouts():
+    found = [(1, [])]
+    if shutil.which("mpirun") is None:
+        print("mpirun is not installed (openmpi-bin): one rank alone")
+        return found
+    return found + [(2, []), (2, ["--tensor", "2"]), (4, ["--tensor", "2", "--shard", "2"])]
+
+
+def check_choices(folder):
+    expected = json.loads((FIXTURE / "expected.json").read_text())
+    for ranks, flags in layouts():
+        out = folder / f"records_{ranks}_{len(flags)}.jsonl"
+        said, _ = run("eval", FIXTURE, "--choices", FIXTURE / "questions.jsonl", "--out", out,
+                      "--device", "cpu", *flags, ranks=ranks)
+        lines = said.splitlines()
+        expect(len(lines) == 1, f"one rank speaks: {said}")
+        found = json.loads(lines[0])
+        for key in ("acc", "acc_norm", "acc_bytes", "acc_stderr", "acc_norm_stderr"):
+            expect(abs(found[key] - expected[key]) < 1e-9, f"{ranks} {flags}: {key} {found[key]}")
+        records = [json.loads(line) for line in out.read_text().splitlines()]
+        expect([r["id"] for r in records][:6] == ["0", "1", "2", "3", "4", "water"], "ids")
+        for record, logp in zip(records, expected["logp"], strict=True):
+            expect(all(abs(a - b) < 1e-4 for a, b in zip(record["logp"], logp, strict=True)),
+                   f"{ranks} {flags}: {record}, expected {logp}")
+
+
+def check_refusals(folder):
+    bad = folder / "bad.jsonl"
+    bad.write_text('{"context": "a", "choices": ["b", "c"], "label": 0}\n{"context": "a"}\n')
+    _, said = run("eval", FIXTURE, "--choices", bad, "--device", "cpu", code=65)
+    expect(f'{bad}: line 2: ' in said and "choices" in said, said)
+    bad.write_text(json.dumps(dict(context="a", choices=["b", "knife " * 90], label=0)))
+    _, said = run("eval", FIXTURE, "--choices", bad, "--device", "cpu", code=65)
+    expect(f"{bad}: line 1: choices: number 1: is " in said, said)
+    run("eval", FIXTURE, "--questions", "3", code=64)  # needs --choices
+
+
+def check_generate(folder):
+    prompts = folder / "prompts.jsonl"
+    asked = ["A man", "", "The suitcase is too large and the dog runs over the field", "\u6c34"]
+    prompts.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in asked))
+    generate = ["generate", FIXTURE, "--prompt-file", prompts, "--tokens", "20", "--seed", "3",
+                "--device", "cpu"]
+    expected, _ = run(*generate, "--batch", "1")
+    lines = [json.loads(line) for line in expected.splitlines()]
+    expect([line["prompt"] for line in lines] == asked, expected)
+    expect(all(line["finish"] in ("end", "length") for line in lines), expected)
+    for ranks, flags in layouts():
+        if ranks == 2 and not flags:
+            continue
+        found, _ = run(*generate, "--batch", "3", *flags, ranks=ranks)
+        expect(found == expected, f"{ranks} {flags}: {found}, expected {expected}")
+    # Three letters of a text, not its first: tokens are of one or two.
+    stop = next(found[-1] for found in (re.findall(r"[a-z]{3}", line["text"]) for line in lines)
+                if found)
+    found, _ = run(*generate, "--stop", stop, "--stop", "\u0001never")
+    for line in map(json.loads, found.splitlines()):
+        whole = next(l["text"] for l in lines if l["prompt"] == line["prompt"])
+        expect(line["text"] == whole.split(stop)[0], f"{line} of {whole!r} at {stop!r}")
+        expect((line["finish"] == "stop") == (stop in whole), f"{line}")
+    one = folder / "one.txt"
+    one.write_text(asked[2])
+    found, _ = run("generate", FIXTURE, "--prompt-file", one, "--tokens", "5", "--device", "cpu")
+    expect(found.startswith(asked[2]), found)
+
+
+CONFIG = """
+[train]
+steps = 2
+batch_tokens = 128
+sequence_length = 32
+init_from = "{model}"
+[data]
+train = ["{data}"]
+[log]
+tensorboard = false
+sample_every_steps = 1
+sample_prompt = "A dog"
+sample_tokens = 8
+"""
+
+
+def check_tokenizer(folder):
+    """From the model into the run, and out again."""
+    rng = random.Random(2)
+    tokens = [rng.randrange(400) for _ in range(2000)]
+    header = struct.pack("<3i", 20240520, 1, len(tokens)).ljust(1024, b"\0")
+    (folder / "tokens.bin").write_bytes(header + struct.pack(f"<{len(tokens)}H", *tokens))
+    table, _ = run("config", "--model", FIXTURE)
+    config = folder / "config.toml"
+    config.write_text(table + CONFIG.format(model=FIXTURE, data=folder / "tokens.bin"))
+    _, said = run("train", config, "--run", folder / "run", "--device", "cpu")
+    expect("sample after step 2: A dog" in said, said)
+    kept = folder / "run" / "tokenizer" / "tokenizer.json"
+    expect(kept.exists() and kept.read_bytes() == (FIXTURE / "tokenizer.json").read_bytes(), "kept")
+    found, _ = run("generate", folder / "run", "--prompt", "The", "--tokens", "4", "--device", "cpu")
+    expect(found.startswith("The"), found)
+    found, _ = run("eval", folder / "run", "--data", folder / "tokens.bin", "--device", "cpu",
+                   "--sequence-length", "32")
+    found = json.loads(found)
+    by_byte = found["loss_nats"] * found["tokens"] / found["bytes"]
+    expect(abs(found["bits_per_byte"] * 0.6931471805599453 - by_byte) < 1e-9, str(found))
+    run("checkpoint", "export", folder / "run", "--out", folder / "out", "--dtype", "fp32")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        expect((folder / "out" / name).read_bytes() == (FIXTURE / name).read_bytes(), name)
+    run("checkpoint", "import", folder / "out", "--out", folder / "imported")
+    expect((folder / "imported/tokenizer/tokenizer.json").exists(), "imported")
+    # Without one, text is refused and tokens are not.
+    shutil.rmtree(folder / "run" / "tokenizer")
+    _, said = run("generate", folder / "run", "--prompt", "x", "--device", "cpu", code=64)
+    expect("--tokenizer" in said, said)
+    run("generate", folder / "run", "--prompt", "x", "--tokens", "2", "--device", "cpu",
+        "--tokenizer", FIXTURE)
+    found, _ = run("eval", folder / "run", "--data", folder / "tokens.bin", "--device", "cpu")
+    expect("bytes" not in json.loads(found), found)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        for check in (check_choices, check_refusals, check_generate, check_tokenizer):
+            check(pathlib.Path(name))
+    print(len(failures), "failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+// Any file of questions is refused, or holds questions that can be asked.
+#include "core/error.h"
+#include "tests/fuzz/fuzz.h"
+#include "train/choices.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  return {
+      "{\"context\":\"The sky is \",\"choices\":[\"blue\",\"green\"],\"label\":0}\n\n"
+      "{\"choice_contexts\":[\"A \",\"B\"],\"choices\":[\"x\",\"x\"],\"label\":1,\"id\":\"7\"}\r\n"
+      "{\"context\":\"\\u00a0\",\"choices\":[\"a\",\"b\",\"c\"],\"label\":2,\"id\":7}"};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lockstep;
+  std::vector<Question> questions;
+  try {
+    questions = parse_questions({reinterpret_cast<const char*>(data), size}, "input");
+  } catch (const DataError&) {
+    return 0;
+  }
+  LOCKSTEP_CHECK(!questions.empty(), "no question");
+  std::int64_t line = 0;
+  for (const Question& question : questions) {
+    LOCKSTEP_CHECK(question.line > line, "line ", question.line);
+    line = question.line;
+    LOCKSTEP_CHECK(question.label < question.choices.size(), "label ", question.label);
+    for (std::size_t i = 0; i < question.choices.size(); ++i) {
+      LOCKSTEP_CHECK(!question.choices[i].empty(), "choice ", i);
+      question.context(i);
+    }
+  }
+  return 0;
+}

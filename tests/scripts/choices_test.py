@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""tools/choices.py makes of each benchmark's rows the texts that lm_eval's templates do.
+
+What is expected was written from the templates of lm_eval 0.4.13: doc_to_text, doc_to_choice,
+target_delimiter " " and fewshot_delimiter "\\n\\n" of hellaswag, arc_easy, piqa, winogrande and mmlu.
+"""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tools" / "choices.py"
+
+HELLASWAG = {
+    "ind": 24, "activity_label": "Roof shingle removal", "ctx_a": "A man is sitting on a roof.",
+    "ctx_b": "he", "endings": ["is using wrap  to wrap skis [title] Next [step] Go.", " holds on. "],
+    "label": "1"}
+ARC = {
+    "id": "Mercury_7220990", "question": "Which factor?", "answerKey": "B",
+    "choices": {"text": ["heat", "the weight of the water", "light"], "label": ["A", "B", "C"]}}
+ARC_STEM = {
+    "id": "X1", "answerKey": "2", "question": {"stem": "Which one?", "choices": [
+        {"text": "this", "label": "1"}, {"text": "that", "label": "2"}]}}
+PIQA = {"goal": "To open a jar", "sol1": "Tap the lid.", "sol2": "Freeze it."}
+WINOGRANDE = {
+    "qID": "3", "sentence": "Sarah was better than Maria so _ got the easy cases.",
+    "option1": "Sarah", "option2": "Maria", "answer": "2"}
+MMLU = {
+    "question": " What is the embryological origin of the hyoid bone? ", "subject": "human_aging",
+    "choices": ["first", "second", "third", "fourth"], "answer": 3}
+
+
+class Choices(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
+
+    def file(self, name, *rows):
+        text = "".join(json.dumps(row) + "\n" if isinstance(row, dict) else row for row in rows)
+        (self.root / name).write_text(text)
+        return str(self.root / name)
+
+    def run_script(self, task, *arguments):
+        out = self.root / "out.jsonl"
+        done = subprocess.run([sys.executable, "-B", SCRIPT, task, *arguments, "--out", out],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return done.stderr
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def test_hellaswag_is_cleaned(self):
+        self.assertEqual(self.run_script("hellaswag", self.file("a.jsonl", HELLASWAG)), [
+            {"id": "24",
+             "context": "Roof shingle removal: A man is sitting on a roof. He ",
+             "choices": ["is using wrap to wrap skis. Next Go.", "holds on."], "label": 1}])
+
+    def test_arc_of_both_forms(self):
+        found = self.run_script("arc", self.file("a.jsonl", ARC, ARC_STEM))
+        self.assertEqual(found, [
+            {"id": "Mercury_7220990", "context": "Question: Which factor?\nAnswer: ",
+             "choices": ["heat", "the weight of the water", "light"], "label": 1},
+            {"id": "X1", "context": "Question: Which one?\nAnswer: ", "choices": ["this", "that"],
+             "label": 1}])
+
+    def test_piqa_with_labels_beside_or_within(self):
+        line = {"id": "0", "context": "Question: To open a jar\nAnswer: ",
+                "choices": ["Tap the lid.", "Freeze it."], "label": 1}
+        labels = self.file("labels.lst", "1\n")
+        self.assertEqual(self.run_script("piqa", self.file("a.jsonl", PIQA), "--labels", labels),
+                         [line])
+        array = self.file("a.json", json.dumps([{**PIQA, "label": 1}]))
+        self.assertEqual(self.run_script("piqa", array), [line])
+        self.assertIn("1 labels for 2 questions", self.run_script(
+            "piqa", self.file("b.jsonl", PIQA, PIQA), "--labels", labels))
+
+    def test_winogrande_scores_what_follows_each_option(self):
+        self.assertEqual(self.run_script("winogrande", self.file("a.jsonl", WINOGRANDE)), [
+            {"id": "3",
+             "choice_contexts": ["Sarah was better than Maria so Sarah ",
+                                 "Sarah was better than Maria so Maria "],
+             "choices": ["got the easy cases.", "got the easy cases."], "label": 1}])
+
+    def test_mmlu_of_rows_and_of_csv(self):
+        start = "The following are multiple choice questions (with answers) about human aging.\n\n"
+        asked = ("What is the embryological origin of the hyoid bone?\nA. first\nB. second\n"
+                 "C. third\nD. fourth\nAnswer:")
+        line = {"id": "0", "context": start + asked + " ", "choices": list("ABCD"), "label": 3}
+        self.assertEqual(self.run_script("mmlu", self.file("a.jsonl", MMLU)), [line])
+        row = " What is the embryological origin of the hyoid bone? ,first,second,third,fourth,D\n"
+        test = self.file("human_aging_test.csv", row)
+        self.assertEqual(self.run_script("mmlu", test), [line])
+        dev = self.file("human_aging_dev.csv", '"Two, or\nmore?",1,2,3,4,B\n', "Why?,a,b,c,d,A\n")
+        found = self.run_script("mmlu", test, "--shots", "1", "--examples", dev)
+        self.assertEqual(found[0]["context"],
+                         start + "Two, or\nmore?\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer: B\n\n" + asked + " ")
+        self.assertIn("holds 2 about human_aging",
+                      self.run_script("mmlu", test, "--shots", "3", "--examples", dev))
+
+    def test_examples_are_drawn_as_lm_eval_draws_them(self):
+        train = [{**PIQA, "goal": f"goal {i}", "label": i % 2} for i in range(20)]
+        asked = self.file("a.jsonl", {**PIQA, "label": 0}, {**PIQA, "label": 1})
+        found = self.run_script("piqa", asked, "--shots", "2", "--examples",
+                                self.file("train.jsonl", *train))
+        rng = random.Random(1234)  # lm_eval's fewshot_random_seed; ContextSampler.sample
+        for line in found:
+            front = "".join(
+                f"Question: {row['goal']}\nAnswer: {row['sol2' if row['label'] else 'sol1']}\n\n"
+                for row in rng.sample(train, 2))
+            self.assertEqual(line["context"], front + "Question: To open a jar\nAnswer: ")
+
+    def test_winograndes_examples_have_the_right_option(self):
+        file = self.file("a.jsonl", WINOGRANDE)
+        found = self.run_script("winogrande", file, "--shots", "1", "--examples", file)
+        self.assertEqual(found[0]["choice_contexts"][0],
+                         "Sarah was better than Maria so Maria got the easy cases.\n\n"
+                         "Sarah was better than Maria so Sarah ")
+
+    def test_what_is_no_question_is_refused_by_file_and_row(self):
+        bad = self.file("a.jsonl", PIQA)
+        self.assertIn(f"{bad}: row 0: no question of piqa: KeyError: 'label'",
+                      self.run_script("piqa", bad))
+        self.assertIn("line 2", self.run_script("piqa", self.file("b.jsonl", ARC, "{\n")))
+        hidden = self.file("c.jsonl", {**HELLASWAG, "label": ""})
+        self.assertIn("row 0", self.run_script("hellaswag", hidden))
+        self.assertIn("expected a name that ends in",
+                      self.run_script("arc", self.file("d.txt", "x")))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,190 @@
+// Questions with several answers, against what lm_eval makes of them: tests/oracle/fixtures/choices
+// by tests/oracle/make_choices_fixture.py.
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "dist/thread_world.h"
+#include "tests/data/shards.h"
+#include "tests/files.h"
+#include "train/evaluate.h"
+#include "train/evaluate_choices.h"
+#include "train/model_tokenizer.h"
+
+namespace lockstep::testing {
+namespace {
+
+const std::string kFixture = LOCKSTEP_FIXTURES "/choices";
+
+std::string refusal(const std::string& line) {
+  try {
+    parse_questions("{\"context\":\"a\",\"choices\":[\"b\",\"c\"],\"label\":1}\n\n" + line,
+                    "q.jsonl");
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Questions, are_lines_of_json) {
+  const auto questions = parse_questions(
+      "{\"context\":\"a \",\"choices\":[\"b\",\"c\"],\"label\":1,\"id\":\"x\"}\r\n\n"
+      "{\"choice_contexts\":[\"d\",\"e\"],\"choices\":[\"f\",\"f\"],\"label\":0,\"more\":[]}",
+      "q");
+  ASSERT_EQ(questions.size(), 2u);
+  EXPECT_EQ(questions[0].context(1), "a ");
+  EXPECT_EQ(questions[0].id, "x");
+  EXPECT_EQ(questions[0].label, 1u);
+  EXPECT_EQ(questions[1].line, 3);
+  EXPECT_EQ(questions[1].context(1), "e");
+  EXPECT_EQ(questions[1].id, "1");
+}
+
+TEST(Questions, that_are_wrong_are_refused_by_line_and_member) {
+  const auto expect = [](const std::string& line, const std::string& what) {
+    EXPECT_EQ(refusal(line), "q.jsonl: line 3: " + what);
+  };
+  expect("{\"choices\":[\"b\",\"c\"],\"label\":1}", "the key \"context\" is missing");
+  expect("{\"context\":7,\"choices\":[\"b\",\"c\"],\"label\":1}",
+         "context: expected a string, found an integer");
+  expect("{\"context\":\"\",\"choices\":[\"b\"],\"label\":0}",
+         "choices: expected 2 to 1000 texts, found 1");
+  expect("{\"context\":\"\",\"choices\":[\"b\",\"\"],\"label\":0}", "choices: number 1 is empty");
+  expect("{\"context\":\"\",\"choices\":\"b\",\"label\":0}",
+         "choices: expected an array, found a string");
+  EXPECT_NE(refusal("{\"context\":\"\",\"choices\":[\"b\",\"c\"],\"label\":2}").find("label"),
+            std::string::npos);
+  expect("{\"choice_contexts\":[\"d\"],\"choices\":[\"f\",\"f\"],\"label\":0}",
+         "choice_contexts: expected 2 texts, as many as choices, found 1");
+  expect(
+      "{\"context\":\"\",\"choice_contexts\":[\"d\",\"e\"],\"choices\":[\"f\",\"f\"],\"label\":0}",
+      "expected context or choice_contexts, found both");
+  EXPECT_NE(refusal("{\"context\":").find("q.jsonl: line 3: at byte "), std::string::npos);
+  EXPECT_THROW(parse_questions("\n\n", "q"), DataError);
+}
+
+std::string text_of(const std::vector<std::int32_t>& ids) {
+  return ByteTokenizer().decode(ids, Tokenizer::Specials::named);
+}
+
+TEST(ChoiceEncoder, gives_whitespace_at_the_contexts_end_to_the_choice) {
+  const ByteTokenizer bytes;
+  ChoiceEncoder encoder(bytes, /*document_start=*/false);
+  for (const std::string space : {" ", "\n\t ", "\xc2\xa0", "\xe3\x80\x80", "\x1c", ""}) {
+    const auto encoded = encoder.encode("a b" + space, "c");
+    EXPECT_EQ(text_of(encoded.context), "a b");
+    EXPECT_EQ(text_of(encoded.choice), space + "c");
+  }
+  EXPECT_EQ(encoder.encode(" ", "c").context, std::vector<std::int32_t>{256});
+  EXPECT_EQ(text_of(encoder.encode(" ", "c").choice), " c");
+  EXPECT_EQ(text_of(encoder.encode("\xa0", "c").choice), "c");  // no character
+  ChoiceEncoder starts(bytes, /*document_start=*/true);
+  EXPECT_EQ(starts.encode("a", "c").context, (std::vector<std::int32_t>{256, 'a'}));
+  EXPECT_THROW(encoder.encode("a", ""), DataError);
+}
+
+TEST(Choices, the_first_of_the_best_counts) {
+  const std::vector<ChoiceScore> scores{{-3, 3, 2, 2}, {-2, 2, 1, 4}, {-2, 1, 1, 4}};
+  EXPECT_EQ(best_choice(scores, Normalised::none), 1u);
+  EXPECT_EQ(best_choice(scores, Normalised::by_characters), 0u);
+  EXPECT_EQ(best_choice(scores, Normalised::by_bytes), 1u);
+  EXPECT_EQ(best_choice(scores, Normalised::by_tokens), 0u);
+}
+
+struct Fixture {
+  ModelSource source = find_model(kFixture);
+  std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, "");
+  Json expected = Json::parse(read_text(kFixture + "/expected.json", 1 << 20), "expected.json");
+
+  ChoicesEvaluation evaluate(const ModelRanks& ranks, std::int64_t batch = 0) const {
+    Stream stream(Device{}, "compute", Stream::Mode::immediate, 2);
+    return evaluate_choices(
+        source, {.file = kFixture + "/questions.jsonl", .tokenizer = *tokenizer, .batch = batch},
+        ranks, stream);
+  }
+
+  // fp32 here and there: sums of a few hundred terms, and of up to 60 tokens.
+  void expect_scores(const ChoicesEvaluation& result) const {
+    const auto& logp = expected.at("logp").as_array();
+    ASSERT_EQ(result.questions.size(), logp.size());
+    for (std::size_t i = 0; i < logp.size(); ++i) {
+      const auto& choices = logp[i].as_array();
+      ASSERT_EQ(result.scores[i].size(), choices.size());
+      for (std::size_t k = 0; k < choices.size(); ++k)
+        ASSERT_NEAR(result.scores[i][k].logp, choices[k].as_double(),
+                    2e-6 * std::abs(choices[k].as_double()) + 2e-5)
+            << "line " << result.questions[i].line << ", choice " << k;
+    }
+  }
+  void expect_share(const ChoicesEvaluation& result, const std::string& name, Normalised by) const {
+    const auto share = share_correct(result.questions, result.scores, by);
+    EXPECT_DOUBLE_EQ(share.mean, expected.at(name).as_double()) << name;
+    EXPECT_NEAR(share.standard_error, expected.at(name + "_stderr").as_double(), 1e-12) << name;
+  }
+};
+
+TEST(Choices, have_the_scores_of_lm_eval) {
+  const Fixture fixture;
+  LoneWorld alone;
+  for (const std::int64_t batch : {0, 1, 3}) {
+    const auto result = fixture.evaluate({alone}, batch);
+    fixture.expect_scores(result);
+    fixture.expect_share(result, "acc", Normalised::none);
+    fixture.expect_share(result, "acc_norm", Normalised::by_characters);
+    fixture.expect_share(result, "acc_bytes", Normalised::by_bytes);
+    EXPECT_EQ(result.cut, 3);  // lm_eval warns of as many
+  }
+}
+
+class ChoicesOn : public ::testing::TestWithParam<Mesh> {};
+
+TEST_P(ChoicesOn, any_layout_have_the_scores_of_lm_eval) {
+  const Fixture fixture;
+  run_thread_ranks(GetParam().world(), [&](World& world) {
+    fixture.expect_scores(fixture.evaluate({world, GetParam()}, 4));
+  });
+}
+
+// Loss and bytes of random tokens.
+Evaluation evaluate_tokens(const Fixture& fixture, const std::string& data,
+                           const ModelRanks& ranks) {
+  Stream stream(Device{}, "compute", Stream::Mode::immediate, 2);
+  return evaluate(fixture.source,
+                  {.datasets = {data},
+                   .sequence_length = 16,
+                   .micro_batch = 4,
+                   .tokenizer = fixture.tokenizer.get()},
+                  ranks, stream);
+}
+
+TEST_P(ChoicesOn, any_layout_have_the_loss_of_one_rank) {
+  const Fixture fixture;
+  const TemporaryDirectory directory;
+  const auto tokens = random_tokens(16 * 21 + 1, fixture.tokenizer->about().vocabulary);
+  const auto data = directory / "tokens.bin";
+  spit(data, gpt2_shard(tokens));
+  std::int64_t bytes = 0;
+  for (std::size_t i = 1; i < tokens.size(); ++i)
+    bytes += std::ssize(fixture.tokenizer->decode({&tokens[i], 1}));
+  LoneWorld alone;
+  const auto one = evaluate_tokens(fixture, data, {alone});
+  EXPECT_EQ(one.tokens, 16 * 21);
+  EXPECT_EQ(one.bytes, bytes);
+  run_thread_ranks(GetParam().world(), [&](World& world) {
+    const auto result = evaluate_tokens(fixture, data, {world, GetParam()});
+    EXPECT_EQ(result.tokens, one.tokens);
+    EXPECT_EQ(result.bytes, bytes);
+    EXPECT_NEAR(result.loss, one.loss, 1e-5 * one.loss);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(all, ChoicesOn,
+                         ::testing::Values(Mesh{{2, 1, 1}}, Mesh{{3, 1, 1}}, Mesh{{1, 2, 1}},
+                                           Mesh{{1, 1, 2}}, Mesh{{1, 2, 2}}, Mesh{{2, 2, 1}}),
+                         [](const auto& p) {
+                           const auto& s = p.param.sizes;
+                           return str("r", s[0], "_s", s[1], "_t", s[2]);
+                         });
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,79 @@
+#include "train/model_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "tests/data/shards.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+const std::string kFixture = LOCKSTEP_FIXTURES "/choices";
+
+ModelSource checkpoint(const std::filesystem::path& path, std::int64_t vocabulary) {
+  ModelSource source{.form = ModelSource::Form::checkpoint, .path = path, .model = {}};
+  source.model.vocabulary = vocabulary;
+  return source;
+}
+
+TEST(ModelTokenizer, lies_with_the_run_its_archive_or_the_model) {
+  const TemporaryDirectory run;
+  const auto step = run / "checkpoints/step-00000001";
+  EXPECT_EQ(tokenizer_of(checkpoint(step, 400)), "");
+  EXPECT_EQ(tokenizer_of(checkpoint(step, 257)), "bytes");
+  EXPECT_THROW(open_tokenizer_of(checkpoint(step, 400), ""), UsageError);
+  keep_tokenizer(kFixture, run / "tokenizer");
+  keep_tokenizer("bytes", run / "nothing");
+  EXPECT_FALSE(path_exists(run / "nothing"));
+  EXPECT_TRUE(path_exists(run / "tokenizer/tokenizer_config.json"));
+  for (const auto& path : {step, run / "checkpoints/step-00000001/", run / "step-00000001"}) {
+    EXPECT_EQ(tokenizer_of(checkpoint(path, 400)), (run / "tokenizer").string()) << path;
+    EXPECT_EQ(open_tokenizer_of(checkpoint(path, 400), "")->about().hash,
+              open_tokenizer(kFixture)->about().hash);
+  }
+  const auto model = find_model(kFixture);
+  EXPECT_EQ(tokenizer_of(model), kFixture);
+}
+
+TEST(ModelTokenizer, with_more_tokens_than_the_model_is_refused) {
+  const auto source = checkpoint("nowhere", 399);
+  EXPECT_THROW(open_tokenizer_of(source, kFixture), DataError);
+  EXPECT_EQ(open_tokenizer_of(source, "bytes")->about().name, "bytes");
+}
+
+TEST(ModelTokenizer, of_a_dataset_is_beside_it) {
+  const TemporaryDirectory directory;
+  write_dataset(directory / "bytes", random_documents(100), 100);
+  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes"), "bytes");
+  EXPECT_EQ(tokenizer_of_dataset(directory / "nowhere"), "");
+  keep_tokenizer(kFixture, directory / "bytes");
+  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes"), (directory / "bytes").string());
+}
+
+// As its post-processor says.
+TEST(ModelTokenizer, starts_documents_where_transformers_would) {
+  const TemporaryDirectory directory;
+  const auto said = [&](const std::string& processor) {
+    auto json = Json::parse(slurp(kFixture + "/tokenizer.json"), "tokenizer.json", 32);
+    json.set("post_processor", Json::parse(processor, "processor"));
+    spit(directory / "tokenizer.json", json.dump());
+    const auto what = directory.path().string();
+    return starts_documents(what, *open_tokenizer(what));
+  };
+  const std::string text = R"({"Sequence":{"id":"A","type_id":0}})";
+  const std::string front = R"({"SpecialToken":{"id":"<|endoftext|>","type_id":0}},)" + text;
+  const auto single = [](const std::string& parts) {
+    return R"({"type":"TemplateProcessing","single":[)" + parts + "]}";
+  };
+  EXPECT_FALSE(said("null"));
+  EXPECT_FALSE(said(R"({"type":"ByteLevel"})"));
+  EXPECT_FALSE(said(single(text)));
+  EXPECT_TRUE(said(single(front)));
+  EXPECT_TRUE(
+      said(R"({"type":"Sequence","processors":[{"type":"ByteLevel"},)" + single(front) + "]}"));
+  EXPECT_TRUE(starts_documents("bytes", ByteTokenizer()));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Writes questions for `lockstep eval --choices` from a local copy of a benchmark.
+
+usage: choices.py TASK INPUT... --out FILE.jsonl [--shots N --examples FILE...]
+
+TASK and what its INPUT holds, as the benchmark's authors or the Hugging Face hub distribute it:
+  hellaswag    activity_label, ctx_a, ctx_b, endings, label
+  arc          question {stem, choices: [{text, label}]}, answerKey; or question,
+               choices {text: [], label: []}, answerKey         (ARC-Easy and ARC-Challenge alike)
+  piqa         goal, sol1, sol2, label; without label: --labels FILE, one 0 or 1 a line
+  winogrande   sentence, option1, option2, answer
+  mmlu         question, choices, answer, subject; or, of a CSV file without header, question, A, B,
+               C, D, answer, and the subject by its name: anatomy_test.csv
+
+INPUT is a file of JSON lines (.jsonl), a JSON array (.json), CSV (.csv), or, where pyarrow is
+installed, .parquet. The texts are those that lm_eval 0.4.13 makes (its tasks hellaswag, arc_easy,
+arc_challenge, piqa, winogrande, mmlu), and so are the N examples in front of each question: of mmlu
+the first N of the subject's, of others drawn by Python's random from --examples, the training set,
+with lm_eval's seed. Its space between context and choice stands at the context's end.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import random
+import re
+import sys
+
+DELIMITER, BETWEEN = " ", "\n\n"  # of context and choice; of examples
+MMLU_COLUMNS = ["question", "A", "B", "C", "D", "answer"]
+
+
+class Refused(Exception):
+    """A file is not what it should be; the text says which, and where."""
+
+
+# Of a question: its context, or one for each choice; its choices; the right one's index.
+class Question:
+    def __init__(self, choices, label, context=None, contexts=None, answer=None, subject=""):
+        self.choices, self.label = choices, label
+        self.context, self.contexts = context, contexts
+        # As an example: what is asked, and what is right.
+        self.asked = context if contexts is None else contexts[label]
+        self.answer = choices[label] if answer is None else answer
+        self.subject = subject
+
+
+def cleaned(text):
+    """HellaSwag's: marks of WikiHow's pages go."""
+    text = text.strip().replace(" [title]", ". ")
+    return re.sub(r"\[.*?\]", "", text).replace("  ", " ")
+
+
+def hellaswag(row):
+    context = row["ctx_a"] + " " + row["ctx_b"].capitalize()
+    return Question([cleaned(ending) for ending in row["endings"]], int(row["label"]),
+                    cleaned(row["activity_label"] + ": " + context))
+
+
+def arc(row):
+    question, choices = row["question"], row.get("choices")
+    if isinstance(question, dict):
+        choices = {key: [choice[key] for choice in question["choices"]] for key in ("text", "label")}
+        question = question["stem"]
+    return Question(list(choices["text"]), list(choices["label"]).index(row["answerKey"]),
+                    f"Question: {question}\nAnswer:")
+
+
+def piqa(row):
+    return Question([row["sol1"], row["sol2"]], int(row["label"]),
+                    f"Question: {row['goal']}\nAnswer:")
+
+
+def winogrande(row):
+    front, behind = row["sentence"].split("_", 1)
+    rest = behind.strip()
+    return Question([rest, rest], {"1": 0, "2": 1}[str(row["answer"])],
+                    contexts=[front + row["option1"], front + row["option2"]])
+
+
+def mmlu(row):
+    letters = "ABCD"
+    choices = list(row["choices"]) if "choices" in row else [row[letter] for letter in letters]
+    answer = row["answer"]
+    label = letters.index(answer) if isinstance(answer, str) and answer in letters else int(answer)
+    listed = "".join(f"\n{letter}. {choice}" for letter, choice in zip(letters, choices[:4]))
+    return Question(list(letters), label, f"{row['question'].strip()}{listed}\nAnswer:",
+                    subject=row["subject"])
+
+
+TASKS = dict(hellaswag=hellaswag, arc=arc, piqa=piqa, winogrande=winogrande, mmlu=mmlu)
+IDS = ("id", "ind", "qID")
+
+
+def json_lines(path):
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise Refused(f"{path}: line {number}: {error}") from error
+
+
+def csv_rows(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    if rows and "question" not in rows[0] and len(rows[0]) == len(MMLU_COLUMNS):
+        return [dict(zip(MMLU_COLUMNS, row)) for row in rows]
+    return [dict(zip(rows[0], row)) for row in rows[1:]]
+
+
+def parquet_rows(path):
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise Refused(f"{path}: Parquet needs pyarrow (pip install pyarrow)") from error
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def rows_of(path):
+    readers = {".jsonl": json_lines, ".csv": csv_rows, ".parquet": parquet_rows,
+               ".json": lambda p: json.loads(pathlib.Path(p).read_text(encoding="utf-8"))}
+    reader = readers.get(pathlib.Path(path).suffix)
+    if reader is None:
+        raise Refused(f"{path}: expected a name that ends in {', '.join(readers)}")
+    # MMLU's files are named by their subject.
+    subject = re.sub(r"_(test|dev|val|validation)$", "", pathlib.Path(path).stem)
+    return [{"subject": subject, **row} for row in reader(path)]
+
+
+def questions_of(task, paths, labels=None):
+    """(id, Question) of all rows, in their order."""
+    rows = [(path, number, row) for path in paths for number, row in enumerate(rows_of(path))]
+    if labels is not None:
+        given = pathlib.Path(labels).read_text().split()
+        if len(given) != len(rows):
+            raise Refused(f"{labels}: {len(given)} labels for {len(rows)} questions")
+        rows = [(path, number, {**row, "label": label})
+                for (path, number, row), label in zip(rows, given)]
+    found = []
+    for path, number, row in rows:
+        try:
+            question = TASKS[task](row)
+            if not 0 <= question.label < len(question.choices):
+                raise IndexError(f"label {question.label}")
+        except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+            raise Refused(f"{path}: row {number}: no question of {task}: "
+                          f"{type(error).__name__}: {error}") from error
+        own = next((row[key] for key in IDS if key in row), len(found))
+        found.append((own, question))
+    return found
+
+
+def examples_of(task, pool, shots, rng, question):
+    if shots == 0:
+        return []
+    if task == "mmlu":  # lm_eval's sampler first_n
+        pool = [example for example in pool if example.subject == question.subject]
+    if len(pool) < shots:
+        raise Refused(f"{shots} examples are asked for, --examples holds {len(pool)}"
+                      + (f" about {question.subject}" if task == "mmlu" else ""))
+    return pool[:shots] if task == "mmlu" else rng.sample(pool, shots)
+
+
+def description(task, question):
+    if task != "mmlu":
+        return ""
+    return ("The following are multiple choice questions (with answers) about "
+            f"{question.subject.replace('_', ' ')}.\n\n")
+
+
+def lines_of(task, questions, pool=(), shots=0, seed=1234):
+    """The objects of `lockstep eval --choices`, in the order of the questions."""
+    rng = random.Random(seed)
+    for own, question in questions:
+        front = description(task, question) + "".join(
+            example.asked + DELIMITER + example.answer + BETWEEN
+            for example in examples_of(task, pool, shots, rng, question))
+        line = {"id": str(own)}
+        if question.contexts is None:
+            line["context"] = front + question.context + DELIMITER
+        else:
+            line["choice_contexts"] = [front + context + DELIMITER for context in question.contexts]
+        yield {**line, "choices": question.choices, "label": question.label}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=TASKS, metavar="TASK")
+    parser.add_argument("input", nargs="+", metavar="INPUT")
+    parser.add_argument("--out", required=True, metavar="FILE.jsonl")
+    parser.add_argument("--labels", metavar="FILE", help="of piqa: a label a line")
+    parser.add_argument("--shots", type=int, default=0, metavar="N", help="examples in front")
+    parser.add_argument("--examples", nargs="+", default=[], metavar="FILE",
+                        help="where they come from: the training set, of mmlu dev")
+    parser.add_argument("--examples-labels", metavar="FILE", help="of piqa: those of --examples")
+    parser.add_argument("--seed", type=int, default=1234, help="of the draw (default 1234)")
+    options = parser.parse_args()
+    try:
+        questions = questions_of(options.task, options.input, options.labels)
+        pool = questions_of(options.task, options.examples, options.examples_labels)
+        text = "".join(
+            json.dumps(line, ensure_ascii=False) + "\n"
+            for line in lines_of(options.task, questions, [example for _, example in pool],
+                                 options.shots, options.seed))
+        pathlib.Path(options.out).write_text(text, encoding="utf-8")
+    except (Refused, OSError) as error:
+        sys.exit(f"choices.py: {error}")
+    print(f"{options.out}: {len(questions)} questions of {options.task}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+// Choices: questions with several answers, of which a model is asked how likely it finds each.
+// A line of the file is one JSON object:
+//   {"context": "The sky is", "choices": ["blue", "green"], "label": 0, "id": "7"}
+//   {"choice_contexts": ["A cup of tea", "A cup of rock"], "choices": ["is hot", "is hot"], ...}
+// The model reads a context and the choice right behind it, so a space between them stands in one
+// of both. choice_contexts: one for each choice, instead of "context". "id" may be left out.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "train/scorer.h"
+
+namespace lockstep {
+
+struct Question {
+  std::int64_t line = 0;              // of the file, from 1 on
+  std::string id;                     // its number among the questions, from 0 on, where none is
+  std::vector<std::string> contexts;  // one, or one for each choice
+  std::vector<std::string> choices;
+  std::size_t label = 0;
+
+  const std::string& context(std::size_t choice) const {
+    return contexts[contexts.size() == 1 ? 0 : choice];
+  }
+};
+
+// Throws DataError "WHAT: line N: ..." naming the member that is wrong. Blank lines are left out.
+std::vector<Question> parse_questions(std::string_view text, const std::string& what);
+std::vector<Question> read_questions(const std::filesystem::path& file);
+
+// Context and choice as tokens, as lm_eval 0.4.13 makes them (TemplateLM._encode_pair): whitespace
+// at the context's end goes to the choice, both are encoded together, and what is behind as many
+// tokens as the context alone has is the choice.
+struct EncodedChoice {
+  std::vector<std::int32_t> context, choice;
+};
+class ChoiceEncoder {
+ public:
+  // document_start: the document token stands in front of each context.
+  ChoiceEncoder(const Tokenizer& tokenizer, bool document_start)
+      : tokenizer_(tokenizer), document_start_(document_start) {}
+
+  // An empty context is the document token. Throws DataError where there is none, or the choice
+  // adds no token.
+  EncodedChoice encode(std::string_view context, std::string_view choice);
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool document_start_;
+  Tokenizer::Memory memory_;
+};
+
+// Of a choice: its log p, and by what that may be divided.
+struct ChoiceScore {
+  double logp = 0;  // nats
+  std::int64_t tokens = 0, characters = 0, bytes = 0;
+};
+
+// The texts to score for questions, and which of their continuations is which choice.
+class ChoiceTexts {
+ public:
+  // A context that is too long with a choice for a model of `positions` loses its begin, as lm_eval
+  // cuts it. Throws DataError where the choice alone is too long.
+  ChoiceTexts(std::span<const Question> questions, const std::string& file, ChoiceEncoder& encoder,
+              std::int64_t positions);
+
+  std::span<const ScoredText> texts() const { return texts_; }
+  std::int64_t cut() const { return cut_; }  // questions of which a context was
+
+  // By question and choice, from log p by text and continuation.
+  std::vector<std::vector<ChoiceScore>> scores(std::span<const Question> questions,
+                                               const std::vector<std::vector<double>>& logp) const;
+
+ private:
+  struct Place {
+    std::size_t text = 0, continuation = 0;
+  };
+  void add(std::size_t question, const EncodedChoice& encoded, std::int64_t positions);
+
+  std::vector<ScoredText> texts_;
+  std::vector<std::vector<Place>> places_;  // by question and choice
+  std::int64_t cut_ = 0;
+};
+
+// The first of the largest values of log p divided by one of the lengths.
+enum class Normalised : std::uint8_t { none, by_characters, by_bytes, by_tokens };
+std::size_t best_choice(std::span<const ChoiceScore> scores, Normalised by);
+
+struct Share {
+  double mean = 0;
+  double standard_error = 0;  // sqrt(p (1 - p) / (n - 1)); NaN of one question
+};
+Share share_correct(std::span<const Question> questions,
+                    const std::vector<std::vector<ChoiceScore>>& scores, Normalised by);
+
+}  // namespace lockstep

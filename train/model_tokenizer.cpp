@@ -1,0 +1,112 @@
+#include "train/model_tokenizer.h"
+
+#include <optional>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "data/manifest.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFile = "tokenizer.json";
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+
+std::optional<Manifest> manifest_in(const fs::path& dataset) {
+  const auto file = dataset / kManifestName;
+  if (!path_exists(file)) return std::nullopt;
+  return Manifest::parse(read_text(file, kMostBytes), file.string());
+}
+
+// Where a run keeps its own, or an archive of it.
+fs::path kept_beside(const fs::path& checkpoint) {
+  auto path = fs::absolute(checkpoint).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const auto all = path.parent_path();
+  return (all.filename() == "checkpoints" ? all.parent_path() : all) / "tokenizer";
+}
+
+// The token that a post-processor of tokenizer.json puts in front of a text.
+std::string token_in_front(const Json& processor) {
+  const Json* type = processor.find("type");
+  if (type == nullptr || !type->is_string()) return {};
+  if (type->as_string() == "Sequence") {
+    for (const Json& one : processor.at("processors").as_array())
+      if (auto token = token_in_front(one); !token.empty()) return token;
+  } else if (type->as_string() == "TemplateProcessing") {
+    const auto& single = processor.at("single").as_array();
+    const Json* token = single.empty() ? nullptr : single.front().find("SpecialToken");
+    if (token != nullptr) return text_at(*token, "id");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string tokenizer_of(const ModelSource& source) {
+  const auto directory =
+      source.form == ModelSource::Form::checkpoint ? kept_beside(source.path) : source.path;
+  if (path_exists(directory / kFile)) return directory.string();
+  return source.model.vocabulary == ByteTokenizer::kVocabulary ? "bytes" : "";
+}
+
+std::string tokenizer_of_dataset(const fs::path& dataset) {
+  if (path_exists(dataset / kFile)) return dataset.string();
+  const auto manifest = manifest_in(dataset);
+  return manifest && manifest->format.name == "bytes" ? "bytes" : "";
+}
+
+void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer) {
+  const auto& about = tokenizer.about();
+  if (about.vocabulary > model.vocabulary)
+    throw DataError(str("the tokenizer ", about.name, " has ", about.vocabulary,
+                        " tokens, but the model's vocabulary is ", model.vocabulary));
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const std::string& what) {
+  const auto from = what.empty() ? tokenizer_of(source) : what;
+  if (from.empty())
+    throw UsageError(str(source.path.string(),
+                         ": no tokenizer lies with this model; name its tokenizer.json, or the "
+                         "directory with it, with --tokenizer"));
+  auto tokenizer = open_tokenizer(from);
+  require_tokens_of(source.model, *tokenizer);
+  return tokenizer;
+}
+
+void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer) {
+  for (const auto& dataset : datasets)
+    if (const auto manifest = manifest_in(dataset);
+        manifest && manifest->tokenizer_hash != tokenizer.about().hash)
+      log_warning(dataset, " was made with another tokenizer (", manifest->format.name, ", ",
+                  manifest->tokenizer_hash, ") than the model's (", tokenizer.about().name, ", ",
+                  tokenizer.about().hash, ")");
+}
+
+void keep_tokenizer(const std::string& what, const fs::path& directory) {
+  const auto files = tokenizer_files(what);
+  if (files.empty()) return;
+  make_directories(directory);
+  for (const auto& file : files)
+    write_text(directory / (file == files.front() ? fs::path(kFile) : file.filename()),
+               read_text(file, kMostBytes));
+}
+
+bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {
+  if (what == "bytes") return true;
+  const auto document = tokenizer.about().document_token;
+  if (document < 0) return false;
+  const auto file = tokenizer_files(what).front();
+  const Json json = Json::parse(read_text(file, kMostBytes), file.string(), /*depth=*/32);
+  const Json* processor = json.find("post_processor");
+  return in_context(
+      [&] {
+        return processor != nullptr && processor->is_object() &&
+               token_in_front(*processor) == tokenizer.bytes_of(document);
+      },
+      file.string());
+}
+
+}  // namespace lockstep

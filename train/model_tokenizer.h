@@ -1,0 +1,37 @@
+// Which tokenizer is a model's. A run keeps it in RUN/tokenizer, copied when training starts from
+// the directory of its training data, or of the model that it starts from; a Hugging Face directory
+// is its own.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "train/model_source.h"
+
+namespace lockstep {
+
+// What open_tokenizer takes: a directory with a tokenizer.json, or "bytes"; empty where nothing
+// says which.
+std::string tokenizer_of(const ModelSource& source);
+// Of a dataset's directory, by what dataset.json says or lies beside it.
+std::string tokenizer_of_dataset(const std::filesystem::path& dataset);
+
+// The one of `what` (--tokenizer), or where that is empty the model's own. Throws UsageError where
+// there is none, DataError where it has more tokens than the model.
+std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const std::string& what);
+void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer);
+
+// Warns where dataset.json of one says that another tokenizer made its tokens.
+void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer);
+
+// The files of `what` to DIRECTORY/, which is made; nothing of bytes.
+void keep_tokenizer(const std::string& what, const std::filesystem::path& directory);
+
+// Whether `transformers` puts the document token in front of a text: the post-processor of the
+// tokenizer.json in directory `what` says so. Of bytes: it stands in front of every document.
+bool starts_documents(const std::string& what, const Tokenizer& tokenizer);
+
+}  // namespace lockstep
