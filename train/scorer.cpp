@@ -37,9 +37,9 @@ Extent extent_of(const Round& round, std::span<const ScoredText> texts) {
 }
 
 // A round's passes through the model, on this rank.
-class Rows {
+class TextRows {
  public:
-  Rows(Inference& model, const ScoreRequest& request, const Round& round)
+  TextRows(Inference& model, const ScoreRequest& request, const Round& round)
       : model_(model),
         texts_(request.texts),
         round_(round),
@@ -214,7 +214,7 @@ std::vector<std::vector<double>> score(Inference& model, const ScoreRequest& req
     const auto count = static_cast<std::size_t>(std::min(rows * ranks, left));
     const Arena::Scope scope(model.arenas().device), pinned(model.arenas().pinned);
     const auto these = std::span(order).subspan(first, count);
-    Rows(model, request, {.texts = these, .rows = rows}).run(scores);
+    TextRows(model, request, {.texts = these, .rows = rows}).run(scores);
     first += count;
     for (const auto i : these)
       done += cost(i);
