@@ -78,6 +78,15 @@ ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
     if (errno == ENOENT || errno == ENOTDIR) throw DataError(text);
     throw AccessError(text);
   }
+  look();
+}
+
+ReadFile::ReadFile(int descriptor, fs::path path)
+    : path_(std::move(path)), descriptor_(descriptor) {
+  look();
+}
+
+void ReadFile::look() {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor_);
@@ -123,7 +132,10 @@ void ReadFile::fail(std::int64_t offset, const std::string& what) const {
 }
 
 std::string read_text(const fs::path& path, std::int64_t most_bytes) {
-  const ReadFile file(path);
+  return read_text(ReadFile(path), most_bytes);
+}
+
+std::string read_text(const ReadFile& file, std::int64_t most_bytes) {
   if (file.size_bytes() > most_bytes)
     file.fail(most_bytes,
               str("expected at most ", most_bytes, " bytes, but the file has ", file.size_bytes()));

@@ -31,6 +31,8 @@ class ReadFile {
   // Throws DataError when it is not there or not a regular file, AccessError when it cannot be
   // opened all the same.
   explicit ReadFile(std::filesystem::path path);
+  // Takes over an open descriptor; `path` is its name in errors.
+  ReadFile(int descriptor, std::filesystem::path path);
   ReadFile(ReadFile&& other) noexcept;
   ReadFile& operator=(ReadFile&&) = delete;
   ~ReadFile();
@@ -50,12 +52,15 @@ class ReadFile {
                          const std::string& what) const;  // "PATH: at byte N: .."
 
  private:
+  void look();
+
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::int64_t size_bytes_ = 0;
 };
 
 std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes);
+std::string read_text(const ReadFile& file, std::int64_t most_bytes);
 
 // Lets this process have so many files open beside 256 others, as far as the system does: where
 // that is not enough, opening says what is wrong.
