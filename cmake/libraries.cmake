@@ -13,6 +13,7 @@ if(NOT CMAKE_CROSSCOMPILING)
   lockstep_needs(nlohmann/json.hpp nlohmann-json3-dev)
   lockstep_needs(toml++/toml.h libtomlplusplus-dev)
   lockstep_needs(xxhash.h libxxhash-dev)
+  lockstep_needs(curl/curl.h libcurl4-openssl-dev)  # its headers: it is loaded at run time
   lockstep_needs(openssl/hmac.h libssl-dev)
   set(OPENSSL_USE_STATIC_LIBS TRUE)  # a binary that starts where there is none, or another version
   find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)

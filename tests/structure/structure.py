@@ -33,7 +33,7 @@ SOURCES = (".h", ".cpp", ".cu", ".cuh")
 BRACKETS = ("kernels/cpu_begin.h", "kernels/cpu_end.h")
 # Slow to compile and to check: behind one file each.
 SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash.h": "xxHash", "openssl/": "OpenSSL",
-          "cudnn_frontend": "cuDNN's frontend"}
+          "curl/": "libcurl", "cudnn_frontend": "cuDNN's frontend"}
 DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK = re.compile(r"target_link_libraries\(\s*(\w+)([^)]*)\)")
