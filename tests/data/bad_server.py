@@ -18,6 +18,7 @@ import http.server
 import json
 import pathlib
 import re
+import socket
 import sys
 import threading
 import time
@@ -134,7 +135,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 after = {"Retry_After": "1"} if "after" in modes else {}
                 return self.reply(status, b"<Error><Code>SlowDown</Code></Error>", **after)
         if "drop" in modes:
-            return self.connection.close()
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
         if "circle" in modes:
             return self.reply(302, Location=self.path)
         if "elsewhere" in modes:
