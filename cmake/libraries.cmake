@@ -13,6 +13,7 @@ if(NOT CMAKE_CROSSCOMPILING)
   lockstep_needs(nlohmann/json.hpp nlohmann-json3-dev)
   lockstep_needs(toml++/toml.h libtomlplusplus-dev)
   lockstep_needs(xxhash.h libxxhash-dev)
+  lockstep_needs(curl/curl.h libcurl4-openssl-dev)  # its headers: it is loaded at run time
   lockstep_needs(openssl/hmac.h libssl-dev)
   lockstep_needs(pcre2.h libpcre2-dev -DPCRE2_CODE_UNIT_WIDTH=8)
   lockstep_needs(utf8proc.h libutf8proc-dev)

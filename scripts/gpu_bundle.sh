@@ -13,7 +13,7 @@ set -euo pipefail
 dir=$(realpath -m "${1:?usage: $0 DIR}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/packages.sh
-packages=(libcli11-dev nlohmann-json3-dev libpcre2-dev libssl-dev libtomlplusplus-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev libgtest-dev)
+packages=(libcli11-dev libcurl4-openssl-dev nlohmann-json3-dev libpcre2-dev libssl-dev libtomlplusplus-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev libgtest-dev)
 mkdir -p "$dir"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

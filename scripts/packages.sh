@@ -6,6 +6,7 @@ build_packages=(
   "cmake=configures the build"
   "g++=compiles C++20"
   "libcli11-dev=reads the command line"
+  "libcurl4-openssl-dev=reads datasets at s3:// and https://"
   "libopenmpi-dev=joins the ranks of a run on CPUs"
   "libpcre2-dev=cuts text into words, for tokenizers"
   "libssl-dev=proves that ranks know their job's secret"

@@ -34,6 +34,7 @@ BRACKETS = ("kernels/cpu_begin.h", "kernels/cpu_end.h")
 # Slow to compile and to check: behind one file each.
 SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash.h": "xxHash", "openssl/": "OpenSSL",
           "pcre2.h": "PCRE2", "utf8proc.h": "utf8proc", "zlib.h": "zlib", "zstd.h": "libzstd",
+          "curl/": "libcurl",
           "cudnn_frontend": "cuDNN's frontend"}
 DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

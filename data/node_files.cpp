@@ -1,0 +1,231 @@
+#include "data/node_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <numeric>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "core/file.h"
+#include "core/units.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostLocal = 256;
+constexpr std::int64_t kMostPlainBytes = std::int64_t{1}
+                                         << 30;  // a dataset.json of a million shards
+
+std::string_view directory_name(std::string_view path) {
+  return path.substr(0, path.rfind('/'));
+}
+
+std::string_view file_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+Descriptor copy_of(const Descriptor& file, const std::string& path) {
+  Descriptor copy(fcntl(file.number(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw AccessError(str(path, ": too many open files: raise `ulimit -n`"));
+  return copy;
+}
+
+Descriptor in_memory(std::string_view text) {
+  Descriptor file(memfd_create("lockstep", MFD_CLOEXEC));
+  LOCKSTEP_CHECK(file, "no file in memory");
+  while (!text.empty()) {
+    const auto n = write(file.number(), text.data(), text.size());
+    LOCKSTEP_CHECK(n > 0 || errno == EINTR, "no memory for a file of it");
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  }
+  return file;
+}
+
+}  // namespace
+
+// A distant dataset.json: its text, and where each shard stands in it.
+class NodeFiles::Directory {
+ public:
+  Directory(std::string address, const std::string& text)
+      : address_(std::move(address)),
+        text_(in_memory(text)),
+        manifest_(Manifest::parse(text, address_ + '/' + kManifestName)),
+        by_name_(manifest_.shards.size()) {
+    std::iota(by_name_.begin(), by_name_.end(), 0);
+    std::sort(by_name_.begin(), by_name_.end(), [&](auto a, auto b) { return stem(a) < stem(b); });
+  }
+
+  const Descriptor& text() const { return text_; }
+
+  // What a name is of; nothing where dataset.json does not list it.
+  std::optional<CachedShard> find(std::string_view name) const {
+    const auto dot = name.rfind('.');
+    if (dot == std::string_view::npos) return std::nullopt;
+    const auto wanted = name.substr(0, dot);
+    const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
+                                     [&](auto i, std::string_view text) { return stem(i) < text; });
+    if (at == by_name_.end() || stem(*at) != wanted) return std::nullopt;
+    const auto& shard = manifest_.shards[*at];
+    const auto url = str(address_, '/', name);
+    if (name.ends_with(".bin")) return CachedShard{url, shard.hash, tokens_bytes(shard)};
+    if (name.ends_with(".ends")) return CachedShard{url, shard.ends_hash, 8 * shard.documents};
+    return std::nullopt;
+  }
+
+  // Of the largest shard and what lies beside it.
+  std::int64_t largest_bytes() const {
+    std::int64_t largest = 0;
+    for (const auto& shard : manifest_.shards)
+      largest = std::max(largest, PartFile::file_bytes(tokens_bytes(shard)) +
+                                      PartFile::file_bytes(8 * shard.documents));
+    return largest;
+  }
+
+ private:
+  std::string_view stem(std::uint32_t shard) const {
+    const std::string_view name(manifest_.shards[shard].file);
+    return name.substr(0, name.rfind('.'));
+  }
+  std::int64_t tokens_bytes(const Manifest::Shard& shard) const {
+    return manifest_.format.header_bytes + shard.tokens * manifest_.format.token_bytes;
+  }
+
+  std::string address_;
+  Descriptor text_;
+  Manifest manifest_;
+  std::vector<std::uint32_t> by_name_;  // shards in the order of their names
+};
+
+NodeFiles::NodeFiles(const ShardCache::Config& cache, const Environment& environment,
+                     const Patience& patience)
+    : cache_config_(cache), remote_(environment, patience) {
+  if (cache_config_.directory.empty()) cache_config_.directory = default_directory(environment);
+  allow_open_files(4 * kMostLocal);
+}
+
+NodeFiles::~NodeFiles() {
+  stop();
+}
+
+std::filesystem::path NodeFiles::default_directory(const Environment& environment) {
+  const auto variable = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  const std::filesystem::path below("lockstep/shards");
+  // A relative one is ignored, as the specification of these directories says.
+  if (const auto cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache / below;
+  if (const auto home = variable("HOME"); !home.empty())
+    return std::filesystem::path(home) / ".cache" / below;
+  throw ConfigError("neither HOME nor XDG_CACHE_HOME is set; name data.cache_directory");
+}
+
+void NodeFiles::stop() {
+  stop_ = true;
+  const std::scoped_lock lock(mutex_);
+  if (cache_) cache_->stop();
+}
+
+ShardCache::Counts NodeFiles::counts() const {
+  const std::scoped_lock lock(mutex_);
+  return cache_ ? cache_->counts() : ShardCache::Counts{};
+}
+
+ReadFile NodeFiles::open(const std::string& path) {
+  return {open_descriptor(path).release(), path};
+}
+
+Descriptor NodeFiles::open_descriptor(const std::string& path) {
+  return is_remote(path) ? open_distant(path) : open_local(path);
+}
+
+Descriptor NodeFiles::open_local(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  auto found = local_.find(path);
+  if (found == local_.end()) {
+    // O_NONBLOCK: as ReadFile does.
+    Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file) {
+      const ReadFile again(path);  // whose error says why
+      throw AccessError(str(path, ": could not be opened, and now it can"));
+    }
+    ++opened_local_;
+    if (local_.size() >= kMostLocal)
+      local_.erase(std::min_element(local_.begin(), local_.end(), [](auto& a, auto& b) {
+        return a.second.used < b.second.used;
+      }));
+    found = local_.emplace(path, Local{std::move(file), 0}).first;
+  }
+  found->second.used = ++uses_;
+  return copy_of(found->second.file, path);
+}
+
+ShardCache& NodeFiles::cache() {
+  const std::scoped_lock lock(mutex_);
+  if (!cache_) cache_ = std::make_unique<ShardCache>(cache_config_, remote_);
+  if (stop_) cache_->stop();
+  return *cache_;
+}
+
+// Read once: all ranks see the same dataset.json.
+const NodeFiles::Directory& NodeFiles::directory_of(const std::string& path) {
+  const std::string address(directory_name(path));
+  const std::scoped_lock fetching(fetching_);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (const auto found = directories_.find(address); found != directories_.end())
+      return *found->second;
+  }
+  const auto url = str(address, '/', kManifestName);
+  auto directory = [&] {
+    try {
+      return std::make_unique<Directory>(
+          address, RemoteReader(remote_, stop_).read_all(url, kMostPlainBytes));
+    } catch (const AccessError&) {
+      throw;
+    } catch (const DataError& error) {
+      throw DataError(
+          str(error.what(), "; a distant dataset needs its ", kManifestName,
+              ", which `lockstep data pack` and `data convert` write: upload it with the "
+              "shards"));
+    }
+  }();
+  const std::scoped_lock lock(mutex_);
+  return *(directories_[address] = std::move(directory));
+}
+
+Descriptor NodeFiles::open_distant(const std::string& path) {
+  const auto& directory = directory_of(path);
+  const auto name = file_name(path);
+  if (name == kManifestName) return copy_of(directory.text(), path);
+  const auto shard = directory.find(name);
+  if (shard && shard->bytes > 0) return cache().open(*shard);
+  if (shard) return in_memory("");  // an empty list of ends
+  return in_memory(RemoteReader(remote_, stop_).read_all(path, kMostPlainBytes));
+}
+
+void NodeFiles::set_ahead(const std::vector<std::string>& paths) {
+  std::vector<CachedShard> ahead;
+  for (const auto& path : paths) {
+    if (!is_remote(path)) continue;
+    const auto shard = directory_of(path).find(file_name(path));
+    if (shard && shard->bytes > 0) ahead.push_back(*shard);
+  }
+  if (!ahead.empty()) cache().set_ahead(ahead);
+}
+
+void NodeFiles::need_room(const std::string& directory, std::int64_t shards) {
+  if (!is_remote(directory)) return;
+  const auto largest = directory_of(directory + '/').largest_bytes();
+  const auto most = cache().directory().most_bytes();
+  if (most / shards >= largest) return;
+  throw ConfigError(
+      str(directory, ": ", shards, " shards of up to ", human_bytes(static_cast<double>(largest)),
+          " should fit into the cache of shards, which may hold ",
+          human_bytes(static_cast<double>(most)), " in ", cache().directory().path().string(),
+          "; raise data.cache_bytes, or pack smaller shards"));
+}
+
+}  // namespace lockstep

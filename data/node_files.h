@@ -1,0 +1,71 @@
+// NodeFiles: opens shards for all ranks of a machine: each local file once, each distant one
+// through the cache, which knows from the dataset.json beside it what is in it. The machine's first
+// rank has one, and the others ask it (data/shard_server.h).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/manifest.h"
+#include "data/shard_cache.h"
+#include "data/shard_files.h"
+
+namespace lockstep {
+
+class NodeFiles final : public ShardFiles {
+ public:
+  // The cache's directory is made, and libcurl looked for, when the first distant shard is asked
+  // for.
+  NodeFiles(const ShardCache::Config& cache, const Environment& environment,
+            const Patience& patience = {});
+  ~NodeFiles() override;
+
+  // `path`: a local file; a shard, its ends or its mask at a distant address, whose directory holds
+  // a dataset.json; or another file there, which is not kept. Throws DataError.
+  ReadFile open(const std::string& path) override;
+  Descriptor open_descriptor(const std::string& path);
+
+  // The files that will be opened next, in order; local ones are left out.
+  void set_ahead(const std::vector<std::string>& paths);
+
+  // Throws ConfigError, with the numbers, where the cache does not hold `shards` of the largest
+  // shards of the dataset at the address, with all that lies beside each.
+  void need_room(const std::string& directory, std::int64_t shards);
+
+  void stop();  // as ShardCache::stop
+  ShardCache::Counts counts() const;
+  std::int64_t opened_local() const { return opened_local_; }
+
+  // "$XDG_CACHE_HOME/lockstep/shards", else "~/.cache/lockstep/shards".
+  static std::filesystem::path default_directory(const Environment& environment);
+
+ private:
+  class Directory;  // a distant one
+  struct Local {
+    Descriptor file;
+    std::int64_t used = 0;
+  };
+  Descriptor open_local(const std::string& path);
+  Descriptor open_distant(const std::string& path);
+  const Directory& directory_of(const std::string& path);
+  ShardCache& cache();
+
+  ShardCache::Config cache_config_;
+  Remote remote_;
+  std::atomic<bool> stop_{false};
+  mutable std::mutex mutex_;  // of what follows, but not while something is fetched
+  std::mutex fetching_;       // of directories
+  std::map<std::string, std::unique_ptr<Directory>> directories_;
+  std::unique_ptr<ShardCache> cache_;
+  std::map<std::string, Local> local_;
+  std::int64_t uses_ = 0;
+  std::atomic<std::int64_t> opened_local_{0};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,268 @@
+#include "data/shard_server.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <poll.h>
+#include <random>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/progress.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostBytes = 64 << 10;  // of a message
+constexpr int kProgressMilliseconds = 1000;
+
+std::string reason(int error) {
+  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
+}
+
+std::string random_name() {
+  std::random_device random;
+  std::string name = "lockstep-shards-";
+  for (int i = 0; i < 4; ++i) {
+    const auto word = random();
+    for (int shift = 0; shift < 32; shift += 4)
+      name += "0123456789abcdef"[word >> shift & 15];
+  }
+  return name;
+}
+
+// In the abstract namespace: a zero byte in front.
+struct Address {
+  explicit Address(const std::string& name) {
+    LOCKSTEP_CHECK(name.size() < sizeof to.sun_path, "a socket named \"", name, '"');
+    to.sun_family = AF_UNIX;
+    std::memcpy(to.sun_path + 1, name.data(), name.size());
+    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&to); }
+  sockaddr_un to{};
+  socklen_t bytes = 0;
+};
+
+bool is_of_this_user(const Descriptor& socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+         peer.uid == geteuid();
+}
+
+// A packet, and the descriptor that came with it. Empty: the other end is gone.
+struct Packet {
+  std::string text;
+  Descriptor descriptor;
+};
+Packet receive(const Descriptor& socket) {
+  Packet packet;
+  packet.text.resize(kMostBytes);
+  iovec part{packet.text.data(), packet.text.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  ssize_t n = 0;
+  do {
+    n = recvmsg(socket.number(), &message, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  const auto* header = n <= 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(header), sizeof number);
+    packet.descriptor = Descriptor(number);
+  }
+  packet.text.resize(n <= 0 || (message.msg_flags & MSG_TRUNC) != 0 ? 0
+                                                                    : static_cast<std::size_t>(n));
+  return packet;
+}
+
+// false: the other end is gone.
+bool send_packet(const Descriptor& socket, std::string_view text, int descriptor, int flags = 0) {
+  std::string bytes(text);
+  iovec part{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = space.data();
+    message.msg_controllen = space.size();
+    auto* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ssize_t n = 0;
+  do {
+    n = sendmsg(socket.number(), &message, MSG_NOSIGNAL | flags);
+  } while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(bytes.size());
+}
+
+std::string joined(const std::vector<std::string>& paths) {
+  std::string text;
+  for (const auto& path : paths) {
+    if (text.size() + path.size() + 2 > kMostBytes) break;  // the farthest can wait
+    if (!text.empty()) text += '\0';
+    text += path;
+  }
+  return text;
+}
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> paths;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\0'), text.size());
+    paths.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return paths;
+}
+
+}  // namespace
+
+ShardServer::ShardServer(NodeFiles& files)
+    : files_(files),
+      name_(random_name()),
+      listening_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),
+      wake_(eventfd(0, EFD_CLOEXEC)) {
+  const Address address(name_);
+  if (!listening_ || !wake_ || bind(listening_.number(), address.get(), address.bytes) != 0 ||
+      listen(listening_.number(), SOMAXCONN) != 0)
+    throw Error(str("no socket for the ranks of this machine: ", reason(errno)));
+  thread_ = std::thread([this] { accept_peers(); });
+}
+
+ShardServer::~ShardServer() {
+  files_.stop();
+  eventfd_write(wake_.number(), 1);
+  thread_.join();
+  {
+    const std::scoped_lock lock(mutex_);
+    for (auto& peer : peers_)
+      shutdown(peer.socket.number(), SHUT_RDWR);
+  }
+  for (auto& peer : peers_)
+    peer.thread.join();
+}
+
+void ShardServer::accept_peers() {
+  for (;;) {
+    std::array<pollfd, 2> waits{{{listening_.number(), POLLIN, 0}, {wake_.number(), POLLIN, 0}}};
+    const int ready = poll(waits.data(), waits.size(), kProgressMilliseconds);
+    if (waits[1].revents != 0) return;
+    say_of_progress();
+    if (ready <= 0 || (waits[0].revents & POLLIN) == 0) continue;
+    Descriptor socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket || !is_of_this_user(socket)) continue;
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(peers_, [](Peer& peer) {
+      if (peer.is_gone) peer.thread.join();
+      return peer.is_gone;
+    });
+    auto& peer = peers_.emplace_back();
+    peer.socket = std::move(socket);
+    peer.thread = std::thread([this, &peer] { serve(peer); });
+  }
+}
+
+// To those who wait: that what they wait for comes nearer.
+void ShardServer::say_of_progress() {
+  const auto bytes = files_.counts().fetched_bytes;
+  const std::scoped_lock lock(mutex_);
+  if (bytes == said_bytes_) return;
+  said_bytes_ = bytes;
+  for (auto& peer : peers_)
+    if (peer.is_waiting) send_packet(peer.socket, "w", -1, MSG_DONTWAIT);
+}
+
+void ShardServer::serve(Peer& peer) {
+  for (;;) {
+    const auto request = receive(peer.socket);
+    if (request.text.empty()) break;
+    answer(peer, request.text);
+  }
+  const std::scoped_lock lock(mutex_);
+  peer.is_gone = true;
+}
+
+void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
+  const std::scoped_lock lock(mutex_);
+  peer.is_waiting = false;
+  send_packet(peer.socket, text.substr(0, kMostBytes),
+              descriptor);  // a rank that is gone asks no more
+}
+
+void ShardServer::answer(Peer& peer, std::string_view request) {
+  if (request.front() == 'a') {
+    try {
+      files_.set_ahead(split(request.substr(1)));
+    } catch (const Error& error) {  // opening them says it again, to who needs them
+      log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
+    }
+    return;
+  }
+  try {
+    {
+      const std::scoped_lock lock(mutex_);
+      peer.is_waiting = true;
+    }
+    const auto file = files_.open_descriptor(std::string(request.substr(1)));
+    send(peer, "f", file.number());
+  } catch (const AccessError& error) {
+    send(peer, str('x', error.what()));
+  } catch (const std::exception& error) {
+    send(peer, str('e', error.what()));
+  }
+}
+
+ShardClient::ShardClient(const std::string& name)
+    : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  const Address address(name);
+  if (!socket_ || connect(socket_.number(), address.get(), address.bytes) != 0)
+    throw AccessError(
+        str("the first rank of this machine, which opens shards for the others, "
+            "cannot be reached: ",
+            reason(errno)));
+  if (!is_of_this_user(socket_))
+    throw AccessError("the socket that should be of this machine's first rank is another user's");
+}
+
+void ShardClient::send(std::string_view text) {
+  LOCKSTEP_CHECK(text.size() <= kMostBytes, "a path of ", text.size(), " bytes");
+  send_packet(socket_, text, -1);  // where that fails, receiving does
+}
+
+ReadFile ShardClient::open(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  send('o' + path);
+  for (;;) {
+    auto reply = receive(socket_);
+    if (reply.text.empty())
+      throw AccessError(str(path,
+                            ": the first rank of this machine, which opens shards for the "
+                            "others, has ended"));
+    switch (reply.text.front()) {
+      case 'w': made_progress(); break;
+      case 'f': return {reply.descriptor.release(), path};
+      case 'x': throw AccessError(reply.text.substr(1));
+      default: throw DataError(reply.text.substr(1));
+    }
+  }
+}
+
+void ShardClient::set_ahead(const std::vector<std::string>& paths) {
+  const std::scoped_lock lock(mutex_);
+  send('a' + joined(paths));
+}
+
+}  // namespace lockstep

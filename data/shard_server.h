@@ -1,0 +1,73 @@
+// ShardServer: the first rank of a machine opens shards for the others, which ask for them by path
+// over a Unix socket and are handed descriptors (SCM_RIGHTS), so that each shard is opened, and
+// fetched, once a machine. The socket has a random name in the abstract namespace: nothing is left
+// of it when the process ends, however it does. Both ends check that the other is of the same user.
+//
+// A message is one packet: to the server 'o' and a path, or 'a' and paths with a zero byte between
+// them; back 'f' with a descriptor, 'e' (a DataError) or 'x' (an AccessError) and its text, or 'w':
+// the wait goes on, and bytes came meanwhile.
+#pragma once
+
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/descriptor.h"
+#include "data/node_files.h"
+#include "data/shard_files.h"
+
+namespace lockstep {
+
+class ShardServer {
+ public:
+  // `files` outlives it, and is stopped when it ends. Throws Error where there are no sockets.
+  explicit ShardServer(NodeFiles& files);
+  ShardServer(const ShardServer&) = delete;
+  ShardServer& operator=(const ShardServer&) = delete;
+  ~ShardServer();
+
+  const std::string& name() const { return name_; }  // for ShardClient, in the same machine
+
+ private:
+  struct Peer {
+    Descriptor socket;
+    bool is_waiting = false, is_gone = false;
+    std::thread thread;
+  };
+  void accept_peers();
+  void serve(Peer& peer);
+  void answer(Peer& peer, std::string_view request);
+  void say_of_progress();
+  void send(Peer& peer, std::string_view text, int descriptor = -1);
+
+  NodeFiles& files_;
+  std::string name_;
+  Descriptor listening_, wake_;  // wake_: ends the thread that listens
+  std::mutex mutex_;
+  std::list<Peer> peers_;
+  std::int64_t said_bytes_ = 0;
+  std::thread thread_;
+};
+
+class ShardClient final : public ShardFiles {
+ public:
+  // Throws AccessError where nobody of this name, or somebody of another user, answers.
+  explicit ShardClient(const std::string& name);
+
+  // Of any thread, one after the other. Throws what the server met, and AccessError at once where
+  // it has ended.
+  ReadFile open(const std::string& path) override;
+  void set_ahead(const std::vector<std::string>& paths);  // see NodeFiles; of all clients the last
+
+ private:
+  void send(std::string_view text);
+
+  std::mutex mutex_;
+  Descriptor socket_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// BadServer: tests/data/bad_server.py on a port of its own, over a directory. It ends with the
+// test.
+#pragma once
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "core/json.h"
+#include "data/remote.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+
+// Tries again at once, and does not give up because this machine is loaded.
+inline Patience quick_patience() {
+  return {{60'000, 60}, 0.01, 0.05, 120};
+}
+// Where a stall is the test.
+inline Patience little_patience() {
+  return {{60'000, 2}, 0.01, 0.05, 120};
+}
+// Where giving up is the test.
+inline Patience no_patience() {
+  return {{60'000, 60}, 0.01, 0.05, 1};
+}
+
+// No credentials, and nobody asked for them.
+inline Environment no_environment() {
+  return {{"HOME", "/nonexistent"}, {"AWS_EC2_METADATA_DISABLED", "true"}};
+}
+
+class BadServer {
+ public:
+  explicit BadServer(const std::filesystem::path& directory, std::vector<std::string> keys = {}) {
+    std::array<int, 2> ends{};
+    LOCKSTEP_CHECK(pipe(ends.data()) == 0, "no pipe");
+    std::vector<std::string> words{LOCKSTEP_PYTHON, "-B", LOCKSTEP_BAD_SERVER, directory.string()};
+    words.insert(words.end(), keys.begin(), keys.end());
+    std::vector<char*> argv;
+    for (auto& word : words)
+      argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    LOCKSTEP_CHECK(pid_ >= 0, "cannot fork");
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      dup2(ends[1], STDOUT_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    std::FILE* out = fdopen(ends[0], "r");
+    LOCKSTEP_CHECK(std::fscanf(out, "%d", &port_) == 1, "the server did not start");
+    std::fclose(out);
+  }
+  BadServer(const BadServer&) = delete;
+  BadServer& operator=(const BadServer&) = delete;
+  ~BadServer() { end(); }
+
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+  std::string host() const { return str("http://127.0.0.1:", port_); }
+  std::string url(const std::string& path) const { return host() + '/' + path; }
+
+  std::string get(const std::string& path) const {
+    Remote remote(no_environment(), quick_patience());
+    const std::atomic<bool> stop = false;
+    return RemoteReader(remote, stop).read_all(url(path), 1 << 20);
+  }
+  int requests(const std::string& path) const { return std::stoi(get("_requests/" + path)); }
+  // What was asked for, in the order in which it was.
+  std::vector<ByteRange> ranges(const std::string& path) const {
+    std::vector<ByteRange> found;
+    const auto list = Json::parse(get("_ranges/" + path), "ranges");
+    for (const auto& range : list.as_array()) {
+      long long first = 0, last = -1;
+      std::sscanf(range.as_string().c_str(), "bytes=%lld-%lld", &first, &last);
+      found.push_back({first, last + 1});
+    }
+    return found;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int port_ = 0;
+};
+
+// Bytes that differ everywhere.
+inline std::string noise(std::size_t count, std::uint64_t seed = 1) {
+  std::string bytes(count, '\0');
+  std::uint64_t word = seed * 0x9e3779b97f4a7c15;
+  for (auto& byte : bytes) {
+    word = word * 6364136223846793005 + 1442695040888963407;
+    byte = static_cast<char>(word >> 56);
+  }
+  return bytes;
+}
+
+}  // namespace lockstep::testing

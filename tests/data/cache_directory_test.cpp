@@ -1,0 +1,202 @@
+#include "data/cache_directory.h"
+
+#include <chrono>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "core/file.h"
+#include "core/hash.h"
+#include "tests/data/bad_server.h"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_contains;
+using testing::message_of;
+using Taken = CacheDirectory::Taken;
+
+constexpr auto kBlock = PartFile::kBlockBytes;
+const auto kAll = [](const std::string&) { return true; };
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+class CacheDirectoryTest : public ::testing::Test {
+ protected:
+  // A shard is brought, and let go of.
+  std::string add(CacheDirectory& cache, const std::string& text) {
+    const auto hash = hash_hex(text);
+    std::unique_ptr<PartFile> part;
+    EXPECT_EQ(cache.take(hash, static_cast<std::int64_t>(text.size()), kAll, part), Taken::here);
+    if (!part) return hash;
+    part->write(bytes_of(text), 0);
+    EXPECT_TRUE(part->missing().empty());
+    EXPECT_TRUE(part->keep());
+    usleep(2000);  // so that times of use differ on any file system
+    return hash;
+  }
+  bool has(const std::string& name) const { return std::filesystem::exists(directory_ / name); }
+
+  testing::TemporaryDirectory directory_{testing::fast_directory()};
+  std::unique_ptr<PartFile> part_;
+};
+
+TEST_F(CacheDirectoryTest, holds_what_was_brought) {
+  CacheDirectory cache(directory_ / "made/here", 1 << 20);
+  const auto hash = hash_hex("tokens");
+  EXPECT_FALSE(cache.open(hash, 6));
+  add(cache, "tokens");
+  EXPECT_EQ(testing::slurp(directory_ / "made/here" / hash), "tokens");
+  const ReadFile file(cache.open(hash, 6).release(), "name");
+  EXPECT_EQ(read_text(file, 6), "tokens");
+  EXPECT_EQ(cache.take(hash, 6, kAll, part_), Taken::whole);
+  expect_contains(message_of<DataError>([&] { cache.open(hash, 7); }), "has 6 bytes, expected 7");
+}
+
+TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {
+  const std::int64_t bytes = 5 * kBlock + 100;
+  const auto text = testing::noise(static_cast<std::size_t>(bytes));
+  const auto hash = hash_hex(text);
+  const auto piece = [&](std::int64_t first, std::int64_t end) {
+    return bytes_of(text).subspan(static_cast<std::size_t>(first),
+                                  static_cast<std::size_t>(end - first));
+  };
+  CacheDirectory cache(directory_.path(), 1 << 24);
+  ASSERT_EQ(cache.take(hash, bytes, kAll, part_), Taken::here);
+  EXPECT_EQ(part_->missing(), (std::vector<ByteRange>{{0, bytes}}));
+  part_->write(piece(kBlock, kBlock + 500), kBlock);
+  part_->write(piece(kBlock + 500, 3 * kBlock + 1), kBlock + 500);  // two blocks and a byte
+  part_->write(piece(5 * kBlock, bytes), 5 * kBlock);               // the short one
+  const std::vector<ByteRange> left{{0, kBlock}, {3 * kBlock, 5 * kBlock}};
+  EXPECT_EQ(part_->missing(), left);
+
+  std::unique_ptr<PartFile> other;
+  EXPECT_EQ(CacheDirectory(directory_.path(), 1 << 24).take(hash, bytes, kAll, other),
+            Taken::elsewhere);
+  part_.reset();  // as when its process is killed: nothing is written then
+  ASSERT_EQ(cache.take(hash, bytes, kAll, part_), Taken::here);
+  EXPECT_EQ(part_->missing(), left);
+  part_->write(piece(0, kBlock), 0);
+  part_->write(piece(3 * kBlock, 5 * kBlock), 3 * kBlock);
+  EXPECT_TRUE(part_->missing().empty());
+  EXPECT_TRUE(part_->keep());
+  EXPECT_EQ(testing::slurp(directory_ / hash), text);
+  EXPECT_FALSE(has(hash + ".part"));
+}
+
+TEST_F(CacheDirectoryTest, killed_between_its_last_steps_a_part_is_complete) {
+  CacheDirectory cache(directory_.path(), 1 << 20);
+  const auto hash = hash_hex("tokens");
+  testing::spit(directory_ / (hash + ".part"), "tokens");
+  ASSERT_EQ(cache.take(hash, 6, kAll, part_), Taken::here);
+  EXPECT_TRUE(part_->missing().empty());
+  part_->forget();  // as when the hash is another
+  EXPECT_EQ(part_->missing(), (std::vector<ByteRange>{{0, 6}}));
+  part_.reset();
+  ASSERT_EQ(cache.take(hash, 6, kAll, part_), Taken::here);
+  EXPECT_EQ(part_->missing(), (std::vector<ByteRange>{{0, 6}}));
+}
+
+TEST_F(CacheDirectoryTest, a_part_that_is_none_is_begun_anew) {
+  CacheDirectory cache(directory_.path(), 1 << 20);
+  const auto hash = hash_hex("tokens");
+  for (const auto& wrong : {std::string("x"), std::string(1000, 'x'),
+                            std::string(static_cast<std::size_t>(PartFile::file_bytes(6)), 'x')}) {
+    testing::spit(directory_ / (hash + ".part"), wrong);
+    ASSERT_EQ(cache.take(hash, 6, kAll, part_), Taken::here);
+    EXPECT_EQ(part_->missing(), (std::vector<ByteRange>{{0, 6}}));
+    part_.reset();
+  }
+}
+
+TEST_F(CacheDirectoryTest, what_was_not_used_for_the_longest_time_goes_first) {
+  const auto room = 3 * PartFile::file_bytes(1000);
+  CacheDirectory cache(directory_.path(), room);
+  const auto a = add(cache, std::string(1000, 'a')), b = add(cache, std::string(1000, 'b')),
+             c = add(cache, std::string(1000, 'c'));
+  testing::spit(directory_ / "notes.txt", std::string(10'000, 'x'));  // not of the cache
+  cache.open(a, 1000);                                                // and closed
+  const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(directory_ / c, hour_ago);
+  const auto d = add(cache, std::string(1000, 'd'));
+  EXPECT_TRUE(has(a) && has(b) && has(d));
+  EXPECT_FALSE(has(c));
+  add(cache, std::string(1000, 'e'));
+  EXPECT_TRUE(has(a) && has(d));
+  EXPECT_FALSE(has(b));
+  EXPECT_TRUE(has("notes.txt"));
+  EXPECT_EQ(cache.evicted(), 2);
+}
+
+TEST_F(CacheDirectoryTest, what_is_open_or_kept_stays_and_then_there_is_no_room) {
+  CacheDirectory cache(directory_.path(), 2 * PartFile::file_bytes(1000));
+  const auto a = add(cache, std::string(1000, 'a')), b = add(cache, std::string(1000, 'b'));
+  auto opened = cache.open(a, 1000);
+  const Descriptor copy(dup(opened.number()));  // as of a rank that was handed it
+  opened = Descriptor();
+  const auto not_b = [&](const std::string& hash) { return hash != b; };
+  const auto c = hash_hex("c");
+  EXPECT_EQ(cache.take(c, 1000, not_b, part_), Taken::no_room);
+  EXPECT_FALSE(has(c + ".part"));
+  EXPECT_TRUE(has(a) && has(b));
+  EXPECT_EQ(cache.take(c, 1000, kAll, part_), Taken::here);
+  EXPECT_TRUE(has(a));
+  EXPECT_FALSE(has(b));
+}
+
+TEST_F(CacheDirectoryTest, parts_of_the_dead_give_way_and_those_of_the_living_do_not) {
+  CacheDirectory cache(directory_.path(), 2 * PartFile::file_bytes(1000));
+  const auto dead = hash_hex("dead"), living = hash_hex("living");
+  ASSERT_EQ(cache.take(dead, 1000, kAll, part_), Taken::here);
+  part_.reset();
+  std::unique_ptr<PartFile> held;
+  ASSERT_EQ(cache.take(living, 1000, kAll, held), Taken::here);
+  ASSERT_EQ(cache.take(hash_hex("new"), 1000, kAll, part_), Taken::here);
+  EXPECT_FALSE(has(dead + ".part"));
+  EXPECT_TRUE(has(living + ".part"));
+}
+
+TEST_F(CacheDirectoryTest, a_shard_that_never_fits_is_refused) {
+  CacheDirectory cache(directory_.path(), 1000);
+  expect_contains(message_of<DataError>([&] { cache.take(hash_hex("a"), 1000, kAll, part_); }),
+                  "a shard has 1000 bytes, and the cache may hold 1000; raise data.cache_bytes");
+}
+
+TEST_F(CacheDirectoryTest, a_full_disk_is_said_and_gives_what_the_cache_can) {
+  const testing::SmallDisk disk(8 * kBlock);
+  if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+  CacheDirectory cache(disk.path(), 100 * kBlock);
+  const auto text = testing::noise(3 * kBlock);
+  const auto a = add(cache, text);
+  testing::spit(disk.path() / "of_others", std::string(2 * kBlock, 'x'));
+  const auto bytes = 5 * kBlock;  // beside `a` there is no room
+  ASSERT_EQ(cache.take(hash_hex("b"), bytes, kAll, part_), Taken::here);
+  EXPECT_FALSE(std::filesystem::exists(disk.path() / a));
+  part_->remove();
+  part_.reset();
+  const auto error =
+      message_of<DataError>([&] { cache.take(hash_hex("c"), 7 * kBlock, kAll, part_); });
+  expect_contains(error, "cannot reserve 7.34 MB: No space left on device; free some space");
+  EXPECT_FALSE(std::filesystem::exists(disk.path() / (hash_hex("c") + ".part")));
+}
+
+TEST_F(CacheDirectoryTest, half_of_what_is_free_counts_what_it_holds) {
+  const testing::SmallDisk disk(8 * kBlock);
+  if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
+  CacheDirectory first(disk.path(), 0);
+  EXPECT_NEAR(static_cast<double>(first.most_bytes()), 4.0 * kBlock, 0.1 * kBlock);
+  add(first, testing::noise(3 * kBlock));
+  EXPECT_NEAR(static_cast<double>(CacheDirectory(disk.path(), 0).most_bytes()),
+              static_cast<double>(first.most_bytes()), 0.1 * kBlock);
+}
+
+TEST_F(CacheDirectoryTest, a_place_that_cannot_be_written_is_refused) {
+  const testing::AsNobody nobody;
+  expect_contains(message_of<DataError>([&] { CacheDirectory(directory_ / "cache", 0); }),
+                  "cannot create");
+}
+
+}  // namespace
+}  // namespace lockstep

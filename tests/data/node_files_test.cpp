@@ -1,0 +1,115 @@
+#include "data/node_files.h"
+
+#include "tests/data/distant.h"
+
+namespace lockstep {
+namespace {
+
+using testing::BadServer;
+using testing::expect_contains;
+using testing::message_of;
+
+class NodeFilesTest : public ::testing::Test {
+ protected:
+  NodeFilesTest() {
+    std::filesystem::create_directory(far_);
+    manifest_ = testing::write_numbered_shards(far_, 12);
+    testing::spit(far_ / "tokenizer.json", "{}");
+    server_ = std::make_unique<BadServer>(far_);
+  }
+  std::string far(const std::string& name) const { return server_->url("plain/" + name); }
+  NodeFiles files(std::int64_t most_bytes = 1 << 20) const {
+    return NodeFiles({directory_ / "cache", most_bytes, 2, 0.2}, testing::no_environment(),
+                     testing::quick_patience());
+  }
+  static std::string text(const ReadFile& file) { return read_text(file, 1 << 20); }
+
+  testing::TemporaryDirectory directory_{testing::fast_directory()};
+  std::filesystem::path far_ = directory_ / "far";
+  Manifest manifest_;
+  std::unique_ptr<BadServer> server_;
+};
+
+TEST_F(NodeFilesTest, a_local_file_is_opened_once) {
+  NodeFiles files({}, {{"HOME", "/nonexistent"}});
+  const auto path = (far_ / "3.bin").string();
+  const auto one = files.open(path), two = files.open(path);
+  EXPECT_EQ(text(one), testing::slurp(path));
+  EXPECT_EQ(text(two), testing::slurp(path));
+  EXPECT_EQ(one.path(), path);
+  EXPECT_EQ(files.opened_local(), 1);
+  expect_contains(message_of<DataError>([&] { files.open(directory_ / "none"); }), "cannot open");
+  expect_contains(message_of<DataError>([&] { files.open(directory_.path()); }),
+                  "expected a regular file, found a directory");
+}
+
+TEST_F(NodeFilesTest, few_local_files_are_held) {
+  NodeFiles files({}, {{"HOME", "/nonexistent"}});
+  for (int i = 0; i < 300; ++i) {
+    testing::spit(directory_ / str(i), str(i));
+    EXPECT_EQ(text(files.open(directory_ / str(i))), str(i));
+  }
+  EXPECT_EQ(files.opened_local(), 300);
+  files.open(directory_ / "299");
+  EXPECT_EQ(files.opened_local(), 300);
+  files.open(directory_ / "0");  // not held any more
+  EXPECT_EQ(files.opened_local(), 301);
+}
+
+TEST_F(NodeFilesTest, opens_what_a_distant_dataset_lists) {
+  auto files = this->files();
+  EXPECT_EQ(text(files.open(far("dataset.json"))), manifest_.dump());
+  for (const char* name : {"0.bin", "0.ends", "11.bin", "11.ends", "5.bin", "5.bin"}) {
+    const auto file = files.open(far(name));
+    EXPECT_EQ(text(file), testing::slurp(far_ / name)) << name;
+    EXPECT_EQ(file.path(), far(name));
+  }
+  EXPECT_EQ(text(files.open(far("tokenizer.json"))), "{}");
+  EXPECT_EQ(server_->requests("plain/dataset.json"), 1);
+  EXPECT_EQ(server_->requests("plain/5.bin"), 1);
+  EXPECT_EQ(files.counts().misses, 5);
+  EXPECT_EQ(files.counts().hits, 1);
+  expect_contains(message_of<DataError>([&] { files.open(server_->url("missing/12.bin")); }),
+                  "dataset.json: HTTP status 404");
+}
+
+TEST_F(NodeFilesTest, without_dataset_json_a_directory_is_refused_with_what_to_do) {
+  std::filesystem::remove(far_ / kManifestName);
+  testing::spit(far_ / "bad", "x");
+  auto files = this->files();
+  expect_contains(message_of<DataError>([&] { files.open(server_->url("missing/0.bin")); }),
+                  "/missing/dataset.json: HTTP status 404; there is no such file: is the address "
+                  "right?; a distant dataset needs its dataset.json, which `lockstep data pack`");
+}
+
+TEST_F(NodeFilesTest, what_lies_ahead_comes) {
+  auto files = this->files();
+  files.set_ahead({far("1.bin"), (far_ / "2.bin").string(), far("1.ends"), far("2.bin")});
+  for (int i = 0; i < 12'000 && files.counts().fetched_bytes < 2 * 1024 + 202 + 8 + 204; ++i)
+    usleep(10'000);
+  for (const char* name : {"1.bin", "1.ends", "2.bin"})
+    EXPECT_EQ(text(files.open(far(name))), testing::slurp(far_ / name));
+  EXPECT_EQ(server_->requests("plain/1.bin"), 1);
+}
+
+TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
+  const auto shard = PartFile::file_bytes(1024 + 2 * 111) + PartFile::file_bytes(8);
+  auto files = this->files(5 * shard);
+  files.need_room(server_->url("plain"), 5);
+  const auto text = message_of<ConfigError>([&] { files.need_room(server_->url("plain"), 6); });
+  expect_contains(text, "/plain: 6 shards of up to 1.29 kB should fit into the cache");
+  expect_contains(text, "which may hold 6.44 kB in");
+  expect_contains(text, "raise data.cache_bytes");
+}
+
+TEST(NodeFiles, the_cache_is_where_caches_are) {
+  const auto directory = [](const Environment& environment) {
+    return NodeFiles::default_directory(environment).string();
+  };
+  EXPECT_EQ(directory({{"HOME", "/h"}, {"XDG_CACHE_HOME", "/x"}}), "/x/lockstep/shards");
+  EXPECT_EQ(directory({{"HOME", "/h"}, {"XDG_CACHE_HOME", "x"}}), "/h/.cache/lockstep/shards");
+  expect_contains(message_of<ConfigError>([&] { directory({}); }), "name data.cache_directory");
+}
+
+}  // namespace
+}  // namespace lockstep

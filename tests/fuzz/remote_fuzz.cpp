@@ -1,0 +1,55 @@
+// What strangers say to who reads from afar: the first byte of the input chooses between AWS's
+// profiles, credentials as JSON, S3's errors and Content-Range. Each is refused or makes sense.
+#include "data/s3.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+void check_profiles(std::string_view text) {
+  for (const auto& [name, profile] : parse_profiles(text, "fuzz"))
+    for (const auto& [key, value] : profile)
+      LOCKSTEP_CHECK((key + value).find('\n') == std::string::npos, "a line break in ", key);
+}
+
+void check_keys(std::string_view text) {
+  const auto keys = parse_keys(text, "fuzz");
+  LOCKSTEP_CHECK(!keys.id.empty() && !keys.secret.empty(), "empty keys");
+}
+
+void check_error(std::string_view text) {
+  const auto code = s3_error_part(text, "Code");
+  LOCKSTEP_CHECK(code.size() <= 64 && s3_path(code) == code, "a code \"", code, '"');
+}
+
+void check_range(std::string_view text) {
+  const auto range = parse_content_range(text);
+  LOCKSTEP_CHECK(
+      range.first >= -1 && (range.end == -1 || range.end >= 1) && range.object_bytes >= -1,
+      "a range [", range.first, ", ", range.end, ") of ", range.object_bytes);
+}
+
+void check(std::string_view text) {
+  if (text.empty()) return;
+  const auto rest = text.substr(1);
+  switch (text.front()) {
+    case 'p': return check_profiles(rest);
+    case 'k': return check_keys(rest);
+    case 'e': return check_error(rest);
+    default: return check_range(rest);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  return {"p[default]\naws_access_key_id = a\n\n# b\n[profile c]\nregion=d\n  e = f\n",
+          R"(k{"AccessKeyId": "a", "SecretAccessKey": "b", "Expiration": "2026-02-03T04:05:06Z"})",
+          "e<Error><Code>NoSuchKey</Code><Region>eu-west-1</Region></Error>", "rbytes 0-99/1234"};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
