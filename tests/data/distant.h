@@ -18,7 +18,7 @@ inline Manifest write_numbered_shards(const std::filesystem::path& directory, in
     append(ends, static_cast<std::uint64_t>(100 + i), 8);
     spit(directory / name, text);
     spit(directory / ends_name(name), ends);
-    manifest.shards.push_back({name, 100 + i, 1, hash_hex(text), hash_hex(ends)});
+    manifest.shards.push_back({name, 100 + i, 1, hash_hex(text), hash_hex(ends), ""});
   }
   spit(directory / kManifestName, manifest.dump());
   return manifest;
