@@ -77,8 +77,9 @@ PackDirectory::~PackDirectory() {
 }
 
 void PackDirectory::remove() {
-  std::error_code ignored;
-  fs::remove_all(work_, ignored);
+  std::error_code error;
+  fs::remove_all(work_, error);
+  if (error) log_warning(work_.string(), ": cannot remove it: ", error.message());
   unlock();
 }
 

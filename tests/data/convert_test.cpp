@@ -179,7 +179,7 @@ TEST_F(ConvertTest, tokens_have_the_width_that_their_ids_need) {
 
 TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_nothing) {
   const auto refusal = [&](const std::string& from, OutputKind kind) {
-    const auto message = message_of<DataError>([&] { convert(options(from, "refused", kind)); });
+    auto message = message_of<DataError>([&] { convert(options(from, "refused", kind)); });
     EXPECT_FALSE(fs::exists(directory_ / "refused"));
     for (const auto& entry : fs::directory_iterator(directory_.path()))
       EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos);

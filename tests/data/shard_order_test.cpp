@@ -98,7 +98,7 @@ TEST(ShardOrder, it_is_a_function_of_seed_and_sample) {
   const ShardOrder a(windows, 3), b(windows, 3);
   std::mt19937_64 random(5);
   int same = 0;
-  for (int i = 0; i < 2000; ++i) {  // jumps between epochs and seeds
+  for (int i = 0; i < 2000; ++i) {                             // jumps between epochs and seeds
     const auto near = i % 2 == 0 ? 2'000 : 1'000'000'000'000;  // often of one epoch
     const auto n = (static_cast<std::int64_t>(random()) & 0x7fffffffffffffff) % near;
     const auto seed = random() % 3;

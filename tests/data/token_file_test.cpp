@@ -184,7 +184,7 @@ TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
       ASSERT_EQ(read, slice(tokens, first, std::ssize(read))) << first;
     }
   }
-  const auto refused = [&](std::string value, bool is_signed) {
+  const auto refused = [&](const std::string& value, bool is_signed) {
     const auto bytes = static_cast<int>(value.size());
     spit(path, body(random_tokens(3, 100), bytes) + value);
     const TokenFile file(ReadFile(path),
