@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "data/verify.h"
 #include "tests/durability/disk.h"
@@ -40,6 +41,22 @@ class PackDurability : public ::testing::TestWithParam<double> {
     }
     return true;
   }
+  // Of the dataset and what is in it.
+  static std::set<std::string> names(const fs::path& root) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(root / "new/dataset"))
+      names.insert(fs::relative(entry.path(), root));
+    return names;
+  }
+  // As if another process had begun them.
+  static void rename_unfinished(const fs::path& root) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root))
+      if (entry.path().filename().string().find(".tmp-") != std::string::npos)
+        files.push_back(entry.path());
+    for (const auto& file : files)
+      fs::rename(file, file.string() + "0");
+  }
   TemporaryDirectory input_, directory_, rest_;
 };
 
@@ -56,11 +73,14 @@ TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_the
     // The same call goes on from there, or begins anew.
     const TemporaryDirectory again(fast_directory());
     fs::copy(rest, again.path(), fs::copy_options::recursive);
+    rename_unfinished(again.path());
     auto o = options(disk);
     o.out = again / "new/dataset";
     for (const auto& packed : pack(o))
       EXPECT_EQ(packed.manifest.dump(), manifests.at(packed.path.filename()));
     EXPECT_TRUE(is_there(again.path()));
+    EXPECT_EQ(names(again.path()), names(disk.root()));
+    EXPECT_FALSE(fs::exists(again / "new/dataset.tmp"));
   });
 }
 
