@@ -240,6 +240,28 @@ TEST_F(PackTest, a_validation_share_splits_by_document_and_loses_none) {
   EXPECT_EQ(packed[1].manifest.shards[1].file, "validation_000001.bin");
 }
 
+// Those of one split that are written together are few bytes, or many.
+TEST_F(PackTest, small_and_large_documents_stay_in_their_order) {
+  std::array<Documents, 2> documents;
+  std::string text;
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 200; ++i) {
+    constexpr std::size_t kSizes[] = {10, 3'000, 70'000, 100'000};
+    const auto document = random_text(kSizes[random() % 4], random(), "abc");
+    documents[is_validation(i, 0.4) ? 1 : 0].push_back(document);
+    text += document + "\n";
+  }
+  auto o = options({input("text", text)});
+  o.document_separator = "\n";
+  o.validation_share = 0.4;
+  o.shard_tokens = 1'500'000;
+  const auto packed = pack(o);
+  for (std::size_t split = 0; split < 2; ++split) {
+    EXPECT_TRUE(read_all(packed[split].path) == tokens_of(documents[split])) << split;
+    expect_consistent(packed[split], tokens_of(documents[split]));
+  }
+}
+
 TEST(Validation, every_prefix_has_its_share_to_within_one_document_or_two) {
   for (const double share : {0.001, 0.005, 0.05, 0.1, 1.0 / 3, 0.5}) {
     std::int64_t held_out = 0;
