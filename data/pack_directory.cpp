@@ -140,8 +140,8 @@ void PackDirectory::lock() {
         str(path.string(), ": cannot create: ", std::generic_category().message(errno)));
   const bool held = flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
   // One that ended meanwhile has removed it.
-  struct stat here {
-  }, there{};
+  struct stat here {};
+  struct stat there {};
   if (held && fstat(lock_, &here) == 0 && stat(path.c_str(), &there) == 0 &&
       here.st_ino == there.st_ino)
     return;
