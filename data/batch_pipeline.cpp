@@ -10,8 +10,10 @@ BatchPipeline::BatchPipeline(int threads, std::function<void(TextBatch&, int thr
   // One with each thread, two to choose from for each, some at both ends.
   const auto batches = 3 * static_cast<std::size_t>(threads) + 4;
   most_bytes_ = batches * kBatchBytes;
-  for (std::size_t i = 0; i < batches; ++i)
+  for (std::size_t i = 0; i < batches; ++i) {
     free_.push_back(std::make_unique<TextBatch>());
+    free_.back()->clear();
+  }
   threads_.emplace_back([this] { write_batches(); });
   for (int thread = 0; thread < threads; ++thread)
     threads_.emplace_back([this, thread] { encode_batches(thread); });
@@ -38,7 +40,6 @@ std::unique_ptr<TextBatch> BatchPipeline::take_free() {
   auto batch = std::move(free_.back());
   free_.pop_back();
   lock.unlock();
-  batch->clear();
   return batch;
 }
 
@@ -95,6 +96,7 @@ void BatchPipeline::write_batches() {
     std::exception_ptr error = batch->error;
     try {
       if (!error) write_(*batch);
+      batch->clear();  // here: one that was large may not be used again
     } catch (...) {
       error = std::current_exception();
     }

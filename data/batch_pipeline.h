@@ -46,7 +46,7 @@ class BatchPipeline {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<TextBatch>>
-      free_;  // the last one used is taken: it may be in the cache
+      free_;  // clear; the last one used is taken: it may be in the cache
   std::deque<std::unique_ptr<TextBatch>> read_;
   std::map<std::int64_t, std::unique_ptr<TextBatch>> encoded_;
   std::int64_t submitted_ = 0, written_ = 0;

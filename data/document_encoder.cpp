@@ -11,7 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-constexpr int kMostLevels = 64;  // of a conversation
+constexpr int kMostLevels = 64;                     // of a conversation
+constexpr std::size_t kMostKept = 4 * kBatchBytes;  // ids, or bytes of a line's members
 
 std::vector<std::string> names_of(const DocumentFields& fields) {
   if (!fields.prompt.empty()) return {fields.prompt, fields.response};
@@ -59,6 +60,13 @@ void DocumentEncoder::encode(TextBatch& batch, Memory& memory) const {
     else
       encode_text(batch, piece, {batch.text.data() + piece.begin, piece.end - piece.begin}, memory);
   }
+  memory.give_back();
+}
+
+// One document may have a gigabyte; those behind it have not.
+void DocumentEncoder::Memory::give_back() {
+  if (ids.capacity() > kMostKept) ids = {};
+  line.give_back(kMostKept);
 }
 
 // Without ids in between: as fast as memory.

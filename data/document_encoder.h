@@ -39,6 +39,8 @@ class DocumentEncoder {
     Tokenizer::Memory words;
     std::vector<std::int32_t> ids;
     JsonLine line;
+
+    void give_back();  // what only a very long document needs
   };
   Memory memory() const { return Memory(fields_); }
 

@@ -29,8 +29,8 @@ bool is_called_json_lines(const std::filesystem::path& path) {
 DocumentReader::DocumentReader(Config config, const Tokenizer& tokenizer,
                                const InputPosition& start, Progress& progress)
     : config_(std::move(config)), tokenizer_(tokenizer), progress_(progress), position_(start) {
-  LOCKSTEP_CHECK(config_.separator.size() < kReadBytes, "a separator of ", config_.separator.size(),
-                 " bytes");
+  LOCKSTEP_CHECK(config_.separator.size() <= kMostSeparatorBytes, "a separator of ",
+                 config_.separator.size(), " bytes");
   progress_.skip(total_bytes({config_.files.begin(), config_.files.begin() + start.file}));
   if (start.byte == 0) return;
   open_next();
@@ -74,7 +74,7 @@ bool DocumentReader::fill(TextBatch& batch) {
   }
   carried_.assign(batch.text.data() + begin_, batch.text.data() + batch.text.size());
   batch.behind = position_;
-  return source_ || !batch.pieces.empty();
+  return position_.file < static_cast<std::int64_t>(config_.files.size()) || !batch.pieces.empty();
 }
 
 // Whether the file ends.

@@ -18,6 +18,7 @@ namespace lockstep {
 
 // The longest line, and the longest text in which no place is known where it may be cut.
 inline constexpr std::size_t kMostDocumentBytes = std::size_t{1} << 30;
+inline constexpr std::size_t kMostSeparatorBytes = std::size_t{1} << 16;
 
 // A file whose lines are JSON: called *.jsonl or *.ndjson, compressed or not, or *.json.gz, .zst.
 bool is_called_json_lines(const std::filesystem::path& path);

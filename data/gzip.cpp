@@ -20,6 +20,8 @@ class Gzip final : public Decompressor {
   ~Gzip() override { inflateEnd(&stream_); }
 
   Step step(std::span<const char> in, std::span<char> out) override {
+    if (behind_member_ && !in.empty() && (padded_ || in.front() == 0)) return skip_padding(in);
+    behind_member_ = false;
     constexpr std::size_t kMost = std::numeric_limits<uInt>::max();
     // zlib's own type; it does not write there.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
@@ -34,10 +36,21 @@ class Gzip final : public Decompressor {
       throw DataError(str("damaged gzip: ", stream_.msg != nullptr ? stream_.msg : "no header"));
     const Step step{given - stream_.avail_in, room - stream_.avail_out, code == Z_STREAM_END};
     if (step.ended) inflateReset(&stream_);
+    behind_member_ = step.ended;
     return step;
   }
 
  private:
+  // Zeros that fill a tape's last block; gzip passes over them too.
+  Step skip_padding(std::span<const char> in) {
+    const auto zeros = static_cast<std::size_t>(
+        std::find_if(in.begin(), in.end(), [](char c) { return c != 0; }) - in.begin());
+    if (zeros == 0) throw DataError("damaged gzip: expected zeros up to the end, behind the first");
+    padded_ = true;
+    return {zeros, 0, true};
+  }
+
+  bool behind_member_ = false, padded_ = false;
   z_stream stream_{};
 };
 

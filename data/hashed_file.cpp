@@ -57,8 +57,9 @@ void HashedFile::put(std::span<const std::byte> bytes) {
 }
 
 void HashedFile::write(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
-  if (bytes.size() > kBufferBytes / 2) return put(bytes);
+  const bool large = bytes.size() > kBufferBytes / 2;
+  if (large || buffer_.size() + bytes.size() > kBufferBytes) flush();
+  if (large) return put(bytes);
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
 }
 

@@ -85,6 +85,15 @@ void JsonLine::fail(const std::string& what) const {
   throw Problem{static_cast<std::size_t>(at_ - begin_), what};
 }
 
+void JsonLine::give_back(std::size_t most) {
+  const auto clear = [&](std::string& text) {
+    if (text.capacity() > most) text = std::string();
+  };
+  clear(key_);
+  for (auto& field : fields_)
+    clear(field.value);
+}
+
 void JsonLine::scan(std::string_view line) {
   begin_ = at_ = line.data();
   end_ = begin_ + line.size();

@@ -27,6 +27,8 @@ class JsonLine {
   const std::string& value(std::size_t field) const { return fields_[field].value; }
   std::size_t replaced() const { return replaced_; }  // U+FFFD in the values
 
+  void give_back(std::size_t most);  // memory for values of more bytes, which are lost
+
  private:
   struct Field {
     std::string name;

@@ -1,7 +1,6 @@
 #include "data/output_directory.h"
 
 #include <unistd.h>
-#include <utility>
 
 #include "core/file.h"
 #include "core/log.h"
@@ -24,14 +23,20 @@ void warn_of_leftovers(const fs::path& out) {
 
 }  // namespace
 
-OutputDirectory::OutputDirectory(fs::path out, fs::path temporary)
-    : out_(std::move(out)), temporary_(std::move(temporary)) {}
-
-OutputDirectory::OutputDirectory(const fs::path& out)  // delegates: what it throws leaves nothing
-    : OutputDirectory(out, str(out.string(), ".tmp-", getpid())) {
+OutputDirectory::OutputDirectory(const fs::path& out) : out_(out) {
   refuse_taken(out_);
   warn_of_leftovers(out_);
-  make_directories(temporary_);
+  const fs::path temporary = str(out_.string(), ".tmp-", getpid());
+  if (path_exists(temporary))
+    throw UsageError(str(temporary.string(), ": exists; remove it, or choose another directory"));
+  temporary_ = temporary;
+  try {
+    make_directories(temporary);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);  // an empty one
+    throw;
+  }
 }
 
 OutputDirectory::~OutputDirectory() {

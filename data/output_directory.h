@@ -9,7 +9,7 @@ namespace lockstep {
 class OutputDirectory {
  public:
   // Makes OUT.tmp-PID beside `out`, which must not exist, or be an empty directory. Throws
-  // UsageError otherwise, DataError where it cannot be made.
+  // UsageError otherwise, or where OUT.tmp-PID exists, DataError where it cannot be made.
   explicit OutputDirectory(const std::filesystem::path& out);
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
@@ -19,9 +19,7 @@ class OutputDirectory {
   void commit();  // every file in it must be synced
 
  private:
-  OutputDirectory(std::filesystem::path out, std::filesystem::path temporary);
-
-  std::filesystem::path out_, temporary_;
+  std::filesystem::path out_, temporary_;  // the second: once it is ours
 };
 
 // The output's path with its name at the end: `d/` names d. Throws UsageError for `.` and `/`.

@@ -25,17 +25,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool lies_in(const fs::path& path, const fs::path& directory) {
+  std::error_code unknown;
+  const auto inner = fs::weakly_canonical(fs::absolute(path), unknown);
+  const auto outer = fs::weakly_canonical(fs::absolute(directory), unknown);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
 // A second run would pack the first one's shards.
 void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>& inputs) {
   std::error_code unknown;
-  const auto whole = fs::weakly_canonical(fs::absolute(out), unknown);
-  for (const auto& input : inputs) {
-    if (!fs::is_directory(input, unknown)) continue;
-    const auto directory = fs::canonical(input, unknown);
-    if (std::mismatch(directory.begin(), directory.end(), whole.begin(), whole.end()).first ==
-        directory.end())
+  for (const auto& input : inputs)
+    if (fs::is_directory(input, unknown) && lies_in(out, input))
       throw UsageError(str(out.string(), ": lies inside the input directory ", input.string()));
-  }
+}
+
+// Packing works there, and removes it.
+void refuse_input_inside_work(const fs::path& out, const std::vector<fs::path>& files) {
+  const auto work = PackDirectory::work_of(out);
+  for (const auto& file : files)
+    if (file != "-" && lies_in(file, work))
+      throw UsageError(str(file.string(), ": lies in ", work.string(),
+                           ", where packing works and which it removes: move it, or choose another "
+                           "--out"));
 }
 
 DocumentFields fields_of(const PackOptions& options) {
@@ -202,10 +214,14 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
                  options.validation_share);
   const auto out = output_path(options.out);
   refuse_output_inside_input(out, options.inputs);
+  if (options.document_separator.size() > kMostSeparatorBytes)
+    throw UsageError(str("--document-separator has ", options.document_separator.size(),
+                         " bytes, expected at most ", kMostSeparatorBytes));
   Job job{.options = options,
           .files = text_files(options.inputs),
           .fields = fields_of(options),
           .tokenizer = open_tokenizer(options.tokenizer, options.document_token)};
+  refuse_input_inside_work(out, job.files);
   const auto& about = job.tokenizer->about();
   check_tokenizer(about);
   job.layout = {options.shard_tokens, about.vocabulary > 65536 ? 4 : 2, job.fields.masked()};

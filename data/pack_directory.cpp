@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "core/file.h"
 #include "core/log.h"
@@ -17,8 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kLock = "lock";
 constexpr const char* kCommand = "command.json";
 constexpr const char* kProgress = "progress.json";
+constexpr const char* kDataset = "dataset";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
 // What the first member that is not the same is; empty: none.
@@ -38,11 +42,43 @@ std::string difference(const Json& before, const Json& now) {
   return {};
 }
 
+// What packing puts there, and what write_text calls it before.
+bool is_of_packing(const std::string& name) {
+  return name == kLock || name == kDataset || name == kCommand || name == kProgress ||
+         name.starts_with(str(kCommand, ".tmp-")) || name.starts_with(str(kProgress, ".tmp-"));
+}
+
+// All in it is removed in the end.
+void refuse_foreign(const fs::path& work) {
+  if (!path_exists(work)) return;
+  const auto entries = directory_entries(work);
+  const auto holds = [&](const char* name) {
+    return std::find(entries.begin(), entries.end(), work / name) != entries.end();
+  };
+  const auto foreign = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
+    return !is_of_packing(entry.filename()) || !holds(kLock) ||
+           (entry.filename() == kDataset && !holds(kCommand));
+  });
+  if (foreign == entries.end()) return;
+  throw UsageError(str(work.string(), ": holds ", foreign->filename().string(),
+                       ", which packing did not put there; packing works in a directory of this "
+                       "name, and removes it: move it away, or choose another --out"));
+}
+
 }  // namespace
 
+fs::path PackDirectory::work_of(const fs::path& out) {
+  return str(out.string(), ".tmp");
+}
+
+fs::path PackDirectory::dataset() const {
+  return work_ / kDataset;
+}
+
 PackDirectory::PackDirectory(fs::path out, const Json& command, bool resumable)
-    : out_(std::move(out)), work_(str(out_.string(), ".tmp")), resumable_(resumable) {
+    : out_(std::move(out)), work_(work_of(out_)), resumable_(resumable) {
   refuse_taken(out_);
+  refuse_foreign(work_);
   make_directories(work_);
   lock();
   try {
@@ -74,19 +110,38 @@ PackDirectory::~PackDirectory() {
 }
 
 void PackDirectory::remove() {
-  std::error_code error;
-  fs::remove_all(work_, error);
-  if (error) log_warning(work_.string(), ": cannot remove it: ", error.message());
+  std::string wrong;
+  const auto take_away = [&](const fs::path& path) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error && wrong.empty()) wrong = error.message();
+  };
+  try {
+    forget();
+    for (const auto& entry : directory_entries(work_))
+      if (is_of_packing(entry.filename()) && entry.filename() != kLock) take_away(entry);
+    take_away(work_ / kLock);  // without it the rest would be somebody's
+    take_away(work_);
+  } catch (const Error& error) {
+    wrong = error.what();
+  }
+  if (!wrong.empty()) log_warning(work_.string(), ": cannot remove it: ", wrong);
   unlock();
 }
 
 void PackDirectory::lock() {
-  const auto path = work_ / "lock";
+  const auto path = work_ / kLock;
   lock_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0)
     throw DataError(
         str(path.string(), ": cannot create: ", std::generic_category().message(errno)));
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  const bool held = flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  // One that ended meanwhile has removed it.
+  struct stat here {};
+  struct stat there {};
+  if (held && fstat(lock_, &here) == 0 && stat(path.c_str(), &there) == 0 &&
+      here.st_ino == there.st_ino)
+    return;
   unlock();
   throw UsageError(str(work_.string(), ": another process is packing into it"));
 }
@@ -96,10 +151,12 @@ void PackDirectory::unlock() {
 }
 
 void PackDirectory::find_record(const Json& command) {
-  if (!path_exists(work_ / kProgress) || !path_exists(dataset())) return;
-  if (!resumable_) {
-    log_info(work_.string(),
-             ": begins anew: standard input and pipes cannot be gone on with where they were left");
+  if (!path_exists(dataset())) return;
+  if (!path_exists(work_ / kProgress)) {
+    if (!resumable_)
+      log_info(work_.string(),
+               ": begins anew: standard input and pipes cannot be gone on with "
+               "where they were left");
     return;
   }
   const auto path = work_ / kCommand;
@@ -110,18 +167,39 @@ void PackDirectory::find_record(const Json& command) {
   const auto progress = work_ / kProgress;
   record_ = PackRecord::parse(read_text(progress, kMostBytes), progress.string());
   saved_ = true;
-  // What a process was about to write when it was killed.
-  for (const auto& entry : fs::recursive_directory_iterator(dataset()))
-    if (entry.path().filename().string().find(".tmp-") != std::string::npos)
-      fs::remove(entry.path());
+  remove_unfinished();
 }
 
-void PackDirectory::start(const Json& command) {
+// What stands beside the shards when all are full: where that was cut short, also under the names
+// that files have before they are complete.
+void PackDirectory::remove_unfinished() const {
+  std::error_code error;
+  std::vector<fs::path> beside;
+  fs::recursive_directory_iterator it(dataset(), error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    const auto kind = it->path().extension();
+    if (!it->is_directory(error) && kind != ".bin" && kind != ".ends" && kind != ".mask")
+      beside.push_back(it->path());
+  }
+  for (auto path = beside.begin(); !error && path != beside.end(); ++path)
+    fs::remove(*path, error);
+  if (error)
+    throw DataError(str(dataset().string(),
+                        ": cannot remove what an end that was cut short left: ", error.message()));
+}
+
+// In an order in which what is there can be gone on from, or is known as packing's, at any time.
+void PackDirectory::forget() const {
   std::error_code error;
   fs::remove(work_ / kProgress, error);  // first: what it speaks of goes
   sync_directory(work_);
   fs::remove_all(dataset(), error);
   if (error) throw DataError(str(dataset().string(), ": cannot remove it: ", error.message()));
+  sync_directory(work_);
+}
+
+void PackDirectory::start(const Json& command) {
+  forget();
   write_text(work_ / kCommand, command.dump(2) + "\n");
   make_directories(dataset());
 }

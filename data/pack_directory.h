@@ -3,7 +3,8 @@
 //   command.json   what it was asked for, of which inputs
 //   progress.json  a PackRecord, of when a shard was last full
 //   dataset/       what becomes OUT
-// What is there when pack is stopped, stays, and the same command goes on.
+// What is there when pack is stopped, stays, and the same command goes on. A directory of that name
+// that holds anything else is somebody's, and refused.
 #pragma once
 
 #include <filesystem>
@@ -19,13 +20,15 @@ class PackDirectory {
  public:
   // `command`: members that must be the same for going on. resumable: false where the input cannot
   // be read twice. Throws UsageError where `out` exists, another process works there, or what is
-  // there is of another command.
+  // there is of another command, or not of packing.
   PackDirectory(std::filesystem::path out, const Json& command, bool resumable);
   PackDirectory(const PackDirectory&) = delete;
   PackDirectory& operator=(const PackDirectory&) = delete;
   ~PackDirectory();  // where nothing can be gone on from, all goes
 
-  std::filesystem::path dataset() const { return work_ / "dataset"; }
+  static std::filesystem::path work_of(const std::filesystem::path& out);  // OUT.tmp
+
+  std::filesystem::path dataset() const;
   const std::optional<PackRecord>& record() const { return record_; }  // from where to go on
 
   void save(const std::string& record);  // all that it says is on the disk
@@ -37,7 +40,9 @@ class PackDirectory {
   void unlock();
   void remove();
   void find_record(const Json& command);
+  void remove_unfinished() const;
   void start(const Json& command);
+  void forget() const;
 
   std::filesystem::path out_, work_;
   int lock_ = -1;

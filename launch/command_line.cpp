@@ -296,10 +296,12 @@ void add_eval(CLI::App& app, Run& run) {
                   "Questions", "N"),
          0)
       ->needs(choices);
-  within(describe(verb->add_option("--batch", options->batch,
-                                   "questions of a rank at once, at most (default: by length)"),
-                  "Questions", "N"),
-         1, 65536)
+  within(
+      describe(verb->add_option("--batch", options->batch,
+                                "contexts of a rank at once, at most; of WinoGrande each question "
+                                "has two (default: by length)"),
+               "Questions", "N"),
+      1, 65536)
       ->needs(choices);
   describe(verb->add_option("--document-start", options->document_start,
                             "the token that starts documents in front of each context (default: "

@@ -69,6 +69,24 @@ std::string unescape(const std::string& text) {
   return plain;
 }
 
+// nullptr: ids are shown.
+std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const TokenFormat& format) {
+  if (!path_exists(std::filesystem::path(path) / "tokenizer.json"))
+    return format.name == "bytes" ? open_tokenizer("bytes") : nullptr;
+  const auto warn = [](const auto&... why) {
+    log_warning("tokens are shown as ids, for the tokenizer cannot be used: ", why...);
+  };
+  try {
+    auto tokenizer = open_tokenizer(path);
+    const auto ids = tokenizer->about().vocabulary;
+    if (format.vocabulary == 0 || ids == format.vocabulary) return tokenizer;
+    warn("it has ", ids, " tokens, the dataset's ", format.vocabulary);
+  } catch (const DataError& error) {
+    warn(error.what());
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 int data_pack(const DataPackOptions& options) {
@@ -103,13 +121,9 @@ int data_pack(const DataPackOptions& options) {
 
 int data_inspect(const DataInspectOptions& options) {
   const Dataset dataset({options.dataset});
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (!options.tokenizer.empty())
-    tokenizer = open_tokenizer(options.tokenizer);
-  else if (path_exists(std::filesystem::path(options.dataset) / "tokenizer.json"))
-    tokenizer = open_tokenizer(options.dataset);
-  else if (dataset.format().name == "bytes")
-    tokenizer = open_tokenizer("bytes");
+  const auto tokenizer = options.tokenizer.empty()
+                             ? own_tokenizer(options.dataset, dataset.format())
+                             : open_tokenizer(options.tokenizer);
   std::cout << inspect(dataset, tokenizer.get(), options.at, options.count);
   return 0;
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <optional>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "launch/config.h"
 #include "train/evaluate.h"
 #include "train/evaluate_choices.h"
@@ -24,6 +26,16 @@ Config configuration_of(const ModelSource& source) {
   return config_from_json(*values, source.path.string() + ": configuration").values;
 }
 
+// What a row was, as the run settled it by the data that it was trained on.
+RowKind rows_of(const ModelSource& source, RowKind configured) {
+  const Json* data = source.about.find("data");
+  if (data == nullptr) return configured;
+  const Json* rows = data->find("rows");  // came later
+  for (const auto kind : {RowKind::windows, RowKind::examples, RowKind::packed})
+    if (rows != nullptr && rows->as_string() == name(kind)) return kind;
+  return RowKind::windows;
+}
+
 EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source) {
   constexpr std::int64_t kMostLength = 1024, kTokensAtOnce = 4096;
   EvaluateRequest request{.datasets = options.data,
@@ -34,7 +46,7 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
     const auto config = configuration_of(source);
     request.datasets = config.data.validation;
     request.document_mask |= config.data.document_mask;
-    request.rows = config.data.rows;
+    request.rows = rows_of(source, config.data.rows);
     if (request.sequence_length == 0) request.sequence_length = config.train.sequence_length;
     if (request.datasets.empty())
       throw UsageError("the run held out no data (data.validation); name a dataset with --data");
@@ -45,16 +57,31 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
   return request;
 }
 
-// Of the tokens of a dataset; nullptr where nothing says which it is.
+// Of the tokens of a dataset; nullptr where nothing says which it is, or it cannot be used and was
+// not asked for: the loss needs none.
 std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const ModelSource& source,
                                              const std::vector<std::string>& datasets) {
   auto what = options.tokenizer.empty() ? tokenizer_of(source) : options.tokenizer;
   for (const auto& dataset : datasets)
     if (what.empty()) what = tokenizer_of_dataset(dataset);
   if (what.empty()) return nullptr;
-  auto tokenizer = open_tokenizer_of(source, what);
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = open_tokenizer_of(source, what);
+  } catch (const DataError& error) {
+    if (!options.tokenizer.empty()) throw;
+    log_warning("the bytes of the text are not counted, for the tokenizer cannot be used: ",
+                error.what());
+    return nullptr;
+  }
   warn_of_other_tokenizer(datasets, *tokenizer);
   return tokenizer;
+}
+
+// Whether all ranks have one: they count together.
+bool all_have(const std::unique_ptr<Tokenizer>& tokenizer, World& world) {
+  const auto said = world.exchange(tokenizer ? "yes" : "no");
+  return std::find(said.begin(), said.end(), "no") == said.end();
 }
 
 Json json_of(const Evaluation& result) {
@@ -89,7 +116,7 @@ int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& strea
   const auto source = find_model(options.model);
   auto request = request_of(options, source);
   const auto tokenizer = tokenizer_of_data(options, source, request.datasets);
-  request.tokenizer = tokenizer.get();
+  request.tokenizer = all_have(tokenizer, ranks.world) ? tokenizer.get() : nullptr;
   const auto result = evaluate(source, request, ranks, stream);
   if (ranks.world.rank() != 0) return 0;
   Json datasets;
@@ -137,11 +164,12 @@ Json record_of(const Question& question, std::span<const ChoiceScore> scores) {
   return record;
 }
 
-void write_records(const std::string& file, const ChoicesEvaluation& result) {
+void write_records(WriteFile& file, const ChoicesEvaluation& result) {
   std::string lines;
   for (std::size_t i = 0; i < result.questions.size(); ++i)
     lines += record_of(result.questions[i], result.scores[i]).dump() + "\n";
-  write_text(file, lines);
+  file.write(std::as_bytes(std::span(lines)));
+  file.commit();
 }
 
 bool document_start(const EvalOptions& options, const std::string& what,
@@ -156,6 +184,12 @@ int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& st
   const auto source = find_model(options.model);
   const auto what = options.tokenizer.empty() ? tokenizer_of(source) : options.tokenizer;
   const auto tokenizer = open_tokenizer_of(source, what);
+  std::optional<WriteFile> records;  // opened first: what cannot be written is said now
+  if (!options.out.empty() && ranks.world.rank() == 0) {
+    if (directory_exists(options.out))
+      throw UsageError(str("--out ", options.out, ": is a directory, expected the name of a file"));
+    records.emplace(options.out);
+  }
   const auto result = evaluate_choices(source,
                                        {.file = options.choices,
                                         .tokenizer = *tokenizer,
@@ -164,8 +198,8 @@ int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& st
                                         .batch = options.batch},
                                        ranks, stream);
   if (ranks.world.rank() != 0) return 0;
-  if (!options.out.empty()) write_records(options.out, result);
-  std::cout << result_of(source, "choices", options.choices, json_of(result)).dump() << "\n";
+  std::cout << result_of(source, "choices", options.choices, json_of(result)).dump() << std::endl;
+  if (records) write_records(*records, result);
   return 0;
 }
 

@@ -21,8 +21,12 @@ namespace {
 
 constexpr std::int64_t kMostPromptBytes = std::int64_t{1} << 30;
 
-std::vector<std::string> prompts_of_lines(const std::string& file) {
-  std::vector<std::string> prompts;
+struct PromptText {
+  std::string text, where;  // the second: for errors
+};
+
+std::vector<PromptText> prompts_of_lines(const std::string& file) {
+  std::vector<PromptText> prompts;
   const auto text = read_text(file, kMostPromptBytes);
   std::size_t first = 0;
   for (int line = 1; first < text.size(); ++line) {
@@ -32,7 +36,7 @@ std::vector<std::string> prompts_of_lines(const std::string& file) {
     if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const auto where = str(file, ": line ", line);
     const Json json = Json::parse(one, where);
-    in_context([&] { prompts.push_back(text_at(json, "prompt")); }, where);
+    in_context([&] { prompts.push_back({text_at(json, "prompt"), where}); }, where);
   }
   if (prompts.empty()) throw DataError(str(file, ": holds no prompt"));
   return prompts;
@@ -42,24 +46,28 @@ bool writes_lines(const GenerateOptions& options) {
   return options.prompt_file.ends_with(".jsonl");
 }
 
-std::vector<std::string> texts_of(const GenerateOptions& options) {
-  if (options.prompt_file.empty()) return {options.prompt};
+std::vector<PromptText> texts_of(const GenerateOptions& options) {
+  if (options.prompt_file.empty()) return {{options.prompt, "--prompt"}};
   if (writes_lines(options)) return prompts_of_lines(options.prompt_file);
-  return {read_text(options.prompt_file, kMostPromptBytes)};
+  return {{read_text(options.prompt_file, kMostPromptBytes), options.prompt_file}};
 }
 
 // Each as the start of a document.
-std::vector<Prompt> encode(const std::vector<std::string>& texts, const GenerateOptions& options,
+std::vector<Prompt> encode(const std::vector<PromptText>& texts, const GenerateOptions& options,
                            const Tokenizer& tokenizer, const ModelConfig& model) {
   std::vector<Prompt> prompts;
   const auto document = tokenizer.about().document_token;
   std::int64_t shortened = 0;
-  for (const auto& text : texts) {
+  for (const auto& [text, where] : texts) {
     Prompt prompt{.ids = tokenizer.encode(text), .number = prompts.size()};
     if (document >= 0) prompt.ids.insert(prompt.ids.begin(), document);
-    const auto room = std::max<std::int64_t>(model.max_positions - std::ssize(prompt.ids), 0);
+    const auto room = model.max_positions - std::ssize(prompt.ids);
+    if (room < 0)
+      throw UsageError(str(where, ": the prompt is ", prompt.ids.size(),
+                           " tokens, but the model has positions for ", model.max_positions,
+                           "; shorten it"));
     prompt.tokens = std::min(options.tokens, room);
-    if (room > 0 && room < options.tokens) ++shortened;
+    if (room < options.tokens) ++shortened;
     prompts.push_back(std::move(prompt));
   }
   if (options.asked_tokens && shortened > 0)
@@ -73,11 +81,11 @@ std::vector<Prompt> encode(const std::vector<std::string>& texts, const Generate
 class Output {
  public:
   Output(const GenerateOptions& options, const Tokenizer& tokenizer,
-         std::span<const std::string> texts, bool writes)
+         std::span<const PromptText> texts, bool writes)
       : tokenizer_(tokenizer), texts_(texts), streams_(!writes_lines(options)), writes_(writes) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       answers_.push_back({.text = GrowingText(options.stops)});
-    if (streams_) write(texts.front());
+    if (streams_) write(texts.front().text);
   }
 
   // Whether the prompt's text goes on.
@@ -105,7 +113,7 @@ class Output {
         continue;
       }
       Json line;
-      line.set("prompt", texts_[i]);
+      line.set("prompt", texts_[i].text);
       line.set("text", replaced_utf8(answers_[i].text.text()));
       line.set("tokens", answers_[i].tokens);
       line.set("finish", answers_[i].finish);
@@ -128,7 +136,7 @@ class Output {
   }
 
   const Tokenizer& tokenizer_;
-  std::span<const std::string> texts_;
+  std::span<const PromptText> texts_;
   bool streams_, writes_;
   std::vector<Answer> answers_;
   std::int64_t generated_ = 0;

@@ -21,7 +21,9 @@ with lm_eval's seed. Its space between context and choice stands at the context'
 
 import argparse
 import csv
+import io
 import json
+import os
 import pathlib
 import random
 import re
@@ -29,6 +31,8 @@ import sys
 
 DELIMITER, BETWEEN = " ", "\n\n"  # of context and choice; of examples
 MMLU_COLUMNS = ["question", "A", "B", "C", "D", "answer"]
+# Without a test split: there lm_eval draws one more example, and leaves out what is asked.
+LEAVES_OUT_ASKED = ("hellaswag", "piqa", "winogrande")
 
 
 class Refused(Exception):
@@ -44,6 +48,7 @@ class Question:
         self.asked = context if contexts is None else contexts[label]
         self.answer = choices[label] if answer is None else answer
         self.subject = subject
+        self.row = None  # that it was made of
 
 
 def cleaned(text):
@@ -83,7 +88,7 @@ def mmlu(row):
     letters = "ABCD"
     choices = list(row["choices"]) if "choices" in row else [row[letter] for letter in letters]
     answer = row["answer"]
-    label = letters.index(answer) if isinstance(answer, str) and answer in letters else int(answer)
+    label = letters.index(answer) if answer in tuple(letters) else int(answer)
     listed = "".join(f"\n{letter}. {choice}" for letter, choice in zip(letters, choices[:4]))
     return Question(list(letters), label, f"{row['question'].strip()}{listed}\nAnswer:",
                     subject=row["subject"])
@@ -93,23 +98,55 @@ TASKS = dict(hellaswag=hellaswag, arc=arc, piqa=piqa, winogrande=winogrande, mml
 IDS = ("id", "ind", "qID")
 
 
+def text_of(path):
+    data = pathlib.Path(path).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Refused(f"{path}: line {line}: byte {error.start} of the file is no UTF-8") from error
+
+
 def json_lines(path):
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise Refused(f"{path}: line {number}: {error}") from error
+    for number, line in enumerate(text_of(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError as error:
+            raise Refused(f"{path}: line {number}: {error}") from error
+
+
+def json_array(path):
+    try:
+        rows = json.loads(text_of(path))
+    except json.JSONDecodeError as error:
+        raise Refused(f"{path}: {error}") from error
+    if not isinstance(rows, list):
+        raise Refused(f"{path}: line 1: expected an array of questions")
+    return rows
 
 
 def csv_rows(path):
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))
-    if rows and "question" not in rows[0] and len(rows[0]) == len(MMLU_COLUMNS):
-        return [dict(zip(MMLU_COLUMNS, row)) for row in rows]
-    return [dict(zip(rows[0], row)) for row in rows[1:]]
+    reader = csv.reader(io.StringIO(text_of(path), newline=""))
+    rows = []
+    try:
+        for row in reader:
+            rows.append((reader.line_num, row))
+    except csv.Error as error:
+        raise Refused(f"{path}: line {reader.line_num}: {error}") from error
+    rows = [(line, row) for line, row in rows if row]
+    if not rows:
+        return []
+    names = rows[0][1]
+    if "question" not in names and len(names) == len(MMLU_COLUMNS):
+        names = MMLU_COLUMNS
+    else:
+        rows = rows[1:]
+    for line, row in rows:
+        if len(row) != len(names):
+            raise Refused(f"{path}: line {line}: {len(row)} columns, expected {len(names)}")
+    return [dict(zip(names, row)) for _, row in rows]
 
 
 def parquet_rows(path):
@@ -117,25 +154,37 @@ def parquet_rows(path):
         import pyarrow.parquet
     except ImportError as error:
         raise Refused(f"{path}: Parquet needs pyarrow (pip install pyarrow)") from error
-    return pyarrow.parquet.read_table(path).to_pylist()
+    try:
+        return pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise Refused(f"{path}: {str(error).splitlines()[0]}") from error
 
 
 def rows_of(path):
     readers = {".jsonl": json_lines, ".csv": csv_rows, ".parquet": parquet_rows,
-               ".json": lambda p: json.loads(pathlib.Path(p).read_text(encoding="utf-8"))}
+               ".json": json_array}
     reader = readers.get(pathlib.Path(path).suffix)
     if reader is None:
         raise Refused(f"{path}: expected a name that ends in {', '.join(readers)}")
-    # MMLU's files are named by their subject.
-    subject = re.sub(r"_(test|dev|val|validation)$", "", pathlib.Path(path).stem)
-    return [{"subject": subject, **row} for row in reader(path)]
+    rows = list(reader(path))
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise Refused(f"{path}: row {number}: expected an object")
+    if not rows:
+        raise Refused(f"{path}: holds no question")
+    return rows
+
+
+def subject_of(path):
+    """MMLU's files are named by their subject."""
+    return re.sub(r"_(test|dev|val|validation)$", "", pathlib.Path(path).stem)
 
 
 def questions_of(task, paths, labels=None):
     """(id, Question) of all rows, in their order."""
     rows = [(path, number, row) for path in paths for number, row in enumerate(rows_of(path))]
     if labels is not None:
-        given = pathlib.Path(labels).read_text().split()
+        given = text_of(labels).split()
         if len(given) != len(rows):
             raise Refused(f"{labels}: {len(given)} labels for {len(rows)} questions")
         rows = [(path, number, {**row, "label": label})
@@ -143,7 +192,9 @@ def questions_of(task, paths, labels=None):
     found = []
     for path, number, row in rows:
         try:
-            question = TASKS[task](row)
+            question = TASKS[task]({"subject": subject_of(path), **row} if task == "mmlu" else row)
+            question.row = row
+            "".join([*(question.contexts or [question.context]), *question.choices]).encode()
             if not 0 <= question.label < len(question.choices):
                 raise IndexError(f"label {question.label}")
         except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -159,10 +210,22 @@ def examples_of(task, pool, shots, rng, question):
         return []
     if task == "mmlu":  # lm_eval's sampler first_n
         pool = [example for example in pool if example.subject == question.subject]
-    if len(pool) < shots:
-        raise Refused(f"{shots} examples are asked for, --examples holds {len(pool)}"
+    drawn = shots + (task in LEAVES_OUT_ASKED)
+    if len(pool) < drawn:
+        raise Refused(f"{drawn} examples are drawn from, --examples holds {len(pool)}"
                       + (f" about {question.subject}" if task == "mmlu" else ""))
-    return pool[:shots] if task == "mmlu" else rng.sample(pool, shots)
+    if task == "mmlu":
+        return pool[:shots]
+    found = rng.sample(pool, drawn)
+    if task not in LEAVES_OUT_ASKED:
+        return found
+    found = [example for example in found if example.row != question.row][:shots]
+    if len(found) == shots:
+        return found
+    others = [example for example in pool if example.row != question.row]  # it is there twice
+    if len(others) < shots:
+        raise Refused(f"{shots} examples are asked for, --examples holds {len(others)} others")
+    return rng.sample(others, shots)
 
 
 def description(task, question):
@@ -187,6 +250,17 @@ def lines_of(task, questions, pool=(), shots=0, seed=1234):
         yield {**line, "choices": question.choices, "label": question.label}
 
 
+def write(path, text):
+    """Under its name when it is whole."""
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    finally:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,7 +281,7 @@ def main():
             json.dumps(line, ensure_ascii=False) + "\n"
             for line in lines_of(options.task, questions, [example for _, example in pool],
                                  options.shots, options.seed))
-        pathlib.Path(options.out).write_text(text, encoding="utf-8")
+        write(options.out, text)
     except (Refused, OSError) as error:
         sys.exit(f"choices.py: {error}")
     print(f"{options.out}: {len(questions)} questions of {options.task}")

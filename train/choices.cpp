@@ -125,17 +125,20 @@ EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view c
   EncodedChoice encoded;
   tokenizer_.encode(std::string_view(all).substr(0, stripped(context)), encoded.context, memory_);
   tokenizer_.encode(all, encoded.choice, memory_);
+  const auto& about = tokenizer_.about();
+  const auto document = about.document_token;
+  if (encoded.context.empty() || document_start_) {
+    if (document < 0)
+      throw DataError(str("its context is empty, and the tokenizer ", about.name,
+                          " has no token that starts a document"));
+    // The text itself may begin with it.
+    for (auto* ids : {&encoded.context, &encoded.choice})
+      if (ids->empty() || ids->front() != document) ids->insert(ids->begin(), document);
+  }
   const auto length = std::min(encoded.context.size(), encoded.choice.size());
   encoded.choice.erase(encoded.choice.begin(),
                        encoded.choice.begin() + static_cast<std::ptrdiff_t>(length));
   if (encoded.choice.empty()) throw DataError("adds no token to its context");
-  if (encoded.context.empty() || document_start_) {
-    const auto& about = tokenizer_.about();
-    if (about.document_token < 0)
-      throw DataError(str("its context is empty, and the tokenizer ", about.name,
-                          " has no token that starts a document"));
-    encoded.context.insert(encoded.context.begin(), about.document_token);
-  }
   return encoded;
 }
 

@@ -37,7 +37,8 @@ std::vector<Question> read_questions(const std::filesystem::path& file);
 
 // Context and choice as tokens, as lm_eval 0.4.13 makes them (TemplateLM._encode_pair): whitespace
 // at the context's end goes to the choice, both are encoded together, and what is behind as many
-// tokens as the context alone has is the choice.
+// tokens as the context alone has is the choice. The document token stands in front once, also
+// where the text begins with it.
 struct EncodedChoice {
   std::vector<std::int32_t> context, choice;
 };

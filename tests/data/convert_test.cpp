@@ -197,6 +197,17 @@ TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_not
                   "tokens puts between documents");
 }
 
+TEST_F(ConvertTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
+  write_megatron(directory_ / "m", {{1, 2}}, 4, 4);
+  const auto taken = directory_ / str("o.tmp-", getpid());
+  fs::create_directories(taken);
+  spit(taken / "notes", "precious");
+  expect_contains(
+      message_of<UsageError>([&] { convert(options("m", "o", OutputKind::datatrove)); }),
+      taken.string() + ": exists");
+  EXPECT_EQ(slurp(taken / "notes"), "precious");
+}
+
 TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
   write_dataset(directory_ / "d", random_documents(100), 50);
   spit(directory_ / "d/tokenizer.json", "{}");

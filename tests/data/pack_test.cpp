@@ -12,6 +12,7 @@
 
 #include "core/hash.h"
 #include "data/dataset.h"
+#include "data/pack_directory.h"
 #include "data/verify.h"
 #include "tests/data/shards.h"
 
@@ -239,6 +240,28 @@ TEST_F(PackTest, a_validation_share_splits_by_document_and_loses_none) {
   EXPECT_EQ(packed[1].manifest.shards[1].file, "validation_000001.bin");
 }
 
+// Those of one split that are written together are few bytes, or many.
+TEST_F(PackTest, small_and_large_documents_stay_in_their_order) {
+  std::array<Documents, 2> documents;
+  std::string text;
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 200; ++i) {
+    constexpr std::size_t kSizes[] = {10, 3'000, 70'000, 100'000};
+    const auto document = random_text(kSizes[random() % 4], random(), "abc");
+    documents[is_validation(i, 0.4) ? 1 : 0].push_back(document);
+    text += document + "\n";
+  }
+  auto o = options({input("text", text)});
+  o.document_separator = "\n";
+  o.validation_share = 0.4;
+  o.shard_tokens = 1'500'000;
+  const auto packed = pack(o);
+  for (std::size_t split = 0; split < 2; ++split) {
+    EXPECT_TRUE(read_all(packed[split].path) == tokens_of(documents[split])) << split;
+    expect_consistent(packed[split], tokens_of(documents[split]));
+  }
+}
+
 TEST(Validation, every_prefix_has_its_share_to_within_one_document_or_two) {
   for (const double share : {0.001, 0.005, 0.05, 0.1, 1.0 / 3, 0.5}) {
     std::int64_t held_out = 0;
@@ -297,6 +320,71 @@ TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
   EXPECT_TRUE(outputs().empty());
   fs::create_directories(taken.out);
   EXPECT_EQ(pack(taken).size(), 1u) << "an empty directory may be used";
+}
+
+TEST_F(PackTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
+  const auto text = input("text", "text");
+  const auto expect_kept = [&](const PackOptions& o, const fs::path& kept, const std::string& why) {
+    spit(kept, "precious");
+    expect_contains(message_of<UsageError>([&] { pack(o); }), why);
+    EXPECT_EQ(slurp(kept), "precious");
+    EXPECT_FALSE(fs::exists(o.out));
+  };
+  const auto corpus = directory_ / "corpus.tmp";
+  fs::create_directories(corpus / "x");
+  fs::create_symlink(corpus / "x", directory_ / "in/link");
+  auto o = options({corpus});
+  o.out = directory_ / "corpus";
+  expect_kept(o, corpus / "x/text", "lies in " + corpus.string());
+  o.inputs = {text, directory_ / "in/link/text"};
+  expect_kept(o, corpus / "x/text", "lies in " + corpus.string());
+  o.inputs = {text};
+  expect_kept(o, corpus / "x/text", "corpus.tmp: holds x, which packing did not put there");
+  for (const std::string file : {"dataset/x", "command.json", "progress.json"}) {
+    fs::remove_all(corpus);
+    fs::create_directories((corpus / file).parent_path());
+    expect_kept(o, corpus / file, "which packing did not put there");
+  }
+  fs::create_directories(corpus / "dataset");
+  spit(corpus / "lock", "");
+  fs::remove(corpus / "progress.json");
+  expect_kept(o, corpus / "dataset/x", "holds dataset, which packing did not put there");
+  fs::remove_all(corpus);
+  fs::create_directories(corpus);
+  EXPECT_EQ(pack(o).size(), 1u) << "an empty directory may be used";
+  EXPECT_FALSE(fs::exists(corpus));
+}
+
+TEST_F(PackTest, what_somebody_puts_beside_its_files_meanwhile_stays) {
+  ::testing::internal::CaptureStderr();
+  const auto out = directory_ / "out";
+  {
+    const PackDirectory directory(out, Json(Json::Object{}), /*resumable=*/true);
+    spit(directory.dataset() / "shard", "x");
+    spit(directory_ / "out.tmp/notes", "precious");
+  }
+  EXPECT_EQ(slurp(directory_ / "out.tmp/notes"), "precious");
+  EXPECT_FALSE(fs::exists(directory_ / "out.tmp/dataset"));
+  expect_contains(::testing::internal::GetCapturedStderr(), "out.tmp: cannot remove it");
+}
+
+// Which can be known of files that follow: a batch of nothing but separators ends where its file
+// does.
+TEST_F(PackTest, nothing_is_lost_behind_a_file_of_separators) {
+  for (const std::size_t lines : {(3u << 17) + 1, 7u << 16, (1u << 19) - 1, 1u << 19}) {
+    SCOPED_TRACE(lines);
+    auto o = options({input("1", std::string(lines, '\n')), input("2", "two\nthree")});
+    o.document_separator = "\n";
+    expect_packed(o, {"two", "three"});
+  }
+}
+
+TEST_F(PackTest, a_separator_that_is_too_long_is_refused) {
+  auto o = options({input("text", std::string(1u << 17, 'x') + "y")});
+  o.document_separator = std::string((1u << 16) + 1, 'x');
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "--document-separator has 65537 bytes");
+  o.document_separator.pop_back();
+  expect_packed(o, {"y"});
 }
 
 TEST_F(PackTest, the_output_may_be_relative_or_end_with_a_slash) {

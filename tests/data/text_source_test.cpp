@@ -62,6 +62,8 @@ TEST_F(TextSourceTest, files_are_what_their_first_bytes_say) {
 
 TEST_F(TextSourceTest, members_and_frames_follow_each_other) {
   EXPECT_EQ(read(gzip_member("one ") + gzip_member("") + gzip_member("two")), "one two");
+  for (const std::size_t zeros : {1u, 511u, 600'000u})  // as gzip -d
+    EXPECT_EQ(read(gzip_member("one ") + gzip_member("two") + std::string(zeros, '\0')), "one two");
   const std::string skipped("\x5a\x2a\x4d\x18\x03\0\0\0xyz", 11);
   EXPECT_EQ(read(skipped + zstd_frame("one ") + skipped + zstd_frame("two") + skipped), "one two");
 }
@@ -106,6 +108,9 @@ TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) 
   expect_contains(refusal(gzip_member("abc") + member), "file: at byte ");
   expect_contains(refusal(gzip_member("abc") + member), "byte 5003 of the text: damaged gzip: ");
   expect_contains(refusal(gzip_member("abc") + "garbage"), "byte 3 of the text: damaged gzip: ");
+  for (const auto& behind : {std::string("garbage"), gzip_member("def")})
+    expect_contains(refusal(gzip_member("abc") + std::string(600'000, '\0') + behind),
+                    "expected zeros up to the end");
   auto frame = zstd_frame("abc");
   frame[6] = '\x07';  // a block of a kind that there is not
   expect_contains(refusal(frame), "byte 0 of the text: damaged zstd: ");

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "data/verify.h"
 #include "tests/durability/disk.h"
@@ -40,6 +41,21 @@ class PackDurability : public ::testing::TestWithParam<double> {
     }
     return true;
   }
+  // Of the dataset and what is in it.
+  static std::set<std::string> names(const fs::path& root) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(root / "new/dataset"))
+      names.insert(fs::relative(entry.path(), root));
+    return names;
+  }
+  // Files that have not got their names yet.
+  static std::vector<fs::path> unfinished(const fs::path& root) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root))
+      if (entry.path().filename().string().find(".tmp-") != std::string::npos)
+        files.push_back(entry.path());
+    return files;
+  }
   TemporaryDirectory input_, directory_, rest_;
 };
 
@@ -52,15 +68,19 @@ TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_the
   at_every_moment(disk, rest_ / "rest", [&](std::size_t calls, const fs::path& rest) {
     const bool there = is_there(rest);
     EXPECT_TRUE(there || calls < disk.calls().size());
-    if (there || calls % 3 != 0) return;
+    if (there || (calls % 3 != 0 && unfinished(rest).empty())) return;
     // The same call goes on from there, or begins anew.
     const TemporaryDirectory again(fast_directory());
     fs::copy(rest, again.path(), fs::copy_options::recursive);
+    for (const auto& file : unfinished(again.path()))  // as if another process had begun them
+      fs::rename(file, file.string() + "0");
     auto o = options(disk);
     o.out = again / "new/dataset";
     for (const auto& packed : pack(o))
       EXPECT_EQ(packed.manifest.dump(), manifests.at(packed.path.filename()));
     EXPECT_TRUE(is_there(again.path()));
+    EXPECT_EQ(names(again.path()), names(disk.root()));
+    EXPECT_FALSE(fs::exists(again / "new/dataset.tmp"));
   });
 }
 

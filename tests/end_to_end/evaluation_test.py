@@ -79,6 +79,17 @@ def check_refusals(folder):
     _, said = run("eval", FIXTURE, "--choices", bad, "--device", "cpu", code=65)
     expect(f"{bad}: line 1: choices: number 1: is " in said, said)
     run("eval", FIXTURE, "--questions", "3", code=64)  # needs --choices
+    # Before the work, not behind it.
+    asked = ["eval", FIXTURE, "--choices", FIXTURE / "questions.jsonl", "--device", "cpu", "--out"]
+    found, said = run(*asked, folder / "none" / "out.jsonl", code=65)
+    expect("cannot create" in said and found == "", f"{found} {said}")
+    found, said = run(*asked, folder, code=64)
+    expect("is a directory" in said and found == "", f"{found} {said}")
+    prompts = folder / "long.jsonl"
+    prompts.write_text('{"prompt": "x"}\n\n' + json.dumps({"prompt": "knife " * 90}) + "\n")
+    found, said = run("generate", FIXTURE, "--prompt-file", prompts, "--device", "cpu", code=64)
+    expect(f"{prompts}: line 3: the prompt is " in said and "positions for 64; shorten it" in said
+           and found == "", f"{found} {said}")
 
 
 def check_generate(folder):
@@ -161,9 +172,56 @@ def check_tokenizer(folder):
     expect("bytes" not in json.loads(found), found)
 
 
+def check_unusable_tokenizer(folder):
+    """Counting bytes and showing text do without one that nobody asked for."""
+    model = folder / "unusable"
+    shutil.copytree(FIXTURE, model)
+    data = folder / "unusable_data"
+    (folder / "words.txt").write_text("a man and a dog " * 300)
+    run("data", "pack", folder / "words.txt", "--tokenizer", FIXTURE, "--out", data)
+    for place in (model, data):
+        (place / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": [["a", 0]]}}')
+    evaluate = ["eval", model, "--data", data, "--device", "cpu", "--sequence-length", "32"]
+    for ranks, flags in layouts()[:2]:
+        found, said = run(*evaluate, *flags, ranks=ranks)
+        expect("bytes" not in json.loads(found) and "loss_nats" in json.loads(found), found)
+        expect("the bytes of the text are not counted" in said and "tokenizer.json" in said, said)
+    run(*evaluate, "--tokenizer", model, code=65)
+    found, said = run("data", "inspect", data, "--count", "3")
+    expect("tokens are shown as ids" in said and "tokenizer.json" in said, said)
+    expect(re.search(r"\n\[?\d+\]?\s+\d+ \d+ ", found), found)
+    run("data", "inspect", data, "--tokenizer", data, code=65)
+    _, said = run("data", "inspect", data, "--tokenizer", "bytes", code=64)
+    expect("has 257 tokens" in said, said)
+
+
+def check_rows(folder):
+    """eval RUN is the run's own validation: its rows are those of its training data."""
+    rng = random.Random(4)
+    words = [rng.choice(["dog", "cat", "runs", "over the field", "A man"]) for _ in range(4000)]
+    (folder / "pairs.jsonl").write_text("".join(
+        json.dumps({"q": " ".join(words[i:i + 5]), "a": words[i + 5]}) + "\n"
+        for i in range(0, 3990, 6)))
+    (folder / "texts.txt").write_text("\n\n".join(
+        " ".join(words[i:i + 1 + i % 13]) for i in range(0, 1500, 13)))
+    run("data", "pack", folder / "pairs.jsonl", "--prompt-field", "q", "--response-field", "a",
+        "--tokenizer", FIXTURE, "--out", folder / "masked")
+    run("data", "pack", folder / "texts.txt", "--document-separator", r"\n\n", "--tokenizer", FIXTURE,
+        "--out", folder / "unmasked")
+    table, _ = run("config", "--model", FIXTURE)
+    config = folder / "rows.toml"
+    config.write_text(table + CONFIG.format(model=FIXTURE, data=folder / "masked").replace(
+        "[log]", f'validation = ["{folder / "unmasked"}"]\n[eval]\ntokens = 0\n[log]'))
+    run("train", config, "--run", folder / "rows", "--device", "cpu")
+    last = json.loads((folder / "rows" / "metrics.jsonl").read_text().splitlines()[-1])
+    found, _ = run("eval", folder / "rows", "--device", "cpu")
+    expect(abs(json.loads(found)["loss_nats"] - last["validation_loss"]) < 1e-5, f"{found}: {last}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
-        for check in (check_choices, check_refusals, check_generate, check_tokenizer):
+        for check in (check_choices, check_refusals, check_generate, check_tokenizer,
+                      check_unusable_tokenizer, check_rows):
             check(pathlib.Path(name))
     print(len(failures), "failures")
     return 1 if failures else 0

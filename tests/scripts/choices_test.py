@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """tools/choices.py makes of each benchmark's rows the texts that lm_eval's templates do.
 
-What is expected was written from the templates of lm_eval 0.4.13: doc_to_text, doc_to_choice,
-target_delimiter " " and fewshot_delimiter "\\n\\n" of hellaswag, arc_easy, piqa, winogrande and mmlu.
+What is expected was made by lm_eval itself (tests/oracle/make_choices_texts.py), or written from the
+templates of lm_eval 0.4.13.
 """
 
 import json
 import pathlib
-import random
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools" / "choices.py"
+TEXTS = ROOT / "tests" / "oracle" / "fixtures" / "choices_texts.json"
 
 HELLASWAG = {
     "ind": 24, "activity_label": "Roof shingle removal", "ctx_a": "A man is sitting on a roof.",
@@ -102,21 +102,23 @@ class Choices(unittest.TestCase):
         self.assertIn("holds 2 about human_aging",
                       self.run_script("mmlu", test, "--shots", "3", "--examples", dev))
 
-    def test_examples_are_drawn_as_lm_eval_draws_them(self):
-        train = [{**PIQA, "goal": f"goal {i}", "label": i % 2} for i in range(20)]
-        asked = self.file("a.jsonl", {**PIQA, "label": 0}, {**PIQA, "label": 1})
-        found = self.run_script("piqa", asked, "--shots", "2", "--examples",
-                                self.file("train.jsonl", *train))
-        rng = random.Random(1234)  # lm_eval's fewshot_random_seed; ContextSampler.sample
-        for line in found:
-            front = "".join(
-                f"Question: {row['goal']}\nAnswer: {row['sol2' if row['label'] else 'sol1']}\n\n"
-                for row in rng.sample(train, 2))
-            self.assertEqual(line["context"], front + "Question: To open a jar\nAnswer: ")
+    def test_texts_and_examples_are_lm_evals(self):
+        for number, case in enumerate(json.loads(TEXTS.read_text())["cases"]):
+            asked = self.file("asked.jsonl", *case["asked"])
+            options = ["--shots", str(case["shots"]), "--examples",
+                       self.file("train.jsonl", *case["examples"])]
+            found = self.run_script(case["task"], asked, *options)
+            self.assertEqual(len(found), len(case["expected"]), found)
+            for line, pairs in zip(found, case["expected"]):
+                contexts = line.get("choice_contexts") or [line["context"]] * len(line["choices"])
+                # lm_eval has the delimiter in front of the choice.
+                self.assertEqual([[context[:-1], context[-1] + choice] for context, choice
+                                  in zip(contexts, line["choices"])], pairs, f"case {number}")
 
     def test_winograndes_examples_have_the_right_option(self):
         file = self.file("a.jsonl", WINOGRANDE)
-        found = self.run_script("winogrande", file, "--shots", "1", "--examples", file)
+        train = self.file("t.jsonl", {**WINOGRANDE, "qID": "7"}, {**WINOGRANDE, "qID": "8"})
+        found = self.run_script("winogrande", file, "--shots", "1", "--examples", train)
         self.assertEqual(found[0]["choice_contexts"][0],
                          "Sarah was better than Maria so Maria got the easy cases.\n\n"
                          "Sarah was better than Maria so Sarah ")
@@ -130,6 +132,47 @@ class Choices(unittest.TestCase):
         self.assertIn("row 0", self.run_script("hellaswag", hidden))
         self.assertIn("expected a name that ends in",
                       self.run_script("arc", self.file("d.txt", "x")))
+        few = self.file("e.jsonl", *[{**PIQA, "label": 0}] * 3)
+        self.assertIn("--examples holds 0 others",
+                      self.run_script("piqa", few, "--shots", "2", "--examples", few))
+
+    def refused(self, what, task, name, *rows, encoded=None):
+        """By one line, and nothing is written, nor what was there touched."""
+        out = self.root / "out.jsonl"
+        out.write_text("before")
+        file = self.file(name, *rows)
+        if encoded is not None:
+            pathlib.Path(file).write_bytes(encoded)
+        done = subprocess.run([sys.executable, "-B", SCRIPT, task, file, "--out", out],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn(what.format(file=file), done.stderr)
+        self.assertEqual([p.name for p in self.root.glob("out*")], ["out.jsonl"])
+        self.assertEqual(out.read_text(), "before")
+
+    def test_files_that_are_wrong_are_refused_by_line(self):
+        for answer in ("", "BC", "E"):
+            self.refused("{file}: row 1: no question of mmlu", "mmlu", "anatomy_test.csv",
+                         f"Why?,1,2,3,4,A\nWhy?,1,2,3,4,{answer}\n")
+        self.refused("{file}: line 2: 5 columns, expected 6", "mmlu", "a_test.csv",
+                     "Why?,1,2,3,4,A\nWhy?,1,2,3,A\n")
+        self.refused("{file}: holds no question", "mmlu", "a.csv", "")
+        self.refused("{file}: holds no question", "arc", "a.jsonl", "\n\n")
+        self.refused("{file}: Expecting value: line 1 column 9", "arc", "a.json", '[{"id": }]')
+        self.refused("{file}: line 1: expected an array", "arc", "a.json", json.dumps(ARC))
+        self.refused("{file}: row 0: expected an object", "arc", "a.jsonl", "[1]\n")
+        for name in ("a.jsonl", "a.json", "a.csv"):
+            self.refused("{file}: line 2: byte 4 of the file is no UTF-8", "arc", name,
+                         encoded=b"[1]\n\xff")
+        self.refused("{file}: row 0: no question of piqa", "piqa", "a.jsonl",
+                     {**PIQA, "goal": "\ud800", "label": 0})
+
+    def test_an_output_that_cannot_be_written_is_refused(self):
+        file = self.file("a.jsonl", ARC)
+        done = subprocess.run([sys.executable, "-B", SCRIPT, "arc", file, "--out",
+                               self.root / "none" / "out"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,30 @@ TEST(ChoiceEncoder, gives_whitespace_at_the_contexts_end_to_the_choice) {
   EXPECT_THROW(encoder.encode("a", ""), DataError);
 }
 
+// As lm_eval's HFLM.tok_encode with has_bos_prefix, and loglikelihood of an empty context.
+TEST(ChoiceEncoder, puts_the_document_token_in_front_once) {
+  const auto tokenizer = open_tokenizer(kFixture);
+  const std::string start = "<|endoftext|>";
+  const std::vector<std::int32_t> document{tokenizer->about().document_token};
+  const auto with_document = [&](const std::string& text) {
+    auto ids = document;
+    for (const auto id : tokenizer->encode(text))
+      ids.push_back(id);
+    return ids;
+  };
+  for (const bool document_start : {false, true}) {
+    ChoiceEncoder encoder(*tokenizer, document_start);
+    EXPECT_EQ(encoder.encode(start + "A man", " x").context, with_document("A man"));
+    EXPECT_EQ(encoder.encode(start + "A man", " x").choice, tokenizer->encode(" x"));
+    EXPECT_EQ(encoder.encode(start, "x").context, document);
+    EXPECT_EQ(encoder.encode(start, "x").choice, tokenizer->encode("x"));
+    EXPECT_EQ(encoder.encode("", start + "x").context, document);
+    EXPECT_EQ(encoder.encode("", start + "x").choice, tokenizer->encode("x"));
+    EXPECT_THROW(encoder.encode("", start), DataError);
+  }
+  EXPECT_EQ(ChoiceEncoder(*tokenizer, true).encode("A man", " x").context, with_document("A man"));
+}
+
 TEST(Choices, the_first_of_the_best_counts) {
   const std::vector<ChoiceScore> scores{{-3, 3, 2, 2}, {-2, 2, 1, 4}, {-2, 1, 1, 4}};
   EXPECT_EQ(best_choice(scores, Normalised::none), 1u);
