@@ -120,7 +120,9 @@ class Translator {
                                      std::string(pair)) != std::end(kFoldedPairs))
         refuse("the letters ", std::string(pair), " where case is ignored");
       const auto member = read_member();
-      if (member.is_set)
+      if (member.text == kNoSpaces)  // faster
+        out_ += str("[^", kSpaces, ']');
+      else if (member.is_set)
         out_ += str(member.is_complement ? "[^" : "[", member.text,
                     member.text == kWord ? kWordAlone : "", ']');
       else
