@@ -26,6 +26,8 @@ constexpr std::string_view kWordAlone = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 constexpr std::string_view kNoHex = R"(\x{0}-\x{2f}\x{3a}-\x{40}\x{47}-\x{60}\x{67}-\x{10ffff})";
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 16, kMostLevels = 16;  // of classes
+
 constexpr std::string_view kCategories[] = {
     "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
     "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
@@ -112,7 +114,7 @@ class Translator {
     } else if (take("[")) {
       const bool complement = take("^");
       if (complement) refuse_ignored_case("a class of what is not");
-      out_ += str(complement ? "[^" : "[", members(), ']');
+      out_ += str(complement ? "[^" : "[", members(1), ']');
     } else {
       if (is_ascii(c)) letter_ = lower(c);
       const auto pair = {before, letter_};
@@ -208,7 +210,8 @@ class Translator {
     out_ += str('{', least.empty() ? "0" : least, comma ? "," : "", comma ? most : "", '}');
     if (least.find_first_not_of('0') == std::string_view::npos) consumed_ = consumed_before_atom_;
     if (take("+")) {
-      out_ = str(out_.substr(0, *atom_), "(?:", out_.substr(*atom_), ")+");
+      out_.insert(*atom_, "(?:");
+      out_ += ")+";
     } else if (rest_.starts_with('?')) {
       if (least == most) refuse("? behind {", least, "}, which Oniguruma takes for none or all");
       out_ += take_bytes(1);
@@ -221,7 +224,8 @@ class Translator {
   }
 
   // Up to the end of a class.
-  std::string members() {
+  std::string members(std::size_t level) {
+    if (level > kMostLevels) refuse("classes within classes, more than ", kMostLevels);
     std::string out;
     for (bool first = true;; first = false) {
       if (rest_.empty()) refuse("a class has no end");
@@ -230,7 +234,7 @@ class Translator {
       if (rest_.starts_with("[:")) refuse("[: in a class; write \\p{...}");
       if (rest_.starts_with("[^")) refuse("[^ in a class");
       if (take("[")) {
-        out += members();
+        out += members(level + 1);
         continue;
       }
       if (rest_.starts_with('-') && (!first || rest_.starts_with("--")) && !rest_.starts_with("-]"))
@@ -335,6 +339,9 @@ class Translator {
 }  // namespace
 
 std::string pcre2_of(const std::string& pattern) {
+  if (pattern.size() > kMostBytes)
+    throw DataError(
+        str("a pattern of ", pattern.size(), " bytes, expected ", kMostBytes, " at most"));
   return Translator(pattern).translated();
 }
 

@@ -144,6 +144,8 @@ TEST(SplitPattern, what_could_be_read_otherwise_is_refused) {
                               "(?:a?){2}",
                               "(?:a|)+"})
     EXPECT_NE(refusal(pattern).find(" cannot be used: "), std::string::npos) << pattern;
+  EXPECT_NE(refusal(std::string(60000, '[')).find("classes within classes"), std::string::npos);
+  EXPECT_EQ(refusal(std::string(70000, '[')), "a pattern of 70000 bytes, expected 65536 at most");
 }
 
 TEST(SplitPattern, what_is_no_pattern_is_refused) {

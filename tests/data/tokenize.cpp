@@ -1,9 +1,9 @@
 // tokenize TOKENIZER FILE: of the documents in FILE, between which are zero bytes, the ids, a line
 // each; with --cut BYTES of documents that are cut as pack cuts them, but already behind so many
-// bytes; with --seconds, how long one thread took for them, and how many they are.
+// bytes; with --seconds, how long a processor took for them, and how many they are.
 // tokenize --patterns FILE: FILE holds a pattern, a text, a pattern and so on; of each text the
 // ends of its parts, or why the pattern is refused.
-#include <chrono>
+#include <ctime>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -61,14 +61,13 @@ void print_seconds(const Tokenizer& tokenizer, std::string_view text) {
   Tokenizer::Memory memory;
   std::vector<std::int32_t> ids;
   std::size_t tokens = 0;
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = std::clock();
   for (const auto document : parts_of(text)) {
     ids.clear();
     tokenizer.encode(document, ids, memory);
     tokens += ids.size();
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::cout << seconds.count() << ' ' << tokens << '\n';
+  std::cout << static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC << ' ' << tokens << '\n';
 }
 
 void print_parts(std::string_view pairs) {
