@@ -5,7 +5,8 @@
 
 TOKENIZE is build/cpu/tests/tokenize. Tokenizers with GPT-2's, Llama 3's and Qwen 3's settings are trained on
 TEXT, which is cut into documents of about 4 kB; then the three take turns at all documents, each on one thread.
-Printed: MB a second of processor time, best and median of the rounds, and the ratio to the faster of the two packages, round by round.
+Printed: MB for a second of processor time, so that other work on the machine counts little, best and median of the
+rounds, and the ratio to the faster of the two packages, round by round.
 """
 
 import argparse

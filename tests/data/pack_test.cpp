@@ -335,12 +335,13 @@ TEST_F(PackTest, a_byte_that_the_tokenizer_lacks_is_refused_with_its_document) {
   o.document_separator = "\n";
   expect_contains(message_of<DataError>([&] { pack(o); }),
                   "a.txt: byte 6: the tokenizer has no token for the byte 99 (0x63)");
+  o.document_separator.clear();
   o.inputs = {input("b.jsonl", R"({"p": "a", "r": "ab"}
 {"p": "a", "r": "x"})")};
   o.prompt_field = "p";
   o.response_field = "r";
   expect_contains(message_of<DataError>([&] { pack(o); }),
-                  "b.jsonl: line 2, byte 21: the tokenizer has no token for the byte 120 (0x78)");
+                  "b.jsonl: line 2, byte 22: the tokenizer has no token for the byte 120 (0x78)");
 }
 
 TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {

@@ -8,8 +8,8 @@ Published tokenizers are not at hand, so tokenizers are trained here under the e
 family, on this repository's documents and a sentence in many languages. PROGRAM is tests/tokenize. The
 texts: random ones of many kinds (N of each family), blocks of Unicode, long words and runs of spaces, invalid
 UTF-8; from N = 10,000 on every block, and words of a megabyte; all of them again, cut into pieces as `pack` cuts
-long documents. Then random patterns are compared, on random texts. With --fixtures small tokenizers, and what they make of a few texts, are written
-for tests that have no such package.
+long documents. Then random patterns are compared, on random texts. With --fixtures small tokenizers, and what they
+make of a few texts, are written for tests that have no such package.
 """
 
 import argparse
