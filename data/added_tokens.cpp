@@ -77,7 +77,7 @@ void AddedTokens::split(std::string_view text,
     if (token->single_word && ((!before.empty() && is_word_character(last_character(before))) ||
                                (!behind.empty() && is_word_character(behind))))
       continue;
-    if (token->lstrip) begin = std::max(done, begin - spaces_at_end(before));
+    if (token->lstrip) begin -= spaces_at_end(before.substr(done));
     if (token->rstrip) end += spaces_at_front(behind);
     if (begin > done) visit(text.substr(done, begin - done), nullptr);
     visit(text.substr(begin, end - begin), token);

@@ -21,29 +21,37 @@ std::size_t place_of(std::uint64_t pair) {
   return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15) >> 32);
 }
 
+[[noreturn]] void refuse(unsigned byte) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  throw DataError(str("the tokenizer has no token for the byte ", byte, " (0x", kHex[byte / 16],
+                      kHex[byte % 16], ')'));
+}
+
 }  // namespace
 
 Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
          const std::vector<Merge>& merges, bool whole_words)
     : slots_(std::bit_ceil(2 * merges.size() + 2)) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const auto token = tokens.find(std::string(1, static_cast<char>(byte)));
-    if (token == tokens.end())
-      throw DataError(str("no token is the byte ", byte,
-                          " alone: text that has it could not be "
-                          "encoded"));
-    of_byte_[static_cast<std::size_t>(byte)] = token->second;
-  }
+  of_byte_.fill(-1);
+  for (const auto& [bytes, id] : tokens)
+    if (bytes.size() == 1) of_byte_[static_cast<unsigned char>(bytes.front())] = id;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right, merged] = merges[rank];
     const auto pair = pair_of(left, right);
     auto place = place_of(pair) & (slots_.size() - 1);
     while (slots_[place].pair != UINT64_MAX && slots_[place].pair != pair)
       place = (place + 1) & (slots_.size() - 1);
-    if (slots_[place].pair == UINT64_MAX)  // of a pair that is there twice the first
-      slots_[place] = {pair, {static_cast<std::uint32_t>(rank), merged}};
+    // Of a pair that is there twice the last, as in `tokenizers`.
+    slots_[place] = {pair, {static_cast<std::uint32_t>(rank), merged}};
   }
   if (whole_words) whole_ = tokens;
+}
+
+std::int32_t Bpe::token_of(char c) const {
+  const auto byte = static_cast<unsigned char>(c);
+  const auto id = of_byte_[byte];
+  if (id < 0) refuse(byte);
+  return id;
 }
 
 Bpe::Found Bpe::find(std::int32_t left, std::int32_t right) const {
@@ -58,7 +66,7 @@ Bpe::Found Bpe::find(std::int32_t left, std::int32_t right) const {
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const {
   if (word.empty()) return;
   if (word.size() == 1) {
-    ids.push_back(of_byte_[static_cast<unsigned char>(word.front())]);
+    ids.push_back(token_of(word.front()));
     return;
   }
   if (word.size() > Memory::kMostBytes) {
@@ -93,7 +101,7 @@ void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) co
   std::array<Found, kShort> pairs;  // of a token and the next
   std::size_t n = word.size();
   for (std::size_t i = 0; i < n; ++i)
-    tokens[i] = of_byte_[static_cast<unsigned char>(word[i])];
+    tokens[i] = token_of(word[i]);
   for (std::size_t i = 0; i + 1 < n; ++i)
     pairs[i] = find(tokens[i], tokens[i + 1]);
   for (;;) {
@@ -133,8 +141,7 @@ void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) con
   std::vector<Token> tokens;
   tokens.reserve(word.size());
   for (std::int32_t i = 0; i < n; ++i)
-    tokens.push_back({of_byte_[static_cast<unsigned char>(word[static_cast<std::size_t>(i)])],
-                      i + 1 < n ? i + 1 : -1, i - 1});
+    tokens.push_back({token_of(word[static_cast<std::size_t>(i)]), i + 1 < n ? i + 1 : -1, i - 1});
   const auto at = [&](std::int32_t i) -> Token& { return tokens[static_cast<std::size_t>(i)]; };
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue;
   const auto wait = [&](std::int32_t i) {

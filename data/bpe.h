@@ -17,7 +17,7 @@ class Bpe {
   struct Merge {
     std::int32_t left = 0, right = 0, merged = 0;
   };
-  // `tokens`: bytes and id of each; every byte alone is one of them. `merges`: by rank.
+  // `tokens`: bytes and id of each. `merges`: by rank; of one that is there twice the last counts.
   //   whole_words: a word that is a token is that token, whatever the merges make of it
   //                (tokenizer.json: ignore_merges)
   Bpe(const std::unordered_map<std::string, std::int32_t>& tokens, const std::vector<Merge>& merges,
@@ -26,7 +26,8 @@ class Bpe {
   // What a thread keeps between words: what lately seen ones became.
   class Memory;
 
-  // Appends the tokens of `word`, in O(n log n) of its bytes.
+  // Appends the tokens of `word`, in O(n log n) of its bytes. Throws DataError where one of them is
+  // no token.
   void encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
 
  private:
@@ -34,6 +35,7 @@ class Bpe {
     std::uint32_t rank = UINT32_MAX;
     std::int32_t merged = 0;
   };
+  std::int32_t token_of(char byte) const;
   Found find(std::int32_t left, std::int32_t right) const;
   void encode_short(std::string_view word, std::vector<std::int32_t>& ids) const;
   void encode_long(std::string_view word, std::vector<std::int32_t>& ids) const;
@@ -42,7 +44,7 @@ class Bpe {
     std::uint64_t pair = UINT64_MAX;
     Found found{};
   };
-  std::array<std::int32_t, 256> of_byte_{};
+  std::array<std::int32_t, 256> of_byte_{};              // -1: no token
   std::vector<Slot> slots_;                              // open addressing, a power of two
   std::unordered_map<std::string, std::int32_t> whole_;  // words that are tokens
 };

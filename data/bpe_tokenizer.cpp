@@ -14,21 +14,31 @@ using Kind = TokenizerJson::Step::Kind;
 // Patterns that part text in front of a space with a letter behind it, and behind a line's end
 // between what is no space and a letter, whatever else is there: no match spans such a place, and
 // none of those before it looks beyond it.
-constexpr const char* kKnownPatterns[] = {
+constexpr std::string_view kKnownPatterns[] = {
     // GPT-2, and SmolLM 2 behind its digits
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
     // Llama 3, SmolLM 3
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     // Qwen 2, 2.5 and 3
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-    R"(\p{N})",
-    R"(\p{N}+)",
 };
 
 bool is_known(const TokenizerJson::Step& step) {
   return step.kind == Kind::isolate &&
-         std::any_of(std::begin(kKnownPatterns), std::end(kKnownPatterns),
-                     [&](const char* pattern) { return step.pattern == pattern; });
+         std::find(std::begin(kKnownPatterns), std::end(kKnownPatterns), step.pattern) !=
+             std::end(kKnownPatterns);
+}
+
+// By which nothing is cut at such a place, and nothing put together.
+bool is_of_digits(const TokenizerJson::Step& step) {
+  return step.kind == Kind::isolate && (step.pattern == R"(\p{N})" || step.pattern == R"(\p{N}+)");
+}
+
+// One pattern at least parts text there; digits alone leave words whole.
+bool parts_words(const std::vector<TokenizerJson::Step>& steps) {
+  return std::any_of(steps.begin(), steps.end(), is_known) &&
+         std::all_of(steps.begin(), steps.end(),
+                     [](const auto& step) { return is_known(step) || is_of_digits(step); });
 }
 
 // Whether an added token may reach over such a place.
@@ -59,8 +69,8 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
   }
   added_ = added_of(json.added);
   plain_ = added_of(plain);
-  can_cut_ = std::all_of(json.steps.begin(), json.steps.end(), is_known) &&
-             std::none_of(json.added.begin(), json.added.end(), may_span_a_cut);
+  can_cut_ =
+      parts_words(json.steps) && std::none_of(json.added.begin(), json.added.end(), may_span_a_cut);
 }
 
 BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) const {

@@ -51,6 +51,15 @@ std::string DocumentEncoder::where(const TextBatch::Piece& piece, std::size_t by
              piece.byte + static_cast<std::int64_t>(byte));
 }
 
+template <class Act>
+void DocumentEncoder::in_piece(const TextBatch::Piece& piece, const Act& act) const {
+  try {
+    act();
+  } catch (const DataError& error) {
+    throw DataError(str(where(piece, 0), ": ", error.what()));
+  }
+}
+
 void DocumentEncoder::encode(TextBatch& batch, Memory& memory) const {
   for (const auto& piece : batch.pieces) {
     if (is_json_lines_[static_cast<std::size_t>(piece.file)])
@@ -83,7 +92,7 @@ void DocumentEncoder::encode_text(TextBatch& batch, const TextBatch::Piece& piec
   note_replaced(batch, piece, text);
   memory.ids.clear();
   if (piece.first) memory.ids.push_back(tokenizer_.about().document_token);
-  tokenizer_.encode(text, memory.ids, memory.words);
+  in_piece(piece, [&] { tokenizer_.encode(text, memory.ids, memory.words); });
   batch.parts.push_back({static_cast<std::int64_t>(memory.ids.size()),
                          static_cast<std::int64_t>(text.size()), piece.first, piece.last});
   append(batch, memory);
@@ -130,30 +139,30 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
   }
   const std::string_view prompt = memory.line.value(0), response = memory.line.value(1);
   if (prompt.empty() && response.empty()) return;
-  encode_turns(batch, {{prompt, false, false}, {response, false, true}}, true, memory);
+  in_piece(piece, [&] {
+    encode_turns(batch, {{prompt, false, false}, {response, false, true}}, true, memory);
+  });
 }
 
 void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& piece,
                                       std::string_view line, Memory& memory) const {
-  in_context(
-      [&] {
-        const Json json = Json::parse(line, "JSON", kMostLevels);
-        const auto& messages = member(json, fields_.messages).as_array();
-        std::vector<Turn> turns;
-        for (const auto& message : messages) {
-          const auto& name = text_at(message, "role");
-          const auto role = fields_.chat_template->roles.find(name);
-          if (role == fields_.chat_template->roles.end())
-            throw DataError(str("the chat template ", fields_.chat_template->name,
-                                " has no role \"", name, "\""));
-          const bool counts = name == kAssistant;
-          turns.push_back({role->second.prefix, true, false});
-          turns.push_back({text_at(message, "content"), false, counts});
-          turns.push_back({role->second.suffix, true, counts});
-        }
-        if (!turns.empty()) encode_turns(batch, turns, false, memory);
-      },
-      where(piece, 0));
+  in_piece(piece, [&] {
+    const Json json = Json::parse(line, "JSON", kMostLevels);
+    const auto& messages = member(json, fields_.messages).as_array();
+    std::vector<Turn> turns;
+    for (const auto& message : messages) {
+      const auto& name = text_at(message, "role");
+      const auto role = fields_.chat_template->roles.find(name);
+      if (role == fields_.chat_template->roles.end())
+        throw DataError(
+            str("the chat template ", fields_.chat_template->name, " has no role \"", name, "\""));
+      const bool counts = name == kAssistant;
+      turns.push_back({role->second.prefix, true, false});
+      turns.push_back({text_at(message, "content"), false, counts});
+      turns.push_back({role->second.suffix, true, counts});
+    }
+    if (!turns.empty()) encode_turns(batch, turns, false, memory);
+  });
 }
 
 void DocumentEncoder::encode_turns(TextBatch& batch, const std::vector<Turn>& turns, bool ends,

@@ -65,6 +65,9 @@ class DocumentEncoder {
                     Memory& memory) const;
   void note_replaced(TextBatch& batch, const TextBatch::Piece& piece, std::string_view text) const;
   void append(TextBatch& batch, Memory& memory) const;
+  // act(); what a DataError says of it gets the place of the piece in front.
+  template <class Act>
+  void in_piece(const TextBatch::Piece& piece, const Act& act) const;
   std::string where(const TextBatch::Piece& piece, std::size_t byte) const;
 
   const Tokenizer& tokenizer_;

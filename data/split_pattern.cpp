@@ -1,39 +1,22 @@
 #include "data/split_pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <algorithm>
+#include <cstdint>
 #include <pcre2.h>
 #include <utility>
 
 #include "core/error.h"
+#include "data/oniguruma.h"
 
 namespace lockstep {
 namespace {
 
-// Unicode's White_Space, as Oniguruma takes \s; PCRE2's has U+180E too.
-constexpr std::string_view kSpaces =
-    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-
-// \s and \S in the terms of kSpaces. Within a class \S has no such terms: there it stays PCRE2's.
-std::string with_spaces(const std::string& pattern) {
-  std::string out;
-  bool in_class = false;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char next = pattern[++i];
-      if (next == 's')
-        out += in_class ? std::string(kSpaces) : str('[', kSpaces, ']');
-      else if (next == 'S' && !in_class)
-        out += str("[^", kSpaces, ']');
-      else
-        out += {c, next};
-      continue;
-    }
-    if (c == '[') in_class = true;
-    if (c == ']') in_class = false;
-    out += c;
-  }
-  return out;
+// How many steps back a match may take: some for each byte, and many for a pattern that looks at
+// each stretch of a text again. Without an end one of nested repeats would run for ever.
+std::uint32_t most_steps(std::size_t bytes) {
+  constexpr std::size_t kMost = UINT32_MAX;
+  return static_cast<std::uint32_t>(std::min(kMost, (std::size_t{1} << 27) + 32 * bytes));
 }
 
 // What a match needs beside the pattern; one of each thread.
@@ -73,7 +56,7 @@ struct SplitPattern::Compiled {
 
 SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_unique<Compiled>()) {
   compiled_->pattern = pattern;
-  const auto text = with_spaces(pattern);
+  const auto text = pcre2_of(pattern);
   int error = 0;
   std::size_t at = 0;
   compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
@@ -93,6 +76,7 @@ void SplitPattern::split(std::string_view text,
   thread_local Workspace workspace;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const auto* ends = pcre2_get_ovector_pointer(workspace.match);
+  pcre2_set_match_limit(workspace.context, most_steps(text.size()));
   std::size_t done = 0, from = 0;
   while (from <= text.size()) {
     const int found = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,

@@ -13,7 +13,8 @@ namespace lockstep {
 
 class SplitPattern {
  public:
-  // Throws DataError, naming the place, where it is no regular expression.
+  // Throws DataError, naming the place, where it is no regular expression, or one that PCRE2 would
+  // read otherwise (data/oniguruma.h).
   explicit SplitPattern(const std::string& pattern);
   SplitPattern(SplitPattern&&) noexcept;
   SplitPattern& operator=(SplitPattern&&) noexcept;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <unordered_set>
+#include <utility>
 
 #include "core/json.h"
 
@@ -44,18 +47,24 @@ class ByteAlphabet {
 
   // Throws DataError where a character is none of them.
   std::string bytes(std::string_view written) const {
+    auto out = find(written);
+    if (!out) refuse('"', written, "\" has a character that stands for no byte");
+    return *std::move(out);
+  }
+  bool has(std::string_view written) const { return find(written).has_value(); }
+
+ private:
+  std::optional<std::string> find(std::string_view written) const {
     std::string out;
     for (std::size_t i = 0; i < written.size();) {
       const auto [code, count] = character(written.substr(i));
-      if (code >= byte_of_.size() || byte_of_[code] < 0)
-        refuse('"', written, "\" has a character that stands for no byte");
+      if (code >= byte_of_.size() || byte_of_[code] < 0) return {};
       out.push_back(static_cast<char>(byte_of_[code]));
       i += count;
     }
     return out;
   }
 
- private:
   // Of one or two bytes; a longer one is none of the alphabet.
   static std::pair<std::size_t, std::size_t> character(std::string_view text) {
     const auto first = static_cast<unsigned char>(text[0]);
@@ -178,21 +187,30 @@ void refuse_other_models(const Json& json) {
 }
 
 void read_vocabulary(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& out) {
-  // Some vocabularies name added tokens too, as they are.
-  std::unordered_map<std::string_view, std::int32_t> added;
-  for (const auto& token : out.added)
-    added.emplace(token.content, token.id);
-  const auto& vocabulary = json.as_object();
-  out.tokens.reserve(vocabulary.size());
   std::vector<bool> taken(kMostTokens);
-  for (const auto& [written, value] : vocabulary) {
-    const auto id = id_in(value, written);
-    const auto same = added.find(written);
-    if (same != added.end() && same->second == id) continue;
-    if (!out.tokens.emplace(alphabet.bytes(written), id).second)
-      refuse("two tokens are \"", written, '"');
+  const auto take = [&](std::int32_t id) {
     if (taken[static_cast<std::size_t>(id)]) refuse("two tokens have the id ", id);
     taken[static_cast<std::size_t>(id)] = true;
+  };
+  std::unordered_map<std::string_view, const AddedToken*> added;
+  for (const auto& token : out.added)
+    if (added.emplace(token.content, &token).second) take(token.id);
+  const auto& vocabulary = json.as_object();
+  out.tokens.reserve(vocabulary.size());
+  for (const auto& [written, value] : vocabulary) {
+    const auto id = id_in(value, written);
+    // Some vocabularies name added tokens too, as they are. A special one is never made of a text
+    // that is not to be trusted, and so is none of these.
+    if (const auto same = added.find(written); same != added.end()) {
+      if (same->second->id != id)
+        refuse("the added token \"", written, "\" has the id ", same->second->id, ", and ", id,
+               " in the vocabulary");
+      if (same->second->special || !alphabet.has(written)) continue;
+    } else {
+      take(id);
+    }
+    if (!out.tokens.emplace(alphabet.bytes(written), id).second)
+      refuse("two tokens are \"", written, '"');
   }
 }
 
@@ -210,6 +228,10 @@ std::pair<std::string, std::string> parts_of(const Json& merge) {
 }
 
 void read_merges(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& out) {
+  // Of a special token there is none: it is taken out of a text before.
+  std::unordered_set<std::string_view> special;
+  for (const auto& token : out.added)
+    if (token.special) special.insert(token.content);
   const auto id_of = [&](const std::string& bytes, const std::string& written) {
     const auto found = out.tokens.find(bytes);
     if (found == out.tokens.end()) refuse('"', written, "\" is no token");
@@ -219,6 +241,8 @@ void read_merges(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& 
     in_context(
         [&] {
           const auto [left, right] = parts_of(merge);
+          for (const auto& part : {left, right, left + right})
+            if (special.contains(part)) return;
           const auto a = alphabet.bytes(left), b = alphabet.bytes(right);
           out.merges.push_back({id_of(a, left), id_of(b, right), id_of(a + b, left + right)});
         },

@@ -28,7 +28,7 @@ struct TokenizerJson {
 
   std::vector<NormalForm> forms;  // one behind the other
   std::vector<Step> steps;
-  std::unordered_map<std::string, std::int32_t> tokens;  // by their bytes, added ones left out
+  std::unordered_map<std::string, std::int32_t> tokens;  // by their bytes; no special ones
   std::vector<Bpe::Merge> merges;
   bool whole_words = false;  // ignore_merges
   std::vector<AddedToken> added;

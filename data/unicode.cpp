@@ -1,10 +1,11 @@
 #include "data/unicode.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <array>
 #include <cstring>
-#include <memory>
+#include <iterator>
 #include <utf8proc.h>
+#include <vector>
 
 #include "core/error.h"
 
@@ -49,6 +50,37 @@ utf8proc_option_t options_of(NormalForm form) {
       return static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
   }
   LOCKSTEP_FAIL("a normal form");
+}
+
+std::vector<std::int32_t> decomposed(std::string_view text, utf8proc_option_t options) {
+  std::vector<std::int32_t> codes;
+  codes.reserve(text.size() + 1);
+  std::array<std::int32_t, 32> parts{};  // the longest is 18
+  int boundary = 0;
+  for (std::size_t i = 0; i < text.size(); i += utf8_at(text.substr(i)).bytes) {
+    const auto count = utf8proc_decompose_char(code_at(text.substr(i)), parts.data(), parts.size(),
+                                               options, &boundary);
+    LOCKSTEP_CHECK(0 <= count && count <= std::ssize(parts),
+                   "a normal form: ", utf8proc_errmsg(count));
+    codes.insert(codes.end(), parts.begin(), parts.begin() + count);
+  }
+  return codes;
+}
+
+int mark_class(std::int32_t code) {  // 0: no mark
+  return utf8proc_get_property(code)->combining_class;
+}
+
+// Stable, by their classes, marks that follow one another. utf8proc's own way is quadratic.
+void order_marks(std::vector<std::int32_t>& codes) {
+  const auto before = [](std::int32_t a, std::int32_t b) { return mark_class(a) < mark_class(b); };
+  for (auto begin = codes.begin(); begin != codes.end();) {
+    auto end = begin;
+    while (end != codes.end() && mark_class(*end) > 0)
+      ++end;
+    if (end - begin > 1) std::stable_sort(begin, end, before);
+    begin = end == codes.end() ? end : end + 1;
+  }
 }
 
 }  // namespace
@@ -137,14 +169,14 @@ bool is_word_character(std::string_view text) {
 
 std::string normalized(std::string_view text, NormalForm form) {
   if (form == NormalForm::nfc && is_nfc_at_sight(text)) return std::string(text);
-  utf8proc_uint8_t* out = nullptr;
   const auto options = static_cast<utf8proc_option_t>(options_of(form) | UTF8PROC_STABLE);
-  const auto bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                  static_cast<utf8proc_ssize_t>(text.size()), &out, options);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(out, &std::free);
-  if (bytes == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+  auto codes = decomposed(text, options);
+  order_marks(codes);
+  const auto count = static_cast<utf8proc_ssize_t>(codes.size());
+  codes.push_back(0);  // utf8proc puts a zero behind the text
+  const auto bytes = utf8proc_reencode(codes.data(), count, options);  // composes it, too
   LOCKSTEP_CHECK(bytes >= 0, "a normal form: ", utf8proc_errmsg(bytes));
-  return {reinterpret_cast<const char*>(out), static_cast<std::size_t>(bytes)};
+  return {reinterpret_cast<const char*>(codes.data()), static_cast<std::size_t>(bytes)};
 }
 
 }  // namespace lockstep

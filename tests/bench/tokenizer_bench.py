@@ -5,7 +5,8 @@
 
 TOKENIZE is build/cpu/tests/tokenize. Tokenizers with GPT-2's, Llama 3's and Qwen 3's settings are trained on
 TEXT, which is cut into documents of about 4 kB; then the three take turns at all documents, each on one thread.
-Printed: MB/s, best and median of the rounds, and the ratio to the faster of the two packages, round by round.
+Printed: MB for a second of processor time, so that other work on the machine counts little, best and median of the
+rounds, and the ratio to the faster of the two packages, round by round.
 """
 
 import argparse
@@ -55,9 +56,9 @@ def tiktoken_of(name, tokenizer):
 
 
 def seconds(act):
-    begin = time.perf_counter()
+    begin = time.process_time()
     count = act()
-    return time.perf_counter() - begin, count
+    return time.process_time() - begin, count
 
 
 def measure(name, options, documents, path):

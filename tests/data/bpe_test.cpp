@@ -120,11 +120,33 @@ TEST(Bpe, what_a_word_became_is_not_taken_for_that_of_another) {
   }
 }
 
-TEST(Bpe, a_vocabulary_without_a_byte_is_refused) {
-  std::unordered_map<std::string, std::int32_t> tokens;
-  for (int byte = 1; byte < 256; ++byte)
-    tokens[std::string(1, static_cast<char>(byte))] = byte;
-  EXPECT_THROW(Bpe(tokens, {}, false), DataError);
+// Whatever the length of the word; nothing is left out silently.
+TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
+  const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"axb", 3}}, {{0, 1, 2}}, true);
+  Bpe::Memory memory;
+  EXPECT_EQ(encode(bpe, "abab", memory), (std::vector<std::int32_t>{2, 2}));
+  EXPECT_EQ(encode(bpe, "axb", memory), std::vector<std::int32_t>{3});
+  for (const auto& word :
+       {std::string("x"), std::string("abx"), std::string(40, 'x'), std::string(100, 'a') + "x"}) {
+    try {
+      encode(bpe, word, memory);
+      ADD_FAILURE() << "taken: " << word;
+    } catch (const DataError& error) {
+      EXPECT_STREQ(error.what(), "the tokenizer has no token for the byte 120 (0x78)");
+    }
+  }
+}
+
+// Of a merge that is there twice the later, as the package `tokenizers` has it.
+TEST(Bpe, a_merge_has_the_last_of_its_places) {
+  const std::unordered_map<std::string, std::int32_t> tokens{
+      {"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"bc", 4}};
+  Bpe::Memory memory;
+  const Bpe::Merge ab{0, 1, 3}, bc{1, 2, 4};
+  EXPECT_EQ(encode(Bpe(tokens, {ab, bc, ab}, false), "abc", memory),
+            (std::vector<std::int32_t>{0, 4}));
+  Bpe::Memory other;
+  EXPECT_EQ(encode(Bpe(tokens, {ab, bc}, false), "abc", other), (std::vector<std::int32_t>{3, 2}));
 }
 
 // A minute and more where a merge costs the length of the word; milliseconds where it does not.

@@ -175,6 +175,13 @@ TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
   changed = json;
   changed.steps[0].pattern = R"(\w+ ?)";
   EXPECT_EQ(last_cut(changed), 0u);
+  changed.steps[0].pattern = R"(\p{N})";  // leaves words whole
+  EXPECT_EQ(last_cut(changed), 0u);
+  changed.steps.clear();
+  EXPECT_EQ(last_cut(changed), 0u);
+  changed = json;
+  changed.steps.insert(changed.steps.begin(), {.kind = {}, .pattern = R"(\p{N})"});
+  EXPECT_EQ(last_cut(changed), 3u);
 }
 
 TEST_P(BpeTokenizerTest, an_id_without_a_token_is_nothing) {

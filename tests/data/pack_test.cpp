@@ -413,6 +413,25 @@ TEST_F(PackTest, an_input_that_cannot_be_read_is_named) {
   EXPECT_TRUE(outputs().empty());
 }
 
+TEST_F(PackTest, a_byte_that_the_tokenizer_lacks_is_refused_with_its_document) {
+  const auto tokenizer = directory_ / "tokenizer.json";
+  spit(tokenizer, R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+                      "added_tokens": [{"id": 3, "content": "<|endoftext|>", "special": true}],
+                      "model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
+  auto o = options({input("a.txt", "ab\nba\nabc")});
+  o.tokenizer = tokenizer.string();
+  o.document_separator = "\n";
+  expect_contains(message_of<DataError>([&] { pack(o); }),
+                  "a.txt: byte 6: the tokenizer has no token for the byte 99 (0x63)");
+  o.document_separator.clear();
+  o.inputs = {input("b.jsonl", R"({"p": "a", "r": "ab"}
+{"p": "a", "r": "x"})")};
+  o.prompt_field = "p";
+  o.response_field = "r";
+  expect_contains(message_of<DataError>([&] { pack(o); }),
+                  "b.jsonl: line 2, byte 22: the tokenizer has no token for the byte 120 (0x78)");
+}
+
 TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {
   const auto text = random_text(1'000'000, 9, "abc\n");
   const auto pipe = directory_ / "in/pipe";

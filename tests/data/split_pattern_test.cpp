@@ -56,6 +56,98 @@ TEST(SplitPattern, classes_are_those_of_unicode) {
   EXPECT_EQ(parts(digits, "\xd9\xa3"), (Parts{{"\xd9\xa3", true}}));  // Arabic 3
 }
 
+// What the package `tokenizers` makes of them, by Oniguruma.
+TEST(SplitPattern, what_pcre2_reads_otherwise_is_read_as_by_oniguruma) {
+  struct Case {
+    const char *pattern, *text;
+    std::vector<std::string> expected;
+  };
+  const std::vector<Case> cases{
+      {R"(\w+)",
+       "e\xcc\x81_1\xe2\x93\x90\xe2\x80\x8d",  // a mark, a letter in a circle, a joiner
+       {"e\xcc\x81_1\xe2\x93\x90", "\xe2\x80\x8d"}},
+      {R"(\W+)", "e\xcc\x81!?", {"e\xcc\x81", "!?"}},
+      {R"(\w+)", "a\xc2\xb2-", {"a\xc2\xb2", "-"}},  // superscripts, though in no class
+      {R"([\w]+)", "a\xc2\xb2-", {"a", "\xc2\xb2-"}},
+      {R"(\h+)", "ab12 \t", {"ab12", " \t"}},
+      {R"([^\H]+)", "ab12 \t", {"ab12", " \t"}},
+      {R"(\p{N}{1,3}+)", "1234567", {"1234567"}},
+      {R"(a{,2})", "aaab", {"aa", "a", "b"}},
+      {R"([a[bc]]+)", "abc[]x", {"abc", "[]x"}},
+      {R"( ?[^(\s|[.,!?])]+)", "one (two).", {"one", " (", "two", ")."}},  // of BLOOM
+      {R"([\S]+)",
+       "a\xe1\xa0\x8e"
+       "b c",
+       {"a\xe1\xa0\x8e"
+        "b",
+        " ", "c"}},
+      {R"([]a]+)", "]a[", {"]a", "["}},
+      {R"([^]a]+)", "x]a[", {"x", "]a", "["}},
+      {R"(\p{Greek}+)", "\xce\xb1\xcd\x82", {"\xce\xb1", "\xcd\x82"}},  // by script, no extensions
+      {R"(\s+$)", "a  \nb ", {"a", "  ", "\nb", " "}},
+  };
+  for (const auto& [pattern, text, expected] : cases) {
+    std::vector<std::string> found;
+    for (const auto& part : parts(SplitPattern(pattern), text))
+      found.push_back(part.first);
+    EXPECT_EQ(found, expected) << pattern;
+  }
+}
+
+TEST(SplitPattern, what_could_be_read_otherwise_is_refused) {
+  const auto refusal = [](const std::string& pattern) -> std::string {
+    try {
+      const SplitPattern taken(pattern);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  EXPECT_EQ(refusal("x[a&&b]"), "the pattern x[a&&b] cannot be used: at byte 3: && in a class");
+  for (const char* pattern : {"[[:alpha:]]",
+                              "[a[^b]]",
+                              R"(\b)",
+                              R"(\K)",
+                              R"(\R)",
+                              R"(\X)",
+                              R"(\1)",
+                              "(?m)a",
+                              "(?<n>a)",
+                              "(?x)a",
+                              R"(\pL)",
+                              R"(\p{Letter})",
+                              R"([\W])",
+                              "(?i:\xc3\xa9)",
+                              "(?i:ss)",
+                              "(?i:[^a])",
+                              R"((?i:\p{Lu}))",
+                              "a{2}?",
+                              R"([a-\d])",
+                              R"([\d-a])",
+                              "a{x}",
+                              R"(\xe9)",
+                              "*a",
+                              "(?:a",
+                              "a)",
+                              "[a",
+                              "[",
+                              "(",
+                              "\\",
+                              "a**",
+                              "a{1,2}{2}",
+                              R"(\p{L)",
+                              R"(\x{61)",
+                              "a{2,1}",
+                              "[b-a]",
+                              "(?i:(?i)a)",
+                              "(?>a)",
+                              "(?:a?){2}",
+                              "(?:a|)+"})
+    EXPECT_NE(refusal(pattern).find(" cannot be used: "), std::string::npos) << pattern;
+  EXPECT_NE(refusal(std::string(60000, '[')).find("classes within classes"), std::string::npos);
+  EXPECT_EQ(refusal(std::string(70000, '[')), "a pattern of 70000 bytes, expected 65536 at most");
+}
+
 TEST(SplitPattern, what_is_no_pattern_is_refused) {
   try {
     const SplitPattern broken("a(b");
@@ -78,6 +170,16 @@ TEST(SplitPattern, threads_share_one) {
   for (auto& thread : threads)
     thread.join();
   EXPECT_EQ(counts, std::vector<std::size_t>(4, 4000));
+}
+
+// A match that looks at each space again, as many as they are.
+TEST(SplitPattern, a_long_run_of_spaces_is_split) {
+  const SplitPattern pattern(R"(\s*[\r\n]+|\s+(?!\S)|\s+)");
+  const std::size_t n = std::size_t{12} << 20;
+  std::vector<std::size_t> sizes;
+  pattern.split(std::string(n, ' ') + "x",
+                [&](std::string_view part, bool) { sizes.push_back(part.size()); });
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{n - 1, 1, 1}));
 }
 
 // A pattern that backtracks over the whole word from each of its characters.

@@ -61,6 +61,25 @@ TEST(TokenizerJson, is_read) {
   EXPECT_EQ(json.vocabulary(), 8);
 }
 
+TEST(TokenizerJson, an_added_token_may_be_one_of_the_vocabulary) {
+  const auto with = [](const std::string& added) {
+    return parse_tokenizer_json(
+        file(kWords + R"(, "added_tokens": [)" + added + R"(], "model": {"vocab": {"a": 0, "b": 1,
+             "ab": 2, "aba": 3, "<\u4e00>": 4}, "merges": ["a b", "ab a"]})"),
+        "t.json");
+  };
+  const std::string han = R"({"id": 4, "content": "<\u4e00>", "special": true})";
+  const auto usual = with(han + R"(, {"id": 2, "content": "ab"})");
+  const std::unordered_map<std::string, std::int32_t> tokens{
+      {"a", 0}, {"b", 1}, {"ab", 2}, {"aba", 3}};
+  EXPECT_EQ(usual.tokens, tokens);
+  EXPECT_EQ(usual.merges.size(), 2u);
+  // No merge makes a special one: a text that is not to be trusted would then name it.
+  const auto special = with(han + R"(, {"id": 2, "content": "ab", "special": true})");
+  EXPECT_FALSE(special.tokens.contains("ab"));
+  EXPECT_TRUE(special.merges.empty());
+}
+
 TEST(TokenizerJson, what_no_byte_level_bpe_has_is_refused) {
   EXPECT_EQ(refusal(file(kWords + "," + kModel)), "taken");
   const std::vector<std::pair<std::string, std::string>> cases{
@@ -91,6 +110,14 @@ TEST(TokenizerJson, what_no_byte_level_bpe_has_is_refused) {
        "t.json: model: merge 2: \"a a a\", expected two parts and a space between"},
       {kWords + R"(, "model": {"vocab": {"a": 0}, "merges": [["a"]]})",
        "t.json: model: merge 1: expected two parts"},
+      {kWords + R"(, "model": {"vocab": {"a": 0, "b": 0}, "merges": []})",
+       "t.json: model: two tokens have the id 0"},
+      {kWords +
+           R"(, "added_tokens": [{"id": 0, "content": "<s>"}], "model": {"vocab": {"a": 0}, "merges": []})",
+       "t.json: model: two tokens have the id 0"},
+      {kWords +
+           R"(, "added_tokens": [{"id": 1, "content": "a"}], "model": {"vocab": {"a": 0}, "merges": []})",
+       "t.json: model: the added token \"a\" has the id 1, and 0 in the vocabulary"},
       {kWords + R"(, "added_tokens": [{"id": 99999999, "content": "<s>"}])",
        "t.json: added_tokens: the id 99999999 of \"<s>\", expected 0 to 16777215"},
   };

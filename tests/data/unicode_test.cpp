@@ -1,7 +1,12 @@
 #include "data/unicode.h"
 
+#include <algorithm>
+#include <chrono>
 #include <gtest/gtest.h>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -81,6 +86,61 @@ TEST(Unicode, normal_forms_are_those_of_the_standard) {
   EXPECT_EQ(normalized(han, NormalForm::nfd), jamo);
   // Marks come in the order of their classes: dot below before dot above.
   EXPECT_EQ(normalized("a\xcc\x87\xcc\xa3", NormalForm::nfc), "\xe1\xba\xa1\xcc\x87");
+}
+
+// By the classes that the Unicode Character Database gives them; of one class as they stood.
+TEST(Unicode, marks_come_in_the_order_of_their_classes) {
+  const std::vector<std::pair<std::string, int>> marks{
+      {"\xcc\xb4", 1},   {"\xcc\xa3", 220}, {"\xcc\xb1", 220}, {"\xcc\x81", 230},
+      {"\xcc\x87", 230}, {"\xcd\x85", 240}, {"\xd6\xb0", 10},  {"a", 0}};
+  std::mt19937 random(4);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string text, expected;
+    std::vector<std::pair<std::string, int>> run;
+    const auto end_run = [&] {
+      std::stable_sort(run.begin(), run.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+      for (const auto& mark : run)
+        expected += mark.first;
+      run.clear();
+    };
+    for (auto n = 1 + random() % 30; n > 0; --n) {
+      const auto& mark = marks[random() % marks.size()];
+      text += mark.first;
+      if (mark.second == 0) end_run();
+      run.push_back(mark);
+      if (mark.second == 0) end_run();
+    }
+    end_run();
+    ASSERT_EQ(normalized(text, NormalForm::nfd), expected);
+    ASSERT_EQ(normalized(normalized(text, NormalForm::nfc), NormalForm::nfd), expected);
+  }
+}
+
+// Twice the marks take twice as long, and a little: sorting them by pairs would take four times.
+TEST(Unicode, a_megabyte_of_marks_is_not_quadratic) {
+  for (const auto form : {NormalForm::nfc, NormalForm::nfd, NormalForm::nfkc}) {
+    const auto seconds = [&](int pairs) {
+      std::string marks = "a", sorted = "a";
+      for (int i = 0; i < pairs; ++i)
+        marks += "\xcc\x81\xcc\xa3";  // acute, dot below
+      for (int i = 0; i < pairs; ++i)
+        sorted += "\xcc\xa3";
+      for (int i = 0; i < pairs; ++i)
+        sorted += "\xcc\x81";
+      double least = 1e9;
+      for (int i = 0; i < 3; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto found = normalized(marks, form);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        least = std::min(least, took.count());
+        EXPECT_EQ(normalized(found, NormalForm::nfd), normalized(sorted, NormalForm::nfd));
+      }
+      return least;
+    };
+    const auto small = seconds(1 << 12), large = seconds(1 << 18);  // 16 KiB, 1 MiB
+    EXPECT_LT(large, 64 * 20 * small) << small << " s and " << large << " s";
+  }
 }
 
 TEST(Unicode, spaces_and_word_characters) {
