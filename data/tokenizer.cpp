@@ -58,20 +58,20 @@ struct Ends {
 };
 
 Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
-  const auto path = file.parent_path() / kConfigFile;
-  if (!path_exists(path)) {
-    for (const char* usual : {"<|begin_of_text|>", "<|endoftext|>"})
-      if (tokenizer.find(usual) >= 0) return {usual, ""};
-    return {};
+  Ends ends;
+  if (const auto path = file.parent_path() / kConfigFile; path_exists(path)) {
+    const Json config = Json::parse(read_text(path, kMostBytes), path.string(), /*depth=*/16);
+    in_context(
+        [&] {
+          ends = {named(config, "bos_token"), named(config, "eos_token")};
+        },
+        path.string());
+    if (ends.document.empty()) ends.document = ends.end;
   }
-  const Json config = Json::parse(read_text(path, kMostBytes), path.string(), /*depth=*/16);
-  return in_context(
-      [&] {
-        Ends ends{named(config, "bos_token"), named(config, "eos_token")};
-        if (ends.document.empty()) ends.document = ends.end;
-        return ends;
-      },
-      path.string());
+  if (!ends.document.empty()) return ends;
+  for (const char* usual : {"<|begin_of_text|>", "<|endoftext|>"})  // GPT-2's file names none
+    if (tokenizer.find(usual) >= 0) return {usual, ""};
+  return ends;
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ class ByteTokenizer final : public Tokenizer {
 
 // `what`: "bytes", a tokenizer.json, or a directory that holds one. The document token is the one
 // called `document_token`; where that is empty, the bos_token of tokenizer_config.json beside it,
-// or its eos_token; without that file <|begin_of_text|> or <|endoftext|>. Throws DataError naming
-// what is wrong, UsageError where no token is called `document_token`.
+// or its eos_token; where it names neither, <|begin_of_text|> or <|endoftext|>. Throws DataError
+// naming what is wrong, UsageError where no token is called `document_token`.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
                                           const std::string& document_token = "");
 

@@ -82,7 +82,9 @@ TEST(OpenTokenizer, its_configuration_says_what_begins_and_ends_a_document) {
       ends("qwen3", "c", R"({"bos_token": null, "eos_token": "<|im_end|>"})", "<|endoftext|>"),
       (Ends{"<|endoftext|>", "<|im_end|>"}));
   EXPECT_EQ(ends("smollm3", "d", ""), (Ends{"<|begin_of_text|>", "<|begin_of_text|>"}));
-  EXPECT_EQ(ends("other", "e", ""), (Ends{"", ""}));  // none is known
+  EXPECT_EQ(ends("other", "e", ""), (Ends{"", ""}));             // none is known
+  EXPECT_EQ(ends("gpt2", "f", R"({"model_max_length": 1024})"),  // as it is published
+            (Ends{"<|endoftext|>", "<|endoftext|>"}));
   EXPECT_EQ(tokenizer_files((directory / "a").string()).size(), 2u);
 }
 
