@@ -229,7 +229,7 @@ void add_generate(CLI::App& app, Run& run) {
            "Text", "FILE")
       ->excludes(prompt);
   describe(verb->add_option("--stop", options->stops,
-                            "end the text in front of the first of these; repeatable"),
+                            "end before the first of these texts or special tokens; repeatable"),
            "Text", "TEXT")
       ->allow_extra_args(false);
   within(describe(verb->add_option("--batch", options->batch, "prompts of a NAME.jsonl at once")

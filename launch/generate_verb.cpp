@@ -85,6 +85,9 @@ class Output {
       : tokenizer_(tokenizer), texts_(texts), streams_(!writes_lines(options)), writes_(writes) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       answers_.push_back({.text = GrowingText(options.stops)});
+    for (std::int32_t id = 0; id < tokenizer.about().vocabulary; ++id)
+      if (tokenizer.is_special(id) && std::ranges::count(options.stops, tokenizer.bytes_of(id)) > 0)
+        stop_tokens_.push_back(id);
     if (streams_) write(texts.front().text);
   }
 
@@ -98,8 +101,10 @@ class Output {
       answer.finish = "end";
       return false;
     }
-    if (!tokenizer_.is_special(token) && !answer.text.append(tokenizer_.bytes_of(token)))
-      answer.finish = "stop";
+    const bool goes_on = tokenizer_.is_special(token)
+                             ? std::ranges::count(stop_tokens_, token) == 0
+                             : answer.text.append(tokenizer_.bytes_of(token));
+    if (!goes_on) answer.finish = "stop";
     if (streams_) write(answer.text.settled());
     return answer.finish == kLength && std::cout.good();
   }
@@ -139,6 +144,7 @@ class Output {
   std::span<const PromptText> texts_;
   bool streams_, writes_;
   std::vector<Answer> answers_;
+  std::vector<std::int32_t> stop_tokens_;  // special tokens that are stop strings
   std::int64_t generated_ = 0;
 };
 

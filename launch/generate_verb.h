@@ -15,7 +15,7 @@ struct GenerateOptions {
   std::string prompt_file;  // instead: the text of one, or of NAME.jsonl {"prompt": text} a line
   std::int64_t tokens = 256;
   bool asked_tokens = false;       // not the default, which may be more than the model has room for
-  std::vector<std::string> stops;  // the text ends in front of the first of them
+  std::vector<std::string> stops;  // texts or special tokens; ends in front of the first
   std::int64_t batch = 8;          // of a NAME.jsonl, generated together
   std::string tokenizer;           // see open_tokenizer; empty: the model's
   Sampling sampling;

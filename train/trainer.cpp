@@ -198,7 +198,7 @@ int Trainer::run() {
   if (is_first()) {
     run_.keep();
     write_text(run_.config(), options_.resolved_config);
-    keep_tokenizer(tokenizer_.what, run_.tokenizer());
+    if (!tokenizer_.what.empty()) keep_tokenizer(tokenizer_.what, run_.tokenizer());
     log_.open(run_, step(), config_.log.tensorboard);
   }
   if (const auto stop = agreed_stop()) {

@@ -170,6 +170,10 @@ def check_tokenizer(folder):
         "--tokenizer", FIXTURE)
     found, _ = run("eval", folder / "run", "--data", folder / "tokens.bin", "--device", "cpu")
     expect("bytes" not in json.loads(found), found)
+    run("train", config, "--run", folder / "none", "--device", "cpu", "--set", "train.init_from=",
+        "--set", "log.sample_every_steps=0")
+    expect((folder / "none/checkpoints").exists(), "trained without a tokenizer")
+    expect(not (folder / "none/tokenizer").exists(), "none is kept")
 
 
 def check_unusable_tokenizer(folder):

@@ -158,6 +158,24 @@ TEST(Training, a_masked_sequence_counts_nothing) {
   expect_close(three.gradients(), whole.gradients(), 1e-5, "gradients");
 }
 
+// The second half of each sequence is no target, and nothing that is one attends to it.
+TEST(Training, tokens_behind_the_last_target_change_no_bit) {
+  Rig one(tiny()), other(tiny());
+  for (Rig* rig : {&one, &other})
+    for (std::int64_t n = 0; n < rig->targets.elements(); ++n) {
+      if (n % 16 < 8) continue;
+      rig->targets.as<std::int32_t>()[n] = -1;
+      auto& id = rig->inputs.as<std::int32_t>()[n];
+      if (rig == &other) id = (id + 5) % 37;
+    }
+  const auto a = one.step(1, 1e-2), b = other.step(1, 1e-2);
+  EXPECT_EQ(a.valid_tokens, 32);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.grad_norm, b.grad_norm);
+  EXPECT_EQ(one.gradients(), other.gradients());
+  EXPECT_EQ(one.weights(), other.weights());
+}
+
 TEST(Training, a_step_without_a_valid_token_changes_nothing) {
   Rig rig(tiny());
   rig.step(1, 1e-2);

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Fine-tuning from an imported model on sets whose masks leave prompts out of the loss: responses are learnt,
+and the model ends them; what is masked changes nothing, neither a loss nor a bit of the weights.
+
+usage: finetune_test.py LOCKSTEP
+"""
+
+import json
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+from pack_test import Bpe, WORDS, read_dataset
+from tiny_run import metrics
+
+LOCKSTEP = sys.argv[1]
+T = 64  # longer than any example
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+def near(a, b, tolerance):
+    return abs(a - b) <= tolerance * max(abs(a), abs(b))
+
+
+def run(*arguments):
+    done = subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, timeout=300, check=False)
+    expect(done.returncode == 0, f"{arguments}: {done.returncode}: {done.stderr.decode()[-700:]}")
+    return done.stdout.decode()
+
+
+# What is to be learnt: what to answer is said by the colour in front of the question mark.
+ANSWERS = {"red": "stop", "green": "go on", "blue": "sail away"}
+
+
+def asked(rng):
+    colour = rng.choice(list(ANSWERS))
+    return f"{' '.join(rng.choice(WORDS[:12]) for _ in range(rng.randrange(1, 6)))} {colour}?", ANSWERS[colour]
+
+
+class Tuning:
+    def __init__(self, folder):
+        self.folder, self.rng, self.runs = folder, random.Random(4), 0
+        self.bpe = Bpe()
+        self.tokenizer = self.bpe.write(folder / "bpe")
+        self.model = self.hugging_face_model()
+        self.table = run("config", "--model", self.model)
+
+    def train(self, config, *settings):
+        """The directory of a run of its own."""
+        self.runs += 1
+        path, out = self.folder / f"{self.runs}.toml", self.folder / f"run{self.runs}"
+        path.write_text(config + "[log]\ntensorboard = false\n")
+        flags = [flag for setting in settings for flag in ("--set", setting)]
+        run("train", path, "--run", out, "--device", "cpu", "--set", "train.threads=1", *flags)
+        return out
+
+    def hugging_face_model(self):
+        """A directory of one that has seen a little text."""
+        text = self.folder / "text.txt"
+        text.write_text("\n\n".join(" ".join(self.rng.choice(WORDS) for _ in range(60)) for _ in range(60)))
+        run("data", "pack", text, "--document-separator", r"\n\n", "--tokenizer", self.tokenizer, "--out",
+            self.folder / "text")
+        model = self.train(f"""
+[model]
+family = "llama3"
+layers = 2
+width = 64
+heads = 4
+mlp_width = 128
+vocabulary = {self.bpe.vocabulary}
+max_positions = 128
+[train]
+steps = 30
+batch_tokens = 512
+sequence_length = {T}
+[optimizer]
+learning_rate = 1e-2
+[data]
+train = ["{self.folder / 'text'}"]
+""")
+        run("checkpoint", "export", model, "--out", self.folder / "model", "--dtype", "fp32")
+        return self.folder / "model"
+
+    def lines(self, name, objects):
+        path = self.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(o) + "\n" for o in objects))
+        return path
+
+    def pack(self, name, objects, *options):
+        out = self.folder / name
+        run("data", "pack", self.lines(name, objects), *options, "--tokenizer", self.tokenizer, "--out", out)
+        return out
+
+    def tune(self, data, steps, *settings):
+        """From the Hugging Face model; a constant rate, so that runs of other lengths begin alike."""
+        return self.train(self.table + f"""
+[train]
+steps = {steps}
+batch_tokens = {16 * T}
+sequence_length = {T}
+init_from = "{self.model}"
+weight_hash_every_steps = 1
+[optimizer]
+learning_rate = 3e-3
+[schedule]
+kind = "constant"
+warmup_steps = 0
+[data]
+train = ["{data}"]
+""", *settings)
+
+    def loss(self, model, data):
+        """(mean, number of targets)"""
+        found = json.loads(run("eval", model, "--data", data, "--sequence-length", T, "--device", "cpu",
+                               "--tokenizer", self.tokenizer))
+        return found["loss_nats"], found["tokens"]
+
+    def generate(self, model, prompts, *options):
+        path = self.lines("prompts", [{"prompt": p} for p in prompts])
+        said = run("generate", model, "--prompt-file", path, "--temperature", 0, "--tokens", 24, "--device", "cpu",
+                   *options)
+        return [json.loads(line) for line in said.splitlines()]
+
+
+def responses_are_learnt_and_end(tuning, train, held_out):
+    tuned = tuning.tune(train, 100)
+    for data in (train, held_out):
+        before, after = tuning.loss(tuning.model, data)[0], tuning.loss(tuned, data)[0]
+        print(f"loss of responses: {before:.3f}, tuned {after:.5f}")
+        expect(before > 3 and after < 0.05, f"the loss of responses falls: {before}, then {after}")
+    questions = [asked(tuning.rng) for _ in range(16)]
+    for (_, answer), line in zip(questions, tuning.generate(tuned, [q for q, _ in questions]), strict=True):
+        expect(line["text"] == answer and line["finish"] == "end", f"{line} says {answer} and ends by itself")
+        expect(line["tokens"] == len(tuning.bpe.plain(answer.encode())) + 1, f"{line} ends at once")
+
+
+def masks_are_counted(tuning, train):
+    """Losses of prompts and responses are parts of the loss of all; a batch of masked documents more changes
+    neither a step's loss nor its gradient."""
+    _, documents = read_dataset(train)
+    responses = datatrove(tuning, "responses", documents)
+    prompts = datatrove(tuning, "prompts", [(tokens, [1 - m for m in mask]) for tokens, mask in documents])
+    whole = datatrove(tuning, "whole", [(tokens, [1] * len(mask)) for tokens, mask in documents])
+    (of_responses, n), (of_prompts, m), (of_all, both) = (tuning.loss(tuning.model, data)
+                                                          for data in (responses, prompts, whole))
+    expect(n == sum(sum(mask[1:]) for _, mask in documents), f"{n} targets are those of the mask")
+    expect(n + m == both == sum(len(mask) - 1 for _, mask in documents), f"{n} and {m} of {both} targets")
+    expect(near(of_responses * n + of_prompts * m, of_all * both, 1e-6), "losses of parts are the loss of the whole")
+    expect(tuning.loss(tuning.model, train) == (of_responses, n), "a .mask and a .ds.loss say the same")
+
+    noise = [([tuning.rng.randrange(270) for _ in tokens], [0] * len(mask)) for tokens, mask in documents]
+    diluted = datatrove(tuning, "diluted", documents + noise)
+    steps = [metrics(tuning.tune(data, 1, "data.rows=examples", f"train.batch_tokens={count * T}"))[0]
+             for data, count in ((train, len(documents)), (diluted, 2 * len(documents)))]
+    for step in steps:
+        expect(step["valid_tokens"] == n, f"a step of all documents has {step['valid_tokens']} targets of {n}")
+        expect(near(step["loss"], of_responses, 1e-5), f"its loss {step['loss']} is that of eval, {of_responses}")
+    expect(near(steps[0]["grad_norm"], steps[1]["grad_norm"], 1e-5), "what is masked adds nothing to the gradient")
+
+
+def datatrove(tuning, name, documents):
+    """Documents and masks, written here."""
+    out = tuning.folder / name
+    out.mkdir()
+    tokens = [token for document, _ in documents for token in document]
+    ends = [sum(len(d) for d, _ in documents[:i + 1]) for i in range(len(documents))]
+    (out / "a.ds").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+    (out / "a.ds.index").write_bytes(struct.pack(f"<{len(ends)}Q", *ends))
+    (out / "a.ds.loss").write_bytes(bytes(bit for _, mask in documents for bit in mask))
+    return out
+
+
+def conversation(question, answer, rest):
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer},
+                         {"role": "user", "content": rest}]}
+
+
+def what_is_masked_changes_no_bit(tuning):
+    """What a user says last is no target, and nothing that is one sees it: with any other words there every loss,
+    gradient and weight is the same, bit by bit. What the assistant says is another matter."""
+    questions = [asked(tuning.rng) for _ in range(200)]
+    letters = "bdfgjkmpqvwxz"  # of which no two are one token
+    rests = [["".join(tuning.rng.choice(letters) for _ in range(6)) for _ in questions] for _ in range(2)]
+    options = ["--messages-field", "messages", "--chat-template", "chatml"]
+    sets = [tuning.pack(f"talks{i}", [conversation(q, a, r) for (q, a), r in zip(questions, rest)], *options)
+            for i, rest in enumerate(rests)]
+    backwards = [conversation(q, a[::-1], r) for (q, a), r in zip(questions, rests[0])]
+    sets.append(tuning.pack("backwards", backwards, *options))
+    runs = [tuning.tune(data, steps) for data, steps in zip(sets, (100, 12, 12))]
+    keys = ("step", "loss", "grad_norm", "valid_tokens", "weight_hash")
+    seen = [[[m[key] for key in keys] for m in metrics(r)[:12]] for r in runs]
+    expect(read_dataset(sets[0])[1] != read_dataset(sets[1])[1], "the sets differ")
+    expect(len(seen[0]) == 12 and all(None not in step for step in seen[0]), f"{seen[0]}")
+    expect(seen[0] == seen[1], f"other masked words change nothing: {seen[0]} {seen[1]}")
+    expect(seen[0] != seen[2], "other answers do")
+
+    prompts = [f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n" for q, _ in questions[:8]]
+    for (_, answer), line in zip(questions, tuning.generate(runs[0], prompts, "--stop", "<|im_end|>")):
+        expect(line["text"] == answer and line["finish"] == "stop", f"{line} says {answer} and ends its turn")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        tuning = Tuning(pathlib.Path(folder))
+        pairs = [{"prompt": q, "response": a} for q, a in (asked(tuning.rng) for _ in range(320))]
+        fields = ["--prompt-field", "prompt", "--response-field", "response"]
+        train, held_out = tuning.pack("train", pairs[:256], *fields), tuning.pack("held_out", pairs[256:], *fields)
+        responses_are_learnt_and_end(tuning, train, held_out)
+        masks_are_counted(tuning, train)
+        what_is_masked_changes_no_bit(tuning)
+    print(len(failures), "failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
