@@ -108,7 +108,7 @@ int data_inspect(const DataInspectOptions& options) {
     tokenizer = open_tokenizer(options.tokenizer);
   else if (path_exists(std::filesystem::path(options.dataset) / "tokenizer.json"))
     tokenizer = open_tokenizer(options.dataset);
-  else if (dataset.format().name == "bytes")
+  else if (dataset.tokenizer_hash() == ByteTokenizer().about().hash)
     tokenizer = open_tokenizer("bytes");
   std::cout << inspect(dataset, tokenizer.get(), options.at, options.count);
   return 0;
@@ -119,7 +119,9 @@ int data_convert(const DataConvertOptions& options) {
                              .out = options.out,
                              .to = output_kind(options.to),
                              .name = options.name,
-                             .shard_tokens = options.shard_tokens});
+                             .shard_tokens = options.shard_tokens,
+                             .tokenizer = options.tokenizer,
+                             .vocabulary = options.vocabulary});
   for (const auto& lost : done.lost)
     log_warning(options.to, " does not keep ", lost);
   std::cout << options.out << ": " << with_commas(done.tokens) << " tokens in "
