@@ -63,6 +63,26 @@ std::string host_of(std::string_view url) {
   return std::string(url.substr(0, url.find(':')));
 }
 
+// Of a service that is busy at times. is_there: no answer does not mean that there is none.
+HttpReply ask(HttpRequest request, bool is_there, std::string& text) {
+  static constexpr std::size_t kMostBytes = 1 << 16;
+  const std::atomic<bool> stop = false;
+  HttpConnection connection({1000, 5}, stop);
+  request.is_local = true;
+  HttpReply reply;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100 << attempt));
+    text.clear();
+    reply = connection.send(request, [&](std::span<const std::byte> bytes) {
+      if (text.size() + bytes.size() > kMostBytes)
+        throw DataError(str(host_of(request.url), ": an answer of more than 64 KiB"));
+      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
+    if (reply.end != HttpReply::End::broken || (reply.status == 0 && !is_there)) break;
+  }
+  return reply;
+}
+
 // Over plain HTTP a token goes to this machine alone, or to the agents of ECS and EKS.
 bool may_have_token(const std::string& url) {
   if (url.starts_with("https://")) return true;
@@ -127,16 +147,17 @@ AwsKeys parse_keys(std::string_view text, const std::string& what) {
   throw DataError(str(what, ": the answer has no AccessKeyId, SecretAccessKey and Expiration"));
 }
 
-AwsCredentials::AwsCredentials(const Environment& environment) : environment_(environment) {
+AwsCredentials::AwsCredentials(const Environment& environment, Clock::duration pause)
+    : environment_(environment), pause_(pause) {
   read_profile();
   const auto first_of = [&](std::initializer_list<std::string> values) {
     for (const auto& value : values)
       if (!value.empty()) return value;
     return std::string();
   };
-  region_ = first_of({variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"), profile_["region"]});
+  region_ = first_of({variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"), entry("region")});
   endpoint_ = first_of(
-      {variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), profile_["endpoint_url"]});
+      {variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), entry("endpoint_url")});
   while (endpoint_.ends_with('/'))
     endpoint_.pop_back();
   if (!endpoint_.empty() && !endpoint_.starts_with("https://") && !endpoint_.starts_with("http://"))
@@ -146,6 +167,11 @@ AwsCredentials::AwsCredentials(const Environment& environment) : environment_(en
 std::string AwsCredentials::variable(const char* name) const {
   const auto found = environment_.find(name);
   return found == environment_.end() ? std::string() : found->second;
+}
+
+std::string AwsCredentials::entry(const char* name) const {
+  const auto found = profile_.find(name);
+  return found == profile_.end() ? std::string() : found->second;
 }
 
 void AwsCredentials::read_profile() {
@@ -168,30 +194,39 @@ void AwsCredentials::read_profile() {
 std::optional<AwsKeys> AwsCredentials::keys() {
   const std::scoped_lock lock(mutex_);
   const auto now = std::chrono::system_clock::now();
-  if (is_found_ && (!keys_ || keys_->expires - kEarly > now)) return keys_;
+  const auto& had = found_.keys;
+  if (is_found_ && (!had || had->expires - kEarly > now)) return had;
+  const bool serve = had && had->expires > now;
+  if (serve && Clock::now() - searched_ < pause_) return had;
   try {
-    keys_ = find();
+    auto found = find();
+    if (had && !found.keys) throw DataError("nobody gives any, where there were some");
+    found_ = std::move(found);
     is_found_ = true;
   } catch (const DataError& error) {
-    if (!keys_ || keys_->expires <= now) throw;
-    log_own_warning("the credentials for S3 expire soon, and new ones cannot be had: ",
+    if (!had) throw;
+    if (!serve)
+      throw DataError(
+          str("the credentials for S3 have expired, and new ones cannot be had: ", error.what()));
+    log_own_warning("the credentials for S3 expire soon, and new ones cannot be had yet: ",
                     error.what());
   }
-  return keys_;
+  searched_ = Clock::now();
+  return found_.keys;
 }
 
-bool AwsCredentials::renew() {
+bool AwsCredentials::renew(const std::string& id) {
   const std::scoped_lock lock(mutex_);
-  if (source_ == Source::environment || source_ == Source::none) return false;
-  if (source_ == Source::profile) read_profile();  // a tool may have written new ones
-  is_found_ = false;
-  keys_.reset();
+  if (found_.source == Source::environment || found_.source == Source::none) return false;
+  if (!found_.keys || found_.keys->id != id) return true;  // there are others already
+  if (found_.source == Source::profile) read_profile();    // a tool may have written new ones
+  found_.keys->expires = AwsKeys::Time();
   return true;
 }
 
 std::string AwsCredentials::source() const {
   const std::scoped_lock lock(mutex_);
-  switch (source_) {
+  switch (found_.source) {
     case Source::none: return "none";
     case Source::environment: return "the environment";
     case Source::profile: return "profile " + profile_name_;
@@ -201,11 +236,10 @@ std::string AwsCredentials::source() const {
   return "?";
 }
 
-std::optional<AwsKeys> AwsCredentials::find() {
-  source_ = Source::environment;
+AwsCredentials::Found AwsCredentials::find() const {
   AwsKeys keys{variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"),
                variable("AWS_SESSION_TOKEN"), AwsKeys::Time::max()};
-  if (!keys.id.empty() && !keys.secret.empty()) return keys;
+  if (!keys.id.empty() && !keys.secret.empty()) return {Source::environment, keys};
   if (!keys.id.empty() || !keys.secret.empty())
     throw DataError("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set");
   if (!variable("AWS_WEB_IDENTITY_TOKEN_FILE").empty())
@@ -213,44 +247,20 @@ std::optional<AwsKeys> AwsCredentials::find() {
         str("AWS_WEB_IDENTITY_TOKEN_FILE is set, and such tokens are not exchanged "
             "here",
             kRemedy));
-  source_ = Source::profile;
-  keys.id = profile_["aws_access_key_id"];
-  keys.secret = profile_["aws_secret_access_key"];
-  keys.token = profile_["aws_session_token"];
-  if (!keys.id.empty() && !keys.secret.empty()) return keys;
+  keys = {entry("aws_access_key_id"), entry("aws_secret_access_key"), entry("aws_session_token"),
+          AwsKeys::Time::max()};
+  if (!keys.id.empty() && !keys.secret.empty()) return {Source::profile, keys};
   for (const char* kind : {"role_arn", "credential_process", "sso_session", "sso_start_url"})
     if (profile_.count(kind) != 0)
       throw DataError(str("the AWS profile ", profile_name_, " has ", kind,
                           ", which is not read here", kRemedy));
-  source_ = Source::container;
-  if (auto found = ask_container()) return found;
-  source_ = Source::instance;
-  if (auto found = ask_instance()) return found;
-  source_ = Source::none;
-  return std::nullopt;
-}
-
-HttpReply AwsCredentials::ask(HttpRequest request, std::string& text) {
-  static constexpr std::size_t kMostBytes = 1 << 16;
-  const std::atomic<bool> stop = false;
-  HttpConnection connection({1000, 5}, stop);
-  request.is_local = true;
-  HttpReply reply;
-  for (int attempt = 0; attempt < 4; ++attempt) {  // these services are busy at times
-    if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100 << attempt));
-    text.clear();
-    reply = connection.send(request, [&](std::span<const std::byte> bytes) {
-      if (text.size() + bytes.size() > kMostBytes)
-        throw DataError(str(host_of(request.url), ": an answer of more than 64 KiB"));
-      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    });
-    if (reply.end != HttpReply::End::broken || reply.status == 0) break;
-  }
-  return reply;
+  if (auto found = ask_container()) return {Source::container, found};
+  if (auto found = ask_instance()) return {Source::instance, found};
+  return {};
 }
 
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
-std::optional<AwsKeys> AwsCredentials::ask_container() {
+std::optional<AwsKeys> AwsCredentials::ask_container() const {
   const auto relative = variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
   HttpRequest request;
   request.url = relative.empty() ? variable("AWS_CONTAINER_CREDENTIALS_FULL_URI")
@@ -268,7 +278,7 @@ std::optional<AwsKeys> AwsCredentials::ask_container() {
     throw DataError("the container's authorization token has a line break");
   if (!token.empty()) request.headers.push_back("Authorization: " + token);
   std::string text;
-  const auto reply = ask(request, text);
+  const auto reply = ask(request, true, text);
   if (reply.end != HttpReply::End::whole)
     throw DataError(str("the container's credentials cannot be had from ", host_of(request.url),
                         ": ", reply.what));
@@ -276,7 +286,7 @@ std::optional<AwsKeys> AwsCredentials::ask_container() {
 }
 
 // The instance metadata service, version 2: a token by PUT, then the role's name and its keys.
-std::optional<AwsKeys> AwsCredentials::ask_instance() {
+std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   auto disabled = variable("AWS_EC2_METADATA_DISABLED");
   std::transform(disabled.begin(), disabled.end(), disabled.begin(),
                  [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c + 32) : c; });
@@ -291,15 +301,16 @@ std::optional<AwsKeys> AwsCredentials::ask_instance() {
   request.put = true;
   std::string token, role, keys;
   // Elsewhere than on EC2 nobody answers.
-  if (ask(request, token).end != HttpReply::End::whole) return std::nullopt;
+  const bool is_there = found_.source == Source::instance;
+  if (ask(request, is_there, token).end != HttpReply::End::whole) return std::nullopt;
   if (token.find_first_of("\r\n") != std::string::npos) return std::nullopt;
   request.put = false;
   request.headers = {"X-aws-ec2-metadata-token: " + token};
   request.url = base + "/latest/meta-data/iam/security-credentials/";
-  if (ask(request, role).end != HttpReply::End::whole) return std::nullopt;  // it has no role
+  if (ask(request, true, role).end != HttpReply::End::whole) return std::nullopt;  // it has no role
   role = role.substr(0, role.find_first_of("\r\n"));
   request.url += role;
-  const auto reply = ask(request, keys);
+  const auto reply = ask(request, true, keys);
   if (reply.end != HttpReply::End::whole)
     throw DataError(
         str("the credentials of the instance's role ", role, " cannot be had: ", reply.what));

@@ -34,15 +34,19 @@ AwsKeys parse_keys(std::string_view json, const std::string& what);
 
 class AwsCredentials {
  public:
-  // Reads the profile. Throws DataError where it is named and is not there, or is of a kind that is
-  // not read here.
-  explicit AwsCredentials(const Environment& environment);
+  using Clock = std::chrono::steady_clock;
 
-  // Those of now: temporary ones are fetched again five minutes before they expire. None: requests
-  // are not signed, as public buckets allow. Throws DataError where they cannot be had.
+  // Reads the profile. Throws DataError where it is named and is not there, or is of a kind that is
+  // not read here. `pause`: between searches for keys in place of some that expire soon.
+  explicit AwsCredentials(const Environment& environment,
+                          Clock::duration pause = std::chrono::seconds(30));
+
+  // Those of now: temporary ones are fetched again from five minutes before they expire on; where
+  // that fails, they serve to their end. None: requests are not signed, as public buckets allow.
+  // Throws DataError where they cannot be had.
   std::optional<AwsKeys> keys();
-  // A server said that those have expired: they are found again. false: they cannot change.
-  bool renew();
+  // A server said that the key `id` has expired: keys are found again. false: they cannot change.
+  bool renew(const std::string& id);
 
   const std::string& region() const { return region_; }      // "": not said
   const std::string& endpoint() const { return endpoint_; }  // "": AWS's own
@@ -52,19 +56,24 @@ class AwsCredentials {
  private:
   enum class Source : std::uint8_t { none, environment, profile, container, instance };
   void read_profile();
-  std::optional<AwsKeys> find();
-  std::optional<AwsKeys> ask_container();
-  std::optional<AwsKeys> ask_instance();
-  HttpReply ask(HttpRequest request, std::string& text);
+  struct Found {
+    Source source = Source::none;
+    std::optional<AwsKeys> keys;
+  };
+  Found find() const;
+  std::optional<AwsKeys> ask_container() const;
+  std::optional<AwsKeys> ask_instance() const;
+  std::string entry(const char* name) const;  // of the profile
   std::string variable(const char* name) const;
 
   Environment environment_;
+  Clock::duration pause_;
   std::string profile_name_, region_, endpoint_;
   Profile profile_;
   mutable std::mutex mutex_;  // of what follows
   bool is_found_ = false;
-  Source source_ = Source::none;
-  std::optional<AwsKeys> keys_;
+  Found found_;
+  Clock::time_point searched_;
 };
 
 }  // namespace lockstep

@@ -44,6 +44,16 @@ bool try_lock(const Descriptor& file, int kind, const fs::path& path) {
   return false;
 }
 
+// Of the names in the directory. Waits for who has it, which is not long.
+Descriptor lock_names(const fs::path& directory) {
+  const auto path = directory / "lock";
+  Descriptor all(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  while (all && flock(all.number(), LOCK_EX) != 0)
+    if (errno != EINTR) fail(path, "cannot lock", errno);
+  if (!all) fail(path, "cannot open", errno);
+  return all;
+}
+
 struct stat status_of(const Descriptor& file, const fs::path& path) {
   struct stat status {};
   if (fstat(file.number(), &status) != 0) fail(path, "cannot look at it", errno);
@@ -139,17 +149,19 @@ Descriptor PartFile::keep() {
   // On the disk before it has the name: a power cut leaves no other bytes under it.
   if (fdatasync(file_.number()) != 0) fail(path_, "cannot sync", errno);
   if (ftruncate(file_.number(), bytes_) != 0) fail(path_, "cannot cut to its size", errno);
+  const auto names = lock_names(whole_.parent_path());
   if (rename(path_.c_str(), whole_.c_str()) != 0) fail(path_, "cannot rename", errno);
   // Who gets it cannot write.
   Descriptor opened(open(whole_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!opened) fail(whole_, "cannot open", errno);
-  if (flock(file_.number(), LOCK_SH | LOCK_NB) != 0 ||
-      flock(opened.number(), LOCK_SH | LOCK_NB) != 0)
-    return {};  // another process was quicker, to remove it: looked for anew
+  // Nobody removes it between the two, for want of the lock of names.
+  flock(file_.number(), LOCK_UN);
+  if (!try_lock(opened, LOCK_SH, whole_)) fail(whole_, "cannot lock", EWOULDBLOCK);
   return opened;
 }
 
 void PartFile::remove() {
+  const auto names = lock_names(whole_.parent_path());
   unlink(path_.c_str());
 }
 
@@ -213,7 +225,7 @@ std::vector<CacheDirectory::Entry> CacheDirectory::entries() const {
   return found;
 }
 
-// Under the directory's lock.
+// Under the lock of names.
 bool CacheDirectory::remove(const Entry& entry, MayGo may_go) {
   if (!may_go(entry.hash)) return false;
   const Descriptor file(::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -264,9 +276,7 @@ CacheDirectory::Taken CacheDirectory::take(const std::string& hash, std::int64_t
   if (needed > most_bytes_)
     throw DataError(str(path_.string(), ": a shard has ", bytes, " bytes, and the cache may hold ",
                         most_bytes_, "; raise data.cache_bytes"));
-  const auto name = path_ / "lock";
-  const Descriptor all(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!all || flock(all.number(), LOCK_EX) != 0) fail(name, "cannot lock", errno);
+  const auto names = lock_names(path_);
   if (access((path_ / hash).c_str(), F_OK) == 0) return Taken::whole;
   const auto path = path_ / (hash + kPart);
   Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));

@@ -3,7 +3,7 @@
 // one machine share a directory; its state is on the disk and in flock(2) alone, so that nothing is
 // left by one that is killed:
 //
-//   lock       held while room is made
+//   lock       held while room is made, and while names are given, changed and taken away
 //   HASH       a shard; whoever has it open holds a shared lock, and it is not removed
 //   HASH.part  one that is coming; whoever brings it holds the lock. Behind the shard's bytes
 //   stands
@@ -43,8 +43,9 @@ class PartFile {
   // is full.
   void write(std::span<const std::byte> bytes, std::int64_t offset);
   void read(std::span<std::byte> out, std::int64_t offset) const;
-  void forget();      // all is missing again
-  Descriptor keep();  // all is there and right: gets its name, and a lock as CacheDirectory::open
+  void forget();  // all is missing again
+  // All is there and right: it gets its name, and a lock as CacheDirectory::open.
+  Descriptor keep();
   void remove();
 
  private:

@@ -7,29 +7,31 @@
 
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "data/dataset.h"
 #include "data/output_directory.h"
 #include "data/progress.h"
+#include "data/tokenizer.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // tokens
-constexpr std::int64_t kMostU16 = 65536;                // ids
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;                       // tokens
+constexpr std::int64_t kMostU16 = 65536;                                     // ids
+constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();  // of dataset.json
 
 const char* const kKinds[] = {"lockstep", "llmc", "nanogpt", "megatron", "datatrove"};
 
-// How many ids there are: what the format says, or one more than the largest.
-std::int64_t vocabulary_of(const Dataset& source) {
-  if (source.format().vocabulary > 0) return source.format().vocabulary;
+// One more than the largest id.
+std::int64_t ids_in(const Dataset& source) {
   Progress progress("look for the largest id", source.tokens() * source.format().token_bytes);
   std::vector<std::int32_t> piece;
   std::int32_t largest = 0;
   for (std::int64_t at = 0; at < source.tokens(); at += kPiece) {
     piece.resize(static_cast<std::size_t>(std::min(kPiece, source.tokens() - at)));
-    source.read(piece, at);
+    source.read(piece, at, kMostIds);
     largest = std::max(largest, *std::max_element(piece.begin(), piece.end()));
     progress.advance(std::ssize(piece) * source.format().token_bytes);
   }
@@ -43,10 +45,51 @@ int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
   return vocabulary <= (kind == OutputKind::megatron ? kMostMegatronU16 : kMostU16) ? 2 : 4;
 }
 
-TokenFormat format_for(OutputKind kind, const TokenFormat& source, bool described,
-                       std::int64_t vocabulary) {
+// What the tokens are of.
+struct Meaning {
+  std::string name = "unknown", hash;  // hash "": it is not known
+  std::int64_t vocabulary = 0;
+  std::vector<fs::path> files;  // the tokenizer's
+};
+
+// The tokenizer's files, where they lie beside the dataset.json of an input and are what it says.
+std::vector<fs::path> tokenizer_beside(const Dataset& source) {
+  for (const auto& list : source.lists()) {
+    const auto file = list.directory / "tokenizer.json";
+    if (list.tokenizer_hash.empty() || !path_exists(file)) continue;
+    if (hash_of_file(file) == list.tokenizer_hash) return tokenizer_files(file.string());
+    log_warning(file.string(), " is another tokenizer than ", kManifestName,
+                " beside it says; it is left out");
+  }
+  return {};
+}
+
+Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
+  Meaning meaning;
+  meaning.hash = source.tokenizer_hash();
+  meaning.vocabulary = options.vocabulary > 0 ? options.vocabulary : source.format().vocabulary;
+  if (!meaning.hash.empty()) {
+    const auto& lists = source.lists();
+    meaning.name = std::ranges::find(lists, meaning.hash, &ShardList::tokenizer_hash)->format.name;
+    meaning.files = tokenizer_beside(source);
+  }
+  if (!options.tokenizer.empty()) {
+    if (options.vocabulary > 0)
+      throw UsageError("--vocabulary beside --tokenizer, which says how many ids there are");
+    const auto about = open_tokenizer(options.tokenizer)->about();
+    if (!meaning.hash.empty() && meaning.hash != about.hash)
+      throw UsageError(str("--tokenizer ", options.tokenizer, " is ", about.name, " (", about.hash,
+                           "), but the tokens are of ", meaning.name, " (", meaning.hash, ")"));
+    meaning = {about.name, about.hash, about.vocabulary, tokenizer_files(options.tokenizer)};
+  }
+  if (meaning.vocabulary == 0) meaning.vocabulary = ids_in(source);
+  return meaning;
+}
+
+TokenFormat format_for(OutputKind kind, const TokenFormat& source, const Meaning& meaning) {
+  const auto vocabulary = meaning.vocabulary;
   TokenFormat format = source;
-  if (!described) format.name = "unknown";
+  format.name = meaning.name;
   format.header_bytes = kShardHeaderBytes;
   format.token_bytes = token_bytes_for(kind, vocabulary);
   format.vocabulary = vocabulary;
@@ -82,6 +125,7 @@ class Copy {
       : source_(source),
         output_(output),
         kind_(config.kind),
+        vocabulary_(config.format.vocabulary),
         masks_(config.masks),
         lists_none_(config.kind == OutputKind::lockstep &&
                     config.format.boundary == Boundary::none),
@@ -126,7 +170,7 @@ class Copy {
     for (auto at = first; at < end; at += kPiece) {
       const auto count = static_cast<std::size_t>(std::min(kPiece, end - at));
       tokens_.resize(count);
-      source_.read(tokens_, at);
+      source_.read(tokens_, at, vocabulary_);
       if (in_band_) check(at);
       if (masks_) {
         mask_.resize(count);
@@ -152,6 +196,7 @@ class Copy {
   const Dataset& source_;
   ShardOutput& output_;
   OutputKind kind_;
+  std::int64_t vocabulary_;
   bool masks_, lists_none_;
   std::optional<InBand> in_band_;
   Progress progress_;
@@ -159,11 +204,12 @@ class Copy {
   std::vector<std::uint8_t> mask_;
 };
 
-// The tokenizer's files, which stand beside dataset.json.
-void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  constexpr std::int64_t kMostBytes = 100'000'000;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-    if (path_exists(from / name)) write_text(to / name, read_text(from / name, kMostBytes));
+// Beside dataset.json.
+void copy_tokenizer(const std::vector<fs::path>& files, const fs::path& to) {
+  constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
+  for (const auto& file : files)
+    write_text(to / (file == files.front() ? fs::path("tokenizer.json") : file.filename()),
+               read_text(file, kMostBytes));
 }
 
 std::vector<std::string> losses(const Dataset& source, OutputKind kind, bool masks) {
@@ -187,19 +233,17 @@ Converted convert(const ConvertOptions& options) {
     throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
   const auto path = output_path(options.out);
   const Dataset source(options.inputs);
-  const bool described = source.tokenizer_vocabulary() > 0;
-  const auto vocabulary = vocabulary_of(source);
+  const auto meaning = meaning_of(source, options);
   const bool masks = source.has_masks() &&
                      (options.to == OutputKind::lockstep || options.to == OutputKind::datatrove);
   OutputDirectory out(path);
-  const ShardOutput::Config config{
-      .kind = options.to,
-      .directory = out.path(),
-      .name = options.name,
-      .shard_tokens = options.shard_tokens,
-      .format = format_for(options.to, source.format(), described, vocabulary),
-      .tokenizer_hash = described ? source.lists().back().tokenizer_hash : hash_hex("unknown"),
-      .masks = masks};
+  const ShardOutput::Config config{.kind = options.to,
+                                   .directory = out.path(),
+                                   .name = options.name,
+                                   .shard_tokens = options.shard_tokens,
+                                   .format = format_for(options.to, source.format(), meaning),
+                                   .tokenizer_hash = meaning.hash,
+                                   .masks = masks};
   ShardOutput output(config);
   {
     Copy copy(source, output, config);
@@ -207,8 +251,7 @@ Converted convert(const ConvertOptions& options) {
         [&](std::int64_t first, std::int64_t end) { copy.document(first, end); });
   }
   output.finish();
-  if (options.to == OutputKind::lockstep)
-    copy_tokenizer(source.lists().front().directory, out.path());
+  if (options.to == OutputKind::lockstep) copy_tokenizer(meaning.files, out.path());
   out.commit();
   return {output.shards(), output.tokens(), output.documents(), losses(source, options.to, masks)};
 }

@@ -23,6 +23,8 @@ struct ConvertOptions {
   OutputKind to = OutputKind::lockstep;
   std::string name = "train";  // files' names begin with it
   std::int64_t shard_tokens = std::int64_t{1} << 28;
+  std::string tokenizer;        // what the tokens are of, see open_tokenizer; "": what inputs say
+  std::int64_t vocabulary = 0;  // ids are below it; 0: what inputs say
 };
 
 struct Converted {

@@ -22,26 +22,48 @@ Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files) {
   if (files == nullptr) files = &local_files_;
   std::string fingerprints;
   for (const auto& path : paths) {
-    const auto& list = lists_.emplace_back(list_shards(path, *files));
-    check_same_format(lists_.front(), list);
-    for (const auto& shard : list.shards)
-      starts_.push_back(tokens() + shard.tokens);
-    list_ends_.push_back(shards());
-    has_masks_ = has_masks_ || list.has_masks;
-    fingerprint_ = list.fingerprint;
+    add(list_shards(path, *files));
+    fingerprint_ = lists_.back().fingerprint;
     fingerprints += fingerprint_ + '\n';
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
   const auto files_at_once = kMostFilesOfShard * std::min(kMostOpen, shards());
   const auto most = std::max<std::size_t>(reserve_open_files(files_at_once) / kMostFilesOfShard, 1);
-  open_ = std::make_unique<OpenShards>(most, [this, files](std::size_t i) {
-    const auto [list, shard] = place_of(i);
-    return open_shard(lists_[list], lists_[list].shards[shard], *files);
-  });
+  open_ =
+      std::make_unique<OpenShards>(most, [this, files](std::size_t i) { return open(i, *files); });
 }
 
-std::int64_t Dataset::tokenizer_vocabulary() const {
-  return lists_.back().kind == ShardKind::lockstep ? format().vocabulary : 0;
+void Dataset::add(ShardList list) {
+  for (const auto& before : lists_)
+    check_same_format(before, list);
+  for (const auto& shard : list.shards)
+    starts_.push_back(tokens() + shard.tokens);
+  list_ends_.push_back(shards());
+  has_masks_ = has_masks_ || list.has_masks;
+  if (tokenizer_hash_.empty()) tokenizer_hash_ = list.tokenizer_hash;
+  if (list.kind == ShardKind::lockstep)
+    tokenizer_vocabulary_ = std::max(tokenizer_vocabulary_, list.format.vocabulary);
+  if (lists_.empty()) format_ = list.format;
+  format_.token_bytes = std::max(format_.token_bytes, list.format.token_bytes);
+  const bool all_say = format_.vocabulary > 0 && list.format.vocabulary > 0;
+  format_.vocabulary = all_say ? std::max(format_.vocabulary, list.format.vocabulary) : 0;
+  lists_.push_back(std::move(list));
+}
+
+// Threads open different shards at the same time.
+Shard Dataset::open(std::size_t i, ShardFiles& files) {
+  const auto [in_lists, in_list] = place_of(i);
+  const auto& list = lists_[in_lists];
+  auto& about = lists_[in_lists].shards[in_list];
+  const auto identity = FileIdentity::of(list.path(about));
+  auto shard = open_shard(list, about, files);
+  if (about.identity == FileIdentity{}) about.identity = identity;
+  if (identity != FileIdentity{} && identity != about.identity)
+    throw DataError(str(
+        shard_path(i),
+        ": another file lies there than when it was read first, or it was written to; start the "
+        "run again, with the dataset that it had"));
+  return shard;
 }
 
 Dataset::Place Dataset::place_of(std::size_t shard) const {
@@ -75,13 +97,14 @@ void Dataset::for_each_part(
 }
 
 void Dataset::read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary) const {
-  const auto own = format().vocabulary == 0 ? kAnyId : format().vocabulary;
-  const auto limit = vocabulary == 0 ? own : std::min(own, vocabulary);
+  const auto most = vocabulary == 0 ? kAnyId : vocabulary;
   for_each_part(first, std::ssize(out),
                 [&](std::size_t shard, std::int64_t in_shard, std::int64_t at, std::int64_t count) {
                   const auto part =
                       out.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count));
-                  open_->use(shard)->file.read(part, in_shard, limit);
+                  const auto own = lists_[place_of(shard).list].format.vocabulary;
+                  open_->use(shard)->file.read(part, in_shard,
+                                               own == 0 ? most : std::min(own, most));
                 });
 }
 
@@ -162,6 +185,20 @@ void Dataset::for_each_document(
   };
   for_each_end(end_at);
   end_at(tokens());
+}
+
+std::string difference_of_tokenizers(const Dataset& a, const Dataset& b) {
+  const auto &x = a.tokenizer_hash(), &y = b.tokenizer_hash();
+  const auto &f = a.format(), &g = b.format();
+  if (!x.empty() && !y.empty())
+    return x == y ? "" : str(g.name, " (", y, ") and ", f.name, " (", x, "); pack both with one");
+  const auto says = [](const TokenFormat& format) {
+    return format.boundary == Boundary::front || format.boundary == Boundary::behind;
+  };
+  if (!says(f) || !says(g) || f.boundary_token == g.boundary_token) return "";
+  return str(g.name, ", whose documents are told apart by the token ", g.boundary_token, ", and ",
+             f.name, ", by ", f.boundary_token,
+             "; `lockstep data convert --tokenizer` writes of which tokens are");
 }
 
 }  // namespace lockstep

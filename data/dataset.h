@@ -16,21 +16,24 @@ namespace lockstep {
 
 class Dataset {
  public:
-  // The shards of each path (see list_shards), one path behind the other, all of one format. Throws
-  // DataError naming what is wrong. `files`, which must outlive it, opens them; null: as usual.
+  // The shards of each path (see list_shards), one path behind the other, see check_same_format.
+  // Throws DataError naming what is wrong. `files`, which must outlive it, opens them; null: as
+  // usual.
   explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr);
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
   ~Dataset() = default;
 
-  const TokenFormat& format() const { return lists_.front().format; }
+  // Of the first path, but for how wide tokens are at most, and for the vocabulary, below which all
+  // ids are; 0: not all paths' formats say it.
+  const TokenFormat& format() const { return format_; }
   std::int64_t tokens() const { return starts_.back(); }
 
-  // Of the tokenizer that dataset.json names; 0 without one: other formats only say what is usual.
-  std::int64_t tokenizer_vocabulary() const;
+  // As dataset.json says; 0 without one: other formats only say what is usual.
+  std::int64_t tokenizer_vocabulary() const { return tokenizer_vocabulary_; }
 
-  // Of what defines the tokenizer, as dataset.json says; empty without one.
-  const std::string& tokenizer_hash() const { return lists_.back().tokenizer_hash; }
+  // Of what defines the tokenizer; "": it is not known.
+  const std::string& tokenizer_hash() const { return tokenizer_hash_; }
 
   const std::vector<ShardList>& lists() const { return lists_; }  // one a path
   std::size_t shards() const { return starts_.size() - 1; }
@@ -65,6 +68,8 @@ class Dataset {
     std::size_t list, shard;  // within it
   };
   Place place_of(std::size_t shard) const;
+  void add(ShardList list);
+  Shard open(std::size_t shard, ShardFiles& files);
   void for_each_part(std::int64_t first, std::int64_t count,
                      FunctionRef<void(std::size_t shard, std::int64_t in_shard, std::int64_t at,
                                       std::int64_t count)>
@@ -77,9 +82,15 @@ class Dataset {
   std::vector<ShardList> lists_;
   std::vector<std::size_t> list_ends_;   // shards up to the end of each list
   std::vector<std::int64_t> starts_{0};  // of each shard, in tokens; and the end of the last
-  std::string fingerprint_;
+  TokenFormat format_;
+  std::int64_t tokenizer_vocabulary_ = 0;
+  std::string fingerprint_, tokenizer_hash_;
   bool has_masks_ = false;
   std::unique_ptr<OpenShards> open_;
 };
+
+// Why the tokens of both are of two tokenizers, in words; "": they may be of one. The hashes tell
+// where both are known, else the tokens that tell documents apart, where both have one.
+std::string difference_of_tokenizers(const Dataset& a, const Dataset& b);
 
 }  // namespace lockstep

@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 60;
 constexpr std::int64_t kMostWeight = std::int64_t{1} << 54;
-constexpr std::size_t kMostSources = 256;  // so that the sum of weights stays below 2^62
 
 Stretch::Source source_in(const Json& json) {
   return {.name = text_at(json, "name"),

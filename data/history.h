@@ -30,7 +30,8 @@ struct Stretch {
   Mixture mixture() const;
   friend bool operator==(const Stretch&, const Stretch&) = default;
 };
-using DataHistory = std::vector<Stretch>;  // in order; the first from sample 0 on
+inline constexpr std::size_t kMostSources = 256;  // so that the sum of weights stays below 2^62
+using DataHistory = std::vector<Stretch>;         // in order; the first from sample 0 on
 
 Json to_json(const DataHistory& history);
 

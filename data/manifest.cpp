@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "core/hash.h"
 #include "core/json.h"
 
 namespace lockstep {
@@ -11,6 +12,11 @@ namespace {
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostShardTokens = std::numeric_limits<std::int32_t>::max();
+
+// In place of the hash of a tokenizer that is not known.
+std::string unknown_tokenizer_hash() {
+  return hash_hex("unknown");
+}
 
 template <class... Args>
 [[noreturn]] void refuse(const Args&... args) {
@@ -182,6 +188,7 @@ Manifest read_head(const Json& json) {
   Manifest manifest;
   manifest.format = read_format(json);
   manifest.tokenizer_hash = hash_at(json, "tokenizer_xxh3_128");
+  if (manifest.tokenizer_hash == unknown_tokenizer_hash()) manifest.tokenizer_hash.clear();
   return manifest;
 }
 
@@ -241,7 +248,8 @@ std::string Manifest::dump() const {
   Json json;
   json.set("lockstep_dataset", kVersion);
   json.set("tokenizer", format.name);
-  json.set("tokenizer_xxh3_128", tokenizer_hash);
+  json.set("tokenizer_xxh3_128",
+           tokenizer_hash.empty() ? unknown_tokenizer_hash() : tokenizer_hash);
   json.set("vocabulary", format.vocabulary);
   json.set("dtype", format.token_bytes == 2 ? "u16" : "u32");
   json.set("boundary", name(format.boundary));

@@ -25,7 +25,7 @@ struct Manifest {
   };
 
   TokenFormat format;          // name: the tokenizer's
-  std::string tokenizer_hash;  // XXH3-128 of what defines the tokenizer
+  std::string tokenizer_hash;  // XXH3-128 of what defines the tokenizer; "": it is not known
   std::vector<Shard> shards;
 
   // Throws DataError "WHAT: ..." for what is not a manifest of a dataset that this version reads.

@@ -70,8 +70,8 @@ HttpRequest Remote::request(const std::string& url) {
   return request;
 }
 
-bool Remote::learn(const std::string& url, const HttpReply& reply) {
-  return url.starts_with("s3://") && s3().learn(url, reply);
+bool Remote::learn(const std::string& url, const HttpRequest& request, const HttpReply& reply) {
+  return url.starts_with("s3://") && s3().learn(url, request, reply);
 }
 
 std::string Remote::advice(const std::string& url, const HttpReply& reply) {
@@ -89,10 +89,10 @@ class RemoteReader::Attempts {
       : reader_(reader), url_(url), wait_seconds_(reader.remote_.patience().first_wait_seconds) {}
 
   // Behind a reply that was not whole: returns when the next attempt is due, or throws.
-  void next(const HttpReply& reply) {
+  void next(const HttpRequest& request, const HttpReply& reply) {
     if (reader_.stop_.load()) throw AccessError(str(url_, ": reading was stopped"));
     if (reply.end == HttpReply::End::refused) {
-      if (learned_++ < kMostLearned && reader_.remote_.learn(url_, reply)) return;
+      if (learned_++ < kMostLearned && reader_.remote_.learn(url_, request, reply)) return;
       throw DataError(str(url_, ": ", reply.what, reader_.remote_.advice(url_, reply)));
     }
     const auto& patience = reader_.remote_.patience();
@@ -103,10 +103,11 @@ class RemoteReader::Attempts {
       wait_seconds_ = patience.first_wait_seconds;
       received_bytes_ = 0;
     }
+    const auto left = patience.give_up_seconds - seconds_since(progress_);
     const double share = std::uniform_real_distribution<>(0.5, 1)(reader_.chance_);
-    const auto wait = std::max(share * wait_seconds_, reply.retry_after_seconds);
+    const auto wait = std::min(std::max(share * wait_seconds_, reply.retry_after_seconds), left);
     wait_seconds_ = std::min(2 * wait_seconds_, patience.most_wait_seconds);
-    if (seconds_since(progress_) + wait > patience.give_up_seconds)
+    if (left <= 0)
       throw AccessError(str(url_, ": ", reply.what, "; given up after ", attempts_, " attempts, ",
                             human_seconds(seconds_since(progress_)), " without progress",
                             reply.retry_after_seconds > 0
@@ -149,7 +150,7 @@ bool RemoteReader::read(const std::string& url, ByteRange range, std::int64_t ob
     });
     if (reply.end == HttpReply::End::whole) return true;
     if (reply.end == HttpReply::End::ranges_ignored) return false;
-    attempts.next(reply);
+    attempts.next(request, reply);
   }
 }
 
@@ -157,14 +158,14 @@ std::string RemoteReader::read_all(const std::string& url, std::int64_t most_byt
   Attempts attempts(*this, url);
   for (;;) {
     std::string text;
-    const auto reply =
-        connection_.send(remote_.request(url), [&](std::span<const std::byte> bytes) {
-          if (static_cast<std::int64_t>(text.size() + bytes.size()) > most_bytes)
-            throw DataError(str(url, ": more than ", most_bytes, " bytes"));
-          text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-        });
+    const auto request = remote_.request(url);
+    const auto reply = connection_.send(request, [&](std::span<const std::byte> bytes) {
+      if (static_cast<std::int64_t>(text.size() + bytes.size()) > most_bytes)
+        throw DataError(str(url, ": more than ", most_bytes, " bytes"));
+      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
     if (reply.end == HttpReply::End::whole) return text;
-    attempts.next(reply);
+    attempts.next(request, reply);
   }
 }
 

@@ -22,8 +22,8 @@ struct Patience {
   HttpLimits limits;
   double first_wait_seconds = 0.25,
          most_wait_seconds = 8;  // doubled each time; half of it by chance
-  // Without 64 KiB in so long no other attempt is made. With the last attempt's own limits it ends
-  // before train.stall_seconds does.
+  // When so long less than 64 KiB came, a last attempt is made, whatever the server asks to wait.
+  // With that one's own limits it ends before train.stall_seconds does.
   double give_up_seconds = 30;
 };
 
@@ -36,7 +36,8 @@ class Remote {
   const Patience& patience() const { return patience_; }
   // Throws DataError where the address is none, or credentials cannot be had.
   HttpRequest request(const std::string& url);
-  bool learn(const std::string& url, const HttpReply& reply);  // see S3::learn
+  // See S3::learn.
+  bool learn(const std::string& url, const HttpRequest& request, const HttpReply& reply);
   std::string advice(const std::string& url, const HttpReply& reply);
 
  private:

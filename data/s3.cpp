@@ -100,17 +100,15 @@ HttpRequest S3::request(const std::string& url) {
   return request;
 }
 
-bool S3::learn(const std::string& url, const HttpReply& reply) {
+bool S3::learn(const std::string& url, const HttpRequest& request, const HttpReply& reply) {
   const auto code = s3_error_part(reply.error_body, "Code");
-  if (is_expiry(code)) return credentials_.renew();
+  if (is_expiry(code)) return credentials_.renew(request.user);
   auto region = reply.bucket_region;
   if (region.empty()) region = s3_error_part(reply.error_body, "Region");
   if (region.empty() || !std::all_of(region.begin(), region.end(), is_plain)) return false;
-  const auto bucket = S3Address::parse(url).bucket;
-  const bool is_new = region_of(bucket) != region;
   const std::scoped_lock lock(mutex_);
-  regions_[bucket] = region;
-  return is_new;
+  regions_[S3Address::parse(url).bucket] = region;
+  return region != request.region;  // which another thread may have learned meanwhile
 }
 
 std::string S3::advice(const HttpReply& reply) const {

@@ -28,9 +28,9 @@ class S3 {
   // A request for the whole object. Of any thread.
   HttpRequest request(const std::string& url);
 
-  // S3 refused the request by `reply`: true when another one may end better, since it told where
-  // the bucket is, or credentials that had expired are found anew.
-  bool learn(const std::string& url, const HttpReply& reply);
+  // S3 refused the request for `url` by `reply`: true when another one may end better, since it
+  // told where the bucket is, or credentials that had expired are found anew.
+  bool learn(const std::string& url, const HttpRequest& request, const HttpReply& reply);
 
   // What to do about a refusal: a sentence that begins with ": " or "; ".
   std::string advice(const HttpReply& reply) const;

@@ -107,6 +107,10 @@ Descriptor ShardCache::open(const CachedShard& shard) {
     }
     was_there = false;
     auto& job = job_of(shard);
+    if (job.state == Job::State::done) {  // what it brought is gone already
+      job.state = Job::State::queued;
+      job.error = nullptr;
+    }
     if (job.waiting++ == 0 && job.state == Job::State::queued) job.not_before = {};
     has_work_.notify_all();
     has_changed_.wait(lock, [&] { return stop_ || job.state == Job::State::done; });
@@ -147,7 +151,8 @@ void ShardCache::hold(const std::string& hash, Descriptor file) {
   if (held_.size() <= kMostHeld) return;
   auto oldest = held_.end();
   for (auto it = held_.begin(); it != held_.end(); ++it)
-    if (!is_ahead(it->first) && (oldest == held_.end() || it->second.used < oldest->second.used))
+    if (it->first != hash && !is_ahead(it->first) &&
+        (oldest == held_.end() || it->second.used < oldest->second.used))
       oldest = it;
   if (oldest != held_.end()) held_.erase(oldest);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fnmatch.h>
 #include <string_view>
+#include <sys/stat.h>
 
 #include "core/file.h"
 #include "core/hash.h"
@@ -163,13 +164,12 @@ ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
     if (!names.empty() && !std::binary_search(names.begin(), names.end(), shard.file)) return;
     if (!names.empty()) chosen += shard.file + '\n';
     list.has_masks = !shard.mask_hash.empty();
-    list.shards.push_back({std::move(shard.file), shard.tokens, shard.documents});
+    list.shards.push_back({std::move(shard.file), shard.tokens, shard.documents, {}});
   });
   if (list.shards.empty())
     throw DataError(str((selection.directory / names.front()).string(), ": not a shard that ",
                         kManifestName, " beside it lists"));
   list.format = manifest.format;
-  list.tokenizer_hash = manifest.tokenizer_hash;
   list.fingerprint = hash_hex(text + chosen);
   list.tokenizer_hash = manifest.tokenizer_hash;
   return list;
@@ -275,8 +275,31 @@ bool is_empty_datatrove(const fs::path& path) {
   return path.extension() == ".ds" && fs::file_size(path, unknown) == 0;
 }
 
-// Looks at each shard once.
-ShardList list_of_files(const Selection& selection, ShardFiles& files) {
+// Looks at a shard, and puts it into the list; `about` is what the fingerprint is made of.
+void list_file(ShardList& list, const std::string& name, ShardFiles& files, std::string& about) {
+  const auto path = list.directory / name;
+  const auto identity = FileIdentity::of(path);
+  const auto kind = kind_of(list.directory, name);
+  const auto shard = open_unlisted(kind, path, files, /*thorough=*/true);
+  if (list.shards.empty()) {
+    list.kind = kind;
+    list.format = shard.file.format();
+    list.has_masks = shard.mask.has_value();
+  }
+  if (!same(list.format, shard.file.format()))
+    fail_other_format(path.string(), list.format, shard.file.format());
+  if (list.has_masks != shard.mask.has_value())
+    throw DataError(str(path.string(), ": has ", shard.mask ? "a" : "no",
+                        " loss mask, unlike the shards before it"));
+  about += str(name, ' ', fingerprint_of(shard.file.file()), '\n');
+  if (shard.ends) about += str(fingerprint_of(shard.ends->file()), '\n');
+  if (kind == ShardKind::datatrove && shard.mask)
+    about += str(fingerprint_of(shard.mask->file()), '\n');
+  list.shards.push_back({name, shard.file.tokens(), 0, identity});
+}
+
+ShardList list_of_files(const Selection& selection, ShardFiles& files,
+                        std::vector<std::string>* damages) {
   ShardList list{.directory = selection.directory,
                  .format = {},
                  .tokenizer_hash = {},
@@ -284,45 +307,62 @@ ShardList list_of_files(const Selection& selection, ShardFiles& files) {
                  .fingerprint = {}};
   std::string about;
   for (const auto& name : selection.names) {
-    const auto path = list.directory / name;
-    if (selection.names.size() > 1 && is_empty_datatrove(path)) continue;
-    const auto kind = kind_of(list.directory, name);
-    const auto shard = open_unlisted(kind, path, files, /*thorough=*/true);
-    if (list.shards.empty()) {
-      list.kind = kind;
-      list.format = shard.file.format();
-      list.has_masks = shard.mask.has_value();
+    if (selection.names.size() > 1 && is_empty_datatrove(list.directory / name)) continue;
+    try {
+      list_file(list, name, files, about);
+    } catch (const DataError& error) {
+      if (damages == nullptr) throw;
+      damages->emplace_back(error.what());
     }
-    if (!same(list.format, shard.file.format()))
-      fail_other_format(path.string(), list.format, shard.file.format());
-    if (list.has_masks != shard.mask.has_value())
-      throw DataError(str(path.string(), ": has ", shard.mask ? "a" : "no",
-                          " loss mask, unlike the shards before it"));
-    list.shards.push_back({name, shard.file.tokens(), 0});
-    about += str(name, ' ', fingerprint_of(shard.file.file()), '\n');
-    if (shard.ends) about += str(fingerprint_of(shard.ends->file()), '\n');
-    if (kind == ShardKind::datatrove && shard.mask)
-      about += str(fingerprint_of(shard.mask->file()), '\n');
   }
-  if (list.shards.empty())
+  if (list.shards.empty() && (damages == nullptr || damages->empty()))
     throw DataError(str(list.directory.string(), ": the shards hold no tokens"));
   list.fingerprint = hash_hex(about);
   return list;
 }
 
+std::string boundary_in_words(const TokenFormat& format) {
+  switch (format.boundary) {
+    case Boundary::front: return str("the token ", format.boundary_token, " in front of each");
+    case Boundary::behind: return str("the token ", format.boundary_token, " behind each");
+    case Boundary::listed: return "a list of their ends";
+    case Boundary::none: break;
+  }
+  return "nothing";
+}
+
 }  // namespace
 
-ShardList list_shards(const fs::path& path, ShardFiles& files) {
+FileIdentity FileIdentity::of(const fs::path& path) {
+  constexpr std::int64_t kBillion = 1'000'000'000;
+  struct stat status {};
+  if (contains(path.string(), "://") || stat(path.c_str(), &status) != 0) return {};
+  return {status.st_ino, status.st_mtim.tv_sec * kBillion + status.st_mtim.tv_nsec};
+}
+
+ShardList list_shards(const fs::path& path, ShardFiles& files, std::vector<std::string>* damages) {
   const auto selection = select(path);
   std::error_code error;
   const bool described =
       is_elsewhere(path) || fs::exists(selection.directory / kManifestName, error);
-  return described ? list_of_manifest(selection, files) : list_of_files(selection, files);
+  return described ? list_of_manifest(selection, files) : list_of_files(selection, files, damages);
 }
 
 void check_same_format(const ShardList& a, const ShardList& b) {
-  if (!same(a.format, b.format))
-    fail_other_format(b.path(b.shards.front()).string(), a.format, b.format);
+  const auto refuse = [&](const std::string& of_a, const std::string& of_b, const char* remedy) {
+    throw DataError(str(b.path(b.shards.front()).string(), ": ", of_b, ", but of ",
+                        a.path(a.shards.front()).string(), ' ', of_a, "; ", remedy));
+  };
+  const auto& x = a.format;
+  const auto& y = b.format;
+  if (!a.tokenizer_hash.empty() && !b.tokenizer_hash.empty() &&
+      a.tokenizer_hash != b.tokenizer_hash)
+    refuse(str("it is ", x.name, " (", a.tokenizer_hash, ")"),
+           str("the tokenizer is ", y.name, " (", b.tokenizer_hash, ")"),
+           "pack both with one tokenizer");
+  if (x.boundary != y.boundary || x.boundary_token != y.boundary_token)
+    refuse(boundary_in_words(x), str("documents are told apart by ", boundary_in_words(y)),
+           "give each a table [[data.source]] of its own, or convert both into one dataset");
 }
 
 Shard open_shard(const ShardList& list, const ListedShard& about, ShardFiles& files) {

@@ -24,10 +24,21 @@ enum class ShardKind : std::uint8_t {
   datatrove,  // NAME.ds, NAME.ds.index and perhaps NAME.ds.metadata, NAME.ds.loss
 };
 
+// What tells a file from another one that took its place.
+struct FileIdentity {
+  std::uint64_t inode = 0;
+  std::int64_t modified = 0;  // in ns
+
+  // Of what lies at a path; none (zeros) of what lies elsewhere, or is not there.
+  static FileIdentity of(const std::filesystem::path& path);
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
 struct ListedShard {
   std::string name;  // of the file of tokens
   std::int64_t tokens = 0;
   std::int64_t documents = 0;  // that end in it, where dataset.json says so
+  FileIdentity identity;       // of the file that was looked at; none: it was not yet
 };
 
 // Of one directory and one format.
@@ -35,7 +46,7 @@ struct ShardList {
   std::filesystem::path directory;
   ShardKind kind = ShardKind::plain;
   TokenFormat format;
-  std::string tokenizer_hash;  // where dataset.json says it
+  std::string tokenizer_hash;  // "": it is not known
   bool has_masks = false;
   std::vector<ListedShard> shards;
   // XXH3-128 in hexadecimal of dataset.json; without one, of the names and sizes of the shards and
@@ -48,10 +59,14 @@ struct ShardList {
 // `path`: a shard, by any of its files or, of Megatron's, by their common beginning; a directory
 // with a dataset.json; a directory of shards of one kind; or a pattern whose last part holds a '*'
 // ("fineweb/*_train_*.bin"). Shards follow in the order of their names. Elsewhere than on this
-// machine ("s3://bucket/d") a dataset.json must be there. Throws DataError naming what is wrong.
-ShardList list_shards(const std::filesystem::path& path, ShardFiles& files);
+// machine ("s3://bucket/d") a dataset.json must be there. Throws DataError naming what is wrong;
+// with `damages` shards that are not what their format says are left out, and why is added there.
+ShardList list_shards(const std::filesystem::path& path, ShardFiles& files,
+                      std::vector<std::string>* damages = nullptr);
 
-void check_same_format(const ShardList& a, const ShardList& b);  // throws DataError
+// Whether both may be of one dataset: documents are told apart alike, and the tokenizer is the same
+// as far as it is known. Throws DataError where not.
+void check_same_format(const ShardList& a, const ShardList& b);
 
 // Open.
 struct Shard {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <utility>
 
 #include "core/log.h"
 #include "core/progress.h"
@@ -225,44 +226,56 @@ void ShardServer::answer(Peer& peer, std::string_view request) {
   }
 }
 
-ShardClient::ShardClient(const std::string& name)
-    : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-  const Address address(name);
-  if (!socket_ || connect(socket_.number(), address.get(), address.bytes) != 0)
+ShardClient::ShardClient(const std::string& name) : name_(name) {
+  give_back(take());
+}
+
+ShardClient::Connection& ShardClient::take() {
+  const std::scoped_lock lock(mutex_);
+  for (auto& connection : connections_)
+    if (!std::exchange(connection.is_busy, true)) return connection;
+  Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const Address address(name_);
+  if (!made || connect(made.number(), address.get(), address.bytes) != 0)
     throw AccessError(
         str("the first rank of this machine, which opens shards for the others, "
             "cannot be reached: ",
             reason(errno)));
-  if (!is_of_this_user(socket_))
+  if (!is_of_this_user(made))
     throw AccessError("the socket that should be of this machine's first rank is another user's");
+  return connections_.emplace_back(std::move(made), true);
 }
 
-void ShardClient::send(std::string_view text) {
-  LOCKSTEP_CHECK(text.size() <= kMostBytes, "a path of ", text.size(), " bytes");
-  send_packet(socket_, text, -1);  // where that fails, receiving does
+void ShardClient::give_back(Connection& connection) {
+  const std::scoped_lock lock(mutex_);
+  connection.is_busy = false;
 }
 
 ReadFile ShardClient::open(const std::string& path) {
-  const std::scoped_lock lock(mutex_);
-  send('o' + path);
-  for (;;) {
-    auto reply = receive(socket_);
-    if (reply.text.empty())
-      throw AccessError(str(path,
-                            ": the first rank of this machine, which opens shards for the "
-                            "others, has ended"));
-    switch (reply.text.front()) {
-      case 'w': made_progress(); break;
-      case 'f': return {reply.descriptor.release(), path};
-      case 'x': throw AccessError(reply.text.substr(1));
-      default: throw DataError(reply.text.substr(1));
-    }
+  LOCKSTEP_CHECK(path.size() < kMostBytes, "a path of ", path.size(), " bytes");
+  auto& connection = take();
+  send_packet(connection.socket, 'o' + path, -1);  // where that fails, receiving does
+  auto reply = receive(connection.socket);
+  while (reply.text.starts_with('w')) {
+    made_progress();
+    reply = receive(connection.socket);
   }
+  give_back(connection);
+  if (reply.text.empty())
+    throw AccessError(str(path,
+                          ": the first rank of this machine, which opens shards for the "
+                          "others, has ended"));
+  const auto what = reply.text.substr(1);
+  if (reply.text.front() == 'x') throw AccessError(what);
+  if (reply.text.front() == 'e') throw DataError(what);
+  if (!reply.descriptor) throw AccessError(str(path, ": too many open files: raise `ulimit -n`"));
+  return {reply.descriptor.release(), path};
 }
 
 void ShardClient::set_ahead(const std::vector<std::string>& paths) {
-  const std::scoped_lock lock(mutex_);
-  send('a' + joined(paths));
+  auto& connection = take();
+  send_packet(connection.socket, 'a' + joined(paths), -1);
+  give_back(connection);
 }
 
 }  // namespace lockstep

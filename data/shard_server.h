@@ -58,16 +58,22 @@ class ShardClient final : public ShardFiles {
   // Throws AccessError where nobody of this name, or somebody of another user, answers.
   explicit ShardClient(const std::string& name);
 
-  // Of any thread, one after the other. Throws what the server met, and AccessError at once where
-  // it has ended.
+  // Of any thread, each on a connection of its own: who waits for a shard to be fetched is in
+  // nobody's way. Throws what the server met, and AccessError at once where it has ended.
   ReadFile open(const std::string& path) override;
   void set_ahead(const std::vector<std::string>& paths);  // see NodeFiles; of all clients the last
 
  private:
-  void send(std::string_view text);
+  struct Connection {
+    Descriptor socket;
+    bool is_busy = false;
+  };
+  Connection& take();
+  void give_back(Connection& connection);
 
+  std::string name_;
   std::mutex mutex_;
-  Descriptor socket_;
+  std::list<Connection> connections_;
 };
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ struct DataSource {
 
 // What one row of a batch holds.
 enum class RowKind : unsigned char {
-  automatic,  // packed where a dataset has loss masks, else windows
+  automatic,  // packed where a dataset has loss masks and all have documents, else windows
   windows,    // the next T tokens, wherever documents begin and end
   examples,   // one document
   packed,     // whole documents, one behind the other, while they fit

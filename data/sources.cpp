@@ -9,25 +9,6 @@
 namespace lockstep {
 namespace {
 
-void check_same_tokenizer(const Dataset& a, const Dataset& b, const std::string& name_of_a,
-                          const std::string& name_of_b) {
-  const auto &x = a.format(), &y = b.format();
-  const bool described = a.tokenizer_vocabulary() > 0 && b.tokenizer_vocabulary() > 0;
-  const bool same =
-      described ? x.name == y.name && x.vocabulary == y.vocabulary &&
-                      a.tokenizer_hash() == b.tokenizer_hash()
-                : x.boundary_token == y.boundary_token &&
-                      (x.vocabulary == 0 || y.vocabulary == 0 || x.vocabulary == y.vocabulary);
-  if (same) return;
-  const auto in_words = [](const Dataset& dataset) {
-    return str(
-        dataset.format().name, " tokens of vocabulary ", dataset.format().vocabulary,
-        dataset.tokenizer_hash().empty() ? "" : str(" (tokenizer ", dataset.tokenizer_hash(), ")"));
-  };
-  throw ConfigError(str(name_of_b, " holds ", in_words(b), ", but ", name_of_a, " ", in_words(a),
-                        "; pack both with one tokenizer"));
-}
-
 // So that sources of one size are not in one order.
 std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
   std::uint64_t digits = 0;
@@ -35,10 +16,20 @@ std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
   return static_cast<std::int64_t>(mix64(mix64(seed + kGolden64) + digits) >> 1);
 }
 
-RowKind settled(RowKind kind, const std::deque<Dataset>& datasets) {
-  if (kind != RowKind::automatic) return kind;
-  const bool masks = std::ranges::any_of(datasets, &Dataset::has_masks);
-  return masks ? RowKind::packed : RowKind::windows;
+RowKind settled(RowKind kind, const std::deque<Dataset>& datasets,
+                const std::vector<std::string>& names) {
+  const auto none = std::ranges::find(
+      datasets, Boundary::none, [](const Dataset& dataset) { return dataset.format().boundary; });
+  const bool has_documents = none == datasets.end();
+  if (kind == RowKind::automatic) {
+    const bool masks = std::ranges::any_of(datasets, &Dataset::has_masks);
+    return masks && has_documents ? RowKind::packed : RowKind::windows;
+  }
+  if (kind != RowKind::windows && !has_documents)
+    throw ConfigError(str("data.rows is ", lockstep::name(kind), ", but ",
+                          names[static_cast<std::size_t>(none - datasets.begin())],
+                          " does not say where documents end; expected windows"));
+  return kind;
 }
 
 }  // namespace
@@ -46,6 +37,9 @@ RowKind settled(RowKind kind, const std::deque<Dataset>& datasets) {
 Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
   LOCKSTEP_CHECK(config.sequence_length >= 1 && !config.sources.empty(), config.sources.size(),
                  " sources in rows of ", config.sequence_length, " tokens");
+  if (config.sources.size() > kMostSources)
+    throw ConfigError(str("data.source: ", config.sources.size(), " sources, expected at most ",
+                          kMostSources, "; path may be a list of datasets"));
   for (const auto& source : config.sources) {
     names_.push_back(joined(source.paths));
     const auto& dataset = datasets_.emplace_back(source.paths);
@@ -53,9 +47,11 @@ Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
         config.vocabulary != 0 && ids > config.vocabulary)
       throw ConfigError(str("model.vocabulary is ", config.vocabulary, ", but ", names_.back(),
                             " holds tokens of a vocabulary of ", ids));
-    check_same_tokenizer(datasets_.front(), dataset, names_.front(), names_.back());
+    for (std::size_t s = 0; s + 1 < datasets_.size(); ++s)
+      if (const auto why = difference_of_tokenizers(datasets_[s], dataset); !why.empty())
+        throw ConfigError(str(names_.back(), " and ", names_[s], " are of two tokenizers: ", why));
   }
-  row_kind_ = settled(config.rows, datasets_);
+  row_kind_ = settled(config.rows, datasets_, names_);
   if (row_kind_ != RowKind::windows && config.shuffle_shards > 0)
     throw ConfigError(str("data.shuffle_shards is ", config.shuffle_shards,
                           ", expected 0 where rows are ", lockstep::name(row_kind_),

@@ -90,7 +90,7 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
 // The tokenizer that lies beside a dataset is the one that made it.
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
   const auto path = list.directory / "tokenizer.json";
-  if (list.kind == ShardKind::lockstep && path_exists(path))
+  if (!list.tokenizer_hash.empty() && path_exists(path))
     check_hash(files.open(path.string()), list.tokenizer_hash);
 }
 
@@ -99,8 +99,9 @@ void check_tokenizer(const ShardList& list, ShardFiles& files) {
 Verification verify(const std::filesystem::path& path, ShardFiles* files) {
   LocalFiles local;
   if (files == nullptr) files = &local;
-  const auto list = list_shards(path, *files);
   Verification result;
+  const auto list = list_shards(path, *files, &result.damages);
+  result.shards = std::ssize(result.damages);
   std::int64_t total_bytes = 0;
   for (const auto& shard : list.shards)
     total_bytes += shard.tokens * list.format.token_bytes;

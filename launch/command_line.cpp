@@ -484,6 +484,14 @@ void add_data_convert(CLI::App& data, Run& run) {
                       ->capture_default_str(),
                   "Dataset", "TOKENS"),
          1, std::numeric_limits<std::int32_t>::max());
+  describe(verb->add_option("--tokenizer", options->tokenizer,
+                            "that the tokens are of, where the input does not say it"),
+           "Dataset", "bytes|PATH");
+  within(describe(verb->add_option("--vocabulary", options->vocabulary,
+                                   "ids are below it, where there is no --tokenizer (default: one "
+                                   "more than the largest)"),
+                  "Dataset", "N"),
+         1, std::numeric_limits<std::int32_t>::max());
   verb->callback([options, &run] { run = [options] { return data_convert(*options); }; });
 }
 

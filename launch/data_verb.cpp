@@ -70,17 +70,18 @@ std::string unescape(const std::string& text) {
 }
 
 // nullptr: ids are shown.
-std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const TokenFormat& format) {
+std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const Dataset& dataset) {
   if (!path_exists(std::filesystem::path(path) / "tokenizer.json"))
-    return format.name == "bytes" ? open_tokenizer("bytes") : nullptr;
+    return dataset.tokenizer_hash() == ByteTokenizer().about().hash ? open_tokenizer("bytes")
+                                                                    : nullptr;
   const auto warn = [](const auto&... why) {
     log_warning("tokens are shown as ids, for the tokenizer cannot be used: ", why...);
   };
   try {
     auto tokenizer = open_tokenizer(path);
-    const auto ids = tokenizer->about().vocabulary;
-    if (format.vocabulary == 0 || ids == format.vocabulary) return tokenizer;
-    warn("it has ", ids, " tokens, the dataset's ", format.vocabulary);
+    const auto ids = tokenizer->about().vocabulary, expected = dataset.format().vocabulary;
+    if (expected == 0 || ids == expected) return tokenizer;
+    warn("it has ", ids, " tokens, the dataset's ", expected);
   } catch (const DataError& error) {
     warn(error.what());
   }
@@ -121,9 +122,8 @@ int data_pack(const DataPackOptions& options) {
 
 int data_inspect(const DataInspectOptions& options) {
   const Dataset dataset({options.dataset});
-  const auto tokenizer = options.tokenizer.empty()
-                             ? own_tokenizer(options.dataset, dataset.format())
-                             : open_tokenizer(options.tokenizer);
+  const auto tokenizer = options.tokenizer.empty() ? own_tokenizer(options.dataset, dataset)
+                                                   : open_tokenizer(options.tokenizer);
   std::cout << inspect(dataset, tokenizer.get(), options.at, options.count);
   return 0;
 }
@@ -133,7 +133,9 @@ int data_convert(const DataConvertOptions& options) {
                              .out = options.out,
                              .to = output_kind(options.to),
                              .name = options.name,
-                             .shard_tokens = options.shard_tokens});
+                             .shard_tokens = options.shard_tokens,
+                             .tokenizer = options.tokenizer,
+                             .vocabulary = options.vocabulary});
   for (const auto& lost : done.lost)
     log_warning(options.to, " does not keep ", lost);
   std::cout << options.out << ": " << with_commas(done.tokens) << " tokens in "

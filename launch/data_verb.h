@@ -39,6 +39,8 @@ struct DataConvertOptions {
   std::string to;                   // "lockstep", "llmc", "nanogpt", "megatron", "datatrove"
   std::string name = "train";
   std::int64_t shard_tokens = std::int64_t{1} << 28;
+  std::string tokenizer;        // of the tokens, where the input does not say it
+  std::int64_t vocabulary = 0;  // 0: as the input says, or one more than the largest id
 };
 int data_convert(const DataConvertOptions& options);
 

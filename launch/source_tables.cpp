@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "data/history.h"
 #include "launch/nearest.h"
 
 namespace lockstep {
@@ -39,6 +40,10 @@ std::string read_entry(const TomlEntry& entry, DataSource& source) {
 
 WrongSource read_sources(const TomlTables& tables, std::vector<DataSource>& sources) {
   std::vector<DataSource> all;
+  if (tables.tables.size() > kMostSources)
+    return {str(tables.tables.size(), " tables, expected at most ", kMostSources,
+                "; path may be a list of datasets"),
+            0};
   for (const auto& table : tables.tables) {
     DataSource source;
     for (const auto& entry : table)

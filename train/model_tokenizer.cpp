@@ -55,7 +55,7 @@ std::string tokenizer_of(const ModelSource& source) {
 std::string tokenizer_of_dataset(const fs::path& dataset) {
   if (path_exists(dataset / kFile)) return dataset.string();
   const auto manifest = manifest_in(dataset);
-  return manifest && manifest->format.name == "bytes" ? "bytes" : "";
+  return manifest && manifest->tokenizer_hash == ByteTokenizer().about().hash ? "bytes" : "";
 }
 
 void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer) {
@@ -79,7 +79,8 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const st
 void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer) {
   for (const auto& dataset : datasets)
     if (const auto manifest = manifest_in(dataset);
-        manifest && manifest->tokenizer_hash != tokenizer.about().hash)
+        manifest && !manifest->tokenizer_hash.empty() &&
+        manifest->tokenizer_hash != tokenizer.about().hash)
       log_warning(dataset, " was made with another tokenizer (", manifest->format.name, ", ",
                   manifest->tokenizer_hash, ") than the model's (", tokenizer.about().name, ", ",
                   tokenizer.about().hash, ")");

@@ -27,12 +27,10 @@ std::string name_of_device(const Stream& compute) {
 }
 
 void check_held_out(const Config& config, const Sources& sources, const Dataset& held_out) {
-  const Dataset& training = sources.dataset(0);
-  const auto &a = training.format(), &b = held_out.format();
-  const bool described = training.tokenizer_vocabulary() > 0 && held_out.tokenizer_vocabulary() > 0;
-  if (described ? a.name != b.name : a.boundary_token != b.boundary_token)
-    throw ConfigError(str("data.validation: ", joined(config.data.validation), " holds ", b.name,
-                          " tokens, data.train ", a.name, " tokens"));
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    if (const auto why = difference_of_tokenizers(sources.dataset(s), held_out); !why.empty())
+      throw ConfigError(str("data.validation: ", joined(config.data.validation), " and ",
+                            sources.name(s), " are of two tokenizers: ", why));
   for (std::size_t s = 0; s < sources.count(); ++s)
     if (held_out.fingerprint() == sources.dataset(s).fingerprint())
       log_warning("data.validation is ",
@@ -161,8 +159,10 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
 RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run) {
   constexpr const char* kFile = "tokenizer.json";
   RunTokenizer known;
-  const Dataset& data = training.dataset(0);  // all have its tokenizer
-  std::string of_data = data.format().name == "bytes" ? "bytes" : "";
+  std::string hash;  // of all data, as far as it is known
+  for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
+    hash = training.dataset(s).tokenizer_hash();
+  std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
   for (const auto& source : config.data.sources())
     for (const auto& path : source.paths)
       if (of_data.empty() && path_exists(std::filesystem::path(path) / kFile)) of_data = path;
@@ -179,7 +179,7 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
     return known;
   }
   require_tokens_of(config.model, *known.tokenizer);
-  if (!data.tokenizer_hash().empty() && data.tokenizer_hash() != known.tokenizer->about().hash)
+  if (!hash.empty() && hash != known.tokenizer->about().hash)
     log_warning("the training data are not of the tokenizer that the run has, ", known.what);
   return known;
 }

@@ -39,6 +39,7 @@
 #include "data/order.h"
 #include "data/pack.h"
 #include "data/shard_order.h"
+#include "data/tokenizer.h"
 
 namespace lockstep {
 namespace {
@@ -259,7 +260,7 @@ void bench_start(const fs::path& directory) {
   {
     Manifest manifest;
     manifest.format = {"bytes", kShardHeaderBytes, 2, 257, Boundary::front, 256};
-    manifest.tokenizer_hash = hash_hex("bytes");
+    manifest.tokenizer_hash = ByteTokenizer().about().hash;
     for (int i = 0; i < kShards; ++i) {
       char name[32];
       std::snprintf(name, sizeof name, "train_%06d.bin", i);

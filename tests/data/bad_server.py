@@ -8,7 +8,8 @@ the modes name: those with a number behind them (cut2) for the first so many req
 /s3/, where keys are given, each request must be signed by them (AWS's Signature Version 4), as checked
 here from AWS's description of it. GET /_ranges/PATH lists the ranges of PATH that were asked for,
 /_requests/PATH counts the requests. /latest/ is the metadata service of an instance, version 2, and
-/container that of a container.
+/container that of a container; DIRECTORY/service.json may say what they give: "keys", "expires_in"
+(seconds), "status", and "silent", so many times hanging up without an answer. Both are counted as /latest.
 """
 
 import datetime
@@ -90,7 +91,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def is_silent(self):
+        with self.server.lock:
+            self.server.ranges.setdefault("/latest", []).append("")
+        told = self.told()
+        if told.get("silent", 0) == 0:
+            return False
+        told["silent"] -= 1
+        (self.server.directory / "service.json").write_text(json.dumps(told))
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def told(self):
+        path = self.server.directory / "service.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
     def do_PUT(self):
+        if self.is_silent():
+            return
         self.reply(200, b"a-token") if self.path == "/latest/api/token" else self.reply(404)
 
     def do_GET(self):
@@ -118,8 +137,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(active, name)
 
     def give_keys(self, path):
-        expires = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
-        keys = self.server.keys
+        if self.is_silent():
+            return
+        told = self.told()
+        if "status" in told:
+            return self.reply(told["status"])
+        expires = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(
+            seconds=told.get("expires_in", 3600))
+        keys = told.get("keys", self.server.keys)
         given = json.dumps({"AccessKeyId": keys[0], "SecretAccessKey": keys[1], "Token": (*keys, "")[2],
                             "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}).encode()
         if path == "/container":
@@ -132,7 +157,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for word, status in (("busy", 503), ("error", 500), ("many", 429), ("forbidden", 403),
                              ("missing", 404), ("login", 401)):
             if word in modes:
-                after = {"Retry_After": "1"} if "after" in modes else {}
+                after = {"Retry_After": "100" if "long" in modes else "1"} if "after" in modes else {}
                 return self.reply(status, b"<Error><Code>SlowDown</Code></Error>", **after)
         if "drop" in modes:
             self.close_connection = True
@@ -144,7 +169,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "region" in modes and "/eu-west-9/" not in self.headers.get("Authorization", ""):
             return self.reply(301, b"<Error><Code>PermanentRedirect</Code></Error>",
                               x_amz_bucket_region="eu-west-9")
-        if "expired" in modes:
+        if "expired" in modes or ("old" in modes and "Credential=old/" in self.headers.get("Authorization", "")):
             return self.reply(400, b"<Error><Code>ExpiredToken</Code></Error>")
         self.send_file(modes, self.server.directory / (name + ".new" if "changed" in modes else name))
 

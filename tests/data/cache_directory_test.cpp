@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <fcntl.h>
+#include <random>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -156,6 +157,62 @@ TEST_F(CacheDirectoryTest, parts_of_the_dead_give_way_and_those_of_the_living_do
   ASSERT_EQ(cache.take(hash_hex("new"), 1000, kAll, part_), Taken::here);
   EXPECT_FALSE(has(dead + ".part"));
   EXPECT_TRUE(has(living + ".part"));
+}
+
+// Each of three processes reads shards at random, and brings those that are not there: there is
+// room for three of six, so that each removes what others brought.
+TEST_F(CacheDirectoryTest, processes_bring_and_remove_shards_without_harm) {
+  constexpr int kShards = 6, kRounds = 1'500;
+  std::vector<std::string> texts, hashes;
+  for (int i = 0; i < kShards; ++i) {
+    texts.push_back(testing::noise(1000, static_cast<std::uint64_t>(i) + 1));
+    hashes.push_back(hash_hex(texts.back()));
+  }
+  const auto work = [&](unsigned seed) {
+    std::minstd_rand random(seed);
+    CacheDirectory cache(directory_.path(), 3 * PartFile::file_bytes(1000));
+    int brought = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      const auto i = random() % kShards;
+      auto file = cache.open(hashes[i], 1000);
+      std::unique_ptr<PartFile> part;
+      if (!file && cache.take(hashes[i], 1000, kAll, part) == Taken::here) {
+        if (random() % 8 == 0) {
+          part->remove();  // as when the bytes are wrong
+          continue;
+        }
+        part->write(bytes_of(texts[i]), 0);
+        file = part->keep();
+        LOCKSTEP_CHECK(file, "a shard that was brought is not kept");
+        ++brought;
+      }
+      if (file && read_text(ReadFile(file.release(), "shard"), 1000) != texts[i])
+        throw DataError("other bytes");
+    }
+    LOCKSTEP_CHECK(brought > kRounds / 50, "brought ", brought);
+  };
+  std::vector<pid_t> children;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    const auto child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        work(seed);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        _exit(1);
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const auto child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
+    EXPECT_FALSE(entry.path().string().ends_with(".part")) << entry.path();
 }
 
 TEST_F(CacheDirectoryTest, a_shard_that_never_fits_is_refused) {

@@ -1,8 +1,10 @@
 #include "data/convert.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "data/dataset.h"
+#include "data/tokenizer.h"
 #include "data/verify.h"
 #include "tests/data/shards.h"
 
@@ -10,6 +12,8 @@ namespace lockstep::testing {
 namespace {
 
 namespace fs = std::filesystem;
+
+const std::string kTokenizers = LOCKSTEP_TOKENIZERS;
 
 constexpr OutputKind kAllKinds[] = {OutputKind::lockstep, OutputKind::llmc, OutputKind::nanogpt,
                                     OutputKind::megatron, OutputKind::datatrove};
@@ -48,6 +52,12 @@ class ConvertTest : public ::testing::Test {
       documents.push_back(std::move(tokens));
     });
     return documents;
+  }
+  Manifest manifest_of(const std::string& name) const {
+    return Manifest::parse(slurp(directory_ / name / "dataset.json"), name);
+  }
+  std::vector<std::string> damages(const std::string& name) const {
+    return verify(directory_ / name).damages;
   }
   static Documents without(Documents documents, std::int32_t boundary) {
     for (auto& document : documents)
@@ -209,19 +219,97 @@ TEST_F(ConvertTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
 }
 
 TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
+  const auto source = kTokenizers + "/gpt2/tokenizer.json";
   write_dataset(directory_ / "d", random_documents(100), 50);
-  spit(directory_ / "d/tokenizer.json", "{}");
-  converted("d", "e", OutputKind::lockstep);
-  EXPECT_EQ(slurp(directory_ / "e/tokenizer.json"), "{}");
-  const auto hash = [&](const std::string& name) {
-    return Manifest::parse(slurp(directory_ / name / "dataset.json"), name).tokenizer_hash;
+  auto manifest = write_dataset(directory_ / "x", random_documents(100, 2), 50);
+  manifest.format.name = "A";
+  manifest.tokenizer_hash = open_tokenizer(source)->about().hash;
+  spit(directory_ / "x/dataset.json", manifest.dump());
+  spit(directory_ / "x/tokenizer.json", slurp(source));
+  converted("x", "e", OutputKind::lockstep);
+  EXPECT_EQ(slurp(directory_ / "e/tokenizer.json"), slurp(source));
+  EXPECT_EQ(manifest_of("e").tokenizer_hash, manifest.tokenizer_hash);
+  EXPECT_EQ(manifest_of("e").format.name, "A");
+  EXPECT_EQ(damages("e"), std::vector<std::string>{});
+  // Of several inputs, of which the first does not say what it is.
+  auto unknown = write_dataset(directory_ / "u", random_documents(100, 3), 50);
+  unknown.tokenizer_hash = "";
+  spit(directory_ / "u/dataset.json", unknown.dump());
+  spit(directory_ / "u/tokenizer.json", "another one");
+  auto several = options("u", "f", OutputKind::lockstep);
+  several.inputs.push_back(at("x"));
+  convert(several);
+  EXPECT_EQ(slurp(directory_ / "f/tokenizer.json"), slurp(source));
+  EXPECT_EQ(manifest_of("f").tokenizer_hash, manifest.tokenizer_hash);
+  EXPECT_EQ(manifest_of("f").format.name, "A");
+  EXPECT_EQ(damages("f"), std::vector<std::string>{});
+  // What lies there is not what dataset.json says, or nothing says what it should be.
+  spit(directory_ / "x/tokenizer.json", "{}");
+  converted("x", "g", OutputKind::lockstep);
+  fs::create_directory(directory_ / "y");
+  spit(directory_ / "y/x.bin", gpt2_shard({50256, 1}));
+  spit(directory_ / "y/tokenizer.json", slurp(source));
+  converted("y/x.bin", "h", OutputKind::lockstep);
+  for (const char* name : {"g", "h"}) {
+    EXPECT_FALSE(fs::exists(directory_ / name / "tokenizer.json"));
+    EXPECT_EQ(damages(name), std::vector<std::string>{});
+  }
+  EXPECT_EQ(manifest_of("h").format.name, "unknown");
+  EXPECT_EQ(manifest_of("h").tokenizer_hash, "");
+  EXPECT_EQ(manifest_of("h").format.vocabulary, 50257);
+}
+
+TEST_F(ConvertTest, what_the_tokens_are_of_can_be_said) {
+  const auto tokenizer = kTokenizers + "/gpt2";
+  const auto known = open_tokenizer(tokenizer)->about();
+  write_megatron(directory_ / "m", {{1, 2}, {3, 4}});
+  write_megatron(directory_ / "n", {{1, 2, 7}, {3}});
+  for (const char* name : {"m", "n"}) {
+    auto to = options(name, str(name, "-gpt2"), OutputKind::lockstep);
+    to.tokenizer = tokenizer;
+    convert(to);
+    const auto manifest = manifest_of(str(name, "-gpt2"));
+    EXPECT_EQ(manifest.format.name, "gpt2");
+    EXPECT_EQ(manifest.format.vocabulary, known.vocabulary);
+    EXPECT_EQ(manifest.tokenizer_hash, known.hash);
+    EXPECT_EQ(damages(str(name, "-gpt2")), std::vector<std::string>{});
+  }
+  EXPECT_EQ(Dataset({at("m-gpt2"), at("n-gpt2")}).tokens(), 8);
+  auto to = options("m", "m-wide", OutputKind::lockstep);
+  to.vocabulary = 100'000;
+  convert(to);
+  EXPECT_EQ(manifest_of("m-wide").format.vocabulary, 100'000);
+  EXPECT_EQ(manifest_of("m-wide").format.token_bytes, 4);
+  // Two that do not say of which tokens they are.
+  converted("m", "m-unknown", OutputKind::lockstep);
+  converted("n", "n-unknown", OutputKind::lockstep);
+  EXPECT_EQ(Dataset({at("m-unknown"), at("n-unknown")}).format().vocabulary, 8);
+  // And what cannot be.
+  const auto refused = [&](const std::string& from, const std::string& name,
+                           std::int64_t vocabulary) {
+    auto to_none = options(from, "refused", OutputKind::lockstep);
+    to_none.tokenizer = name;
+    to_none.vocabulary = vocabulary;
+    try {
+      convert(to_none);
+      return std::string("accepted");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
   };
-  EXPECT_EQ(hash("e"), hash("d"));
-  spit(directory_ / "x.bin", gpt2_shard({50256, 1}));
-  converted("x.bin", "f", OutputKind::lockstep);
-  const auto manifest = Manifest::parse(slurp(directory_ / "f/dataset.json"), "f");
-  EXPECT_EQ(manifest.format.name, "unknown");
-  EXPECT_EQ(manifest.format.vocabulary, 50257);
+  expect_contains(refused("m", "", 4), "m.bin: at byte 6: token 3 is 4, expected ids below 4");
+  expect_contains(refused("m", "bytes", 4), "--vocabulary beside --tokenizer");
+  expect_contains(refused("m-gpt2", "bytes", 0), "but the tokens are of gpt2 (");
+}
+
+TEST_F(ConvertTest, the_largest_id_that_dataset_json_can_say_is_said_and_one_more_refused) {
+  constexpr auto kLargest = std::numeric_limits<std::int32_t>::max();
+  write_megatron(directory_ / "m", {{1, kLargest - 1}}, 4, 4);
+  converted("m", "d", OutputKind::lockstep);
+  EXPECT_EQ(documents_of("d"), (Documents{{1, kLargest - 1}}));
+  write_megatron(directory_ / "m", {{1, kLargest}}, 4, 4);
+  expect_contains(message_of<DataError>([&] { converted("m", "e", OutputKind::lockstep); }),
+                  "m.bin: at byte 4: token 1 is 2147483647, expected ids below 2147483647");
 }
 
 TEST_F(ConvertTest, llmq_becomes_a_dataset_without_documents) {

@@ -119,6 +119,39 @@ TEST_F(DatasetTest, shards_of_different_formats_do_not_mix) {
   expect_contains(refusal({at("mixed")}), "llm.c Llama 3");
 }
 
+TEST_F(DatasetTest, paths_of_one_dataset_agree_in_documents_and_tokenizer) {
+  const auto tokens = random_documents(100);
+  write_dataset(directory_ / "a", tokens, 40);
+  const auto other = [&](const std::string& hash, Boundary boundary = Boundary::front) {
+    auto manifest = write_dataset(directory_ / "b", tokens, 70, boundary);
+    manifest.format.name = "llama3";
+    manifest.format.vocabulary = 300;
+    manifest.tokenizer_hash = hash;
+    write("b/dataset.json", manifest.dump());
+  };
+  for (const auto& hash : {ByteTokenizer().about().hash, std::string()}) {
+    other(hash);
+    for (const auto& paths : {std::vector{at("a"), at("b")}, std::vector{at("b"), at("a")}}) {
+      const Dataset both(paths);
+      EXPECT_EQ(both.tokens(), 200);
+      EXPECT_EQ(both.tokenizer_hash(), ByteTokenizer().about().hash);
+      EXPECT_EQ(both.tokenizer_vocabulary(), 300);
+      EXPECT_EQ(both.format().vocabulary, 300);
+    }
+  }
+  other(hash_hex("other"));
+  expect_contains(refusal({at("a"), at("b")}), "b/part_100.bin: the tokenizer is llama3 (");
+  other("", Boundary::listed);
+  expect_contains(refusal({at("a"), at("b")}),
+                  "b/part_100.bin: documents are told apart by a list of their ends, but of");
+  write("c.bin", gpt2_shard(tokens));
+  expect_contains(refusal({at("a"), at("c.bin")}), "give each a table [[data.source]] of its own");
+  // Of one dataset, in tokens of several widths.
+  write_megatron(directory_ / "m", {{1, 2, 3}}, 8, 2);
+  write_megatron(directory_ / "n", {{4}, {70'000, 6}}, 4, 4);
+  EXPECT_EQ(all(Dataset({at("m"), at("n")})), (Tokens{1, 2, 3, 4, 70'000, 6}));
+}
+
 TEST_F(DatasetTest, a_shard_that_its_manifest_does_not_describe_is_refused) {
   const auto tokens = random_documents(100);
   const auto damaged = [&](const std::string& file, const std::string& bytes) {
@@ -395,6 +428,31 @@ TEST_F(DatasetTest, a_shard_without_manifest_that_changed_since_the_start_is_ref
   Tokens window(10);
   expect_contains(message_of<DataError>([&] { dataset.read(window, 0); }),
                   "not what it was at the start");
+}
+
+// 300 shards, of which 256 are open at once: the first is closed when all were read.
+TEST_F(DatasetTest, a_dataset_that_is_replaced_while_it_is_read_is_refused) {
+  const auto tokens = random_documents(900), others = random_documents(900, 7);
+  for (const bool listed : {true, false}) {
+    std::filesystem::remove_all(directory_ / "d");
+    std::filesystem::create_directories(directory_ / "d");
+    const auto put = [&](const Tokens& content) {
+      if (listed) write_dataset(directory_ / "d", content, 3);
+      for (std::int64_t i = 0; !listed && i < 300; ++i)
+        write(str("d/", 1000 + i, ".bin"), gpt2_shard(slice(content, 3 * i, 3)));
+    };
+    put(tokens);
+    const Dataset dataset({at("d")});
+    EXPECT_EQ(all(dataset), tokens);
+    EXPECT_EQ(all(dataset), tokens) << "opened again, as they were";
+    put(others);
+    Tokens window(3);
+    expect_contains(message_of<DataError>([&] {
+                      for (std::int64_t shard = 0; shard < 300; ++shard)
+                        dataset.read(window, 3 * shard);
+                    }),
+                    ".bin: another file lies there than when it was read first");
+  }
 }
 
 TEST_F(DatasetTest, the_fingerprint_is_of_the_content_not_of_the_place) {

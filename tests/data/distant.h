@@ -10,7 +10,7 @@ namespace lockstep::testing {
 inline Manifest write_numbered_shards(const std::filesystem::path& directory, int shards) {
   Manifest manifest;
   manifest.format = {"bytes", kShardHeaderBytes, 2, 257, Boundary::listed, -1};
-  manifest.tokenizer_hash = hash_hex("bytes");
+  manifest.tokenizer_hash = ByteTokenizer().about().hash;
   for (int i = 0; i < shards; ++i) {
     const auto name = str(i, ".bin");
     const auto text = gpt2_shard(Tokens(static_cast<std::size_t>(100 + i), i));

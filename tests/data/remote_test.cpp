@@ -91,6 +91,15 @@ TEST_F(RemoteTest, waits_as_long_as_the_server_asks) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
+TEST_F(RemoteTest, a_wait_longer_than_patience_ends_with_a_last_attempt) {
+  EXPECT_EQ(read("many1+after+long", false, testing::no_patience()), part_);
+  EXPECT_EQ(requests("many1+after+long"), 2);
+  const auto text = error("many+after+long");
+  expect_contains(text, "HTTP status 429; given up after 2 attempts");
+  expect_contains(text, "the server asks to wait 100 s");
+  EXPECT_EQ(requests("many+after+long"), 2);
+}
+
 TEST_F(RemoteTest, gives_up_and_says_what_was_wrong_last) {
   for (const auto& [modes, what] : std::initializer_list<std::pair<const char*, const char*>>{
            {"busy", "HTTP status 503; given up after"},

@@ -36,6 +36,16 @@ class S3Test : public ::testing::Test {
   Environment environment(const Environment& more) const {
     return with(with(no_environment(), {{"AWS_ENDPOINT_URL", server_->url("s3/")}}), more);
   }
+  // What the metadata service of the instance gives from now on; silent: after so many requests
+  // without an answer.
+  void give(const std::string& id, int expires_in, int silent = 0) const {
+    spit(directory_ / "service.json", str(R"({"keys": [")", id, R"(", "b"], "expires_in": )",
+                                          expires_in, R"(, "silent": )", silent, "}"));
+  }
+  Environment instance() const {
+    return environment({{"AWS_EC2_METADATA_DISABLED", "false"},
+                        {"AWS_EC2_METADATA_SERVICE_ENDPOINT", server_->host()}});
+  }
   std::string read(const Environment& more, const std::string& url = "s3://plain/plain.bin") {
     Remote remote(environment(more), testing::quick_patience());
     return RemoteReader(remote, stop_).read_all(url, 1000);
@@ -142,6 +152,20 @@ TEST_F(S3Test, learns_the_region_of_a_bucket) {
                   "HTTP status 404 (SlowDown); there is no such object");
 }
 
+TEST(S3, requests_that_went_to_the_wrong_region_together_all_go_again) {
+  S3 s3(no_environment());
+  const std::string url = "s3://bucket/key";
+  const auto one = s3.request(url), two = s3.request(url);
+  HttpReply reply;
+  reply.status = 301;
+  reply.bucket_region = "eu-west-9";
+  EXPECT_TRUE(s3.learn(url, one, reply));
+  EXPECT_TRUE(s3.learn(url, two, reply));
+  const auto there = s3.request(url);
+  EXPECT_EQ(there.region, "eu-west-9");
+  EXPECT_FALSE(s3.learn(url, there, reply));
+}
+
 TEST_F(S3Test, reads_profiles) {
   serve({kId, kSecret, kToken});
   std::filesystem::create_directory(directory_ / ".aws");
@@ -167,15 +191,89 @@ TEST_F(S3Test, reads_profiles) {
                   "has role_arn, which is not read here; `eval");
 }
 
+// The key "old" is refused from when a tool, or the service, has another one.
 TEST_F(S3Test, credentials_that_expired_are_read_again) {
   serve({});
   std::filesystem::create_directory(directory_ / ".aws");
-  spit(directory_ / ".aws/credentials",
-       "[default]\naws_access_key_id=a\naws_secret_access_key=b\n");
+  const auto write = [&](const char* id) {
+    spit(directory_ / ".aws/credentials",
+         str("[default]\naws_access_key_id=", id, "\naws_secret_access_key=b\n"));
+  };
   const Environment home{{"HOME", directory_.path()}};
-  EXPECT_EQ(read(home, "s3://expired1/plain.bin"), "tokens");
+  for (const bool of_instance : {false, true}) {
+    write("old");
+    give("old", 3600);
+    Remote remote(of_instance ? instance() : environment(home), testing::quick_patience());
+    EXPECT_EQ(remote.request("s3://bucket/key").user, "old");
+    write("new");
+    give("new", 3600);
+    EXPECT_EQ(remote.request("s3://bucket/key").user, "old");
+    EXPECT_EQ(RemoteReader(remote, stop_).read_all("s3://old/plain.bin", 1000), "tokens");
+    EXPECT_EQ(remote.request("s3://bucket/key").user, "new");
+  }
+  EXPECT_EQ(server_->requests("s3/old/plain.bin"), 4);
   expect_contains(message_of<DataError>([&] { read(home, "s3://expired/plain.bin"); }),
                   "(ExpiredToken); the credentials of profile default have expired");
+}
+
+TEST_F(S3Test, credentials_that_another_thread_found_anew_are_not_found_again) {
+  serve({});
+  AwsCredentials credentials(instance());
+  give("old", 3600);
+  EXPECT_EQ(credentials.keys()->id, "old");
+  give("new", 3600);
+  EXPECT_TRUE(credentials.renew("old"));
+  EXPECT_EQ(credentials.keys()->id, "new");
+  const int asked = server_->requests("latest");
+  EXPECT_TRUE(credentials.renew("old"));
+  EXPECT_EQ(credentials.keys()->id, "new");
+  EXPECT_EQ(server_->requests("latest"), asked);
+}
+
+TEST_F(S3Test, keys_are_fetched_again_when_they_expire_in_five_minutes) {
+  serve({});
+  AwsCredentials credentials(instance(), std::chrono::seconds(0));
+  give("one", 200);
+  EXPECT_EQ(credentials.keys()->id, "one");
+  give("two", 3600);
+  EXPECT_EQ(credentials.keys()->id, "two");
+  give("three", 3600);
+  EXPECT_EQ(credentials.keys()->id, "two");
+}
+
+TEST_F(S3Test, a_service_that_fails_takes_no_keys_away) {
+  serve({});
+  AwsCredentials credentials(instance(), std::chrono::seconds(0));
+  give("one", 200);
+  EXPECT_EQ(credentials.keys()->id, "one");
+  give("two", 200, /*silent=*/1);  // tried again at once
+  EXPECT_EQ(credentials.keys()->id, "two");
+  give("three", 200, /*silent=*/1000);
+  EXPECT_EQ(credentials.keys().value_or(AwsKeys{}).id, "two");
+  spit(directory_ / "service.json", R"({"status": 404})");  // no role any more
+  EXPECT_EQ(credentials.keys().value_or(AwsKeys{}).id, "two");
+  EXPECT_EQ(credentials.source(), "the instance");
+  give("three", 3600);
+  EXPECT_EQ(credentials.keys()->id, "three");
+  // Where the old ones are of no use either, that is an error, and no request goes unsigned.
+  EXPECT_TRUE(credentials.renew("three"));
+  spit(directory_ / "service.json", R"({"status": 404})");
+  expect_contains(message_of<DataError>([&] { credentials.keys(); }),
+                  "the credentials for S3 have expired, and new ones cannot be had: ");
+  give("four", 3600);
+  EXPECT_EQ(credentials.keys()->id, "four");
+}
+
+TEST_F(S3Test, a_service_that_fails_is_not_asked_for_every_request) {
+  serve({});
+  AwsCredentials credentials(instance(), std::chrono::hours(1));
+  give("one", 200);
+  EXPECT_EQ(credentials.keys()->id, "one");
+  const int asked = server_->requests("latest");
+  spit(directory_ / "service.json", R"({"status": 404})");
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(credentials.keys()->id, "one");
+  EXPECT_EQ(server_->requests("latest"), asked);
 }
 
 TEST_F(S3Test, asks_the_instance_and_the_container) {

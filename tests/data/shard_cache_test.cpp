@@ -229,6 +229,25 @@ TEST_F(ShardCacheTest, what_is_waited_for_displaces_the_farthest_ahead_but_nothi
   expect_contains(error, "all that it holds is in use; raise data.cache_bytes");
 }
 
+TEST_F(ShardCacheTest, more_lie_ahead_than_are_held_open) {
+  constexpr int kAhead = 257;
+  std::vector<CachedShard> ahead;
+  for (int i = 0; i < kAhead; ++i) {
+    make(str(i), 100);
+    ahead.push_back(shard("plain", str(i)));
+  }
+  make("other", 100);
+  ShardCache cache(config(), remote_);
+  cache.set_ahead(ahead);
+  for (const auto& each : ahead)
+    wait_until([&] { return has(each); });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] { EXPECT_TRUE(cache.open(shard("plain", "other"))); });
+  for (auto& thread : threads)
+    thread.join();
+}
+
 TEST_F(ShardCacheTest, a_stop_ends_who_waits) {
   make("a.bin");
   Remote patient(testing::no_environment(), Patience{});

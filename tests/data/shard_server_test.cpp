@@ -1,6 +1,7 @@
 #include "data/shard_server.h"
 
 #include <chrono>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
@@ -156,6 +157,53 @@ TEST_F(ShardServerTest, ends_while_a_client_waits_for_what_does_not_come) {
     usleep(10'000);
   server.reset();
   waiting.join();
+}
+
+TEST_F(ShardServerTest, who_waits_for_a_shard_keeps_no_other_thread_waiting) {
+  BadServer far(directory_.path());
+  NodeFiles files({directory_ / "cache", 1 << 24, 2, 0.2}, testing::no_environment());
+  auto server = std::make_unique<ShardServer>(files);
+  ShardClient client(server->name());
+  std::thread waiting([&] {
+    EXPECT_NE(message_of<AccessError>([&] { client.open(far.url("stall/0.bin")); }), "");
+  });
+  while (far.requests("stall/dataset.json") == 0)
+    usleep(10'000);
+  EXPECT_EQ(text(client.open(local("0.bin"))), testing::slurp(local("0.bin")));
+  server.reset();  // ends the wait
+  waiting.join();
+}
+
+TEST_F(ShardServerTest, a_descriptor_that_finds_no_place_is_said) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const auto child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto files = this->files();
+    ShardServer server(files);
+    if (write(ends[1], server.name().c_str(), 64) < 0) _exit(1);
+    pause();
+  }
+  std::string name(64, '\0');
+  ASSERT_EQ(read(ends[0], name.data(), name.size()), 64);
+  name.resize(std::strlen(name.c_str()));
+  ShardClient client(name);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int next = dup(ends[0]);
+  close(next);
+  const rlimit full{static_cast<rlim_t>(next), limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
+  const auto error = message_of<AccessError>([&] { client.open(local("0.bin")); });
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(error, local("0.bin") + ": too many open files: raise `ulimit -n`");
+  EXPECT_EQ(text(client.open(local("0.bin"))), testing::slurp(local("0.bin")));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_F(ShardServerTest, another_user_is_not_served) {

@@ -9,6 +9,7 @@
 
 #include "core/hash.h"
 #include "data/manifest.h"
+#include "data/tokenizer.h"
 #include "tests/files.h"
 
 namespace lockstep::testing {
@@ -172,7 +173,7 @@ inline Manifest write_dataset(const std::filesystem::path& directory, const Toke
   const auto total = static_cast<std::int64_t>(tokens.size());
   Manifest manifest;
   manifest.format = {"bytes", 1024, 2, 257, boundary, boundary == Boundary::listed ? -1 : 256};
-  manifest.tokenizer_hash = hash_hex("bytes");
+  manifest.tokenizer_hash = ByteTokenizer().about().hash;
   for (std::int64_t first = 0; first < total; first += shard_tokens) {
     Manifest::Shard shard;
     shard.file = str("part_", 100 + manifest.shards.size(), ".bin");

@@ -6,6 +6,7 @@
 
 #include "data/loader.h"
 #include "data/order.h"
+#include "data/tokenizer.h"
 #include "tests/data/shards.h"
 
 namespace lockstep::testing {
@@ -202,6 +203,144 @@ TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
   EXPECT_TRUE(Sources(config({source(0, 1)})).shards_ahead(0, 5).empty());
 }
 
+TEST_F(SourcesTest, tokenizers_are_compared_by_their_hashes_not_by_their_names) {
+  const auto said = [&](const std::string& name, const std::string& hash) {
+    auto manifest = write_dataset(directory_ / "other", random_documents(700, 9), 97);
+    manifest.format.name = name;
+    manifest.tokenizer_hash = hash;
+    spit(directory_ / "other" / kManifestName, manifest.dump());
+    const DataSource other{.paths = {(directory_ / "other").string()}, .weight = 1};
+    try {
+      return str(Sources(config({source(0, 1), other})).count(), " sources");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(said("llama3", ByteTokenizer().about().hash), "2 sources");
+  EXPECT_EQ(said("unknown", ""), "2 sources");
+  expect_contains(said("bytes", hash_hex("other")), "pack both with one");
+  // Of which one is not known, between two that are.
+  auto manifest = write_dataset(directory_ / "unknown", random_documents(500, 3), 97);
+  manifest.tokenizer_hash = "";
+  spit(directory_ / "unknown" / kManifestName, manifest.dump());
+  const DataSource unknown{.paths = {(directory_ / "unknown").string()}, .weight = 1},
+      other{.paths = {(directory_ / "other").string()}, .weight = 1};
+  expect_contains(message_of<ConfigError>([&] {
+                    Sources(config({source(0, 1), unknown, other}));
+                  }),
+                  "are of two tokenizers");
+}
+
+// Each row is the one that its source alone gives, however documents are told apart there.
+TEST_F(SourcesTest, sources_of_every_format_mix) {
+  const auto texts = [&](std::uint64_t seed) { return random_texts(60, 256, seed); };
+  const auto with_boundary = [&](std::uint64_t seed, bool behind) {
+    Tokens tokens;
+    for (const auto& text : texts(seed)) {
+      if (!behind) tokens.push_back(50256);
+      tokens.insert(tokens.end(), text.begin(), text.end());
+      if (behind) tokens.push_back(50256);
+    }
+    return tokens;
+  };
+  const auto path = [&](const char* name) { return (directory_ / name).string(); };
+  write_megatron(path("megatron"), texts(1), 4, 4);
+  write_datatrove(path("datatrove"), texts(2));
+  spit(path("llmc.bin"), gpt2_shard(with_boundary(3, false)));
+  spit(path("nano.bin"), body(with_boundary(4, true), 2));
+  write_dataset(path("listed"), random_documents(1'000), 97, Boundary::listed);
+  const auto llmq = joined(texts(5));
+  spit(path("llmq.bin"), llmq_header(2, std::ssize(llmq), 256, 0) + body(llmq, 4));
+  std::vector<DataSource> sources;
+  for (const char* name :
+       {"megatron.bin", "datatrove.ds", "llmc.bin", "nano.bin", "listed", "llmq.bin"})
+    sources.push_back({.paths = {path(name)}, .weight = 1.0 + static_cast<double>(sources.size())});
+  for (const auto kind : {RowKind::automatic, RowKind::packed}) {
+    if (kind == RowKind::packed) sources.pop_back();  // llmq has no documents
+    auto all = loader_config(sources);
+    all.rows = kind;
+    all.document_mask = true;
+    Loader mixed(all, 4, 0, 1, pinned_);
+    std::vector<std::unique_ptr<Loader>> alone;
+    for (const auto& source : sources) {
+      auto one = loader_config({source});
+      one.rows = kind;
+      one.document_mask = true;
+      one.shuffle = false;
+      one.global_batch_sequences = 1;
+      alone.push_back(std::make_unique<Loader>(one, 1, 0, 1, pinned_));
+    }
+    for (std::int64_t g = 0; g < 400; g += 4) {
+      const auto batch = mixed.batch(g, 0);
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const auto [s, row] = mixed.sources().at(g + i);
+        const auto& rows = mixed.sources().rows(s);
+        std::int64_t at = 0;
+        while (rows.in_order(at).first != row.first)
+          ++at;
+        const auto expected = alone.at(s)->batch(at, 0);
+        const auto same = [&](ConstTensor a, ConstTensor b) {
+          return std::equal(b.as<std::int32_t>(), b.as<std::int32_t>() + kLength,
+                            a.as<std::int32_t>() + i * kLength);
+        };
+        ASSERT_TRUE(same(batch.inputs, expected.inputs) && same(batch.targets, expected.targets) &&
+                    same(batch.document_start, expected.document_start))
+            << "sample " << g + i << " of source " << s;
+        alone.at(s)->release(expected);
+      }
+      mixed.release(batch);
+    }
+  }
+}
+
+TEST_F(SourcesTest, masks_of_data_without_documents_are_those_of_windows) {
+  const std::int64_t count = 1'000;
+  const auto tokens = random_tokens(count, 256);
+  const auto mask = random_mask(static_cast<std::size_t>(count));
+  spit(directory_ / "q.bin", llmq_header(2, count, 256, 1) + body(tokens, 4) + mask_bits(mask));
+  auto of_llmq = loader_config({{.paths = {(directory_ / "q.bin").string()}}});
+  of_llmq.shuffle = false;
+  Loader loader(of_llmq, 4, 0, 1, pinned_);
+  EXPECT_EQ(loader.sources().row_kind(), RowKind::windows);
+  ASSERT_EQ(loader.samples(), (count - 1) / kLength);
+  for (std::int64_t g = 0; g < loader.samples(); g += 4) {
+    const auto batch = loader.batch(g, 0);
+    for (std::int64_t t = 0; t < 4 * kLength && g * kLength + t + 1 < count; ++t) {
+      const auto at = static_cast<std::size_t>(g * kLength + t);
+      ASSERT_EQ(batch.inputs.as<std::int32_t>()[t], tokens[at]);
+      ASSERT_EQ(batch.targets.as<std::int32_t>()[t], mask[at + 1] != 0 ? tokens[at + 1] : -1);
+    }
+    loader.release(batch);
+  }
+  // Beside masked data that have documents too.
+  write_dataset(directory_ / "masked", random_documents(count), 97, Boundary::front, mask);
+  auto both = config({{.paths = {(directory_ / "masked").string()}, .weight = 1},
+                      {.paths = {(directory_ / "q.bin").string()}, .weight = 1}});
+  EXPECT_EQ(Sources(both).row_kind(), RowKind::windows);
+  for (const auto kind : {RowKind::examples, RowKind::packed}) {
+    both.rows = kind;
+    expect_contains(message_of<ConfigError>([&] { Sources{both}; }),
+                    "q.bin does not say where documents end; expected windows");
+  }
+}
+
+TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {
+  std::vector<DataSource> many;
+  for (std::size_t i = 0; i <= kMostSources; ++i) {
+    const auto path = directory_ / str("many", i, ".bin");
+    spit(path, gpt2_shard(random_tokens(30, 256, i + 1)));
+    many.push_back({.paths = {path.string()}, .weight = i == 0 ? 1e6 : 1.0});
+  }
+  expect_contains(message_of<ConfigError>([&] { Sources(config(many)); }),
+                  "257 sources, expected at most 256");
+  many.pop_back();
+  Json checkpoint;
+  const auto first = run(many, 3, checkpoint);
+  const auto again = run(many, 3, checkpoint);
+  EXPECT_NE(first, again);
+  EXPECT_EQ(checkpoint.at("first_sample").as_integer(), 24);
+}
+
 TEST_F(SourcesTest, what_is_no_mixture_is_refused) {
   const auto refusal = [](const Sources::Config& c) {
     return message_of<ConfigError>([&] { Sources{c}; });
@@ -212,13 +351,8 @@ TEST_F(SourcesTest, what_is_no_mixture_is_refused) {
   spit(directory_ / "gpt2.bin", gpt2_shard(random_tokens(500, 50257)));
   const DataSource gpt2{.paths = {(directory_ / "gpt2.bin").string()}, .weight = 1};
   expect_contains(refusal(config({source(0, 1), gpt2})),
-                  "holds llm.c GPT-2 tokens of vocabulary 50257, but ");
-  // Two tokenizers of one name and size, with other ids.
-  auto manifest = write_dataset(directory_ / "other", random_documents(700, 9), 97);
-  manifest.tokenizer_hash = hash_hex("other");
-  spit(directory_ / "other" / kManifestName, manifest.dump());
-  const DataSource other{.paths = {(directory_ / "other").string()}, .weight = 1};
-  expect_contains(refusal(config({source(0, 1), other})), "pack both with one tokenizer");
+                  "are of two tokenizers: llm.c GPT-2, whose documents are told apart by the token "
+                  "50256, and bytes, by 256; `lockstep data convert --tokenizer`");
   auto packed = config({source(0, 1)});
   packed.rows = RowKind::packed;
   packed.shuffle_shards = 3;

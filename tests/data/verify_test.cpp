@@ -102,6 +102,25 @@ TEST_F(VerifyTest, a_token_outside_the_vocabulary_is_named_by_its_byte) {
   expect_contains(found[0], "part_101.bin: at byte 1038: token 7 is");
 }
 
+TEST_F(VerifyTest, all_damage_of_shards_without_hashes_is_listed_too) {
+  std::filesystem::create_directories(directory_ / "d");
+  for (const char* name : {"a", "b", "c", "e"})
+    spit(directory_ / "d" / str(name, ".bin"), gpt2_shard(random_tokens(100, 50257)));
+  std::filesystem::resize_file(directory_ / "d/a.bin", 1'100);
+  std::filesystem::resize_file(directory_ / "d/c.bin", 1'200);
+  spit(directory_ / "d/e.bin", gpt2_shard({1, 2, 50257}));
+  const auto found = verify(directory_ / "d");
+  EXPECT_EQ(found.shards, 4);
+  EXPECT_EQ(found.tokens, 103);
+  ASSERT_EQ(found.damages.size(), 3u);
+  expect_contains(found.damages[0], "a.bin: at byte 1100: truncated");
+  expect_contains(found.damages[1], "c.bin: at byte 1200: truncated");
+  expect_contains(found.damages[2], "e.bin: at byte 1028: token 2 is 50257");
+  for (const char* name : {"b", "e"})
+    std::filesystem::remove(directory_ / "d" / str(name, ".bin"));
+  EXPECT_EQ(damages().size(), 2u) << "though no shard is whole";
+}
+
 // The hash agrees, the list does not rise: who wrote it was wrong.
 TEST_F(VerifyTest, a_list_of_ends_that_falls_is_found_though_its_hash_agrees) {
   auto manifest = write_dataset(directory_ / "d", tokens_, 250);
