@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/output_directory.h"
 #include "data/progress.h"
+#include "data/remote.h"
 
 namespace lockstep {
 namespace {
@@ -186,6 +187,8 @@ Converted convert(const ConvertOptions& options) {
   if (options.name.empty() || options.name.find('/') != std::string::npos)
     throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
   const auto path = output_path(options.out);
+  for (const auto& input : options.inputs)
+    require_local(input);
   const Dataset source(options.inputs);
   const bool described = source.tokenizer_vocabulary() > 0;
   const auto vocabulary = vocabulary_of(source);

@@ -15,6 +15,7 @@
 #include "data/document_encoder.h"
 #include "data/document_reader.h"
 #include "data/pack_directory.h"
+#include "data/remote.h"
 #include "data/progress.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
@@ -209,6 +210,8 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   LOCKSTEP_CHECK(0 <= options.validation_share && options.validation_share < 1, "validation share ",
                  options.validation_share);
   const auto out = output_path(options.out);
+  for (const auto& input : options.inputs)
+    require_local(input.string());
   refuse_output_inside_input(out, options.inputs);
   Job job{.options = options,
           .files = text_files(options.inputs),

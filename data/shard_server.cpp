@@ -108,26 +108,6 @@ bool send_packet(const Descriptor& socket, std::string_view text, int descriptor
   return n == static_cast<ssize_t>(bytes.size());
 }
 
-std::string joined(const std::vector<std::string>& paths) {
-  std::string text;
-  for (const auto& path : paths) {
-    if (text.size() + path.size() + 2 > kMostBytes) break;  // the farthest can wait
-    if (!text.empty()) text += '\0';
-    text += path;
-  }
-  return text;
-}
-
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> paths;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\0'), text.size());
-    paths.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return paths;
-}
-
 }  // namespace
 
 ShardServer::ShardServer(NodeFiles& files)
@@ -203,21 +183,15 @@ void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
 }
 
 void ShardServer::answer(Peer& peer, std::string_view request) {
-  if (request.front() == 'a') {
-    try {
-      files_.set_ahead(split(request.substr(1)));
-    } catch (const Error& error) {  // opening them says it again, to who needs them
-      log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
-    }
-    return;
-  }
   try {
     {
       const std::scoped_lock lock(mutex_);
       peer.is_waiting = true;
     }
-    const auto file = files_.open_descriptor(std::string(request.substr(1)));
+    const auto file = files_.open_descriptor(std::string(request));
     send(peer, "f", file.number());
+  } catch (const UnreachableError& error) {
+    send(peer, str('u', error.what()));
   } catch (const AccessError& error) {
     send(peer, str('x', error.what()));
   } catch (const std::exception& error) {
@@ -237,14 +211,10 @@ ShardClient::ShardClient(const std::string& name)
     throw AccessError("the socket that should be of this machine's first rank is another user's");
 }
 
-void ShardClient::send(std::string_view text) {
-  LOCKSTEP_CHECK(text.size() <= kMostBytes, "a path of ", text.size(), " bytes");
-  send_packet(socket_, text, -1);  // where that fails, receiving does
-}
-
 ReadFile ShardClient::open(const std::string& path) {
+  LOCKSTEP_CHECK(path.size() <= kMostBytes, "a path of ", path.size(), " bytes");
   const std::scoped_lock lock(mutex_);
-  send('o' + path);
+  send_packet(socket_, path, -1);  // where that fails, receiving does
   for (;;) {
     auto reply = receive(socket_);
     if (reply.text.empty())
@@ -254,15 +224,15 @@ ReadFile ShardClient::open(const std::string& path) {
     switch (reply.text.front()) {
       case 'w': made_progress(); break;
       case 'f': return {reply.descriptor.release(), path};
+      case 'u': throw UnreachableError(reply.text.substr(1));
       case 'x': throw AccessError(reply.text.substr(1));
       default: throw DataError(reply.text.substr(1));
     }
   }
 }
 
-void ShardClient::set_ahead(const std::vector<std::string>& paths) {
-  const std::scoped_lock lock(mutex_);
-  send('a' + joined(paths));
+void ShardClient::stop() {
+  shutdown(socket_.number(), SHUT_RDWR);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -13,9 +14,11 @@
 #include "data/convert.h"
 #include "data/dataset.h"
 #include "data/inspect.h"
+#include "data/node_files.h"
 #include "data/pack.h"
 #include "data/tokenizer.h"
 #include "data/verify.h"
+#include "train/model_tokenizer.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +72,47 @@ std::string unescape(const std::string& text) {
   return plain;
 }
 
+// A directory that goes again.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    auto name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr)
+      throw DataError(str(name, ": cannot be made; name another place by TMPDIR"));
+    path_ = name;
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Of a distant dataset; nullptr where there is none.
+std::unique_ptr<Tokenizer> tokenizer_beside(const Dataset& dataset, ShardFiles& files) {
+  const TemporaryDirectory directory;
+  const auto copy = directory.path() / "tokenizer";
+  fetch_tokenizer(dataset.lists().front().directory.string(), files, copy);
+  return path_exists(copy) ? open_tokenizer(copy.string()) : nullptr;
+}
+
+// Every byte comes from there: what a cache holds is not asked. Two shards are here at a time.
+Verification verify_distant(const std::string& path) {
+  const TemporaryDirectory directory;
+  ShardCache::Config cache{.directory = directory.path()};
+  {
+    NodeFiles look(cache, process_environment());
+    cache.most_bytes = look.room_of(list_shards(path, look).directory.string(), 2);
+  }
+  NodeFiles files(cache, process_environment());
+  return verify(path, &files);
+}
+
 }  // namespace
 
 int data_pack(const DataPackOptions& options) {
@@ -102,11 +146,15 @@ int data_pack(const DataPackOptions& options) {
 }
 
 int data_inspect(const DataInspectOptions& options) {
-  const Dataset dataset({options.dataset});
+  NodeFiles files({}, process_environment());
+  const Dataset dataset({options.dataset}, &files);
   std::unique_ptr<Tokenizer> tokenizer;
   if (!options.tokenizer.empty())
     tokenizer = open_tokenizer(options.tokenizer);
-  else if (path_exists(std::filesystem::path(options.dataset) / "tokenizer.json"))
+  else if (dataset.is_distant() && dataset.format().name != "bytes")
+    tokenizer = tokenizer_beside(dataset, files);
+  else if (!dataset.is_distant() &&
+           path_exists(std::filesystem::path(options.dataset) / "tokenizer.json"))
     tokenizer = open_tokenizer(options.dataset);
   else if (dataset.format().name == "bytes")
     tokenizer = open_tokenizer("bytes");
@@ -133,7 +181,7 @@ int data_verify(const std::vector<std::string>& datasets) {
   for (const auto& path : datasets) {
     Verification found;
     try {
-      found = verify(path);
+      found = is_remote(path) ? verify_distant(path) : verify(path);
     } catch (const DataError& error) {
       found.damages.emplace_back(error.what());
     }
