@@ -144,6 +144,7 @@ Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks
   if (c.most_samples > 0) samples = std::min(samples, c.most_samples);
   scratch = allocate_buffers(pinned, B, T, buffers);
   threads.reserve(kThreads);
+  if (is_distant && !c.shuffle) look_ahead();  // it is known where that begins
 }
 
 Loader::Impl::~Impl() {

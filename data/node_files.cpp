@@ -233,17 +233,15 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
       auto shard = directory_of(path).find(file_name(path));
       if (shard && shard->bytes > 0) shards.push_back(std::move(*shard));
     }
+    const std::scoped_lock lock(ahead_mutex_);
+    ahead_[reader] = std::move(shards);
+    std::size_t most = 0;
+    for (const auto& [of, list] : ahead_)
+      most = std::max(most, list.size());
     std::vector<CachedShard> ahead;
-    {
-      const std::scoped_lock lock(mutex_);
-      ahead_[reader] = std::move(shards);
-      std::size_t most = 0;
+    for (std::size_t turn = 0; turn < most; ++turn)
       for (const auto& [of, list] : ahead_)
-        most = std::max(most, list.size());
-      for (std::size_t turn = 0; turn < most; ++turn)
-        for (const auto& [of, list] : ahead_)
-          if (turn < list.size()) ahead.push_back(list[turn]);
-    }
+        if (turn < list.size()) ahead.push_back(list[turn]);
     cache().set_ahead(ahead);
   } catch (const DataError& error) {
     log_own_warning("shards that come next cannot be fetched ahead: ", error.what());

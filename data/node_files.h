@@ -76,6 +76,7 @@ class NodeFiles final : public ShardFiles {
   std::map<std::string, std::unique_ptr<Directory>> directories_;
   std::unique_ptr<ShardCache> cache_;
   std::map<std::string, Local> local_;
+  std::mutex ahead_mutex_;
   std::map<const void*, std::vector<CachedShard>> ahead_;  // of each reader
   std::int64_t uses_ = 0;
   std::atomic<std::int64_t> opened_local_{0};

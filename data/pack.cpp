@@ -15,8 +15,8 @@
 #include "data/document_encoder.h"
 #include "data/document_reader.h"
 #include "data/pack_directory.h"
-#include "data/remote.h"
 #include "data/progress.h"
+#include "data/remote.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
 

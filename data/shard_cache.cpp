@@ -223,11 +223,13 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   try {
     // What somebody waits for displaces what lies ahead, the last first.
-    do {
+    for (;;) {
       taken = directory_.take(
           job.shard.hash, job.shard.bytes,
           [&](const std::string& hash) { return may_go(hash, kept); }, job.part);
-    } while (taken == Taken::no_room && wanted && kept-- > 0);
+      if (taken != Taken::no_room || !wanted || kept == 0) break;
+      kept -= std::max<std::size_t>(kept / 8, 1);
+    }
     if (taken == Taken::whole) whole = directory_.open(job.shard.hash, job.shard.bytes);
   } catch (...) {
     error = std::current_exception();

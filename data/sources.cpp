@@ -167,9 +167,9 @@ std::vector<Sources::Shard> Sources::shards_in_order(std::int64_t g, std::int64_
     if (first >= behind) return;
     const auto last = rows_.front().in_order(behind - 1);
     const auto last_shard = dataset.shard_of(last.first + last.tokens);
-    for (auto s = dataset.shard_of(rows_.front().in_order(first).first); s <= last_shard; ++s)
-      if (shards.size() < most &&
-          std::find(shards.begin(), shards.end(), Shard{0, s}) == shards.end())
+    auto s = dataset.shard_of(rows_.front().in_order(first).first);
+    for (; s <= last_shard && shards.size() < most; ++s)
+      if (std::find(shards.begin(), shards.end(), Shard{0, s}) == shards.end())
         shards.push_back({0, s});
   };
   add(g, end);

@@ -72,6 +72,8 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::pa
   std::string tokenizer, config;
   try {
     tokenizer = text_of(kFile);
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError& error) {  // not there; or S3 hides what is not
     log_own_warning("no tokenizer is known, for none was found beside the data: ", error.what());
     return;

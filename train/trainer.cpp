@@ -364,9 +364,9 @@ void Trainer::report(StepReport report) {
   const bool stopping = stop_ != 0 && step() != steps();
   if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
     report.validation_loss = validation_loss_ = evaluate(report);
+  report.shards = files_.counts();
   if (due(config_.log.every_steps, report.step) || report.validation_loss) {
     if (gpu_) report.gpu = gpu_->read();
-    report.shards = files_.counts();
     if (is_first()) print_step(report);
     if (is_first() && report.shards) log_shards(*report.shards);
   }
