@@ -14,6 +14,7 @@
 #include "data/chat_template.h"
 #include "data/document_encoder.h"
 #include "data/document_reader.h"
+#include "data/output_directory.h"
 #include "data/pack_directory.h"
 #include "data/progress.h"
 #include "data/remote.h"
@@ -24,15 +25,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The output's path with its name at the end: `d/` names d.
-fs::path output_path(const fs::path& out) {
-  const auto normal = out.lexically_normal();
-  auto path = normal.has_filename() ? normal : normal.parent_path();
-  if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
-    throw UsageError(str(out.string(), ": expected the name of a directory to make"));
-  return path;
-}
 
 // A second run would pack the first one's shards.
 void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>& inputs) {

@@ -92,7 +92,7 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
 // The tokenizer that lies beside a dataset is the one that made it.
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
   const auto path = list.directory / "tokenizer.json";
-  if (list.kind != ShardKind::lockstep) return;
+  if (list.kind != ShardKind::lockstep || list.format.name == "bytes") return;
   if (!is_remote(path.string()) && !path_exists(path)) return;
   std::optional<ReadFile> file;
   try {

@@ -41,8 +41,7 @@ class MachineFiles {
   std::unique_ptr<ShardClient> client_;  // of others
 };
 
-// "shards: 3 files fetched, 600 MB at 410 MB/s, 12 from the cache, 2 removed, 0 ms waited": since
-// `before`; empty where none was opened or fetched.
+// Since `before`, as docs/streaming.md shows it; empty where no file was opened or fetched.
 std::string in_words(const ShardCache::Counts& now, const ShardCache::Counts& before);
 
 }  // namespace lockstep

@@ -138,9 +138,9 @@ TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
   expect_contains(message_of<ConfigError>([&] {
                     files.need_room({{url, 3}, {url, 3}});
                   }),
-                  "3 shards of up to 1.29 kB, 7.72 kB together, should fit into the cache");
+                  "/plain: 3 shards of up to 1.29 kB, 7.73 kB together, should fit into the cache");
   const auto text = message_of<ConfigError>([&] { files.need_room({{url, 6}}); });
-  expect_contains(text, "/plain: 6 shards of up to 1.29 kB, 7.72 kB together, should fit");
+  expect_contains(text, "/plain: 6 shards of up to 1.29 kB, 7.73 kB together, should fit");
   expect_contains(text, "which may hold 6.44 kB in");
   expect_contains(text, "raise data.cache_bytes");
 }

@@ -1,7 +1,6 @@
 #include "train/machine_files.h"
 
 #include <gtest/gtest.h>
-#include <mutex>
 
 #include "dist/thread_world.h"
 #include "tests/data/shards.h"
@@ -13,8 +12,6 @@ TEST(MachineFiles, ranks_of_a_machine_read_by_its_first) {
   const TemporaryDirectory directory;
   const auto tokens = random_documents(500);
   write_dataset(directory / "d", tokens, 97);
-  std::mutex mutex;
-  std::vector<const ShardFiles*> plain;
   run_thread_ranks(3, [&](World& world) {
     MachineFiles files({}, world);
     const Dataset dataset({(directory / "d").string()}, &files.files());
@@ -24,8 +21,9 @@ TEST(MachineFiles, ranks_of_a_machine_read_by_its_first) {
     const bool is_first = dynamic_cast<const NodeFiles*>(&files.files()) != nullptr;
     EXPECT_EQ(is_first, world.rank() == 0);
     world.exchange("");
-    if (is_first)  // 6 shards and their lists, and dataset.json
+    if (is_first) {  // 6 shards and their lists, and dataset.json
       EXPECT_EQ(dynamic_cast<const NodeFiles&>(files.files()).opened_local(), 13);
+    }
     EXPECT_FALSE(files.counts().has_value());
     world.exchange("");
   });
@@ -50,9 +48,10 @@ TEST(MachineFiles, counts_in_words) {
   now.fetched_bytes = 601'000'000;
   now.fetching_seconds = 1.5;
   now.evicted = 2;
-  EXPECT_EQ(in_words(now, before),
-            "2 files fetched,  600 MB at  400 MB/s, 10 opened from the cache, 0 waited for (   0 "
-            "ms), 2 removed");
+  EXPECT_EQ(
+      in_words(now, before),
+      "2 files fetched, 600 MB at 400 MB/s, 10 opened from the cache, 0 waited for (0.00 ms), "
+      "2 removed");
 }
 
 }  // namespace
