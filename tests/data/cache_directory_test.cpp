@@ -27,7 +27,7 @@ class CacheDirectoryTest : public ::testing::Test {
  protected:
   // A shard is brought, and let go of.
   std::string add(CacheDirectory& cache, const std::string& text) {
-    const auto hash = hash_hex(text);
+    auto hash = hash_hex(text);
     std::unique_ptr<PartFile> part;
     EXPECT_EQ(cache.take(hash, static_cast<std::int64_t>(text.size()), kAll, part), Taken::here);
     if (!part) return hash;
