@@ -2,8 +2,8 @@
 # Builds Lockstep and runs its tests.
 #
 #   ./test.sh              the CI tier: what a change must pass, in minutes
-#   ./test.sh --full       also what takes two or three hours: the sanitizers, the analyzer, long
-#                          fuzzing, a run killed 500 times, shards of 2^31 tokens
+#   ./test.sh --full       also what takes two or three hours: the sanitizers, the analyzer, clang-tidy
+#                          of the tests, long fuzzing, a run killed 500 times, shards of 2^31 tokens
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer
 #   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)
 #

@@ -30,8 +30,7 @@ OutputDirectory::OutputDirectory(fs::path out, fs::path temporary)
 
 OutputDirectory::OutputDirectory(const fs::path& out)  // delegates: what it throws leaves nothing
     : OutputDirectory(out, str(out.string(), ".tmp-", getpid())) {
-  if (path_exists(out_) && !(directory_exists(out_) && directory_entries(out_).empty()))
-    throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
+  refuse_taken(out_);
   warn_of_leftovers(out_);
   make_directories(temporary_);
 }
@@ -53,6 +52,11 @@ fs::path output_path(const fs::path& out) {
   if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
     throw UsageError(str(out.string(), ": expected the name of a directory to make"));
   return path;
+}
+
+void refuse_taken(const fs::path& out) {
+  if (path_exists(out) && !(directory_exists(out) && directory_entries(out).empty()))
+    throw UsageError(str(out.string(), ": exists; remove it, or choose another directory"));
 }
 
 }  // namespace lockstep

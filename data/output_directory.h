@@ -27,4 +27,7 @@ class OutputDirectory {
 // The output's path with its name at the end: `d/` names d. Throws UsageError for `.` and `/`.
 std::filesystem::path output_path(const std::filesystem::path& out);
 
+// Throws UsageError where `out` exists and is not an empty directory.
+void refuse_taken(const std::filesystem::path& out);
+
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "data/output_directory.h"
 
 namespace lockstep {
 namespace {
@@ -41,15 +42,11 @@ std::string difference(const Json& before, const Json& now) {
 
 PackDirectory::PackDirectory(fs::path out, const Json& command, bool resumable)
     : out_(std::move(out)), work_(str(out_.string(), ".tmp")), resumable_(resumable) {
-  const auto refuse_taken = [&] {
-    if (path_exists(out_) && !(directory_exists(out_) && directory_entries(out_).empty()))
-      throw UsageError(str(out_.string(), ": exists; remove it, or choose another directory"));
-  };
-  refuse_taken();
+  refuse_taken(out_);
   make_directories(work_);
   lock();
   try {
-    refuse_taken();  // by one that has just ended
+    refuse_taken(out_);  // by one that has just ended
     find_record(command);
   } catch (...) {
     unlock();
@@ -113,6 +110,10 @@ void PackDirectory::find_record(const Json& command) {
   const auto progress = work_ / kProgress;
   record_ = PackRecord::parse(read_text(progress, kMostBytes), progress.string());
   saved_ = true;
+  // What a process was about to write when it was killed.
+  for (const auto& entry : fs::recursive_directory_iterator(dataset()))
+    if (entry.path().filename().string().find(".tmp-") != std::string::npos)
+      fs::remove(entry.path());
 }
 
 void PackDirectory::start(const Json& command) {

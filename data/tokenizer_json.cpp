@@ -184,12 +184,15 @@ void read_vocabulary(const Json& json, const ByteAlphabet& alphabet, TokenizerJs
     added.emplace(token.content, token.id);
   const auto& vocabulary = json.as_object();
   out.tokens.reserve(vocabulary.size());
+  std::vector<bool> taken(kMostTokens);
   for (const auto& [written, value] : vocabulary) {
     const auto id = id_in(value, written);
     const auto same = added.find(written);
     if (same != added.end() && same->second == id) continue;
     if (!out.tokens.emplace(alphabet.bytes(written), id).second)
       refuse("two tokens are \"", written, '"');
+    if (taken[static_cast<std::size_t>(id)]) refuse("two tokens have the id ", id);
+    taken[static_cast<std::size_t>(id)] = true;
   }
 }
 

@@ -45,7 +45,55 @@ class OnGpu {
             loaded_.model.gradients()};
   }
 
+  // -log p(target) of the last n tokens of each sequence, behind the others in a cache.
+  Doubles scores(std::int64_t n) {
+    const auto& m = loaded_.model;
+    const auto cache = transformer_.allocate_cache(twins_.arena(), twins_.stream(), m.B, m.T);
+    transformer_.prefill(tokens(0, m.T - n), columns(m.batch.inputs, 0, m.T - n), cache);
+    const Twin losses = twins_.poisoned({m.B * n}, DType::fp32);
+    transformer_.score(tokens(m.T - n, n), losses.device, columns(m.batch.inputs, m.T - n, n),
+                       columns(m.batch.targets, m.T - n, n), cache);
+    return doubles(twins_.download(losses.device));
+  }
+  // The same of the logits of all tokens at once.
+  Doubles losses_of_logits(std::int64_t n) {
+    const auto& m = loaded_.model;
+    const auto stored = stored_vocabulary(loaded_.oracle.config);
+    const Twin logits = twins_.poisoned({m.B * m.T, stored}, DType::fp32);
+    transformer_.predict(tokens(0, m.T), logits.device, integers(m.batch.inputs));
+    const auto all = doubles(twins_.download(logits.device));
+    Doubles losses;
+    for (std::int64_t row = 0; row < m.B * m.T; ++row) {
+      if (row % m.T < m.T - n) continue;
+      const auto* values = all.data() + row * stored;
+      double sum = 0;
+      for (std::int64_t v = 0; v < loaded_.oracle.config.vocabulary; ++v)
+        sum += std::exp(values[v]);
+      const auto target = m.batch.targets[static_cast<std::size_t>(row)];
+      losses.push_back(target < 0 ? 0 : std::log(sum) - values[target]);
+    }
+    return losses;
+  }
+
  private:
+  // Of each sequence, n values from `first` on.
+  Tensor columns(const std::vector<std::int32_t>& values, std::int64_t first, std::int64_t n) {
+    std::vector<std::int32_t> some;
+    for (std::int64_t b = 0; b < loaded_.model.B; ++b)
+      for (std::int64_t t = first; t < first + n; ++t)
+        some.push_back(values[static_cast<std::size_t>(b * loaded_.model.T + t)]);
+    return integers(some);
+  }
+  // A step of those tokens, without documents.
+  StepContext tokens(std::int64_t first, std::int64_t n) {
+    std::vector<std::int32_t> positions;
+    for (std::int64_t i = 0; i < loaded_.model.B * n; ++i)
+      positions.push_back(static_cast<std::int32_t>(first + i % n));
+    auto some = step();
+    some.positions = integers(positions, {loaded_.model.B, n});
+    some.document_start = {};
+    return some;
+  }
   Tensor integers(const std::vector<std::int32_t>& values, Shape shape = {}) {
     return twins_.integers(values, shape).device;
   }
@@ -90,6 +138,14 @@ TEST_P(PyTorchCuda, fp32_logits_loss_and_every_gradient_agree) {
 TEST_P(PyTorchCuda, bf16_is_as_close_to_fp32_as_pytorch_in_bf16) {
   Loaded loaded(GetParam(), DType::bf16);
   loaded.expect_bf16(OnGpu(loaded, DType::bf16).compute());
+}
+
+TEST_P(PyTorchCuda, scores_behind_a_cache_are_those_of_all_logits) {
+  Loaded loaded(GetParam(), DType::fp32);
+  OnGpu gpu(loaded, DType::fp32);
+  const auto expected = gpu.losses_of_logits(4);
+  EXPECT_GT(std::count_if(expected.begin(), expected.end(), [](double x) { return x > 0; }), 4);
+  expect_close(gpu.scores(4), expected, 1e-5, "scores");
 }
 
 INSTANTIATE_TEST_SUITE_P(all, PyTorchCuda, ::testing::ValuesIn(kFamilies),

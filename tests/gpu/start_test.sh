@@ -45,7 +45,8 @@ case $3 in
   refuses_cuda)
     status=0
     "$lockstep" generate nowhere --device cuda >"$work/out" 2>&1 || status=$?
-    ((status == 65)) || { echo "exit $status for a model that is not there"; exit 1; }
+    ((status == 78)) || { echo "exit $status of generate"; exit 1; }
+    expect "--device cuda: no GPU can be used: there is no NVIDIA driver; install one" "$work/out"
     printf 'x%.0s' {1..4096} | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
     status=0
     "$lockstep" train configs/quickstart.toml --run "$work/run" --device cuda \

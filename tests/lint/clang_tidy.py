@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over every source of a build directory, in parallel, each source once.
 
-usage: clang_tidy.py --build DIR [--analyzer] [--jobs N] [--list-times]
+usage: clang_tidy.py --build DIR [--only product|tests] [--analyzer] [--jobs N] [--list-times]
 
 A source that is compiled once per instruction set is checked as its first, baseline command. What
 passed is remembered under DIR/lint by a hash of all that clang-tidy reads of this repository, so a
@@ -71,7 +71,8 @@ def check(path, stamp, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--analyzer", action="store_true", help="clang-analyzer-* on the product's sources")
+    parser.add_argument("--only", choices=("product", "tests"), help="of the sources (default: all)")
+    parser.add_argument("--analyzer", action="store_true", help="clang-analyzer-* in place of the other checks")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list-times", action="store_true", help="print each source's seconds")
     options = parser.parse_args()
@@ -88,9 +89,10 @@ def main():
         return 1
     (work / "compile_commands.json").write_text(json.dumps(list(commands.values())))
     arguments = ["-p", str(work)]
+    if options.only:
+        of_tests = options.only == "tests"
+        commands = {p: e for p, e in commands.items() if (ROOT / "tests" in p.parents) == of_tests}
     if options.analyzer:
-        # Of the product: with the tests it would take an hour and a half of one core.
-        commands = {p: e for p, e in commands.items() if ROOT / "tests" not in p.parents}
         # Padding is wanted where members keep to their own cache lines.
         arguments.append("--checks=clang-analyzer-*,-clang-analyzer-optin.performance.Padding")
     version = subprocess.run(["clang-tidy", "--version"], stdout=subprocess.PIPE).stdout
