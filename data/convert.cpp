@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/output_directory.h"
 #include "data/progress.h"
+#include "data/remote.h"
 #include "data/tokenizer.h"
 
 namespace lockstep {
@@ -232,6 +233,8 @@ Converted convert(const ConvertOptions& options) {
   if (options.name.empty() || options.name.find('/') != std::string::npos)
     throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
   const auto path = output_path(options.out);
+  for (const auto& input : options.inputs)
+    require_local(input);
   const Dataset source(options.inputs);
   const auto meaning = meaning_of(source, options);
   const bool masks = source.has_masks() &&

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "data/remote.h"
 
 namespace lockstep {
 namespace {
@@ -17,20 +18,19 @@ constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 }  // namespace
 
-Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files) {
+Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files)
+    : files_(files == nullptr ? &local_files_ : files) {
   if (paths.empty()) throw DataError("a dataset of no paths");
-  if (files == nullptr) files = &local_files_;
   std::string fingerprints;
   for (const auto& path : paths) {
-    add(list_shards(path, *files));
+    add(list_shards(path, *files_));
     fingerprint_ = lists_.back().fingerprint;
     fingerprints += fingerprint_ + '\n';
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
   const auto files_at_once = kMostFilesOfShard * std::min(kMostOpen, shards());
   const auto most = std::max<std::size_t>(reserve_open_files(files_at_once) / kMostFilesOfShard, 1);
-  open_ =
-      std::make_unique<OpenShards>(most, [this, files](std::size_t i) { return open(i, *files); });
+  open_ = std::make_unique<OpenShards>(most, [this](std::size_t i) { return open(i); });
 }
 
 void Dataset::add(ShardList list) {
@@ -40,6 +40,7 @@ void Dataset::add(ShardList list) {
     starts_.push_back(tokens() + shard.tokens);
   list_ends_.push_back(shards());
   has_masks_ = has_masks_ || list.has_masks;
+  is_distant_ = is_distant_ || is_remote(list.directory.string());
   if (tokenizer_hash_.empty()) tokenizer_hash_ = list.tokenizer_hash;
   if (list.kind == ShardKind::lockstep)
     tokenizer_vocabulary_ = std::max(tokenizer_vocabulary_, list.format.vocabulary);
@@ -51,12 +52,12 @@ void Dataset::add(ShardList list) {
 }
 
 // Threads open different shards at the same time.
-Shard Dataset::open(std::size_t i, ShardFiles& files) {
+Shard Dataset::open(std::size_t i) {
   const auto [in_lists, in_list] = place_of(i);
   const auto& list = lists_[in_lists];
   auto& about = lists_[in_lists].shards[in_list];
   const auto identity = FileIdentity::of(list.path(about));
-  auto shard = open_shard(list, about, files);
+  auto shard = open_shard(list, about, *files_);
   if (about.identity == FileIdentity{}) about.identity = identity;
   if (identity != FileIdentity{} && identity != about.identity)
     throw DataError(str(
@@ -80,6 +81,11 @@ std::size_t Dataset::shard_of(std::int64_t token) const {
 std::string Dataset::shard_path(std::size_t shard) const {
   const auto [list, in_list] = place_of(shard);
   return lists_[list].path(lists_[list].shards[in_list]).string();
+}
+
+std::vector<std::string> Dataset::files_of(std::size_t shard) const {
+  const auto [list, in_list] = place_of(shard);
+  return lockstep::files_of(lists_[list], lists_[list].shards[in_list]);
 }
 
 // The parts of [first, first + count) that lie in one shard each: `at` counts from `first`.
@@ -155,11 +161,28 @@ void Dataset::mark_listed_documents(std::span<std::int32_t> document_start,
 // Each end of a document but that of the last, in tokens of the dataset; some may be said twice.
 void Dataset::for_each_end(FunctionRef<void(std::int64_t end)> visit) const {
   if (format().boundary == Boundary::none) return;
+  constexpr std::size_t kAhead = 64;
   for (std::size_t i = 0; i < shards(); ++i) {
-    if (lists_[place_of(i).list].kind == ShardKind::plain)
-      scan_for_ends(i, visit);
-    else
-      open_->use(i)->ends->for_each([&](std::int64_t end) { visit(starts_[i] + end); });
+    if (is_distant_ && i % (kAhead / 2) == 0) {
+      std::vector<std::string> ahead;
+      for (auto next = i; next < std::min(i + kAhead, shards()); ++next)
+        ahead.push_back(files_of(next)[1]);
+      files_->set_ahead(this, ahead);
+    }
+    list_ends(i, visit);
+  }
+  if (is_distant_) files_->set_ahead(this, {});
+}
+
+// Of one shard. Tokens are read only where there is no list.
+void Dataset::list_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const {
+  const auto [list, in_list] = place_of(shard);
+  const auto visit_here = [&](std::int64_t end) { visit(starts_[shard] + end); };
+  switch (lists_[list].kind) {
+    case ShardKind::plain: return scan_for_ends(shard, visit);
+    case ShardKind::lockstep:
+      return open_ends(lists_[list], lists_[list].shards[in_list], *files_).for_each(visit_here);
+    default: return open_->use(shard)->ends->for_each(visit_here);
   }
 }
 

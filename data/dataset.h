@@ -42,6 +42,12 @@ class Dataset {
   std::string shard_path(std::size_t shard) const;
   std::size_t open_shards() const { return open_->count(); }
 
+  // Of a dataset at distant addresses: what of it the cache should hold now.
+  bool is_distant() const { return is_distant_; }
+  std::vector<std::string> files_of(std::size_t shard) const;
+  // Closes other shards, which may go from the cache then; reading opens them again.
+  void keep_open(const std::vector<std::size_t>& shards) const { open_->keep(shards); }
+
   // Of the one path's list; of several paths, of their fingerprints.
   const std::string& fingerprint() const { return fingerprint_; }
 
@@ -69,23 +75,25 @@ class Dataset {
   };
   Place place_of(std::size_t shard) const;
   void add(ShardList list);
-  Shard open(std::size_t shard, ShardFiles& files);
+  Shard open(std::size_t shard);
   void for_each_part(std::int64_t first, std::int64_t count,
                      FunctionRef<void(std::size_t shard, std::int64_t in_shard, std::int64_t at,
                                       std::int64_t count)>
                          visit) const;
   void mark_listed_documents(std::span<std::int32_t> document_start, std::int64_t first) const;
   void for_each_end(FunctionRef<void(std::int64_t end)> visit) const;
+  void list_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const;
   void scan_for_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const;
 
   LocalFiles local_files_;
+  ShardFiles* files_;
   std::vector<ShardList> lists_;
   std::vector<std::size_t> list_ends_;   // shards up to the end of each list
   std::vector<std::int64_t> starts_{0};  // of each shard, in tokens; and the end of the last
   TokenFormat format_;
   std::int64_t tokenizer_vocabulary_ = 0;
   std::string fingerprint_, tokenizer_hash_;
-  bool has_masks_ = false;
+  bool has_masks_ = false, is_distant_ = false;
   std::unique_ptr<OpenShards> open_;
 };
 

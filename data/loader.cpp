@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -76,7 +77,15 @@ Sources::Config sources_of(const Loader::Config& c) {
           .vocabulary = c.vocabulary,
           .rows = c.rows,
           .shuffle_shards = c.shuffle_shards,
-          .shuffle = c.shuffle};
+          .shuffle = c.shuffle,
+          .files = c.files};
+}
+
+// Of each dataset: those of two groups, or of rows in order the one that is read and the next one;
+// else all.
+std::int64_t shards_in_use(const Loader::Config& c) {
+  if (!c.shuffle) return 2;
+  return c.shuffle_shards > 0 ? 2 * c.shuffle_shards : std::numeric_limits<std::int32_t>::max();
 }
 
 }  // namespace
@@ -92,6 +101,7 @@ struct Loader::Impl {
   void start_at(const Position& position);
   Buffer* next_ready();
   void serve(const Scratch& mine);
+  void look_ahead();
   void fill(const Buffer& buffer, const Position& position, const Scratch& mine) const;
   void fill_row(const Buffer& buffer, std::int64_t i, const Sources::Place& place,
                 const Scratch& mine) const;
@@ -113,6 +123,9 @@ struct Loader::Impl {
   std::int64_t generation = 0;
   bool stopping = false;
   double waited_seconds = 0;
+  bool is_distant = false;  // any source
+  std::mutex looking;       // ahead: of what follows
+  std::vector<Sources::Shard> ahead;
   std::vector<std::thread> threads;
 };
 
@@ -124,11 +137,14 @@ Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks
   LOCKSTEP_CHECK(0 <= data_rank && data_rank < data_ranks, "data rank ", data_rank, " of ",
                  data_ranks);
   document_mask = c.document_mask || sources.row_kind() == RowKind::packed;
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    is_distant = is_distant || sources.dataset(s).is_distant();
   samples = sources.total_rows();
   micro_steps = static_cast<int>((S + B * ranks - 1) / (B * ranks));
   if (c.most_samples > 0) samples = std::min(samples, c.most_samples);
   scratch = allocate_buffers(pinned, B, T, buffers);
   threads.reserve(kThreads);
+  if (is_distant && !c.shuffle) look_ahead();  // it is known where that begins
 }
 
 Loader::Impl::~Impl() {
@@ -186,6 +202,7 @@ void Loader::Impl::serve(const Scratch& mine) {
     try {
       buffer.copied.synchronize();
       buffer.free_since = std::chrono::steady_clock::now();
+      if (is_distant) look_ahead();
       fill(buffer, position, mine);
     } catch (...) {
       error = std::current_exception();
@@ -194,6 +211,35 @@ void Loader::Impl::serve(const Scratch& mine) {
     buffer.error = error;
     buffer.state = buffer.generation == generation ? State::ready : State::free;
     became_ready.notify_all();
+  }
+}
+
+// What is read next is fetched, and what is not read any more is closed. That counts from a step or
+// two before the next batch: other ranks of the machine may still read those.
+void Loader::Impl::look_ahead() {
+  constexpr std::int64_t kSteps = 2, kMost = 1024;
+  const std::unique_lock only(looking, std::try_to_lock);
+  if (!only) return;
+  const auto from = [&] {
+    const std::lock_guard lock(mutex);
+    return std::max(position_of(to_give).first_sample - kSteps * config.global_batch_sequences,
+                    base.first_sample);
+  }();
+  const auto most = static_cast<std::size_t>(std::min(shards_in_use(config), kMost));
+  auto next = config.shuffle ? sources.shards_ahead(from, most)
+                             : sources.shards_in_order(from, samples, most);
+  if (next == ahead) return;
+  ahead = std::move(next);
+  std::vector<std::string> files;
+  for (const auto& [source, shard] : ahead)
+    for (auto& file : sources.dataset(source).files_of(shard))
+      files.push_back(std::move(file));
+  config.files->set_ahead(this, files);
+  for (std::size_t s = 0; s < sources.count(); ++s) {
+    std::vector<std::size_t> kept;
+    for (const auto& [source, shard] : ahead)
+      if (source == s) kept.push_back(shard);
+    sources.dataset(s).keep_open(kept);
   }
 }
 
@@ -275,6 +321,10 @@ int Loader::micro_steps() const {
 }
 double Loader::waited_seconds() const {
   return impl_->waited_seconds;
+}
+
+std::int64_t Loader::shards_at_once() const {
+  return shards_in_use(impl_->config) + 1;
 }
 
 Batch Loader::batch(std::int64_t first_sample, int micro_step) {

@@ -42,6 +42,7 @@ class Loader {
     bool shuffle = true;              // false: rows in the order of the one dataset
     bool repeat = true;             // false: samples from samples() on are masked (one evaluation)
     std::int64_t most_samples = 0;  // samples() is at most this; 0: all rows
+    ShardFiles* files = nullptr;    // opens the shards, and outlives this; null: as usual
   };
 
   // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be
@@ -75,6 +76,10 @@ class Loader {
   void release(const Batch& batch, Event copied = {});
 
   double waited_seconds() const;  // in batch(), since construction
+
+  // Where data are distant, they are fetched ahead, and closed behind: of each dataset, how many
+  // shards a cache should have room for.
+  std::int64_t shards_at_once() const;
 
   static constexpr std::int64_t kBuffers = 4;  // one in use, three read ahead
   static constexpr std::int64_t kThreads = 2;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/units.h"
 
 namespace lockstep {
@@ -71,19 +72,31 @@ class NodeFiles::Directory {
     const auto url = str(address_, '/', name);
     if (name.ends_with(".bin")) return CachedShard{url, shard.hash, tokens_bytes(shard)};
     if (name.ends_with(".ends")) return CachedShard{url, shard.ends_hash, 8 * shard.documents};
+    if (name.ends_with(".mask") && !shard.mask_hash.empty())
+      return CachedShard{url, shard.mask_hash, mask_bytes(shard)};
     return std::nullopt;
   }
 
-  // Of the largest shard and what lies beside it.
-  std::int64_t largest_bytes() const {
-    std::int64_t largest = 0;
-    for (const auto& shard : manifest_.shards)
-      largest = std::max(largest, PartFile::file_bytes(tokens_bytes(shard)) +
-                                      PartFile::file_bytes(8 * shard.documents));
-    return largest;
+  const Manifest& manifest() const { return manifest_; }
+
+  // In the cache: of all shards, and of the largest, with what lies beside them.
+  struct Room {
+    std::int64_t all = 0, largest = 0;
+  };
+  Room room() const {
+    Room room;
+    for (const auto& shard : manifest_.shards) {
+      auto bytes = PartFile::file_bytes(tokens_bytes(shard));
+      if (shard.documents > 0) bytes += PartFile::file_bytes(8 * shard.documents);
+      if (!shard.mask_hash.empty()) bytes += PartFile::file_bytes(mask_bytes(shard));
+      room.all += bytes;
+      room.largest = std::max(room.largest, bytes);
+    }
+    return room;
   }
 
  private:
+  static std::int64_t mask_bytes(const Manifest::Shard& shard) { return (shard.tokens + 7) / 8; }
   std::string_view stem(std::uint32_t shard) const {
     const std::string_view name(manifest_.shards[shard].file);
     return name.substr(0, name.rfind('.'));
@@ -100,8 +113,7 @@ class NodeFiles::Directory {
 
 NodeFiles::NodeFiles(const ShardCache::Config& cache, const Environment& environment,
                      const Patience& patience)
-    : cache_config_(cache), remote_(environment, patience) {
-  if (cache_config_.directory.empty()) cache_config_.directory = default_directory(environment);
+    : cache_config_(cache), environment_(environment), remote_(environment, patience) {
   allow_open_files(4 * kMostLocal);
 }
 
@@ -164,6 +176,7 @@ Descriptor NodeFiles::open_local(const std::string& path) {
 
 ShardCache& NodeFiles::cache() {
   const std::scoped_lock lock(mutex_);
+  if (cache_config_.directory.empty()) cache_config_.directory = default_directory(environment_);
   if (!cache_) cache_ = std::make_unique<ShardCache>(cache_config_, remote_);
   if (stop_) cache_->stop();
   return *cache_;
@@ -171,7 +184,9 @@ ShardCache& NodeFiles::cache() {
 
 // Read once: all ranks see the same dataset.json.
 const NodeFiles::Directory& NodeFiles::directory_of(const std::string& path) {
-  const std::string address(directory_name(path));
+  std::string address(directory_name(path));
+  while (address.ends_with('/'))
+    address.pop_back();
   const std::scoped_lock fetching(fetching_);
   {
     const std::scoped_lock lock(mutex_);
@@ -206,26 +221,55 @@ Descriptor NodeFiles::open_distant(const std::string& path) {
   return in_memory(RemoteReader(remote_, stop_).read_all(path, kMostPlainBytes));
 }
 
-void NodeFiles::set_ahead(const std::vector<std::string>& paths) {
-  std::vector<CachedShard> ahead;
-  for (const auto& path : paths) {
-    if (!is_remote(path)) continue;
-    const auto shard = directory_of(path).find(file_name(path));
-    if (shard && shard->bytes > 0) ahead.push_back(*shard);
-  }
-  if (!ahead.empty()) cache().set_ahead(ahead);
+const Manifest* NodeFiles::manifest(const std::string& path) {
+  return is_remote(path) ? &directory_of(path).manifest() : nullptr;
 }
 
-void NodeFiles::need_room(const std::string& directory, std::int64_t shards) {
-  if (!is_remote(directory)) return;
-  const auto largest = directory_of(directory + '/').largest_bytes();
-  const auto most = cache().directory().most_bytes();
-  if (most / shards >= largest) return;
-  throw ConfigError(
-      str(directory, ": ", shards, " shards of up to ", human_bytes(static_cast<double>(largest)),
-          " should fit into the cache of shards, which may hold ",
-          human_bytes(static_cast<double>(most)), " in ", cache().directory().path().string(),
-          "; raise data.cache_bytes, or pack smaller shards"));
+void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& paths) {
+  try {
+    std::vector<CachedShard> shards;
+    for (const auto& path : paths) {
+      if (!is_remote(path)) continue;
+      auto shard = directory_of(path).find(file_name(path));
+      if (shard && shard->bytes > 0) shards.push_back(std::move(*shard));
+    }
+    const std::scoped_lock lock(ahead_mutex_);
+    ahead_[reader] = std::move(shards);
+    std::size_t most = 0;
+    for (const auto& [of, list] : ahead_)
+      most = std::max(most, list.size());
+    std::vector<CachedShard> ahead;
+    for (std::size_t turn = 0; turn < most; ++turn)
+      for (const auto& [of, list] : ahead_)
+        if (turn < list.size()) ahead.push_back(list[turn]);
+    cache().set_ahead(ahead);
+  } catch (const DataError& error) {
+    log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
+  }
+}
+
+std::int64_t NodeFiles::room_of(const std::string& directory, std::int64_t shards) {
+  const auto [all, largest] = directory_of(directory + '/').room();
+  return largest > all / shards ? all : shards * largest;
+}
+
+void NodeFiles::need_room(const std::vector<Need>& needs) {
+  std::string parts;
+  std::int64_t bytes = 0;
+  for (const auto& [directory, shards] : needs) {
+    if (!is_remote(directory)) continue;
+    bytes += room_of(directory, shards);
+    parts += str(parts.empty() ? "" : ", ", directory, ": ", shards, " shards of up to ",
+                 human_bytes(static_cast<double>(room_of(directory, 1))));
+  }
+  if (parts.empty() || bytes <= cache().directory().most_bytes()) return;
+  const auto& path = cache().directory().path();
+  throw ConfigError(str(parts, ", ", human_bytes(static_cast<double>(bytes)),
+                        " together, should fit into the cache of shards, which may hold ",
+                        human_bytes(static_cast<double>(cache().directory().most_bytes())), " in ",
+                        path.string(),
+                        "; raise data.cache_bytes, lower data.shuffle_shards (0 reads all shards "
+                        "at a time), or pack smaller shards"));
 }
 
 }  // namespace lockstep

@@ -20,8 +20,8 @@ namespace lockstep {
 
 class NodeFiles final : public ShardFiles {
  public:
-  // The cache's directory is made, and libcurl looked for, when the first distant shard is asked
-  // for.
+  // The cache's directory, the default one where none is named, is made, and libcurl looked for,
+  // when the first distant shard is asked for.
   NodeFiles(const ShardCache::Config& cache, const Environment& environment,
             const Patience& patience = {});
   ~NodeFiles() override;
@@ -31,12 +31,23 @@ class NodeFiles final : public ShardFiles {
   ReadFile open(const std::string& path) override;
   Descriptor open_descriptor(const std::string& path);
 
-  // The files that will be opened next, in order; local ones are left out.
-  void set_ahead(const std::vector<std::string>& paths);
+  // Readers by turns, where there are several; local files are left out. What is wrong is a warning
+  // of the log: opening says it again.
+  void set_ahead(const void* reader, const std::vector<std::string>& paths) override;
 
-  // Throws ConfigError, with the numbers, where the cache does not hold `shards` of the largest
-  // shards of the dataset at the address, with all that lies beside each.
-  void need_room(const std::string& directory, std::int64_t shards);
+  const Manifest* manifest(const std::string& path) override;
+
+  // The bytes in a cache of so many of the largest shards of the distant dataset in a directory,
+  // with all that lies beside them.
+  std::int64_t room_of(const std::string& directory, std::int64_t shards);
+
+  // Throws ConfigError, with the numbers, where the cache cannot hold what should be in it at once:
+  // so many shards of each distant dataset.
+  struct Need {
+    std::string directory;
+    std::int64_t shards = 0;
+  };
+  void need_room(const std::vector<Need>& needs);
 
   void stop();  // as ShardCache::stop
   ShardCache::Counts counts() const;
@@ -57,6 +68,7 @@ class NodeFiles final : public ShardFiles {
   ShardCache& cache();
 
   ShardCache::Config cache_config_;
+  Environment environment_;
   Remote remote_;
   std::atomic<bool> stop_{false};
   mutable std::mutex mutex_;  // of what follows, but not while something is fetched
@@ -64,6 +76,8 @@ class NodeFiles final : public ShardFiles {
   std::map<std::string, std::unique_ptr<Directory>> directories_;
   std::unique_ptr<ShardCache> cache_;
   std::map<std::string, Local> local_;
+  std::mutex ahead_mutex_;
+  std::map<const void*, std::vector<CachedShard>> ahead_;  // of each reader
   std::int64_t uses_ = 0;
   std::atomic<std::int64_t> opened_local_{0};
 };

@@ -1,5 +1,6 @@
 #include "data/open_shards.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace lockstep {
@@ -57,6 +58,15 @@ void OpenShards::make_room() {
     if (oldest == slots_.end()) return;
     slots_.erase(oldest);
   }
+}
+
+void OpenShards::keep(const std::vector<std::size_t>& shards) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(slots_, [&](const auto& entry) {
+    const auto& [shard, slot] = entry;
+    return slot.shard && slot.users == 0 &&
+           std::find(shards.begin(), shards.end(), shard) == shards.end();
+  });
 }
 
 std::size_t OpenShards::count() const {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "data/shard_list.h"
 
@@ -37,6 +38,9 @@ class OpenShards {
 
   // Throws what opening throws; the next use tries again.
   Use use(std::size_t shard);
+
+  // Closes all but these, and those that are in use.
+  void keep(const std::vector<std::size_t>& shards);
 
   std::size_t count() const;  // that are open
 

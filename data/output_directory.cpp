@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "data/remote.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,7 @@ void OutputDirectory::commit() {
 }
 
 fs::path output_path(const fs::path& out) {
+  require_local(out.string());
   const auto normal = out.lexically_normal();
   auto path = normal.has_filename() ? normal : normal.parent_path();
   if (!path.has_filename() || path.filename() == "." || path.filename() == "..")

@@ -17,6 +17,7 @@
 #include "data/output_directory.h"
 #include "data/pack_directory.h"
 #include "data/progress.h"
+#include "data/remote.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
 
@@ -213,6 +214,8 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   LOCKSTEP_CHECK(0 <= options.validation_share && options.validation_share < 1, "validation share ",
                  options.validation_share);
   const auto out = output_path(options.out);
+  for (const auto& input : options.inputs)
+    require_local(input.string());
   refuse_output_inside_input(out, options.inputs);
   if (options.document_separator.size() > kMostSeparatorBytes)
     throw UsageError(str("--document-separator has ", options.document_separator.size(),

@@ -42,6 +42,13 @@ bool is_remote(std::string_view path) {
   return path.starts_with("s3://") || path.starts_with("https://") || path.starts_with("http://");
 }
 
+void require_local(const std::string& path) {
+  if (path.find("://") != std::string::npos)
+    throw UsageError(str(path,
+                         ": expected a path on this machine; `aws s3 cp --recursive` copies from "
+                         "and to S3"));
+}
+
 S3& Remote::s3() {
   const std::scoped_lock lock(mutex_);
   if (!s3_) s3_.emplace(environment_);
@@ -108,11 +115,13 @@ class RemoteReader::Attempts {
     const auto wait = std::min(std::max(share * wait_seconds_, reply.retry_after_seconds), left);
     wait_seconds_ = std::min(2 * wait_seconds_, patience.most_wait_seconds);
     if (left <= 0)
-      throw AccessError(str(url_, ": ", reply.what, "; given up after ", attempts_, " attempts, ",
-                            human_seconds(seconds_since(progress_)), " without progress",
-                            reply.retry_after_seconds > 0
-                                ? str("; the server asks to wait ", reply.retry_after_seconds, " s")
-                                : std::string()));
+      throw UnreachableError(
+          str(url_, ": ", reply.what, "; given up after ", attempts_, " attempts, ",
+              human_seconds(seconds_since(progress_)), " without progress",
+              reply.retry_after_seconds > 0
+                  ? str("; the server asks to wait ", reply.retry_after_seconds, " s")
+                  : std::string(),
+              "; the same command goes on when the server answers again"));
     if (attempts_ == kSaidAttempts)
       log_own_warning(url_, ": ", reply.what, "; it is tried again for ",
                       human_seconds(patience.give_up_seconds));

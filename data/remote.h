@@ -17,6 +17,15 @@
 namespace lockstep {
 
 bool is_remote(std::string_view path);
+// Throws UsageError for an address, where only local files are read or written.
+void require_local(const std::string& path);
+
+// A server that does not answer, or not as it should, for as long as it is asked: later it may.
+class UnreachableError : public AccessError {
+ public:
+  using AccessError::AccessError;
+  int exit_code() const override { return 75; }
+};
 
 struct Patience {
   HttpLimits limits;
@@ -67,7 +76,7 @@ class RemoteReader {
       : remote_(remote), stop_(stop), connection_(remote.patience().limits, stop) {}
 
   // Gives the sink the bytes of the range in order, each once. Throws DataError where that is
-  // refused, AccessError where patience ends. An object of other than `object_bytes` is none.
+  // refused, UnreachableError where patience ends. An object of other than `object_bytes` is none.
   // false: the server sends objects only from their first byte; with `may_skip` what lies before is
   // read over.
   bool read(const std::string& url, ByteRange range, std::int64_t object_bytes, bool may_skip,

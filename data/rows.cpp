@@ -1,6 +1,7 @@
 #include "data/rows.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "data/order.h"
 
@@ -97,8 +98,10 @@ Rows::Row Rows::at(std::uint64_t seed, std::int64_t n) const {
 
 std::vector<std::size_t> Rows::shards_ahead(std::uint64_t seed, std::int64_t n,
                                             std::size_t most) const {
-  if (!by_shards_) return {};
-  return by_shards_->shards_ahead(seed, n, most);
+  if (by_shards_) return by_shards_->shards_ahead(seed, n, most);
+  std::vector<std::size_t> all(std::min(most, dataset_.shards()));
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
 }
 
 double Rows::padding() const {

@@ -40,7 +40,7 @@ class Rows {
   Row at(std::uint64_t seed, std::int64_t n) const;  // sample n >= 0 of the order
   Row in_order(std::int64_t i) const;                // i < count(), as they lie in the dataset
 
-  // See ShardOrder; nothing without shuffle_shards, where any shard may come next.
+  // See ShardOrder. Without shuffle_shards any shard may come next: they are in their own order.
   std::vector<std::size_t> shards_ahead(std::uint64_t seed, std::int64_t n, std::size_t most) const;
 
   // Of rows of documents.

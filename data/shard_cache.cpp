@@ -93,6 +93,7 @@ void ShardCache::count_connection(int change) {
 
 Descriptor ShardCache::open(const CachedShard& shard) {
   std::unique_lock lock(mutex_);
+  const auto begin = Clock::now();
   bool was_there = true;
   for (;;) {
     if (stop_) throw AccessError(str(shard.url, ": the cache of shards has stopped"));
@@ -103,6 +104,8 @@ Descriptor ShardCache::open(const CachedShard& shard) {
     }
     if (file) {
       ++(was_there ? counts_.hits : counts_.misses);
+      if (!was_there)
+        counts_.waited_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
       return file;
     }
     was_there = false;
@@ -123,6 +126,9 @@ Descriptor ShardCache::open(const CachedShard& shard) {
 void ShardCache::set_ahead(const std::vector<CachedShard>& ahead) {
   const std::scoped_lock lock(mutex_);
   ahead_ = ahead;
+  places_.clear();
+  for (std::size_t i = 0; i < ahead_.size(); ++i)
+    places_.emplace(ahead_[i].hash, i);
   std::erase_if(jobs_, [&](const auto& entry) {
     const auto& job = *entry.second;
     return job.state == Job::State::queued && job.waiting == 0 && !is_ahead(entry.first);
@@ -142,7 +148,7 @@ ShardCache::Job& ShardCache::job_of(const CachedShard& shard) {
 }
 
 bool ShardCache::is_ahead(const std::string& hash) const {
-  return std::any_of(ahead_.begin(), ahead_.end(), [&](auto& s) { return s.hash == hash; });
+  return places_.count(hash) != 0;
 }
 
 void ShardCache::hold(const std::string& hash, Descriptor file) {
@@ -170,10 +176,8 @@ Descriptor ShardCache::copy_of_held(const std::string& hash) {
 // All but what is fetched and the first `kept` ahead.
 bool ShardCache::may_go(const std::string& hash, std::size_t kept) {
   const std::scoped_lock lock(mutex_);
-  const auto end = ahead_.begin() + static_cast<std::ptrdiff_t>(std::min(kept, ahead_.size()));
-  if (jobs_.count(hash) != 0 ||
-      std::any_of(ahead_.begin(), end, [&](auto& shard) { return shard.hash == hash; }))
-    return false;
+  const auto place = places_.find(hash);
+  if (jobs_.count(hash) != 0 || (place != places_.end() && place->second < kept)) return false;
   held_.erase(hash);
   return true;
 }
@@ -224,11 +228,13 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   try {
     // What somebody waits for displaces what lies ahead, the last first.
-    do {
+    for (;;) {
       taken = directory_.take(
           job.shard.hash, job.shard.bytes,
           [&](const std::string& hash) { return may_go(hash, kept); }, job.part);
-    } while (taken == Taken::no_room && wanted && kept-- > 0);
+      if (taken != Taken::no_room || !wanted || kept == 0) break;
+      kept -= std::max<std::size_t>(kept / 8, 1);
+    }
     if (taken == Taken::whole) whole = directory_.open(job.shard.hash, job.shard.bytes);
   } catch (...) {
     error = std::current_exception();
@@ -359,6 +365,7 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
     return;
   }
   job.part.reset();
+  ++counts_.fetched;
   hold(job.shard.hash, std::move(whole));
   job.state = Job::State::done;
   if (job.waiting == 0) jobs_.erase(std::string(job.shard.hash));

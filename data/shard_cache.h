@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "core/descriptor.h"
@@ -36,9 +37,11 @@ class ShardCache {
     double room_seconds = 20;  // to wait for room while all that is there is in use
   };
   struct Counts {
-    std::int64_t hits = 0, misses = 0;  // shards that were there when they were opened, and not
+    std::int64_t hits = 0, misses = 0;  // files that were there when they were opened, and not
+    std::int64_t fetched = 0;           // files
     std::int64_t fetched_bytes = 0, evicted = 0;
     double fetching_seconds = 0;  // with at least one connection at work
+    double waited_seconds = 0;    // for files that were not there when they were opened
   };
 
   // `remote` outlives it.
@@ -92,6 +95,7 @@ class ShardCache {
   std::map<std::string, std::unique_ptr<Job>> jobs_;  // by hash
   std::map<std::string, Held> held_;                  // by hash: open, so that they stay
   std::vector<CachedShard> ahead_;
+  std::unordered_map<std::string, std::size_t> places_;  // of hashes in ahead_
   std::int64_t uses_ = 0;
   Counts counts_;
   int busy_ = 0;  // connections

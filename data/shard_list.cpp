@@ -10,6 +10,7 @@
 #include "data/datatrove.h"
 #include "data/manifest.h"
 #include "data/megatron.h"
+#include "data/remote.h"
 
 namespace lockstep {
 namespace {
@@ -78,8 +79,12 @@ void to_tokens(std::vector<std::string>& names) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
+// Whether a path is an address; throws DataError for one that is not read.
 bool is_elsewhere(const fs::path& path) {
-  return contains(path.string(), "://");
+  if (!contains(path.string(), "://")) return false;
+  if (!is_remote(path.string()))
+    throw DataError(str(path.string(), ": expected a path, or s3://, https:// or http://"));
+  return true;
 }
 
 [[noreturn]] void fail_missing(const fs::path& path, const std::error_code& error) {
@@ -152,6 +157,7 @@ Selection select(const fs::path& path) {
 ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
   const auto path = (selection.directory / kManifestName).string();
   const auto text = read_text(files.open(path), kMostManifestBytes);
+  const auto* known = files.manifest(path);
   ShardList list{.directory = selection.directory,
                  .kind = ShardKind::lockstep,
                  .format = {},
@@ -160,12 +166,18 @@ ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
                  .fingerprint = {}};
   std::string chosen;
   const auto& names = selection.names;
-  const auto manifest = Manifest::parse(text, path, [&](Manifest::Shard&& shard) {
+  const auto add = [&](const Manifest::Shard& shard) {
     if (!names.empty() && !std::binary_search(names.begin(), names.end(), shard.file)) return;
     if (!names.empty()) chosen += shard.file + '\n';
     list.has_masks = !shard.mask_hash.empty();
-    list.shards.push_back({std::move(shard.file), shard.tokens, shard.documents, {}});
-  });
+    list.shards.push_back({shard.file, shard.tokens, shard.documents, {}});
+  };
+  Manifest parsed;
+  if (known == nullptr)
+    parsed = Manifest::parse(text, path, [&](const Manifest::Shard& shard) { add(shard); });
+  else
+    std::for_each(known->shards.begin(), known->shards.end(), add);
+  const auto& manifest = known == nullptr ? parsed : *known;
   if (list.shards.empty())
     throw DataError(str((selection.directory / names.front()).string(), ": not a shard that ",
                         kManifestName, " beside it lists"));
@@ -201,14 +213,10 @@ Shard open_lockstep(const ShardList& list, const ListedShard& about, ShardFiles&
   if (file.tokens() != about.tokens)
     file.file().fail(8, str("the header says ", file.tokens(), " tokens, ", kManifestName, " says ",
                             about.tokens));
-  const auto beside = [&](const std::string& name) {
-    return files.open((list.directory / name).string());
-  };
-  Shard shard{std::move(file), nullptr, {}};
-  shard.ends =
-      std::make_unique<EndsList>(beside(ends_name(about.name)), about.documents, about.tokens);
+  Shard shard{std::move(file), std::make_unique<EndsList>(open_ends(list, about, files)), {}};
   if (list.has_masks)
-    shard.mask.emplace(beside(mask_name(about.name)), 0, about.tokens, LossMask::Layout::bits);
+    shard.mask.emplace(files.open((list.directory / mask_name(about.name)).string()), 0,
+                       about.tokens, LossMask::Layout::bits);
   return shard;
 }
 
@@ -363,6 +371,19 @@ void check_same_format(const ShardList& a, const ShardList& b) {
   if (x.boundary != y.boundary || x.boundary_token != y.boundary_token)
     refuse(boundary_in_words(x), str("documents are told apart by ", boundary_in_words(y)),
            "give each a table [[data.source]] of its own, or convert both into one dataset");
+}
+
+std::vector<std::string> files_of(const ShardList& list, const ListedShard& shard) {
+  std::vector<std::string> names{shard.name, ends_name(shard.name)};
+  if (list.has_masks) names.push_back(mask_name(shard.name));
+  for (auto& name : names)
+    name = (list.directory / name).string();
+  return names;
+}
+
+EndsList open_ends(const ShardList& list, const ListedShard& shard, ShardFiles& files) {
+  return {files.open((list.directory / ends_name(shard.name)).string()), shard.documents,
+          shard.tokens};
 }
 
 Shard open_shard(const ShardList& list, const ListedShard& about, ShardFiles& files) {

@@ -68,6 +68,9 @@ ShardList list_shards(const std::filesystem::path& path, ShardFiles& files,
 // as far as it is known. Throws DataError where not.
 void check_same_format(const ShardList& a, const ShardList& b);
 
+// The files of a shard that dataset.json lists: of tokens, ends and perhaps a mask.
+std::vector<std::string> files_of(const ShardList& list, const ListedShard& shard);
+
 // Open.
 struct Shard {
   TokenFile file;
@@ -77,5 +80,8 @@ struct Shard {
 
 // Throws DataError where the shard is not what the list says.
 Shard open_shard(const ShardList& list, const ListedShard& shard, ShardFiles& files);
+
+// Of a shard that dataset.json lists, the ends of its documents alone.
+EndsList open_ends(const ShardList& list, const ListedShard& shard, ShardFiles& files);
 
 }  // namespace lockstep

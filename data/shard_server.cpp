@@ -109,26 +109,6 @@ bool send_packet(const Descriptor& socket, std::string_view text, int descriptor
   return n == static_cast<ssize_t>(bytes.size());
 }
 
-std::string joined(const std::vector<std::string>& paths) {
-  std::string text;
-  for (const auto& path : paths) {
-    if (text.size() + path.size() + 2 > kMostBytes) break;  // the farthest can wait
-    if (!text.empty()) text += '\0';
-    text += path;
-  }
-  return text;
-}
-
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> paths;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\0'), text.size());
-    paths.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return paths;
-}
-
 }  // namespace
 
 ShardServer::ShardServer(NodeFiles& files)
@@ -204,21 +184,15 @@ void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
 }
 
 void ShardServer::answer(Peer& peer, std::string_view request) {
-  if (request.front() == 'a') {
-    try {
-      files_.set_ahead(split(request.substr(1)));
-    } catch (const Error& error) {  // opening them says it again, to who needs them
-      log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
-    }
-    return;
-  }
   try {
     {
       const std::scoped_lock lock(mutex_);
       peer.is_waiting = true;
     }
-    const auto file = files_.open_descriptor(std::string(request.substr(1)));
+    const auto file = files_.open_descriptor(std::string(request));
     send(peer, "f", file.number());
+  } catch (const UnreachableError& error) {
+    send(peer, str('u', error.what()));
   } catch (const AccessError& error) {
     send(peer, str('x', error.what()));
   } catch (const std::exception& error) {
@@ -232,6 +206,7 @@ ShardClient::ShardClient(const std::string& name) : name_(name) {
 
 ShardClient::Connection& ShardClient::take() {
   const std::scoped_lock lock(mutex_);
+  if (is_stopped_) throw AccessError("shards are not read any more");
   for (auto& connection : connections_)
     if (!std::exchange(connection.is_busy, true)) return connection;
   Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -252,9 +227,9 @@ void ShardClient::give_back(Connection& connection) {
 }
 
 ReadFile ShardClient::open(const std::string& path) {
-  LOCKSTEP_CHECK(path.size() < kMostBytes, "a path of ", path.size(), " bytes");
+  LOCKSTEP_CHECK(path.size() <= kMostBytes, "a path of ", path.size(), " bytes");
   auto& connection = take();
-  send_packet(connection.socket, 'o' + path, -1);  // where that fails, receiving does
+  send_packet(connection.socket, path, -1);  // where that fails, receiving does
   auto reply = receive(connection.socket);
   while (reply.text.starts_with('w')) {
     made_progress();
@@ -266,16 +241,18 @@ ReadFile ShardClient::open(const std::string& path) {
                           ": the first rank of this machine, which opens shards for the "
                           "others, has ended"));
   const auto what = reply.text.substr(1);
+  if (reply.text.front() == 'u') throw UnreachableError(what);
   if (reply.text.front() == 'x') throw AccessError(what);
   if (reply.text.front() == 'e') throw DataError(what);
   if (!reply.descriptor) throw AccessError(str(path, ": too many open files: raise `ulimit -n`"));
   return {reply.descriptor.release(), path};
 }
 
-void ShardClient::set_ahead(const std::vector<std::string>& paths) {
-  auto& connection = take();
-  send_packet(connection.socket, 'a' + joined(paths), -1);
-  give_back(connection);
+void ShardClient::stop() {
+  const std::scoped_lock lock(mutex_);
+  is_stopped_ = true;
+  for (const auto& connection : connections_)
+    shutdown(connection.socket.number(), SHUT_RDWR);
 }
 
 }  // namespace lockstep

@@ -3,9 +3,9 @@
 // fetched, once a machine. The socket has a random name in the abstract namespace: nothing is left
 // of it when the process ends, however it does. Both ends check that the other is of the same user.
 //
-// A message is one packet: to the server 'o' and a path, or 'a' and paths with a zero byte between
-// them; back 'f' with a descriptor, 'e' (a DataError) or 'x' (an AccessError) and its text, or 'w':
-// the wait goes on, and bytes came meanwhile.
+// A message is one packet: to the server a path; back 'f' with a descriptor, 'e' (a DataError),
+// 'x' (an AccessError) or 'u' (an UnreachableError) and its text, or 'w': the wait goes on, and
+// bytes came meanwhile.
 #pragma once
 
 #include <condition_variable>
@@ -61,7 +61,8 @@ class ShardClient final : public ShardFiles {
   // Of any thread, each on a connection of its own: who waits for a shard to be fetched is in
   // nobody's way. Throws what the server met, and AccessError at once where it has ended.
   ReadFile open(const std::string& path) override;
-  void set_ahead(const std::vector<std::string>& paths);  // see NodeFiles; of all clients the last
+
+  void stop();  // who waits in open() gets an AccessError, from now on
 
  private:
   struct Connection {
@@ -74,6 +75,7 @@ class ShardClient final : public ShardFiles {
   std::string name_;
   std::mutex mutex_;
   std::list<Connection> connections_;
+  bool is_stopped_ = false;
 };
 
 }  // namespace lockstep

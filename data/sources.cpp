@@ -42,7 +42,7 @@ Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
                           kMostSources, "; path may be a list of datasets"));
   for (const auto& source : config.sources) {
     names_.push_back(joined(source.paths));
-    const auto& dataset = datasets_.emplace_back(source.paths);
+    const auto& dataset = datasets_.emplace_back(source.paths, config.files);
     if (const auto ids = dataset.tokenizer_vocabulary();
         config.vocabulary != 0 && ids > config.vocabulary)
       throw ConfigError(str("model.vocabulary is ", config.vocabulary, ", but ", names_.back(),
@@ -153,6 +153,24 @@ std::vector<Sources::Shard> Sources::shards_ahead(std::int64_t g, std::size_t mo
     for (std::size_t s = 0; s < next.size(); ++s)
       if (turn < of_sources[s].size()) ahead.push_back({parts_[p].source[s], of_sources[s][turn]});
   return ahead;
+}
+
+std::vector<Sources::Shard> Sources::shards_in_order(std::int64_t g, std::int64_t end,
+                                                     std::size_t most) const {
+  const auto& dataset = datasets_.front();
+  std::vector<Shard> shards;
+  const auto add = [&](std::int64_t first, std::int64_t behind) {
+    if (first >= behind) return;
+    const auto last = rows_.front().in_order(behind - 1);
+    const auto last_shard = dataset.shard_of(last.first + last.tokens);
+    auto s = dataset.shard_of(rows_.front().in_order(first).first);
+    for (; s <= last_shard && shards.size() < most; ++s)
+      if (std::find(shards.begin(), shards.end(), Shard{0, s}) == shards.end())
+        shards.push_back({0, s});
+  };
+  add(g, end);
+  add(0, std::min(g, end));
+  return shards;
 }
 
 std::int64_t Sources::total_rows() const {

@@ -24,7 +24,8 @@ class Sources {
     std::int64_t vocabulary = 0;  // of the model: a larger tokenizer is refused; 0: any
     RowKind rows = RowKind::automatic;
     std::int64_t shuffle_shards = 0;
-    bool shuffle = true;  // false: one source's rows as they lie in its dataset
+    bool shuffle = true;          // false: one source's rows as they lie in its dataset
+    ShardFiles* files = nullptr;  // opens the shards, and outlives this; null: as usual
   };
 
   // Throws DataError where a dataset is damaged or has not one row, ConfigError where their tokens
@@ -61,8 +62,10 @@ class Sources {
     friend bool operator==(const Shard&, const Shard&) = default;
   };
   // The shards that samples from g on read, each source's soonest first, the sources by turns;
-  // `most` of each. Nothing without shuffle_shards.
+  // `most` of each. Without shuffle_shards any shard may come next: they are in their own order.
   std::vector<Shard> shards_ahead(std::int64_t g, std::size_t most) const;
+  // The same without shuffle, of samples [g, end), and then of those that come in front of g.
+  std::vector<Shard> shards_in_order(std::int64_t g, std::int64_t end, std::size_t most) const;
 
  private:
   static constexpr auto kGone = static_cast<std::size_t>(-1);

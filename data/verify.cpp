@@ -1,13 +1,16 @@
 #include "data/verify.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "core/file.h"
 #include "core/hash.h"
 #include "data/manifest.h"
 #include "data/progress.h"
+#include "data/remote.h"
 #include "data/shard_list.h"
+#include "data/tokenizer.h"
 
 namespace lockstep {
 namespace {
@@ -90,8 +93,18 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
 // The tokenizer that lies beside a dataset is the one that made it.
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
   const auto path = list.directory / "tokenizer.json";
-  if (!list.tokenizer_hash.empty() && path_exists(path))
-    check_hash(files.open(path.string()), list.tokenizer_hash);
+  if (list.tokenizer_hash.empty() || list.tokenizer_hash == ByteTokenizer().about().hash) return;
+  if (!is_remote(path.string()) && !path_exists(path)) return;
+  std::optional<ReadFile> file;
+  try {
+    file.emplace(files.open(path.string()));
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError&) {  // that an object is not there cannot be asked
+    if (is_remote(path.string())) return;
+    throw;
+  }
+  check_hash(*file, list.tokenizer_hash);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -13,9 +14,11 @@
 #include "data/convert.h"
 #include "data/dataset.h"
 #include "data/inspect.h"
+#include "data/node_files.h"
 #include "data/pack.h"
 #include "data/tokenizer.h"
 #include "data/verify.h"
+#include "train/model_tokenizer.h"
 
 namespace lockstep {
 namespace {
@@ -69,23 +72,62 @@ std::string unescape(const std::string& text) {
   return plain;
 }
 
+// A directory that goes again.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    auto name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr)
+      throw DataError(str(name, ": cannot be made; name another place by TMPDIR"));
+    path_ = name;
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 // nullptr: ids are shown.
-std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const Dataset& dataset) {
-  if (!path_exists(std::filesystem::path(path) / "tokenizer.json"))
-    return dataset.tokenizer_hash() == ByteTokenizer().about().hash ? open_tokenizer("bytes")
-                                                                    : nullptr;
+std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const Dataset& dataset,
+                                         ShardFiles& files) {
+  if (dataset.tokenizer_hash() == ByteTokenizer().about().hash) return open_tokenizer("bytes");
   const auto warn = [](const auto&... why) {
     log_warning("tokens are shown as ids, for the tokenizer cannot be used: ", why...);
   };
+  const TemporaryDirectory directory;
+  std::filesystem::path place = path;
+  if (dataset.is_distant()) {
+    place = directory.path() / "tokenizer";
+    fetch_tokenizer(dataset.lists().front().directory.string(), files, place);
+  }
+  if (!path_exists(place / "tokenizer.json")) return nullptr;
   try {
-    auto tokenizer = open_tokenizer(path);
-    const auto ids = tokenizer->about().vocabulary, expected = dataset.format().vocabulary;
+    auto tokenizer = open_tokenizer(place.string());
+    const std::int64_t ids = tokenizer->about().vocabulary, expected = dataset.format().vocabulary;
     if (expected == 0 || ids == expected) return tokenizer;
     warn("it has ", ids, " tokens, the dataset's ", expected);
   } catch (const DataError& error) {
     warn(error.what());
   }
   return nullptr;
+}
+
+// Every byte comes from there: what a cache holds is not asked. Two shards are here at a time.
+Verification verify_distant(const std::string& path) {
+  const TemporaryDirectory directory;
+  ShardCache::Config cache{.directory = directory.path()};
+  {
+    NodeFiles look(cache, process_environment());
+    cache.most_bytes = look.room_of(list_shards(path, look).directory.string(), 2);
+  }
+  NodeFiles files(cache, process_environment());
+  return verify(path, &files);
 }
 
 }  // namespace
@@ -121,8 +163,9 @@ int data_pack(const DataPackOptions& options) {
 }
 
 int data_inspect(const DataInspectOptions& options) {
-  const Dataset dataset({options.dataset});
-  const auto tokenizer = options.tokenizer.empty() ? own_tokenizer(options.dataset, dataset)
+  NodeFiles files({}, process_environment());
+  const Dataset dataset({options.dataset}, &files);
+  const auto tokenizer = options.tokenizer.empty() ? own_tokenizer(options.dataset, dataset, files)
                                                    : open_tokenizer(options.tokenizer);
   std::cout << inspect(dataset, tokenizer.get(), options.at, options.count);
   return 0;
@@ -149,7 +192,7 @@ int data_verify(const std::vector<std::string>& datasets) {
   for (const auto& path : datasets) {
     Verification found;
     try {
-      found = verify(path);
+      found = is_remote(path) ? verify_distant(path) : verify(path);
     } catch (const DataError& error) {
       found.damages.emplace_back(error.what());
     }

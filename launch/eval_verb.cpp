@@ -10,6 +10,7 @@
 #include "launch/config.h"
 #include "train/evaluate.h"
 #include "train/evaluate_choices.h"
+#include "train/machine_files.h"
 #include "train/model_tokenizer.h"
 
 namespace lockstep {
@@ -36,6 +37,12 @@ RowKind rows_of(const ModelSource& source, RowKind configured) {
   return RowKind::windows;
 }
 
+// Where the run kept distant data.
+Config::Data cache_of(const ModelSource& source) {
+  return source.about.find("configuration") == nullptr ? Config::Data()
+                                                       : configuration_of(source).data;
+}
+
 EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source) {
   constexpr std::int64_t kMostLength = 1024, kTokensAtOnce = 4096;
   EvaluateRequest request{.datasets = options.data,
@@ -60,10 +67,11 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
 // Of the tokens of a dataset; nullptr where nothing says which it is, or it cannot be used and was
 // not asked for: the loss needs none.
 std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const ModelSource& source,
-                                             const std::vector<std::string>& datasets) {
+                                             const std::vector<std::string>& datasets,
+                                             ShardFiles& files) {
   auto what = options.tokenizer.empty() ? tokenizer_of(source) : options.tokenizer;
   for (const auto& dataset : datasets)
-    if (what.empty()) what = tokenizer_of_dataset(dataset);
+    if (what.empty()) what = tokenizer_of_dataset(dataset, files);
   if (what.empty()) return nullptr;
   std::unique_ptr<Tokenizer> tokenizer;
   try {
@@ -74,7 +82,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const M
                 error.what());
     return nullptr;
   }
-  warn_of_other_tokenizer(datasets, *tokenizer);
+  warn_of_other_tokenizer(datasets, *tokenizer, files);
   return tokenizer;
 }
 
@@ -115,7 +123,9 @@ Json result_of(const ModelSource& source, const char* what, Value&& on, const Js
 int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& stream) {
   const auto source = find_model(options.model);
   auto request = request_of(options, source);
-  const auto tokenizer = tokenizer_of_data(options, source, request.datasets);
+  MachineFiles files(cache_of(source), ranks.world);
+  request.files = &files.files();
+  const auto tokenizer = tokenizer_of_data(options, source, request.datasets, files.files());
   request.tokenizer = all_have(tokenizer, ranks.world) ? tokenizer.get() : nullptr;
   const auto result = evaluate(source, request, ranks, stream);
   if (ranks.world.rank() != 0) return 0;

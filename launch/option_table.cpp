@@ -350,7 +350,8 @@ const std::array kOptions{
     // ------------------------------------------------------------------------------------- data
     Option{LOCKSTEP_KEY(data.train), kAny, "",
            "Datasets to train on: directories, shard files, or patterns such as "
-           "`fineweb_train_*.bin`; docs/formats.md lists what is read.",
+           "`fineweb_train_*.bin`; docs/formats.md lists what is read. `s3://` and `https://` "
+           "addresses of directories with a dataset.json too (docs/streaming.md).",
            "required, without data.source"},
     Option{
         LOCKSTEP_KEY(data.source), kAny, "",
@@ -377,6 +378,15 @@ const std::array kOptions{
            "Of the order of the data.",
            "train.seed",
            [](Config& c) { c.data.seed = c.train.seed; }},
+    Option{LOCKSTEP_KEY(data.cache_directory), kAny, "",
+           "Of each machine, on a fast disk of its own, where shards of `s3://` and `https://` "
+           "datasets are kept; empty: `$XDG_CACHE_HOME/lockstep/shards`, else "
+           "`~/.cache/lockstep/shards` (docs/streaming.md).",
+           ""},
+    Option{LOCKSTEP_KEY(data.cache_bytes), kCount, "bytes",
+           "That may lie there; what was not used for the longest time is removed; 0: half of "
+           "what is free at the start.",
+           ""},
     // ------------------------------------------------------------------------------------- eval
     Option{LOCKSTEP_KEY(eval.every_steps), kCount, "steps",
            "Between evaluations; 0: only at the end.", ""},

@@ -69,12 +69,14 @@ struct Config {
   } schedule;
 
   struct Data {
-    std::vector<std::string> train, validation;  // dataset directories or shard files
+    std::vector<std::string> train, validation;  // directories or shards, see list_shards
     std::vector<DataSource> source;              // a mixture, in place of train
     RowKind rows = RowKind::automatic;
     bool document_mask = false;
     std::int64_t shuffle_shards = 0;  // 0: all windows are shuffled together
     std::uint64_t seed = 0;
+    std::string cache_directory;   // of distant shards; empty: NodeFiles::default_directory
+    std::int64_t cache_bytes = 0;  // 0: half of what is free
 
     std::vector<DataSource> sources() const {
       return source.empty() ? std::vector<DataSource>{{.paths = train}} : source;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/stream.h"
+#include "data/shard_files.h"
 #include "data/source.h"
 #include "data/tokenizer.h"
 #include "train/inference.h"
@@ -20,6 +21,7 @@ struct EvaluateRequest {
   std::int64_t tokens = 0;           // to evaluate, see most_windows; 0: all
   bool document_mask = false;
   RowKind rows = RowKind::automatic;
+  ShardFiles* files = nullptr;           // opens them; null: as usual
   const Tokenizer* tokenizer = nullptr;  // of the tokens, where it is known: counts their bytes
 };
 

@@ -85,6 +85,15 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
     line.add("gpu_temperature_celsius", r.gpu->temperature_celsius);
     if (r.gpu->power_capped) line.add("gpu_power_capped", *r.gpu->power_capped);
   }
+  if (r.shards) {
+    line.add("shard_files_fetched", r.shards->fetched);
+    line.add("shard_files_from_cache", r.shards->hits);
+    line.add("shard_files_waited_for", r.shards->misses);
+    line.add("shard_files_removed", r.shards->evicted);
+    line.add("shard_fetched_bytes", r.shards->fetched_bytes);
+    line.add("shard_fetching_seconds", r.shards->fetching_seconds);
+    line.add("shard_waited_seconds", r.shards->waited_seconds);
+  }
   if (r.validation_loss) line.add("validation_loss", *r.validation_loss);
   if (r.weight_hash) line.add("weight_hash", hex_of(*r.weight_hash));
   return line.text();

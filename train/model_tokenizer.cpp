@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "data/manifest.h"
+#include "data/remote.h"
 
 namespace lockstep {
 namespace {
@@ -12,12 +13,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFile = "tokenizer.json";
+constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
-std::optional<Manifest> manifest_in(const fs::path& dataset) {
-  const auto file = dataset / kManifestName;
-  if (!path_exists(file)) return std::nullopt;
-  return Manifest::parse(read_text(file, kMostBytes), file.string());
+// Without its shards.
+std::optional<Manifest> manifest_of(const std::string& dataset, ShardFiles& files) {
+  const bool distant = is_remote(dataset);
+  const bool is_shard = distant && dataset.ends_with(".bin");
+  const auto file =
+      (is_shard ? fs::path(dataset).parent_path() : fs::path(dataset)) / kManifestName;
+  if (!distant && !path_exists(file)) return std::nullopt;
+  return Manifest::parse(read_text(files.open(file.string()), kMostBytes), file.string(),
+                         [](Manifest::Shard&&) {});
 }
 
 // Where a run keeps its own, or an archive of it.
@@ -52,10 +59,34 @@ std::string tokenizer_of(const ModelSource& source) {
   return source.model.vocabulary == ByteTokenizer::kVocabulary ? "bytes" : "";
 }
 
-std::string tokenizer_of_dataset(const fs::path& dataset) {
-  if (path_exists(dataset / kFile)) return dataset.string();
-  const auto manifest = manifest_in(dataset);
+std::string tokenizer_of_dataset(const std::string& dataset, ShardFiles& files) {
+  if (!is_remote(dataset) && path_exists(fs::path(dataset) / kFile)) return dataset;
+  const auto manifest = manifest_of(dataset, files);
   return manifest && manifest->tokenizer_hash == ByteTokenizer().about().hash ? "bytes" : "";
+}
+
+void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::path& directory) {
+  const auto text_of = [&](const char* name) {
+    return read_text(files.open((fs::path(dataset) / name).string()), kMostBytes);
+  };
+  std::string tokenizer, config;
+  try {
+    tokenizer = text_of(kFile);
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError& error) {  // not there; or S3 hides what is not
+    log_own_warning("no tokenizer is known, for none was found beside the data: ", error.what());
+    return;
+  }
+  try {
+    config = text_of(kConfigFile);
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError&) {  // there is none
+  }
+  make_directories(directory);
+  if (!config.empty()) write_text(directory / kConfigFile, config);
+  write_text(directory / kFile, tokenizer);
 }
 
 void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer) {
@@ -76,9 +107,10 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const st
   return tokenizer;
 }
 
-void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer) {
+void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
+                             ShardFiles& files) {
   for (const auto& dataset : datasets)
-    if (const auto manifest = manifest_in(dataset);
+    if (const auto manifest = manifest_of(dataset, files);
         manifest && !manifest->tokenizer_hash.empty() &&
         manifest->tokenizer_hash != tokenizer.about().hash)
       log_warning(dataset, " was made with another tokenizer (", manifest->format.name, ", ",

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/shard_files.h"
 #include "data/tokenizer.h"
 #include "train/model_source.h"
 
@@ -16,8 +17,14 @@ namespace lockstep {
 // What open_tokenizer takes: a directory with a tokenizer.json, or "bytes"; empty where nothing
 // says which.
 std::string tokenizer_of(const ModelSource& source);
-// Of a dataset's directory, by what dataset.json says or lies beside it.
-std::string tokenizer_of_dataset(const std::filesystem::path& dataset);
+// Of a dataset's directory, by what dataset.json says or lies beside it; of a distant one only
+// "bytes".
+std::string tokenizer_of_dataset(const std::string& dataset, ShardFiles& files);
+
+// The files of the tokenizer that lies beside a distant dataset to DIRECTORY/, which is made.
+// Warns, and makes none, where they cannot be had.
+void fetch_tokenizer(const std::string& dataset, ShardFiles& files,
+                     const std::filesystem::path& directory);
 
 // The one of `what` (--tokenizer), or where that is empty the model's own. Throws UsageError where
 // there is none, DataError where it has more tokens than the model.
@@ -25,7 +32,8 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const st
 void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer);
 
 // Warns where dataset.json of one says that another tokenizer made its tokens.
-void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer);
+void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
+                             ShardFiles& files);
 
 // The files of `what` to DIRECTORY/, which is made; nothing of bytes.
 void keep_tokenizer(const std::string& what, const std::filesystem::path& directory);

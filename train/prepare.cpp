@@ -9,6 +9,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "data/remote.h"
 #include "data/tokenizer.h"
 #include "dist/agreement.h"
 #include "dist/topology_here.h"
@@ -38,7 +39,7 @@ void check_held_out(const Config& config, const Sources& sources, const Dataset&
                   ": its loss says nothing of other text");
 }
 
-void check_data(const Config& config, const Sources& sources, World& world) {
+void check_data(const Config& config, const Sources& sources, World& world, ShardFiles& files) {
   const Dataset& training = sources.dataset(0);
   if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
       config.model.vocabulary > ByteTokenizer::kVocabulary)
@@ -49,7 +50,7 @@ void check_data(const Config& config, const Sources& sources, World& world) {
     fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
                         sources.dataset(s).fingerprint());
   if (!config.data.validation.empty()) {
-    const Dataset held_out(config.data.validation);
+    const Dataset held_out(config.data.validation, &files);
     check_held_out(config, sources, held_out);
     fields.emplace_back("data.validation", held_out.fingerprint());
   }
@@ -70,9 +71,9 @@ void log_rows(const Sources& sources) {
 }
 
 // Who computes a GPU's attention depends on it, before anything is loaded.
-RowKind automatic_rows(const Config::Data& data) {
+RowKind automatic_rows(const Config::Data& data, ShardFiles& files) {
   for (const auto& source : data.sources())
-    if (Dataset(source.paths).has_masks()) return RowKind::packed;
+    if (Dataset(source.paths, &files).has_masks()) return RowKind::packed;
   return RowKind::windows;
 }
 
@@ -103,9 +104,9 @@ Config with_rows(Config config, const Loader& training) {
   return config;
 }
 
-Config settled(Config config, Stream& compute, World& world) {
+Config settled(Config config, Stream& compute, World& world, ShardFiles& files) {
   auto& data = config.data;
-  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = automatic_rows(data);
+  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = automatic_rows(data, files);
   data.document_mask = data.document_mask || data.rows == RowKind::packed;
   config.train.attention = attention_of(config, compute);
   if (compute.is_cuda() && world.size() > 1)
@@ -156,16 +157,34 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   return bytes;
 }
 
-RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run) {
+// What lies beside a distant dataset, to where the run keeps its tokenizer.
+void bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
+                     ShardFiles& files) {
+  const auto bytes = ByteTokenizer().about().hash;
+  bool is_distant = false;
+  for (std::size_t s = 0; s < training.count(); ++s)
+    for (const auto& list : training.dataset(s).lists()) {
+      if (!is_remote(list.directory.string()) || list.tokenizer_hash == bytes) continue;
+      is_distant = true;
+      if (world.rank() == 0 && !path_exists(run.tokenizer()))
+        fetch_tokenizer(list.directory.string(), files, run.tokenizer());
+    }
+  if (is_distant) world.exchange("");
+}
+
+RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
+                           World& world, ShardFiles& files) {
   constexpr const char* kFile = "tokenizer.json";
   RunTokenizer known;
+  bring_tokenizer(training, run, world, files);
   std::string hash;  // of all data, as far as it is known
   for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
     hash = training.dataset(s).tokenizer_hash();
   std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
   for (const auto& source : config.data.sources())
     for (const auto& path : source.paths)
-      if (of_data.empty() && path_exists(std::filesystem::path(path) / kFile)) of_data = path;
+      if (of_data.empty() && !is_remote(path) && path_exists(std::filesystem::path(path) / kFile))
+        of_data = path;
   known.what = path_exists(run.tokenizer() / kFile) ? run.tokenizer().string() : of_data;
   if (known.what.empty() && !config.train.init_from.empty())
     known.what = tokenizer_of(find_model(config.train.init_from));
@@ -204,10 +223,10 @@ std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer
 }
 
 std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,
-                               const DataPlace& place, Arena& pinned) {
-  check_data(config, training, world);
+                               const DataPlace& place, Arena& pinned, ShardFiles& files) {
+  check_data(config, training, world, files);
   if (config.data.validation.empty()) return std::nullopt;
-  return std::optional<Loader>(std::in_place, validation_loader(config),
+  return std::optional<Loader>(std::in_place, validation_loader(config, files),
                                static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
                                pinned);
 }

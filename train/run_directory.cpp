@@ -54,6 +54,7 @@ void RunDirectory::say_who_holds_it() const {
 RunDirectory::~RunDirectory() {
   std::error_code not_empty;
   if (is_new_ && std::filesystem::remove(checkpoints(), not_empty)) {
+    std::filesystem::remove_all(tokenizer(), not_empty);
     std::filesystem::remove(path_ / "lock", not_empty);
     std::filesystem::remove(path_, not_empty);
   }

@@ -261,7 +261,7 @@ void require_fp8(const Config& c, const Stream& compute) {
                 ") bf16 is usually as fast");
 }
 
-Loader::Config train_loader(const Config& c) {
+Loader::Config train_loader(const Config& c, ShardFiles& files) {
   return {.sources = c.data.sources(),
           .seed = c.data.seed,
           .sequence_length = static_cast<int>(c.train.sequence_length),
@@ -269,11 +269,12 @@ Loader::Config train_loader(const Config& c) {
           .vocabulary = c.model.vocabulary,
           .document_mask = c.data.document_mask,
           .rows = c.data.rows,
-          .shuffle_shards = c.data.shuffle_shards};
+          .shuffle_shards = c.data.shuffle_shards,
+          .files = &files};
 }
 
-Loader::Config validation_loader(const Config& c) {
-  Loader::Config loader = train_loader(c);
+Loader::Config validation_loader(const Config& c, ShardFiles& files) {
+  Loader::Config loader = train_loader(c, files);
   loader.sources = {{.paths = c.data.validation}};
   loader.shuffle_shards = 0;
   loader.global_batch_sequences =

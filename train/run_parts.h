@@ -49,10 +49,10 @@ struct Keepable {
 };
 Keepable keepable_blocks(const Config& config, Device device, int ranks, HostState::Copies copies);
 
-Loader::Config train_loader(const Config& config);
+Loader::Config train_loader(const Config& config, ShardFiles& files);
 
 // Held-out rows in the order of the dataset, each once, up to eval.tokens.
-Loader::Config validation_loader(const Config& config);
+Loader::Config validation_loader(const Config& config, ShardFiles& files);
 
 std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 

@@ -9,6 +9,7 @@
 
 #include "core/gpu_monitor.h"
 #include "core/trace.h"
+#include "data/shard_cache.h"
 
 namespace lockstep {
 
@@ -37,8 +38,9 @@ struct StepReport {
   std::int64_t limit_bytes = 0;                      // of the device; 0: unknown
   double eta_seconds = kUnknown;  // to the end of the run, with evaluations and saves
 
-  std::optional<GpuReading> gpu;          // behind this step, where it was read (train/gpu_watch.h)
-  std::optional<double> validation_loss;  // where this step evaluated
+  std::optional<GpuReading> gpu;  // behind this step, where it was read (train/gpu_watch.h)
+  std::optional<ShardCache::Counts> shards;  // of distant data, since the start, on this machine
+  std::optional<double> validation_loss;     // where this step evaluated
   std::optional<std::uint64_t> weight_hash;  // behind this step, where it was computed
 };
 

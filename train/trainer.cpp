@@ -19,6 +19,7 @@
 #include "train/host_state.h"
 #include "train/layout.h"
 #include "train/loss_sum.h"
+#include "train/machine_files.h"
 #include "train/meter.h"
 #include "train/model_source.h"
 #include "train/model_tokenizer.h"
@@ -59,7 +60,10 @@ class Trainer {
   Trainer(const TrainOptions& options, const RunRanks& ranks);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
-  ~Trainer() { training_.hold_update(std::nullopt); }  // which is of a stream that goes first
+  ~Trainer() {
+    files_.stop();
+    training_.hold_update(std::nullopt);  // which is of a stream that goes first
+  }
   int run();
 
  private:
@@ -87,6 +91,7 @@ class Trainer {
   StepReport finish(const Enqueued& enqueued);  // waits for it
   bool must_finish(bool save_due) const;
   void report(StepReport report);
+  void log_shards(const ShardCache::Counts& now);
   std::optional<double> evaluate(StepReport& report);
   void sample();
   void begin_save();
@@ -126,6 +131,7 @@ class Trainer {
   RunDirectory run_;
   std::optional<GpuWatch> gpu_;  // before the streams, which take memory of the GPU
   Stream compute_;
+  MachineFiles files_;
   Config config_;
   const Mesh mesh_;
   const DataPlace data_place_;
@@ -150,6 +156,7 @@ class Trainer {
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
   std::int64_t skipped_in_a_row_ = 0;
+  ShardCache::Counts shards_;      // as the log said last
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
   bool saving_ = false;            // began to save since all last waited for it
@@ -169,16 +176,17 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                ? std::optional<GpuWatch>(std::in_place, options.device)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
-      config_(settled(options.config, compute_, world_)),
+      files_(options.config.data, world_),
+      config_(settled(options.config, compute_, world_, files_.files())),
       mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
       bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
       pinned_(options.device, Arena::Memory::pinned_host, pinned_bytes(config_)),
-      loader_(train_loader(config_), static_cast<int>(config_.train.micro_batch), data_place_.rank,
-              data_place_.ranks, pinned_),
-      validation_(
-          held_out(with_rows(config_, loader_), loader_.sources(), world_, data_place_, pinned_)),
-      tokenizer_(run_tokenizer(config_, loader_.sources(), run_)),
+      loader_(train_loader(config_, files_.files()), static_cast<int>(config_.train.micro_batch),
+              data_place_.rank, data_place_.ranks, pinned_),
+      validation_(held_out(with_rows(config_, loader_), loader_.sources(), world_, data_place_,
+                           pinned_, files_.files())),
+      tokenizer_(run_tokenizer(config_, loader_.sources(), run_, world_, files_.files())),
       sample_prompt_(sample_prompt(config_, tokenizer_)),
       arenas_(options.device, bytes_.training, world_.allocate(bytes_.training.device)),
       training_(training_config(config_), compute_, arenas_, make_comms(world_, mesh_, topology_)),
@@ -186,6 +194,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       shares_state_(any_says(world_, state_.shares_state())),
       meter_(meter_config(config_, compute_, world_)),
       checkpoints_(config_.checkpoint, run_.checkpoints(), state_.slices(), world_, topology_) {
+  files_.need_room(loader_, validation_ ? &*validation_ : nullptr);
   config_.data = with_rows(config_, loader_).data;
 }
 
@@ -355,15 +364,22 @@ void Trainer::report(StepReport report) {
   const bool stopping = stop_ != 0 && step() != steps();
   if (validation_ && due(config_.eval.every_steps, report.step) && !stopping)
     report.validation_loss = validation_loss_ = evaluate(report);
+  report.shards = files_.counts();
   if (due(config_.log.every_steps, report.step) || report.validation_loss) {
     if (gpu_) report.gpu = gpu_->read();
     if (is_first()) print_step(report);
+    if (is_first() && report.shards) log_shards(*report.shards);
   }
   log_.append(report);
   check_skipped(report);
   if (config_.log.sample_every_steps > 0 && due(config_.log.sample_every_steps, report.step) &&
       !stopping)
     sample();
+}
+
+void Trainer::log_shards(const ShardCache::Counts& now) {
+  const auto words = in_words(now, std::exchange(shards_, now));
+  if (!words.empty()) log_info("shards: ", words);
 }
 
 // A step that was applied had a finite loss, so the weights before it, and the newest checkpoint

@@ -174,6 +174,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_file(modes, self.server.directory / (name + ".new" if "changed" in modes else name))
 
     def send_file(self, modes, path):
+        if not path.is_file():
+            return self.reply(404)
         size = path.stat().st_size
         first, end = 0, size
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))

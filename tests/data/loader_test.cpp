@@ -3,6 +3,7 @@
 #include <chrono>
 #include <gtest/gtest.h>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "data/order.h"
@@ -432,6 +433,66 @@ TEST_F(LoaderTest, the_far_end_of_a_long_run_is_as_good_a_place_to_start_as_any)
   for (std::int64_t i = 0; i < 4; ++i)
     expect_sample(batch, i, sample_at(42, 125, first + i));
   loader.release(batch);
+}
+
+// A directory under an address, and what is asked of it.
+class FarFiles final : public ShardFiles {
+ public:
+  explicit FarFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
+
+  ReadFile open(const std::string& path) override {
+    const auto name = path.substr(path.rfind('/') + 1);
+    const std::lock_guard lock(mutex_);
+    ++opened_[name];
+    return ReadFile(directory_ / name);
+  }
+  void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
+    const std::lock_guard lock(mutex_);
+    ahead_ = paths;
+  }
+  std::map<std::string, int> opened() {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
+  bool is_ahead(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    return std::find(ahead_.begin(), ahead_.end(), path) != ahead_.end();
+  }
+
+ private:
+  std::filesystem::path directory_;
+  std::mutex mutex_;
+  std::map<std::string, int> opened_;
+  std::vector<std::string> ahead_;
+};
+
+TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
+  const auto tokens = random_documents(97 * 20);
+  write_dataset(directory_ / "many", tokens, 97);
+  FarFiles files(directory_ / "many");
+  auto here = config(4), far = config(4);
+  here.sources = {{.paths = {(directory_ / "many").string()}}};
+  far.sources = {{.paths = {"https://far/many"}}};
+  here.shuffle_shards = far.shuffle_shards = 3;  // 36 windows: 9 steps
+  far.files = &files;
+  Loader local(here, 4, 0, 1, pinned_), distant(far, 4, 0, 1, pinned_);
+  EXPECT_EQ(distant.shards_at_once(), 7);
+  for (std::int64_t step = 0; step < 20 * 12 / 4; ++step) {
+    const auto a = local.batch(4 * step, 0), b = distant.batch(4 * step, 0);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(row(a.targets, i), row(b.targets, i));
+      const auto first = distant.sources().at(4 * step + i).row.first;
+      const auto path = distant.dataset().shard_path(distant.dataset().shard_of(first));
+      EXPECT_TRUE(files.is_ahead(path)) << step << ' ' << path;
+      EXPECT_TRUE(files.is_ahead(ends_name(path)));
+    }
+    local.release(a);
+    distant.release(b);
+    EXPECT_LE(distant.dataset().open_shards(), 9u);
+  }
+  const auto opened = files.opened();
+  for (const auto& shard : distant.dataset().lists()[0].shards)
+    EXPECT_LE(opened.at(shard.name), 2) << shard.name;  // the next epoch is read ahead
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads a dataset from moto's S3, which checks signatures, by a program built here.
+"""Reads objects, and trains on a dataset, from moto's S3, which checks signatures.
 
-usage: moto_test.py fetch_shards
+usage: moto_test.py FETCH_SHARDS LOCKSTEP
 
 Needs moto[server]; its own process runs on 127.0.0.1. Names, keys and tokens are moto's.
 """
@@ -18,7 +18,9 @@ import boto3
 import requests
 from moto.server import ThreadedMotoServer
 
-PROGRAM = sys.argv.pop(1)
+PROGRAM, LOCKSTEP = sys.argv.pop(1), sys.argv.pop(1)
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "end_to_end"))
+from tiny_run import configuration, numbers, pack  # noqa: E402
 BUCKET = "a-bucket.with-dots"
 NAMES = ["plain.bin", "deep/er/a b+c&d=e@f:g,h$i'(j)*!;~k-_.%25\u00e4.bin"]
 POLICY = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}'
@@ -45,6 +47,11 @@ class Moto(unittest.TestCase):
             RoleArn="arn:aws:iam::123456789012:role/role", RoleSessionName="session")["Credentials"]
         s3 = boto3.client("s3", **options)
         s3.create_bucket(Bucket=BUCKET)
+        cls.folder = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(cls.folder.name)
+        pack(LOCKSTEP, folder)
+        for path in (folder / "data").rglob("*.*"):
+            s3.put_object(Bucket=BUCKET, Key=str(path.relative_to(folder)), Body=path.read_bytes())
         cls.bytes = os.urandom(20 << 20)
         for name in NAMES:
             s3.put_object(Bucket=BUCKET, Key=name, Body=cls.bytes)
@@ -54,13 +61,16 @@ class Moto(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.server.stop()
+        cls.folder.cleanup()
+
+    def environment(self, home, key, secret, token=""):
+        return {"HOME": str(home), "AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": key,
+                "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token, "AWS_EC2_METADATA_DISABLED": "true"}
 
     def fetch(self, name, key, secret, token=""):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "out"
-            environment = {"HOME": folder, "AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": key,
-                           "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token,
-                           "AWS_EC2_METADATA_DISABLED": "true"}
+            environment = self.environment(folder, key, secret, token)
             done = subprocess.run([PROGRAM, folder + "/cache", f"s3://{BUCKET}/{name}", path, str(len(self.bytes))],
                                   env=environment, capture_output=True, text=True, timeout=300)
             return done.stderr if done.returncode else path.read_bytes()
@@ -82,6 +92,18 @@ class Moto(unittest.TestCase):
         self.assertNotIn(self.role["SecretAccessKey"], said)
         said = self.fetch(NAMES[0], "", "")
         self.assertIn("HTTP status 403", said)
+
+    def test_a_run_has_the_losses_of_the_local_dataset(self):
+        folder = pathlib.Path(self.folder.name)
+        config = configuration(folder, "gpt2")
+        environment = self.environment(folder, self.user["AccessKeyId"], self.user["SecretAccessKey"])
+        for name, data in (("here", folder / "data"), ("there", f"s3://{BUCKET}/data")):
+            done = subprocess.run([LOCKSTEP, "train", config, "--run", folder / name, "--set", f"data.train={data}/train",
+                                   "--set", f"data.validation={data}/validation"],
+                                  env=environment, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn(self.user["SecretAccessKey"], done.stderr)
+        self.assertEqual(numbers(folder / "there"), numbers(folder / "here"))
 
     def test_no_such_object(self):
         said = self.fetch("none.bin", self.user["AccessKeyId"], self.user["SecretAccessKey"])

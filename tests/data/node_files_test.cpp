@@ -31,7 +31,7 @@ class NodeFilesTest : public ::testing::Test {
 };
 
 TEST_F(NodeFilesTest, a_local_file_is_opened_once) {
-  NodeFiles files({}, {{"HOME", "/nonexistent"}});
+  NodeFiles files({}, {});  // where a cache would be does not matter
   const auto path = (far_ / "3.bin").string();
   const auto one = files.open(path), two = files.open(path);
   EXPECT_EQ(text(one), testing::slurp(path));
@@ -84,7 +84,7 @@ TEST_F(NodeFilesTest, without_dataset_json_a_directory_is_refused_with_what_to_d
 
 TEST_F(NodeFilesTest, what_lies_ahead_comes) {
   auto files = this->files();
-  files.set_ahead({far("1.bin"), (far_ / "2.bin").string(), far("1.ends"), far("2.bin")});
+  files.set_ahead(this, {far("1.bin"), (far_ / "2.bin").string(), far("1.ends"), far("2.bin")});
   for (int i = 0; i < 12'000 && files.counts().fetched_bytes < 2 * 1024 + 202 + 8 + 204; ++i)
     usleep(10'000);
   for (const char* name : {"1.bin", "1.ends", "2.bin"})
@@ -92,12 +92,56 @@ TEST_F(NodeFilesTest, what_lies_ahead_comes) {
   EXPECT_EQ(server_->requests("plain/1.bin"), 1);
 }
 
+TEST_F(NodeFilesTest, what_lies_ahead_of_one_reader_stays_for_another) {
+  auto files = this->files(2 * PartFile::file_bytes(1024 + 2 * 111));
+  const auto fetched = [&](std::int64_t count) {
+    for (int i = 0; i < 12'000 && files.counts().fetched < count; ++i)
+      usleep(10'000);
+    EXPECT_EQ(files.counts().fetched, count);
+  };
+  const int one = 0, two = 0;
+  files.set_ahead(&one, {far("1.bin")});
+  fetched(1);
+  files.set_ahead(&two, {far("2.bin")});
+  fetched(2);
+  files.set_ahead(&one, {far("1.bin"), far("3.bin")});  // for which there is no room
+  usleep(300'000);
+  for (const char* name : {"1.bin", "2.bin"})
+    files.open(far(name));
+  EXPECT_EQ(files.counts().hits, 2);
+  files.set_ahead(&two, {});
+  fetched(3);
+  EXPECT_EQ(server_->requests("plain/2.bin"), 1);
+}
+
+TEST_F(NodeFilesTest, finds_masks_and_tells_what_dataset_json_says) {
+  const std::vector<std::uint8_t> mask = testing::random_mask(300);
+  auto manifest =
+      testing::write_dataset(far_, testing::random_documents(300), 100, Boundary::front, mask);
+  auto files = this->files();
+  EXPECT_EQ(text(files.open(far("part_101.mask"))), testing::slurp(far_ / "part_101.mask"));
+  EXPECT_EQ(text(files.open(far("part_101.mask"))), testing::slurp(far_ / "part_101.mask"));
+  EXPECT_EQ(server_->requests("plain/part_101.mask"), 1);
+  EXPECT_EQ(files.manifest(far("dataset.json"))->dump(), manifest.dump());
+  EXPECT_EQ(files.manifest((far_ / "dataset.json").string()), nullptr);
+  const auto shard = manifest.shards[0];
+  EXPECT_EQ(files.room_of(server_->url("plain"), 1) - PartFile::file_bytes(8 * shard.documents),
+            PartFile::file_bytes(1024 + 200) + PartFile::file_bytes(13));
+  EXPECT_EQ(server_->requests("plain/dataset.json"), 1);
+}
+
 TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
   const auto shard = PartFile::file_bytes(1024 + 2 * 111) + PartFile::file_bytes(8);
   auto files = this->files(5 * shard);
-  files.need_room(server_->url("plain"), 5);
-  const auto text = message_of<ConfigError>([&] { files.need_room(server_->url("plain"), 6); });
-  expect_contains(text, "/plain: 6 shards of up to 1.29 kB should fit into the cache");
+  const auto url = server_->url("plain");
+  files.need_room({{url, 5}});
+  files.need_room({{url, 2}, {directory_.path().string(), 1000}, {url + '/', 3}});
+  expect_contains(message_of<ConfigError>([&] {
+                    files.need_room({{url, 3}, {url, 3}});
+                  }),
+                  "/plain: 3 shards of up to 1.29 kB, 7.73 kB together, should fit into the cache");
+  const auto text = message_of<ConfigError>([&] { files.need_room({{url, 6}}); });
+  expect_contains(text, "/plain: 6 shards of up to 1.29 kB, 7.73 kB together, should fit");
   expect_contains(text, "which may hold 6.44 kB in");
   expect_contains(text, "raise data.cache_bytes");
 }

@@ -45,6 +45,23 @@ TEST_F(OpenShardsTest, what_is_in_use_stays_open) {
   EXPECT_EQ(opened, 3);
 }
 
+TEST_F(OpenShardsTest, others_than_those_to_keep_are_closed_when_nobody_uses_them) {
+  std::vector<std::size_t> opened;
+  OpenShards shards(9, [&](std::size_t i) {
+    opened.push_back(i);
+    return open();
+  });
+  for (const std::size_t i : {0, 1, 2})
+    shards.use(i);
+  const auto in_use = shards.use(3);
+  shards.keep({1, 7});
+  EXPECT_EQ(shards.count(), 2u);
+  EXPECT_EQ(in_use->file.tokens(), 3);
+  for (const std::size_t i : {0, 1, 2, 3})
+    shards.use(i);
+  EXPECT_EQ(opened, (std::vector<std::size_t>{0, 1, 2, 3, 0, 2}));
+}
+
 TEST_F(OpenShardsTest, a_shard_that_cannot_be_opened_is_tried_again) {
   int tries = 0;
   OpenShards shards(2, [&](std::size_t) {

@@ -53,7 +53,7 @@ TEST_F(ShardServerTest, a_distant_shard_is_fetched_once_a_machine) {
   auto files = this->files();
   ShardServer server(files);
   ShardClient one(server.name()), two(server.name());
-  one.set_ahead({far.url("plain/1.bin"), far.url("plain/2.bin")});
+  files.set_ahead(this, {far.url("plain/1.bin"), far.url("plain/2.bin")});
   std::thread other(
       [&] { EXPECT_EQ(text(two.open(far.url("plain/1.bin"))), testing::slurp(local("1.bin"))); });
   EXPECT_EQ(text(one.open(far.url("plain/1.bin"))), testing::slurp(local("1.bin")));
@@ -71,9 +71,9 @@ TEST_F(ShardServerTest, what_the_server_meets_the_client_throws) {
   ShardClient client(server.name());
   EXPECT_EQ(message_of<DataError>([&] { client.open(local("none")); }),
             message_of<DataError>([&] { files.open(local("none")); }));
-  expect_contains(message_of<AccessError>([&] { client.open("http://127.0.0.1:1/x/0.bin"); }),
+  expect_contains(message_of<UnreachableError>([&] { client.open("http://127.0.0.1:1/x/0.bin"); }),
                   "given up after");
-  client.set_ahead({"http://127.0.0.1:1/x/0.bin"});  // a line of the log, no answer
+  files.set_ahead(this, {"http://127.0.0.1:1/x/0.bin"});  // a line of the log
   EXPECT_EQ(text(client.open(local("0.bin"))), testing::slurp(local("0.bin")));
 }
 
@@ -206,6 +206,21 @@ TEST_F(ShardServerTest, a_descriptor_that_finds_no_place_is_said) {
   close(ends[1]);
 }
 
+TEST_F(ShardServerTest, a_client_that_is_stopped_does_not_wait) {
+  BadServer far(directory_.path());
+  NodeFiles files({directory_ / "cache", 1 << 24, 2, 0.2}, testing::no_environment());
+  ShardServer server(files);
+  ShardClient client(server.name());
+  std::thread waiting([&] {
+    EXPECT_NE(message_of<AccessError>([&] { client.open(far.url("stall/0.bin")); }), "");
+  });
+  while (far.requests("stall/dataset.json") == 0)
+    usleep(10'000);
+  client.stop();
+  waiting.join();
+  EXPECT_NE(message_of<AccessError>([&] { client.open(local("0.bin")); }), "");
+}
+
 TEST_F(ShardServerTest, another_user_is_not_served) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   auto files = this->files();
@@ -220,7 +235,7 @@ TEST_F(ShardServerTest, another_user_is_not_served) {
   address.sun_family = AF_UNIX;
   server.name().copy(address.sun_path + 1, sizeof address.sun_path - 1);
   const auto bytes = offsetof(sockaddr_un, sun_path) + 1 + server.name().size();
-  const auto request = 'o' + local("0.bin");
+  const auto request = local("0.bin");
   const auto child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -200,7 +200,27 @@ TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
     const Sources::Shard shard{s, sources.dataset(s).shard_of(row.first)};
     EXPECT_NE(std::find(ahead.begin(), ahead.end(), shard), ahead.end());
   }
-  EXPECT_TRUE(Sources(config({source(0, 1)})).shards_ahead(0, 5).empty());
+}
+
+TEST_F(SourcesTest, without_shuffle_shards_the_shards_ahead_are_in_their_own_order) {
+  using Shards = std::vector<Sources::Shard>;
+  const Sources sources(config({source(0, 1), source(1, 1)}));  // of 10 and 14 shards
+  EXPECT_EQ(sources.shards_ahead(70, 2), (Shards{{0, 0}, {1, 0}, {0, 1}, {1, 1}}));
+  EXPECT_EQ(sources.shards_ahead(0, 1000).size(), 24u);
+}
+
+TEST_F(SourcesTest, the_shards_of_rows_in_order_come_again_from_the_first) {
+  using Shards = std::vector<Sources::Shard>;
+  auto in_order = config({source(0, 1)});
+  in_order.shuffle = false;
+  const Sources sources(in_order);  // 97 tokens a shard: row 12 is the tokens from 96 on
+  EXPECT_EQ(sources.shards_in_order(0, 11, 5), (Shards{{0, 0}}));
+  EXPECT_EQ(sources.shards_in_order(0, 12, 5), (Shards{{0, 0}}));  // and 96, the last one of them
+  EXPECT_EQ(sources.shards_in_order(0, 13, 5), (Shards{{0, 0}, {0, 1}}));
+  EXPECT_EQ(sources.shards_in_order(12, 40, 9), (Shards{{0, 0}, {0, 1}, {0, 2}, {0, 3}}));
+  EXPECT_EQ(sources.shards_in_order(30, 40, 2), (Shards{{0, 2}, {0, 3}}));
+  EXPECT_EQ(sources.shards_in_order(30, 40, 3), (Shards{{0, 2}, {0, 3}, {0, 0}}));
+  EXPECT_EQ(sources.shards_in_order(40, 40, 9), (Shards{{0, 0}, {0, 1}, {0, 2}, {0, 3}}));
 }
 
 TEST_F(SourcesTest, tokenizers_are_compared_by_their_hashes_not_by_their_names) {

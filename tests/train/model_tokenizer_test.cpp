@@ -44,11 +44,12 @@ TEST(ModelTokenizer, with_more_tokens_than_the_model_is_refused) {
 
 TEST(ModelTokenizer, of_a_dataset_is_beside_it) {
   const TemporaryDirectory directory;
+  LocalFiles files;
   write_dataset(directory / "bytes", random_documents(100), 100);
-  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes"), "bytes");
-  EXPECT_EQ(tokenizer_of_dataset(directory / "nowhere"), "");
+  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes", files), "bytes");
+  EXPECT_EQ(tokenizer_of_dataset(directory / "nowhere", files), "");
   keep_tokenizer(kFixture, directory / "bytes");
-  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes"), (directory / "bytes").string());
+  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes", files), (directory / "bytes").string());
 }
 
 // As its post-processor says.

@@ -1,0 +1,356 @@
+#!/usr/bin/env python3
+"""Runs on a distant dataset have the losses of the local one, bit for bit, whatever its server does; each shard
+comes once a machine; kills, caches that are too small, servers that die. And what other verbs make of addresses.
+
+usage: streaming_test.py LOCKSTEP BAD_SERVER [full]
+
+Without mpirun only runs of one rank are tested.
+"""
+
+import base64
+import http.server
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+from mpirun_test import ENVIRONMENT, expect, failures
+from tiny_run import configuration, numbers
+
+SHARD_TOKENS = 4000
+TOKENIZERS = pathlib.Path(__file__).parent.parent / "data" / "tokenizers"
+WORDS = "the cat sat on a mat and then it ran away from dog".split()
+
+
+class Server:
+    """bad_server.py over a folder."""
+
+    def __init__(self, program, folder):
+        self.process = subprocess.Popen([sys.executable, "-B", program, str(folder)], stdout=subprocess.PIPE)
+        self.port = int(self.process.stdout.readline())
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.port}/{path}"
+
+    def requests(self, path):
+        with urllib.request.urlopen(self.url("_requests/" + path), timeout=60) as reply:
+            return int(reply.read())
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Test:
+    def __init__(self, lockstep, program, folder):
+        self.lockstep, self.program, self.folder = lockstep, program, folder
+        rng = random.Random(1)  # no two shards alike, which would be fetched once
+        (folder / "text.txt").write_text("\n\n".join(" ".join(rng.choices(WORDS, k=60)) for _ in range(250)))
+        self.pack("data", "--tokenizer", "bytes")
+        self.config = configuration(folder, "llama3")
+        self.server = Server(program, folder)
+        self.locals = {}
+        self.shards = sorted(path.name for path in (folder / "data" / "train").glob("*.bin"))
+        expect(len(self.shards) >= 12, f"{len(self.shards)} shards")
+
+    def pack(self, name, *options):
+        subprocess.run([self.lockstep, "data", "pack", str(self.folder / "text.txt"), "--document-separator",
+                        r"\n\n", "--validation", "10%", "--shard-tokens", str(SHARD_TOKENS), "--out",
+                        str(self.folder / name), *options], check=True, capture_output=True)
+
+    def say(self, *words, **environment):
+        """Exit code and what a call of lockstep says."""
+        done = subprocess.run([self.lockstep, *map(str, words)], capture_output=True, text=True, timeout=120,
+                              env=dict(ENVIRONMENT, HOME=str(self.folder), **environment))
+        return done.returncode, done.stdout, done.stderr
+
+    def command(self, run, ranks, settings):
+        train = [self.lockstep, "train", str(self.config), "--run", str(run), "--device", "cpu"]
+        for setting in settings:
+            train += ["--set", setting]
+        return train if ranks == 1 else ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *train]
+
+    def train(self, name, ranks, *settings):
+        run = self.folder / name
+        done = subprocess.run(self.command(run, ranks, settings), env=dict(ENVIRONMENT, HOME=str(self.folder)),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=120)
+        return done.returncode, done.stdout
+
+    def local(self, ranks, *settings):
+        """What a run on the local directory computes."""
+        key = (ranks, *settings)
+        if key not in self.locals:
+            name = f"local-{len(self.locals)}"
+            code, said = self.train(name, ranks, *settings)
+            expect(code == 0, f"{key} ends with {code}: {said[-800:]}")
+            self.locals[key] = numbers(self.folder / name)
+        return self.locals[key]
+
+    def distant(self, mode, cache):
+        return [f"data.train={self.server.url(mode)}/data/train",
+                f"data.validation={self.server.url(mode)}/data/validation",
+                f"data.cache_directory={self.folder / cache}"]
+
+    def asked(self, mode, end="bin"):
+        """How often for each shard of the training data."""
+        return [self.server.requests(f"{mode}/data/train/{pathlib.Path(name).stem}.{end}") for name in self.shards]
+
+    def room(self, shards):
+        """The bytes that so many take in a cache."""
+        files = list((self.folder / "data").glob("*/*.bin")) + list((self.folder / "data").glob("*/*.ends"))
+        return 2 * shards * (max(path.stat().st_size for path in files) + 17)
+
+
+def check_runs(test, layouts):
+    """The same losses; each shard once a machine."""
+    for number, (ranks, shuffle, *settings) in enumerate(layouts):
+        settings = [f"data.shuffle_shards={shuffle}", "train.steps=60", *settings]
+        mode = "plain-" + "abcdefgh"[number]
+        what = f"{ranks} ranks, {settings}"
+        code, said = test.train(mode, ranks, *settings, *test.distant(mode, mode + "-cache"))
+        expect(code == 0, f"{what}: ends with {code}: {said[-1500:]}")
+        expect(numbers(test.folder / mode) == test.local(ranks, *settings), f"{what}: other losses: {said[-500:]}")
+        asked, lists = test.asked(mode), test.asked(mode, "ends")
+        least = 4 if shuffle else len(test.shards)
+        expect(max(asked + lists) == 1 and sum(asked) >= least, f"{what}: shards are asked for: {asked} {lists}")
+        expect(test.server.requests(f"{mode}/data/train/dataset.json") == 1, f"{what}: dataset.json once")
+        expect(re.search(r"shards: \d+ files fetched, \S+ \S+ at \S+ \S+/s, \d+ opened from the cache, \d+ waited for",
+                         said) is not None, f"{what}: the log says what came: {said[-1500:]}")
+        expect("WARNING" not in said.upper().replace("WARNING: DATA.", ""), f"{what}: warns: {said[-1500:]}")
+
+
+def check_bad_server(test):
+    """Errors and connections that break change nothing."""
+    settings = ["data.shuffle_shards=2", "train.steps=60"]
+    code, said = test.train("bad", 1, *settings, *test.distant("busy1+cut2", "bad-cache"))
+    expect(code == 0 and numbers(test.folder / "bad") == test.local(1, *settings),
+           f"a server that is busy, and breaks: {code} {said[-1500:]}")
+    code, said = test.train("flipped", 1, *settings, test.distant("plain-flipped", "flip-cache")[1],
+                            f"data.train={test.server.url('flip')}/data/train")
+    expect(code == 65 and "dataset.json" in said, f"a dataset.json with another byte: {code} {said[-500:]}")
+
+
+def check_killed(test):
+    """Killed and gone on: the losses of a run that was not; what is in the cache does not come again."""
+    settings = ["data.shuffle_shards=2", "train.steps=150", "checkpoint.every_steps=20"]
+    distant = test.distant("plain-killed", "killed-cache")
+    run = test.folder / "killed"
+    environment = dict(ENVIRONMENT, HOME=str(test.folder))
+    with open(test.folder / "killed.log", "w") as log:
+        process = subprocess.Popen(test.command(run, 1, settings + distant), env=environment, stdout=log, stderr=log)
+        deadline = time.time() + 60
+        while time.time() < deadline and process.poll() is None and len(numbers(run)) < 50:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    before = len(numbers(run))
+    expect(50 <= before < 150, f"killed behind step {before}")
+    code, said = test.train("killed", 1, *settings, *distant)
+    expect(code == 0 and "going on from step" in said, f"goes on: {code} {said[-800:]}")
+    expect(numbers(run) == test.local(1, *settings), "killed and gone on: other losses")
+    again = sum(count - 1 for count in test.asked("plain-killed") if count)
+    expect(again <= 8, f"{again} shards were asked for again, of which 8 were on their way")
+
+
+def check_small_cache(test):
+    settings = ["data.shuffle_shards=1", "train.steps=250"]
+    bytes_ = test.room(7)
+    cache = test.folder / "small-cache"
+    code, said = test.train("small", 1, *settings, *test.distant("plain-small", "small-cache"),
+                            f"data.cache_bytes={bytes_}")
+    expect(code == 0 and numbers(test.folder / "small") == test.local(1, *settings),
+           f"a small cache: {code} {said[-1500:]}")
+    held = sum(path.stat().st_size for path in cache.iterdir())
+    expect(held <= bytes_ and max(test.asked("plain-small")) > 1,
+           f"removes and fetches again: {held} of {bytes_} bytes, asked for {test.asked('plain-small')}")
+    for shuffle, bytes_ in ((1, test.room(1)), (0, test.room(7))):
+        code, said = test.train("refused", 1, f"data.shuffle_shards={shuffle}", f"data.cache_bytes={bytes_}",
+                                *test.distant("plain-refused", "small-cache"))
+        expect(code == 78 and re.search(r"data/train: \d+ shards of up to \S+ kB, .*data/validation: \d shards of up "
+                                        r"to \S+ kB, \S+ kB together, should fit into the cache of shards, which may "
+                                        r"hold \S+ kB in \S*small-cache; raise data.cache_bytes", said) is not None,
+               f"a cache that is too small: {code} {said[-800:]}")
+        expect(not (test.folder / "refused").exists(), "a refused run leaves its directory")
+
+
+def check_tokenizer(test):
+    """It comes with the data."""
+    test.pack("words", "--tokenizer", TOKENIZERS / "gpt2")
+    mode = test.server.url("plain-words")
+    code, said = test.train("words-run", 1, f"data.train={mode}/words/train/", f"data.validation={mode}/words/validation",
+                            f"data.cache_directory={test.folder / 'words-cache'}", "model.vocabulary=1024",
+                            "log.sample_every_steps=6", "log.sample_prompt=the cat")
+    expect(code == 0 and "sample after step 6: the cat" in said, f"samples: {code} {said[-800:]}")
+    kept = test.folder / "words-run" / "tokenizer" / "tokenizer.json"
+    expect(kept.exists() and kept.read_bytes() == (TOKENIZERS / "gpt2" / "tokenizer.json").read_bytes(),
+           "the run keeps the tokenizer")
+    code, out, said = test.say("data", "inspect", f"{mode}/words/train", XDG_CACHE_HOME=str(test.folder / "x"))
+    here = test.say("data", "inspect", test.folder / "words" / "train")[1]
+    expect(code == 0 and out == here, f"inspect: {code} {out} {said}, here {here}")
+    expect((test.folder / "x" / "lockstep" / "shards").is_dir(), "the cache is where caches are")
+
+
+def check_verbs(test):
+    url = test.server.url("plain-verbs") + "/data"
+    code, out, said = test.say("eval", test.folder / "plain-a", "--data", url + "/validation", "--tokens", 20000)
+    here = test.say("eval", test.folder / "plain-a", "--data", test.folder / "data" / "validation", "--tokens", 20000)
+    figures = [re.search(r'"loss_nats":.*?"tokens":\d+', text) for text in (out, here[1])]
+    expect(code == 0 and None not in figures and figures[0][0] == figures[1][0], f"eval: {out}{said} {here}")
+    code, out, said = test.say("data", "verify", url + "/train", test.folder / "data" / "train")
+    lines = [line.split(": ", 1)[1] for line in out.splitlines()]
+    expect(code == 0 and lines[0] == lines[1] and "whole" in out, f"verify: {code} {out}{said}")
+    # Behind a dataset.json that is right.
+    shard = test.folder / "data" / "train" / test.shards[3]
+    right = shard.read_bytes()
+    shard.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    code, out, said = test.say("data", "verify", test.server.url("plain-broken") + "/data/train")
+    shard.write_bytes(right)
+    expect(code == 65 and "DAMAGED" in out and re.search(rf"{test.shards[3]}: the XXH3-128 of its bytes is", said)
+           is not None, f"verify of a shard that is another: {code} {out}{said}")
+    expect(not list(pathlib.Path(tempfile.gettempdir()).glob("lockstep-??????/*.part")), "verify leaves files")
+    for words in (["pack", test.folder / "text.txt", "--out", "s3://bucket/x"],
+                  ["pack", "https://127.0.0.1/x.txt", "--out", test.folder / "y"],
+                  ["convert", test.folder / "data" / "train", "--to", "llmc", "--out", "s3://bucket/x"],
+                  ["convert", "s3://bucket/x", "--to", "llmc", "--out", test.folder / "y"]):
+        code, out, said = test.say("data", *words)
+        expect(code == 64 and "expected a path on this machine" in said, f"{words}: {code} {said}")
+    code, out, said = test.say("data", "inspect", "ftp://host/data")
+    expect(code == 65 and "expected a path, or s3://, https:// or http://" in said, f"ftp: {code} {said}")
+    expect(not pathlib.Path("s3:").exists() and not (test.folder / "y").exists(), "nothing is made")
+
+
+class Locked(http.server.SimpleHTTPRequestHandler):
+    """Files, for who has a name and a password."""
+
+    def do_GET(self):
+        if self.headers.get("Authorization") != "Basic " + base64.b64encode(b"me:a-secret").decode():
+            self.send_error(401)
+            return
+        super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+def serve(folder, context=None):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Locked(*args, directory=str(folder)))
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
+def check_locks(test):
+    port = serve(test.folder / "data")
+    inspect = ["data", "inspect", f"http://127.0.0.1:{port}/train"]
+    netrc = test.folder / ".netrc"
+    code, out, said = test.say(*inspect)
+    expect(code == 65 and "401" in said and "~/.netrc" in said, f"without a password: {code} {said}")
+    netrc.write_text("machine 127.0.0.1 login me password a-secret\n")
+    netrc.chmod(0o600)
+    code, out, said = test.say(*inspect)
+    expect(code == 0 and "fingerprint" in out, f"with a password: {code} {said}")
+    netrc.write_text("machine 127.0.0.1 login me password another\n")
+    code, out, said = test.say(*inspect)
+    expect(code == 65 and "401" in said and "another" not in said, f"with a wrong password: {code} {said}")
+    if shutil.which("openssl") is None:
+        return
+    key, certificate = test.folder / "key.pem", test.folder / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                   check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    netrc.write_text("machine 127.0.0.1 login me password a-secret\n")
+    port = serve(test.folder / "data", context)
+    begin = time.time()
+    code, out, said = test.say("data", "inspect", f"https://127.0.0.1:{port}/train")
+    expect(code == 65 and "certificate" in said and time.time() - begin < 20,
+           f"a certificate that nobody signed: {code} {said} after {time.time() - begin:.1f} s")
+    netrc.unlink()
+
+
+def check_opens(test):
+    """Local shards are opened once, whatever the number of ranks."""
+    if shutil.which("strace") is None or shutil.which("mpirun") is None:
+        print("SKIPPED: opens are not counted without strace and mpirun")
+        return
+    trace = test.folder / "trace"
+    settings = ["data.shuffle_shards=0", "train.steps=60"]
+    command = test.command(test.folder / "traced", 3, ["train.micro_batch=1", *settings])
+    at = command.index(test.lockstep)
+    command[at:at] = ["strace", "-f", "--seccomp-bpf", "-e", "trace=openat", "-o", "!", "-ff"]
+    command[at:at] = []
+    command[command.index("!")] = str(trace)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    opened = re.findall(r'data/train/([^"/]*\.bin)"[^=]*= \d',
+                        "\n".join(path.read_text(errors="replace") for path in test.folder.glob("trace.*")))
+    if not opened:
+        print(f"SKIPPED: strace traces nothing here: {done.stderr[-300:]}")
+        return
+    expect(done.returncode == 0 and sorted(opened) == test.shards, f"shards are opened: {sorted(opened)}")
+
+
+def check_death(test, layouts):
+    """A server that dies ends the run, with what to do; the same run goes on when it is back."""
+    for ranks in layouts:
+        settings = ["data.shuffle_shards=1", "train.steps=250", "checkpoint.every_steps=10"]
+        name = f"orphan-{ranks}"
+        run = test.folder / name
+        distant = test.distant("plain-" + "abcdefg"[ranks], name + "-cache")
+        with open(test.folder / (name + ".log"), "w") as log:
+            process = subprocess.Popen(test.command(run, ranks, settings + distant),
+                                       env=dict(ENVIRONMENT, HOME=str(test.folder)), stdout=log, stderr=log)
+            deadline = time.time() + 60
+            while time.time() < deadline and process.poll() is None and len(numbers(run)) < 15:
+                time.sleep(0.01)
+            test.server.end()
+            begin = time.time()
+            code = process.wait(timeout=120)
+        took, said = time.time() - begin, (test.folder / (name + ".log")).read_text()
+        expect(code == 75 and took < 60 and re.search(r"http://127.0.0.1:\d+/\S*: .*; given up after \d+ attempts, ",
+                                                      said) is not None,
+               f"{ranks} ranks, the server dies: {code} after {took:.1f} s: {said[-1500:]}")
+        print(f"{ranks} ranks: ended {took:.1f} s behind the server")
+        test.server = Server(test.program, test.folder)
+        code, said = test.train(name, ranks, *settings, *test.distant("plain", name + "-cache"))
+        expect(code == 0 and "going on from step" in said, f"goes on: {code} {said[-800:]}")
+        expect(numbers(run) == test.local(ranks, *settings), f"{ranks} ranks, the server died: other losses")
+
+
+def main():
+    full = sys.argv[3:] == ["full"]
+    folder = pathlib.Path(tempfile.mkdtemp())
+    test = Test(sys.argv[1], sys.argv[2], folder)
+    try:
+        ranks = [1, 2] if shutil.which("mpirun") else [1]
+        layouts = [(r, k, *(["layout.sharding=none"] if full and r > 1 else []))
+                   for r in (ranks + [3] if full else ranks) for k in (2, 0)]
+        begin = time.time()
+        checks = [lambda: check_runs(test, layouts), lambda: check_bad_server(test), lambda: check_killed(test),
+                  lambda: check_small_cache(test), lambda: check_tokenizer(test), lambda: check_verbs(test),
+                  lambda: check_locks(test), lambda: check_opens(test)]
+        if full:
+            checks.append(lambda: check_death(test, ranks))
+        for check in checks:
+            check()
+            print(f"{time.time() - begin:.1f} s, {len(failures)} failures", flush=True)
+        return 1 if failures else 0
+    finally:
+        test.server.end()
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
