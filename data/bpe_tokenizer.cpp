@@ -41,9 +41,9 @@ bool parts_words(const std::vector<TokenizerJson::Step>& steps) {
                      [](const auto& step) { return is_known(step) || is_of_digits(step); });
 }
 
-// Whether an added token may reach over such a place.
-bool may_span_a_cut(const AddedToken& token) {
-  return token.lstrip || token.rstrip || token.content.find_first_of(" \n") != std::string::npos;
+// Whether an added token, as it is looked for, may reach over such a place.
+bool may_span_a_cut(const AddedToken& token, const std::string& content) {
+  return token.lstrip || token.rstrip || content.find_first_of(" \n") != std::string::npos;
 }
 
 }  // namespace
@@ -60,17 +60,17 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
   }
   for (const auto& [bytes, id] : json.tokens)
     bytes_of_[static_cast<std::size_t>(id)] = bytes;
+  can_cut_ = parts_words(json.steps);
   std::vector<AddedToken> plain;
   for (const auto& token : json.added) {
     const auto id = static_cast<std::size_t>(token.id);
     bytes_of_[id] = token.normalized ? with_forms(token.content) : token.content;
     is_special_[id] = token.special;
+    if (may_span_a_cut(token, bytes_of_[id])) can_cut_ = false;
     if (!token.special) plain.push_back(token);
   }
   added_ = added_of(json.added);
   plain_ = added_of(plain);
-  can_cut_ =
-      parts_words(json.steps) && std::none_of(json.added.begin(), json.added.end(), may_span_a_cut);
 }
 
 BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) const {

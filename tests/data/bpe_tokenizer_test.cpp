@@ -172,6 +172,11 @@ TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
   changed = json;
   changed.added[0].content = "one two";
   EXPECT_EQ(last_cut(changed), 0u);
+  changed.added[0].content = "one\xc2\xa0two";  // with a space, in this form
+  EXPECT_EQ(last_cut(changed), 3u);
+  changed.added[0].normalized = true;
+  changed.forms = {NormalForm::nfkc};
+  EXPECT_EQ(last_cut(changed), 0u);
   changed = json;
   changed.steps[0].pattern = R"(\w+ ?)";
   EXPECT_EQ(last_cut(changed), 0u);
