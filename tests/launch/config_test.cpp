@@ -401,7 +401,7 @@ TEST(Config, a_mixture_has_no_more_sources_than_a_checkpoint_may_hold) {
   const auto with = [](int count) {
     std::string tables = "[";
     for (int i = 0; i < count; ++i)
-      tables += str("{path='", i, "',weight=1},");
+      tables += str(i == 0 ? "" : ",", "{path='", i, "',weight=1}");
     return Setting{"data.source", tables + "]", "--set"};
   };
   EXPECT_EQ(resolve_config(kNoData, "a.toml", {with(256)}).values.data.source.size(), 256u);
