@@ -74,7 +74,7 @@ void DocumentEncoder::encode(TextBatch& batch, Memory& memory) const {
 
 // One document may have a gigabyte; those behind it have not.
 void DocumentEncoder::Memory::give_back() {
-  if (ids.capacity() > kMostKept) ids = {};
+  if (ids.capacity() > kMostKept) std::vector<std::int32_t>().swap(ids);
   line.give_back(kMostKept);
 }
 

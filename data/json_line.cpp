@@ -87,7 +87,7 @@ void JsonLine::fail(const std::string& what) const {
 
 void JsonLine::give_back(std::size_t most) {
   const auto clear = [&](std::string& text) {
-    if (text.capacity() > most) text = std::string();
+    if (text.capacity() > most) std::string().swap(text);
   };
   clear(key_);
   for (auto& field : fields_)
