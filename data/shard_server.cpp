@@ -243,7 +243,8 @@ ShardClient::Connection& ShardClient::take() {
             reason(errno)));
   if (!is_of_this_user(made))
     throw AccessError("the socket that should be of this machine's first rank is another user's");
-  return connections_.emplace_back(std::move(made), true);
+  connections_.push_back({std::move(made), true});
+  return connections_.back();
 }
 
 void ShardClient::give_back(Connection& connection) {
