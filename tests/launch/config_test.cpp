@@ -399,14 +399,14 @@ TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_of_them_on_the_command_
 
 TEST(Config, a_mixture_has_no_more_sources_than_a_checkpoint_may_hold) {
   const auto with = [](int count) {
-    std::string tables = "[";
+    std::string tables;
     for (int i = 0; i < count; ++i)
-      tables += str(i == 0 ? "" : ",", "{path='", i, "',weight=1}");
-    return Setting{"data.source", tables + "]", "--set"};
+      tables += str("[[data.source]]\npath = '", i, "'\nweight = 1\n");
+    return tables;
   };
-  EXPECT_EQ(resolve_config(kNoData, "a.toml", {with(256)}).values.data.source.size(), 256u);
-  EXPECT_NE(refused_mixture("", {with(257)})
-                .find("257 tables, expected at most 256; path may be a list of datasets"),
+  EXPECT_EQ(resolve_config(kNoData + with(256), "a.toml", {}).values.data.source.size(), 256u);
+  EXPECT_NE(refused_mixture(with(257)).find(
+                "257 tables, expected at most 256; path may be a list of datasets"),
             std::string::npos);
 }
 
