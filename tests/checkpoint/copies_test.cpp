@@ -1,6 +1,8 @@
 // Checkpoints in directories of machines' own, and their way from there.
 #include "checkpoint/copies.h"
 
+#include <set>
+
 #include "checkpoint/background_copies.h"
 #include "tests/checkpoint/machines.h"
 
@@ -212,7 +214,8 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {2, 4, 5})
       save(rank, step);
-    EXPECT_EQ(copy_on(rank.world, {2, 4}).second.back(), 4);
+    const auto failed = copy_on(rank.world, {2, 4}).second;  // 2 perhaps once more behind 4
+    EXPECT_EQ(std::set<std::int64_t>(failed.begin(), failed.end()), (std::set<std::int64_t>{2, 4}));
   });
   EXPECT_EQ(names(shared()), (Names{"step-00000002", "step-00000004", "step-00000005"}));
   fs::remove(archive);
