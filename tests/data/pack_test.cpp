@@ -456,7 +456,8 @@ TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {
 }
 
 TEST_F(PackTest, a_full_disk_is_said_and_with_room_the_same_call_goes_on) {
-  const SmallDisk disk(std::int64_t{4} << 20);
+  // Room for six shards: of the first ones it is saved how far packing got, before it is full.
+  const SmallDisk disk(std::int64_t{12} << 20);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
   auto o = options({input("text", random_text(6'000'000, 3, "abc\n"))});
   o.document_separator = "\n";
@@ -467,7 +468,7 @@ TEST_F(PackTest, a_full_disk_is_said_and_with_room_the_same_call_goes_on) {
   expect_contains(message_of<DataError>([&] { pack(o); }), "No space left");
   EXPECT_FALSE(fs::exists(o.out));
   EXPECT_TRUE(fs::exists(disk.path() / "out.tmp"));
-  disk.resize(std::int64_t{32} << 20);
+  disk.resize(std::int64_t{64} << 20);
   ::testing::internal::CaptureStderr();
   const auto packed = pack(o);
   expect_contains(::testing::internal::GetCapturedStderr(), "goes on behind");

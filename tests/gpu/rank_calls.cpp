@@ -118,8 +118,9 @@ int run(int count, char** words) {
     training.initialize();
     const auto place = data_place(mesh, real.rank());
     Arena pinned(Device{}, Arena::Memory::host, pinned_bytes(config));
-    Loader loader(train_loader(config), static_cast<int>(config.train.micro_batch), place.rank,
-                  place.ranks, pinned);
+    LocalFiles files;
+    Loader loader(train_loader(config, files), static_cast<int>(config.train.micro_batch),
+                  place.rank, place.ranks, pinned);
     step(training, loader, 1);
     mine.in_step = true;
     step(training, loader, 2);

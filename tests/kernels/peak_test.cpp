@@ -12,21 +12,24 @@ namespace {
 
 class Peak : public ::testing::TestWithParam<DType> {};
 
-// The best of some large products. The factor is loose: the machine may be busy with other work
-// during the one and not during the other.
+// The best of some large products. The factor is loose, and both are measured anew where it is
+// exceeded: the machine may be busy with other work during the one and not during the other.
 TEST_P(Peak, no_product_is_far_beyond_it) {
   Bench b;
   constexpr std::int64_t kSize = 384;
   const auto x = b.random({kSize, kSize}, GetParam()), weight = b.random(x.shape, GetParam());
   const auto y = b.poisoned(x.shape, GetParam());
-  const double peak = measure_peak_flops(b.stream, GetParam());
-  ASSERT_TRUE(std::isfinite(peak));
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    matmul_forward(b.stream, b.arena, y, x, weight);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
+  double peak = 0, best = 0;
+  for (int attempt = 0; attempt < 4 && peak <= best / 4; ++attempt) {
+    peak = measure_peak_flops(b.stream, GetParam());
+    ASSERT_TRUE(std::isfinite(peak));
+    best = 0;
+    for (int i = 0; i < 5; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      matmul_forward(b.stream, b.arena, y, x, weight);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
+    }
   }
   EXPECT_GT(peak, best / 4);
 }
