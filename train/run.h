@@ -1,0 +1,83 @@
+// Run: the parts of a run, made in this order by every rank, and how far it is. Starting it
+// (train/start.h), saving it (train/saves.h) and its steps (train/trainer.cpp) share them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "data/loader.h"
+#include "train/gpu_watch.h"
+#include "train/host_state.h"
+#include "train/layout.h"
+#include "train/machine_files.h"
+#include "train/meter.h"
+#include "train/numerics.h"
+#include "train/prepare.h"
+#include "train/resume.h"
+#include "train/run_checkpoints.h"
+#include "train/run_directory.h"
+#include "train/run_log.h"
+#include "train/run_parts.h"
+#include "train/signals.h"
+#include "train/trainer.h"
+#include "train/training.h"
+
+namespace lockstep {
+
+struct Run {
+  // `options` outlive it.
+  Run(const TrainOptions& options, const RunRanks& ranks);
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run();
+
+  std::int64_t step() const { return progress.step; }
+  std::int64_t steps() const { return config.train.steps; }
+  bool is_first() const { return world.rank() == 0; }
+  // Whether what happens every so many steps (0: only at the end) is due after a step.
+  bool due(std::int64_t every_steps, std::int64_t after) const {
+    return after == steps() || (every_steps > 0 && after % every_steps == 0);
+  }
+  bool due(std::int64_t every_steps) const { return due(every_steps, step()); }
+  std::int64_t end_sample() const;  // behind the last step
+  RunFacts facts() const;
+
+  int agreed_stop();  // the largest exit code of a signal that a rank was sent; 0: none was
+  // Of the weights behind `step`, which the device was asked for. Throws TransientError where ranks
+  // that hold the same weights, and compute the same, have other bits.
+  std::uint64_t read_weight_hash(std::int64_t step);
+
+  const TrainOptions& options;
+  World& world;
+  const Topology* topology;  // may be absent
+  const StopSignals signals;
+  RunDirectory directory;
+  std::optional<GpuWatch> gpu;  // before the streams, which take memory of the GPU
+  Stream compute;
+  MachineFiles files;
+  Config config;
+  const Mesh mesh;
+  const DataPlace place;
+  const RunBytes bytes;
+  Arena pinned;  // of the loaders
+  Loader loader;
+  std::optional<Loader> validation;
+  const RunTokenizer tokenizer;
+  const std::vector<std::int32_t> prompt;  // of samples
+  Arenas arenas;  // behind the data: they are large, and those may not be there
+  Training training;
+  HostState state;
+  const bool shares_state;  // of any rank
+  Meter meter;
+  std::optional<NumericsRecord> numerics;  // of a GPU
+  RunLog log;
+
+  Progress progress;
+  int stop = 0;                  // with which all ranks agreed to stop; 0: they go on
+  std::int64_t saved_step = -1;  // of the newest checkpoint
+
+  RunCheckpoints checkpoints;  // behind all that its threads use
+};
+
+}  // namespace lockstep

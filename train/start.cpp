@@ -1,0 +1,114 @@
+#include "train/start.h"
+
+#include <optional>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "train/model_source.h"
+#include "train/weight_hash.h"
+
+namespace lockstep {
+namespace {
+
+// As the run computed them up to the checkpoint; without one, as an earlier start left it.
+void choose_products(Run& run, const std::optional<Json>& about) {
+  if (!run.compute.is_cuda()) return;
+  const auto file = run.directory.numerics();
+  const auto where = about ? checkpoint_path(run.directory.checkpoints(), run.step()) : file;
+  const auto recorded = [&] {
+    if (about) return about->at("numerics");
+    return path_exists(file) ? read_numerics(file) : Json();
+  };
+  run.numerics = choose_numerics(run.training, run.compute, recorded, where.string());
+  Json json;
+  add_to(json, *run.numerics);
+  if (run.is_first()) write_text(file, json.dump(2) + "\n");
+}
+
+// From these; empty: from random ones.
+void initialize(Run& run, const std::filesystem::path& weights) {
+  run.training.initialize();
+  if (weights.empty()) {
+    log_info("starting from random weights, seed ", run.config.train.seed, "; the run is kept in ",
+             run.directory.path().string());
+    return;
+  }
+  const auto source = find_model(weights);
+  check_same_model(source.model, run.config.model, str(weights.string(), " holds"));
+  load_weights(source, run.training.params(), run.compute);
+  log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
+           run.directory.path().string());
+}
+
+// The state that was loaded is the run's.
+void take_loaded(Run& run, const Json& about) {
+  run.state.send();
+  run.training.params().refresh_weights(run.compute);
+  const Json* saved = about.find("weight_hash");
+  if (saved == nullptr) return;  // not in checkpoints of before
+  run.training.weight_hash().enqueue(run.compute);
+  const auto here = hex_of(run.read_weight_hash(about.at("step").as_integer()));
+  if (here != saved->as_string())
+    throw TransientError(str("the weights of step ", about.at("step").as_integer(),
+                             " have the hash ", here, " in memory, but ", saved->as_string(),
+                             " when they were saved, though all bytes of the checkpoint are as "
+                             "written: memory or a processor errs, here or there. The same command "
+                             "tries again; where it says so on another machine too, move step ",
+                             about.at("step").as_integer(), " away, and an older one is taken"));
+}
+
+// Steps that the run recorded, from a checkpoint before them; then all is as it was.
+void replay(Run& run, FunctionRef<RecordedStep()> compute_step) {
+  const Progress now = run.progress;
+  const auto load = [&](std::int64_t step) {
+    run.state.prepare_to_read();
+    const Json about = run.checkpoints.load(step);
+    take_loaded(run, about);
+    run.progress = progress_in(about);
+  };
+  const auto compute = [&]() -> std::optional<RecordedStep> {
+    if (run.stop != 0) return std::nullopt;
+    return compute_step();
+  };
+  replay_steps(run.directory, run.options.verify_steps, run.world, load, compute);
+  run.training.trace().take();
+  load(now.step);
+  run.progress = now;
+}
+
+}  // namespace
+
+void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
+  log_step(run.config, run.loader, run.world.size(), run.meter.config());
+  if (const auto imported = imported_weights(run.directory.checkpoints(), run.world);
+      imported && !run.checkpoints.has_newer_elsewhere()) {
+    choose_products(run, std::nullopt);
+    log_sources(run.config, run.loader.sources(), run.end_sample());
+    return initialize(run, *imported);
+  }
+  const auto accept = [&](const Json& about) {
+    return check_resume(about, run.facts(), run.options.allow_dataset_change);
+  };
+  run.state.prepare_to_read();
+  const auto about = run.checkpoints.load_newest(
+      [&](const Json& found) { accept(found); });  // on a GPU, to the host so far
+  if (about) {
+    run.progress = progress_in(*about);
+    run.loader.go_on(accept(*about));
+  }
+  log_sources(run.config, run.loader.sources(), run.end_sample());
+  if (run.step() < run.steps() || run.options.verify_steps > 0) choose_products(run, about);
+  if (!about && run.options.verify_steps > 0)
+    throw ConfigError(
+        str("--verify-resume: there is no checkpoint in ", run.directory.path().string()));
+  if (!about) return initialize(run, run.config.train.init_from);
+  run.saved_step = run.step();
+  take_loaded(run, *about);
+  if (run.step() < run.steps())
+    log_info("going on from step ", run.step(), " of ", run.steps(), " in ",
+             run.directory.path().string());
+  log_changes(*about, run.facts());
+  if (run.options.verify_steps > 0) replay(run, compute_step);
+}
+
+}  // namespace lockstep
