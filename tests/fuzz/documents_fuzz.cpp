@@ -2,8 +2,7 @@
 // mask of what counts. The first byte of the input chooses how it is read: as text, with or without
 // a separator, or as lines of JSON with a text, a prompt and its response, or a conversation; the
 // next one the tokenizer; the rest is the file.
-#include <array>
-#include <utility>
+#include <map>
 
 #include "core/json.h"
 #include "data/document_encoder.h"
@@ -107,7 +106,9 @@ void check(std::string_view input) {
   static const auto bpe = open_tokenizer(LOCKSTEP_TOKENIZERS "/qwen3");
   static TextBatch batch;
   if (input.size() < 2) return;
-  const Way way{input[0], input[1] == 'b' ? static_cast<const Tokenizer&>(bytes) : *bpe};
+  const bool is_known = std::string_view("tspm").find(input[0]) != std::string_view::npos;
+  const Way way{is_known ? input[0] : 'j',
+                input[1] == 'b' ? static_cast<const Tokenizer&>(bytes) : *bpe};
   const auto text = input.substr(2);
   if (text.starts_with("\x1f\x8b") || text.starts_with("\x28\xb5\x2f\xfd")) return;  // compressed
   file.set(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
@@ -116,20 +117,15 @@ void check(std::string_view input) {
                         way.tokenizer, {}, progress);
   const DocumentEncoder encoder(way.tokenizer, fields_of(way.how, way.tokenizer), {file.path()},
                                 {way.is_lines()});
-  auto memory = encoder.memory();
-  static std::array<Tokenizer::Memory, 2> words;  // of the two tokenizers, kept
-  auto& kept = words[input[1] == 'b' ? 0 : 1];
-  std::swap(memory.words, kept);
+  static std::map<std::string, DocumentEncoder::Memory> memories;
+  auto& memory =
+      memories
+          .try_emplace({way.how, input[1] == 'b' ? 'b' : 'x'}, fields_of(way.how, way.tokenizer))
+          .first->second;
   batch.clear();
   reader.fill(batch);
   check_pieces(batch, way, text);
-  try {
-    encoder.encode(batch, memory);
-  } catch (const DataError&) {
-    std::swap(memory.words, kept);
-    throw;
-  }
-  std::swap(memory.words, kept);
+  encoder.encode(batch, memory);
   check_tokens(batch, way);
   if (way.how == 'm' && batch.pieces.size() == 1 && batch.parts.size() == 1)
     check_conversation(batch, way, text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0));
