@@ -42,19 +42,19 @@ std::vector<Prompt> encode_prompts(std::span<const PromptText> texts, std::int64
                                    const Tokenizer& tokenizer, std::int64_t positions) {
   std::vector<Prompt> prompts;
   const auto document = tokenizer.about().document_token;
-  for (const auto& [text, where] : texts) {
-    Prompt prompt{.ids = in_context([&] { return tokenizer.encode(text); }, where),
+  for (const PromptText& one : texts) {
+    Prompt prompt{.ids = in_context([&] { return tokenizer.encode(one.text); }, one.where),
                   .number = prompts.size()};
     auto& ids = prompt.ids;
     if (document >= 0 && (ids.empty() || ids.front() != document))
       ids.insert(ids.begin(), document);
     if (ids.empty())
-      throw UsageError(str(where, ": the prompt is empty, and the tokenizer ",
+      throw UsageError(str(one.where, ": the prompt is empty, and the tokenizer ",
                            tokenizer.about().name,
                            " has no token that starts documents; write some text"));
     const auto room = positions - std::ssize(ids);
     if (room < 0)
-      throw UsageError(str(where, ": the prompt is ", ids.size(),
+      throw UsageError(str(one.where, ": the prompt is ", ids.size(),
                            " tokens, but the model has positions for ", positions, "; shorten it"));
     prompt.tokens = std::min(tokens, room);
     prompts.push_back(std::move(prompt));
