@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <queue>
+#include <utility>
 
 #include "core/error.h"
 
@@ -20,6 +21,43 @@ std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
 std::size_t place_of(std::uint64_t pair) {
   return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15) >> 32);
 }
+
+// A merge that waits: by rank, of equal ones the leftmost.
+std::uint64_t number_of(std::uint32_t rank, std::int32_t place) {
+  return std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(place);
+}
+
+// Numbers, the least first. Those that come in rising order, as of a long run of one letter, only
+// queue up; a heap has the others.
+class RisingQueue {
+ public:
+  explicit RisingQueue(std::vector<std::uint64_t> numbers) : rising_(std::move(numbers)) {
+    std::sort(rising_.begin(), rising_.end());
+  }
+  bool empty() const { return first_ == rising_.size() && others_.empty(); }
+  void push(std::uint64_t number) {
+    if (first_ == rising_.size()) {
+      rising_.clear();
+      first_ = 0;
+    }
+    if (rising_.empty() || rising_.back() <= number)
+      rising_.push_back(number);
+    else
+      others_.push(number);
+  }
+  std::uint64_t pop() {
+    if (others_.empty() || (first_ < rising_.size() && rising_[first_] <= others_.top()))
+      return rising_[first_++];
+    const auto number = others_.top();
+    others_.pop();
+    return number;
+  }
+
+ private:
+  std::vector<std::uint64_t> rising_;
+  std::size_t first_ = 0;  // of those that are still there
+  std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> others_;
+};
 
 [[noreturn]] void refuse(unsigned byte) {
   constexpr std::string_view kHex = "0123456789abcdef";
@@ -124,18 +162,11 @@ void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) co
   ids.insert(ids.end(), tokens.begin(), tokens.begin() + n);
 }
 
-// Merges wait in a queue by rank and place. One that a merge beside it made stale is known by its
-// tokens, which are others by then.
+// Merges wait by rank and place. One that a merge beside it made stale is known by its rank, which
+// is another by then.
 void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) const {
   struct Token {
     std::int32_t id, next, previous;  // -1: none
-  };
-  struct Waiting {
-    std::uint32_t rank;
-    std::int32_t place, left, right, merged;
-    bool operator>(const Waiting& other) const {
-      return rank != other.rank ? rank > other.rank : place > other.place;
-    }
   };
   const auto n = static_cast<std::int32_t>(word.size());
   std::vector<Token> tokens;
@@ -143,27 +174,31 @@ void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) con
   for (std::int32_t i = 0; i < n; ++i)
     tokens.push_back({token_of(word[static_cast<std::size_t>(i)]), i + 1 < n ? i + 1 : -1, i - 1});
   const auto at = [&](std::int32_t i) -> Token& { return tokens[static_cast<std::size_t>(i)]; };
-  std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue;
-  const auto wait = [&](std::int32_t i) {
-    const auto next = at(i).next;
-    if (next < 0) return;
-    const auto found = find(at(i).id, at(next).id);
-    if (found.rank != UINT32_MAX) queue.push({found.rank, i, at(i).id, at(next).id, found.merged});
+  const auto find_at = [&](std::int32_t i) {
+    const auto& [id, next, previous] = at(i);
+    return id < 0 || next < 0 ? Found{} : find(id, at(next).id);
   };
+  std::vector<std::uint64_t> first;
+  first.reserve(word.size());
   for (std::int32_t i = 0; i + 1 < n; ++i)
-    wait(i);
+    if (const auto rank = find_at(i).rank; rank != UINT32_MAX) first.push_back(number_of(rank, i));
+  RisingQueue queue(std::move(first));
+  const auto wait = [&](std::int32_t i) {
+    if (const auto rank = find_at(i).rank; rank != UINT32_MAX) queue.push(number_of(rank, i));
+  };
   while (!queue.empty()) {
-    const auto merge = queue.top();
-    queue.pop();
-    auto& left = at(merge.place);
-    if (left.id != merge.left || left.next < 0 || at(left.next).id != merge.right) continue;
+    const auto next = queue.pop();
+    const auto place = static_cast<std::int32_t>(next & UINT32_MAX);
+    const auto found = find_at(place);
+    if (found.rank != next >> 32) continue;
+    auto& left = at(place);
     auto& right = at(left.next);
-    left.id = merge.merged;
+    left.id = found.merged;
     right.id = -1;  // gone
     left.next = right.next;
-    if (left.next >= 0) at(left.next).previous = merge.place;
+    if (left.next >= 0) at(left.next).previous = place;
     if (left.previous >= 0) wait(left.previous);
-    wait(merge.place);
+    wait(place);
   }
   for (std::int32_t i = 0; i >= 0; i = at(i).next)
     ids.push_back(at(i).id);

@@ -16,9 +16,13 @@ namespace {
 
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 
+// That holds the token asked for; -1: not known.
+struct Holder {
+  std::int64_t number = -1, start = -1;
+};
+
 struct Lengths {
   std::int64_t documents = 0, tokens = 0, shortest = 0, longest = 0;
-  std::int64_t before = 0;                 // documents that end at the token to show, or before
   std::array<std::int64_t, 64> of_bits{};  // documents of 2^i to 2^(i+1) - 1 tokens
 
   void add(std::int64_t length) {
@@ -30,33 +34,56 @@ struct Lengths {
   }
 };
 
-Lengths listed_lengths(const Dataset& dataset, std::int64_t at) {
-  Lengths lengths;
-  dataset.for_each_document([&](std::int64_t first, std::int64_t end) {
+struct Documents {
+  explicit Documents(std::int64_t token) : at(token) {}
+  void add(std::int64_t first, std::int64_t end) {
+    if (first <= at && at < end) holder = {lengths.documents, first};
     lengths.add(end - first);
-    lengths.before += end <= at;
-  });
-  return lengths;
+  }
+  std::int64_t at;
+  Lengths lengths;
+  Holder holder;  // of `at`
+};
+
+Documents listed_documents(const Dataset& dataset, std::int64_t at) {
+  Documents documents(at);
+  dataset.for_each_document(
+      [&](std::int64_t first, std::int64_t end) { documents.add(first, end); });
+  return documents;
 }
 
-Lengths scanned_lengths(const Dataset& dataset, std::int64_t most) {
-  Lengths lengths;
+// The first token of the document of `at`, where it is one of the last kPiece.
+std::int64_t start_before(const Dataset& dataset, std::int64_t at) {
+  const auto first = std::max<std::int64_t>(at + 1 - kPiece, 0);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(at + 1 - first)), starts(tokens.size());
+  dataset.read(tokens, first);
+  dataset.find_documents(starts, tokens, first);
+  return starts.back() > 0 ? first + starts.back() : -1;
+}
+
+// Of those in the first `most` tokens; and that of `at` wherever it is.
+Documents scanned_documents(const Dataset& dataset, std::int64_t at, std::int64_t most) {
+  Documents documents(at);
   const auto tokens = std::min(most, dataset.tokens());
   const std::int64_t behind = dataset.format().boundary == Boundary::behind ? 1 : 0;
   std::vector<std::int32_t> piece;
   std::int64_t last = 0;
-  for (std::int64_t at = 0; at < tokens; at += kPiece) {
-    piece.resize(static_cast<std::size_t>(std::min(kPiece, tokens - at)));
-    dataset.read(piece, at);
+  for (std::int64_t from = 0; from < tokens; from += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, tokens - from)));
+    dataset.read(piece, from);
     for (std::size_t i = 0; i < piece.size(); ++i) {
-      const auto end = at + static_cast<std::int64_t>(i) + behind;
+      const auto end = from + static_cast<std::int64_t>(i) + behind;
       if (piece[i] != dataset.format().boundary_token || end == last) continue;
-      lengths.add(end - last);
+      documents.add(last, end);
       last = end;
     }
   }
-  if (tokens == dataset.tokens() && last < tokens) lengths.add(tokens - last);
-  return lengths;
+  if (at >= tokens)
+    documents.holder.start = start_before(dataset, at);
+  else if (at >= last)
+    documents.holder = {documents.lengths.documents, last};
+  if (tokens == dataset.tokens() && last < tokens) documents.lengths.add(tokens - last);
+  return documents;
 }
 
 void describe_format(std::ostream& out, const Dataset& dataset) {
@@ -101,19 +128,18 @@ class Writer {
   Writer(const Dataset& dataset, const Tokenizer* tokenizer)
       : format_(dataset.format()), tokenizer_(tokenizer) {}
 
-  void add(std::int32_t token, bool starts, bool counts) {
+  void add(std::int32_t token, bool starts, bool counts, bool marked) {
     if (counts != counts_) text_.mark(counts ? "{+" : "+}");
     counts_ = counts;
     const bool listed = format_.boundary == Boundary::listed;
+    const bool is_boundary = !listed && token == format_.boundary_token;
     if (listed && starts) text_.mark("\n[document]\n");
-    if (!listed && token == format_.boundary_token)
-      return text_.mark(format_.boundary == Boundary::front ? str("\n[", token, "]\n")
-                                                            : str('[', token, "]\n"));
-    if (tokenizer_ == nullptr) return text_.mark(str(token, ' '));
-    const auto bytes = tokenizer_->bytes_of(token);
-    if (bytes.empty()) return text_.mark(str('[', token, ']'));
-    if (tokenizer_->is_special(token)) return text_.mark(str('[', shown(bytes), ']'));
-    text_.add(bytes);
+    if (is_boundary && format_.boundary == Boundary::front) text_.mark("\n");
+    if (marked) text_.mark("[>");
+    add(token, is_boundary);
+    if (marked) text_.mark("<]");
+    if (is_boundary) text_.mark("\n");
+    if (!is_boundary && tokenizer_ == nullptr) text_.mark(" ");
   }
   std::string take() {
     if (counts_) text_.mark("+}");
@@ -121,38 +147,56 @@ class Writer {
   }
 
  private:
+  void add(std::int32_t token, bool is_boundary) {
+    if (tokenizer_ == nullptr && !is_boundary) return text_.mark(std::to_string(token));
+    if (is_boundary) return text_.mark(str('[', token, ']'));
+    const auto bytes = tokenizer_->bytes_of(token);
+    if (bytes.empty()) return text_.mark(str('[', token, ']'));
+    if (tokenizer_->is_special(token)) return text_.mark(str('[', shown(bytes), ']'));
+    text_.add(bytes);
+  }
+
   TokenFormat format_;
   const Tokenizer* tokenizer_;
   ShownText text_;
   bool counts_ = false;
 };
 
-// document: the number of that of token `at`, where lists say it; -1: they do not.
+std::string in_words(std::int64_t at, const Holder& document) {
+  auto words = str(" around [>token ", with_commas(at), "<]");
+  if (document.start < 0)
+    return str(words, ", of a document that starts more than ", with_commas(kPiece - 1),
+               " tokens before");
+  words += ", of ";
+  words += document.number < 0 ? "a document" : str("document ", with_commas(document.number));
+  return str(words, ", which starts at token ", with_commas(document.start));
+}
+
+// Tokens [first, end), with a mark at token `at` unless that is -1.
 void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* tokenizer,
-                  std::int64_t at, std::int64_t count, std::int64_t document) {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count)), starts(tokens.size());
+                  std::int64_t first, std::int64_t end, std::int64_t at) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(end - first)), starts(tokens.size());
   std::vector<std::uint8_t> mask(tokens.size());
-  dataset.read(tokens, at);
-  dataset.read_mask(mask, at);
-  out << "\ntokens " << with_commas(at) << " to "
-      << with_commas(at + static_cast<std::int64_t>(tokens.size()));
-  if (document >= 0) out << ", from document " << with_commas(document) << " on";
+  dataset.read(tokens, first);
+  dataset.read_mask(mask, first);
   if (dataset.has_masks()) out << ", {+what counts in the loss+}";
   out << ":\n";
-  if (document >= 0) dataset.find_documents(starts, tokens, at);
+  dataset.find_documents(starts, tokens, first);
   Writer writer(dataset, tokenizer);
   for (std::size_t i = 0; i < tokens.size(); ++i)
     writer.add(tokens[i], i > 0 && starts[i] == static_cast<std::int32_t>(i),
-               dataset.has_masks() && mask[i] == 1);
+               dataset.has_masks() && mask[i] == 1, first + static_cast<std::int64_t>(i) == at);
   out << writer.take();
 }
 
 }  // namespace
 
-std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer, std::int64_t at,
-                    std::int64_t count, std::int64_t most_scanned) {
-  if (at < 0 || at >= dataset.tokens())
-    throw UsageError(str("token ", at, " of a dataset of ", dataset.tokens(), " tokens"));
+std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer,
+                    std::optional<std::int64_t> at, std::int64_t count, std::int64_t most_scanned) {
+  if (at && (*at < 0 || *at >= dataset.tokens()))
+    throw UsageError(str("--at ", *at,
+                         ": expected a token of the dataset, which are numbered 0 to ",
+                         dataset.tokens() - 1));
   if (tokenizer != nullptr && dataset.format().vocabulary != 0 &&
       tokenizer->about().vocabulary != dataset.format().vocabulary)
     throw UsageError(str("the tokenizer ", tokenizer->about().name, " has ",
@@ -165,12 +209,16 @@ std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer, std::int
   out << "documents    ";
   if (!listed && most_scanned < dataset.tokens())
     out << "in the first " << with_commas(most_scanned) << " tokens: ";
-  const auto lengths =
-      listed ? listed_lengths(dataset, at) : scanned_lengths(dataset, most_scanned);
-  describe_lengths(out, lengths);
-  write_tokens(out, dataset, tokenizer, at,
-               std::clamp<std::int64_t>(count, 0, dataset.tokens() - at),
-               listed ? lengths.before : -1);
+  const auto middle = at.value_or(0);
+  const auto documents =
+      listed ? listed_documents(dataset, middle) : scanned_documents(dataset, middle, most_scanned);
+  describe_lengths(out, documents.lengths);
+  count = std::max<std::int64_t>(count, 0);
+  const auto first = at ? std::max({*at - count, documents.holder.start, std::int64_t{0}}) : 0;
+  const auto end = middle + std::min(count, dataset.tokens() - middle);
+  out << "\ntokens " << with_commas(first) << " to " << with_commas(end);
+  if (at) out << in_words(*at, documents.holder);
+  write_tokens(out, dataset, tokenizer, first, end, at.value_or(-1));
   return std::move(out).str();
 }
 

@@ -449,14 +449,17 @@ void add_data_inspect(CLI::App& data, Run& run) {
   auto options = std::make_shared<DataInspectOptions>();
   describe(verb->add_option("dataset", options->dataset, "its directory, or a shard")->required(),
            "Dataset", "DATASET");
-  within(
-      describe(verb->add_option("--at", options->at, "first token to show")->capture_default_str(),
-               "Dataset", "N"),
-      0);
-  within(
-      describe(verb->add_option("--count", options->count, "tokens to show")->capture_default_str(),
-               "Dataset", "N"),
-      0);
+  within(describe(verb->add_option("--at", options->at,
+                                   "show this token, marked, in its document (default: the first "
+                                   "tokens)"),
+                  "Dataset", "N"),
+         0);
+  within(describe(
+             verb->add_option("--count", options->count,
+                              "tokens to show, of --at from there on, and at most as many in front")
+                 ->capture_default_str(),
+             "Dataset", "N"),
+         0);
   describe(verb->add_option("--tokenizer", options->tokenizer,
                             "by which tokens are shown as text (default: the one beside the "
                             "dataset)"),

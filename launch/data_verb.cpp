@@ -94,21 +94,22 @@ class TemporaryDirectory {
 };
 
 // nullptr: ids are shown.
-std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const Dataset& dataset,
-                                         ShardFiles& files) {
+std::unique_ptr<Tokenizer> own_tokenizer(const Dataset& dataset, ShardFiles& files) {
   if (dataset.tokenizer_hash() == ByteTokenizer().about().hash) return open_tokenizer("bytes");
   const auto warn = [](const auto&... why) {
     log_warning("tokens are shown as ids, for the tokenizer cannot be used: ", why...);
   };
   const TemporaryDirectory directory;
-  std::filesystem::path place = path;
+  auto place = dataset.lists().front().directory;  // also of a single shard
   if (dataset.is_distant()) {
-    place = directory.path() / "tokenizer";
-    fetch_tokenizer(dataset.lists().front().directory.string(), files, place);
+    const auto fetched = directory.path() / "tokenizer";
+    fetch_tokenizer(place.string(), files, fetched);
+    place = fetched;
   }
-  if (!path_exists(place / "tokenizer.json")) return nullptr;
+  const auto file = place / "tokenizer.json";
+  if (!path_exists(file)) return nullptr;
   try {
-    auto tokenizer = open_tokenizer(place.string());
+    auto tokenizer = open_tokenizer(file.string());
     const std::int64_t ids = tokenizer->about().vocabulary, expected = dataset.format().vocabulary;
     if (expected == 0 || ids == expected) return tokenizer;
     warn("it has ", ids, " tokens, the dataset's ", expected);
@@ -116,6 +117,16 @@ std::unique_ptr<Tokenizer> own_tokenizer(const std::string& path, const Dataset&
     warn(error.what());
   }
   return nullptr;
+}
+
+// Ids of one tokenizer are other text by another, as many as they are.
+void warn_of_other_hash(const std::string& path, const Dataset& dataset,
+                        const Tokenizer& tokenizer) {
+  const auto& made_with = dataset.tokenizer_hash();
+  if (!made_with.empty() && made_with != tokenizer.about().hash)
+    log_warning(path, " was made with another tokenizer (", dataset.format().name, ", ", made_with,
+                ") than the text is shown by (", tokenizer.about().name, ", ",
+                tokenizer.about().hash, ")");
 }
 
 // Every byte comes from there: what a cache holds is not asked. Two shards are here at a time.
@@ -165,8 +176,9 @@ int data_pack(const DataPackOptions& options) {
 int data_inspect(const DataInspectOptions& options) {
   NodeFiles files({}, process_environment());
   const Dataset dataset({options.dataset}, &files);
-  const auto tokenizer = options.tokenizer.empty() ? own_tokenizer(options.dataset, dataset, files)
-                                                   : open_tokenizer(options.tokenizer);
+  const auto tokenizer =
+      options.tokenizer.empty() ? own_tokenizer(dataset, files) : open_tokenizer(options.tokenizer);
+  if (tokenizer != nullptr) warn_of_other_hash(options.dataset, dataset, *tokenizer);
   std::cout << inspect(dataset, tokenizer.get(), options.at, options.count);
   return 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ int data_pack(const DataPackOptions& options);
 
 struct DataInspectOptions {
   std::string dataset;  // what data.train in a configuration may be
-  std::int64_t at = 0;  // show the tokens from here
-  std::int64_t count = 256;
+  std::optional<std::int64_t> at =
+      {};                      // show this token and what is around it; else the first ones
+  std::int64_t count = 256;    // from there on, and at most so many in front of it
   std::string tokenizer = {};  // empty: the one beside the dataset
 };
 int data_inspect(const DataInspectOptions& options);

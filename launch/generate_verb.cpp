@@ -2,79 +2,37 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
+#include <csignal>
 
-#include "core/file.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "data/unicode.h"
 #include "dist/topology_here.h"
+#include "launch/output.h"
 #include "train/generate.h"
 #include "train/growing_text.h"
 #include "train/memory.h"
 #include "train/model_source.h"
 #include "train/model_tokenizer.h"
+#include "train/prompts.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostPromptBytes = std::int64_t{1} << 30;
-
-struct PromptText {
-  std::string text, where;  // the second: for errors
-};
-
-std::vector<PromptText> prompts_of_lines(const std::string& file) {
-  std::vector<PromptText> prompts;
-  const auto text = read_text(file, kMostPromptBytes);
-  std::size_t first = 0;
-  for (int line = 1; first < text.size(); ++line) {
-    const auto end = std::min(text.find('\n', first), text.size());
-    const auto one = std::string_view(text).substr(first, end - first);
-    first = end + 1;
-    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto where = str(file, ": line ", line);
-    const Json json = Json::parse(one, where);
-    in_context([&] { prompts.push_back({text_at(json, "prompt"), where}); }, where);
-  }
-  if (prompts.empty()) throw DataError(str(file, ": holds no prompt"));
-  return prompts;
-}
-
-bool writes_lines(const GenerateOptions& options) {
-  return options.prompt_file.ends_with(".jsonl");
-}
-
 std::vector<PromptText> texts_of(const GenerateOptions& options) {
   if (options.prompt_file.empty()) return {{options.prompt, "--prompt"}};
-  if (writes_lines(options)) return prompts_of_lines(options.prompt_file);
-  return {{read_text(options.prompt_file, kMostPromptBytes), options.prompt_file}};
+  return read_prompts(options.prompt_file);
 }
 
-// Each as the start of a document.
-std::vector<Prompt> encode(const std::vector<PromptText>& texts, const GenerateOptions& options,
-                           const Tokenizer& tokenizer, const ModelConfig& model) {
-  std::vector<Prompt> prompts;
-  const auto document = tokenizer.about().document_token;
-  std::int64_t shortened = 0;
-  for (const auto& [text, where] : texts) {
-    Prompt prompt{.ids = tokenizer.encode(text), .number = prompts.size()};
-    if (document >= 0) prompt.ids.insert(prompt.ids.begin(), document);
-    const auto room = model.max_positions - std::ssize(prompt.ids);
-    if (room < 0)
-      throw UsageError(str(where, ": the prompt is ", prompt.ids.size(),
-                           " tokens, but the model has positions for ", model.max_positions,
-                           "; shorten it"));
-    prompt.tokens = std::min(options.tokens, room);
-    if (room < options.tokens) ++shortened;
-    prompts.push_back(std::move(prompt));
-  }
-  if (options.asked_tokens && shortened > 0)
-    log_warning("the model has positions for ", model.max_positions, " tokens: generating ",
-                prompts.size() == 1 ? str(prompts[0].tokens, " behind the prompt")
-                                    : str("fewer behind ", shortened, " of the prompts"));
-  return prompts;
+void warn_of_fewer(const GenerateOptions& options, std::span<const Prompt> prompts,
+                   std::int64_t positions) {
+  const auto fewer = std::ranges::count_if(
+      prompts, [&](const Prompt& prompt) { return prompt.tokens < options.tokens; });
+  if (!options.asked_tokens || fewer == 0) return;
+  log_warning("the model has positions for ", positions, " tokens: generating ",
+              prompts.size() == 1 ? str(prompts[0].tokens, " behind the prompt")
+                                  : str("fewer behind ", fewer, " of the prompts"));
 }
 
 // What comes of the prompts: written as it comes, or a line for each that has ended.
@@ -82,7 +40,10 @@ class Output {
  public:
   Output(const GenerateOptions& options, const Tokenizer& tokenizer,
          std::span<const PromptText> texts, bool writes)
-      : tokenizer_(tokenizer), texts_(texts), streams_(!writes_lines(options)), writes_(writes) {
+      : tokenizer_(tokenizer),
+        texts_(texts),
+        streams_(!holds_prompt_lines(options.prompt_file)),
+        writes_(writes) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       answers_.push_back({.text = GrowingText(options.stops)});
     for (std::int32_t id = 0; id < tokenizer.about().vocabulary; ++id)
@@ -106,7 +67,7 @@ class Output {
                              : answer.text.append(tokenizer_.bytes_of(token));
     if (!goes_on) answer.finish = "stop";
     if (streams_) write(answer.text.settled());
-    return answer.finish == kLength && std::cout.good();
+    return answer.finish == kLength;
   }
 
   // These have ended.
@@ -137,7 +98,7 @@ class Output {
   };
 
   void write(std::string_view text) const {
-    if (writes_) std::cout << text << std::flush;
+    if (writes_) write_output(text);
   }
 
   const Tokenizer& tokenizer_;
@@ -160,10 +121,14 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   if (ranks.mesh.size(Axis::replicate) > 1)
     throw ConfigError(str("all ranks generate the same: start as many as --tensor x --shard, ",
                           options.ranks.tensor * options.ranks.shard));
+  // Alone it ends as other programs do whose output nobody reads any more; others must hear of it.
+  if (ranks.world.size() > 1) std::signal(SIGPIPE, SIG_IGN);
   const auto source = find_model(options.model);
   const auto tokenizer = open_tokenizer_of(source, options.tokenizer);
   const auto texts = texts_of(options);
-  const auto prompts = encode(texts, options, *tokenizer, source.model);
+  const auto prompts =
+      encode_prompts(texts, options.tokens, *tokenizer, source.model.max_positions);
+  warn_of_fewer(options, prompts, source.model.max_positions);
   const Inference::Config config{.model = source.model};
   const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
     for_each_batch(prompts, options.batch, [&](std::size_t, std::span<const Prompt> some) {

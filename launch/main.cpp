@@ -6,11 +6,12 @@
 
 #include "core/error.h"
 #include "launch/command_line.h"
+#include "launch/output.h"
 
 int main(int argc, char** argv) {
   try {
     const int code = lockstep::run_command_line({argv + 1, argv + argc});
-    if (!std::cout.flush()) throw lockstep::DataError("standard output: cannot write");
+    lockstep::flush_output();
     return code;
   } catch (const lockstep::Error& e) {
     std::cerr << "lockstep: " << e.what() << "\n";

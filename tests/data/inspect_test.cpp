@@ -23,7 +23,7 @@ TEST_F(InspectTest, a_packed_text_is_described_and_shown) {
   options.document_separator = "\n\n";
   pack(options);
   const Dataset dataset({options.out.string()});
-  const auto text = inspect(dataset, &bytes_, 0, 100);
+  const auto text = inspect(dataset, &bytes_, {}, 100);
   expect_contains(text, "bytes, 16 bits a token, vocabulary 257");
   expect_contains(text, "token 256 in front of each document");
   expect_contains(text, "shards       1\n");
@@ -33,12 +33,10 @@ TEST_F(InspectTest, a_packed_text_is_described_and_shown) {
   expect_contains(text, "from             4             1  ####");
   expect_contains(text, "from             8             2  ####");
   expect_contains(text,
-                  "tokens 0 to 30, from document 0 on:\n\n[256]\none\n[256]\nthree three\n[256]\n"
+                  "tokens 0 to 30:\n\n[256]\none\n[256]\nthree three\n[256]\n"
                   "\\x1b[31m\\x7f tw\xc3\xb6lf\n");
-  expect_contains(inspect(dataset, &bytes_, 5, 5), "tokens 5 to 10, from document 1 on:\nthree\n");
-  EXPECT_EQ(inspect(dataset, &bytes_, 5, 5).find('\x1b'), std::string::npos);
-  EXPECT_THROW(inspect(dataset, &bytes_, 30, 1), UsageError);
-  EXPECT_THROW(inspect(dataset, &bytes_, -1, 1), UsageError);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_EQ(text.find("[>"), std::string::npos);
 }
 
 TEST_F(InspectTest, documents_are_counted_alike_by_list_and_by_scan) {
@@ -52,20 +50,20 @@ TEST_F(InspectTest, documents_are_counted_alike_by_list_and_by_scan) {
     const auto begin = text.find("documents"), end = text.find("\n\ntokens");
     return text.substr(begin, end - begin);
   };
-  const auto listed = inspect(Dataset({(directory_ / "d").string()}), nullptr, 0, 1);
-  const auto scanned = inspect(Dataset({(directory_ / "x.bin").string()}), nullptr, 0, 1);
+  const auto listed = inspect(Dataset({(directory_ / "d").string()}), nullptr, {}, 1);
+  const auto scanned = inspect(Dataset({(directory_ / "x.bin").string()}), nullptr, {}, 1);
   EXPECT_EQ(lengths(listed), lengths(scanned));
 }
 
 TEST_F(InspectTest, tokens_of_others_are_shown_as_ids_and_a_long_dataset_is_scanned_in_part) {
   spit(directory_ / "train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 1}, 2));
   const Dataset dataset({(directory_ / "train.bin").string()});
-  const auto text = inspect(dataset, nullptr, 1, 3);
+  const auto text = inspect(dataset, nullptr, {}, 4);
   expect_contains(text, "nanoGPT, 16 bits a token, vocabulary unknown");
   expect_contains(text, "token 50256 behind each document");
   expect_contains(text, "documents    3\nlengths      1 to 4 tokens, mean 2.7\n");
-  expect_contains(text, "tokens 1 to 4:\n6 [50256]\n7 \n");
-  expect_contains(inspect(dataset, nullptr, 0, 1, 4), "documents    in the first 4 tokens: 1\n");
+  expect_contains(text, "tokens 0 to 4:\n5 6 [50256]\n7 \n");
+  expect_contains(inspect(dataset, nullptr, {}, 1, 4), "documents    in the first 4 tokens: 1\n");
 }
 
 TEST_F(InspectTest, what_counts_in_the_loss_is_marked_wherever_it_begins) {
@@ -81,13 +79,103 @@ TEST_F(InspectTest, what_counts_in_the_loss_is_marked_wherever_it_begins) {
   options.shard_tokens = 11;  // the second document crosses
   pack(options);
   const Dataset dataset({options.out.string()});
-  const auto text = inspect(dataset, &bytes_, 0, 100);
+  const auto text = inspect(dataset, &bytes_, {}, 100);
   expect_contains(text, "listed beside the shards");
   expect_contains(text,
-                  "tokens 0 to 24, from document 0 on, {+what counts in the loss+}:\n"
+                  "tokens 0 to 24, {+what counts in the loss+}:\n"
                   "[256]ask{+say[256]+}\n[document]\n[256]q{+long response[256]+}\n");
-  expect_contains(inspect(dataset, &bytes_, 5, 2), "on, {+what counts in the loss+}:\n{+ay+}\n");
-  expect_contains(inspect(dataset, &bytes_, 9, 4), "from document 1 on");
+  expect_contains(
+      inspect(dataset, &bytes_, 5, 2),
+      "tokens 3 to 7 around [>token 5<], of document 0, which starts at token 0, {+what "
+      "counts in the loss+}:\nk{+s[>a<]y+}\n");
+  expect_contains(inspect(dataset, &bytes_, 8, 4),
+                  ":\n[>[256]<]q{+lo+}\n");  // the document's first token
+  expect_contains(inspect(dataset, &bytes_, 10, 3),
+                  "tokens 8 to 13 around [>token 10<], of document 1, which starts at token 8");
+}
+
+TEST_F(InspectTest, a_token_is_shown_in_its_document_where_a_token_stands_in_front_of_each) {
+  spit(directory_ / "text", "one\n\nthree three\n\ntw\xc3\xb6lf");
+  PackOptions options;
+  options.inputs = {directory_ / "text"};
+  options.out = directory_ / "d";
+  options.document_separator = "\n\n";
+  options.shard_tokens = 10;  // the second document crosses
+  pack(options);
+  const Dataset dataset({options.out.string()});
+  const auto shown = [&](std::int64_t at, std::int64_t count) {
+    const auto text = inspect(dataset, &bytes_, at, count);
+    return text.substr(text.find("\n\ntokens ") + 2);
+  };
+  EXPECT_EQ(shown(10, 6),
+            "tokens 4 to 16 around [>token 10<], of document 1, which starts at token 4:\n"
+            "\n[256]\nthree[> <]three\n");
+  EXPECT_EQ(shown(10, 3),
+            "tokens 7 to 13 around [>token 10<], of document 1, which starts at token 4:\n"
+            "ree[> <]th\n");
+  EXPECT_EQ(shown(4, 4),
+            "tokens 4 to 8 around [>token 4<], of document 1, which starts at token 4:\n"
+            "\n[>[256]<]\nthr\n");
+  EXPECT_EQ(shown(3, 100),
+            "tokens 0 to 23 around [>token 3<], of document 0, which starts at token 0:\n"
+            "\n[256]\non[>e<]\n[256]\nthree three\n[256]\ntw\xc3\xb6lf\n");
+  EXPECT_EQ(shown(19, 2),  // half a character
+            "tokens 17 to 21 around [>token 19<], of document 2, which starts at token 16:\n"
+            "tw[>\\xc3<]\\xb6\n");
+  EXPECT_EQ(shown(22, 1),
+            "tokens 21 to 23 around [>token 22<], of document 2, which starts at token 16:\n"
+            "l[>f<]\n");
+  EXPECT_EQ(shown(22, 0),
+            "tokens 22 to 22 around [>token 22<], of document 2, which starts at token 16:\n\n");
+  for (const std::int64_t at : {-1, 23, 24})
+    EXPECT_EQ(message_of<UsageError>([&] { inspect(dataset, &bytes_, at, 1); }),
+              str("--at ", at, ": expected a token of the dataset, which are numbered 0 to 22"));
+}
+
+TEST_F(InspectTest, and_where_one_stands_behind_each_also_far_from_the_begin) {
+  spit(directory_ / "train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 50256, 1, 2}, 2));
+  const Dataset dataset({(directory_ / "train.bin").string()});
+  const auto around = [&](std::int64_t at, std::int64_t most_scanned) {
+    const auto text = inspect(dataset, nullptr, at, 3, most_scanned);
+    return text.substr(text.find(" around") + 7);
+  };
+  const std::vector<std::string> shown{
+      " [>token 0<], of document 0, which starts at token 0:\n[>5<] 6 [50256]\n\n",
+      " [>token 1<], of document 0, which starts at token 0:\n5 [>6<] [50256]\n7 \n",
+      " [>token 2<], of document 0, which starts at token 0:\n5 6 [>[50256]<]\n7 8 \n",
+      " [>token 3<], of document 1, which starts at token 3:\n[>7<] 8 9 \n",
+      " [>token 4<], of document 1, which starts at token 3:\n7 [>8<] 9 [50256]\n\n",
+      " [>token 5<], of document 1, which starts at token 3:\n7 8 [>9<] [50256]\n[50256]\n\n",
+      " [>token 6<], of document 1, which starts at token 3:\n7 8 9 [>[50256]<]\n[50256]\n1 \n",
+      " [>token 7<], of document 2, which starts at token 7:\n[>[50256]<]\n1 2 \n",
+      " [>token 8<], of document 3, which starts at token 8:\n[>1<] 2 \n",
+      " [>token 9<], of document 3, which starts at token 8:\n1 [>2<] \n"};
+  for (std::int64_t at = 0; at < dataset.tokens(); ++at) {
+    const auto& expected = shown[static_cast<std::size_t>(at)];
+    EXPECT_EQ(around(at, 100), expected);
+    for (const std::int64_t most : {4, 8}) {
+      // The number of a document behind what is counted is not known.
+      auto other = expected;
+      if (at >= most) other.replace(other.find("document"), 10, "a document");
+      EXPECT_EQ(around(at, most), other) << most;
+    }
+  }
+}
+
+TEST_F(InspectTest, a_begin_that_is_far_away_is_looked_for_over_a_million_tokens) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 20;
+  std::vector<std::int32_t> tokens(kFar + 10, 7);
+  tokens[4] = 50256;
+  spit(directory_ / "train.bin", body(tokens, 2));
+  const Dataset dataset({(directory_ / "train.bin").string()});
+  const auto around = [&](std::int64_t at, std::int64_t most_scanned) {
+    const auto text = inspect(dataset, nullptr, at, 1, most_scanned);
+    return text.substr(text.find(" around"));
+  };
+  expect_contains(around(kFar + 3, 8), "of a document, which starts at token 5:\n7 [>7<] \n");
+  expect_contains(around(kFar + 4, 8),
+                  "of a document that starts more than 1,048,575 tokens before:\n7 [>7<] \n");
+  expect_contains(around(kFar + 4, 2 * kFar), "of document 1, which starts at token 5:\n");
 }
 
 TEST(ShownText, what_steers_a_terminal_is_shown_as_bytes_and_characters_cut_by_tokens_are_whole) {

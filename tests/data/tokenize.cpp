@@ -1,10 +1,14 @@
 // tokenize TOKENIZER FILE: of the documents in FILE, between which are zero bytes, the ids, a line
 // each; with --cut BYTES of documents that are cut as pack cuts them, but already behind so many
 // bytes; with --seconds, how long a processor took for them, and how many they are.
+// tokenize TOKENIZER FILE --decode: FILE holds ids, a line of them each a text; in hexadecimal the
+// bytes of each, with and without those of special tokens, a space between.
 // tokenize --patterns FILE: FILE holds a pattern, a text, a pattern and so on; of each text the
 // ends of its parts, or why the pattern is refused.
 #include <ctime>
 #include <iostream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -70,6 +74,26 @@ void print_seconds(const Tokenizer& tokenizer, std::string_view text) {
   std::cout << static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC << ' ' << tokens << '\n';
 }
 
+std::string hex(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes)
+    for (const int shift : {4, 0})
+      out += "0123456789abcdef"[static_cast<unsigned char>(c) >> shift & 15];
+  return out;
+}
+
+void print_texts(const Tokenizer& tokenizer, const std::string& lines) {
+  std::istringstream in(lines);
+  std::string out;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    const std::vector<std::int32_t> ids{std::istream_iterator<std::int32_t>(words), {}};
+    out += hex(tokenizer.decode(ids, Tokenizer::Specials::named)) + ' ' +
+           hex(tokenizer.decode(ids)) + '\n';
+  }
+  std::cout << out;
+}
+
 void print_parts(std::string_view pairs) {
   const auto parts = parts_of(pairs);
   std::string out;
@@ -105,6 +129,8 @@ int main(int count, char** arguments) {
     const auto tokenizer = open_tokenizer(words[0]);
     if (words.size() > 2 && words[2] == "--seconds")
       print_seconds(*tokenizer, text);
+    else if (words.size() > 2 && words[2] == "--decode")
+      print_texts(*tokenizer, text);
     else
       print_ids(*tokenizer, text, words.size() > 3 ? std::stoul(words[3]) : 0);
   } catch (const std::exception& error) {

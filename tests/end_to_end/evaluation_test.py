@@ -12,6 +12,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -121,6 +122,49 @@ def check_generate(folder):
     expect(found.startswith(asked[2]), found)
 
 
+TO_FULL = "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); os.execv(sys.argv[1], sys.argv[1:])"
+TO_NOBODY = """import os, signal, sys
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing, 1)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def check_output(folder):
+    """Where standard output cannot be written, all ranks end together, soon, and say why."""
+    prompts = folder / "two.jsonl"
+    prompts.write_text('{"prompt": "A man"}\n{"prompt": "The dog"}\n')
+    for ranks, flags in layouts():
+        if ranks == 2:
+            continue
+        for asked in (["--prompt", "A man"], ["--prompt-file", prompts, "--batch", "1"]):
+            generate = ["generate", FIXTURE, *asked, "--tokens", "20", "--device", "cpu", *flags]
+            check_ended(TO_FULL, generate, ranks, "No space left on device")
+            if ranks > 1:
+                check_ended(TO_NOBODY, generate, ranks, "Broken pipe")
+    # Alone it is as with any other program.
+    done = run_to(TO_NOBODY, ["generate", FIXTURE, "--prompt", "A man", "--device", "cpu"], 1)
+    expect((done.returncode, done.stderr) == (-signal.SIGPIPE, b""), str(done))
+
+
+def run_to(output, arguments, ranks):
+    command = [sys.executable, "-c", output, LOCKSTEP, *map(str, arguments)]
+    if ranks > 1:
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False)
+
+
+def check_ended(output, arguments, ranks, why):
+    done = run_to(output, arguments, ranks)
+    said = done.stderr.decode(errors="replace")
+    what = f"{arguments} on {ranks}: {done.returncode}: {said[-1500:]}"
+    expect(done.returncode == 65, what)
+    expect(f"standard output: cannot write: {why}" in said, what)
+    expect("died" not in said and " tok/s" not in said, what)
+
+
 CONFIG = """
 [train]
 steps = 2
@@ -224,8 +268,8 @@ def check_rows(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as name:
-        for check in (check_choices, check_refusals, check_generate, check_tokenizer,
-                      check_unusable_tokenizer, check_rows):
+        for check in (check_choices, check_refusals, check_generate, check_output,
+                      check_tokenizer, check_unusable_tokenizer, check_rows):
             check(pathlib.Path(name))
     print(len(failures), "failures")
     return 1 if failures else 0

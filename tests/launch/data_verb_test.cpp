@@ -44,6 +44,45 @@ TEST_F(DataVerbs, pack_says_what_it_made_and_verify_finds_it_whole) {
                   "vocabulary 257");
 }
 
+TEST_F(DataVerbs, inspect_takes_the_tokenizer_that_lies_beside_a_single_shard) {
+  const std::string fixtures = LOCKSTEP_SOURCE_DIR "/tests/data/tokenizers";
+  const auto inspected = [&](const std::string& dataset, const std::string& tokenizer = {}) {
+    ::testing::internal::CaptureStderr();
+    const auto text = output_of(
+        0, [&] { return data_inspect({.dataset = dataset, .at = {}, .tokenizer = tokenizer}); });
+    return std::pair(text, ::testing::internal::GetCapturedStderr());
+  };
+  pack_.tokenizer = fixtures + "/qwen3";
+  output_of(0, [&] { return data_pack(pack_); });
+  const std::string shard = pack_.out + "/train_000000.bin";
+  // Of another directory, without a dataset.json: nothing says of which tokenizer it is.
+  const std::string alone = (directory_ / "alone/tokens.bin").string();
+  std::filesystem::create_directory(directory_ / "alone");
+  spit(alone, std::string("\x21\0\x22\0", 4));
+  expect_contains(inspected(alone).first, "tokens 0 to 2:\n33 34 \n");
+  for (const auto& dataset : {pack_.out, shard}) {
+    const auto [text, said] = inspected(dataset);
+    expect_contains(text, "one|two|three|four");
+    EXPECT_EQ(said, "");
+  }
+  std::filesystem::copy(fixtures + "/qwen3/tokenizer.json", directory_ / "alone");
+  const auto [text, said] = inspected(alone);
+  EXPECT_EQ(text.find("33 34"), std::string::npos) << text;
+  EXPECT_EQ(said, "");
+  // As many tokens, but not the same.
+  std::filesystem::create_directory(directory_ / "other");
+  const auto other = (directory_ / "other/tokenizer.json").string();
+  spit(other, slurp(fixtures + "/qwen3/tokenizer.json") + "\n");
+  for (const auto& dataset : {pack_.out, shard})
+    expect_contains(inspected(dataset, other).second, " was made with another tokenizer (qwen3, ");
+  spit(directory_ / "d/tokenizer.json", slurp(other));
+  for (const auto& dataset : {pack_.out, shard}) {
+    const auto [shown, warned] = inspected(dataset);
+    expect_contains(shown, "one|two|three|four");
+    expect_contains(warned, str("warning: ", dataset, " was made with another tokenizer (qwen3, "));
+  }
+}
+
 TEST_F(DataVerbs, verify_lists_damage_of_each_dataset_and_returns_65) {
   output_of(0, [&] { return data_pack(pack_); });
   const auto shard = directory_ / "d/train_000000.bin";
