@@ -166,6 +166,14 @@ class Trainer {
   RunCheckpoints checkpoints_;                          // behind all that its threads use
 };
 
+// The configuration, where this machine has room for what it reads at a time.
+const Config& with_room(const Config& config, MachineFiles& files) {
+  std::vector<Loader::Config> loaders{train_loader(config, files.files())};
+  if (!config.data.validation.empty()) loaders.push_back(validation_loader(config, files.files()));
+  files.need_room(loaders);
+  return config;
+}
+
 Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
     : options_(options),
       world_(ranks.world),
@@ -177,7 +185,7 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
                : std::nullopt),
       compute_(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
       files_(options.config.data, world_),
-      config_(settled(options.config, compute_, world_, files_.files())),
+      config_(settled(with_room(options.config, files_), compute_, world_, files_.files())),
       mesh_(mesh_of(config_.layout, world_.size())),
       data_place_(data_place(mesh_, world_.rank())),
       bytes_(announced_bytes(config_, compute_, world_, gpu_ ? gpu_->others() : "")),
@@ -194,7 +202,6 @@ Trainer::Trainer(const TrainOptions& options, const RunRanks& ranks)
       shares_state_(any_says(world_, state_.shares_state())),
       meter_(meter_config(config_, compute_, world_)),
       checkpoints_(config_.checkpoint, run_.checkpoints(), state_.slices(), world_, topology_) {
-  files_.need_room(loader_, validation_ ? &*validation_ : nullptr);
   config_.data = with_rows(config_, loader_).data;
 }
 
