@@ -171,6 +171,11 @@ Descriptor NodeFiles::open_local(const std::string& path) {
   return copy_of(found->second.file, path);
 }
 
+bool NodeFiles::has_cache() const {
+  const std::scoped_lock lock(mutex_);
+  return cache_ != nullptr;
+}
+
 ShardCache& NodeFiles::cache() {
   const std::scoped_lock lock(mutex_);
   if (cache_config_.directory.empty()) cache_config_.directory = default_directory(environment_);
@@ -242,7 +247,7 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
     for (std::size_t turn = 0; turn < most; ++turn)
       for (const auto& [of, list] : ahead_)
         if (turn < list.size()) ahead.push_back(list[turn]);
-    cache().set_ahead(ahead);
+    if (!ahead.empty() || has_cache()) cache().set_ahead(ahead);
   } catch (const DataError& error) {
     log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
   }

@@ -67,6 +67,7 @@ class NodeFiles final : public ShardFiles {
   const Directory& directory_of(const std::string& path);
   std::vector<std::int64_t> rooms_of(const std::vector<std::string>& paths);
   ShardCache& cache();
+  bool has_cache() const;
 
   ShardCache::Config cache_config_;
   Environment environment_;
