@@ -437,7 +437,7 @@ TEST_F(LoaderTest, the_far_end_of_a_long_run_is_as_good_a_place_to_start_as_any)
   loader.release(batch);
 }
 
-// A directory under an address, and what is asked of it.
+// A directory under the address https://far, and what is asked of it.
 class FarFiles final : public ShardFiles {
  public:
   explicit FarFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
@@ -446,7 +446,7 @@ class FarFiles final : public ShardFiles {
     const auto name = path.substr(path.rfind('/') + 1);
     const std::lock_guard lock(mutex_);
     ++opened_[name];
-    return ReadFile(directory_ / name);
+    return ReadFile(directory_ / path.substr(std::string_view("https://far/").size()));
   }
   void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
     const std::lock_guard lock(mutex_);
@@ -455,6 +455,10 @@ class FarFiles final : public ShardFiles {
   std::map<std::string, int> opened() {
     const std::lock_guard lock(mutex_);
     return opened_;
+  }
+  std::size_t ahead() {
+    const std::lock_guard lock(mutex_);
+    return ahead_.size();
   }
   bool is_ahead(const std::string& path) {
     const std::lock_guard lock(mutex_);
@@ -467,6 +471,24 @@ class FarFiles final : public ShardFiles {
   std::map<std::string, int> opened_;
   std::vector<std::string> ahead_;
 };
+
+TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it_back) {
+  FarFiles files(directory_.path());
+  auto c = config(4);
+  c.sources.clear();
+  c.files = &files;
+  for (int s = 0; s < 4; ++s) {
+    const auto name = str("far", s);
+    write_dataset(directory_ / name, random_documents(10 * 300, static_cast<std::uint64_t>(s)), 10);
+    c.sources.push_back({.paths = {"https://far/" + name}, .weight = 1});
+  }
+  {
+    Loader loader(c, 4, 0, 1, pinned_);
+    loader.release(loader.batch(0, 0));
+    EXPECT_EQ(files.ahead(), 2u * 4 * 256);  // two files a shard
+  }
+  EXPECT_EQ(files.ahead(), 0u);
+}
 
 // Shards of a directory, of which one does not come until files are stopped.
 class StuckFiles final : public ShardFiles {
@@ -538,7 +560,7 @@ TEST_F(LoaderTest, without_threads_there_is_no_batch) {
 TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
   const auto tokens = random_documents(97 * 20);
   write_dataset(directory_ / "many", tokens, 97);
-  FarFiles files(directory_ / "many");
+  FarFiles files(directory_.path());
   auto here = config(4), far = config(4);
   here.sources = {{.paths = {(directory_ / "many").string()}}};
   far.sources = {{.paths = {"https://far/many"}}};
