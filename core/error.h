@@ -37,6 +37,20 @@ class AccessError : public DataError {
   using DataError::DataError;
 };
 
+// Somebody refuses it to this process: credentials that are missing, wrong or not enough.
+class RefusedError : public AccessError {
+ public:
+  using AccessError::AccessError;
+  int exit_code() const override { return 77; }
+};
+
+// A server that does not answer, or not as it should, for as long as it is asked: later it may.
+class UnreachableError : public AccessError {
+ public:
+  using AccessError::AccessError;
+  int exit_code() const override { return 75; }
+};
+
 class TransientError : public Error {  // the same command may succeed later or elsewhere
  public:
   using Error::Error;
@@ -57,13 +71,21 @@ std::string str(const Args&... args) {
   return std::move(out).str();
 }
 
-// act(); what a DataError says of it gets `where...` and ": " in front.
+// Throws `what` as an error of the type of `error`.
+[[noreturn]] inline void throw_like(const DataError& error, const std::string& what) {
+  if (dynamic_cast<const UnreachableError*>(&error) != nullptr) throw UnreachableError(what);
+  if (dynamic_cast<const RefusedError*>(&error) != nullptr) throw RefusedError(what);
+  if (dynamic_cast<const AccessError*>(&error) != nullptr) throw AccessError(what);
+  throw DataError(what);
+}
+
+// act(); what a DataError, of whatever type, says of it gets `where...` and ": " in front.
 template <class Act, class... Where>
 decltype(auto) in_context(Act&& act, const Where&... where) {
   try {
     return act();
   } catch (const DataError& error) {
-    throw DataError(str(where..., ": ", error.what()));
+    throw_like(error, str(where..., ": ", error.what()));
   }
 }
 

@@ -153,7 +153,7 @@ void allow_open_files(std::size_t count) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-std::size_t reserve_open_files(std::size_t count) {
+std::size_t reserve_open_files(std::size_t count, std::size_t sharers) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
   const auto before = limit.rlim_cur;
@@ -162,7 +162,7 @@ std::size_t reserve_open_files(std::size_t count) {
     if (limit.rlim_cur - before == static_cast<rlim_t>(count)) return count;
   }
   // There is no more to have: a quarter of what there is, so that others have theirs.
-  return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur / 4), 1, count);
+  return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur / 4) / sharers, 1, count);
 }
 
 RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start start)

@@ -67,8 +67,9 @@ std::string read_text(const ReadFile& file, std::int64_t most_bytes);
 void allow_open_files(std::size_t count);
 
 // Lets this process have `count` more files open than before, as far as the system does. Returns
-// how many of them there is room for: at least one, at most `count`.
-std::size_t reserve_open_files(std::size_t count);
+// how many of them there is room for, where as many as `sharers` ask: at least one, at most
+// `count`.
+std::size_t reserve_open_files(std::size_t count, std::size_t sharers = 1);
 
 // Ranges of a file, of which other processes of this machine may write other ranges meanwhile.
 // Throws DataError where they cannot be written, as when the disk is full; a failed fsync is never

@@ -89,6 +89,12 @@ HttpReply ask(HttpRequest request, bool is_there, std::string& text) {
   return reply;
 }
 
+void require_whole(const HttpReply& reply, const std::string& what) {
+  if (reply.end == HttpReply::End::broken)
+    throw UnreachableError(str(what, ": ", reply.what, "; later the same command may go on"));
+  if (reply.end != HttpReply::End::whole) throw RefusedError(str(what, ": ", reply.what));
+}
+
 // Over plain HTTP a token goes to this machine alone, or to the agents of ECS and EKS.
 bool may_have_token(const std::string& url) {
   if (url.starts_with("https://")) return true;
@@ -206,14 +212,14 @@ std::optional<AwsKeys> AwsCredentials::keys() {
   if (serve && Clock::now() - searched_ < pause_) return had;
   try {
     auto found = find();
-    if (had && !found.keys) throw DataError("nobody gives any, where there were some");
+    if (had && !found.keys) throw AccessError("nobody gives any, where there were some");
     found_ = std::move(found);
     is_found_ = true;
   } catch (const DataError& error) {
     if (!had) throw;
     if (!serve)
-      throw DataError(
-          str("the credentials for S3 have expired, and new ones cannot be had: ", error.what()));
+      throw_like(error, str("the credentials for S3 have expired, and new ones cannot be had: ",
+                            error.what()));
     log_own_warning("the credentials for S3 expire soon, and new ones cannot be had yet: ",
                     error.what());
   }
@@ -284,10 +290,8 @@ std::optional<AwsKeys> AwsCredentials::ask_container() const {
     throw DataError("the container's authorization token has a line break");
   if (!token.empty()) request.headers.push_back("Authorization: " + token);
   std::string text;
-  const auto reply = ask(request, true, text);
-  if (reply.end != HttpReply::End::whole)
-    throw DataError(str("the container's credentials cannot be had from ", host_of(request.url),
-                        ": ", reply.what));
+  require_whole(ask(request, true, text),
+                str("the container's credentials cannot be had from ", host_of(request.url)));
   return parse_keys(text, host_of(request.url));
 }
 
@@ -308,18 +312,21 @@ std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   std::string token, role, keys;
   // Elsewhere than on EC2 nobody answers.
   const bool is_there = found_.source == Source::instance;
-  if (ask(request, is_there, token).end != HttpReply::End::whole) return std::nullopt;
+  const auto greeting = ask(request, is_there, token);
+  if (is_there && greeting.end == HttpReply::End::broken)
+    require_whole(greeting, "the instance's metadata service cannot be asked");
+  if (greeting.end != HttpReply::End::whole) return std::nullopt;
   if (token.find_first_of("\r\n") != std::string::npos) return std::nullopt;
   request.put = false;
   request.headers = {"X-aws-ec2-metadata-token: " + token};
   request.url = base + "/latest/meta-data/iam/security-credentials/";
-  if (ask(request, true, role).end != HttpReply::End::whole) return std::nullopt;  // it has no role
+  const auto named = ask(request, true, role);
+  if (named.end == HttpReply::End::refused) return std::nullopt;  // it has no role
+  require_whole(named, "the name of the instance's role cannot be had");
   role = role.substr(0, role.find_first_of("\r\n"));
   request.url += role;
-  const auto reply = ask(request, true, keys);
-  if (reply.end != HttpReply::End::whole)
-    throw DataError(
-        str("the credentials of the instance's role ", role, " cannot be had: ", reply.what));
+  require_whole(ask(request, true, keys),
+                str("the credentials of the instance's role ", role, " cannot be had"));
   return parse_keys(keys, str("the instance's role ", role));
 }
 

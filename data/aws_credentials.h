@@ -43,7 +43,8 @@ class AwsCredentials {
 
   // Those of now: temporary ones are fetched again from five minutes before they expire on; where
   // that fails, they serve to their end. None: requests are not signed, as public buckets allow.
-  // Throws DataError where they cannot be had.
+  // Throws DataError where they cannot be had; of its kinds UnreachableError where who gives them
+  // does not answer, RefusedError where that one refuses.
   std::optional<AwsKeys> keys();
   // A server said that the key `id` has expired: keys are found again. false: they cannot change.
   bool renew(const std::string& id);

@@ -25,7 +25,7 @@ std::string reason(int error) {
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
-  throw DataError(
+  throw AccessError(
       str(path.string(), ": ", what, ": ", reason(error),
           full ? "; free some space, or name another place by data.cache_directory" : ""));
 }
@@ -39,8 +39,8 @@ std::int64_t marks_of(std::int64_t bytes) {
 bool try_lock(const Descriptor& file, int kind, const fs::path& path) {
   if (flock(file.number(), kind | LOCK_NB) == 0) return true;
   if (errno != EWOULDBLOCK)
-    throw DataError(str(path.string(), ": cannot be locked: ", reason(errno),
-                        "; data.cache_directory should be on a local disk"));
+    throw AccessError(str(path.string(), ": cannot be locked: ", reason(errno),
+                          "; data.cache_directory should be on a local disk"));
   return false;
 }
 
@@ -179,15 +179,15 @@ CacheDirectory::CacheDirectory(fs::path path, std::int64_t most_bytes)
   const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) fail(name, "cannot create; data.cache_directory should be writable", errno);
   if (flock(file.number(), LOCK_SH) != 0)
-    throw DataError(str(name.string(), ": cannot be locked: ", reason(errno),
-                        "; data.cache_directory should be on a local disk"));
+    throw AccessError(str(name.string(), ": cannot be locked: ", reason(errno),
+                          "; data.cache_directory should be on a local disk"));
   if (most_bytes_ != 0) return;
   std::int64_t held = 0;
   for (const auto& entry : entries())
     held += entry.bytes;
   std::error_code error;
   const auto space = fs::space(path_, error);
-  if (error) throw DataError(str(path_.string(), ": cannot look at it: ", error.message()));
+  if (error) throw AccessError(str(path_.string(), ": cannot look at it: ", error.message()));
   most_bytes_ = (static_cast<std::int64_t>(space.available) + held) / 2;
 }
 
@@ -202,8 +202,8 @@ Descriptor CacheDirectory::open(const std::string& hash, std::int64_t bytes) con
   const auto status = status_of(file, path);
   if (status.st_nlink == 0) return {};
   if (status.st_size != bytes)
-    throw DataError(str(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
-                        "; remove it, and it is fetched again"));
+    throw AccessError(str(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
+                          "; remove it, and it is fetched again"));
   futimens(file.number(), nullptr);  // used now
   return file;
 }
@@ -274,8 +274,9 @@ CacheDirectory::Taken CacheDirectory::take(const std::string& hash, std::int64_t
                  " bytes");
   const auto needed = PartFile::file_bytes(bytes);
   if (needed > most_bytes_)
-    throw DataError(str(path_.string(), ": a shard has ", bytes, " bytes, and the cache may hold ",
-                        most_bytes_, "; raise data.cache_bytes"));
+    throw AccessError(str(path_.string(), ": a shard has ", bytes,
+                          " bytes, and the cache may hold ", most_bytes_,
+                          "; raise data.cache_bytes"));
   const auto names = lock_names(path_);
   if (access((path_ / hash).c_str(), F_OK) == 0) return Taken::whole;
   const auto path = path_ / (hash + kPart);

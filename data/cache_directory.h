@@ -39,8 +39,8 @@ class PartFile {
   static std::int64_t file_bytes(std::int64_t bytes);
 
   std::vector<ByteRange> missing() const;  // whole blocks, in order, next to each other joined
-  // Of a range that begins with a block and is written in order. Throws DataError, as when the disk
-  // is full.
+  // Of a range that begins with a block and is written in order. Throws AccessError, as when the
+  // disk is full.
   void write(std::span<const std::byte> bytes, std::int64_t offset);
   void read(std::span<std::byte> out, std::int64_t offset) const;
   void forget();  // all is missing again
@@ -65,7 +65,7 @@ class CacheDirectory {
   using MayGo = FunctionRef<bool(const std::string& hash)>;
 
   // Makes the directory. most_bytes of 0: half of what is free now and of what the cache holds.
-  // Throws DataError where it cannot be made or written, or has no flock.
+  // Throws AccessError where it cannot be made or written, or has no flock.
   CacheDirectory(std::filesystem::path path, std::int64_t most_bytes);
 
   const std::filesystem::path& path() const { return path_; }
@@ -75,8 +75,8 @@ class CacheDirectory {
   Descriptor open(const std::string& hash, std::int64_t bytes) const;
 
   enum class Taken : std::uint8_t { here, elsewhere, whole, no_room };
-  // Begins or goes on to bring a shard. elsewhere: another process does. Throws DataError where the
-  // disk is full, or the shard is larger than the cache.
+  // Begins or goes on to bring a shard. elsewhere: another process does. Throws AccessError where
+  // the disk is full, or the shard is larger than the cache.
   Taken take(const std::string& hash, std::int64_t bytes, MayGo may_go,
              std::unique_ptr<PartFile>& part);
 

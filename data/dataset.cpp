@@ -11,14 +11,14 @@ namespace {
 
 // More are of no use: the shards that windows of a step lie in, of which each costs some
 // microseconds to open.
-constexpr std::size_t kMostOpen = 256;
+constexpr std::size_t kMostOpen = 256, kMostOpenOfAll = 1024, kLeastOpen = 4;
 constexpr std::size_t kMostFilesOfShard = 3;  // tokens, ends, mask
 
 constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 }  // namespace
 
-Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files)
+Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::size_t datasets)
     : files_(files == nullptr ? &local_files_ : files) {
   if (paths.empty()) throw DataError("a dataset of no paths");
   std::string fingerprints;
@@ -28,8 +28,10 @@ Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files)
     fingerprints += fingerprint_ + '\n';
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
-  const auto files_at_once = kMostFilesOfShard * std::min(kMostOpen, shards());
-  const auto most = std::max<std::size_t>(reserve_open_files(files_at_once) / kMostFilesOfShard, 1);
+  const auto share = std::clamp(kMostOpenOfAll / datasets, kLeastOpen, kMostOpen);
+  const auto files_at_once =
+      reserve_open_files(kMostFilesOfShard * std::min(share, shards()), datasets);
+  const auto most = std::max<std::size_t>(files_at_once / kMostFilesOfShard, 1);
   open_ = std::make_unique<OpenShards>(most, [this](std::size_t i) { return open(i); });
 }
 

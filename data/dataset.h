@@ -18,8 +18,9 @@ class Dataset {
  public:
   // The shards of each path (see list_shards), one path behind the other, see check_same_format.
   // Throws DataError naming what is wrong. `files`, which must outlive it, opens them; null: as
-  // usual.
-  explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr);
+  // usual. `datasets`: so many are read together, and share the files that are open at once.
+  explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr,
+                   std::size_t datasets = 1);
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
   ~Dataset() = default;

@@ -62,13 +62,13 @@ struct HttpConnection::Library {
     for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"})
       if (handle == nullptr) handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // never unloaded
     if (handle == nullptr)
-      throw DataError(
+      throw AccessError(
           "reading s3://, https:// and http:// needs libcurl, which is not on this machine; on "
           "Debian: apt-get install libcurl4");
     find(handle, "curl_version_info", version_info);
     const auto* version = version_info(CURLVERSION_NOW);
     if (version->version_num < kLeastVersion)
-      throw DataError(
+      throw AccessError(
           str("reading s3://, https:// and http:// needs libcurl 7.88 or later, and "
               "this machine has ",
               version->version));
@@ -207,9 +207,11 @@ bool HttpConnection::Transfer::begin_body() {
   }
   reply.object_bytes = reply.status == 206 ? range.object_bytes : length;
   if (request.object_bytes >= 0 && reply.object_bytes >= 0 &&
-      reply.object_bytes != request.object_bytes)
+      reply.object_bytes != request.object_bytes) {
+    reply.is_other = true;
     return give_up(HttpReply::End::broken, str("expected an object of ", request.object_bytes,
                                                " bytes, the server says ", reply.object_bytes));
+  }
   if (reply.status == 206) return true;
   if (request.first > 0 && !request.may_skip)
     return give_up(HttpReply::End::ranges_ignored, "the server does not send ranges");

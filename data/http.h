@@ -36,6 +36,7 @@ struct HttpReply {
   enum class End : std::uint8_t { whole, broken, refused, ranges_ignored };
   End end = End::broken;
   int status = 0;                   // 0: no answer came
+  bool is_other = false;            // the object has another size than it should have
   std::string what;                 // where it is not whole: why
   std::int64_t received_bytes = 0;  // that the sink got
   std::int64_t object_bytes = -1;   // as the server says; -1: it does not
@@ -61,7 +62,7 @@ class HttpConnection {
  public:
   using Sink = FunctionRef<void(std::span<const std::byte>)>;
 
-  // Throws DataError where there is no libcurl. `stop`, set by another thread, ends a request.
+  // Throws AccessError where there is no libcurl. `stop`, set by another thread, ends a request.
   HttpConnection(const HttpLimits& limits, const std::atomic<bool>& stop);
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;

@@ -11,6 +11,7 @@
 #include <span>
 #include <thread>
 
+#include "core/start_thread.h"
 #include "core/thread_pool.h"
 
 namespace lockstep {
@@ -155,6 +156,7 @@ Loader::Impl::~Impl() {
   became_free.notify_all();
   for (auto& thread : threads)
     thread.join();
+  if (!ahead.empty()) config.files->set_ahead(this, {});
 }
 
 Position Loader::Impl::position_of(std::int64_t ticket) const {
@@ -170,7 +172,7 @@ void Loader::Impl::start_at(const Position& position) {
   for (auto& buffer : buffers)
     if (buffer.state == State::ready) buffer.state = State::free;
   for (auto thread = static_cast<std::int64_t>(threads.size()); thread < kThreads; ++thread)
-    threads.emplace_back([this, thread] { serve(scratch.of(thread)); });
+    threads.push_back(start_thread([this, thread] { serve(scratch.of(thread)); }));
   became_free.notify_all();
 }
 
@@ -217,7 +219,7 @@ void Loader::Impl::serve(const Scratch& mine) {
 // What is read next is fetched, and what is not read any more is closed. That counts from a step or
 // two before the next batch: other ranks of the machine may still read those.
 void Loader::Impl::look_ahead() {
-  constexpr std::int64_t kSteps = 2, kMost = 1024;
+  constexpr std::int64_t kSteps = 2, kMostOfAll = 1024;
   const std::unique_lock only(looking, std::try_to_lock);
   if (!only) return;
   const auto from = [&] {
@@ -225,7 +227,8 @@ void Loader::Impl::look_ahead() {
     return std::max(position_of(to_give).first_sample - kSteps * config.global_batch_sequences,
                     base.first_sample);
   }();
-  const auto most = static_cast<std::size_t>(std::min(shards_in_use(config), kMost));
+  const auto of_each = std::max(kMostOfAll / std::ssize(config.sources), std::int64_t{1});
+  const auto most = static_cast<std::size_t>(std::min(shards_in_use(config), of_each));
   auto next = config.shuffle ? sources.shards_ahead(from, most)
                              : sources.shards_in_order(from, samples, most);
   if (next == ahead) return;
@@ -323,8 +326,8 @@ double Loader::waited_seconds() const {
   return impl_->waited_seconds;
 }
 
-std::int64_t Loader::shards_at_once() const {
-  return shards_in_use(impl_->config) + 1;
+std::int64_t Loader::shards_at_once(const Config& config) {
+  return shards_in_use(config) + 1;
 }
 
 Batch Loader::batch(std::int64_t first_sample, int micro_step) {

@@ -47,6 +47,8 @@ class Loader {
 
   // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be
   // measuring: threads start, and memory is touched, only at the first batch(). Throws as Sources.
+  // When it ends it waits for its threads, and these perhaps for a shard: files that fetch are
+  // stopped before that (ShardFiles::stop, StopOnError).
   Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -69,7 +71,8 @@ class Loader {
   // The micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits for the
   // reading threads only when they are behind; that time is reported. Any position may be asked
   // for; going on where the last call was is what is read ahead. A DataError met in reading this
-  // batch is thrown here. At most kBuffers - 1 batches are held at a time.
+  // batch is thrown here, and a TransientError where no thread can be started to read. At most
+  // kBuffers - 1 batches are held at a time.
   Batch batch(std::int64_t first_sample, int micro_step);
 
   // The buffer may be filled again once `copied` is done. The tensors are not to be used any more.
@@ -77,9 +80,9 @@ class Loader {
 
   double waited_seconds() const;  // in batch(), since construction
 
-  // Where data are distant, they are fetched ahead, and closed behind: of each dataset, how many
-  // shards a cache should have room for.
-  std::int64_t shards_at_once() const;
+  // Where data are distant, they are fetched ahead, and closed behind: of each source, how many
+  // shards a cache should have room for; more than there are stands for all.
+  static std::int64_t shards_at_once(const Config& config);
 
   static constexpr std::int64_t kBuffers = 4;  // one in use, three read ahead
   static constexpr std::int64_t kThreads = 2;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <functional>
 #include <numeric>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {
@@ -79,20 +81,15 @@ class NodeFiles::Directory {
 
   const Manifest& manifest() const { return manifest_; }
 
-  // In the cache: of all shards, and of the largest, with what lies beside them.
-  struct Room {
-    std::int64_t all = 0, largest = 0;
-  };
-  Room room() const {
-    Room room;
+  // In the cache, of each shard with what lies beside it; of the one of this name, or "": of all.
+  void add_rooms(std::string_view name, std::vector<std::int64_t>& rooms) const {
     for (const auto& shard : manifest_.shards) {
+      if (!name.empty() && name != shard.file) continue;
       auto bytes = PartFile::file_bytes(tokens_bytes(shard));
       if (shard.documents > 0) bytes += PartFile::file_bytes(8 * shard.documents);
       if (!shard.mask_hash.empty()) bytes += PartFile::file_bytes(mask_bytes(shard));
-      room.all += bytes;
-      room.largest = std::max(room.largest, bytes);
+      rooms.push_back(bytes);
     }
-    return room;
   }
 
  private:
@@ -174,6 +171,11 @@ Descriptor NodeFiles::open_local(const std::string& path) {
   return copy_of(found->second.file, path);
 }
 
+bool NodeFiles::has_cache() const {
+  const std::scoped_lock lock(mutex_);
+  return cache_ != nullptr;
+}
+
 ShardCache& NodeFiles::cache() {
   const std::scoped_lock lock(mutex_);
   if (cache_config_.directory.empty()) cache_config_.directory = default_directory(environment_);
@@ -234,7 +236,10 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
       if (shard && shard->bytes > 0) shards.push_back(std::move(*shard));
     }
     const std::scoped_lock lock(ahead_mutex_);
-    ahead_[reader] = std::move(shards);
+    if (shards.empty())
+      ahead_.erase(reader);
+    else
+      ahead_[reader] = std::move(shards);
     std::size_t most = 0;
     for (const auto& [of, list] : ahead_)
       most = std::max(most, list.size());
@@ -242,25 +247,40 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
     for (std::size_t turn = 0; turn < most; ++turn)
       for (const auto& [of, list] : ahead_)
         if (turn < list.size()) ahead.push_back(list[turn]);
-    cache().set_ahead(ahead);
+    if (!ahead.empty() || has_cache()) cache().set_ahead(ahead);
   } catch (const DataError& error) {
     log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
   }
 }
 
-std::int64_t NodeFiles::room_of(const std::string& directory, std::int64_t shards) {
-  const auto [all, largest] = directory_of(directory + '/').room();
-  return largest > all / shards ? all : shards * largest;
+// The largest first.
+std::vector<std::int64_t> NodeFiles::rooms_of(const std::vector<std::string>& paths) {
+  std::vector<std::int64_t> rooms;
+  for (const auto& path : paths) {
+    if (!is_remote(path)) continue;
+    const bool is_shard = path.ends_with(".bin");
+    directory_of(is_shard ? path : path + '/').add_rooms(is_shard ? file_name(path) : "", rooms);
+  }
+  std::sort(rooms.begin(), rooms.end(), std::greater<>());
+  return rooms;
+}
+
+std::int64_t NodeFiles::room_of(const std::vector<std::string>& paths, std::int64_t shards) {
+  const auto rooms = rooms_of(paths);
+  const auto end = rooms.begin() + std::min(shards, std::ssize(rooms));
+  return std::accumulate(rooms.begin(), end, std::int64_t{0});
 }
 
 void NodeFiles::need_room(const std::vector<Need>& needs) {
   std::string parts;
   std::int64_t bytes = 0;
-  for (const auto& [directory, shards] : needs) {
-    if (!is_remote(directory)) continue;
-    bytes += room_of(directory, shards);
-    parts += str(parts.empty() ? "" : ", ", directory, ": ", shards, " shards of up to ",
-                 human_bytes(static_cast<double>(room_of(directory, 1))));
+  for (const auto& [paths, most] : needs) {
+    const auto rooms = rooms_of(paths);
+    if (rooms.empty()) continue;
+    const auto shards = std::min(most, std::ssize(rooms));
+    bytes += std::accumulate(rooms.begin(), rooms.begin() + shards, std::int64_t{0});
+    parts += str(parts.empty() ? "" : ", ", joined(paths), ": ", shards, " shards of up to ",
+                 human_bytes(static_cast<double>(rooms.front())));
   }
   if (parts.empty() || bytes <= cache().directory().most_bytes()) return;
   const auto& path = cache().directory().path();

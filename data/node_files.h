@@ -37,19 +37,19 @@ class NodeFiles final : public ShardFiles {
 
   const Manifest* manifest(const std::string& path) override;
 
-  // The bytes in a cache of so many of the largest shards of the distant dataset in a directory,
-  // with all that lies beside them.
-  std::int64_t room_of(const std::string& directory, std::int64_t shards);
+  // The bytes in a cache of the `shards` largest shards of those that paths mean (see list_shards),
+  // with all that lies beside them. Local ones have none. Reads the datasets' dataset.json alone.
+  std::int64_t room_of(const std::vector<std::string>& paths, std::int64_t shards);
 
   // Throws ConfigError, with the numbers, where the cache cannot hold what should be in it at once:
-  // so many shards of each distant dataset.
+  // of each source so many of its shards.
   struct Need {
-    std::string directory;
+    std::vector<std::string> paths;  // of one source
     std::int64_t shards = 0;
   };
   void need_room(const std::vector<Need>& needs);
 
-  void stop();  // as ShardCache::stop
+  void stop() override;  // as ShardCache::stop
   ShardCache::Counts counts() const;
   std::int64_t opened_local() const { return opened_local_; }
 
@@ -65,7 +65,9 @@ class NodeFiles final : public ShardFiles {
   Descriptor open_local(const std::string& path);
   Descriptor open_distant(const std::string& path);
   const Directory& directory_of(const std::string& path);
+  std::vector<std::int64_t> rooms_of(const std::vector<std::string>& paths);
   ShardCache& cache();
+  bool has_cache() const;
 
   ShardCache::Config cache_config_;
   Environment environment_;

@@ -69,10 +69,16 @@ void Remote::warn_of_plain_http(const std::string& url) {
 
 HttpRequest Remote::request(const std::string& url) {
   HttpRequest request;
-  if (url.starts_with("s3://"))
-    request = s3().request(url);
-  else
-    request.url = http_url(url);
+  try {
+    if (url.starts_with("s3://"))
+      request = s3().request(url);
+    else
+      request.url = http_url(url);
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError& error) {  // nothing of it tells of the object
+    throw AccessError(error.what());
+  }
   warn_of_plain_http(request.url);
   return request;
 }
@@ -90,6 +96,17 @@ std::string Remote::advice(const std::string& url, const HttpReply& reply) {
   return "";
 }
 
+namespace {
+
+// By an answer that waiting does not change.
+[[noreturn]] void refuse(int status, const std::string& what) {
+  if (status == 404 || status == 410 || status == 416) throw DataError(what);  // of the object
+  if (status >= 400 && status < 500) throw RefusedError(what);
+  throw AccessError(what);
+}
+
+}  // namespace
+
 class RemoteReader::Attempts {
  public:
   Attempts(RemoteReader& reader, const std::string& url)
@@ -100,7 +117,7 @@ class RemoteReader::Attempts {
     if (reader_.stop_.load()) throw AccessError(str(url_, ": reading was stopped"));
     if (reply.end == HttpReply::End::refused) {
       if (learned_++ < kMostLearned && reader_.remote_.learn(url_, request, reply)) return;
-      throw DataError(str(url_, ": ", reply.what, reader_.remote_.advice(url_, reply)));
+      refuse(reply.status, str(url_, ": ", reply.what, reader_.remote_.advice(url_, reply)));
     }
     const auto& patience = reader_.remote_.patience();
     ++attempts_;
@@ -114,6 +131,8 @@ class RemoteReader::Attempts {
     const double share = std::uniform_real_distribution<>(0.5, 1)(reader_.chance_);
     const auto wait = std::min(std::max(share * wait_seconds_, reply.retry_after_seconds), left);
     wait_seconds_ = std::min(2 * wait_seconds_, patience.most_wait_seconds);
+    if (left <= 0 && reply.is_other)
+      throw DataError(str(url_, ": ", reply.what, ", after ", attempts_, " attempts"));
     if (left <= 0)
       throw UnreachableError(
           str(url_, ": ", reply.what, "; given up after ", attempts_, " attempts, ",

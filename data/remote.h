@@ -20,13 +20,6 @@ bool is_remote(std::string_view path);
 // Throws UsageError for an address, where only local files are read or written.
 void require_local(const std::string& path);
 
-// A server that does not answer, or not as it should, for as long as it is asked: later it may.
-class UnreachableError : public AccessError {
- public:
-  using AccessError::AccessError;
-  int exit_code() const override { return 75; }
-};
-
 struct Patience {
   HttpLimits limits;
   double first_wait_seconds = 0.25,
@@ -43,7 +36,8 @@ class Remote {
       : environment_(std::move(environment)), patience_(patience) {}
 
   const Patience& patience() const { return patience_; }
-  // Throws DataError where the address is none, or credentials cannot be had.
+  // Throws AccessError where the address is none or there are no credentials to be had,
+  // UnreachableError where those do not answer who gives them.
   HttpRequest request(const std::string& url);
   // See S3::learn.
   bool learn(const std::string& url, const HttpRequest& request, const HttpReply& reply);
@@ -75,8 +69,9 @@ class RemoteReader {
   RemoteReader(Remote& remote, const std::atomic<bool>& stop)
       : remote_(remote), stop_(stop), connection_(remote.patience().limits, stop) {}
 
-  // Gives the sink the bytes of the range in order, each once. Throws DataError where that is
-  // refused, UnreachableError where patience ends. An object of other than `object_bytes` is none.
+  // Gives the sink the bytes of the range in order, each once. Throws UnreachableError where
+  // patience ends, RefusedError where the server refuses it, AccessError where else nothing was
+  // learned of the object; and DataError where there is none, or one of other than `object_bytes`.
   // false: the server sends objects only from their first byte; with `may_skip` what lies before is
   // read over.
   bool read(const std::string& url, ByteRange range, std::int64_t object_bytes, bool may_skip,

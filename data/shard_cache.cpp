@@ -5,16 +5,22 @@
 #include <sys/stat.h>
 
 #include "core/log.h"
+#include "core/start_thread.h"
 #include "core/units.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kRangeBytes = 8 * PartFile::kBlockBytes;  // of one request
-constexpr std::size_t kMostHeld = 256;
-constexpr auto kSoon = std::chrono::milliseconds(50);  // another process brings it
-constexpr auto kLater = std::chrono::seconds(1);       // there is no room
+constexpr auto kSoon = std::chrono::milliseconds(50);            // another process brings it
+constexpr auto kLater = std::chrono::seconds(1);                 // there is no room
 constexpr auto kMuchLater = std::chrono::seconds(30);  // it failed, and nobody waits for it
+
+Descriptor copy_of(const Descriptor& file) {
+  Descriptor copy(fcntl(file.number(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw AccessError("too many open files: raise `ulimit -n`");
+  return copy;
+}
 
 }  // namespace
 
@@ -57,11 +63,20 @@ ShardCache::ShardCache(const Config& config, Remote& remote)
     : config_(config), remote_(remote), directory_(config.directory, config.most_bytes) {
   LOCKSTEP_CHECK(config.connections > 0, "a cache of ", config.connections, " connections");
   const RemoteReader probe(remote_, stop_);  // refuses a machine without libcurl here
-  for (int i = 0; i < config.connections; ++i)
-    threads_.emplace_back([this] { work(); });
+  try {
+    for (int i = 0; i < config.connections; ++i)
+      threads_.push_back(start_thread([this] { work(); }));
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
 ShardCache::~ShardCache() {
+  end();
+}
+
+void ShardCache::end() {
   stop();
   for (auto& thread : threads_)
     thread.join();
@@ -99,8 +114,8 @@ Descriptor ShardCache::open(const CachedShard& shard) {
     if (stop_) throw AccessError(str(shard.url, ": the cache of shards has stopped"));
     auto file = copy_of_held(shard.hash);
     if (!file) {
-      hold(shard.hash, directory_.open(shard.hash, shard.bytes));
-      file = copy_of_held(shard.hash);
+      file = directory_.open(shard.hash, shard.bytes);
+      if (file) hold(shard.hash, copy_of(file), /*is_wanted=*/true);
     }
     if (file) {
       ++(was_there ? counts_.hits : counts_.misses);
@@ -109,6 +124,7 @@ Descriptor ShardCache::open(const CachedShard& shard) {
       return file;
     }
     was_there = false;
+    there_.erase(shard.hash);
     auto& job = job_of(shard);
     if (job.state == Job::State::done) {  // what it brought is gone already
       job.state = Job::State::queued;
@@ -133,8 +149,9 @@ void ShardCache::set_ahead(const std::vector<CachedShard>& ahead) {
     const auto& job = *entry.second;
     return job.state == Job::State::queued && job.waiting == 0 && !is_ahead(entry.first);
   });
+  std::erase_if(there_, [&](const auto& hash) { return !is_ahead(hash); });
   for (const auto& shard : ahead_)
-    if (held_.count(shard.hash) == 0) job_of(shard);
+    if (held_.count(shard.hash) == 0 && there_.count(shard.hash) == 0) job_of(shard);
   has_work_.notify_all();
 }
 
@@ -151,24 +168,27 @@ bool ShardCache::is_ahead(const std::string& hash) const {
   return places_.count(hash) != 0;
 }
 
-void ShardCache::hold(const std::string& hash, Descriptor file) {
-  if (!file) return;
+// Where there are too many, one is closed: of those that are not ahead the least recently used,
+// else the farthest ahead; not this one, where it is wanted now.
+void ShardCache::hold(const std::string& hash, Descriptor file, bool is_wanted) {
+  if (is_ahead(hash)) there_.insert(hash);
   held_[hash] = {std::move(file), ++uses_};
   if (held_.size() <= kMostHeld) return;
-  auto oldest = held_.end();
-  for (auto it = held_.begin(); it != held_.end(); ++it)
-    if (it->first != hash && !is_ahead(it->first) &&
-        (oldest == held_.end() || it->second.used < oldest->second.used))
-      oldest = it;
-  if (oldest != held_.end()) held_.erase(oldest);
+  const auto rank = [&](const auto& held) {  // the smallest is closed
+    const auto place = places_.find(held.first);
+    if (is_wanted && held.first == hash) return std::pair(2, std::int64_t{0});
+    return place == places_.end() ? std::pair(0, held.second.used)
+                                  : std::pair(1, -static_cast<std::int64_t>(place->second));
+  };
+  held_.erase(std::min_element(held_.begin(), held_.end(),
+                               [&](const auto& a, const auto& b) { return rank(a) < rank(b); }));
 }
 
 Descriptor ShardCache::copy_of_held(const std::string& hash) {
   const auto found = held_.find(hash);
   if (found == held_.end()) return {};
   found->second.used = ++uses_;
-  Descriptor copy(fcntl(found->second.file.number(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw AccessError("too many open files: raise `ulimit -n`");
+  auto copy = copy_of(found->second.file);
   futimens(copy.number(), nullptr);  // used now
   return copy;
 }
@@ -179,6 +199,7 @@ bool ShardCache::may_go(const std::string& hash, std::size_t kept) {
   const auto place = places_.find(hash);
   if (jobs_.count(hash) != 0 || (place != places_.end() && place->second < kept)) return false;
   held_.erase(hash);
+  there_.erase(hash);
   return true;
 }
 
@@ -250,13 +271,11 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
     job.ask_for_missing();
     check(job, lock);
   } else if (whole) {
-    hold(job.shard.hash, std::move(whole));
-    job.state = Job::State::done;
-    if (job.waiting == 0) jobs_.erase(std::string(job.shard.hash));
+    keep_whole(job, std::move(whole));
   } else if (taken == Taken::no_room) {
     if (job.no_room_since == Clock::time_point{} || !wanted) job.no_room_since = now;
     if (now - job.no_room_since > std::chrono::duration<double>(config_.room_seconds))
-      return fail(job, std::make_exception_ptr(DataError(str(
+      return fail(job, std::make_exception_ptr(AccessError(str(
                            directory_.path().string(), ": no room for a shard of ", job.shard.bytes,
                            " bytes: the cache may hold ", directory_.most_bytes(),
                            " bytes, and all that it holds is in use; raise data.cache_bytes"))));
@@ -366,10 +385,15 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
   }
   job.part.reset();
   ++counts_.fetched;
-  hold(job.shard.hash, std::move(whole));
+  keep_whole(job, std::move(whole));
+  has_changed_.notify_all();
+}
+
+// The end of a job; who waits for it finds the file still there.
+void ShardCache::keep_whole(Job& job, Descriptor file) {
+  hold(job.shard.hash, std::move(file), job.waiting > 0);
   job.state = Job::State::done;
   if (job.waiting == 0) jobs_.erase(std::string(job.shard.hash));
-  has_changed_.notify_all();
 }
 
 void ShardCache::fail(Job& job, std::exception_ptr error) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/descriptor.h"
@@ -44,7 +45,8 @@ class ShardCache {
     double waited_seconds = 0;    // for files that were not there when they were opened
   };
 
-  // `remote` outlives it.
+  // `remote` outlives it. Throws AccessError where the directory cannot be used or there is no
+  // libcurl, TransientError where threads cannot be started.
   ShardCache(const Config& config, Remote& remote);
   ShardCache(const ShardCache&) = delete;
   ShardCache& operator=(const ShardCache&) = delete;
@@ -54,12 +56,15 @@ class ShardCache {
   // of it, is open. Throws DataError where it cannot be had or is not what its hash says.
   Descriptor open(const CachedShard& shard);
 
-  // What is opened next, in order: fetched as far as there is room, and not removed. An error
-  // here is a line of the log; open() tries again.
+  // What is opened next, in order: fetched as far as there is room, and not removed by this cache;
+  // nor by others of the directory, what is among the first kMostHeld. An error here is a line of
+  // the log; open() tries again.
   void set_ahead(const std::vector<CachedShard>& ahead);
 
   // Who waits in open() gets an AccessError, from now on.
   void stop();
+
+  static constexpr std::size_t kMostHeld = 256;  // descriptors that are open in here
 
   Counts counts() const;
   const CacheDirectory& directory() const { return directory_; }
@@ -72,6 +77,7 @@ class ShardCache {
     std::int64_t used = 0;
   };
 
+  void end();
   void work();
   bool step(Job& job, RemoteReader& reader, std::unique_lock<std::mutex>& lock);
   void begin(Job& job, std::unique_lock<std::mutex>& lock);
@@ -80,8 +86,9 @@ class ShardCache {
   void hash_front(Job& job, std::unique_lock<std::mutex>& lock);
   void finish(Job& job, std::unique_lock<std::mutex>& lock);
   void fail(Job& job, std::exception_ptr error);
-  void hold(const std::string& hash, Descriptor file);
+  void hold(const std::string& hash, Descriptor file, bool is_wanted);
   Descriptor copy_of_held(const std::string& hash);
+  void keep_whole(Job& job, Descriptor file);
   Job& job_of(const CachedShard& shard);
   bool is_ahead(const std::string& hash) const;
   bool may_go(const std::string& hash, std::size_t kept);
@@ -94,6 +101,7 @@ class ShardCache {
   std::condition_variable has_work_, has_changed_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;  // by hash
   std::map<std::string, Held> held_;                  // by hash: open, so that they stay
+  std::unordered_set<std::string> there_;  // hashes in ahead_ that were whole in the directory
   std::vector<CachedShard> ahead_;
   std::unordered_map<std::string, std::size_t> places_;  // of hashes in ahead_
   std::int64_t uses_ = 0;

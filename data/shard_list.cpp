@@ -318,6 +318,8 @@ ShardList list_of_files(const Selection& selection, ShardFiles& files,
     if (selection.names.size() > 1 && is_empty_datatrove(list.directory / name)) continue;
     try {
       list_file(list, name, files, about);
+    } catch (const AccessError&) {
+      throw;
     } catch (const DataError& error) {
       if (damages == nullptr) throw;
       damages->emplace_back(error.what());

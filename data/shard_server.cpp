@@ -13,6 +13,7 @@
 
 #include "core/log.h"
 #include "core/progress.h"
+#include "core/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -120,7 +121,7 @@ ShardServer::ShardServer(NodeFiles& files)
   if (!listening_ || !wake_ || bind(listening_.number(), address.get(), address.bytes) != 0 ||
       listen(listening_.number(), SOMAXCONN) != 0)
     throw Error(str("no socket for the ranks of this machine: ", reason(errno)));
-  thread_ = std::thread([this] { accept_peers(); });
+  thread_ = start_thread([this] { accept_peers(); });
 }
 
 ShardServer::~ShardServer() {
@@ -144,26 +145,37 @@ void ShardServer::accept_peers() {
     say_of_progress();
     if (ready <= 0 || (waits[0].revents & POLLIN) == 0) continue;
     Descriptor socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket || !is_of_this_user(socket)) continue;
-    const std::scoped_lock lock(mutex_);
-    std::erase_if(peers_, [](Peer& peer) {
-      if (peer.is_gone) peer.thread.join();
-      return peer.is_gone;
-    });
-    auto& peer = peers_.emplace_back();
-    peer.socket = std::move(socket);
-    peer.thread = std::thread([this, &peer] { serve(peer); });
+    if (socket && is_of_this_user(socket)) add_peer(std::move(socket));
   }
 }
 
-// To those who wait: that what they wait for comes nearer.
+void ShardServer::add_peer(Descriptor socket) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(peers_, [](Peer& peer) {
+    if (peer.is_gone) peer.thread.join();
+    return peer.is_gone;
+  });
+  auto& peer = peers_.emplace_back();
+  peer.socket = std::move(socket);
+  try {
+    peer.thread = start_thread([this, &peer] { serve(peer); });
+  } catch (const TransientError& error) {
+    log_own_warning("a rank of this machine cannot be served: ", error.what());
+    peers_.pop_back();  // who asks sees that nobody answers
+  }
+}
+
+// To those who wait: that what they wait for comes nearer. Who is being answered, or does not read,
+// is left out.
 void ShardServer::say_of_progress() {
   const auto bytes = files_.counts().fetched_bytes;
   const std::scoped_lock lock(mutex_);
   if (bytes == said_bytes_) return;
   said_bytes_ = bytes;
-  for (auto& peer : peers_)
-    if (peer.is_waiting) send_packet(peer.socket, "w", -1, MSG_DONTWAIT);
+  for (auto& peer : peers_) {
+    const std::unique_lock sending(peer.sending, std::try_to_lock);
+    if (sending && peer.is_waiting) send_packet(peer.socket, "w", -1, MSG_DONTWAIT);
+  }
 }
 
 void ShardServer::serve(Peer& peer) {
@@ -176,8 +188,9 @@ void ShardServer::serve(Peer& peer) {
   peer.is_gone = true;
 }
 
+// By the thread of the peer, which may wait until that one reads.
 void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(peer.sending);
   peer.is_waiting = false;
   send_packet(peer.socket, text.substr(0, kMostBytes),
               descriptor);  // a rank that is gone asks no more
@@ -186,13 +199,15 @@ void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
 void ShardServer::answer(Peer& peer, std::string_view request) {
   try {
     {
-      const std::scoped_lock lock(mutex_);
+      const std::scoped_lock lock(peer.sending);
       peer.is_waiting = true;
     }
     const auto file = files_.open_descriptor(std::string(request));
     send(peer, "f", file.number());
   } catch (const UnreachableError& error) {
     send(peer, str('u', error.what()));
+  } catch (const RefusedError& error) {
+    send(peer, str('r', error.what()));
   } catch (const AccessError& error) {
     send(peer, str('x', error.what()));
   } catch (const std::exception& error) {
@@ -222,9 +237,11 @@ ShardClient::Connection& ShardClient::take() {
   return connections_.back();
 }
 
-void ShardClient::give_back(Connection& connection) {
+void ShardClient::give_back(Connection& connection, bool is_broken) {
   const std::scoped_lock lock(mutex_);
   connection.is_busy = false;
+  if (is_broken)
+    std::erase_if(connections_, [&](const auto& each) { return &each == &connection; });
 }
 
 ReadFile ShardClient::open(const std::string& path) {
@@ -236,13 +253,14 @@ ReadFile ShardClient::open(const std::string& path) {
     made_progress();
     reply = receive(connection.socket);
   }
-  give_back(connection);
+  give_back(connection, /*is_broken=*/reply.text.empty());
   if (reply.text.empty())
     throw AccessError(str(path,
                           ": the first rank of this machine, which opens shards for the "
-                          "others, has ended"));
+                          "others, does not answer; has it ended?"));
   const auto what = reply.text.substr(1);
   if (reply.text.front() == 'u') throw UnreachableError(what);
+  if (reply.text.front() == 'r') throw RefusedError(what);
   if (reply.text.front() == 'x') throw AccessError(what);
   if (reply.text.front() == 'e') throw DataError(what);
   if (!reply.descriptor) throw AccessError(str(path, ": too many open files: raise `ulimit -n`"));

@@ -4,8 +4,8 @@
 // of it when the process ends, however it does. Both ends check that the other is of the same user.
 //
 // A message is one packet: to the server a path; back 'f' with a descriptor, 'e' (a DataError),
-// 'x' (an AccessError) or 'u' (an UnreachableError) and its text, or 'w': the wait goes on, and
-// bytes came meanwhile.
+// 'x' (an AccessError), 'r' (a RefusedError) or 'u' (an UnreachableError) and its text. In front of
+// that 'w' may come, some times: the wait goes on, and bytes came meanwhile.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,8 @@ namespace lockstep {
 
 class ShardServer {
  public:
-  // `files` outlives it, and is stopped when it ends. Throws Error where there are no sockets.
+  // `files` outlives it, and is stopped when it ends. Throws Error where there are no sockets,
+  // TransientError where no thread can be started.
   explicit ShardServer(NodeFiles& files);
   ShardServer(const ShardServer&) = delete;
   ShardServer& operator=(const ShardServer&) = delete;
@@ -35,19 +36,22 @@ class ShardServer {
  private:
   struct Peer {
     Descriptor socket;
-    bool is_waiting = false, is_gone = false;
+    std::mutex sending;       // of what it is sent
+    bool is_waiting = false;  // under `sending`: for an answer that was not begun
+    bool is_gone = false;     // under the server's lock
     std::thread thread;
   };
   void accept_peers();
+  void add_peer(Descriptor socket);
   void serve(Peer& peer);
   void answer(Peer& peer, std::string_view request);
   void say_of_progress();
-  void send(Peer& peer, std::string_view text, int descriptor = -1);
+  static void send(Peer& peer, std::string_view text, int descriptor = -1);
 
   NodeFiles& files_;
   std::string name_;
   Descriptor listening_, wake_;  // wake_: ends the thread that listens
-  std::mutex mutex_;
+  std::mutex mutex_;             // of peers_; nobody waits for a peer while he has it
   std::list<Peer> peers_;
   std::int64_t said_bytes_ = 0;
   std::thread thread_;
@@ -62,7 +66,7 @@ class ShardClient final : public ShardFiles {
   // nobody's way. Throws what the server met, and AccessError at once where it has ended.
   ReadFile open(const std::string& path) override;
 
-  void stop();  // who waits in open() gets an AccessError, from now on
+  void stop() override;
 
  private:
   struct Connection {
@@ -70,7 +74,7 @@ class ShardClient final : public ShardFiles {
     bool is_busy = false;
   };
   Connection& take();
-  void give_back(Connection& connection);
+  void give_back(Connection& connection, bool is_broken = false);
 
   std::string name_;
   std::mutex mutex_;

@@ -42,7 +42,7 @@ Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
                           kMostSources, "; path may be a list of datasets"));
   for (const auto& source : config.sources) {
     names_.push_back(joined(source.paths));
-    const auto& dataset = datasets_.emplace_back(source.paths, config.files);
+    const auto& dataset = datasets_.emplace_back(source.paths, config.files, config.sources.size());
     if (const auto ids = dataset.tokenizer_vocabulary();
         config.vocabulary != 0 && ids > config.vocabulary)
       throw ConfigError(str("model.vocabulary is ", config.vocabulary, ", but ", names_.back(),
@@ -62,7 +62,7 @@ Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
                                                     .sequence_length = config.sequence_length,
                                                     .shuffle_shards = config.shuffle_shards});
     } catch (const DataError& error) {
-      throw DataError(str(names_[s], ": ", error.what()));
+      throw_like(error, str(names_[s], ": ", error.what()));
     }
   }
   go_on({fresh_start(config)});

@@ -52,6 +52,8 @@ template <class Check>
 void note(std::vector<std::string>& damages, const Check& check) {
   try {
     check();
+  } catch (const AccessError&) {  // says nothing of the bytes
+    throw;
   } catch (const DataError& error) {
     damages.emplace_back(error.what());
   }
@@ -98,6 +100,8 @@ void check_tokenizer(const ShardList& list, ShardFiles& files) {
   std::optional<ReadFile> file;
   try {
     file.emplace(files.open(path.string()));
+  } catch (const RefusedError&) {  // as S3 does where an object is not there
+    return;
   } catch (const AccessError&) {
     throw;
   } catch (const DataError&) {  // that an object is not there cannot be asked
@@ -107,28 +111,35 @@ void check_tokenizer(const ShardList& list, ShardFiles& files) {
   check_hash(*file, list.tokenizer_hash);
 }
 
-}  // namespace
-
-Verification verify(const std::filesystem::path& path, ShardFiles* files) {
-  LocalFiles local;
-  if (files == nullptr) files = &local;
-  Verification result;
-  const auto list = list_shards(path, *files, &result.damages);
+void look_at(const std::filesystem::path& path, ShardFiles& files, Verification& result) {
+  const auto list = list_shards(path, files, &result.damages);
   result.shards = std::ssize(result.damages);
   std::int64_t total_bytes = 0;
   for (const auto& shard : list.shards)
     total_bytes += shard.tokens * list.format.token_bytes;
   result.hashed = list.kind == ShardKind::lockstep;
-  const auto hashes = result.hashed ? hashes_of(list, *files) : std::vector<Manifest::Shard>();
-  note(result.damages, [&] { check_tokenizer(list, *files); });
+  const auto hashes = result.hashed ? hashes_of(list, files) : std::vector<Manifest::Shard>();
+  note(result.damages, [&] { check_tokenizer(list, files); });
   Progress progress("verify", total_bytes);
   for (std::size_t i = 0; i < list.shards.size(); ++i) {
-    ++result.shards;
     note(result.damages, [&] {
-      const Shard shard = open_shard(list, list.shards[i], *files);
-      result.tokens += shard.file.tokens();
+      const Shard shard = open_shard(list, list.shards[i], files);
       verify_shard(shard, result.hashed ? &hashes[i] : nullptr, progress, result.damages);
+      result.tokens += shard.file.tokens();
     });
+    ++result.shards;
+  }
+}
+
+}  // namespace
+
+Verification verify(const std::filesystem::path& path, ShardFiles* files) {
+  LocalFiles local;
+  Verification result;
+  try {
+    look_at(path, files == nullptr ? local : *files, result);
+  } catch (const AccessError&) {
+    result.ended = std::current_exception();
   }
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ struct Verification {
   std::int64_t shards = 0, tokens = 0;
   bool hashed = false;               // false: no dataset.json says what the hashes should be
   std::vector<std::string> damages;  // each names a file; empty: whole
+  // Why not all was looked at, an AccessError, which says nothing of the bytes; null: all was.
+  std::exception_ptr ended;
 };
 
 // Of the shards that `path` means (see list_shards): size, header, range of tokens, XXH3-128, list

@@ -1,5 +1,6 @@
 #include "launch/data_verb.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -135,10 +136,25 @@ Verification verify_distant(const std::string& path) {
   ShardCache::Config cache{.directory = directory.path()};
   {
     NodeFiles look(cache, process_environment());
-    cache.most_bytes = look.room_of(list_shards(path, look).directory.string(), 2);
+    cache.most_bytes = look.room_of({path}, 2);
   }
   NodeFiles files(cache, process_environment());
   return verify(path, &files);
+}
+
+// The exit code; throws what kept it from being looked at to its end.
+int tell(const std::string& path, const Verification& found) {
+  for (const auto& damage : found.damages)
+    log_line(LogLevel::error, damage);
+  std::cout << path << ": " << found.shards << (found.shards == 1 ? " shard, " : " shards, ")
+            << with_commas(found.tokens) << " tokens, "
+            << (!found.damages.empty() ? "DAMAGED"
+                : found.ended          ? "not damaged"
+                : found.hashed         ? "whole"
+                                       : "sizes and tokens are right (no hashes to compare with)")
+            << (found.ended ? "; the others could not be looked at\n" : "\n");
+  if (found.ended) std::rethrow_exception(found.ended);
+  return found.damages.empty() ? 0 : kDamaged;
 }
 
 }  // namespace
@@ -205,18 +221,12 @@ int data_verify(const std::vector<std::string>& datasets) {
     Verification found;
     try {
       found = is_remote(path) ? verify_distant(path) : verify(path);
+    } catch (const AccessError&) {
+      found.ended = std::current_exception();
     } catch (const DataError& error) {
       found.damages.emplace_back(error.what());
     }
-    for (const auto& damage : found.damages)
-      log_line(LogLevel::error, damage);
-    if (!found.damages.empty()) exit_code = kDamaged;
-    std::cout << path << ": " << found.shards << (found.shards == 1 ? " shard, " : " shards, ")
-              << with_commas(found.tokens) << " tokens, "
-              << (!found.damages.empty() ? "DAMAGED"
-                  : found.hashed         ? "whole"
-                                         : "sizes and tokens are right (no hashes to compare with)")
-              << '\n';
+    exit_code = std::max(exit_code, tell(path, found));
   }
   return exit_code;
 }

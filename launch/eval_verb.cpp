@@ -125,6 +125,7 @@ int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& strea
   auto request = request_of(options, source);
   MachineFiles files(cache_of(source), ranks.world);
   request.files = &files.files();
+  files.need_room({Loader::Config{.sources = {{.paths = request.datasets}}, .shuffle = false}});
   const auto tokenizer = tokenizer_of_data(options, source, request.datasets, files.files());
   request.tokenizer = all_have(tokenizer, ranks.world) ? tokenizer.get() : nullptr;
   const auto result = evaluate(source, request, ranks, stream);

@@ -98,6 +98,7 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   Evaluator evaluator(request, inference);
+  const StopOnError files(request.files);
   load_weights(source, inference.params(), stream);
   std::optional<ByteCount> text;
   if (request.tokenizer != nullptr) text.emplace(*request.tokenizer, source.model.vocabulary);

@@ -33,8 +33,8 @@ struct Evaluation {
 };
 
 // The mean loss over the first windows of the datasets, in their order, each token once. Throws
-// DataError naming model and tokens where it is not finite. The ranks divide the windows; each of
-// them gets the whole result.
+// DataError naming model and tokens where it is not finite. Where it throws, files that fetch may
+// be stopped. The ranks divide the windows; each of them gets the whole result.
 Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
                     const ModelRanks& ranks, Stream& stream);
 

@@ -1,5 +1,6 @@
 // MachineFiles: how the ranks of a run open shards: the first rank of each machine opens them for
 // all that are there, each once, and distant ones through the machine's cache (docs/streaming.md).
+// A rank that cannot reach the first one opens them itself, and says so.
 #pragma once
 
 #include <memory>
@@ -25,9 +26,10 @@ class MachineFiles {
 
   ShardFiles& files() { return own_ ? static_cast<ShardFiles&>(*own_) : *client_; }
 
-  // Throws ConfigError, with the numbers, where the cache of this machine cannot hold what the
-  // loaders read at a time. validation: null where there is none.
-  void need_room(const Loader& training, const Loader* validation);
+  // Throws ConfigError, with the numbers, where the cache of this machine cannot hold what loaders
+  // of these configurations read at a time. No shard is fetched for it: it comes before they are
+  // made.
+  void need_room(const std::vector<Loader::Config>& loaders);
 
   // No shard is needed any more: who waits for one gets an AccessError. Before loaders end.
   void stop();
@@ -36,7 +38,7 @@ class MachineFiles {
   std::optional<ShardCache::Counts> counts() const;
 
  private:
-  std::unique_ptr<NodeFiles> own_;  // of the first rank
+  std::unique_ptr<NodeFiles> own_;  // of the first rank, and of those that cannot reach it
   std::unique_ptr<ShardServer> server_;
   std::unique_ptr<ShardClient> client_;  // of others
 };

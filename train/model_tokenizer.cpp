@@ -27,6 +27,12 @@ std::optional<Manifest> manifest_of(const std::string& dataset, ShardFiles& file
                          [](Manifest::Shard&&) {});
 }
 
+// Whether a file is not there: S3 refuses what is not.
+bool may_be_missing(const DataError& error) {
+  return dynamic_cast<const RefusedError*>(&error) != nullptr ||
+         dynamic_cast<const AccessError*>(&error) == nullptr;
+}
+
 // Where a run keeps its own, or an archive of it.
 fs::path kept_beside(const fs::path& checkpoint) {
   auto path = fs::absolute(checkpoint).lexically_normal();
@@ -72,17 +78,15 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::pa
   std::string tokenizer, config;
   try {
     tokenizer = text_of(kFile);
-  } catch (const AccessError&) {
-    throw;
-  } catch (const DataError& error) {  // not there; or S3 hides what is not
+  } catch (const DataError& error) {
+    if (!may_be_missing(error)) throw;
     log_own_warning("no tokenizer is known, for none was found beside the data: ", error.what());
     return;
   }
   try {
     config = text_of(kConfigFile);
-  } catch (const AccessError&) {
-    throw;
-  } catch (const DataError&) {  // there is none
+  } catch (const DataError& error) {
+    if (!may_be_missing(error)) throw;
   }
   make_directories(directory);
   if (!config.empty()) write_text(directory / kConfigFile, config);

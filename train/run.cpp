@@ -15,6 +15,14 @@ bool any_says(World& world, bool mine) {
   return std::find(said.begin(), said.end(), "yes") != said.end();
 }
 
+// The configuration, where this machine has room for what it reads at a time.
+const Config& with_room(const Config& config, MachineFiles& files) {
+  std::vector<Loader::Config> loaders{train_loader(config, files.files())};
+  if (!config.data.validation.empty()) loaders.push_back(validation_loader(config, files.files()));
+  files.need_room(loaders);
+  return config;
+}
+
 }  // namespace
 
 Run::Run(const TrainOptions& given, const RunRanks& ranks)
@@ -28,7 +36,7 @@ Run::Run(const TrainOptions& given, const RunRanks& ranks)
               : std::nullopt),
       compute(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)),
       files(options.config.data, world),
-      config(settled(options.config, compute, world, files.files())),
+      config(settled(with_room(options.config, files), compute, world, files.files())),
       mesh(mesh_of(config.layout, world.size())),
       place(data_place(mesh, world.rank())),
       bytes(announced_bytes(config, compute, world, gpu ? gpu->others() : "")),
@@ -45,7 +53,6 @@ Run::Run(const TrainOptions& given, const RunRanks& ranks)
       shares_state(any_says(world, state.shares_state())),
       meter(meter_config(config, compute, world)),
       checkpoints(config.checkpoint, directory.checkpoints(), state.slices(), world, topology) {
-  files.need_room(loader, validation ? &*validation : nullptr);
   config.data = with_rows(config, loader).data;
 }
 

@@ -197,18 +197,24 @@ TEST_F(DatasetTest, more_shards_than_open_files_are_read) {
   Tokens window(3);
   dataset.read(window, 0);  // of shards that were closed again
   EXPECT_EQ(window, slice(tokens, 0, 3));
+  const Dataset one_of_many({at("d")}, nullptr, 16);
+  EXPECT_EQ(all(one_of_many), tokens);
+  EXPECT_LE(one_of_many.open_shards(), 64u);
 }
 
 TEST(OpenFiles, what_cannot_be_raised_is_shared) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   // In a child: a hard limit that was lowered stays low.
-  const auto in_child = [](rlim_t soft, rlim_t hard, std::size_t wanted, std::size_t expected) {
+  const auto in_child = [](rlim_t soft, rlim_t hard, std::size_t wanted, std::size_t expected,
+                           std::size_t sharers = 1) {
     const rlimit limit{soft, hard};
     setrlimit(RLIMIT_NOFILE, &limit);
-    std::exit(reserve_open_files(wanted) == expected ? 0 : 1);
+    std::exit(reserve_open_files(wanted, sharers) == expected ? 0 : 1);
   };
   EXPECT_EXIT(in_child(64, 64, 768, 16), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(in_child(64, 64, 768, 4, 4), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(in_child(64, 64, 768, 1, 100), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(in_child(64, 1000, 768, 768), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(in_child(64, 64, 3, 3), ::testing::ExitedWithCode(0), "");
 }

@@ -1,6 +1,7 @@
 #include "data/loader.h"
 
 #include <chrono>
+#include <condition_variable>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "data/order.h"
 #include "tests/allocations.h"
 #include "tests/data/shards.h"
+#include "tests/no_threads.h"
 
 namespace lockstep::testing {
 namespace {
@@ -435,7 +437,7 @@ TEST_F(LoaderTest, the_far_end_of_a_long_run_is_as_good_a_place_to_start_as_any)
   loader.release(batch);
 }
 
-// A directory under an address, and what is asked of it.
+// A directory under the address https://far, and what is asked of it.
 class FarFiles final : public ShardFiles {
  public:
   explicit FarFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
@@ -444,7 +446,7 @@ class FarFiles final : public ShardFiles {
     const auto name = path.substr(path.rfind('/') + 1);
     const std::lock_guard lock(mutex_);
     ++opened_[name];
-    return ReadFile(directory_ / name);
+    return ReadFile(directory_ / path.substr(std::string_view("https://far/").size()));
   }
   void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
     const std::lock_guard lock(mutex_);
@@ -453,6 +455,10 @@ class FarFiles final : public ShardFiles {
   std::map<std::string, int> opened() {
     const std::lock_guard lock(mutex_);
     return opened_;
+  }
+  std::size_t ahead() {
+    const std::lock_guard lock(mutex_);
+    return ahead_.size();
   }
   bool is_ahead(const std::string& path) {
     const std::lock_guard lock(mutex_);
@@ -466,17 +472,102 @@ class FarFiles final : public ShardFiles {
   std::vector<std::string> ahead_;
 };
 
+TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it_back) {
+  FarFiles files(directory_.path());
+  auto c = config(4);
+  c.sources.clear();
+  c.files = &files;
+  for (int s = 0; s < 4; ++s) {
+    const auto name = str("far", s);
+    write_dataset(directory_ / name, random_documents(10 * 300, static_cast<std::uint64_t>(s)), 10);
+    c.sources.push_back({.paths = {"https://far/" + name}, .weight = 1});
+  }
+  {
+    Loader loader(c, 4, 0, 1, pinned_);
+    loader.release(loader.batch(0, 0));
+    EXPECT_EQ(files.ahead(), 2u * 4 * 256);  // two files a shard
+  }
+  EXPECT_EQ(files.ahead(), 0u);
+}
+
+// Shards of a directory, of which one does not come until files are stopped.
+class StuckFiles final : public ShardFiles {
+ public:
+  explicit StuckFiles(std::string stuck) : stuck_(std::move(stuck)) {}
+  ReadFile open(const std::string& path) override {
+    std::unique_lock lock(mutex_);
+    if (!path.ends_with(stuck_)) return ReadFile(path);
+    is_waited_for_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return is_stopped_; });
+    throw AccessError("stopped");
+  }
+  void stop() override {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    changed_.notify_all();
+  }
+  void wait_until_it_is_waited_for() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_waited_for_; });
+  }
+  bool is_stopped() {
+    const std::lock_guard lock(mutex_);
+    return is_stopped_;
+  }
+
+ private:
+  std::string stuck_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_waited_for_ = false, is_stopped_ = false;
+};
+
+TEST_F(LoaderTest, an_error_elsewhere_does_not_wait_for_a_shard_that_does_not_come) {
+  write_dataset(directory_ / "many", random_documents(97 * 20), 97);
+  StuckFiles files("part_101.bin");
+  auto c = config(4);
+  c.sources = {{.paths = {(directory_ / "many").string()}}};
+  c.shuffle = false;
+  c.files = &files;
+  {
+    Loader loader(c, 4, 0, 1, pinned_);
+    const StopOnError stop(&files);
+    EXPECT_EQ(loader.dataset().shards(), 20u);
+  }
+  EXPECT_FALSE(files.is_stopped()) << "without an error files go on";
+  const auto text = message_of<Error>([&] {
+    Loader loader(c, 4, 0, 1, pinned_);
+    const StopOnError stop(&files);
+    loader.release(loader.batch(0, 0));
+    files.wait_until_it_is_waited_for();
+    throw Error("something else");
+  });
+  EXPECT_EQ(text, "something else");
+  EXPECT_TRUE(files.is_stopped());
+}
+
+TEST_F(LoaderTest, without_threads_there_is_no_batch) {
+  Loader loader(config(4), 4, 0, 1, pinned_);
+  {
+    const NoThreads none;
+    expect_contains(message_of<TransientError>([&] { loader.batch(0, 0); }),
+                    "no thread can be started");
+  }
+  loader.release(loader.batch(0, 0));
+}
+
 TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
   const auto tokens = random_documents(97 * 20);
   write_dataset(directory_ / "many", tokens, 97);
-  FarFiles files(directory_ / "many");
+  FarFiles files(directory_.path());
   auto here = config(4), far = config(4);
   here.sources = {{.paths = {(directory_ / "many").string()}}};
   far.sources = {{.paths = {"https://far/many"}}};
   here.shuffle_shards = far.shuffle_shards = 3;  // 36 windows: 9 steps
   far.files = &files;
   Loader local(here, 4, 0, 1, pinned_), distant(far, 4, 0, 1, pinned_);
-  EXPECT_EQ(distant.shards_at_once(), 7);
+  EXPECT_EQ(Loader::shards_at_once(far), 7);
   for (std::int64_t step = 0; step < 20 * 12 / 4; ++step) {
     const auto a = local.batch(4 * step, 0), b = distant.batch(4 * step, 0);
     for (int i = 0; i < 4; ++i) {

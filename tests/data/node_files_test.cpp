@@ -1,5 +1,6 @@
 #include "data/node_files.h"
 
+#include "core/units.h"
 #include "tests/data/distant.h"
 
 namespace lockstep {
@@ -125,25 +126,40 @@ TEST_F(NodeFilesTest, finds_masks_and_tells_what_dataset_json_says) {
   EXPECT_EQ(files.manifest(far("dataset.json"))->dump(), manifest.dump());
   EXPECT_EQ(files.manifest((far_ / "dataset.json").string()), nullptr);
   const auto shard = manifest.shards[0];
-  EXPECT_EQ(files.room_of(server_->url("plain"), 1) - PartFile::file_bytes(8 * shard.documents),
+  EXPECT_EQ(files.room_of({server_->url("plain")}, 1) - PartFile::file_bytes(8 * shard.documents),
             PartFile::file_bytes(1024 + 200) + PartFile::file_bytes(13));
   EXPECT_EQ(server_->requests("plain/dataset.json"), 1);
 }
 
 TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
-  const auto shard = PartFile::file_bytes(1024 + 2 * 111) + PartFile::file_bytes(8);
-  auto files = this->files(5 * shard);
+  const auto room = [](int shards) {  // of the largest
+    std::int64_t bytes = 0;
+    for (int i = 12 - shards; i < 12; ++i)
+      bytes += PartFile::file_bytes(1024 + 2 * (100 + i)) + PartFile::file_bytes(8);
+    return bytes;
+  };
+  auto files = this->files(room(5));
   const auto url = server_->url("plain");
-  files.need_room({{url, 5}});
-  files.need_room({{url, 2}, {directory_.path().string(), 1000}, {url + '/', 3}});
-  expect_contains(message_of<ConfigError>([&] {
-                    files.need_room({{url, 3}, {url, 3}});
-                  }),
-                  "/plain: 3 shards of up to 1.29 kB, 7.73 kB together, should fit into the cache");
-  const auto text = message_of<ConfigError>([&] { files.need_room({{url, 6}}); });
-  expect_contains(text, "/plain: 6 shards of up to 1.29 kB, 7.73 kB together, should fit");
-  expect_contains(text, "which may hold 6.44 kB in");
+  files.need_room({{{url}, 5}});
+  files.need_room({{{url}, 2}, {{directory_.path().string()}, 1000}, {{url + '/'}, 2}});
+  // Of a source, so many of all its paths' shards.
+  files.need_room({{{url + "/3.bin", url + "/4.bin", "/local"}, 1000}});
+  files.need_room({{{url + "/11.bin", url}, 4}});
+  const auto refusal = [&](const std::vector<NodeFiles::Need>& needs) {
+    return message_of<ConfigError>([&] { files.need_room(needs); });
+  };
+  expect_contains(refusal({{{url}, 3}, {{url + "/1.bin"}, 3}, {{url}, 2}}),
+                  str("/plain: 3 shards of up to 1.29 kB, ", url,
+                      "/1.bin: 1 shards of up to 1.27 kB, ", url, ": 2 shards of up to 1.29 kB, "));
+  const auto text = refusal({{{url}, 6}});
+  expect_contains(text, str("/plain: 6 shards of up to 1.29 kB, ",
+                            human_bytes(static_cast<double>(room(6))), " together, should fit"));
+  expect_contains(text, str("which may hold ", human_bytes(static_cast<double>(room(5))), " in"));
   expect_contains(text, "raise data.cache_bytes");
+  expect_contains(refusal({{{url}, 1'000'000}}), "/plain: 12 shards");
+  for (const char* name : {"11.bin", "11.ends"})
+    EXPECT_EQ(server_->requests(str("plain/", name)), 0) << "nothing is fetched for it";
+  EXPECT_EQ(files.room_of({url}, 1'000'000), room(12));
 }
 
 TEST(NodeFiles, the_cache_is_where_caches_are) {

@@ -127,6 +127,39 @@ TEST_F(RemoteTest, refuses_at_once_what_will_not_pass) {
   EXPECT_EQ(requests("circle"), 6);  // five redirects
 }
 
+// Whether what is wrong is the object, or who asks, or that nobody answers.
+TEST_F(RemoteTest, tells_what_is_damage_from_what_is_not) {
+  const auto kind = [&](const std::string& modes) -> std::string {
+    try {
+      read(modes, false, testing::no_patience());
+    } catch (const RefusedError&) {
+      return "refused";
+    } catch (const UnreachableError&) {
+      return "unreachable";
+    } catch (const AccessError&) {
+      return "no access";
+    } catch (const DataError&) {
+      return "the object";
+    }
+    return "nothing";
+  };
+  for (const auto& [modes, expected] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"missing", "the object"},
+                                                                  {"wrongsize", "the object"},
+                                                                  {"forbidden", "refused"},
+                                                                  {"login", "refused"},
+                                                                  {"expired", "refused"},
+                                                                  {"circle", "no access"},
+                                                                  {"busy", "unreachable"},
+                                                                  {"drop", "unreachable"},
+                                                                  {"wrongrange", "unreachable"}})
+    EXPECT_EQ(kind(modes), expected) << modes;
+  server_->end();
+  EXPECT_EQ(kind("plain"), "unreachable");
+  for (const char* wrong : {"https://me:secret@host/a", "http://host", "s3://b/k"})
+    EXPECT_NE(message_of<AccessError>([&] { remote_.request(wrong); }), "") << wrong;
+}
+
 TEST_F(RemoteTest, follows_a_redirect) {
   EXPECT_EQ(read("elsewhere"), part_);
 }

@@ -295,6 +295,29 @@ TEST_F(S3Test, asks_the_instance_and_the_container) {
                   "names 192.0.2.1, expected https:// or this machine");
 }
 
+TEST_F(S3Test, a_service_that_does_not_answer_is_no_fault_of_the_data) {
+  serve({kId, kSecret});
+  const auto keys = [](const Environment& environment) { AwsCredentials(environment).keys(); };
+  const auto container =
+      environment({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", server_->url("container")}});
+  expect_contains(message_of<RefusedError>([&] { keys(container); }), "HTTP status 403");
+  spit(directory_ / "service.json", R"({"status": 503})");
+  expect_contains(message_of<UnreachableError>([&] { keys(container); }),
+                  "the container's credentials cannot be had from 127.0.0.1: HTTP status 503");
+  std::filesystem::remove(directory_ / "service.json");
+  AwsCredentials of_instance(instance(), std::chrono::seconds(0));
+  EXPECT_EQ(of_instance.keys()->id, kId);
+  EXPECT_TRUE(of_instance.renew(kId));
+  server_->end();
+  const auto text = message_of<UnreachableError>([&] { of_instance.keys(); });
+  expect_contains(text, "the credentials for S3 have expired, and new ones cannot be had: ");
+  expect_contains(text, "the instance's metadata service cannot be asked");
+  expect_contains(message_of<UnreachableError>([&] { keys(container); }), "the same command");
+  // A remote that has none reads nothing, and says the same.
+  Remote remote(container, testing::no_patience());
+  EXPECT_NE(message_of<UnreachableError>([&] { remote.request("s3://bucket/key"); }), "");
+}
+
 TEST(AwsCredentials, temporary_ones_say_when_they_end) {
   const auto keys = parse_keys(R"({"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "c",
                                    "Expiration": "2026-02-03T04:05:06Z"})",

@@ -1,11 +1,16 @@
 #include "data/shard_cache.h"
 
+#include <array>
 #include <chrono>
+#include <fcntl.h>
 #include <fstream>
+#include <set>
+#include <sys/stat.h>
 #include <thread>
 
 #include "core/hash.h"
 #include "tests/data/bad_server.h"
+#include "tests/no_threads.h"
 
 namespace lockstep {
 namespace {
@@ -246,6 +251,62 @@ TEST_F(ShardCacheTest, more_lie_ahead_than_are_held_open) {
     threads.emplace_back([&] { EXPECT_TRUE(cache.open(shard("plain", "other"))); });
   for (auto& thread : threads)
     thread.join();
+}
+
+// The files of a directory that this process has open.
+std::set<std::string> open_in(const std::filesystem::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    if (!gone && target.parent_path() == directory) names.insert(target.filename());
+  }
+  return names;
+}
+
+TEST_F(ShardCacheTest, of_many_ahead_the_next_are_held_open_and_what_is_there_is_let_alone) {
+  constexpr std::size_t kAhead = ShardCache::kMostHeld + 100;
+  std::vector<CachedShard> ahead;
+  for (std::size_t i = 0; i < kAhead; ++i) {
+    make(str(i), 100);
+    ahead.push_back(shard("plain", str(i)));
+  }
+  make("last", 100);
+  ShardCache cache(config(), remote_);
+  const auto fetched = [&](std::size_t count) {
+    wait_until([&] { return cache.counts().fetched == static_cast<std::int64_t>(count); });
+  };
+  cache.set_ahead(ahead);
+  fetched(kAhead);
+  const auto open = open_in(directory_ / "cache");
+  EXPECT_EQ(open.size(), ShardCache::kMostHeld);
+  for (std::size_t i = 0; i < ShardCache::kMostHeld; ++i)
+    EXPECT_EQ(open.count(ahead[i].hash), 1u) << i;
+  // Who opens one marks it as used.
+  const std::array<timespec, 2> long_ago{timespec{1000, 0}, timespec{1000, 0}};
+  for (std::size_t i = ShardCache::kMostHeld; i < kAhead; ++i)
+    utimensat(AT_FDCWD, (directory_ / "cache" / ahead[i].hash).c_str(), long_ago.data(), 0);
+  ahead.push_back(shard("plain", "last"));
+  cache.set_ahead(ahead);
+  fetched(kAhead + 1);
+  for (std::size_t i = ShardCache::kMostHeld; i < kAhead; ++i) {
+    struct stat status {};
+    stat((directory_ / "cache" / ahead[i].hash).c_str(), &status);
+    EXPECT_EQ(status.st_mtim.tv_sec, 1000) << i;
+  }
+  EXPECT_TRUE(cache.open(ahead[kAhead - 1]));
+  EXPECT_EQ(cache.counts().hits, 1);
+  EXPECT_EQ(open_in(directory_ / "cache").size(), ShardCache::kMostHeld);
+  // What another process removed comes again when it is opened.
+  std::filesystem::remove(directory_ / "cache" / ahead[kAhead - 2].hash);
+  EXPECT_TRUE(cache.open(ahead[kAhead - 2]));
+  EXPECT_EQ(cache.counts().fetched, static_cast<std::int64_t>(kAhead + 2));
+}
+
+TEST_F(ShardCacheTest, without_threads_there_is_no_cache) {
+  const testing::NoThreads none;
+  expect_contains(message_of<TransientError>([&] { ShardCache(config(), remote_); }),
+                  "no thread can be started");
 }
 
 TEST_F(ShardCacheTest, a_stop_ends_who_waits) {

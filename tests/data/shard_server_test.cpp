@@ -1,6 +1,7 @@
 #include "data/shard_server.h"
 
 #include <chrono>
+#include <future>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,6 +9,7 @@
 
 #include "core/progress.h"
 #include "tests/data/distant.h"
+#include "tests/no_threads.h"
 
 namespace lockstep {
 namespace {
@@ -110,7 +112,8 @@ TEST_F(ShardServerTest, who_waits_makes_progress_while_bytes_come) {
   close(ends[1]);
   const auto error = message_of<AccessError>([&] { client.open(local("0.bin")); });
   expect_contains(error,
-                  "the first rank of this machine, which opens shards for the others, has ended");
+                  "the first rank of this machine, which opens shards for the others, does not "
+                  "answer; has it ended?");
 }
 
 TEST_F(ShardServerTest, a_server_that_is_killed_ends_the_wait_at_once) {
@@ -136,7 +139,7 @@ TEST_F(ShardServerTest, a_server_that_is_killed_ends_the_wait_at_once) {
   });
   const auto start = std::chrono::steady_clock::now();
   expect_contains(message_of<AccessError>([&] { client.open(far.url("stall/0.bin")); }),
-                  "has ended");
+                  "has it ended?");
   killer.join();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   waitpid(child, nullptr, 0);
@@ -219,6 +222,85 @@ TEST_F(ShardServerTest, a_client_that_is_stopped_does_not_wait) {
   client.stop();
   waiting.join();
   EXPECT_NE(message_of<AccessError>([&] { client.open(local("0.bin")); }), "");
+}
+
+// A client that asks and does not read.
+class Silent {
+ public:
+  explicit Silent(const std::string& name) : socket_(socket(AF_UNIX, SOCK_SEQPACKET, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto bytes = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+    LOCKSTEP_CHECK(connect(socket_.number(), reinterpret_cast<const sockaddr*>(&address),
+                           static_cast<socklen_t>(bytes)) == 0,
+                   "nobody listens");
+  }
+  // Until neither its own buffer nor the server's takes more: each answer repeats what was asked.
+  void ask_too_much() const {
+    const std::string request(60'000, 'x');
+    for (int refused = 0; refused < 50;) {
+      if (send(socket_.number(), request.data(), request.size(), MSG_DONTWAIT) < 0) {
+        ++refused;
+        usleep(10'000);
+      } else {
+        refused = 0;
+      }
+    }
+  }
+
+ private:
+  Descriptor socket_;
+};
+
+TEST_F(ShardServerTest, who_does_not_read_keeps_nobody_waiting) {
+  auto files = this->files();
+  auto server = std::make_unique<ShardServer>(files);
+  auto silent = std::make_unique<Silent>(server->name());
+  silent->ask_too_much();
+  auto other = std::async(std::launch::async, [&] {
+    ShardClient client(server->name());
+    return text(client.open(local("0.bin")));
+  });
+  EXPECT_EQ(other.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  silent.reset();  // which sets the server free, where it waits
+  EXPECT_EQ(other.get(), testing::slurp(local("0.bin")));
+  const Silent to_the_end(server->name());
+  to_the_end.ask_too_much();
+  server.reset();
+}
+
+TEST_F(ShardServerTest, what_kind_of_error_it_was_comes_through) {
+  BadServer far(directory_.path());
+  auto files = this->files();
+  ShardServer server(files);
+  ShardClient client(server.name());
+  expect_contains(message_of<RefusedError>([&] { client.open(far.url("forbidden/0.bin")); }),
+                  "HTTP status 403");
+  const auto missing = [&] {
+    try {
+      client.open(far.url("missing/0.bin"));
+    } catch (const AccessError& error) {
+      ADD_FAILURE() << error.what();
+    }
+  };
+  expect_contains(message_of<DataError>(missing), "HTTP status 404");
+}
+
+TEST_F(ShardServerTest, who_cannot_be_given_a_thread_is_told_and_may_ask_again) {
+  auto files = this->files();
+  ShardServer server(files);
+  ShardClient client(server.name());
+  {
+    const testing::NoThreads none;
+    EXPECT_NE(message_of<AccessError>([&] {
+                ShardClient late(server.name());
+                late.open(local("0.bin"));
+              }),
+              "");
+  }
+  ShardClient later(server.name());
+  EXPECT_EQ(text(later.open(local("0.bin"))), testing::slurp(local("0.bin")));
 }
 
 TEST_F(ShardServerTest, another_user_is_not_served) {

@@ -144,6 +144,63 @@ TEST_F(VerifyTest, a_missing_shard_is_damage_a_missing_manifest_is_an_error) {
   EXPECT_THROW(verify(directory_ / "nowhere"), DataError);
 }
 
+// Files of which one cannot be had, for a reason that is none of its bytes.
+template <class E>
+class Without final : public ShardFiles {
+ public:
+  explicit Without(std::string name) : name_(std::move(name)) {}
+  ReadFile open(const std::string& path) override {
+    if (path.ends_with(name_)) throw E(path + ": not now");
+    return ReadFile(path);
+  }
+
+ private:
+  std::string name_;
+};
+
+TEST_F(VerifyTest, what_cannot_be_read_now_is_no_damage_and_what_was_found_before_is_kept) {
+  write();
+  flip("d/part_100.bin", 1'030, 0);
+  const auto check = [&](ShardFiles& files, int code) {
+    const auto found = verify(directory_ / "d", &files);
+    ASSERT_EQ(found.damages.size(), 1u);
+    expect_contains(found.damages[0], "part_100.bin: the XXH3-128");
+    EXPECT_EQ(found.shards, 1);
+    ASSERT_TRUE(found.ended);
+    try {
+      std::rethrow_exception(found.ended);
+    } catch (const AccessError& error) {
+      expect_contains(error.what(), "not now");
+      EXPECT_EQ(error.exit_code(), code);
+    }
+  };
+  for (const char* name : {"part_101.bin", "part_101.ends"}) {
+    Without<UnreachableError> unreachable(name);
+    check(unreachable, 75);
+    Without<RefusedError> refused(name);
+    check(refused, 77);
+    Without<AccessError> closed(name);
+    check(closed, 65);
+    Without<DataError> missing(name);
+    const auto found = verify(directory_ / "d", &missing);
+    EXPECT_FALSE(found.ended);
+    EXPECT_EQ(found.damages.size(), 2u);
+    EXPECT_EQ(found.shards, 3);
+  }
+}
+
+TEST_F(VerifyTest, shards_without_hashes_that_may_not_be_read_are_no_damage) {
+  std::filesystem::create_directories(directory_ / "d");
+  for (const char* name : {"a", "b"})
+    spit(directory_ / "d" / str(name, ".bin"), gpt2_shard(random_tokens(100, 50257)));
+  std::filesystem::permissions(directory_.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(directory_ / "d/b.bin", std::filesystem::perms::none);
+  const AsNobody nobody;
+  const auto found = verify(directory_ / "d");
+  EXPECT_EQ(found.damages, std::vector<std::string>{});
+  EXPECT_TRUE(found.ended);
+}
+
 TEST_F(VerifyTest, shards_of_others_are_checked_as_far_as_they_say) {
   std::filesystem::create_directories(directory_ / "d");
   spit(directory_ / "d/a.bin", gpt2_shard(random_tokens(100, 50257)));

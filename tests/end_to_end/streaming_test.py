@@ -181,6 +181,11 @@ def check_small_cache(test):
                                         r"hold \S+ kB in \S*small-cache; raise data.cache_bytes", said) is not None,
                f"a cache that is too small: {code} {said[-800:]}")
         expect(not (test.folder / "refused").exists(), "a refused run leaves its directory")
+    # Rows of documents are made of all lists, which are not fetched for a run that is refused.
+    code, said = test.train("refused", 1, "data.rows=packed", f"data.cache_bytes={test.room(7)}",
+                            *test.distant("plain-unread", "unread-cache"))
+    expect(code == 78 and "should fit into the cache" in said and sum(test.asked("plain-unread", "ends")) == 0,
+           f"packed rows in a cache that is too small: {code} {test.asked('plain-unread', 'ends')} {said[-800:]}")
 
 
 def check_tokenizer(test):
@@ -211,8 +216,7 @@ def check_verbs(test):
     expect(code == 0 and lines[0] == lines[1] and "whole" in out, f"verify: {code} {out}{said}")
     # Behind a dataset.json that is right.
     shard = test.folder / "data" / "train" / test.shards[3]
-    right = shard.read_bytes()
-    shard.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    right = damaged(shard)
     code, out, said = test.say("data", "verify", test.server.url("plain-broken") + "/data/train")
     shard.write_bytes(right)
     expect(code == 65 and "DAMAGED" in out and re.search(rf"{test.shards[3]}: the XXH3-128 of its bytes is", said)
@@ -229,7 +233,12 @@ def check_verbs(test):
     expect(not pathlib.Path("s3:").exists() and not (test.folder / "y").exists(), "nothing is made")
 
 
-class Locked(http.server.SimpleHTTPRequestHandler):
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+class Locked(Quiet):
     """Files, for who has a name and a password."""
 
     def do_GET(self):
@@ -238,12 +247,30 @@ class Locked(http.server.SimpleHTTPRequestHandler):
             return
         super().do_GET()
 
-    def log_message(self, *_):
-        pass
+
+class Uneven(Quiet):
+    """Files, of which some are given to nobody, and some never come to an end."""
+
+    statuses, endless, asked = {}, set(), []
+
+    def do_GET(self):
+        name = self.path.rsplit("/", 1)[1]
+        self.asked.append(name)
+        if name in self.statuses:
+            self.send_error(self.statuses[name])
+        elif name in self.endless:
+            self.send_response(200)
+            self.send_header("Content-Length", str(os.path.getsize(self.translate_path(self.path))))
+            self.end_headers()
+            self.wfile.write(b"x")
+            self.wfile.flush()
+            time.sleep(600)
+        else:
+            super().do_GET()
 
 
-def serve(folder, context=None):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Locked(*args, directory=str(folder)))
+def serve(folder, handler=Locked, context=None):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: handler(*args, directory=str(folder)))
     if context:
         server.socket = context.wrap_socket(server.socket, server_side=True)
     server.handle_error = lambda *_: None
@@ -256,14 +283,16 @@ def check_locks(test):
     inspect = ["data", "inspect", f"http://127.0.0.1:{port}/train"]
     netrc = test.folder / ".netrc"
     code, out, said = test.say(*inspect)
-    expect(code == 65 and "401" in said and "~/.netrc" in said, f"without a password: {code} {said}")
+    expect(code == 77 and "401" in said and "~/.netrc" in said, f"without a password: {code} {said}")
+    code, out, said = test.say("data", "verify", inspect[2])
+    expect(code == 77 and "401" in said and "DAMAGED" not in out, f"verify without a password: {code} {out} {said}")
     netrc.write_text("machine 127.0.0.1 login me password a-secret\n")
     netrc.chmod(0o600)
     code, out, said = test.say(*inspect)
     expect(code == 0 and "fingerprint" in out, f"with a password: {code} {said}")
     netrc.write_text("machine 127.0.0.1 login me password another\n")
     code, out, said = test.say(*inspect)
-    expect(code == 65 and "401" in said and "another" not in said, f"with a wrong password: {code} {said}")
+    expect(code == 77 and "401" in said and "another" not in said, f"with a wrong password: {code} {said}")
     if shutil.which("openssl") is None:
         return
     key, certificate = test.folder / "key.pem", test.folder / "certificate.pem"
@@ -273,12 +302,66 @@ def check_locks(test):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     netrc.write_text("machine 127.0.0.1 login me password a-secret\n")
-    port = serve(test.folder / "data", context)
+    port = serve(test.folder / "data", context=context)
     begin = time.time()
     code, out, said = test.say("data", "inspect", f"https://127.0.0.1:{port}/train")
     expect(code == 65 and "certificate" in said and time.time() - begin < 20,
            f"a certificate that nobody signed: {code} {said} after {time.time() - begin:.1f} s")
     netrc.unlink()
+
+
+def damaged(path):
+    """Its bytes, the last one changed."""
+    right = path.read_bytes()
+    path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    return right
+
+
+def check_uneven(test):
+    """What says nothing of the bytes is no damage; what was found before is said. And an error does not wait."""
+    shards = test.folder / "data" / "train"
+    port = serve(test.folder / "data", Uneven)
+    address = f"http://127.0.0.1:{port}/train"
+    Uneven.statuses = {test.shards[4]: 404}
+    code, out, said = test.say("data", "verify", address)
+    expect(code == 65 and "DAMAGED" in out and f"{test.shards[4]}: HTTP status 404" in said
+           and f"{len(test.shards)} shards" in out, f"verify, a shard is missing: {code} {out} {said}")
+    for status, kept in ((403, False), (403, True)):
+        Uneven.statuses = {test.shards[4]: status}
+        right = damaged(shards / test.shards[2]) if kept else None
+        code, out, said = test.say("data", "verify", address)
+        if kept:
+            (shards / test.shards[2]).write_bytes(right)
+        expect(code == 77 and f"{test.shards[4]}: HTTP status {status}" in said and "could not be looked at" in out
+               and ("DAMAGED" in out) == kept
+               and (f"{test.shards[2]}: the XXH3-128 of its bytes is" in said) == kept,
+               f"verify, a shard is refused, another one damaged: {kept}: {code} {out} {said}")
+    code, out, said = test.say("data", "verify", "s3://bucket/d", AWS_ACCESS_KEY_ID="x")
+    expect(code == 65 and "only one is set" in said and "DAMAGED" not in out, f"verify: {code} {out} {said}")
+    # The first shard is wrong while the second one does not come: it was asked for once, and given up.
+    Uneven.statuses, Uneven.endless = {}, {test.shards[1]}
+    Uneven.asked.clear()
+    right = damaged(shards / test.shards[0])
+    shutil.rmtree(test.folder / "plain-a-cache")
+    code, out, said = test.say("eval", test.folder / "plain-a", "--data", address)
+    (shards / test.shards[0]).write_bytes(right)
+    expect(code == 65 and "it was fetched twice" in said and Uneven.asked.count(test.shards[1]) == 1,
+           f"eval of a shard that is wrong: {code} {out} {said} {Uneven.asked}")
+    Uneven.endless = set()
+
+
+def check_outage(test):
+    """verify of what cannot be reached: after 30 s of trying."""
+    address = f"http://127.0.0.1:{serve(test.folder / 'data', Uneven)}/train"
+    Uneven.statuses = {test.shards[4]: 503}
+    right = damaged(test.folder / "data" / "train" / test.shards[2])
+    code, out, said = test.say("data", "verify", address)
+    (test.folder / "data" / "train" / test.shards[2]).write_bytes(right)
+    expect(code == 75 and "DAMAGED; the others could not be looked at" in out and "given up after" in said
+           and f"{test.shards[2]}: the XXH3-128" in said, f"verify, an outage behind damage: {code} {out} {said}")
+    Uneven.statuses = {}
+    code, out, said = test.say("data", "verify", "http://127.0.0.1:1/train")
+    expect(code == 75 and "DAMAGED" not in out and "given up after" in said, f"verify of nobody: {code} {out} {said}")
 
 
 def check_opens(test):
@@ -340,8 +423,9 @@ def main():
         begin = time.time()
         checks = [lambda: check_runs(test, layouts), lambda: check_bad_server(test), lambda: check_killed(test),
                   lambda: check_small_cache(test), lambda: check_tokenizer(test), lambda: check_verbs(test),
-                  lambda: check_locks(test), lambda: check_opens(test)]
+                  lambda: check_locks(test), lambda: check_uneven(test), lambda: check_opens(test)]
         if full:
+            checks.append(lambda: check_outage(test))
             checks.append(lambda: check_death(test, ranks))
         for check in checks:
             check()

@@ -1,12 +1,18 @@
 #include "train/machine_files.h"
 
+#include <atomic>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "dist/thread_world.h"
 #include "tests/data/shards.h"
 
 namespace lockstep::testing {
 namespace {
+
+std::string directory_of(const TemporaryDirectory& parent) {
+  return (parent / "d").string();
+}
 
 TEST(MachineFiles, ranks_of_a_machine_read_by_its_first) {
   const TemporaryDirectory directory;
@@ -27,6 +33,45 @@ TEST(MachineFiles, ranks_of_a_machine_read_by_its_first) {
     EXPECT_FALSE(files.counts().has_value());
     world.exchange("");
   });
+}
+
+// As a container of its own has it.
+TEST(MachineFiles, a_rank_that_cannot_reach_the_first_one_opens_files_itself) {
+  const TemporaryDirectory directory;
+  const auto tokens = random_documents(500);
+  write_dataset(directory_of(directory), tokens, 97);
+  std::atomic<bool> may_leave = true;
+  run_thread_ranks(3, [&](World& world) {
+    if (world.rank() == 1) may_leave = unshare(CLONE_NEWNET) == 0;  // of this thread alone
+    world.exchange("");
+    if (!may_leave) return;
+    MachineFiles files({}, world);
+    const auto* own = dynamic_cast<const NodeFiles*>(&files.files());
+    EXPECT_EQ(own != nullptr, world.rank() < 2);
+    files.need_room({});
+    const Dataset dataset({directory_of(directory)}, &files.files());
+    Tokens read(tokens.size());
+    dataset.read(read, 0);
+    EXPECT_EQ(read, tokens);
+    world.exchange("");
+    if (own != nullptr) {
+      EXPECT_EQ(own->opened_local(), 13);
+    }
+    world.exchange("");
+  });
+  if (!may_leave) GTEST_SKIP() << "a thread may not have a network of its own here";
+}
+
+TEST(MachineFiles, room_is_needed_of_each_source_once) {
+  Loader::Config reads;
+  reads.sources = {{.paths = {"a"}}};
+  reads.shuffle_shards = 4;
+  EXPECT_EQ(Loader::shards_at_once(reads), 9);
+  reads.shuffle = false;
+  EXPECT_EQ(Loader::shards_at_once(reads), 3);
+  LoneWorld world;
+  MachineFiles files({}, world);
+  files.need_room({reads});  // what is local needs none
 }
 
 TEST(MachineFiles, a_rank_alone_needs_nobody) {
