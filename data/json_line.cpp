@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostLevels = 256;
 
 constexpr std::uint64_t repeated(unsigned char byte) {
-  return 0x0101010101010101 * byte;
+  return std::uint64_t{0x0101010101010101} * byte;
 }
 
 // The high bit of each byte that ends a run of plain characters: a quote, a backslash, a control

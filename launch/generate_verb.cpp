@@ -39,11 +39,11 @@ void warn_of_fewer(const GenerateOptions& options, std::span<const Prompt> promp
 class Output {
  public:
   Output(const GenerateOptions& options, const Tokenizer& tokenizer,
-         std::span<const PromptText> texts, bool writes)
+         std::span<const PromptText> texts, World& world)
       : tokenizer_(tokenizer),
         texts_(texts),
         streams_(!holds_prompt_lines(options.prompt_file)),
-        writes_(writes) {
+        world_(world) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       answers_.push_back({.text = GrowingText(options.stops)});
     for (std::int32_t id = 0; id < tokenizer.about().vocabulary; ++id)
@@ -89,6 +89,15 @@ class Output {
 
   std::int64_t generated() const { return generated_; }
 
+  // Of several ranks, whether rank 0 could write all so far; it says why not. All call it, and all
+  // end in order: aborted, mpirun itself may hang.
+  bool is_written() {
+    if (world_.size() == 1) return true;
+    const bool good = world_.exchange(failure_).front().empty();
+    if (!failure_.empty()) log_line(LogLevel::error, failure_);
+    return good;
+  }
+
  private:
   static constexpr std::string_view kLength = "length";
   struct Answer {
@@ -97,13 +106,21 @@ class Output {
     const char* finish = kLength.data();
   };
 
-  void write(std::string_view text) const {
-    if (writes_) write_output(text);
+  void write(std::string_view text) {
+    if (world_.rank() != 0 || !failure_.empty()) return;
+    try {
+      write_output(text);
+    } catch (const OutputError& error) {
+      if (world_.size() == 1) throw;
+      failure_ = error.what();
+    }
   }
 
   const Tokenizer& tokenizer_;
   std::span<const PromptText> texts_;
-  bool streams_, writes_;
+  bool streams_;
+  World& world_;
+  std::string failure_;  // of standard output
   std::vector<Answer> answers_;
   std::vector<std::int32_t> stop_tokens_;  // special tokens that are stop strings
   std::int64_t generated_ = 0;
@@ -144,8 +161,10 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   load_weights(source, model.params(), stream);
 
   const auto begin = std::chrono::steady_clock::now();
-  Output output(options, *tokenizer, texts, ranks.world.rank() == 0);
+  Output output(options, *tokenizer, texts, ranks.world);
+  bool written = output.is_written();
   for_each_batch(prompts, options.batch, [&](std::size_t first, std::span<const Prompt> some) {
+    if (!written) return;
     in_context(
         [&] {
           generate(model.context(), model.transformer(), arenas.pinned, some, options.sampling,
@@ -155,7 +174,9 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
         },
         source.path.string());
     output.finish(first, some.size());
+    written = output.is_written();
   });
+  if (!written) return OutputError("").exit_code();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   log_info(output.generated(), " tokens in ", human_seconds(elapsed.count()), ", ",
            human_count(static_cast<double>(output.generated()) / elapsed.count()), " tok/s, from ",

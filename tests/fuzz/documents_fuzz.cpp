@@ -139,8 +139,7 @@ std::vector<std::string> seeds() {
           "jb{\"text\": \"a\\u00e9\"}\n\n{\"x\": [1], \"text\": \"\"}\r\n",
           "jx\xef\xbb\xbf{\"text\": \"<|im_end|>\\ud800 b\"}",
           "px{\"p\": \"Q?\", \"r\": {\"t\": \"A<|im_end|>\"}}\n{\"p\":\"\",\"r\":{\"t\":\"x\"}}\n",
-          "mb{\"m\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
-          "\"content\": \"<|im_end|>\\n\"}]}",
+          R"(mb{"m": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})",
           "mx{\"m\": [{\"role\": \"assistant\", \"content\": \"e\\u0301<|im_end|><think>\"}]}"};
 }
 

@@ -39,9 +39,7 @@ void check(std::string_view input) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {"\1a\xc3\xa9\xf0\x9f\x98\x80 e en end", "\3one\n\ntwo",
-          "\6"
-          "aaab\xc3\xa9\n\xff\xe2\x82"};
+  return {"\1a\xc3\xa9\xf0\x9f\x98\x80 e en end", "\3one\n\ntwo", "\6aaab\xc3\xa9\n\xff\xe2\x82"};
 }
 
 }  // namespace lockstep::fuzz
