@@ -52,8 +52,14 @@ AwsKeys::Time parse_time(const std::string& text) {
       std::chrono::day(static_cast<unsigned>(std::max(part[2], 0)))};
   if (parts != 6 || !day.ok() || !text.ends_with('Z'))
     throw DataError("Expiration is no time such as 2026-01-31T23:59:59Z");
-  return std::chrono::sys_days(day) + std::chrono::hours(part[3]) + std::chrono::minutes(part[4]) +
-         std::chrono::seconds(part[5]);
+  const std::chrono::sys_seconds time = std::chrono::sys_days(day) + std::chrono::hours(part[3]) +
+                                        std::chrono::minutes(part[4]) +
+                                        std::chrono::seconds(part[5]);
+  // The clock counts nanoseconds, and ends in the year 2262.
+  const auto seconds = [](AwsKeys::Time at) {
+    return std::chrono::time_point_cast<std::chrono::seconds>(at);
+  };
+  return std::clamp(time, seconds(AwsKeys::Time()), seconds(AwsKeys::Time::max()));
 }
 
 std::string host_of(std::string_view url) {

@@ -29,19 +29,6 @@ bool is_plain_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-Manifest::Shard read_shard(const Json& json) {
-  Manifest::Shard shard;
-  shard.file = text_at(json, "file");
-  if (!is_plain_name(shard.file))
-    refuse("shard file \"", shard.file, "\", expected a plain name that ends in .bin");
-  shard.tokens = integer_at(json, "tokens", 1, kMostShardTokens);
-  shard.documents = integer_at(json, "documents", 0, shard.tokens);
-  shard.hash = hash_at(json, "xxh3_128");
-  shard.ends_hash = hash_at(json, "ends_xxh3_128");
-  if (json.find("mask_xxh3_128") != nullptr) shard.mask_hash = hash_at(json, "mask_xxh3_128");
-  return shard;
-}
-
 std::string line_of(const Manifest::Shard& shard) {
   auto line = str("    {\"file\": ", Json(shard.file).dump(), ", \"tokens\": ", shard.tokens,
                   ", \"documents\": ", shard.documents, ", \"xxh3_128\": \"", shard.hash,
@@ -210,6 +197,19 @@ std::int64_t Manifest::tokens() const {
 }
 std::int64_t Manifest::documents() const {
   return sum(shards, &Shard::documents);
+}
+
+Manifest::Shard read_shard(const Json& json) {
+  Manifest::Shard shard;
+  shard.file = text_at(json, "file");
+  if (!is_plain_name(shard.file))
+    refuse("shard file \"", shard.file, "\", expected a plain name that ends in .bin");
+  shard.tokens = integer_at(json, "tokens", 1, kMostShardTokens);
+  shard.documents = integer_at(json, "documents", 0, shard.tokens);
+  shard.hash = hash_at(json, "xxh3_128");
+  shard.ends_hash = hash_at(json, "ends_xxh3_128");
+  if (json.find("mask_xxh3_128") != nullptr) shard.mask_hash = hash_at(json, "mask_xxh3_128");
+  return shard;
 }
 
 Manifest Manifest::parse(std::string_view text, const std::string& what) {

@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+class Json;
+
 inline constexpr const char* kManifestName = "dataset.json";
 
 struct Manifest {
@@ -41,6 +43,9 @@ struct Manifest {
   std::int64_t tokens() const;
   std::int64_t documents() const;
 };
+
+// One of "shards", as any JSON writes it. Throws DataError naming what cannot be.
+Manifest::Shard read_shard(const Json& json);
 
 std::string ends_name(const std::string& shard);  // "a.bin" -> "a.ends"
 std::string mask_name(const std::string& shard);  // "a.bin" -> "a.mask"

@@ -230,8 +230,12 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   job.layout = {options.shard_tokens, about.vocabulary > 65536 ? 4 : 2, job.fields.masked()};
   PackDirectory directory(out, command_of(options, job.files, job.fields, about),
                           can_be_read_again(job.files));
-  if (directory.record())
-    log_info(out.string(), ": goes on behind ", directory.record()->documents, " documents");
+  if (const auto& record = directory.record()) {
+    in_context(
+        [&] { record->check(job.files.size(), options.validation_share > 0 ? 2 : 1, job.layout); },
+        directory.record_path().string());
+    log_info(out.string(), ": goes on behind ", record->documents, " documents");
+  }
   DatasetWriter writer(directory, options.validation_share, job.layout);
   write_all(job, writer, directory.record() ? directory.record()->position : InputPosition{});
   try {

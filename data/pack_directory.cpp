@@ -75,6 +75,10 @@ fs::path PackDirectory::dataset() const {
   return work_ / kDataset;
 }
 
+fs::path PackDirectory::record_path() const {
+  return work_ / kProgress;
+}
+
 PackDirectory::PackDirectory(fs::path out, const Json& command, bool resumable)
     : out_(std::move(out)), work_(work_of(out_)), resumable_(resumable) {
   refuse_taken(out_);

@@ -30,6 +30,7 @@ class PackDirectory {
 
   std::filesystem::path dataset() const;
   const std::optional<PackRecord>& record() const { return record_; }  // from where to go on
+  std::filesystem::path record_path() const;
 
   void save(const std::string& record);  // all that it says is on the disk
   void commit();                         // the dataset takes its name

@@ -22,17 +22,6 @@ Json json_of(const Manifest::Shard& shard) {
   return json;
 }
 
-Manifest::Shard shard_of(const Json& json) {
-  Manifest::Shard shard;
-  shard.file = text_at(json, "file");
-  shard.tokens = integer_at(json, "tokens", 1, kMost);
-  shard.documents = integer_at(json, "documents", 0, kMost);
-  shard.hash = hash_at(json, "xxh3_128");
-  shard.ends_hash = hash_at(json, "ends_xxh3_128");
-  if (json.find("mask_xxh3_128") != nullptr) shard.mask_hash = hash_at(json, "mask_xxh3_128");
-  return shard;
-}
-
 Json json_of(const ShardWriter::State& state) {
   Json json, shards{Json::Array{}};
   json.set("tokens", state.tokens);
@@ -48,9 +37,10 @@ ShardWriter::State state_of(const Json& json) {
   ShardWriter::State state;
   state.tokens = integer_at(json, "tokens", 0, kMost);
   state.documents = integer_at(json, "documents", 0, state.tokens);
-  state.mask_byte = static_cast<int>(integer_at(json, "mask_byte", 0, 255));
+  const auto unused_bits = 8 - state.tokens % 8;
+  state.mask_byte = static_cast<int>(integer_at(json, "mask_byte", 0, 255 >> unused_bits));
   for (const auto& shard : json.at("shards").as_array())
-    state.shards.push_back(shard_of(shard));
+    state.shards.push_back(read_shard(shard));
   return state;
 }
 
@@ -67,7 +57,33 @@ PackRecord record_of(const Json& json) {
   return record;
 }
 
+void check_state(const ShardWriter::State& state, const ShardLayout& layout) {
+  if (state.tokens >= layout.shard_tokens)
+    throw DataError(str("a shard that is not full has ", state.tokens, " tokens, expected below ",
+                        layout.shard_tokens));
+  if (!layout.masked && state.mask_byte != 0)
+    throw DataError(str("mask_byte is ", state.mask_byte, " where there are no loss masks"));
+  for (const auto& shard : state.shards) {
+    if (shard.tokens != layout.shard_tokens)
+      throw DataError(str("shard ", shard.file, " has ", shard.tokens, " tokens, expected ",
+                          layout.shard_tokens));
+    if (shard.mask_hash.empty() == layout.masked)
+      throw DataError(str("shard ", shard.file, " has ", layout.masked ? "no" : "a", " loss mask"));
+  }
+}
+
 }  // namespace
+
+void PackRecord::check(std::size_t files, std::size_t datasets, const ShardLayout& layout) const {
+  const auto file = static_cast<std::size_t>(position.file);
+  if (file > files) throw DataError(str("file is ", file, ", and there are ", files));
+  if (file == files && (position.byte != 0 || position.inside))
+    throw DataError("it goes on within a file behind the last");
+  if (splits.size() != datasets)
+    throw DataError(str("it is of ", splits.size(), " datasets, expected ", datasets));
+  for (const auto& state : splits)
+    check_state(state, layout);
+}
 
 std::string PackRecord::dump() const {
   Json json, list{Json::Array{}};

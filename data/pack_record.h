@@ -1,6 +1,7 @@
 // PackRecord: how far pack got, so that the same command can go on from there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ struct PackRecord {
   std::int64_t split = 0;      // of the document at `position`, where one goes on
   Replaced replaced;
   std::vector<ShardWriter::State> splits;
+
+  // Throws DataError where it cannot be of so many files, packed into so many datasets.
+  void check(std::size_t files, std::size_t datasets, const ShardLayout& layout) const;
 
   std::string dump() const;
   // Throws DataError "WHAT: ..." for what is none.

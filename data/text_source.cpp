@@ -158,6 +158,10 @@ std::size_t TextSource::decompress(std::span<char> out) {
 void TextSource::skip_to(std::int64_t offset) {
   LOCKSTEP_CHECK(offset >= offset_, path_.string(), ": byte ", offset, " was read already");
   if (!decompressor_ && offset > taken_) {
+    std::error_code unknown;
+    const auto bytes = fs::file_size(path_, unknown);
+    if (!unknown && static_cast<std::uintmax_t>(offset) > bytes)
+      throw DataError(str(path_.string(), ": ends at byte ", bytes, ", expected ", offset));
     if (lseek(descriptor_, offset, SEEK_SET) != offset)
       fail(path_, str("cannot go to byte ", offset), {errno, std::generic_category()});
     next_ = bytes_.size();

@@ -5,7 +5,6 @@
 
 #include "core/file.h"
 #include "core/hash.h"
-#include "core/json.h"
 #include "data/bpe_tokenizer.h"
 #include "data/tokenizer_json.h"
 
@@ -45,32 +44,16 @@ std::string name_of(const fs::path& file) {
   return directory.empty() ? kFile : directory;
 }
 
-// The token that tokenizer_config.json calls `key`: its content, as text or as a member.
-std::string named(const Json& config, const char* key) {
-  const Json* value = config.find(key);
-  if (value == nullptr || value->is_null()) return {};
-  return value->is_object() ? text_at(*value, "content") : value->as_string();
-}
-
 // By tokenizer_config.json beside it, or as is usual; empty: none is known.
-struct Ends {
-  std::string document, end;
-};
-
-Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
-  Ends ends;
-  if (const auto path = file.parent_path() / kConfigFile; path_exists(path)) {
-    const Json config = Json::parse(read_text(path, kMostBytes), path.string(), /*depth=*/16);
-    in_context(
-        [&] {
-          ends = {named(config, "bos_token"), named(config, "eos_token")};
-        },
-        path.string());
-  }
-  if (ends.document.empty()) ends.document = ends.end;
+TokenizerConfig config_of(const fs::path& file, const TokenizerJson& tokenizer) {
+  TokenizerConfig config;
+  if (const auto path = file.parent_path() / kConfigFile; path_exists(path))
+    config = parse_tokenizer_config(read_text(path, kMostBytes), path.string());
+  auto& document = config.document_token;
+  if (document.empty()) document = config.end_token;
   for (const char* usual : {"<|begin_of_text|>", "<|endoftext|>"})
-    if (ends.document.empty() && tokenizer.find(usual) >= 0) ends.document = usual;
-  return ends;
+    if (document.empty() && tokenizer.find(usual) >= 0) document = usual;
+  return config;
 }
 
 }  // namespace
@@ -121,12 +104,12 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   const auto json = parse_tokenizer_json(text, file.string());
   if (!document_token.empty() && json.find(document_token) < 0)
     throw UsageError(str(file.string(), ": no special token is called ", document_token));
-  const auto ends = ends_of(file, json);
+  const auto config = config_of(file, json);
   Tokenizer::About about{.name = name_of(file),
                          .hash = hash_hex(text),
                          .vocabulary = json.vocabulary(),
-                         .document_token = json.find(ends.document),
-                         .end_token = json.find(ends.end)};
+                         .document_token = json.find(config.document_token),
+                         .end_token = json.find(config.end_token)};
   if (!document_token.empty()) about.document_token = json.find(document_token);
   if (about.end_token < 0) about.end_token = about.document_token;
   return in_context([&] { return std::make_unique<BpeTokenizer>(json, std::move(about)); },

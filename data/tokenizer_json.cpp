@@ -271,6 +271,13 @@ TokenizerJson read(const Json& json) {
   return out;
 }
 
+// The token that tokenizer_config.json calls `key`: its content, as text or as a member.
+std::string named(const Json& config, const char* key) {
+  const Json* value = config.find(key);
+  if (value == nullptr || value->is_null()) return {};
+  return value->is_object() ? text_at(*value, "content") : value->as_string();
+}
+
 }  // namespace
 
 std::int32_t TokenizerJson::find(std::string_view added_token) const {
@@ -287,6 +294,15 @@ std::int32_t TokenizerJson::vocabulary() const {
   for (const auto& token : added)
     most = std::max(most, token.id);
   return most + 1;
+}
+
+TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where) {
+  const Json json = Json::parse(text, where, /*depth=*/16);
+  return in_context(
+      [&] {
+        return TokenizerConfig{named(json, "bos_token"), named(json, "eos_token")};
+      },
+      where);
 }
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {

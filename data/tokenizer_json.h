@@ -37,6 +37,13 @@ struct TokenizerJson {
   std::int32_t vocabulary() const;                        // all ids are below
 };
 
+// What tokenizer_config.json beside it says: names of tokens; empty: none.
+struct TokenizerConfig {
+  std::string document_token, end_token;  // bos_token, eos_token
+};
+// Throws DataError naming `where` for what is no such file.
+TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
+
 // Throws DataError naming `where` and the member that is not as it should be, or is of a kind that
 // no byte-level BPE has.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/hash.h"
+#include "core/json.h"
 #include "data/dataset.h"
 #include "data/pack_directory.h"
 #include "data/verify.h"
@@ -366,6 +367,53 @@ TEST_F(PackTest, what_somebody_puts_beside_its_files_meanwhile_stays) {
   EXPECT_EQ(slurp(directory_ / "out.tmp/notes"), "precious");
   EXPECT_FALSE(fs::exists(directory_ / "out.tmp/dataset"));
   expect_contains(::testing::internal::GetCapturedStderr(), "out.tmp: cannot remove it");
+}
+
+TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
+  const auto text = input("1.txt", random_text(3 << 18, 7, "ab\n"));
+  auto o = options({text, input("2.jsonl", "not JSON")});
+  o.document_separator = "\n";
+  o.shard_tokens = 100'000;
+  EXPECT_THROW(pack(o), DataError);
+  const fs::path work = o.out.string() + ".tmp";
+  const auto progress = work / "progress.json";
+  const auto right = Json::parse(slurp(progress), "progress");
+  const auto expect_refused = [&](const Json& record, const std::string& why) {
+    spit(progress, record.dump());
+    const auto message = message_of<DataError>([&] { pack(o); });
+    expect_contains(message, progress.string());
+    expect_contains(message, why);
+  };
+  const auto with = [](Json json, const char* name, Json value) {
+    json.set(name, std::move(value));
+    return json;
+  };
+  const auto with_split = [&](const char* name, Json value) {
+    return with(right, "splits",
+                Json::Array{with(right.at("splits").as_array()[0], name, std::move(value))});
+  };
+  const auto with_shard = [&](const char* name, Json value) {
+    const auto& shard = right.at("splits").as_array()[0].at("shards").as_array()[0];
+    return with_split("shards", Json::Array{with(shard, name, std::move(value))});
+  };
+  expect_refused(with(right, "file", 3), "file is 3, and there are 2");
+  expect_refused(with(right, "file", 2), "it goes on within a file behind the last");
+  expect_refused(with(right, "splits", Json::Array(2, right.at("splits").as_array()[0])),
+                 "it is of 2 datasets, expected 1");
+  expect_refused(with_split("tokens", 100'000), "has 100000 tokens, expected below 100000");
+  expect_refused(with_split("mask_byte", 1), "mask_byte");
+  expect_refused(with_split("mask_byte", 128), "mask_byte");
+  expect_refused(with_shard("tokens", 99'999), "has 99999 tokens, expected 100000");
+  expect_refused(with_shard("tokens", std::int64_t{1} << 62), "tokens");
+  expect_refused(with_shard("documents", 100'001), "documents");
+  expect_refused(with_shard("file", "../1.bin"), "expected a plain name");
+  expect_refused(with_shard("mask_xxh3_128", std::string(32, '0')), "has a loss mask");
+
+  spit(progress, with(right, "byte", 1 << 20).dump());
+  expect_contains(message_of<DataError>([&] { pack(o); }),
+                  text.string() + ": ends at byte 786432, expected 1048576");
+  spit(progress, right.dump());
+  expect_contains(message_of<DataError>([&] { pack(o); }), "2.jsonl: line 1");
 }
 
 // Which can be known of files that follow: a batch of nothing but separators ends where its file

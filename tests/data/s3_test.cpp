@@ -300,6 +300,11 @@ TEST(AwsCredentials, temporary_ones_say_when_they_end) {
                                    "Expiration": "2026-02-03T04:05:06Z"})",
                                "test");
   EXPECT_EQ(std::chrono::system_clock::to_time_t(keys.expires), 1770091506);
+  // Beyond what a clock of nanoseconds counts.
+  const auto never = parse_keys(R"({"AccessKeyId": "a", "SecretAccessKey": "b",
+                                    "Expiration": "9999-12-31T23:59:59Z"})",
+                                "test");
+  EXPECT_GT(never.expires, keys.expires);
   for (const char* wrong :
        {"", "{}", R"({"AccessKeyId": "", "SecretAccessKey": "b"})",
         R"({"AccessKeyId": "a", "SecretAccessKey": "hidden", "Expiration": "hidden"})",

@@ -15,6 +15,10 @@ void check_profiles(std::string_view text) {
 void check_keys(std::string_view text) {
   const auto keys = parse_keys(text, "fuzz");
   LOCKSTEP_CHECK(!keys.id.empty() && !keys.secret.empty(), "empty keys");
+  const bool is_late = text.find("\"Expiration\": \"9999-") != std::string_view::npos;
+  LOCKSTEP_CHECK(keys.expires >= AwsKeys::Time() &&
+                     (!is_late || keys.expires > std::chrono::system_clock::now()),
+                 "keys that ended before they were known");
 }
 
 void check_error(std::string_view text) {
@@ -45,6 +49,7 @@ void check(std::string_view text) {
 std::vector<std::string> seeds() {
   return {"p[default]\naws_access_key_id = a\n\n# b\n[profile c]\nregion=d\n  e = f\n",
           R"(k{"AccessKeyId": "a", "SecretAccessKey": "b", "Expiration": "2026-02-03T04:05:06Z"})",
+          R"(k{"Expiration": "9999-12-31T23:59:59Z", "AccessKeyId": "a", "SecretAccessKey": "b"})",
           "e<Error><Code>NoSuchKey</Code><Region>eu-west-1</Region></Error>", "rbytes 0-99/1234"};
 }
 

@@ -39,6 +39,14 @@ SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash
 DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK = re.compile(r"target_link_libraries\(\s*(\w+)([^)]*)\)")
+# A member of JSON where code writes it: `.set("name", `, `line.add("name", `, `{"name", value}` of a Json::Object,
+# and within a text, `"name": `.
+MEMBER = re.compile(r'\.set\(\s*"(\w+)"|\bline\.add\(\s*"(\w+)"|\\"(\w+)\\": ')
+OBJECT = re.compile(r"\bObject\{(?=\{)")
+PAIR = re.compile(r'\{\s*"(\w+)",')
+# What these write nobody keeps: ranks of one program say it to each other.
+MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
+            "checkpoint/partners.cpp", "train/replay.cpp")
 # Written so that this file does not name such a path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
 
@@ -156,7 +164,57 @@ def check_paths(root):
                 yield f"{path.relative_to(root)}:{number}: a path of one machine: {line.strip()}"
 
 
-CHECKS = [check_includes, check_links, check_single, check_text, check_paths]
+def braced(text, at):
+    """What stands in the braces that `at` is in front of."""
+    depth = 0
+    for end in range(at, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        if depth == 0 and text[end] == "}":
+            return text[at:end + 1]
+    return text[at:]
+
+
+def written_members(text):
+    """The names of members of JSON that a source writes, and their offsets."""
+    for match in MEMBER.finditer(text):
+        yield next(filter(None, match.groups())), match.start()
+    for match in OBJECT.finditer(text):
+        for pair in PAIR.finditer(braced(text, match.end() - 1)):
+            yield pair.group(1), match.start()
+
+
+def documented_words(root):
+    """Words in backticks, and in examples of JSON, of docs/; not of the list of keys of a configuration."""
+    words = set()
+    for page in (root / "docs").glob("*.md"):
+        if page.name == "configuration.md":
+            continue
+        text = page.read_text(encoding="utf-8")
+        for quoted in re.findall(r"`([^`]+)`", text):
+            words.update(re.findall(r"\w+", quoted))
+        for line in text.split("\n"):
+            words.update(re.findall(r'"(\w+)":', line))
+    return words
+
+
+def check_json_members(root):
+    """Each member of JSON that the product writes stands in docs/."""
+    words = documented_words(root)
+    for folder, path in sources(root):
+        name = path.relative_to(root)
+        if folder == "tests" or name.as_posix() in MESSAGES:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        missing = {}
+        for member, at in written_members(text):
+            if member not in words:
+                missing.setdefault(member, at)
+        for member, at in missing.items():
+            yield (f"{name}:{text.count(chr(10), 0, at) + 1}: writes a member \"{member}\" of JSON, which docs/ does not "
+                   "name: in backticks or in an example, as in docs/formats.md")
+
+
+CHECKS = [check_json_members, check_includes, check_links, check_single, check_text, check_paths]
 
 
 def faults(root):

@@ -37,6 +37,28 @@ class Tree(unittest.TestCase):
     def test_a_sound_tree_has_no_fault(self):
         self.assertEqual(structure.faults(self.root), [])
 
+    def test_a_member_of_json_that_the_documents_do_not_name(self):
+        for source in ('json.set("colour", 1);', 'record.set(\n    "colour", 1);', 'line.add("colour", value);',
+                       'return Json::Object{{"name", 1},\n  {"colour", Json::Object{{"name", 2}}}};',
+                       'text += "\\"colour\\": ";'):
+            self.write("docs/formats.md", "`name`, and colour\n\n| `other` |\n")
+            self.write("core/json.cpp", "\n" + source)
+            self.expect("core/json.cpp:2", '"colour"')
+            for named in ("`colour`", "`{colour, x}`", '    {"colour": 1}'):
+                self.write("docs/formats.md", f"`name`\n\n{named}\n")
+                self.assertEqual(structure.faults(self.root), [], named)
+
+    def test_a_list_of_keys_of_a_configuration_documents_no_member(self):
+        self.write("docs/configuration.md", "`colour`\n")
+        self.write("core/json.cpp", 'json.set("colour", 1);')
+        self.expect("core/json.cpp:1", '"colour"')
+
+    def test_what_ranks_say_to_each_other_need_not_be_documented(self):
+        self.write(structure.MESSAGES[0], 'json.set("colour", 1);')
+        self.write("checkpoint/CMakeLists.txt", "lockstep_library(checkpoint all_ranks.cpp)\n"
+                   "target_link_libraries(lockstep_checkpoint PUBLIC lockstep_dist)\n")
+        self.assertEqual(structure.faults(self.root), [])
+
     def test_an_include_against_the_graph(self):
         self.write("core/tensor.cpp", '#include "kernels/gelu.h"\n')
         self.expect("core/tensor.cpp", "kernels/gelu.h", "may include only core")

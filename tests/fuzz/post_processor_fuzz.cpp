@@ -1,0 +1,33 @@
+// Whatever a tokenizer.json says of what is put around a text is refused, or says whether the
+// document token stands in front; where there is no such token in the file, it does not.
+#include "tests/fuzz/fuzz.h"
+#include "train/model_tokenizer.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  return {R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},)"
+          R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id":)"
+          R"("<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})",
+          R"({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence":)"
+          R"({"id": "A"}}, {"SpecialToken": {"id": "<|endoftext|>"}}], "pair": []}})",
+          R"({"post_processor": null, "model": {"type": "BPE"}})"};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lockstep;  // NOLINT(google-build-using-namespace)
+  static const fuzz::MemoryFile file;
+  static const auto tokenizer = open_tokenizer(LOCKSTEP_TOKENIZERS "/gpt2");
+  file.set(data, size);
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    const bool starts = starts_documents(file.path().string(), *tokenizer);
+    const bool is_there = text.find("SpecialToken") != std::string_view::npos ||
+                          text.find('\\') != std::string_view::npos;
+    LOCKSTEP_CHECK(!starts || is_there, "a token in front that nobody names");
+  } catch (const DataError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,38 @@
+// Any tokenizer_config.json is refused, or names the tokens that stand in it.
+#include "core/json.h"
+#include "data/tokenizer_json.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  return {R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false})",
+          R"({"bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<|e|>"},)"
+          R"("added_tokens_decoder": {"0": {"content": "<|e|>", "special": true}}})",
+          R"({"model_max_length": 1e30, "chat_template": "{% for m in messages %}\n"})"};
+}
+
+namespace {
+
+// As the member says it, by another way.
+std::string said(const Json& config, const char* key) {
+  for (const auto& [name, value] : config.as_object()) {
+    if (name != key || value.is_null()) continue;
+    return value.is_string() ? value.as_string() : value.at("content").as_string();
+  }
+  return {};
+}
+
+void check(std::string_view text) {
+  const auto config = parse_tokenizer_config(text, "input");
+  const auto json = Json::parse(text, "input", 16);
+  LOCKSTEP_CHECK(config.document_token == said(json, "bos_token"), config.document_token);
+  LOCKSTEP_CHECK(config.end_token == said(json, "eos_token"), config.end_token);
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
