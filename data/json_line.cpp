@@ -101,7 +101,9 @@ void JsonLine::give_back(std::size_t most) {
   std::size_t bytes = 0;
   for (const auto& value : values_)
     bytes += sizeof value + value.capacity();
-  if (bytes > most) std::vector<std::string>().swap(values_);
+  if (bytes <= most) return;
+  std::vector<std::string>().swap(values_);
+  elements_ = 0;
 }
 
 void JsonLine::scan(std::string_view line) {
