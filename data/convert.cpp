@@ -146,6 +146,7 @@ class Copy {
     }
     // What is one document only because nobody says otherwise is none in our own list.
     if (!lists_none_) output_.end_document();
+    ++documents_;
   }
 
  private:
@@ -155,15 +156,18 @@ class Copy {
     return id;
   }
 
-  // The document without the one token, in front or behind, that tells documents apart. Where they
-  // are listed there is one by custom: the output's, if it is there.
+  // The document without the token, in front or behind, that tells documents apart. Where they are
+  // listed there is one by custom: the output's, if it is there. The output's own is left out at
+  // both ends, where it stands between documents anyway.
   std::pair<std::int64_t, std::int64_t> without_boundary(std::int64_t first,
                                                          std::int64_t end) const {
     const auto& format = source_.format();
-    const bool says = format.boundary == Boundary::front || format.boundary == Boundary::behind;
-    const auto id = says ? format.boundary_token : in_band_->boundary;
-    if (format.boundary != Boundary::behind && token(first) == id) return {first + 1, end};
-    if (format.boundary != Boundary::front && token(end - 1) == id) return {first, end - 1};
+    const auto is_left_out = [&](std::int64_t at, Boundary side) {
+      const auto id = token(at);
+      return id == in_band_->boundary || (id == format.boundary_token && format.boundary == side);
+    };
+    if (is_left_out(first, Boundary::front)) ++first;
+    if (first < end && is_left_out(end - 1, Boundary::behind)) --end;
     return {first, end};
   }
 
@@ -186,11 +190,15 @@ class Copy {
       if (tokens_[i] < in_band_->vocabulary && tokens_[i] != in_band_->boundary) continue;
       const auto place = at + static_cast<std::int64_t>(i);
       const auto shard = source_.shard_of(place);
-      throw DataError(str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard),
-                          " is ", tokens_[i], ", which ", in_band_->what,
-                          tokens_[i] == in_band_->boundary
-                              ? " puts between documents, but here it is within one"
-                              : str(" does not hold: expected ids below ", in_band_->vocabulary)));
+      const bool within = tokens_[i] == in_band_->boundary;
+      throw DataError(str(
+          source_.shard_path(shard), ": token ", place - source_.shard_start(shard), " is ",
+          tokens_[i], ", which ", in_band_->what,
+          within ? str(" puts between documents, but here it is within document ", documents_,
+                       "; pack the text with --plain-text, which makes no such token of its name "
+                       "in text, or convert to a format that lists documents: lockstep, megatron, "
+                       "datatrove")
+                 : str(" does not hold: expected ids below ", in_band_->vocabulary)));
     }
   }
 
@@ -201,6 +209,7 @@ class Copy {
   bool masks_, lists_none_;
   std::optional<InBand> in_band_;
   Progress progress_;
+  std::int64_t documents_ = 0;  // before this one
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint8_t> mask_;
 };

@@ -26,18 +26,21 @@ DatasetWriter::DatasetWriter(PackDirectory& directory, double validation_share,
   const bool two = validation_share > 0;
   if (directory.record()) record_ = *directory.record();
   record_.splits.resize(two ? 2 : 1);
+  auto full = std::exchange(record_.shards, {});
+  full.resize(record_.splits.size());
   for (std::size_t i = 0; i < record_.splits.size(); ++i) {
     const char* name = i == 0 ? "train" : "validation";
     const auto path = two ? directory.dataset() / name : directory.dataset();
     make_directories(path);
     Split split;
-    for (const auto& shard : record_.splits[i].shards)
+    for (const auto& shard : full[i])
       split.documents += shard.documents;
     split.documents += record_.splits[i].documents;
     // One that goes on has begun.
     if (record_.position.inside && record_.split == static_cast<std::int64_t>(i)) ++split.documents;
-    split.writer =
-        std::make_unique<ShardWriter>(path, name, layout, record_.splits[i], background_);
+    split.saved = full[i].size();
+    split.writer = std::make_unique<ShardWriter>(path, name, layout, record_.splits[i],
+                                                 std::move(full[i]), background_);
     splits_.push_back(std::move(split));
   }
 }
@@ -87,21 +90,24 @@ void DatasetWriter::save() {
   background_.wait();
   full_.clear();
   std::vector<const OpenShard*> open;
+  std::string lines;
   for (std::size_t i = 0; i < splits_.size(); ++i) {
     auto& writer = *splits_[i].writer;
     record_.splits[i] = writer.state();
+    for (auto& saved = splits_[i].saved; saved < writer.shards().size(); ++saved)
+      lines += PackedShard{static_cast<std::int64_t>(i), writer.shards()[saved]}.line();
     for (auto& full : writer.take_full())
       full_.push_back(std::move(full));
     if (writer.open_shard() != nullptr) open.push_back(writer.open_shard());
   }
-  background_.run([this, open = std::move(open), text = record_.dump()] {
+  background_.run([this, open = std::move(open), record = record_, lines = std::move(lines)] {
     for (const auto& full : full_)
       full->commit();
     for (const auto* shard : open)
       shard->sync();
     for (const auto& split : splits_)
       sync_directory(split.writer->directory());
-    directory_.save(text);
+    directory_.save(record, lines);
   });
 }
 

@@ -39,6 +39,7 @@ class DatasetWriter {
   struct Split {
     std::unique_ptr<ShardWriter> writer;
     std::int64_t documents = 0;
+    std::size_t saved = 0;  // full shards
   };
   // Of one split, tokens of a batch that lie behind each other.
   struct Run {

@@ -4,14 +4,11 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/json.h"
 #include "data/unicode.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-constexpr int kMostLevels = 64;                     // of a conversation
 constexpr std::size_t kMostKept = 4 * kBatchBytes;  // ids, or bytes of a line's members
 
 std::vector<std::string> names_of(const DocumentFields& fields) {
@@ -19,19 +16,14 @@ std::vector<std::string> names_of(const DocumentFields& fields) {
   return {fields.text};
 }
 
-const Json& member(const Json& line, const std::string& name) {
-  const Json* at = &line;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const auto dot = std::min(name.find('.', begin), name.size());
-    at = &at->at(name.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
-  return *at;
+JsonLine line_of(const DocumentFields& fields) {
+  return fields.messages.empty() ? JsonLine(names_of(fields))
+                                 : JsonLine(fields.messages, {"role", "content"});
 }
 
 }  // namespace
 
-DocumentEncoder::Memory::Memory(const DocumentFields& fields) : line(names_of(fields)) {}
+DocumentEncoder::Memory::Memory(const DocumentFields& fields) : line(line_of(fields)) {}
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentFields fields,
                                  std::vector<std::filesystem::path> files,
@@ -92,7 +84,12 @@ void DocumentEncoder::encode_text(TextBatch& batch, const TextBatch::Piece& piec
   note_replaced(batch, piece, text);
   memory.ids.clear();
   if (piece.first) memory.ids.push_back(tokenizer_.about().document_token);
-  in_piece(piece, [&] { tokenizer_.encode(text, memory.ids, memory.words); });
+  in_piece(piece, [&] {
+    if (fields_.plain)
+      tokenizer_.encode_plain(text, memory.ids, memory.words);
+    else
+      tokenizer_.encode(text, memory.ids, memory.words);
+  });
   batch.parts.push_back({static_cast<std::int64_t>(memory.ids.size()),
                          static_cast<std::int64_t>(text.size()), piece.first, piece.last});
   append(batch, memory);
@@ -121,7 +118,6 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
   std::string_view line(batch.text.data() + piece.begin, piece.end - piece.begin);
   if (piece.byte == 0 && line.starts_with(kByteOrderMark)) line.remove_prefix(3);
   if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
-  if (!fields_.messages.empty()) return encode_messages(batch, piece, line, memory);
   try {
     memory.line.scan(line);
   } catch (const JsonLine::Problem& problem) {
@@ -132,6 +128,7 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
     if (batch.replaced.count == 0) batch.replaced.first = where(piece, 0);
     batch.replaced.count += static_cast<std::int64_t>(count);
   }
+  if (!fields_.messages.empty()) return encode_messages(batch, piece, memory);
   if (fields_.prompt.empty()) {
     const auto& text = memory.line.value(0);
     if (!text.empty()) encode_text(batch, piece, text, memory);
@@ -145,20 +142,18 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
 }
 
 void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& piece,
-                                      std::string_view line, Memory& memory) const {
+                                      Memory& memory) const {
   in_piece(piece, [&] {
-    const Json json = Json::parse(line, "JSON", kMostLevels);
-    const auto& messages = member(json, fields_.messages).as_array();
     std::vector<Turn> turns;
-    for (const auto& message : messages) {
-      const auto& name = text_at(message, "role");
+    for (std::size_t i = 0; i < memory.line.elements(); ++i) {
+      const auto& name = memory.line.value(i, 0);
       const auto role = fields_.chat_template->roles.find(name);
       if (role == fields_.chat_template->roles.end())
         throw DataError(
             str("the chat template ", fields_.chat_template->name, " has no role \"", name, "\""));
       const bool counts = name == kAssistant;
       turns.push_back({role->second.prefix, true, false});
-      turns.push_back({text_at(message, "content"), false, counts});
+      turns.push_back({memory.line.value(i, 1), false, counts});
       turns.push_back({role->second.suffix, true, counts});
     }
     if (!turns.empty()) encode_turns(batch, turns, false, memory);

@@ -17,12 +17,14 @@
 
 namespace lockstep {
 
-// Which members of a line of JSON are read: `text`, or prompt and response, or messages.
+// Which members of a line of JSON are read: `text`, or prompt and response, or messages; and how.
 struct DocumentFields {
   std::string text = "text";
   std::string prompt, response;
   std::string messages;  // a list of {"role": ..., "content": ...}
   std::optional<ChatTemplate> chat_template = std::nullopt;  // of messages
+  // Names of special tokens in text are text like any other, as in prompts, responses and messages.
+  bool plain = false;
 
   bool masked() const { return !prompt.empty() || !messages.empty(); }
 };
@@ -59,8 +61,7 @@ class DocumentEncoder {
                    Memory& memory) const;
   void encode_bytes(TextBatch& batch, const TextBatch::Piece& piece) const;
   void encode_line(TextBatch& batch, const TextBatch::Piece& piece, Memory& memory) const;
-  void encode_messages(TextBatch& batch, const TextBatch::Piece& piece, std::string_view line,
-                       Memory& memory) const;
+  void encode_messages(TextBatch& batch, const TextBatch::Piece& piece, Memory& memory) const;
   void encode_turns(TextBatch& batch, const std::vector<Turn>& turns, bool ends,
                     Memory& memory) const;
   void note_replaced(TextBatch& batch, const TextBatch::Piece& piece, std::string_view text) const;

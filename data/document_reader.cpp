@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
+#include "data/stranger.h"
+#include "data/unicode.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{1} << 17;  // searched while in the cache
+constexpr std::size_t kLookedAt = std::size_t{1} << 16;   // of each file: whether it is text
+
+std::string advice_for(const Stranger& stranger, const std::string& file) {
+  std::string advice = stranger.advice;
+  if (const auto at = advice.find("FILE"); at != std::string::npos) advice.replace(at, 4, file);
+  return advice;
+}
 
 }  // namespace
 
@@ -34,6 +44,8 @@ DocumentReader::DocumentReader(Config config, const Tokenizer& tokenizer,
   progress_.skip(total_bytes({config_.files.begin(), config_.files.begin() + start.file}));
   if (start.byte == 0) return;
   open_next();
+  is_new_ = false;
+  begin_of_hash_ = start.byte;
   source_->skip_to(start.byte);
   taken_ = source_->bytes_taken();
   progress_.skip(taken_);
@@ -46,6 +58,7 @@ bool DocumentReader::is_json_lines(std::int64_t file) const {
 
 void DocumentReader::open_next() {
   source_.emplace(config_.files[static_cast<std::size_t>(position_.file)]);
+  is_new_ = true;
   taken_ = 0;
   separator_ = is_json_lines(position_.file) ? "\n" : config_.separator;
 }
@@ -54,7 +67,7 @@ bool DocumentReader::fill(TextBatch& batch) {
   batch.text.append(carried_);
   carried_.clear();
   if (carried_.capacity() > 4 * kBatchBytes) carried_.shrink_to_fit();
-  begin_ = scanned_ = 0;
+  begin_ = scanned_ = hashed_ = 0;
   for (;;) {
     if (!source_) {
       if (position_.file == static_cast<std::int64_t>(config_.files.size())) break;
@@ -66,25 +79,57 @@ bool DocumentReader::fill(TextBatch& batch) {
       add_piece(batch, batch.text.size(), true);
       source_.reset();
       position_ = {position_.file + 1, 0, 1, false};
-      scanned_ = begin_;
+      hash_ = Hasher();
+      begin_of_hash_ = 0;
+      scanned_ = hashed_ = begin_;
     }
     const auto room = batch.text.rest().size();
     if (room >= kReadBytes) continue;
     if (begin_ == batch.text.size() || !cut_long_document(batch, room)) break;
   }
   carried_.assign(batch.text.data() + begin_, batch.text.data() + batch.text.size());
+  hash_up_to_begin(batch);
   batch.behind = position_;
+  if (position_.byte > begin_of_hash_)
+    batch.behind.read.push_back({position_.byte - begin_of_hash_, hash_.hex()});
   return position_.file < static_cast<std::int64_t>(config_.files.size()) || !batch.pieces.empty();
+}
+
+void DocumentReader::hash_up_to_begin(const TextBatch& batch) {
+  hash_.add(std::as_bytes(std::span(batch.text.data() + hashed_, begin_ - hashed_)));
+  hashed_ = begin_;
 }
 
 // Whether the file ends.
 bool DocumentReader::read_more(TextBatch& batch) {
   const auto room = batch.text.rest().first(std::min(kReadBytes, batch.text.rest().size()));
   const auto count = source_->read(room);
+  if (std::exchange(is_new_, false)) check_is_text({room.data(), std::min(count, kLookedAt)});
   batch.text.grow_by(count);
   progress_.advance(source_->bytes_taken() - taken_);
   taken_ = source_->bytes_taken();
   return count < room.size();
+}
+
+void DocumentReader::check_is_text(std::string_view begin) const {
+  const auto& path = config_.files[static_cast<std::size_t>(position_.file)];
+  const auto refuse = [&](const auto&... what) { throw DataError(str(path.string(), what...)); };
+  if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
+    refuse(" is ", stranger->what, ", no text that can be packed; ",
+           advice_for(*stranger, path.string()));
+  if (is_json_lines(position_.file)) return;
+  const bool may_be_zero = dynamic_cast<const ByteTokenizer*>(&tokenizer_) != nullptr ||
+                           config_.separator.find('\0') != std::string::npos;
+  if (const auto zero = begin.find('\0'); zero != std::string_view::npos && !may_be_zero)
+    refuse(" is no text: byte ", zero,
+           " is zero; leave it out, or pack it as bytes: --tokenizer bytes");
+  if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
+  const auto first = begin.find_first_not_of(" \t\r\n");
+  if (path.extension() == ".json" && first != std::string_view::npos &&
+      (begin[first] == '{' || begin[first] == '['))
+    refuse(
+        " holds JSON; where each line is an object, give --field, or call it .jsonl; where it is "
+        "to be learnt as it stands, call it .txt");
 }
 
 void DocumentReader::cut_documents(TextBatch& batch) {

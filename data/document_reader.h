@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hash.h"
 #include "data/progress.h"
 #include "data/text_batch.h"
 #include "data/text_source.h"
@@ -35,7 +36,8 @@ class DocumentReader {
                  Progress& progress);
 
   // Puts the next pieces, if any, into `batch`, which is clear; false behind the last. A document
-  // of text without bytes, and an empty line, are left out. Throws DataError naming file and byte.
+  // of text without bytes, and an empty line, are left out. Throws DataError naming file and byte,
+  // and where a file is no text.
   bool fill(TextBatch& batch);
 
   bool is_json_lines(std::int64_t file) const;
@@ -43,16 +45,22 @@ class DocumentReader {
  private:
   void open_next();
   bool read_more(TextBatch& batch);
+  void check_is_text(std::string_view begin) const;
   void cut_documents(TextBatch& batch);
   void add_piece(TextBatch& batch, std::size_t end, bool last);
   bool cut_long_document(TextBatch& batch, std::size_t room);
+  void hash_up_to_begin(const TextBatch& batch);
 
   Config config_;
   const Tokenizer& tokenizer_;
   Progress& progress_;
-  InputPosition position_;  // of the batch's byte `begin_`
-  std::string separator_;   // of the file that is open
+  InputPosition position_;  // of the batch's byte `begin_`; the last of `read` is in hash_ yet
+  Hasher hash_;             // of the text from begin_of_hash_ on, up to the batch's byte `hashed_`
+  std::int64_t begin_of_hash_ = 0;
+  std::size_t hashed_ = 0;
+  std::string separator_;  // of the file that is open
   std::optional<TextSource> source_;
+  bool is_new_ = false;     // of which nothing was read
   std::int64_t taken_ = 0;  // of it, as progress was told
   std::vector<char> carried_;
   std::size_t begin_ = 0, scanned_ = 0;  // of the batch's text: not in pieces, without separators

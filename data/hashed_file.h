@@ -23,10 +23,11 @@ class HashedFile {
   HashedFile& operator=(const HashedFile&) = delete;
   ~HashedFile();
 
-  void write(std::span<const std::byte> bytes);          // behind what was written
-  void flush();                                          // gives it to the system
-  void sync() const;                                     // what was given; by any thread
-  std::string hash() const { return hash_.hex(); }       // of what was given to the system
+  void write(std::span<const std::byte> bytes);            // behind what was written
+  void flush();                                            // gives it to the system
+  void sync() const;                                       // what was given; by any thread
+  std::int64_t size_bytes() const { return size_bytes_; }  // what was given to the system
+  std::string hash() const { return hash_.hex(); }         // of what was given to the system
   void write_header(std::span<const std::byte> header);  // another one: the hash is no longer right
   void commit();
 

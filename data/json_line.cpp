@@ -81,6 +81,11 @@ JsonLine::JsonLine(const std::vector<std::string>& fields) {
   }
 }
 
+JsonLine::JsonLine(const std::string& list, const std::vector<std::string>& fields)
+    : JsonLine(std::vector<std::string>{list}) {
+  element_ = std::make_unique<JsonLine>(fields);
+}
+
 void JsonLine::fail(const std::string& what) const {
   throw Problem{static_cast<std::size_t>(at_ - begin_), what};
 }
@@ -92,22 +97,35 @@ void JsonLine::give_back(std::size_t most) {
   clear(key_);
   for (auto& field : fields_)
     clear(field.value);
+  if (element_) element_->give_back(most);
+  std::size_t bytes = 0;
+  for (const auto& value : values_)
+    bytes += sizeof value + value.capacity();
+  if (bytes <= most) return;
+  std::vector<std::string>().swap(values_);
+  elements_ = 0;
 }
 
 void JsonLine::scan(std::string_view line) {
   begin_ = at_ = line.data();
   end_ = begin_ + line.size();
-  replaced_ = 0;
+  replaced_ = elements_ = 0;
+  scan_fields(1);
+  skip_space();
+  if (at_ != end_) fail("expected the end of the line behind the object");
+}
+
+// Of the object that comes next.
+void JsonLine::scan_fields(int levels) {
   for (auto& field : fields_)
     field.found = false;
   skip_space();
   if (at_ == end_ || *at_ != '{') fail("expected an object, {");
-  scan_object({(1U << fields_.size()) - 1, 0}, 1);
-  skip_space();
-  if (at_ != end_) fail("expected the end of the line behind the object");
+  const char* first = at_;
+  scan_object({(1U << fields_.size()) - 1, 0}, levels);
   for (const auto& field : fields_)
     if (!field.found) {
-      at_ = begin_;
+      at_ = first;
       fail(str("the object has no member \"", field.name, "\""));
     }
 }
@@ -144,9 +162,11 @@ void JsonLine::scan_value(Place place, int levels) {
   if (at_ == end_) fail("the line ends where a value is expected");
   auto* field = place.fields == 0 ? nullptr : wanted(place);
   if (field != nullptr) {
-    if (*at_ != '"') fail(str("the member \"", field->name, "\" is not a string"));
+    if (*at_ != (element_ ? '[' : '"'))
+      fail(str("the member \"", field->name, "\" is not ", element_ ? "a list" : "a string"));
     if (field->found) fail(str("the member \"", field->name, "\" is there twice"));
     field->found = true;
+    if (element_) return scan_list(levels + 1);
     field->value.clear();
     return scan_string(&field->value);
   }
@@ -187,6 +207,39 @@ void JsonLine::scan_object(Place place, int levels) {
     expect(',', "a comma or } behind a member");
   }
   ++at_;
+}
+
+void JsonLine::scan_list(int levels) {
+  if (levels > kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
+  ++at_;
+  skip_space();
+  if (at_ < end_ && *at_ == ']') {
+    ++at_;
+    return;
+  }
+  for (;;) {
+    scan_element(levels + 1);
+    skip_space();
+    if (at_ < end_ && *at_ == ']') break;
+    expect(',', "a comma or ] behind an element");
+  }
+  ++at_;
+}
+
+void JsonLine::scan_element(int levels) {
+  auto& element = *element_;
+  element.begin_ = begin_;
+  element.at_ = at_;
+  element.end_ = end_;
+  element.replaced_ = 0;
+  element.scan_fields(levels);
+  at_ = element.at_;
+  replaced_ += element.replaced_;
+  const auto count = element.fields_.size();
+  const auto first = elements_++ * count;
+  if (values_.size() < first + count) values_.resize(first + count);
+  for (std::size_t f = 0; f < count; ++f)
+    values_[first + f].swap(element.fields_[f].value);
 }
 
 void JsonLine::scan_array(int levels) {

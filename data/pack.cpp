@@ -63,6 +63,7 @@ DocumentFields fields_of(const PackOptions& options) {
       given(options.field) + given(options.prompt_field) + given(options.messages_field) > 0)
     throw UsageError("--document-separator stands in text; of lines of JSON each is a document");
   DocumentFields fields;
+  fields.plain = options.plain_text;
   if (!options.field.empty()) fields.text = options.field;
   fields.prompt = options.prompt_field;
   fields.response = options.response_field;
@@ -99,6 +100,7 @@ Json command_of(const PackOptions& options, const std::vector<fs::path>& files,
   command.set("tokenizer", about.hash);
   command.set("document_token", about.document_token);
   command.set("end_token", about.end_token);
+  command.set("plain_text", options.plain_text);
   command.set("field", options.field);
   command.set("prompt_field", options.prompt_field);
   command.set("response_field", options.response_field);
@@ -161,8 +163,9 @@ void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start
     is_json_lines.push_back(reader.is_json_lines(static_cast<std::int64_t>(i)));
   const DocumentEncoder encoder(*job.tokenizer, job.fields, job.files, is_json_lines);
   const int threads = options.threads > 0 ? options.threads : processors_allowed();
-  std::vector<DocumentEncoder::Memory> memories(static_cast<std::size_t>(threads),
-                                                encoder.memory());
+  std::vector<DocumentEncoder::Memory> memories;
+  for (int i = 0; i < threads; ++i)
+    memories.push_back(encoder.memory());
   BatchPipeline pipeline(
       threads,
       [&](TextBatch& batch, int thread) {
@@ -216,7 +219,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   const auto out = output_path(options.out);
   for (const auto& input : options.inputs)
     require_local(input.string());
-  refuse_output_inside_input(out, options.inputs);
+  refuse_output_inside_input(out, matching_paths(options.inputs));
   if (options.document_separator.size() > kMostSeparatorBytes)
     throw UsageError(str("--document-separator has ", options.document_separator.size(),
                          " bytes, expected at most ", kMostSeparatorBytes));

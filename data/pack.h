@@ -26,6 +26,7 @@ struct PackOptions {
   std::string field = {};
   std::string prompt_field = {}, response_field = {};
   std::string messages_field = {}, chat_template = {};  // see chat_template()
+  bool plain_text = false;                              // see DocumentFields::plain
   int threads = 0;                                      // that encode; 0: one a processor
 };
 

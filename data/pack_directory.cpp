@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <fstream>
+#include <span>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -11,8 +13,10 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "data/output_directory.h"
+#include "data/text_source.h"
 
 namespace lockstep {
 namespace {
@@ -22,30 +26,73 @@ namespace fs = std::filesystem;
 constexpr const char* kLock = "lock";
 constexpr const char* kCommand = "command.json";
 constexpr const char* kProgress = "progress.json";
+constexpr const char* kList = "shards.jsonl";
 constexpr const char* kDataset = "dataset";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
-// What the first member that is not the same is; empty: none.
-std::string difference(const Json& before, const Json& now) {
-  for (const auto& [name, value] : now.as_object()) {
-    const auto* old = before.find(name);
-    const auto was = old == nullptr ? "nothing" : old->dump();
-    if (was == value.dump()) continue;
-    if (!value.is_array() || old == nullptr || !old->is_array())
-      return str(name, " was ", was, ", now ", value.dump());
-    const auto &files = old->as_array(), &inputs = value.as_array();
-    for (std::size_t i = 0; i < std::min(files.size(), inputs.size()); ++i)
-      if (files[i].dump() != inputs[i].dump())
-        return str("an input was ", files[i].dump(), ", now ", inputs[i].dump());
-    return str("there were ", files.size(), " inputs, now ", inputs.size());
+const Json::Array& inputs_of(const Json& command) {
+  return command.at("inputs").as_array();
+}
+
+// Up to where all is written.
+std::string place_of(const InputPosition& position, const Json& command) {
+  const auto& inputs = inputs_of(command);
+  const auto file = static_cast<std::size_t>(position.file);
+  if (file >= inputs.size()) return "the end of the last input";
+  return str(position.byte > 0 ? str("byte ", position.byte) : "the begin", " of ",
+             text_at(inputs[file], "file"));
+}
+
+bool holds_what_was_read(const fs::path& file, const InputPosition& position) {
+  TextSource source(file);
+  std::vector<char> piece;
+  for (const auto& stretch : position.read) {
+    Hasher hash;
+    for (auto rest = stretch.bytes; rest > 0; rest -= std::ssize(piece)) {
+      constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+      piece.resize(static_cast<std::size_t>(std::min(rest, kPiece)));
+      if (source.read(piece) < piece.size()) return false;
+      hash.add(std::as_bytes(std::span(piece)));
+    }
+    if (hash.hex() != stretch.hash) return false;
+  }
+  return true;
+}
+
+// What the first input is of which not the same was read; empty: none.
+std::string difference_of_inputs(const Json::Array& before, const Json::Array& now,
+                                 const InputPosition& position) {
+  const auto read = static_cast<std::size_t>(position.file) + (position.byte > 0 ? 1 : 0);
+  if (before.size() < read) return {};  // such a record is refused as what it is
+  if (now.size() < read) return str("there were ", before.size(), " inputs, now ", now.size());
+  for (std::size_t i = 0; i < read; ++i) {
+    if (before[i].dump() == now[i].dump()) continue;
+    const auto& file = text_at(now[i], "file");
+    const bool is_last = static_cast<std::int64_t>(i) == position.file;
+    if (is_last && text_at(before[i], "file") == file && holds_what_was_read(file, position))
+      continue;
+    return str("an input was ", before[i].dump(), ", now ", now[i].dump(),
+               is_last ? str(", and not the same up to byte ", position.byte, " of its text") : "");
   }
   return {};
+}
+
+// What the first member that is not the same is; empty: none.
+std::string difference(const Json& before, const Json& now, const InputPosition& position) {
+  for (const auto& [name, value] : now.as_object()) {
+    if (name == "inputs") continue;
+    const auto* old = before.find(name);
+    const auto was = old == nullptr ? "nothing" : old->dump();
+    if (was != value.dump()) return str(name, " was ", was, ", now ", value.dump());
+  }
+  return difference_of_inputs(inputs_of(before), inputs_of(now), position);
 }
 
 // What packing puts there, and what write_text calls it before.
 bool is_of_packing(const std::string& name) {
   return name == kLock || name == kDataset || name == kCommand || name == kProgress ||
-         name.starts_with(str(kCommand, ".tmp-")) || name.starts_with(str(kProgress, ".tmp-"));
+         name == kList || name.starts_with(str(kCommand, ".tmp-")) ||
+         name.starts_with(str(kProgress, ".tmp-"));
 }
 
 // All in it is removed in the end.
@@ -79,22 +126,25 @@ fs::path PackDirectory::record_path() const {
   return work_ / kProgress;
 }
 
-PackDirectory::PackDirectory(fs::path out, const Json& command, bool resumable)
-    : out_(std::move(out)), work_(work_of(out_)), resumable_(resumable) {
+PackDirectory::PackDirectory(fs::path out, Json command, bool resumable)
+    : out_(std::move(out)),
+      work_(work_of(out_)),
+      command_(std::move(command)),
+      resumable_(resumable) {
   refuse_taken(out_);
   refuse_foreign(work_);
   make_directories(work_);
   lock();
   try {
     refuse_taken(out_);  // by one that has just ended
-    find_record(command);
+    find_record();
   } catch (...) {
     unlock();
     throw;
   }
   if (record_) return;
   try {
-    start(command);
+    start();
   } catch (...) {
     remove();
     throw;
@@ -104,9 +154,9 @@ PackDirectory::PackDirectory(fs::path out, const Json& command, bool resumable)
 PackDirectory::~PackDirectory() {
   if (lock_ < 0) return;
   if (saved_) {
-    log_warning(work_.string(),
-                ": keeps what is done; the same command goes on from there; remove it to begin "
-                "anew");
+    log_warning(work_.string(), ": keeps what is done, up to ", kept_,
+                "; the same command goes on from there, and what lies behind may be mended first; "
+                "remove it to begin anew");
     unlock();
   } else {
     remove();
@@ -154,24 +204,46 @@ void PackDirectory::unlock() {
   close(std::exchange(lock_, -1));
 }
 
-void PackDirectory::find_record(const Json& command) {
+void PackDirectory::find_record() {
   if (!path_exists(dataset())) return;
-  if (!path_exists(work_ / kProgress)) {
+  const auto progress = work_ / kProgress;
+  std::optional<PackRecord> record;
+  if (path_exists(progress))
+    record = PackRecord::parse(read_text(progress, kMostBytes), progress.string());
+  const auto path = work_ / kCommand;
+  const auto before = Json::parse(read_text(path, kMostBytes), path.string());
+  const auto changed = in_context(
+      [&] { return difference(before, command_, record ? record->position : InputPosition{}); },
+      path.string());
+  if (!changed.empty())
+    throw UsageError(str(work_.string(), ": holds what another command has done (", changed,
+                         "); give that command to go on, or remove the directory to begin anew"));
+  if (!record) {
     if (!resumable_)
       log_info(work_.string(),
                ": begins anew: standard input and pipes cannot be gone on with "
                "where they were left");
     return;
   }
-  const auto path = work_ / kCommand;
-  const auto before = Json::parse(read_text(path, kMostBytes), path.string());
-  if (const auto changed = difference(before, command); !changed.empty())
-    throw UsageError(str(work_.string(), ": holds what another command has done (", changed,
-                         "); give that command to go on, or remove the directory to begin anew"));
-  const auto progress = work_ / kProgress;
-  record_ = PackRecord::parse(read_text(progress, kMostBytes), progress.string());
+  record_ = std::move(record);
+  read_list();
+  if (before.dump() != command_.dump()) write_text(path, command_.dump(2) + "\n");
   saved_ = true;
+  kept_ = place_of(record_->position, command_);
   remove_unfinished();
+}
+
+void PackDirectory::read_list() {
+  const auto path = work_ / kList;
+  list_.emplace(path, std::span<const std::byte>(), record_->list_bytes);
+  if (list_->hash() != record_->list_hash)
+    throw DataError(str(path.string(), ": is damaged; remove ", work_.string(), " to begin anew"));
+  std::ifstream lines(path);
+  std::int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto what = str(path.string(), ": line ", ++number);
+    in_context([&] { record_->add(PackedShard::parse(line, "JSON")); }, what);
+  }
 }
 
 // What stands beside the shards when all are full: where that was cut short, also under the names
@@ -202,16 +274,26 @@ void PackDirectory::forget() const {
   sync_directory(work_);
 }
 
-void PackDirectory::start(const Json& command) {
+void PackDirectory::start() {
   forget();
-  write_text(work_ / kCommand, command.dump(2) + "\n");
+  write_text(work_ / kCommand, command_.dump(2) + "\n");
   make_directories(dataset());
 }
 
-void PackDirectory::save(const std::string& record) {
+void PackDirectory::save(PackRecord record, std::string_view lines) {
   if (!resumable_) return;
-  write_text(work_ / kProgress, record);
+  if (!list_) {
+    list_.emplace(work_ / kList, std::span<const std::byte>(), 0);
+    sync_directory(work_);
+  }
+  list_->write(std::as_bytes(std::span(lines)));
+  list_->flush();
+  list_->sync();
+  record.list_bytes = list_->size_bytes();
+  record.list_hash = list_->hash();
+  write_text(work_ / kProgress, record.dump());
   saved_ = true;
+  kept_ = place_of(record.position, command_);
 }
 
 void PackDirectory::commit() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "core/file.h"
@@ -15,38 +16,57 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostFull = 8;  // shards that wait: each has files open
 
-std::string shard_name(const std::string& name, std::size_t index) {
+std::string shard_name(const std::string& name, std::int64_t index) {
   char digits[24];
-  std::snprintf(digits, sizeof digits, "_%06zu.bin", index);
+  std::snprintf(digits, sizeof digits, "_%06lld.bin", static_cast<long long>(index));
   return name + digits;
 }
 
 }  // namespace
 
 ShardWriter::ShardWriter(fs::path directory, std::string name, const ShardLayout& layout,
-                         State from, BackgroundTask& background)
+                         const State& from, std::vector<Manifest::Shard> full,
+                         BackgroundTask& background)
     : directory_(std::move(directory)),
       name_(std::move(name)),
       layout_(layout),
-      state_(std::move(from)),
+      state_(from),
+      shards_(std::move(full)),
       background_(background) {
   LOCKSTEP_CHECK(
       1 <= layout.shard_tokens && layout.shard_tokens <= std::numeric_limits<std::int32_t>::max(),
       "shards of ", layout.shard_tokens, " tokens, but their header counts in 31 bits");
-  for (const auto& shard : state_.shards) {
+  LOCKSTEP_CHECK(std::ssize(shards_) == state_.shards, shards_.size(), " full shards, expected ",
+                 state_.shards);
+  for (const auto& shard : shards_) {
     const ReadFile file(directory_ / shard.file);
     const auto expected = kShardHeaderBytes + layout.token_bytes * shard.tokens;
     if (file.size_bytes() != expected)
       file.fail(file.size_bytes(), str("expected a shard of ", expected, " bytes"));
     written_ += shard.tokens;
   }
+  remove_what_is_behind();
   if (state_.tokens > 0) start_shard();
+}
+
+// Shards that were begun behind the state, of which other input may make fewer.
+void ShardWriter::remove_what_is_behind() const {
+  std::set<std::string> kept;
+  for (const auto& shard : shards_)
+    kept.insert(shard.file.substr(0, shard.file.size() - 4));
+  if (state_.tokens > 0) kept.insert(fs::path(shard_name(name_, state_.shards)).stem());
+  for (const auto& path : directory_entries(directory_)) {
+    if (!path.filename().string().starts_with(name_ + "_") || kept.contains(path.stem())) continue;
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) throw DataError(str(path.string(), ": cannot remove it: ", error.message()));
+  }
 }
 
 ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::start_shard() {
-  open_ = std::make_unique<OpenShard>(directory_, shard_name(name_, state_.shards.size()), layout_,
+  open_ = std::make_unique<OpenShard>(directory_, shard_name(name_, state_.shards), layout_,
                                       state_.tokens, state_.documents);
 }
 
@@ -98,7 +118,8 @@ void ShardWriter::end_shard() {
   shard.about.hash = shard.tokens.hash();
   shard.about.ends_hash = shard.ends.hash();
   if (shard.mask) shard.about.mask_hash = shard.mask->hash();
-  state_.shards.push_back(shard.about);
+  shards_.push_back(shard.about);
+  ++state_.shards;
   written_ += state_.tokens;
   state_.tokens = state_.documents = state_.mask_byte = 0;
   full_.push_back(std::move(open_));
@@ -126,8 +147,8 @@ Manifest ShardWriter::finish(const TokenFormat& format, const std::string& token
   }
   for (const auto& full : take_full())
     full->commit();
-  if (partial) state_.shards.back().hash = hash_of_file(directory_ / state_.shards.back().file);
-  Manifest manifest{format, tokenizer_hash, state_.shards};
+  if (partial) shards_.back().hash = hash_of_file(directory_ / shards_.back().file);
+  Manifest manifest{format, tokenizer_hash, shards_};
   write_text(directory_ / kManifestName, manifest.dump());
   return manifest;
 }

@@ -18,16 +18,17 @@ namespace lockstep {
 
 class ShardWriter {
  public:
-  // What was written: full shards, and of the next one so many tokens.
+  // What was written: so many full shards, and of the next one so many tokens.
   struct State {
-    std::vector<Manifest::Shard> shards;
+    std::int64_t shards = 0;
     std::int64_t tokens = 0, documents = 0;
     int mask_byte = 0;  // the bits of the last tokens, where they do not fill a byte
   };
-  // Shards are called NAME_000000.bin and on. What the files hold behind `from` is cut off. Throws
-  // DataError where they hold less. `background` may be at work on what take_full() gave.
+  // Shards are called NAME_000000.bin and on; `full` are those of `from`. What the files hold
+  // behind that is cut off, and removed. Throws DataError where they hold less. `background` may be
+  // at work on what take_full() gave.
   ShardWriter(std::filesystem::path directory, std::string name, const ShardLayout& layout,
-              State from, BackgroundTask& background);
+              const State& from, std::vector<Manifest::Shard> full, BackgroundTask& background);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
   ~ShardWriter();
@@ -43,6 +44,7 @@ class ShardWriter {
   // What may be saved, and gone on from, once what take_full() gives is committed and the open
   // shard is synced.
   const State& state();
+  const std::vector<Manifest::Shard>& shards() const { return shards_; }  // the full ones
   bool has_full() const { return !full_.empty(); }
   std::vector<std::unique_ptr<OpenShard>> take_full();
   const OpenShard* open_shard() const { return open_.get(); }  // null: none
@@ -51,6 +53,7 @@ class ShardWriter {
   Manifest finish(const TokenFormat& format, const std::string& tokenizer_hash);
 
  private:
+  void remove_what_is_behind() const;
   void start_shard();
   void end_shard();
   void add_mask(std::span<const std::uint8_t> mask);
@@ -59,6 +62,7 @@ class ShardWriter {
   std::string name_;
   ShardLayout layout_;
   State state_;
+  std::vector<Manifest::Shard> shards_;
   BackgroundTask& background_;
   std::int64_t written_ = 0;  // tokens of full shards
   std::unique_ptr<OpenShard> open_;

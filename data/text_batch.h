@@ -35,6 +35,12 @@ struct InputPosition {
   std::int64_t file = 0, byte = 0;  // which of the files, of its text
   std::int64_t line = 1;            // of a file of lines, the next; else 1
   bool inside = false;              // a document that goes on
+  // What was read of the file's text: stretches behind each other, as often as reading went on.
+  struct Stretch {
+    std::int64_t bytes = 0;
+    std::string hash;  // XXH3-128
+  };
+  std::vector<Stretch> read = {};
 };
 
 // What an encoding could not keep: U+FFFD, as which it counts.

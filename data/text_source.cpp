@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -27,52 +28,93 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-void append_files_below(const fs::path& directory, std::vector<fs::path>& files) {
-  const auto first = static_cast<std::ptrdiff_t>(files.size());
+// A directory on the way to what is read.
+struct Place {
+  dev_t device;
+  ino_t file;
+  bool operator==(const Place&) const = default;
+};
+
+// `above`: those that it lies in.
+void append_files_below(const fs::path& directory, std::vector<Place>& above,
+                        std::vector<fs::path>& files) {
+  struct stat about {};
+  if (stat(directory.c_str(), &about) != 0)
+    fail(directory, "cannot read the directory", {errno, std::generic_category()});
+  const Place here{about.st_dev, about.st_ino};
+  if (std::ranges::find(above, here) != above.end())
+    throw DataError(str(directory.string(),
+                        ": a link to a directory that it lies in; remove it, or name what is to be "
+                        "packed"));
+  above.push_back(here);
   std::error_code error;
-  fs::recursive_directory_iterator it(directory, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    if (is_hidden(it->path())) {
-      if (it->is_directory(error)) it.disable_recursion_pending();
-    } else if (it->is_regular_file(error)) {
-      files.push_back(it->path());
-    }
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const auto& path = it->path();
+    if (is_hidden(path)) continue;
+    std::error_code missing, unknown;
+    const auto status = fs::status(path, missing);
+    if (fs::is_directory(status))
+      append_files_below(path, above, files);
+    else if (fs::is_regular_file(status))
+      files.push_back(path);
+    else if (!fs::exists(status))
+      fail(path, fs::is_symlink(path, unknown) ? "a link that leads nowhere" : "cannot open",
+           missing);
+    else
+      throw DataError(
+          str(path.string(), ": no regular file; remove it, or name it where it is to be read"));
   }
   if (error) fail(directory, "cannot read the directory", error);
+  above.pop_back();
+}
+
+void append_files(const fs::path& path, std::vector<fs::path>& files) {
+  std::error_code unknown;
+  if (path == "-" || !fs::is_directory(path, unknown)) {
+    files.push_back(path);
+    return;
+  }
+  const auto first = static_cast<std::ptrdiff_t>(files.size());
+  std::vector<Place> above;
+  append_files_below(path, above, files);
   std::sort(files.begin() + first, files.end());
 }
 
-// The files that a pattern means, sorted; false where there is none.
-bool append_matches(const fs::path& pattern, std::vector<fs::path>& files) {
-  if (pattern.string().find_first_of("*?[") == std::string::npos) return false;
+// What a pattern means, sorted.
+std::vector<fs::path> matches_of(const fs::path& pattern) {
+  if (pattern.string().find_first_of("*?[") == std::string::npos) return {};
   glob_t found{};
   const int code = glob(pattern.c_str(), 0, nullptr, &found);
-  const std::vector<fs::path> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  std::vector<fs::path> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
   if (code != 0 && code != GLOB_NOMATCH)
     fail(pattern, "cannot look for files", std::make_error_code(std::errc::io_error));
-  const auto before = files.size();
-  for (const auto& match : matches)
-    if (!fs::is_directory(match)) files.push_back(match);
-  return files.size() > before;
+  return matches;
 }
 
 }  // namespace
 
-std::vector<fs::path> text_files(const std::vector<fs::path>& paths) {
-  std::vector<fs::path> files;
+std::vector<fs::path> matching_paths(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> all;
   for (const auto& path : paths) {
     std::error_code error;
     if (path == "-" || fs::exists(fs::status(path, error))) {
-      if (path != "-" && fs::is_directory(path))
-        append_files_below(path, files);
-      else
-        files.push_back(path);
-    } else if (!append_matches(path, files)) {
+      all.push_back(path);
+      continue;
+    }
+    const auto matches = matches_of(path);
+    if (matches.empty())
       fail(path, "cannot open",
            error ? error : std::make_error_code(std::errc::no_such_file_or_directory));
-    }
+    all.insert(all.end(), matches.begin(), matches.end());
   }
+  return all;
+}
+
+std::vector<fs::path> text_files(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> files;
+  for (const auto& path : matching_paths(paths))
+    append_files(path, files);
   return files;
 }
 

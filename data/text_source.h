@@ -12,9 +12,13 @@
 
 namespace lockstep {
 
-// What `paths` mean: a file itself; a directory every file below it in the order of their paths,
-// hidden ones left out; what is neither and holds one of * ? [ a pattern of names, as in a shell;
-// "-" standard input. Throws DataError naming what is not there.
+// `paths`, but in place of what is not there and holds one of * ? [ the names that it matches, as in
+// a shell. "-" is standard input. Throws DataError naming what is not there.
+std::vector<std::filesystem::path> matching_paths(const std::vector<std::filesystem::path>& paths);
+
+// The files that matching_paths() are: of a directory every file below it in the order of their
+// paths, through links too, hidden ones left out. Throws DataError naming what is not there, and
+// what in a directory is no file: links that lead nowhere or in a circle, pipes.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& paths);
 
 // The bytes of regular files; 0 when one is a pipe, whose length nobody knows.

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "data/stranger.h"
+
 namespace lockstep {
 namespace {
 
@@ -13,22 +15,6 @@ static_assert(std::endian::native == std::endian::little, "shards are little-end
 constexpr int kHeaderWords = kShardHeaderBytes / 4;
 constexpr std::string_view kLlmqMagic = "BIN.TOK\n";
 constexpr std::int64_t kPastInt32 = std::int64_t{1} << 31;
-
-// What other tools write, so that a path to one of them says so instead of training on its bytes.
-struct Stranger {
-  std::string_view magic;
-  const char* what;
-};
-constexpr Stranger kStrangers[] = {
-    {"MMIDIDX", "a Megatron index (called *.idx, with its *.bin beside it)"},
-    {"PK\3\4", "a zip archive (a PyTorch or NumPy file)"},
-    {"\x93NUMPY", "a NumPy array"},
-    {"\x1f\x8b", "a gzip file"},
-    {"\x28\xb5\x2f\xfd", "a zstd file"},
-    {"PAR1", "a Parquet file"},
-    {"GGUF", "a GGUF model"},
-    {"\xc6\xd7\x34\x01", "an llm.c model"},  // 20240326
-};
 
 TokenFormat gpt2_format() {
   return {"llm.c GPT-2", kShardHeaderBytes, 2, kGpt2Vocabulary, Boundary::front, kGpt2EndOfText};
@@ -59,9 +45,8 @@ std::string_view bytes_of(const HeaderWords& header) {
 }
 
 void check_no_stranger(const ReadFile& file, const HeaderWords& header) {
-  for (const auto& stranger : kStrangers)
-    if (bytes_of(header).starts_with(stranger.magic))
-      file.fail(0, str("expected a token shard, found ", stranger.what));
+  if (const auto* stranger = stranger_of(bytes_of(header)); stranger != nullptr)
+    file.fail(0, str("expected a token shard, found ", stranger->what));
 }
 
 // Widens tokens that lie at the end of `tokens`' own bytes, in order, so that what is written never

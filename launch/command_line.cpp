@@ -402,6 +402,10 @@ void add_data_pack(CLI::App& data, Run& run) {
                             "object in it (default: text, of files called *.jsonl, *.ndjson or "
                             "*.json.gz; all others are text)"),
            "Text", "NAME");
+  verb->add_flag("--plain-text", options->plain_text,
+                 "names of special tokens in text, such as <|endoftext|>, are text like any other "
+                 "(default: these tokens)")
+      ->group("Text");
   describe(verb->add_option("--prompt-field", options->prompt_field,
                             "to learn responses: the member that is not learnt, only read"),
            "Responses", "NAME");

@@ -175,6 +175,7 @@ int data_pack(const DataPackOptions& options) {
                             .response_field = options.response_field,
                             .messages_field = options.messages_field,
                             .chat_template = options.chat_template,
+                            .plain_text = options.plain_text,
                             .threads = options.threads});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   for (const auto& [path, manifest, text_bytes] : packed)

@@ -135,6 +135,18 @@ TEST_F(ConvertTest, documents_lie_whole_in_shards_of_formats_that_list_them_by_s
   }
 }
 
+// As pack makes them of prompts and responses, where one token starts a document and ends a text.
+TEST_F(ConvertTest, documents_with_the_token_at_both_ends_have_it_between_them_once) {
+  const Documents documents{{50256, 1, 2, 50256}, {50256, 3, 50256}, {50256, 50256}, {50256}, {4}};
+  write_megatron(directory_ / "m", documents);
+  converted("m", "llmc", OutputKind::llmc);
+  EXPECT_EQ(slurp(directory_ / "llmc/train_000000.bin"),
+            gpt2_shard({50256, 1, 2, 50256, 3, 50256, 50256, 50256, 4}));
+  converted("m", "nanogpt", OutputKind::nanogpt);
+  EXPECT_EQ(slurp(directory_ / "nanogpt/train.bin"),
+            body({1, 2, 50256, 3, 50256, 50256, 50256, 4, 50256}, 2));
+}
+
 TEST_F(ConvertTest, masks_are_kept_where_the_format_has_them_and_named_where_not) {
   const auto tokens = random_documents(1'000);
   const auto mask = random_mask(1'000);
@@ -203,8 +215,8 @@ TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_not
   expect_contains(refusal("m", OutputKind::llmc), "token 3 is 128256, which llm.c with Llama 3's");
   write_megatron(directory_ / "m", {{1, 2}, {3, 50'256, 4}}, 4, 4);
   expect_contains(refusal("m", OutputKind::llmc),
-                  "token 3 is 50256, which llm.c with GPT-2's "
-                  "tokens puts between documents");
+                  "token 3 is 50256, which llm.c with GPT-2's tokens puts between documents, but "
+                  "here it is within document 1; pack the text with --plain-text");
 }
 
 TEST_F(ConvertTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {

@@ -47,6 +47,50 @@ TEST(JsonLine, values_are_found_wherever_they_stand) {
   EXPECT_EQ(scanned("text", "{\"x\":[1,-0.5e+3,true,false,null,[],{}],\"text\":\"\"}\r"), "");
 }
 
+// The elements of the list, each as ROLE=CONTENT; or where and why it is refused.
+std::string list_of(JsonLine& line, std::string_view text) {
+  try {
+    line.scan(text);
+  } catch (const JsonLine::Problem& problem) {
+    return str(problem.byte, ": ", problem.what);
+  }
+  std::string list;
+  for (std::size_t i = 0; i < line.elements(); ++i)
+    list += str(line.value(i, 0), '=', line.value(i, 1), ';');
+  return list;
+}
+
+TEST(JsonLine, of_a_list_the_fields_of_each_element_are_found) {
+  JsonLine line("x.m", {"role", "content"});
+  EXPECT_EQ(list_of(line, R"({"id": 1, "id": 2, "n": 1e400, "x": {"m": [{"role": "a", "k": [{}],
+                             "content": "b"}, {"content": "\u00e9", "role": "", "k": 1, "k": 2} ]}})"),
+            "a=b;=\xc3\xa9;");
+  EXPECT_EQ(list_of(line, R"({"x": {"m": [ ]}})"), "");
+  EXPECT_EQ(list_of(line, R"({"x": {"m": [{"role": "c", "content": "\ud83d"}]}})"),
+            "c=\xef\xbf\xbd;");
+  EXPECT_EQ(line.replaced(), 1u);
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"x": 1})", R"(0: the object has no member "x.m")"},
+           {R"({"x": {"m": {}}})", R"(12: the member "x.m" is not a list)"},
+           {R"({"x": {"m": "a"}})", R"(12: the member "x.m" is not a list)"},
+           {R"({"x": {"m": [1]}})", "13: expected an object, {"},
+           {R"({"x": {"m": [{"role": "a"}]}})", R"(13: the object has no member "content")"},
+           {R"({"x": {"m": [{"role": 1, "content": ""}]}})",
+            R"(22: the member "role" is not a string)"},
+           {R"({"x": {"m": [{"role": "", "content": ""},]}})", "41: expected an object, {"},
+           {R"({"x": {"m": [{"role": "", "content": ""})", "40: expected a comma or ] behind an"},
+           {R"({"x": {"m": [], "m": []}})", R"(21: the member "x.m" is there twice)"}})
+    EXPECT_EQ(list_of(line, text).substr(0, why.size()), why) << text;
+  // Elements of a line before are not seen again, and memory for many is given back.
+  std::string many =
+      str(R"({"x": {"m": [{"role": "a", "content": ")", std::string(5000, 'x'), "\"}");
+  for (int i = 0; i < 1000; ++i)
+    many += R"(, {"role": "a", "content": "b"})";
+  EXPECT_EQ(list_of(line, many + "]}}").size(), 5003u + 4000);
+  line.give_back(4000);
+  EXPECT_EQ(list_of(line, R"({"x": {"m": [{"role": "c", "content": "d"}]}})"), "c=d;");
+}
+
 TEST(JsonLine, escapes_are_undone) {
   EXPECT_EQ(scanned("t", R"({"t": "\"\\\/\b\f\n\r\t\u0041\u00e9\u20ac\ud83d\ude00\u0000"})"),
             std::string("\"\\/\b\f\n\r\tA\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\0", 19));

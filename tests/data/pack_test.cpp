@@ -14,7 +14,9 @@
 #include "core/json.h"
 #include "data/dataset.h"
 #include "data/pack_directory.h"
+#include "data/tokenizer.h"
 #include "data/verify.h"
+#include "tests/data/compressed.h"
 #include "tests/data/shards.h"
 
 namespace lockstep::testing {
@@ -141,7 +143,7 @@ TEST_F(PackTest, every_byte_of_every_file_is_kept_in_the_order_of_the_files) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte)
     all += static_cast<char>(byte);
-  const std::string invalid = "\xff\xfe broken \x80 UTF-8 \xc3";
+  const std::string invalid = "\xff broken \x80 UTF-8 \xc3";
   const auto b = input("b.txt", invalid), a = input("a.txt", all), empty = input("c.txt", "");
   expect_packed(options({b, a, empty}), {invalid, all});
   expect_packed(options({directory_ / "in"}), {all, invalid});
@@ -375,7 +377,7 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
   o.document_separator = "\n";
   o.shard_tokens = 100'000;
   EXPECT_THROW(pack(o), DataError);
-  const fs::path work = o.out.string() + ".tmp";
+  const fs::path work = str(o.out.string(), ".tmp");
   const auto progress = work / "progress.json";
   const auto right = Json::parse(slurp(progress), "progress");
   const auto expect_refused = [&](const Json& record, const std::string& why) {
@@ -392,9 +394,18 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
     return with(right, "splits",
                 Json::Array{with(right.at("splits").as_array()[0], name, std::move(value))});
   };
-  const auto with_shard = [&](const char* name, Json value) {
-    const auto& shard = right.at("splits").as_array()[0].at("shards").as_array()[0];
-    return with_split("shards", Json::Array{with(shard, name, std::move(value))});
+  const auto list = work / "shards.jsonl";
+  const auto right_list = slurp(list);
+  const auto expect_shard_refused = [&](const char* name, Json value, const std::string& why) {
+    const auto end = right_list.find('\n');
+    const auto line = with(Json::parse(right_list.substr(0, end), "line"), name, std::move(value));
+    const auto changed = str(line.dump(), right_list.substr(end));
+    spit(list, changed);
+    spit(progress,
+         with(with(right, "list_bytes", std::ssize(changed)), "list_xxh3_128", hash_hex(changed))
+             .dump());
+    expect_contains(message_of<DataError>([&] { pack(o); }), why);
+    spit(list, right_list);
   };
   expect_refused(with(right, "file", 3), "file is 3, and there are 2");
   expect_refused(with(right, "file", 2), "it goes on within a file behind the last");
@@ -403,17 +414,199 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
   expect_refused(with_split("tokens", 100'000), "has 100000 tokens, expected below 100000");
   expect_refused(with_split("mask_byte", 1), "mask_byte");
   expect_refused(with_split("mask_byte", 128), "mask_byte");
-  expect_refused(with_shard("tokens", 99'999), "has 99999 tokens, expected 100000");
-  expect_refused(with_shard("tokens", std::int64_t{1} << 62), "tokens");
-  expect_refused(with_shard("documents", 100'001), "documents");
-  expect_refused(with_shard("file", "../1.bin"), "expected a plain name");
-  expect_refused(with_shard("mask_xxh3_128", std::string(32, '0')), "has a loss mask");
+  expect_refused(with_split("shards", 1), "it says 1 shards, the list ");
+  expect_refused(with(right, "lockstep_pack", 1),
+                 "its format has version 1, expected 2; go on with");
+  expect_refused(with(right, "byte", 1 << 20), "\"read\" lacks ");
+  expect_shard_refused("tokens", 99'999, "has 99999 tokens, expected 100000");
+  expect_shard_refused("tokens", std::int64_t{1} << 62, "shards.jsonl: line 1: JSON: ");
+  expect_shard_refused("documents", 100'001, "documents");
+  expect_shard_refused("file", "../1.bin", "expected a plain name");
+  expect_shard_refused("mask_xxh3_128", std::string(32, '0'), "has a loss mask");
+  expect_shard_refused("split", 1, "shards.jsonl: line 1: split 1 of 1");
 
-  spit(progress, with(right, "byte", 1 << 20).dump());
+  for (const auto& damaged : {right_list.substr(0, right_list.size() - 1),
+                              str("x", right_list.substr(1)), std::string()}) {
+    spit(list, damaged);
+    spit(progress, right.dump());
+    expect_contains(message_of<DataError>([&] { pack(o); }), str(list.string(), ": "));
+  }
+  spit(list, str(right_list, "{\"half a li"));  // as a kill leaves it
+  const auto read = right.at("read").as_array()[0];
+  const auto rest = (1 << 20) - read.at("bytes").as_integer();
+  spit(progress,
+       with(with(right, "byte", 1 << 20), "read", Json::Array{read, with(read, "bytes", rest)})
+           .dump());
   expect_contains(message_of<DataError>([&] { pack(o); }),
                   text.string() + ": ends at byte 786432, expected 1048576");
   spit(progress, right.dump());
   expect_contains(message_of<DataError>([&] { pack(o); }), "2.jsonl: line 1");
+}
+
+TEST_F(PackTest, what_lies_behind_what_is_done_may_be_mended) {
+  const auto lines = [](int count, std::uint64_t seed) {
+    std::string text;
+    for (int i = 0; i < count; ++i)
+      text += str(R"({"text": ")", random_text(50'000, seed + static_cast<unsigned>(i), "abc "),
+                  "\"}\n");
+    return text;
+  };
+  const auto first = input("1.jsonl", lines(20, 1)), third = input("3.jsonl", lines(3, 3));
+  const auto begin = lines(40, 2);
+  const auto second = input("2.jsonl", str(begin, "no JSON\n", lines(3, 7)));
+  auto o = options({directory_ / "in"});
+  o.shard_tokens = 300'000;
+  ::testing::internal::CaptureStderr();
+  expect_contains(message_of<DataError>([&] { pack(o); }), "2.jsonl: line 41");
+  const auto log = ::testing::internal::GetCapturedStderr();
+  expect_contains(log, "keeps what is done, up to byte ");
+  expect_contains(log,
+                  str(" of ", second.string(), "; the same command goes on from there, and what"));
+  const fs::path work = str(o.out.string(), ".tmp");
+  const auto position =
+      Json::parse(slurp(work / "progress.json"), "record").at("byte").as_integer();
+  ASSERT_GT(position, 0);
+  // What was read is another: nothing is taken away.
+  const auto before = slurp(work / "progress.json");
+  auto other = begin;
+  other[static_cast<std::size_t>(position) / 2] ^= 1;
+  spit(second, other);
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "2.jsonl\"");
+  spit(second, begin.substr(0, static_cast<std::size_t>(position) - 1));
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "and not the same up to byte ");
+  spit(second, str(begin, "still no JSON\n"));
+  spit(first, lines(20, 9));
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "1.jsonl\"");
+  EXPECT_EQ(slurp(work / "progress.json"), before);
+  EXPECT_TRUE(fs::exists(work / "dataset/train_000003.bin"));
+  spit(first, lines(20, 1));
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "1.jsonl\"");  // its time is another
+}
+
+TEST_F(PackTest, with_a_mended_input_the_dataset_is_what_it_would_be_from_the_begin) {
+  const auto text = random_text(4'000'000, 5, "abc \n");
+  const auto first = input("1.txt", random_text(700'000, 4, "abc \n")), second = input("2.txt", "");
+  const auto third = input("3.txt", "x");
+  auto o = options({first, second, third});
+  o.document_separator = "\n";
+  o.shard_tokens = 200'000;
+  // Stopped twice, so that there are two stretches of the second file; each time it gets longer.
+  // What follows then is less than what was begun behind the record.
+  const auto bad = input("4.jsonl", "no JSON");
+  o.inputs.push_back(bad);
+  for (const std::size_t size : {2'000'000u, 3'000'000u}) {
+    spit(second, text.substr(0, size));
+    EXPECT_THROW(pack(o), DataError);
+  }
+  const fs::path work = str(o.out.string(), ".tmp");
+  const auto record = Json::parse(slurp(work / "progress.json"), "record");
+  EXPECT_EQ(record.at("file").as_integer(), 1);
+  EXPECT_EQ(record.at("read").as_array().size(), 2u);
+  spit(work / "dataset/train_000099.bin", "begun behind the record");
+  spit(second,
+       str(text.substr(0, static_cast<std::size_t>(record.at("byte").as_integer())), "d\ne"));
+  o.inputs = {first, second, input("5.txt", "another\n")};
+  ::testing::internal::CaptureStderr();
+  const auto packed = pack(o);
+  expect_contains(::testing::internal::GetCapturedStderr(), "goes on behind");
+  auto anew = options(o.inputs);
+  anew.document_separator = "\n";
+  anew.shard_tokens = 200'000;
+  EXPECT_EQ(packed[0].manifest.dump(), pack(anew)[0].manifest.dump());
+  EXPECT_TRUE(verify(o.out).damages.empty());
+  EXPECT_FALSE(fs::exists(o.out / "train_000099.bin"));
+}
+
+TEST_F(PackTest, another_command_is_refused_before_a_shard_was_full_too) {
+  const auto text = input("text", "text");
+  auto o = options({text});
+  const fs::path work = str(o.out.string(), ".tmp");  // as a kill leaves it
+  pack(o);
+  fs::create_directories(work);
+  fs::rename(o.out, work / "dataset");
+  spit(work / "lock", "");
+  spit(work / "command.json", R"({"validation": 0.25, "inputs": []})");
+  expect_contains(message_of<UsageError>([&] { pack(o); }),
+                  "out1.tmp: holds what another command has done (document_separator was nothing");
+  EXPECT_TRUE(fs::exists(work / "dataset/train_000000.bin"));
+  fs::remove_all(work);
+  EXPECT_EQ(pack(o).size(), 1u);
+}
+
+TEST_F(PackTest, what_is_no_text_is_refused_by_what_it_is) {
+  const auto refusal = [&](const std::string& name, const std::string& bytes,
+                           const std::string& tokenizer = "bytes") {
+    auto o = options({input(name, bytes)});
+    o.tokenizer = tokenizer;
+    return message_of<DataError>([&] { pack(o); });
+  };
+  const std::string rest(3'000, 'r');
+  const auto tar = str("name", std::string(253, '\0'), "ustar", '\0', "00", rest);
+  for (const auto& [bytes, what] : std::vector<std::pair<std::string, std::string>>{
+           {str("PAR1\x15", rest), "a Parquet file"},
+           {str("PK\3\4", rest), "a zip archive"},
+           {str(std::string("\xfd\x37zXZ\0", 6), rest), "an xz file"},
+           {str("BZh91AY&SY", rest), "a bzip2 file"},
+           {str("7z\xbc\xaf\x27\x1c", rest), "a 7z archive"},
+           {str(std::string("ARROW1\0\0", 8), rest), "an Arrow file"},
+           {str("\x93NUMPY", rest), "a NumPy array"},
+           {str("%PDF-1.4\n", rest), "a PDF document"},
+           {"\xff\xfet\0", "text in UTF-16"},
+           {str("\xfe\xff", rest), "text in UTF-16"},
+           {gpt2_shard({50256, 1, 2}), "a token shard"},
+           {str(header(20240801, 7, 1), "abcd"), "a token shard"},
+           {str("BIN.TOK\n", rest), "a token shard of LLMQ"},
+           {str("MMIDIDX", rest), "a Megatron index"},
+           {tar, "a tar archive"}}) {
+    expect_contains(refusal("x", bytes), str("in/x is ", what));
+    expect_contains(refusal("x.jsonl", gzip_member(bytes)), str("in/x.jsonl is ", what));
+    expect_contains(refusal("x", zstd_frame(bytes)), what);
+  }
+  expect_contains(refusal("x.tar.gz", gzip_member(gzip_member("x"))), "compressed twice");
+  expect_contains(refusal("x.xz", std::string("\xfd\x37zXZ\0", 6)),
+                  "in/x.xz | lockstep data pack - ...");
+  // JSON that would be learnt with its keys.
+  for (const std::string text : {"{\"text\": \"a\"}\n", " \n[{", "\xef\xbb\xbf{}"})
+    expect_contains(refusal("x.json", text),
+                    "in/x.json holds JSON; where each line is an object, ");
+  expect_packed(options({input("plain.json", "a {")}), {"a {"});
+  expect_packed(options({input("x.txt", "{}")}), {"{}"});
+  auto o = options({input("y.json", "{\"text\": \"a\"}\n")});
+  o.field = std::string("text");
+  expect_packed(o, {"a"});
+  // Zeros are bytes like any other, of bytes, and where one of them separates documents.
+  const std::string zero("a\0b", 3), tokenizer = LOCKSTEP_TOKENIZERS "/gpt2";
+  expect_contains(refusal("zero", zero, tokenizer), "in/zero is no text: byte 1 is zero");
+  expect_packed(options({input("zero", zero)}), {zero});
+  auto separated = options({input("zero", zero)});
+  separated.tokenizer = tokenizer;
+  separated.document_separator = std::string(1, '\0');
+  EXPECT_EQ(pack(separated)[0].manifest.documents(), 2);
+  // Words that a text may begin with.
+  for (const std::string text : {"PAR1 is a receptor", "GGUF is a format", "ARROW1", "BZh", "Obj"})
+    expect_packed(options({input("x", text)}), {text});
+}
+
+TEST_F(PackTest, names_of_special_tokens_are_text_where_it_is_plain) {
+  for (const auto& file :
+       {input("a.txt", "a<|endoftext|>b"), input("a.jsonl", "{\"text\": \"a<|endoftext|>b\"}")}) {
+    auto o = options({file});
+    o.tokenizer = std::string(LOCKSTEP_TOKENIZERS "/gpt2");
+    const auto tokenizer = open_tokenizer(o.tokenizer);
+    const auto special = tokenizer->about().document_token;
+    const auto count = [&](bool plain) {
+      auto p = options({file});
+      p.tokenizer = o.tokenizer;
+      p.plain_text = plain;
+      pack(p);
+      const auto tokens = read_all(p.out);
+      EXPECT_EQ(tokenizer->decode(std::span(tokens).subspan(1), Tokenizer::Specials::named),
+                "a<|endoftext|>b");
+      return std::ranges::count(tokens, special);
+    };
+    EXPECT_EQ(count(false), 2);
+    EXPECT_EQ(count(true), 1);
+  }
 }
 
 // Which can be known of files that follow: a batch of nothing but separators ends where its file

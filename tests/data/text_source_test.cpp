@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <random>
+#include <sys/stat.h>
 
 #include "tests/data/compressed.h"
 #include "tests/files.h"
@@ -119,7 +120,6 @@ TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) 
 
 TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
   file("b.txt", ""), file("a.txt", ""), file("c.md", ""), file("[d].txt", "");
-  fs::create_directories(directory_ / "e.txt");
   const auto names = [&](const std::string& pattern) {
     std::string text;
     for (const auto& path : text_files({directory_ / pattern}))
@@ -131,6 +131,36 @@ TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
   EXPECT_EQ(names("[d].txt"), "[d].txt ") << "a file of that name comes first";
   expect_contains(message_of<DataError>([&] { names("*.jsonl"); }),
                   "*.jsonl: cannot open: No such");
+  fs::create_directories(directory_ / "b_.txt/deep");
+  file("b_.txt/deep/2", ""), file("b_.txt/1.md", ""), file("b_.txt/.hidden", "");
+  EXPECT_EQ(names("*.txt"), "[d].txt a.txt b.txt 1.md 2 ") << "a directory is read whole";
+}
+
+TEST_F(TextSourceTest, directories_are_read_through_links_and_nothing_is_left_out) {
+  fs::create_directories(directory_ / "in/x");
+  fs::create_directories(directory_ / "elsewhere/y");
+  file("in/x/1", ""), file("elsewhere/y/2", ""), file("elsewhere/3", "");
+  fs::create_directory_symlink(directory_ / "elsewhere", directory_ / "in/a");
+  fs::create_symlink(directory_ / "elsewhere/3", directory_ / "in/b");
+  fs::create_directory_symlink("../elsewhere/y", directory_ / "in/z");  // not a circle
+  const auto files = [&] { return text_files({directory_ / "in"}); };
+  EXPECT_EQ(files(), (std::vector<fs::path>{directory_ / "in/a/3", directory_ / "in/a/y/2",
+                                            directory_ / "in/b", directory_ / "in/x/1",
+                                            directory_ / "in/z/2"}));
+  const auto refusal_of = [&](const char* name) {
+    auto message = message_of<DataError>(files);
+    fs::remove(directory_ / name);
+    return message;
+  };
+  fs::create_directory_symlink(directory_ / "in", directory_ / "elsewhere/y/up");
+  expect_contains(refusal_of("elsewhere/y/up"), "/up: a link to a directory that it lies in");
+  fs::create_symlink("nowhere", directory_ / "in/x/broken");
+  expect_contains(refusal_of("in/x/broken"), "x/broken: a link that leads nowhere: No such file");
+  fs::create_symlink("circle", directory_ / "in/circle");
+  expect_contains(refusal_of("in/circle"), "in/circle: a link that leads nowhere: Too many levels");
+  ASSERT_EQ(mkfifo((directory_ / "in/pipe").c_str(), 0600), 0);
+  expect_contains(refusal_of("in/pipe"), "in/pipe: no regular file");
+  EXPECT_EQ(files().size(), 5u);
 }
 
 }  // namespace

@@ -285,7 +285,9 @@ def instruction(p, rng, tokenizers):
     talks += [[("user", "hi"), ("assistant", "ho"), ("user", evil), ("assistant", "end")]]
     talk_path = folder / "talks.jsonl"
     talk_path.write_text("".join(
-        json.dumps({"messages": [{"role": r, "content": c, "extra": 1} for r, c in talk]}) + "\n" for talk in talks))
+        json.dumps({"messages": [{"role": r, "content": c, "extra": 1} for r, c in talk]}) + "\n" for talk in talks)
+        + '{"id": 1, "id": 2, "score": 1e400, "messages": [{"role": "assistant", "content": "a\\ud83d"}]}\n')
+    talks.append([("assistant", "a\ufffd")])  # as other lines of JSON are read
     template = folder / "template.json"
     template.write_text(json.dumps({"roles": {r: {"prefix": f"{r}: ", "suffix": "\n"}
                                               for r in ("system", "user", "assistant")}}))
@@ -322,6 +324,10 @@ def instruction(p, rng, tokenizers):
               "--chat-template", "chatml")
     p.refused(["talks.jsonl: line 1, byte 0: ", 'has no role "system"'], talk_path, "--messages-field", "messages",
               "--chat-template", one_role(folder))
+    nothing = folder / "nothing.jsonl"
+    nothing.write_text('{"messages": []}\n{"messages": [{"role": "user", "content": null}]}\n')
+    p.refused(["nothing.jsonl: line 2, byte 58: ", '"content" is not a string'], nothing, "--messages-field",
+              "messages", "--chat-template", template)
     p.refused(["--prompt-field and --response-field go together"], path, "--prompt-field", "q", code=64)
 
 
@@ -341,6 +347,9 @@ def refusals(p, rng):
              "array.jsonl": (b'["text"]\n', ["line 1, byte 0", "expected an object"]),
              "utf8.jsonl": (b'{"text": "\xff"}\n', ["line 1, byte 10", "UTF-8"]),
              "empty.jsonl": (b"\n \n", ["the input holds no text"]),
+             "table.parquet": (b"PAR1\x15\x00" + rng.randbytes(1000), ["is a Parquet file", "lines of JSON"]),
+             "a.tar.gz": (gzip.compress(b"a".ljust(257, b"\0") + b"ustar\x0000" + good), ["is a tar archive"]),
+             "array.json": (b"[\n" + good, ["array.json holds JSON", "--field"]),
              "cut.gz": (gzip.compress(good * 100)[:-3], ["cut.gz: at byte", "cut off"]),
              "damaged.gz": (gzip.compress(rng.randbytes(100000))[:70000] + b"\0" * 100, ["damaged.gz: at byte"]),
              "cut.zst": (zstd(good * 100)[:-30], ["cut.zst: at byte", "cut off"])}
@@ -445,12 +454,21 @@ def refuses_others(p, folder, options):
     done = p.run("pack", "-", "--out", out, stdin=b"text")
     expect(done.returncode == 64 and b"another command" in done.stderr, f"standard input is refused: {done.stderr}")
     expect((work / "progress.json").read_bytes() == progress, "and takes nothing away")
-    with open(folder / "b.jsonl", "ab") as file:
-        file.write(b'{"text": "new"}\n')
+    first = folder / "a.jsonl.gz"
+    data, times = first.read_bytes(), os.stat(first)
+    first.write_bytes(gzip.compress(gzip.decompress(data)[1:]))
     done = p.run("pack", *options, "--out", out)
     expect(done.returncode == 64 and b"an input was" in done.stderr and b"remove the directory" in done.stderr,
            f"changed input is refused: {done.stderr}")
     expect(work.exists() and not out.exists(), "and what is there stays")
+    # What lies behind the place up to which all is written may change.
+    first.write_bytes(data)
+    os.utime(first, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with open(folder / "c.txt", "ab") as file:
+        file.write(b"and its end")
+    done = p.run("pack", *options, "--out", out)
+    expect(done.returncode == 0 and b"goes on behind" in done.stderr, f"with another last input: {done.stderr}")
+    expect_same(digest(out), digest(p.pack(*options)), "with another last input")
 
 
 def memory(p):
