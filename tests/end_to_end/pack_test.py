@@ -326,7 +326,7 @@ def instruction(p, rng, tokenizers):
               "--chat-template", one_role(folder))
     nothing = folder / "nothing.jsonl"
     nothing.write_text('{"messages": []}\n{"messages": [{"role": "user", "content": null}]}\n')
-    p.refused(["nothing.jsonl: line 2, byte 58: ", '"content" is not a string'], nothing, "--messages-field",
+    p.refused(["nothing.jsonl: line 2, byte 59: ", '"content" is not a string'], nothing, "--messages-field",
               "messages", "--chat-template", template)
     p.refused(["--prompt-field and --response-field go together"], path, "--prompt-field", "q", code=64)
 
