@@ -15,29 +15,45 @@ class Resume : public EndToEnd {};
 
 struct Variant {
   const char* name;
-  std::vector<std::string> settings;
+  std::vector<std::string> settings;  // DATA: the directory of datasets
 };
 std::ostream& operator<<(std::ostream& out, const Variant& v) {
   return out << v.name;
 }
 class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> {
  protected:
-  // A dataset of short documents.
+  // Datasets of short documents: text in several shards, and prompts with responses, whose masks
+  // leave out the prompts, so few that a run reads them more than once.
   void pack() {
-    std::ofstream text(directory_ / "text");
+    std::ofstream text(directory_ / "text"), pairs(directory_ / "pairs.jsonl");
     for (int i = 0; i < 2000; ++i)
       text << "document " << i * 7919 % 1000 << " says " << i % 13 << "\n\n";
+    for (int i = 0; i < 150; ++i)
+      pairs << R"({"prompt": "what is )" << i << R"(? ", "response": ")" << i * 7919 % 1000
+            << "\"}\n";
     text.close();
-    run({"data", "pack", path("text"), "--out", path("packed"), "--document-separator", "\\n\\n",
-         "--validation", "10%"},
-        0);
+    pairs.close();
+    const auto pack = [&](const char* from, const char* to, std::vector<std::string> more) {
+      more.insert(more.begin(),
+                  {"data", "pack", path(from), "--out", path(to), "--validation", "10%"});
+      run(more, 0);
+    };
+    pack("text", "text-set", {"--document-separator", "\\n\\n", "--shard-tokens", "4000"});
+    pack("pairs.jsonl", "pairs-set", {"--prompt-field", "prompt", "--response-field", "response"});
   }
-  std::vector<std::string> variant(const std::string& run, std::vector<std::string> more) const {
-    auto all = with(train(run), GetParam().settings);
-    more.insert(more.end(),
-                {"data.train=" + path("packed/train"),
-                 "data.validation=" + path("packed/validation"), "schedule.warmup_steps=4"});
-    return with(all, more);
+  std::vector<std::string> variant(const std::string& run,
+                                   const std::vector<std::string>& more) const {
+    auto settings = GetParam().settings;
+    const auto has_data = [](const std::string& setting) {
+      return setting.starts_with("data.train=") || setting.starts_with("data.source=");
+    };
+    if (std::ranges::none_of(settings, has_data))
+      settings.emplace_back("data.train=DATA/text-set/train");
+    settings.insert(settings.begin(), "data.validation=DATA/text-set/validation");
+    for (auto& setting : settings)
+      setting = std::regex_replace(setting, std::regex("DATA"), directory_.string());
+    settings.emplace_back("schedule.warmup_steps=4");
+    return with(with({"train", path("config.toml"), "--run", path(run)}, settings), more);
   }
 };
 
@@ -76,7 +92,17 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"bf16_with_masters", {"precision.compute=bf16", "train.micro_batch=3"}},
         Variant{"bf16_rounded_stochastically",
                 {"precision.compute=bf16", "precision.master_weights=false",
-                 "precision.moments=bf16", "data.document_mask=true"}}),
+                 "precision.moments=bf16", "data.document_mask=true"}},
+        Variant{"packed_rows_with_masks", {"data.train=DATA/pairs-set/train"}},
+        Variant{"examples_with_masks",
+                {"data.train=DATA/pairs-set/train", "data.rows=examples", "train.micro_batch=3"}},
+        Variant{"packed_rows_of_a_mixture",
+                {"data.source=[{path = \"DATA/text-set/train\", weight = 1}, "
+                 "{path = \"DATA/pairs-set/train\", weight = 2.5}]"}},
+        Variant{"a_mixture_with_shards_in_turns",
+                {"data.source=[{path = \"DATA/text-set/train\", weight = 2.5}, "
+                 "{path = \"DATA/pairs-set/train\", weight = 1}]",
+                 "data.rows=windows", "data.shuffle_shards=2", "data.document_mask=true"}}),
     [](const auto& p) { return std::string(p.param.name); });
 
 // A: stopped once, where its mixture changes. B: stopped there and at other steps too.
@@ -155,7 +181,9 @@ TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_chang
       {{"model.layers=3"}, "layers = 2, but model.layers is 3"},
       {{"model.rope_theta=100"}, "rope_theta = 500000, but model.rope_theta is 100"},
       {{"data.seed=77"}, "data.seed is 77, but was 1 up to step 10"},
-      {{"train.sequence_length=64"}, "train.sequence_length is 64, but was 32 up to step 10"}};
+      {{"train.sequence_length=64"}, "train.sequence_length is 64, but was 32 up to step 10"},
+      {{"data.rows=examples"}, "data.rows is examples, but was windows up to step 10"},
+      {{"data.shuffle_shards=1"}, "data.shuffle_shards is 1, but was 0 up to step 10"}};
   for (const auto& [settings, expected] : refused)
     expect_contains(run(with(train("run"), settings), 78), expected);
   const auto said = run(with(train("run"), {"optimizer.learning_rate=0.005"}), 0);
