@@ -52,6 +52,13 @@ const Stretch::Source* find(const std::vector<Stretch::Source>& sources,
   return at == sources.end() ? nullptr : &*at;
 }
 
+std::string names(const std::vector<Stretch::Source>& sources) {
+  std::string text;
+  for (const auto& source : sources)
+    text += (text.empty() ? "" : ", ") + source.name;
+  return text;
+}
+
 // Whether both say the same of the samples to come.
 bool same_mixture(const Stretch& a, const std::vector<Stretch::Source>& b) {
   return a.sources.size() == b.size() && std::ranges::all_of(b, [&](const auto& source) {
@@ -139,10 +146,25 @@ DataHistory continued(DataHistory history, std::int64_t sample, std::vector<Stre
     source.seed = same->seed;
     source.counter = same->counter;
   }
+  const auto is_read_on = [&](const Source& source) {
+    return find(now, &Source::fingerprint, source.fingerprint) != nullptr;
+  };
+  if (!allow_dataset_change && std::ranges::none_of(history.back().sources, is_read_on))
+    throw ConfigError(str("none of the data that were read up to sample ", sample,
+                          " is among those to read now: then ", names(history.back().sources),
+                          ", now ", names(now),
+                          "; put one of them back, or accept with --allow-dataset-change"));
   if (same_mixture(history.back(), now)) return history;
   if (history.back().first_sample == sample) history.pop_back();
   history.push_back({.first_sample = sample, .sources = std::move(now)});
   return history;
+}
+
+bool agree_before(std::int64_t sample, const DataHistory& a, const DataHistory& b) {
+  const auto end = [&](const DataHistory& history) {
+    return std::ranges::lower_bound(history, sample, {}, &Stretch::first_sample);
+  };
+  return std::equal(a.begin(), end(a), b.begin(), end(b));
 }
 
 std::string in_words(const Stretch& stretch) {

@@ -42,9 +42,13 @@ DataHistory history_in(const Json& data);
 // The history of a run whose samples from `sample` on are of `now`, sources with seeds and weights
 // of a fresh start. A source that was read before goes on where it was, with its own seed. Throws
 // ConfigError where a source of the same paths, or the only one, has another fingerprint than
-// before, unless that is allowed: then the order goes on over what is there now.
+// before, unless that is allowed: then the order goes on over what is there now. Likewise where
+// none of the sources that were read last is among them.
 DataHistory continued(DataHistory history, std::int64_t sample, std::vector<Stretch::Source> now,
                       bool allow_dataset_change);
+
+// Whether both say the same of all samples before `sample`.
+bool agree_before(std::int64_t sample, const DataHistory& a, const DataHistory& b);
 
 // "a 70.0% (from its sample 12), b 30.0%"
 std::string in_words(const Stretch& stretch);

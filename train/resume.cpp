@@ -1,5 +1,7 @@
 #include "train/resume.h"
 
+#include <algorithm>
+
 #include "checkpoint/checkpointer.h"
 #include "core/cpu.h"
 #include "core/log.h"
@@ -47,6 +49,20 @@ ModelConfig essence(ModelConfig model) {
   model.rope_scaling = neutral.rope_scaling;
   model.no_rope_every = neutral.no_rope_every;
   return model;
+}
+
+void log_other_sources(const std::vector<Stretch::Source>& before,
+                       const std::vector<Stretch::Source>& now) {
+  using Source = Stretch::Source;
+  const auto is_in = [](const std::vector<Source>& sources, const Source& source) {
+    return std::ranges::find(sources, source.fingerprint, &Source::fingerprint) != sources.end();
+  };
+  for (const auto& source : before)
+    if (!is_in(now, source)) log_warning("data: ", source.name, " is not read any more");
+  for (const auto& source : now)
+    if (!is_in(before, source))
+      log_warning("data: ", source.name, " was not read before; it begins at its sample ",
+                  source.counter);
 }
 
 // A run that is made longer learns faster again: its schedule is over train.steps.
@@ -150,9 +166,11 @@ void log_changes(const Json& about, const RunFacts& facts) {
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
   const auto& data = about.at("data");
   const auto history = history_in(data);
-  if (history != facts.history)
+  if (history != facts.history) {
     log_info("data: from sample ", data.at("first_sample").as_integer(), " on ",
              in_words(facts.history.back()), "; before, ", in_words(history.back()));
+    log_other_sources(history.back().sources, facts.history.back().sources);
+  }
   log_jump(about.at("step").as_integer(), before, facts.config);
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,

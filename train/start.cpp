@@ -57,21 +57,63 @@ void take_loaded(Run& run, const Json& about) {
                              about.at("step").as_integer(), " away, and an older one is taken"));
 }
 
+// What the run read when it recorded its last steps: those behind the newest checkpoint, of which
+// `about` tells, are of its last start.
+DataHistory recorded_history(Run& run, const Json& about) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
+  const auto file = run.directory.data();
+  const auto mine = run.is_first() && path_exists(file) ? read_text(file, kMostBytes) : "";
+  const auto text = run.world.exchange(mine).front();
+  auto of_checkpoint = history_in(about.at("data"));
+  if (text.empty()) return of_checkpoint;
+  auto of_start = history_in(Json::parse(text, file.string()));
+  return agree_before(run.progress.first_sample, of_checkpoint, of_start) ? of_start
+                                                                          : of_checkpoint;
+}
+
+// To compute steps of samples [first, end) again.
+void require_sources(const Sources& sources, const DataHistory& history, std::int64_t first,
+                     std::int64_t end) {
+  for (std::size_t i = 0; i < history.size() && history[i].first_sample < end; ++i) {
+    if (i + 1 < history.size() && history[i + 1].first_sample <= first) continue;
+    for (const auto& source : history[i].sources) {
+      bool is_there = false;
+      for (std::size_t s = 0; s < sources.count(); ++s)
+        is_there = is_there || sources.dataset(s).fingerprint() == source.fingerprint;
+      if (!is_there)
+        throw ConfigError(str("--verify-resume: the steps were computed from ", source.name,
+                              " (fingerprint ", source.fingerprint,
+                              ") too, which the configuration does not name: verify with the data "
+                              "that the run had, then change them"));
+    }
+  }
+}
+
 // Steps that the run recorded, from a checkpoint before them; then all is as it was.
-void replay(Run& run, FunctionRef<RecordedStep()> compute_step) {
+void replay(Run& run, const Json& newest, FunctionRef<RecordedStep()> compute_step) {
   const Progress now = run.progress;
+  const auto history = run.loader.sources().history();
+  const auto recorded = recorded_history(run, newest);
+  run.loader.go_on(recorded);
   const auto load = [&](std::int64_t step) {
     run.state.prepare_to_read();
     const Json about = run.checkpoints.load(step);
     take_loaded(run, about);
     run.progress = progress_in(about);
   };
+  const auto begin = [&](std::int64_t step, std::int64_t steps) {
+    load(step);
+    const auto first = run.progress.first_sample;
+    require_sources(run.loader.sources(), recorded, first,
+                    first + steps * run.loader.step_samples());
+  };
   const auto compute = [&]() -> std::optional<RecordedStep> {
     if (run.stop != 0) return std::nullopt;
     return compute_step();
   };
-  replay_steps(run.directory, run.options.verify_steps, run.world, load, compute);
+  replay_steps(run.directory, run.options.verify_steps, run.world, begin, compute);
   run.training.trace().take();
+  run.loader.go_on(history);
   load(now.step);
   run.progress = now;
 }
@@ -108,7 +150,7 @@ void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
     log_info("going on from step ", run.step(), " of ", run.steps(), " in ",
              run.directory.path().string());
   log_changes(*about, run.facts());
-  if (run.options.verify_steps > 0) replay(run, compute_step);
+  if (run.options.verify_steps > 0) replay(run, *about, compute_step);
 }
 
 }  // namespace lockstep

@@ -40,11 +40,11 @@ TEST(DataHistory, another_weight_and_another_source_apply_from_there_on) {
   history = continued(history, 140, {source("a", 1), source("c", 1)}, false);
   EXPECT_EQ(history[2].sources[0].counter, 75 + 10);
   EXPECT_EQ(history[2].sources[1].counter, 20);
-  history = continued(history, 150, {source("b", 1, 55)}, false);
+  history = continued(history, 150, {source("b", 1, 55)}, true);
   EXPECT_EQ(history[3].sources[0].counter, 25 + 10);
   EXPECT_EQ(history[3].sources[0].seed, 9) << "its order is that of before";
   // Changed again before a step: what was never read leaves no trace.
-  const auto again = continued(history, 150, {source("a", 1)}, false);
+  const auto again = continued(history, 150, {source("a", 1)}, true);
   ASSERT_EQ(again.size(), 4u);
   EXPECT_EQ(again[3].sources[0].counter, 75 + 10 + 5);
 }
@@ -68,9 +68,39 @@ TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is
             0);
 }
 
+TEST(DataHistory, data_of_which_none_was_read_before_are_refused_unless_that_is_allowed) {
+  const auto one = start({source("a", 1)}), two = start({source("a", 3), source("b", 1)});
+  const Sources now{source("c", 1), source("d", 1)};
+  for (const auto& history : {one, two})
+    expect_contains(
+        message_of<ConfigError>([&] { continued(history, 100, now, false); }),
+        str("none of the data that were read up to sample 100 is among those to read now: then ",
+            history == one ? "a" : "a, b", ", now c, d; put one of them back"));
+  expect_contains(message_of<ConfigError>([&] { continued(two, 100, {source("c", 1)}, false); }),
+                  "then a, b, now c;");
+  const auto allowed = continued(two, 100, now, true);
+  EXPECT_EQ(allowed.back().sources, now);
+  // What was read earlier, but not last, is no exception; one that stays is.
+  expect_contains(message_of<ConfigError>([&] { continued(allowed, 110, one[0].sources, false); }),
+                  "then c, d, now a;");
+  EXPECT_EQ(continued(two, 100, {source("c", 1), source("b", 1)}, false).size(), 2u);
+}
+
+TEST(DataHistory, two_agree_up_to_where_one_changed) {
+  const auto one = start({source("a", 1)});
+  const auto two = continued(one, 100, {source("a", 1), source("b", 1)}, false);
+  for (const auto sample : {0, 1, 99, 100}) {
+    EXPECT_TRUE(agree_before(sample, one, two)) << sample;
+    EXPECT_TRUE(agree_before(sample, two, one)) << sample;
+  }
+  EXPECT_FALSE(agree_before(101, one, two));
+  EXPECT_FALSE(agree_before(101, two, one));
+  EXPECT_FALSE(agree_before(1, one, start({source("a", 2)})));
+}
+
 TEST(DataHistory, json_holds_all_of_it) {
   auto history = start({source("a", 3), source("b", std::int64_t{1} << 53)});
-  history = continued(history, 1'000'000'000'000, {source("c", 2)}, false);
+  history = continued(history, 1'000'000'000'000, {source("c", 2)}, true);
   Json data;
   data.set("stretches", to_json(history));
   EXPECT_EQ(history_in(Json::parse(data.dump(), "about")), history);

@@ -1,6 +1,7 @@
 // A mixture of datasets, as a run reads it: shares, orders, changes on the way and resumes.
 #include "data/sources.h"
 
+#include <cstring>
 #include <gtest/gtest.h>
 #include <map>
 
@@ -146,6 +147,22 @@ TEST_F(SourcesTest, killed_runs_read_what_one_reads_that_changes_its_mixture_on_
                       without.release(without.batch(first, 0));
                   }),
                   "which the configuration does not name any more");
+}
+
+TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given) {
+  const auto two = loader_config({source(0, 1), source(1, 1)});
+  Loader loader(two, 4, 0, 1, pinned_), fresh(two, 4, 0, 1, pinned_);
+  const auto now = loader.sources().history();
+  loader.go_on(Sources(config({source(0, 1)})).history());
+  for (std::int64_t first = 0; first < 12; first += 4)
+    loader.release(loader.batch(first, 0));
+  loader.go_on(now);
+  for (std::int64_t first = 12; first < 60; first += 4) {
+    const auto a = loader.batch(first, 0), b = fresh.batch(first, 0);
+    EXPECT_EQ(std::memcmp(a.inputs.data, b.inputs.data, 4 * 4 * kLength), 0) << first;
+    loader.release(a);
+    fresh.release(b);
+  }
 }
 
 TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_becomes) {

@@ -149,6 +149,45 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is read ");
 }
 
+// Those that were recorded behind the newest checkpoint, with the data that were read then.
+TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
+  write_tokens(directory_ / "more.bin", 15000);
+  const auto of = [&](const char* name, const std::string& sources, const char* steps,
+                      const std::vector<std::string>& more) {
+    auto all = with({"train", path("config.toml"), "--run", path(name)},
+                    {"data.source=[" + sources + "]", str("train.steps=", steps)});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto source = [&](const char* file, const char* weight) {
+    return str("{path = \"", path(file), "\", weight = ", weight, "}");
+  };
+  const auto one = source("tokens.bin", "1"), other = source("more.bin", "1"),
+             two = one + ", " + source("more.bin", "2.5"), three = one + ", " + other;
+  run(of("whole", one, "20", {}), 0);
+  run(of("whole", three, "40", {}), 0);
+  // Its checkpoint of the last step is lost: it was killed then.
+  const std::vector<std::string> verify{"--verify-resume", "10"};
+  run(of("run", one, "25", {}), 0);
+  fs::remove_all(checkpoint("run", 25));
+  const auto said = run(of("run", two, "27", verify), 0);
+  expect_contains(said, "computed steps 21 to 25 again from the checkpoint of step 20: losses");
+  expect_contains(said, "warning: data: " + path("more.bin") +
+                            " was not read before; it begins at its sample 0");
+  fs::remove_all(checkpoint("run", 27));
+  expect_contains(run(of("run", other, "40", verify), 78),
+                  "the data in " + path("more.bin") + " are not those that were read up");
+  auto allowed = verify;
+  allowed.emplace_back("--allow-dataset-change");
+  const auto refused = run(of("run", other, "40", allowed), 78);
+  expect_contains(refused, "warning: data: " + path("tokens.bin") + " is not read any more");
+  expect_contains(refused, "--verify-resume: the steps were computed from " + path("tokens.bin"));
+  expect_contains(run(of("run", three, "40", verify), 0),
+                  "computed steps 21 to 27 again from the checkpoint of step 20: losses");
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+}
+
 TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
   run(train("whole"), 0);
   run(train("run", {"--set", "train.steps=20"}), 0);
@@ -511,7 +550,7 @@ TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
 }
 
 TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
-  fill(20'000);
+  fill(24'000);
   Process process = start(with(train("run"), {"train.steps=1000000", "checkpoint.every_steps=0"}));
   ASSERT_TRUE(process.says(": cannot append: ")) << process.err();
   relieve();
