@@ -72,10 +72,16 @@ DataHistory recorded_history(Run& run, const Json& about) {
 }
 
 // To compute steps of samples [first, end) again.
-void require_sources(const Sources& sources, const DataHistory& history, std::int64_t first,
+void require_sources(const Run& run, const DataHistory& history, std::int64_t first,
                      std::int64_t end) {
+  const Sources& sources = run.loader.sources();
+  const auto length = run.config.train.sequence_length;
   for (std::size_t i = 0; i < history.size() && history[i].first_sample < end; ++i) {
     if (i + 1 < history.size() && history[i + 1].first_sample <= first) continue;
+    if (history[i].length != length)
+      throw ConfigError(str("--verify-resume: the steps were computed from rows of ",
+                            history[i].length, " tokens, but train.sequence_length is ", length,
+                            ": verify with the length that the run had, then change it"));
     for (const auto& source : history[i].sources) {
       bool is_there = false;
       for (std::size_t s = 0; s < sources.count(); ++s)
@@ -104,8 +110,7 @@ void replay(Run& run, const Json& newest, FunctionRef<RecordedStep()> compute_st
   const auto begin = [&](std::int64_t step, std::int64_t steps) {
     load(step);
     const auto first = run.progress.first_sample;
-    require_sources(run.loader.sources(), recorded, first,
-                    first + steps * run.loader.step_samples());
+    require_sources(run, recorded, first, first + steps * run.loader.step_samples());
   };
   const auto compute = [&]() -> std::optional<RecordedStep> {
     if (run.stop != 0) return std::nullopt;
@@ -128,8 +133,11 @@ void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
     log_sources(run.config, run.loader.sources(), run.end_sample());
     return initialize(run, *imported);
   }
+  const auto carry = [&](const Stretch::Source& source, std::int64_t length) {
+    return run.loader.sources().carried_over(source, length);
+  };
   const auto accept = [&](const Json& about) {
-    return check_resume(about, run.facts(), run.options.allow_dataset_change);
+    return check_resume(about, run.facts(), carry, run.options.allow_dataset_change);
   };
   run.state.prepare_to_read();
   const auto about = run.checkpoints.load_newest(

@@ -93,6 +93,18 @@ def check_rows(lockstep, folder, job, config):
                    f"{name} on {ranks} ranks: {code}, {numbers(run)} is not {expected}: {said[-300:]}")
 
 
+def check_length(folder, job, config):
+    """Rows whose length changes have the losses of one rank, stopped once more or not."""
+    for name, ranks, parts in (("one", 1, [(32, 6), (64, 12)]), ("two", 2, [(32, 6), (64, 9), (64, 12)])):
+        for length, steps in parts:
+            code, said = job.run(config, folder / f"length_{name}", ranks, f"train.sequence_length={length}",
+                                 f"train.steps={steps}", "schedule.kind=constant")
+            expect(code == 0, f"rows of {length} on {ranks} ranks: {code}: {said[-500:]}")
+    one, two = numbers(folder / "length_one"), numbers(folder / "length_two")
+    expect(len(one) == 12 and same_losses(two, [(*step[:3], None) for step in one]),
+           f"rows of another length on 2 ranks: {two} is not {one}")
+
+
 def main():
     lockstep = sys.argv[1]
     if shutil.which("mpirun") is None:
@@ -137,6 +149,8 @@ def check(lockstep, folder):
                f"{what}: {numbers(run)} is not {one[family]}")
 
     check_rows(lockstep, folder, job, configs["llama3"])
+
+    check_length(folder, job, configs["llama3"])
 
     # Stopped by a signal and started again: the bits of a run that was not.
     settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",
