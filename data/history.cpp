@@ -9,6 +9,9 @@ namespace {
 
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 60;
 constexpr std::int64_t kMostWeight = std::int64_t{1} << 54;
+constexpr std::int64_t kMostLength = std::int64_t{1} << 31;
+
+__extension__ using Wide = __int128;
 
 Stretch::Source source_in(const Json& json) {
   return {.name = text_at(json, "name"),
@@ -18,8 +21,16 @@ Stretch::Source source_in(const Json& json) {
           .counter = integer_at(json, "counter", 0, kMostSamples)};
 }
 
-Stretch stretch_in(const Json& json) {
-  Stretch stretch{.first_sample = integer_at(json, "first_sample", 0, kMostSamples), .sources = {}};
+std::int64_t length_in(const Json& data) {
+  return integer_at(data, "sequence_length", 1, kMostLength);
+}
+
+Stretch stretch_in(const Json& json, const Json& data) {
+  Stretch stretch{.first_sample = integer_at(json, "first_sample", 0, kMostSamples),
+                  .length = json.find("length") != nullptr
+                                ? integer_at(json, "length", 1, kMostLength)
+                                : length_in(data),
+                  .sources = {}};
   const auto& sources = json.at("sources").as_array();
   if (sources.empty() || sources.size() > kMostSources)
     throw DataError(str("a stretch of the data has ", sources.size(), " sources, expected 1 to ",
@@ -29,9 +40,15 @@ Stretch stretch_in(const Json& json) {
   return stretch;
 }
 
+// A source with its counter of rows of a length.
+struct Read {
+  Stretch::Source source;
+  std::int64_t length = 0;
+};
+
 // Each source that was ever read, with its counter at `sample`, the newest first.
-std::vector<Stretch::Source> read_before(const DataHistory& history, std::int64_t sample) {
-  std::vector<Stretch::Source> all;
+std::vector<Read> read_before(const DataHistory& history, std::int64_t sample) {
+  std::vector<Read> all;
   for (auto stretch = history.rbegin(); stretch != history.rend(); ++stretch) {
     const auto end = stretch == history.rbegin() ? sample : std::prev(stretch)->first_sample;
     const auto counts = stretch->mixture().counts(end - stretch->first_sample);
@@ -39,23 +56,38 @@ std::vector<Stretch::Source> read_before(const DataHistory& history, std::int64_
       auto source = stretch->sources[s];
       source.counter += counts[s];
       const bool later = std::ranges::any_of(
-          all, [&](const auto& other) { return other.fingerprint == source.fingerprint; });
-      if (!later) all.push_back(source);
+          all, [&](const auto& other) { return other.source.fingerprint == source.fingerprint; });
+      if (!later) all.push_back({source, stretch->length});
     }
   }
   return all;
 }
 
 const Stretch::Source* find(const std::vector<Stretch::Source>& sources,
-                            std::string Stretch::Source::*member, const std::string& value) {
-  const auto at = std::ranges::find(sources, value, member);
+                            const std::string& fingerprint) {
+  const auto at = std::ranges::find(sources, fingerprint, &Stretch::Source::fingerprint);
   return at == sources.end() ? nullptr : &*at;
 }
 
+const Read* find(const std::vector<Read>& all, std::string Stretch::Source::*member,
+                 const std::string& value) {
+  const auto at =
+      std::ranges::find(all, value, [&](const Read& read) { return read.source.*member; });
+  return at == all.end() ? nullptr : &*at;
+}
+
+std::string names(const std::vector<Stretch::Source>& sources) {
+  std::string text;
+  for (const auto& source : sources)
+    text += (text.empty() ? "" : ", ") + source.name;
+  return text;
+}
+
 // Whether both say the same of the samples to come.
-bool same_mixture(const Stretch& a, const std::vector<Stretch::Source>& b) {
-  return a.sources.size() == b.size() && std::ranges::all_of(b, [&](const auto& source) {
-           const auto* other = find(a.sources, &Stretch::Source::fingerprint, source.fingerprint);
+bool same_mixture(const Stretch& a, const Stretch& b) {
+  return a.length == b.length && a.sources.size() == b.sources.size() &&
+         std::ranges::all_of(b.sources, [&](const auto& source) {
+           const auto* other = find(a.sources, source.fingerprint);
            return other != nullptr && other->weight == source.weight;
          });
 }
@@ -84,6 +116,7 @@ Json to_json(const DataHistory& history) {
     }
     Json json;
     json.set("first_sample", stretch.first_sample);
+    json.set("length", stretch.length);
     json.set("sources", sources);
     all.push(json);
   }
@@ -95,6 +128,7 @@ DataHistory history_in(const Json& data) {
   if (stretches == nullptr)
     return {
         {.first_sample = 0,
+         .length = length_in(data),
          .sources = {{.name = text_at(data, "dataset"),
                       .fingerprint = text_at(data, "fingerprint"),
                       .seed = integer_at(data, "seed", 0, std::numeric_limits<std::int64_t>::max()),
@@ -102,7 +136,7 @@ DataHistory history_in(const Json& data) {
                       .counter = 0}}}};
   DataHistory history;
   for (const auto& json : stretches->as_array()) {
-    history.push_back(stretch_in(json));
+    history.push_back(stretch_in(json, data));
     const auto first = history.back().first_sample;
     if (history.size() == 1 ? first != 0 : first <= history[history.size() - 2].first_sample)
       throw DataError(str("stretch ", history.size(), " of the data begins at sample ", first,
@@ -112,37 +146,70 @@ DataHistory history_in(const Json& data) {
   return history;
 }
 
-DataHistory continued(DataHistory history, std::int64_t sample, std::vector<Stretch::Source> now,
+std::int64_t carried_over(std::int64_t counter, RowKind kind, const EpochRows& before,
+                          const EpochRows& now) {
+  if (kind == RowKind::examples) return counter;
+  const auto epoch = counter / before.count, rows = counter % before.count;
+  Wide of_epoch = now.count;
+  if (rows == 0)
+    of_epoch = 0;
+  else if (kind == RowKind::windows)
+    of_epoch = std::min(of_epoch, (Wide{rows} * before.length + now.length - 1) / now.length);
+  const Wide carried = Wide{epoch} * now.count + of_epoch;
+  if (carried > kMostSamples)
+    throw DataError(
+        str(epoch, " epochs of ", now.count, " rows are more samples than are counted"));
+  return static_cast<std::int64_t>(carried);
+}
+
+DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, CarryOver carry,
                       bool allow_dataset_change) {
   using Source = Stretch::Source;
-  if (sample < history.back().first_sample)
-    throw DataError(str("a run at sample ", sample, " has data from sample ",
-                        history.back().first_sample, " on"));
+  const Stretch& last = history.back();
+  if (sample < last.first_sample)
+    throw DataError(
+        str("a run at sample ", sample, " has data from sample ", last.first_sample, " on"));
   const auto before = read_before(history, sample);
-  const bool one_each = now.size() == 1 && history.back().sources.size() == 1;
-  for (auto& source : now) {
+  const bool one_each = now.sources.size() == 1 && last.sources.size() == 1;
+  for (auto& source : now.sources) {
     const auto* same = find(before, &Source::fingerprint, source.fingerprint);
     if (same == nullptr) {
-      same = one_each
-                 ? find(before, &Source::fingerprint, history.back().sources.front().fingerprint)
-                 : find(before, &Source::name, source.name);
+      same = one_each ? find(before, &Source::fingerprint, last.sources.front().fingerprint)
+                      : find(before, &Source::name, source.name);
       if (same != nullptr && !allow_dataset_change)
         throw ConfigError(str("the data in ", source.name,
                               " are not those that were read up to "
                               "sample ",
                               sample, " (fingerprint ", source.fingerprint, ", then ",
-                              same->fingerprint, " of ", same->name,
+                              same->source.fingerprint, " of ", same->source.name,
                               "); put the dataset back, or "
                               "accept with --allow-dataset-change"));
     }
     if (same == nullptr) continue;
-    source.seed = same->seed;
-    source.counter = same->counter;
+    source.seed = same->source.seed;
+    source.counter = same->source.counter;
+    if (same->length != now.length) source.counter = carry(source, same->length);
   }
-  if (same_mixture(history.back(), now)) return history;
-  if (history.back().first_sample == sample) history.pop_back();
-  history.push_back({.first_sample = sample, .sources = std::move(now)});
+  const auto is_read_on = [&](const Source& source) {
+    return find(now.sources, source.fingerprint) != nullptr;
+  };
+  if (!allow_dataset_change && std::ranges::none_of(last.sources, is_read_on))
+    throw ConfigError(str("none of the data that were read up to sample ", sample,
+                          " is among those to read now: then ", names(last.sources), ", now ",
+                          names(now.sources),
+                          "; put one of them back, or accept with --allow-dataset-change"));
+  if (same_mixture(last, now)) return history;
+  if (last.first_sample == sample) history.pop_back();
+  now.first_sample = sample;
+  history.push_back(std::move(now));
   return history;
+}
+
+bool agree_before(std::int64_t sample, const DataHistory& a, const DataHistory& b) {
+  const auto end = [&](const DataHistory& history) {
+    return std::ranges::lower_bound(history, sample, {}, &Stretch::first_sample);
+  };
+  return std::equal(a.begin(), end(a), b.begin(), end(b));
 }
 
 std::string in_words(const Stretch& stretch) {

@@ -100,6 +100,7 @@ struct Loader::Impl {
 
   Position position_of(std::int64_t ticket) const;
   void start_at(const Position& position);
+  void stop();
   Buffer* next_ready();
   void serve(const Scratch& mine);
   void look_ahead();
@@ -149,6 +150,11 @@ Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks
 }
 
 Loader::Impl::~Impl() {
+  stop();
+}
+
+// The next batch() starts the threads again.
+void Loader::Impl::stop() {
   {
     const std::lock_guard lock(mutex);
     stopping = true;
@@ -156,7 +162,10 @@ Loader::Impl::~Impl() {
   became_free.notify_all();
   for (auto& thread : threads)
     thread.join();
+  threads.clear();
+  stopping = false;
   if (!ahead.empty()) config.files->set_ahead(this, {});
+  ahead.clear();
 }
 
 Position Loader::Impl::position_of(std::int64_t ticket) const {
@@ -303,7 +312,7 @@ bool Loader::document_mask() const {
   return impl_->document_mask;
 }
 void Loader::go_on(DataHistory history) {
-  LOCKSTEP_CHECK(impl_->threads.empty(), "what is read of which sample changes behind a batch");
+  impl_->stop();  // what they read ahead would be of before
   impl_->sources.go_on(std::move(history));
 }
 std::int64_t Loader::pinned_bytes(int sequences, int sequence_length) {

@@ -58,7 +58,7 @@ class Loader {
   const Dataset& dataset() const { return sources().dataset(0); }
   bool document_mask() const;  // whether batches have document_start: packed rows do
 
-  // Before the first batch(): what is read of which sample, where a run goes on.
+  // What is read of which sample, where a run goes on. While no batch is held.
   void go_on(DataHistory history);
 
   // What a loader takes from `pinned`.

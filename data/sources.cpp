@@ -34,7 +34,10 @@ RowKind settled(RowKind kind, const std::deque<Dataset>& datasets,
 
 }  // namespace
 
-Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
+Sources::Sources(const Config& config)
+    : length_(config.sequence_length),
+      shuffle_shards_(config.shuffle_shards),
+      shuffle_(config.shuffle) {
   LOCKSTEP_CHECK(config.sequence_length >= 1 && !config.sources.empty(), config.sources.size(),
                  " sources in rows of ", config.sequence_length, " tokens");
   if (config.sources.size() > kMostSources)
@@ -58,9 +61,7 @@ Sources::Sources(const Config& config) : shuffle_(config.shuffle) {
                           ", which are shuffled as a whole"));
   for (std::size_t s = 0; s < datasets_.size(); ++s) {
     try {
-      rows_.emplace_back(datasets_[s], Rows::Config{.kind = row_kind_,
-                                                    .sequence_length = config.sequence_length,
-                                                    .shuffle_shards = config.shuffle_shards});
+      rows_.emplace_back(datasets_[s], rows_config(length_));
     } catch (const DataError& error) {
       throw_like(error, str(names_[s], ": ", error.what()));
     }
@@ -78,7 +79,7 @@ Stretch Sources::fresh_start(const Config& config) const {
                                          : source.weight);
   }
   const auto weights = Mixture::weights_of(shares);
-  Stretch stretch;
+  Stretch stretch{.length = length_, .sources = {}};
   for (std::size_t s = 0; s < count(); ++s) {
     const auto& fingerprint = datasets_[s].fingerprint();
     for (std::size_t before = 0; before < s; ++before)
@@ -110,6 +111,19 @@ void Sources::go_on(DataHistory history) {
   history_ = std::move(history);
 }
 
+Rows::Config Sources::rows_config(std::int64_t length) const {
+  return {.kind = row_kind_, .sequence_length = length, .shuffle_shards = shuffle_shards_};
+}
+
+std::int64_t Sources::carried_over(const Stretch::Source& source, std::int64_t length) const {
+  const auto at = std::ranges::find(datasets_, source.fingerprint, &Dataset::fingerprint);
+  LOCKSTEP_CHECK(at != datasets_.end(), source.name, " is not there");
+  const Rows before(*at, rows_config(length));
+  const auto& now = rows_[static_cast<std::size_t>(at - datasets_.begin())];
+  return lockstep::carried_over(source.counter, row_kind_, {before.count(), length},
+                                {now.count(), length_});
+}
+
 std::size_t Sources::part_of(std::int64_t g) const {
   LOCKSTEP_CHECK(g >= 0, "sample ", g);
   const auto above = std::ranges::upper_bound(history_, g, {}, &Stretch::first_sample);
@@ -124,6 +138,9 @@ Sources::Place Sources::at(std::int64_t g) const {
   if (here == kGone)
     throw DataError(str("sample ", g, " is of ", source.name, " (fingerprint ", source.fingerprint,
                         "), which the configuration does not name any more"));
+  if (history_[p].length != length_)
+    throw DataError(str("sample ", g, " is a row of ", history_[p].length, " tokens of ",
+                        source.name, ", expected ", length_));
   const auto n = source.counter + index;
   const auto& rows = rows_[here];
   return {here, shuffle_ ? rows.at(static_cast<std::uint64_t>(source.seed), n)

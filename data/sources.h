@@ -45,12 +45,15 @@ class Sources {
   // continued.
   const DataHistory& history() const { return history_; }
   void go_on(DataHistory history);
+  // Of one that is there, with its counter of rows of `length`: its counter of rows as they are.
+  std::int64_t carried_over(const Stretch::Source& source, std::int64_t length) const;
 
   struct Place {
     std::size_t source = 0;
     Rows::Row row;
   };
-  // Sample g >= 0. Throws DataError where it was of a source that is none any more.
+  // Sample g >= 0. Throws DataError where it was of a source that is none any more, or a row of
+  // another length.
   Place at(std::int64_t g) const;
 
   // Of each source, its samples before sample g; those of sources that are no longer there too, at
@@ -75,12 +78,14 @@ class Sources {
     std::vector<std::size_t> source;
   };
   std::size_t part_of(std::int64_t g) const;
+  Rows::Config rows_config(std::int64_t length) const;
   Stretch fresh_start(const Config& config) const;
 
   std::deque<Dataset> datasets_;  // a deque: rows refer to them
   std::deque<Rows> rows_;
   std::vector<std::string> names_;
   RowKind row_kind_;
+  std::int64_t length_, shuffle_shards_;
   bool shuffle_;
   DataHistory history_;
   std::vector<Part> parts_;  // of each stretch

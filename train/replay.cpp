@@ -47,7 +47,7 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now) {
 }
 
 void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
-                  FunctionRef<void(std::int64_t step)> load,
+                  FunctionRef<void(std::int64_t step, std::int64_t steps)> load,
                   FunctionRef<std::optional<RecordedStep>()> compute) {
   std::optional<Replay> found;
   if (world.rank() == 0)
@@ -61,7 +61,7 @@ void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
     throw ConfigError(str("--verify-resume: ", run.metrics().string(),
                           " has no step behind a checkpoint of this run; raise "
                           "checkpoint.keep_last, so that one stays from before its end"));
-  load(from);
+  load(from, count);
   int hashes = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     auto now = compute();

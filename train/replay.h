@@ -27,10 +27,10 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now);
 
 // All ranks at once: compares up to `most` steps, and says so in the log. Throws Error where one
 // differs, ConfigError where there is nothing to compare.
-//   load     brings the state of a step's checkpoint
+//   load     brings the state of a step's checkpoint, which `steps` are computed from
 //   compute  does the next step; nothing: a signal came
 void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
-                  FunctionRef<void(std::int64_t step)> load,
+                  FunctionRef<void(std::int64_t step, std::int64_t steps)> load,
                   FunctionRef<std::optional<RecordedStep>()> compute);
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "train/resume.h"
 
+#include <algorithm>
+
 #include "checkpoint/checkpointer.h"
 #include "core/cpu.h"
 #include "core/log.h"
@@ -47,6 +49,30 @@ ModelConfig essence(ModelConfig model) {
   model.rope_scaling = neutral.rope_scaling;
   model.no_rope_every = neutral.no_rope_every;
   return model;
+}
+
+void log_other_sources(const std::vector<Stretch::Source>& before,
+                       const std::vector<Stretch::Source>& now) {
+  using Source = Stretch::Source;
+  const auto is_in = [](const std::vector<Source>& sources, const Source& source) {
+    return std::ranges::find(sources, source.fingerprint, &Source::fingerprint) != sources.end();
+  };
+  for (const auto& source : before)
+    if (!is_in(now, source)) log_warning("data: ", source.name, " is not read any more");
+  for (const auto& source : now)
+    if (!is_in(before, source))
+      log_warning("data: ", source.name, " was not read before; it begins at its sample ",
+                  source.counter);
+}
+
+void log_other_length(std::int64_t before, std::int64_t now, RowKind kind) {
+  if (before == now) return;
+  log_info("data: rows have ", now, " tokens from here on, ", before, " before",
+           kind == RowKind::packed ? "; packed anew, their next epoch begins"
+           : kind == RowKind::windows
+               ? "; they are in an order of their own, so that of what the epoch has left some "
+                 "tokens came already, and some that did not come are left out"
+               : "");
 }
 
 // A run that is made longer learns faster again: its schedule is over train.steps.
@@ -118,7 +144,8 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
   return is_there ? std::optional(path) : std::nullopt;
 }
 
-DataHistory check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change) {
+DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver carry,
+                         bool allow_dataset_change) {
   const auto step = about.at("step").as_integer();
   if (about.find("data") == nullptr)
     throw ConfigError(str("the checkpoint of step ", step,
@@ -130,16 +157,14 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, bool allow_da
   check_same("data.seed", data.at("seed").as_integer(),
              static_cast<std::int64_t>(facts.config.data.seed), step,
              "the order of the data would be another");
-  check_same("train.sequence_length", data.at("sequence_length").as_integer(),
-             facts.config.train.sequence_length, step, "the windows of the data would be others");
   const auto& now = facts.config.data;
   const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");  // both came later
   check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
              std::string(name(now.rows)), step, "the rows of the data would be others");
   check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
              now.shuffle_shards, step, "the order of the data would be another");
-  return continued(history_in(data), data.at("first_sample").as_integer(),
-                   facts.history.back().sources, allow_dataset_change);
+  return continued(history_in(data), data.at("first_sample").as_integer(), facts.history.back(),
+                   carry, allow_dataset_change);
 }
 
 void log_changes(const Json& about, const RunFacts& facts) {
@@ -150,9 +175,12 @@ void log_changes(const Json& about, const RunFacts& facts) {
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
   const auto& data = about.at("data");
   const auto history = history_in(data);
-  if (history != facts.history)
+  if (history != facts.history) {
     log_info("data: from sample ", data.at("first_sample").as_integer(), " on ",
              in_words(facts.history.back()), "; before, ", in_words(history.back()));
+    log_other_sources(history.back().sources, facts.history.back().sources);
+    log_other_length(history.back().length, facts.history.back().length, facts.config.data.rows);
+  }
   log_jump(about.at("step").as_integer(), before, facts.config);
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,

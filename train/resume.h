@@ -48,9 +48,10 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
 
 // What a run that goes on from a checkpoint reads of which sample, see continued. Throws
 // ConfigError naming the key, the stored and the new value where the run would not be the one that
-// was saved: another model, order of the data, kind or length of rows, or other data (unless
-// `allow_dataset_change`).
-DataHistory check_resume(const Json& about, const RunFacts& facts, bool allow_dataset_change);
+// was saved: another model, order of the data or kind of rows, or other data (unless
+// `allow_dataset_change`). `carry`: see continued.
+DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver carry,
+                         bool allow_dataset_change);
 
 // One line for each other key that differs, `key: old -> new`, and a warning where the machine
 // computes in another order than the one that saved.

@@ -2,7 +2,8 @@
 //
 //   config.toml      the resolved configuration of the last start
 //   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
-//   numerics.json    what a GPU computes with     checkpoints/           step-00001000/, ...
+//   data.json        what the last start reads    checkpoints/           step-00001000/, ...
+//   numerics.json    what a GPU computes with
 //   lock             held while training          trace-rank-00000.json, ...   of --trace
 //   tokenizer/       tokenizer.json and tokenizer_config.json, where the tokens have such
 //   ended/           rank-00000.txt, ...: what ranks did when others ended them
@@ -32,6 +33,7 @@ class RunDirectory {
   void keep() { is_new_ = false; }
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
+  std::filesystem::path data() const { return path_ / "data.json"; }
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path tokenizer() const { return path_ / "tokenizer"; }

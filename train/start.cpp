@@ -57,21 +57,68 @@ void take_loaded(Run& run, const Json& about) {
                              about.at("step").as_integer(), " away, and an older one is taken"));
 }
 
+// What the run read when it recorded its last steps: those behind the newest checkpoint, of which
+// `about` tells, are of its last start.
+DataHistory recorded_history(Run& run, const Json& about) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
+  const auto file = run.directory.data();
+  const auto mine = run.is_first() && path_exists(file) ? read_text(file, kMostBytes) : "";
+  const auto text = run.world.exchange(mine).front();
+  auto of_checkpoint = history_in(about.at("data"));
+  if (text.empty()) return of_checkpoint;
+  auto of_start = history_in(Json::parse(text, file.string()));
+  return agree_before(run.progress.first_sample, of_checkpoint, of_start) ? of_start
+                                                                          : of_checkpoint;
+}
+
+// To compute steps of samples [first, end) again.
+void require_sources(const Run& run, const DataHistory& history, std::int64_t first,
+                     std::int64_t end) {
+  const Sources& sources = run.loader.sources();
+  const auto length = run.config.train.sequence_length;
+  for (std::size_t i = 0; i < history.size() && history[i].first_sample < end; ++i) {
+    if (i + 1 < history.size() && history[i + 1].first_sample <= first) continue;
+    if (history[i].length != length)
+      throw ConfigError(str("--verify-resume: the steps were computed from rows of ",
+                            history[i].length, " tokens, but train.sequence_length is ", length,
+                            ": verify with the length that the run had, then change it"));
+    for (const auto& source : history[i].sources) {
+      bool is_there = false;
+      for (std::size_t s = 0; s < sources.count(); ++s)
+        is_there = is_there || sources.dataset(s).fingerprint() == source.fingerprint;
+      if (!is_there)
+        throw ConfigError(str("--verify-resume: the steps were computed from ", source.name,
+                              " (fingerprint ", source.fingerprint,
+                              ") too, which the configuration does not name: verify with the data "
+                              "that the run had, then change them"));
+    }
+  }
+}
+
 // Steps that the run recorded, from a checkpoint before them; then all is as it was.
-void replay(Run& run, FunctionRef<RecordedStep()> compute_step) {
+void replay(Run& run, const Json& newest, FunctionRef<RecordedStep()> compute_step) {
   const Progress now = run.progress;
+  const auto history = run.loader.sources().history();
+  const auto recorded = recorded_history(run, newest);
+  run.loader.go_on(recorded);
   const auto load = [&](std::int64_t step) {
     run.state.prepare_to_read();
     const Json about = run.checkpoints.load(step);
     take_loaded(run, about);
     run.progress = progress_in(about);
   };
+  const auto begin = [&](std::int64_t step, std::int64_t steps) {
+    load(step);
+    const auto first = run.progress.first_sample;
+    require_sources(run, recorded, first, first + steps * run.loader.step_samples());
+  };
   const auto compute = [&]() -> std::optional<RecordedStep> {
     if (run.stop != 0) return std::nullopt;
     return compute_step();
   };
-  replay_steps(run.directory, run.options.verify_steps, run.world, load, compute);
+  replay_steps(run.directory, run.options.verify_steps, run.world, begin, compute);
   run.training.trace().take();
+  run.loader.go_on(history);
   load(now.step);
   run.progress = now;
 }
@@ -86,8 +133,11 @@ void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
     log_sources(run.config, run.loader.sources(), run.end_sample());
     return initialize(run, *imported);
   }
+  const auto carry = [&](const Stretch::Source& source, std::int64_t length) {
+    return run.loader.sources().carried_over(source, length);
+  };
   const auto accept = [&](const Json& about) {
-    return check_resume(about, run.facts(), run.options.allow_dataset_change);
+    return check_resume(about, run.facts(), carry, run.options.allow_dataset_change);
   };
   run.state.prepare_to_read();
   const auto about = run.checkpoints.load_newest(
@@ -108,7 +158,7 @@ void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
     log_info("going on from step ", run.step(), " of ", run.steps(), " in ",
              run.directory.path().string());
   log_changes(*about, run.facts());
-  if (run.options.verify_steps > 0) replay(run, compute_step);
+  if (run.options.verify_steps > 0) replay(run, *about, compute_step);
 }
 
 }  // namespace lockstep

@@ -86,6 +86,9 @@ int Trainer::run() {
     if (!run_.tokenizer.what.empty())
       keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer());
     run_.log.open(run_.directory, run_.step(), run_.config.log.tensorboard);
+    Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
+    data.set("stretches", to_json(run_.loader.sources().history()));
+    write_text(run_.directory.data(), data.dump(2) + "\n");
   }
   if (const auto stop = run_.agreed_stop()) {
     log_info("stopped by a signal before step ", run_.step() + 1);

@@ -9,12 +9,22 @@ namespace lockstep::testing {
 namespace {
 
 using Sources = std::vector<Stretch::Source>;
+constexpr std::int64_t kLength = 32;
 
 Stretch::Source source(const std::string& name, std::int64_t weight, std::int64_t seed = 9) {
   return {.name = name, .fingerprint = "f" + name, .seed = seed, .weight = weight, .counter = 0};
 }
 DataHistory start(const Sources& sources) {
-  return {{.first_sample = 0, .sources = sources}};
+  return {{.first_sample = 0, .length = kLength, .sources = sources}};
+}
+DataHistory continued(const DataHistory& history, std::int64_t sample, const Sources& now,
+                      bool allow_dataset_change, std::int64_t length = kLength) {
+  const auto carry = [&](const Stretch::Source& source, std::int64_t before) {
+    return carried_over(source.counter, RowKind::windows, {6400 / before, before},
+                        {6400 / length, length});
+  };
+  return lockstep::continued(history, sample, {.length = length, .sources = now}, carry,
+                             allow_dataset_change);
 }
 
 TEST(DataHistory, what_has_not_changed_goes_on_as_it_was) {
@@ -40,11 +50,11 @@ TEST(DataHistory, another_weight_and_another_source_apply_from_there_on) {
   history = continued(history, 140, {source("a", 1), source("c", 1)}, false);
   EXPECT_EQ(history[2].sources[0].counter, 75 + 10);
   EXPECT_EQ(history[2].sources[1].counter, 20);
-  history = continued(history, 150, {source("b", 1, 55)}, false);
+  history = continued(history, 150, {source("b", 1, 55)}, true);
   EXPECT_EQ(history[3].sources[0].counter, 25 + 10);
   EXPECT_EQ(history[3].sources[0].seed, 9) << "its order is that of before";
   // Changed again before a step: what was never read leaves no trace.
-  const auto again = continued(history, 150, {source("a", 1)}, false);
+  const auto again = continued(history, 150, {source("a", 1)}, true);
   ASSERT_EQ(again.size(), 4u);
   EXPECT_EQ(again[3].sources[0].counter, 75 + 10 + 5);
 }
@@ -68,9 +78,39 @@ TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is
             0);
 }
 
+TEST(DataHistory, data_of_which_none_was_read_before_are_refused_unless_that_is_allowed) {
+  const auto one = start({source("a", 1)}), two = start({source("a", 3), source("b", 1)});
+  const Sources now{source("c", 1), source("d", 1)};
+  for (const auto& history : {one, two})
+    expect_contains(
+        message_of<ConfigError>([&] { continued(history, 100, now, false); }),
+        str("none of the data that were read up to sample 100 is among those to read now: then ",
+            history == one ? "a" : "a, b", ", now c, d; put one of them back"));
+  expect_contains(message_of<ConfigError>([&] { continued(two, 100, {source("c", 1)}, false); }),
+                  "then a, b, now c;");
+  const auto allowed = continued(two, 100, now, true);
+  EXPECT_EQ(allowed.back().sources, now);
+  // What was read earlier, but not last, is no exception; one that stays is.
+  expect_contains(message_of<ConfigError>([&] { continued(allowed, 110, one[0].sources, false); }),
+                  "then c, d, now a;");
+  EXPECT_EQ(continued(two, 100, {source("c", 1), source("b", 1)}, false).size(), 2u);
+}
+
+TEST(DataHistory, two_agree_up_to_where_one_changed) {
+  const auto one = start({source("a", 1)});
+  const auto two = continued(one, 100, {source("a", 1), source("b", 1)}, false);
+  for (const auto sample : {0, 1, 99, 100}) {
+    EXPECT_TRUE(agree_before(sample, one, two)) << sample;
+    EXPECT_TRUE(agree_before(sample, two, one)) << sample;
+  }
+  EXPECT_FALSE(agree_before(101, one, two));
+  EXPECT_FALSE(agree_before(101, two, one));
+  EXPECT_FALSE(agree_before(1, one, start({source("a", 2)})));
+}
+
 TEST(DataHistory, json_holds_all_of_it) {
   auto history = start({source("a", 3), source("b", std::int64_t{1} << 53)});
-  history = continued(history, 1'000'000'000'000, {source("c", 2)}, false);
+  history = continued(history, 1'000'000'000'000, {source("c", 2)}, true);
   Json data;
   data.set("stretches", to_json(history));
   EXPECT_EQ(history_in(Json::parse(data.dump(), "about")), history);
@@ -78,9 +118,11 @@ TEST(DataHistory, json_holds_all_of_it) {
 
 TEST(DataHistory, a_checkpoint_of_before_has_one_dataset) {
   const auto data = Json::parse(
-      R"({"seed": 42, "first_sample": 64, "dataset": "d", "fingerprint": "fd"})", "about");
+      R"({"seed": 42, "first_sample": 64, "sequence_length": 32, "dataset": "d", "fingerprint": "fd"})",
+      "about");
   const auto history = history_in(data);
   ASSERT_EQ(history.size(), 1u);
+  EXPECT_EQ(history[0].length, 32);
   EXPECT_EQ(history[0].sources, (Sources{{"d", "fd", 42, std::int64_t{1} << 53, 0}}));
   const auto now = continued(history, 64, {source("d", 1, 3), source("e", 1, 4)}, false);
   EXPECT_EQ(now.back().sources[0].counter, 64);
@@ -88,9 +130,66 @@ TEST(DataHistory, a_checkpoint_of_before_has_one_dataset) {
   EXPECT_EQ(now.back().sources[1].counter, 0);
 }
 
+TEST(DataHistory, another_length_applies_from_there_on_and_each_source_goes_on_where_it_was) {
+  auto history = start({source("a", 3), source("b", 1)});  // 200 rows an epoch each
+  const auto both = history.back().sources;
+  EXPECT_EQ(continued(history, 1001, both, false), history);
+  history = continued(history, 1001, both, false, 64);  // 100 rows
+  ASSERT_EQ(history.size(), 2u);
+  EXPECT_EQ(history[1].first_sample, 1001);
+  EXPECT_EQ(history[1].length, 64);
+  EXPECT_EQ(history[1].sources[0].counter, 3 * 100 + (151 + 1) / 2) << "751 rows of 32";
+  EXPECT_EQ(history[1].sources[1].counter, 1 * 100 + 50 / 2) << "250 rows of 32";
+  EXPECT_EQ(history[1].sources[0].seed, history[0].sources[0].seed);
+  EXPECT_EQ(continued(history, 1100, both, false, 64), history);
+  // b is away while the length changes again, and comes back from rows of 64.
+  history = continued(history, 1101, {source("a", 1)}, false, 64);
+  history = continued(history, 1110, {source("a", 1)}, false, 128);
+  history = continued(history, 1120, both, false, 128);
+  EXPECT_EQ(history[4].sources[1].counter, 1 * 50 + (25 + 25) / 2) << "150 rows of 64";
+  Json data;
+  data.set("stretches", to_json(history));
+  EXPECT_EQ(history_in(Json::parse(data.dump(), "about")), history);
+}
+
+TEST(DataHistory, stretches_without_a_length_have_the_one_of_the_checkpoint) {
+  auto data = Json::parse(
+      R"({"stretches": [{"first_sample": 0, "sources": [{"name": "a", "fingerprint": "f", "seed": 1,
+          "weight": 1, "counter": 0}]}], "sequence_length": 512})",
+      "about");
+  EXPECT_EQ(history_in(data)[0].length, 512);
+  data.set("sequence_length", 0);
+  expect_contains(message_of<DataError>([&] { history_in(data); }), "sequence_length");
+}
+
+// The fewest rows of now that hold the tokens of the rows that were read.
+TEST(DataHistory, a_counter_is_carried_over_to_rows_of_another_length) {
+  for (const std::int64_t tokens : {64, 65, 100, 1000})
+    for (const std::int64_t T : {1, 3, 8, 32, 33})
+      for (const std::int64_t now : {1, 2, 8, 31, 64})
+        for (std::int64_t counter = 0; counter < 3 * tokens; counter += 1 + counter / 7) {
+          const EpochRows a{tokens / T, T}, b{tokens / now, now};
+          std::int64_t fewest = 0;
+          while (fewest < b.count && fewest * now < counter % a.count * T)
+            ++fewest;
+          ASSERT_EQ(carried_over(counter, RowKind::windows, a, b),
+                    counter / a.count * b.count + fewest)
+              << counter << " rows of " << T << " of " << tokens << " tokens, now of " << now;
+        }
+  constexpr auto kMost = std::int64_t{1} << 62;
+  EXPECT_EQ(
+      carried_over(kMost / 4096 - 1, RowKind::windows, {kMost / 4096, 4096}, {kMost / 8192, 8192}),
+      kMost / 8192);
+  EXPECT_THROW(carried_over(kMost / 8, RowKind::windows, {1, 1024}, {1024, 1}), DataError);
+  EXPECT_EQ(carried_over(205, RowKind::examples, {100, 32}, {100, 64}), 205);
+  EXPECT_EQ(carried_over(205, RowKind::packed, {100, 32}, {45, 64}), 3 * 45);
+  EXPECT_EQ(carried_over(200, RowKind::packed, {100, 32}, {45, 64}), 2 * 45);
+}
+
 TEST(DataHistory, what_it_cannot_be_is_refused) {
   const auto refusal = [](const std::string& stretches) {
-    const auto data = Json::parse("{\"stretches\": " + stretches + "}", "about");
+    const auto data =
+        Json::parse(R"({"sequence_length": 32, "stretches": )" + stretches + "}", "about");
     return message_of<DataError>([&] { history_in(data); });
   };
   const std::string a =

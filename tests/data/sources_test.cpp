@@ -1,8 +1,10 @@
 // A mixture of datasets, as a run reads it: shares, orders, changes on the way and resumes.
 #include "data/sources.h"
 
+#include <cstring>
 #include <gtest/gtest.h>
 #include <map>
+#include <set>
 
 #include "data/loader.h"
 #include "data/order.h"
@@ -39,19 +41,27 @@ class SourcesTest : public ::testing::Test {
 
   // What a process of `steps` steps from `first` on reads, and the checkpoint behind them: it goes
   // on from the checkpoint of the one before, empty at first.
-  std::string run(const std::vector<DataSource>& sources, std::int64_t steps, Json& checkpoint) {
-    Loader loader(loader_config(sources), 4, 0, 1, pinned_);
+  std::string run(const std::vector<DataSource>& sources, std::int64_t steps, Json& checkpoint,
+                  int length = kLength, RowKind rows = RowKind::windows) {
+    auto config = loader_config(sources);
+    config.sequence_length = length;
+    config.rows = rows;
+    Loader loader(config, 4, 0, 1, pinned_);
     std::int64_t first = 0;
     if (!checkpoint.is_null()) {
       first = checkpoint.at("first_sample").as_integer();
-      loader.go_on(continued(history_in(checkpoint), first,
-                             loader.sources().history().back().sources, false));
+      const auto carry = [&](const Stretch::Source& source, std::int64_t before) {
+        return loader.sources().carried_over(source, before);
+      };
+      loader.go_on(continued(history_in(checkpoint), first, loader.sources().history().back(),
+                             carry, false));
     }
     std::string read;
     for (std::int64_t step = 0; step < steps; ++step, first += 4) {
       const auto batch = loader.batch(first, 0);
       for (const auto& tensor : {batch.inputs, batch.targets})
-        read.append(reinterpret_cast<const char*>(tensor.data), 4 * 4 * kLength);
+        read.append(reinterpret_cast<const char*>(tensor.data),
+                    4 * 4 * static_cast<std::size_t>(length));
       loader.release(batch);
     }
     Json after;
@@ -146,6 +156,68 @@ TEST_F(SourcesTest, killed_runs_read_what_one_reads_that_changes_its_mixture_on_
                       without.release(without.batch(first, 0));
                   }),
                   "which the configuration does not name any more");
+}
+
+// Where rows have another length there too.
+TEST_F(SourcesTest, killed_runs_read_what_one_reads_whose_rows_change_their_length_on_the_way) {
+  const std::vector<DataSource> one{source(0, 1)}, two{source(1, 1), source(0, 2)};
+  struct Part {
+    std::int64_t steps;
+    std::vector<DataSource> sources;
+    int length;
+  };
+  const std::vector<Part> parts{
+      {30, one, 8}, {20, two, 16}, {15, two, 16}, {12, one, 5}, {25, two, 32}};
+  for (const auto rows : {RowKind::windows, RowKind::examples, RowKind::packed}) {
+    Json whole;
+    std::string expected;
+    for (const auto& [steps, sources, length] : parts)
+      expected += run(sources, steps, whole, length, rows);
+    Json killed;
+    std::string read;
+    for (const auto& [steps, sources, length] : parts)
+      for (std::int64_t done = 0; done < steps; done += 3)
+        read += run(sources, std::min<std::int64_t>(3, steps - done), killed, length, rows);
+    EXPECT_EQ(hash_hex(read), hash_hex(expected)) << lockstep::name(rows);
+    EXPECT_EQ(killed.dump(), whole.dump());
+    EXPECT_EQ(history_in(whole).size(), 4u);
+  }
+}
+
+TEST_F(SourcesTest, of_another_length_the_epoch_goes_on_and_rows_of_before_are_not_read) {
+  Json checkpoint;
+  run({source(2, 1)}, 20, checkpoint);  // 80 of 212 rows of 8 of 1700 tokens
+  run({source(2, 1)}, 1, checkpoint, 32);
+  auto c = config({source(2, 1)});
+  c.sequence_length = 32;
+  Sources sources(c);
+  sources.go_on(history_in(checkpoint));
+  EXPECT_EQ(sources.rows(0).count(), 53);
+  std::set<std::int64_t> rows;
+  for (std::int64_t g = 80; g < 80 + 53 - 20; ++g) {
+    const auto row = sources.at(g).row;
+    EXPECT_EQ(row.first, 32 * sample_at(42, 53, 20 + g - 80));
+    rows.insert(row.first);
+  }
+  EXPECT_EQ(rows.size(), 33u);
+  EXPECT_EQ(message_of<DataError>([&] { sources.at(79); }),
+            "sample 79 is a row of 8 tokens of " + (directory_ / "c").string() + ", expected 32");
+}
+
+TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given) {
+  const auto two = loader_config({source(0, 1), source(1, 1)});
+  Loader loader(two, 4, 0, 1, pinned_), fresh(two, 4, 0, 1, pinned_);
+  const auto now = loader.sources().history();
+  loader.go_on(Sources(config({source(0, 1)})).history());
+  for (std::int64_t first = 0; first < 12; first += 4)
+    loader.release(loader.batch(first, 0));
+  loader.go_on(now);
+  for (std::int64_t first = 12; first < 60; first += 4) {
+    const auto a = loader.batch(first, 0), b = fresh.batch(first, 0);
+    EXPECT_EQ(std::memcmp(a.inputs.data, b.inputs.data, 4 * 4 * kLength), 0) << first;
+    loader.release(a);
+    fresh.release(b);
+  }
 }
 
 TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_becomes) {

@@ -6,6 +6,7 @@ usage: mpirun_test.py LOCKSTEP
 Exit 77 (skipped) without mpirun.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -68,6 +69,42 @@ def same_losses(found, expected):
         (e[3] is None or close(f[3], e[3])) for f, e in zip(found, expected))
 
 
+def check_rows(lockstep, folder, job, config):
+    """Documents in rows, with prompts that do not count, and a mixture have the losses of one rank."""
+    lines = [json.dumps({"prompt": f"what is {i}? ", "response": f"{i * 7919 % 1000}"}) for i in range(120)]
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    subprocess.run([lockstep, "data", "pack", str(folder / "pairs.jsonl"), "--prompt-field", "prompt",
+                    "--response-field", "response", "--tokenizer", "bytes", "--out", str(folder / "pairs")],
+                   check=True, capture_output=True)
+    mixture = ["data.train=[]", 'data.source=[{path = "%s", weight = 2}, {path = "%s", weight = 1.5}]'
+               % (folder / "data" / "train", folder / "pairs")]
+    rows = {"packed": [f"data.train={folder / 'pairs'}"],
+            "mixture": [*mixture, "data.rows=windows", "data.shuffle_shards=1", "data.document_mask=true"],
+            "packed_mixture": mixture}
+    for name, settings in rows.items():
+        settings = [*settings, "train.steps=12"]  # more than an epoch of pairs
+        code, said = job.run(config, folder / f"one_{name}", 1, *settings)
+        expect(code == 0, f"{name} on one rank ends with {code}: {said[-500:]}")
+        expected = numbers(folder / f"one_{name}")
+        for ranks, layout in ((2, []), (3, ["layout.sharding=optimizer"]), (4, ["layout.tensor=2"])):
+            run = folder / f"{name}_{ranks}"
+            code, said = job.run(config, run, ranks, *settings, *layout)
+            expect(code == 0 and same_losses(numbers(run), expected),
+                   f"{name} on {ranks} ranks: {code}, {numbers(run)} is not {expected}: {said[-300:]}")
+
+
+def check_length(folder, job, config):
+    """Rows whose length changes have the losses of one rank, stopped once more or not."""
+    for name, ranks, parts in (("one", 1, [(32, 6), (64, 12)]), ("two", 2, [(32, 6), (64, 9), (64, 12)])):
+        for length, steps in parts:
+            code, said = job.run(config, folder / f"length_{name}", ranks, f"train.sequence_length={length}",
+                                 f"train.steps={steps}", "schedule.kind=constant")
+            expect(code == 0, f"rows of {length} on {ranks} ranks: {code}: {said[-500:]}")
+    one, two = numbers(folder / "length_one"), numbers(folder / "length_two")
+    expect(len(one) == 12 and same_losses(two, [(*step[:3], None) for step in one]),
+           f"rows of another length on 2 ranks: {two} is not {one}")
+
+
 def main():
     lockstep = sys.argv[1]
     if shutil.which("mpirun") is None:
@@ -110,6 +147,10 @@ def check(lockstep, folder):
                f"{what}: one rank speaks: {said[-700:]}")
         expect(same_losses(numbers(run), one[family]),
                f"{what}: {numbers(run)} is not {one[family]}")
+
+    check_rows(lockstep, folder, job, configs["llama3"])
+
+    check_length(folder, job, configs["llama3"])
 
     # Stopped by a signal and started again: the bits of a run that was not.
     settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",

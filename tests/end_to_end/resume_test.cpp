@@ -15,29 +15,45 @@ class Resume : public EndToEnd {};
 
 struct Variant {
   const char* name;
-  std::vector<std::string> settings;
+  std::vector<std::string> settings;  // DATA: the directory of datasets
 };
 std::ostream& operator<<(std::ostream& out, const Variant& v) {
   return out << v.name;
 }
 class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> {
  protected:
-  // A dataset of short documents.
+  // Datasets of short documents: text in several shards, and prompts with responses, whose masks
+  // leave out the prompts, so few that a run reads them more than once.
   void pack() {
-    std::ofstream text(directory_ / "text");
+    std::ofstream text(directory_ / "text"), pairs(directory_ / "pairs.jsonl");
     for (int i = 0; i < 2000; ++i)
       text << "document " << i * 7919 % 1000 << " says " << i % 13 << "\n\n";
+    for (int i = 0; i < 150; ++i)
+      pairs << R"({"prompt": "what is )" << i << R"(? ", "response": ")" << i * 7919 % 1000
+            << "\"}\n";
     text.close();
-    run({"data", "pack", path("text"), "--out", path("packed"), "--document-separator", "\\n\\n",
-         "--validation", "10%"},
-        0);
+    pairs.close();
+    const auto pack = [&](const char* from, const char* to, std::vector<std::string> more) {
+      more.insert(more.begin(),
+                  {"data", "pack", path(from), "--out", path(to), "--validation", "10%"});
+      run(more, 0);
+    };
+    pack("text", "text-set", {"--document-separator", "\\n\\n", "--shard-tokens", "4000"});
+    pack("pairs.jsonl", "pairs-set", {"--prompt-field", "prompt", "--response-field", "response"});
   }
-  std::vector<std::string> variant(const std::string& run, std::vector<std::string> more) const {
-    auto all = with(train(run), GetParam().settings);
-    more.insert(more.end(),
-                {"data.train=" + path("packed/train"),
-                 "data.validation=" + path("packed/validation"), "schedule.warmup_steps=4"});
-    return with(all, more);
+  std::vector<std::string> variant(const std::string& run,
+                                   const std::vector<std::string>& more) const {
+    auto settings = GetParam().settings;
+    const auto has_data = [](const std::string& setting) {
+      return setting.starts_with("data.train=") || setting.starts_with("data.source=");
+    };
+    if (std::ranges::none_of(settings, has_data))
+      settings.emplace_back("data.train=DATA/text-set/train");
+    settings.insert(settings.begin(), "data.validation=DATA/text-set/validation");
+    for (auto& setting : settings)
+      setting = std::regex_replace(setting, std::regex("DATA"), directory_.string());
+    settings.emplace_back("schedule.warmup_steps=4");
+    return with(with({"train", path("config.toml"), "--run", path(run)}, settings), more);
   }
 };
 
@@ -76,7 +92,17 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"bf16_with_masters", {"precision.compute=bf16", "train.micro_batch=3"}},
         Variant{"bf16_rounded_stochastically",
                 {"precision.compute=bf16", "precision.master_weights=false",
-                 "precision.moments=bf16", "data.document_mask=true"}}),
+                 "precision.moments=bf16", "data.document_mask=true"}},
+        Variant{"packed_rows_with_masks", {"data.train=DATA/pairs-set/train"}},
+        Variant{"examples_with_masks",
+                {"data.train=DATA/pairs-set/train", "data.rows=examples", "train.micro_batch=3"}},
+        Variant{"packed_rows_of_a_mixture",
+                {"data.source=[{path = \"DATA/text-set/train\", weight = 1}, "
+                 "{path = \"DATA/pairs-set/train\", weight = 2.5}]"}},
+        Variant{"a_mixture_with_shards_in_turns",
+                {"data.source=[{path = \"DATA/text-set/train\", weight = 2.5}, "
+                 "{path = \"DATA/pairs-set/train\", weight = 1}]",
+                 "data.rows=windows", "data.shuffle_shards=2", "data.document_mask=true"}}),
     [](const auto& p) { return std::string(p.param.name); });
 
 // A: stopped once, where its mixture changes. B: stopped there and at other steps too.
@@ -123,6 +149,75 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is read ");
 }
 
+// Those that were recorded behind the newest checkpoint, with the data that were read then.
+TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
+  write_tokens(directory_ / "more.bin", 15000);
+  const auto of = [&](const char* name, const std::string& sources, const char* steps,
+                      const std::vector<std::string>& more) {
+    auto all = with({"train", path("config.toml"), "--run", path(name)},
+                    {"data.source=[" + sources + "]", str("train.steps=", steps)});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto source = [&](const char* file, const char* weight) {
+    return str("{path = \"", path(file), "\", weight = ", weight, "}");
+  };
+  const auto one = source("tokens.bin", "1"), other = source("more.bin", "1"),
+             two = one + ", " + source("more.bin", "2.5"), three = one + ", " + other;
+  run(of("whole", one, "20", {}), 0);
+  run(of("whole", three, "40", {}), 0);
+  // Its checkpoint of the last step is lost: it was killed then.
+  const std::vector<std::string> verify{"--verify-resume", "10"};
+  run(of("run", one, "25", {}), 0);
+  fs::remove_all(checkpoint("run", 25));
+  const auto said = run(of("run", two, "27", verify), 0);
+  expect_contains(said, "computed steps 21 to 25 again from the checkpoint of step 20: losses");
+  expect_contains(said, "warning: data: " + path("more.bin") +
+                            " was not read before; it begins at its sample 0");
+  fs::remove_all(checkpoint("run", 27));
+  expect_contains(run(of("run", other, "40", verify), 78),
+                  "the data in " + path("more.bin") + " are not those that were read up");
+  auto allowed = verify;
+  allowed.emplace_back("--allow-dataset-change");
+  const auto refused = run(of("run", other, "40", allowed), 78);
+  expect_contains(refused, "warning: data: " + path("tokens.bin") + " is not read any more");
+  expect_contains(refused, "--verify-resume: the steps were computed from " + path("tokens.bin"));
+  expect_contains(run(of("run", three, "40", verify), 0),
+                  "computed steps 21 to 27 again from the checkpoint of step 20: losses");
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+}
+
+TEST_F(Resume, rows_of_another_length_are_read_alike_however_often_the_run_is_stopped) {
+  const auto rows_of = [&](const char* name, const char* length, const char* steps) {
+    return with(train(name), {str("train.sequence_length=", length), "model.max_positions=128",
+                              str("train.steps=", steps)});
+  };
+  for (const char* name : {"whole", "run"})
+    run(rows_of(name, "32", "11"), 0);
+  const auto said = run(rows_of("whole", "64", "30"), 0);
+  expect_contains(said, "data: from sample 88 on " + path("tokens.bin") +
+                            " 100.00% (from its sample 44); before");
+  expect_contains(said, "data: rows have 64 tokens from here on, 32 before; they are in an order");
+  run(rows_of("whole", "128", "40"), 0);
+  for (const char* steps : {"13", "23", "30"})
+    run(rows_of("run", "64", steps), 0);
+  // Rows of before are not read again.
+  auto verify = rows_of("run", "128", "40");
+  verify.insert(verify.end(), {"--verify-resume", "5"});
+  expect_contains(run(verify, 78),
+                  "--verify-resume: the steps were computed from rows of 64 tokens, but "
+                  "train.sequence_length is 128");
+  run(rows_of("run", "128", "35"), 0);
+  expect_contains(run(verify, 0), "computed steps 31 to 35 again from the checkpoint of step 30");
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
+  const auto data = read_manifest(checkpoint("run", 40)).about.at("data");
+  EXPECT_EQ(data.at("sequence_length").as_integer(), 128);
+  EXPECT_EQ(data.at("first_sample").as_integer(), 11 * 8 + 19 * 4 + 10 * 2);
+  EXPECT_EQ(metrics("run", 40).at("tokens_seen").as_integer(), 40 * 256);
+}
+
 TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
   run(train("whole"), 0);
   run(train("run", {"--set", "train.steps=20"}), 0);
@@ -155,7 +250,8 @@ TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_chang
       {{"model.layers=3"}, "layers = 2, but model.layers is 3"},
       {{"model.rope_theta=100"}, "rope_theta = 500000, but model.rope_theta is 100"},
       {{"data.seed=77"}, "data.seed is 77, but was 1 up to step 10"},
-      {{"train.sequence_length=64"}, "train.sequence_length is 64, but was 32 up to step 10"}};
+      {{"data.rows=examples"}, "data.rows is examples, but was windows up to step 10"},
+      {{"data.shuffle_shards=1"}, "data.shuffle_shards is 1, but was 0 up to step 10"}};
   for (const auto& [settings, expected] : refused)
     expect_contains(run(with(train("run"), settings), 78), expected);
   const auto said = run(with(train("run"), {"optimizer.learning_rate=0.005"}), 0);
@@ -483,7 +579,7 @@ TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
 }
 
 TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
-  fill(20'000);
+  fill(24'000);
   Process process = start(with(train("run"), {"train.steps=1000000", "checkpoint.every_steps=0"}));
   ASSERT_TRUE(process.says(": cannot append: ")) << process.err();
   relieve();

@@ -54,7 +54,9 @@ class Test:
     def __init__(self, lockstep, program, folder):
         self.lockstep, self.program, self.folder = lockstep, program, folder
         rng = random.Random(1)  # no two shards alike, which would be fetched once
-        (folder / "text.txt").write_text("\n\n".join(" ".join(rng.choices(WORDS, k=60)) for _ in range(250)))
+        for name, documents in (("text", 250), ("more", 100)):
+            text = "\n\n".join(" ".join(rng.choices(WORDS, k=60)) for _ in range(documents))
+            (folder / f"{name}.txt").write_text(text)
         self.pack("data", "--tokenizer", "bytes")
         self.config = configuration(folder, "llama3")
         self.server = Server(program, folder)
@@ -62,8 +64,8 @@ class Test:
         self.shards = sorted(path.name for path in (folder / "data" / "train").glob("*.bin"))
         expect(len(self.shards) >= 12, f"{len(self.shards)} shards")
 
-    def pack(self, name, *options):
-        subprocess.run([self.lockstep, "data", "pack", str(self.folder / "text.txt"), "--document-separator",
+    def pack(self, name, *options, text="text.txt"):
+        subprocess.run([self.lockstep, "data", "pack", str(self.folder / text), "--document-separator",
                         r"\n\n", "--validation", "10%", "--shard-tokens", str(SHARD_TOKENS), "--out",
                         str(self.folder / name), *options], check=True, capture_output=True)
 
@@ -140,13 +142,12 @@ def check_bad_server(test):
     expect(code == 65 and "dataset.json" in said, f"a dataset.json with another byte: {code} {said[-500:]}")
 
 
-def check_killed(test):
+def goes_on_when_killed(test, name, settings, distant):
     """Killed and gone on: the losses of a run that was not; what is in the cache does not come again."""
-    settings = ["data.shuffle_shards=2", "train.steps=150", "checkpoint.every_steps=20"]
-    distant = test.distant("plain-killed", "killed-cache")
-    run = test.folder / "killed"
+    settings = [*settings, "train.steps=150", "checkpoint.every_steps=20"]
+    run = test.folder / name
     environment = dict(ENVIRONMENT, HOME=str(test.folder))
-    with open(test.folder / "killed.log", "w") as log:
+    with open(test.folder / (name + ".log"), "w") as log:
         process = subprocess.Popen(test.command(run, 1, settings + distant), env=environment, stdout=log, stderr=log)
         deadline = time.time() + 60
         while time.time() < deadline and process.poll() is None and len(numbers(run)) < 50:
@@ -154,12 +155,31 @@ def check_killed(test):
         process.kill()
         process.wait()
     before = len(numbers(run))
-    expect(50 <= before < 150, f"killed behind step {before}")
-    code, said = test.train("killed", 1, *settings, *distant)
-    expect(code == 0 and "going on from step" in said, f"goes on: {code} {said[-800:]}")
-    expect(numbers(run) == test.local(1, *settings), "killed and gone on: other losses")
-    again = sum(count - 1 for count in test.asked("plain-killed") if count)
-    expect(again <= 8, f"{again} shards were asked for again, of which 8 were on their way")
+    expect(50 <= before < 150, f"{name} behind step {before}")
+    code, said = test.train(name, 1, *settings, *distant)
+    expect(code == 0 and "going on from step" in said, f"{name}, goes on: {code} {said[-800:]}")
+    expect(numbers(run) == test.local(1, *settings), f"{name} and gone on: other losses")
+    asked = test.asked("plain-" + name)
+    again = sum(count - 1 for count in asked if count)
+    expect(sum(asked) > 0 and again <= 8, f"{name}: {again} shards were asked for again, of which 8 were on their way")
+
+
+def check_killed(test):
+    goes_on_when_killed(test, "killed", ["data.shuffle_shards=2"], test.distant("plain-killed", "killed-cache"))
+
+
+def check_killed_mixture(test):
+    """Of a distant source and one on this machine."""
+    test.pack("more", "--tokenizer", "bytes", text="more.txt")
+
+    def mixture(data):
+        return ('data.source=[{path = "%s/data/train", weight = 2.5}, {path = "%s/more/train", weight = 1}]'
+                % (data, test.folder))
+
+    settings = ["data.train=[]", mixture(test.folder), "data.shuffle_shards=2", "data.document_mask=true"]
+    distant = [mixture(test.server.url("plain-killed-mixture")),
+               f"data.cache_directory={test.folder / 'killed-mixture-cache'}"]
+    goes_on_when_killed(test, "killed-mixture", settings, distant)
 
 
 def check_small_cache(test):
@@ -422,8 +442,9 @@ def main():
                    for r in (ranks + [3] if full else ranks) for k in (2, 0)]
         begin = time.time()
         checks = [lambda: check_runs(test, layouts), lambda: check_bad_server(test), lambda: check_killed(test),
-                  lambda: check_small_cache(test), lambda: check_tokenizer(test), lambda: check_verbs(test),
-                  lambda: check_locks(test), lambda: check_uneven(test), lambda: check_opens(test)]
+                  lambda: check_killed_mixture(test), lambda: check_small_cache(test), lambda: check_tokenizer(test),
+                  lambda: check_verbs(test), lambda: check_locks(test), lambda: check_uneven(test),
+                  lambda: check_opens(test)]
         if full:
             checks.append(lambda: check_outage(test))
             checks.append(lambda: check_death(test, ranks))

@@ -26,7 +26,12 @@ ModelConfig model_of(Family family) {
 }
 
 const DataHistory kHistory{
-    {.sources = {{.name = "a", .fingerprint = "f", .seed = 1, .weight = 1, .counter = 0}}}};
+    {.length = 32,
+     .sources = {{.name = "a", .fingerprint = "f", .seed = 1, .weight = 1, .counter = 0}}}};
+
+constexpr auto kSameRows = [](const Stretch::Source& source, std::int64_t /*length*/) {
+  return source.counter;
+};
 
 constexpr Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
                                 Family::smollm3};
@@ -43,7 +48,7 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
   }
   const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   const Json about = Json::parse(describe_run(progress, facts).dump(2), "about");
-  check_resume(about, facts, false);
+  check_resume(about, facts, kSameRows, false);
   Progress back = progress_in(about);
   EXPECT_EQ(back.step, 7);
   EXPECT_EQ(back.first_sample, 1234);
@@ -158,7 +163,7 @@ TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
   Json about, settings;
   about.set("step", 0);
   const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
-  expect_contains(message_of<ConfigError>([&] { check_resume(about, facts, false); }),
+  expect_contains(message_of<ConfigError>([&] { check_resume(about, facts, kSameRows, false); }),
                   "--init-from");
 }
 
