@@ -425,7 +425,10 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
   expect_shard_refused("mask_xxh3_128", std::string(32, '0'), "has a loss mask");
   expect_shard_refused("split", 1, "shards.jsonl: line 1: split 1 of 1");
 
-  for (const auto& damaged : {right_list.substr(0, right_list.size() - 1),
+  auto another_hash = right_list;
+  auto& digit = another_hash[another_hash.find("\"xxh3_128\":\"") + 12];
+  digit = digit == '0' ? '1' : '0';
+  for (const auto& damaged : {right_list.substr(0, right_list.size() - 1), another_hash,
                               str("x", right_list.substr(1)), std::string()}) {
     spit(list, damaged);
     spit(progress, right.dump());
