@@ -1,5 +1,6 @@
 #include "data/dataset.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -93,6 +94,63 @@ TEST_F(DatasetTest, a_shard_of_our_own_named_alone_keeps_its_meaning) {
   expect_contains(refusal({at("d/stray.bin")}), "lists");
 }
 
+TEST_F(DatasetTest, only_whole_words_of_names_say_of_which_split_a_shard_is) {
+  const auto tokens = random_tokens(30, 50257);
+  write("books/medieval_train_0001.bin", gpt2_shard(tokens));
+  write("books/constraints_train_0001.bin", gpt2_shard(tokens));
+  EXPECT_EQ(Dataset({at("books")}).tokens(), 60);
+  for (const auto* name : {"val", "x_val_1", "x-val0001", "x.validation"}) {
+    write(str("books/", name, ".bin"), gpt2_shard(tokens));
+    expect_contains(refusal({at("books")}), "of training and of validation");
+    std::filesystem::remove(directory_ / "books" / str(name, ".bin"));
+  }
+}
+
+TEST_F(DatasetTest, shards_of_ours_are_not_read_without_their_manifest) {
+  const auto tokens = random_documents(100);
+  for (const auto boundary : {Boundary::front, Boundary::listed}) {
+    write_dataset(directory_ / "d", tokens, 40, boundary, random_mask(100));
+    EXPECT_EQ(Dataset({at("d/part_101.ends")}).tokens(), 40);  // any of its files names a shard
+    EXPECT_EQ(Dataset({at("d/part_10*")}).tokens(), 100);
+    std::filesystem::remove(directory_ / "d/dataset.json");
+    for (const auto* path : {"d", "d/*.bin", "d/part_10*", "d/part_101.bin", "d/part_101.mask"}) {
+      const auto message = refusal({at(path)});
+      expect_contains(message, "dataset.json is missing: copy it with the shards");
+      expect_contains(message, std::string(path).find("101") == std::string::npos
+                                   ? at("d/part_100.bin")
+                                   : at("d/part_101.bin"));
+    }
+    for (const auto* shard : {"part_100", "part_101", "part_102"})
+      std::filesystem::remove(directory_ / "d" / str(shard, ".ends"));
+    expect_contains(refusal({at("d")}),
+                    "part_100.mask lies beside it, but dataset.json is missing");
+  }
+}
+
+TEST_F(DatasetTest, files_that_a_manifest_lists_are_missed_at_the_start) {
+  const auto tokens = random_documents(100);
+  write_dataset(directory_ / "d", tokens, 10, Boundary::listed, random_mask(100));
+  const auto missing = [&](const std::string& name) {
+    std::filesystem::remove(directory_ / "d" / name);
+    return refusal({at("d")});
+  };
+  expect_contains(missing("part_107.mask"),
+                  "d/dataset.json: of the files that it lists 1 is missing, part_107.mask; copy");
+  expect_contains(missing("part_104.bin"), "2 are missing, the first is part_104.bin");
+  expect_contains(missing("part_102.ends"), "3 are missing, the first is part_102.ends");
+  // Of a shard, its own.
+  EXPECT_EQ(Dataset({at("d/part_100.bin")}).tokens(), 10);
+  EXPECT_EQ(Dataset({at("d/part_100.*")}).tokens(), 10);
+  expect_contains(refusal({at("d/part_102.bin")}), "1 is missing, part_102.ends");
+}
+
+TEST_F(DatasetTest, a_manifest_may_list_shards_in_any_order) {
+  auto manifest = write_dataset(directory_ / "d", random_documents(100), 10);
+  std::reverse(manifest.shards.begin(), manifest.shards.end());
+  write("d/dataset.json", manifest.dump());
+  EXPECT_EQ(Dataset({at("d")}).tokens(), 100);
+}
+
 TEST_F(DatasetTest, paths_that_hold_no_dataset_say_what_is_missing) {
   expect_contains(refusal({at("nowhere")}), "lockstep data pack");
   std::filesystem::create_directories(directory_ / "empty");
@@ -166,8 +224,11 @@ TEST_F(DatasetTest, a_shard_that_its_manifest_does_not_describe_is_refused) {
   expect_contains(damaged("part_101.bin", body(slice(tokens, 0, 40), 2)),
                   "found a shard of nanoGPT");
   expect_contains(damaged("part_101.ends", "12345678"), "document ends of 8 bytes");
+  // Gone since the start.
+  write_dataset(directory_ / "d", tokens, 40);
+  const Dataset dataset({at("d")});
   std::filesystem::remove(directory_ / "d" / "part_100.bin");
-  expect_contains(refusal_in_reading(at("d")), "part_100.bin: cannot open");
+  expect_contains(message_of<DataError>([&] { all(dataset); }), "part_100.bin: cannot open");
 }
 
 // While it lives, this process may have so many files open.
