@@ -25,6 +25,7 @@ constexpr auto kBytes = [] {
 
 constexpr const char* kFile = "tokenizer.json";
 constexpr const char* kConfigFile = "tokenizer_config.json";
+constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 
 fs::path json_of(const std::string& what) {
@@ -54,7 +55,7 @@ std::string named(const Json& config, const char* key) {
 
 // By tokenizer_config.json beside it, or as is usual; empty: none is known.
 struct Ends {
-  std::string document, end;
+  std::string document, end, prefix;
 };
 
 Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
@@ -63,13 +64,18 @@ Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
     const Json config = Json::parse(read_text(path, kMostBytes), path.string(), /*depth=*/16);
     in_context(
         [&] {
-          ends = {named(config, "bos_token"), named(config, "eos_token")};
+          ends = {named(config, "bos_token"), named(config, "eos_token"), {}};
         },
         path.string());
   }
-  if (ends.document.empty()) ends.document = ends.end;
-  for (const char* usual : {"<|begin_of_text|>", "<|endoftext|>"})
+  ends.prefix = ends.document.empty() ? ends.end : ends.document;
+  // Models that were instructed may end what they say by another token than stands between
+  // documents.
+  if (ends.document.empty() && !ends.end.empty())
+    ends.document = tokenizer.find(kEndOfText) >= 0 ? kEndOfText : ends.end;
+  for (const char* usual : {"<|begin_of_text|>", kEndOfText})
     if (ends.document.empty() && tokenizer.find(usual) >= 0) ends.document = usual;
+  if (ends.prefix.empty()) ends.prefix = ends.document;
   return ends;
 }
 
@@ -94,7 +100,8 @@ ByteTokenizer::ByteTokenizer()
                  .hash = hash_hex(kByteTokenizer),
                  .vocabulary = kVocabulary,
                  .document_token = kDocumentToken,
-                 .end_token = kDocumentToken}) {}
+                 .end_token = kDocumentToken,
+                 .prefix_token = kDocumentToken}) {}
 
 void ByteTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids,
                            Memory& /*memory*/) const {
@@ -126,7 +133,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
                          .hash = hash_hex(text),
                          .vocabulary = json.vocabulary(),
                          .document_token = json.find(ends.document),
-                         .end_token = json.find(ends.end)};
+                         .end_token = json.find(ends.end),
+                         .prefix_token = json.find(ends.prefix)};
   if (!document_token.empty()) about.document_token = json.find(document_token);
   if (about.end_token < 0) about.end_token = about.document_token;
   return in_context([&] { return std::make_unique<BpeTokenizer>(json, std::move(about)); },
