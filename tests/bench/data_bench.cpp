@@ -266,6 +266,8 @@ void bench_start(const fs::path& directory) {
       std::snprintf(name, sizeof name, "train_%06d.bin", i);
       manifest.shards.push_back({name, 1'000'000 + i, 1'000, hash_hex(std::string(name)),
                                  hash_hex(str(name, "ends")), ""});
+      for (const auto& file : {std::string(name), ends_name(name)})
+        std::ofstream(directory / file);  // looked for, not opened
     }
     const auto text = manifest.dump();
     WriteFile file(directory / kManifestName);

@@ -209,6 +209,28 @@ def what_is_masked_changes_no_bit(tuning):
         expect(line["text"] == answer and line["finish"] == "stop", f"{line} says {answer} and ends its turn")
 
 
+def a_step_without_a_target_says_so(tuning):
+    """Prompts that fill their rows leave no place for what would count."""
+    data = tuning.pack("long", [{"prompt": "red " * 2 * T, "response": "stop"} for _ in range(16)],
+                       "--prompt-field", "prompt", "--response-field", "response")
+    config = tuning.folder / "long.toml"
+    config.write_text(tuning.table + f"""
+[train]
+steps = 9
+batch_tokens = {4 * T}
+sequence_length = {T}
+most_skipped = 2
+[data]
+train = ["{data}"]
+""")
+    done = subprocess.run([LOCKSTEP, "train", config, "--run", tuning.folder / "long_run", "--device", "cpu"],
+                          capture_output=True, timeout=300, check=False)
+    said = done.stderr.decode()
+    expect(done.returncode != 0 and "no token of step 2 counts in the loss: masks leave out" in said
+           and "Raise train.sequence_length" in said and "learning_rate" not in said.split("2 updates in a row")[-1],
+           f"{done.returncode}: {said[-900:]}")
+
+
 def no_verb_reads_shards_without_their_manifest(tuning, train):
     """Copies of *.bin, *.ends and *.mask alone have llm.c's bytes; as that they would lose masks and documents."""
     cut = tuning.folder / "cut"
@@ -240,6 +262,7 @@ def main():
         train, held_out = tuning.pack("train", pairs[:256], *fields), tuning.pack("held_out", pairs[256:], *fields)
         responses_are_learnt_and_end(tuning, train, held_out)
         masks_are_counted(tuning, train)
+        a_step_without_a_target_says_so(tuning)
         no_verb_reads_shards_without_their_manifest(tuning, train)
         what_is_masked_changes_no_bit(tuning)
     print(len(failures), "failures")
