@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <new>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,6 +23,14 @@ constexpr int kMostInterruptions = 1000;  // of a read or write: then the storag
 // Of direct writing: what file systems want memory, places and sizes to be multiples of; and what
 // is written at once, of which there are two, so that the disk does not wait.
 constexpr std::size_t kBlockBytes = 4096, kBufferBytes = std::size_t{4} << 20;
+
+// The limit of open files is the process's, and so is what was promised of it.
+struct Promises {
+  std::mutex mutex;
+  std::size_t files = 0;
+  rlim_t limit_before = 0;  // the first one
+} promises;
+constexpr std::size_t kOtherFiles = 1280;  // sockets, logs, and what allow_open_files() asks for
 
 std::string reason(int error) {
   return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
@@ -153,16 +162,25 @@ void allow_open_files(std::size_t count) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-std::size_t reserve_open_files(std::size_t count, std::size_t sharers) {
+OpenFilesRoom::OpenFilesRoom(std::size_t least, std::size_t most) {
+  const std::lock_guard lock(promises.mutex);
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
-  const auto before = limit.rlim_cur;
-  limit.rlim_cur = std::min(limit.rlim_max, before + static_cast<rlim_t>(count));
-  if (limit.rlim_cur > before && setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    if (limit.rlim_cur - before == static_cast<rlim_t>(count)) return count;
-  }
-  // There is no more to have: a quarter of what there is, so that others have theirs.
-  return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur / 4) / sharers, 1, count);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit = {};
+  if (promises.limit_before == 0) promises.limit_before = limit.rlim_cur;
+  const auto all = static_cast<std::size_t>(limit.rlim_max);
+  const auto taken = std::min(kOtherFiles, all - all / 4) + promises.files;
+  count_ = std::clamp(all > taken ? (all - taken) / 2 : 0, std::min(least, most), most);
+  promises.files += count_;
+  const auto wanted =
+      std::min(limit.rlim_max, promises.limit_before + static_cast<rlim_t>(promises.files));
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+OpenFilesRoom::~OpenFilesRoom() {
+  const std::lock_guard lock(promises.mutex);
+  promises.files -= count_;
 }
 
 RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start start)

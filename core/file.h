@@ -66,10 +66,20 @@ std::string read_text(const ReadFile& file, std::int64_t most_bytes);
 // that is not enough, opening says what is wrong.
 void allow_open_files(std::size_t count);
 
-// Lets this process have `count` more files open than before, as far as the system does. Returns
-// how many of them there is room for, where as many as `sharers` ask: at least one, at most
-// `count`.
-std::size_t reserve_open_files(std::size_t count, std::size_t sharers = 1);
+// Room for files that this process has open at once, beside those that others have or were
+// promised: half of what the system's limit leaves, at least `least` and at most `most` of them.
+// Any threads may have some.
+class OpenFilesRoom {
+ public:
+  OpenFilesRoom(std::size_t least, std::size_t most);
+  OpenFilesRoom(const OpenFilesRoom&) = delete;
+  OpenFilesRoom& operator=(const OpenFilesRoom&) = delete;
+  ~OpenFilesRoom();  // gives it back
+  std::size_t count() const { return count_; }
+
+ private:
+  std::size_t count_;
+};
 
 // Ranges of a file, of which other processes of this machine may write other ranges meanwhile.
 // Throws DataError where they cannot be written, as when the disk is full; a failed fsync is never

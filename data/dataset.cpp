@@ -29,9 +29,8 @@ Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
   const auto share = std::clamp(kMostOpenOfAll / datasets, kLeastOpen, kMostOpen);
-  const auto files_at_once =
-      reserve_open_files(kMostFilesOfShard * std::min(share, shards()), datasets);
-  const auto most = std::max<std::size_t>(files_at_once / kMostFilesOfShard, 1);
+  room_.emplace(kMostFilesOfShard, kMostFilesOfShard * std::min(share, shards()));
+  const auto most = room_->count() / kMostFilesOfShard;
   open_ = std::make_unique<OpenShards>(most, [this](std::size_t i) { return open(i); });
 }
 
@@ -131,32 +130,42 @@ void Dataset::read_mask(std::span<std::uint8_t> out, std::int64_t first) const {
 void Dataset::find_documents(std::span<std::int32_t> document_start,
                              std::span<const std::int32_t> tokens, std::int64_t first) const {
   std::fill(document_start.begin(), document_start.end(), 0);
-  const auto boundary = format().boundary;
-  if (boundary == Boundary::listed) mark_listed_documents(document_start, first);
-  if (boundary == Boundary::front || boundary == Boundary::behind) {
-    const std::size_t behind = boundary == Boundary::behind ? 1 : 0;
-    for (std::size_t i = 1; i < tokens.size(); ++i)
-      if (tokens[i - behind] == format().boundary_token)
-        document_start[i] = static_cast<std::int32_t>(i);
-  }
+  const auto count = std::ssize(document_start);
+  const auto mark = [&](std::int64_t at) {
+    if (at < count) document_start[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(at);
+  };
+  const auto behind = format().boundary == Boundary::behind ? 1 : 0;
+  if (format().boundary != Boundary::none)
+    for_each_part(first, count,
+                  [&](std::size_t shard, std::int64_t in_shard, std::int64_t at, std::int64_t n) {
+                    if (lists_documents(shard))
+                      return visit_ends(shard, in_shard, in_shard + n,
+                                        [&](std::int64_t end) { mark(at + end - in_shard); });
+                    for (auto i = at; i < at + n; ++i)
+                      if (tokens[static_cast<std::size_t>(i)] == format().boundary_token)
+                        mark(i + behind);
+                  });
   std::int32_t start = 0;
   for (auto& s : document_start)
     start = s = std::max(s, start);
 }
 
-void Dataset::mark_listed_documents(std::span<std::int32_t> document_start,
-                                    std::int64_t first) const {
-  const auto last = first + static_cast<std::int64_t>(document_start.size());
-  for (auto i = shard_of(first); i < shards() && starts_[i] < last; ++i) {
-    const auto shard = open_->use(i);
-    const DocumentEnds& ends = *shard->ends;
-    const auto local = std::max<std::int64_t>(first - starts_[i], 0);
-    for (auto k = ends.first_after(local); k < ends.count(); ++k) {
-      const auto at = starts_[i] + ends.end(k) - first;
-      if (at < 0) ends.file().fail(ends.offset_of(k), "the ends of documents do not rise");
-      if (at >= last - first) break;
-      document_start[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(at);
-    }
+// Else it is tokens that tell its documents apart. Of our own shards only the list says it: text
+// may hold any token.
+bool Dataset::lists_documents(std::size_t shard) const {
+  return lists_[place_of(shard).list].kind != ShardKind::plain;
+}
+
+// The ends e of documents with first < e <= last, in tokens of the shard.
+void Dataset::visit_ends(std::size_t shard, std::int64_t first, std::int64_t last,
+                         FunctionRef<void(std::int64_t end)> visit) const {
+  const auto opened = open_->use(shard);
+  const DocumentEnds& ends = *opened->ends;
+  for (auto k = ends.first_after(first); k < ends.count(); ++k) {
+    const auto end = ends.end(k);
+    if (end < first) ends.file().fail(ends.offset_of(k), "the ends of documents do not rise");
+    if (end > last) break;
+    visit(end);
   }
 }
 

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/file.h"
 #include "core/function_ref.h"
 #include "data/open_shards.h"
 #include "data/shard_list.h"
@@ -62,7 +64,8 @@ class Dataset {
   void read_mask(std::span<std::uint8_t> out, std::int64_t first) const;
 
   // For the window of `tokens` that starts at token `first` of the dataset: the index in the window
-  // of the first token of each token's document, 0 where that lies before the window.
+  // of the first token of each token's document, 0 where that lies before the window. A list of
+  // documents beside a shard alone says where they end, whatever tokens are in them.
   void find_documents(std::span<std::int32_t> document_start, std::span<const std::int32_t> tokens,
                       std::int64_t first) const;
 
@@ -81,7 +84,9 @@ class Dataset {
                      FunctionRef<void(std::size_t shard, std::int64_t in_shard, std::int64_t at,
                                       std::int64_t count)>
                          visit) const;
-  void mark_listed_documents(std::span<std::int32_t> document_start, std::int64_t first) const;
+  bool lists_documents(std::size_t shard) const;
+  void visit_ends(std::size_t shard, std::int64_t first, std::int64_t last,
+                  FunctionRef<void(std::int64_t end)> visit) const;
   void for_each_end(FunctionRef<void(std::int64_t end)> visit) const;
   void list_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const;
   void scan_for_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const;
@@ -95,6 +100,7 @@ class Dataset {
   std::int64_t tokenizer_vocabulary_ = 0;
   std::string fingerprint_, tokenizer_hash_;
   bool has_masks_ = false, is_distant_ = false;
+  std::optional<OpenFilesRoom> room_;  // for those that are open
   std::unique_ptr<OpenShards> open_;
 };
 

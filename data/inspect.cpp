@@ -132,7 +132,10 @@ class Writer {
     if (counts != counts_) text_.mark(counts ? "{+" : "+}");
     counts_ = counts;
     const bool listed = format_.boundary == Boundary::listed;
-    const bool is_boundary = !listed && token == format_.boundary_token;
+    // Where a list ends documents, one within a text is none.
+    const bool is_boundary = !listed && token == format_.boundary_token &&
+                             (is_first_ || starts || format_.boundary == Boundary::behind);
+    is_first_ = false;
     if (listed && starts) text_.mark("\n[document]\n");
     if (is_boundary && format_.boundary == Boundary::front) text_.mark("\n");
     if (marked) text_.mark("[>");
@@ -159,7 +162,7 @@ class Writer {
   TokenFormat format_;
   const Tokenizer* tokenizer_;
   ShownText text_;
-  bool counts_ = false;
+  bool counts_ = false, is_first_ = true;
 };
 
 std::string in_words(std::int64_t at, const Holder& document) {

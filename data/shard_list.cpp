@@ -1,8 +1,6 @@
 #include "data/shard_list.h"
 
 #include <algorithm>
-#include <fnmatch.h>
-#include <string_view>
 #include <sys/stat.h>
 
 #include "core/file.h"
@@ -11,6 +9,7 @@
 #include "data/manifest.h"
 #include "data/megatron.h"
 #include "data/remote.h"
+#include "data/shard_selection.h"
 
 namespace lockstep {
 namespace {
@@ -19,142 +18,48 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostManifestBytes = 1'000'000'000;  // millions of shards
 
-// Throws DataError where the directory cannot be read.
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  if (error)
-    throw DataError(str(directory.string(), ": cannot read the directory: ", error.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
+// Which of the files that a dataset.json lists are not there, as far as that costs next to nothing:
+// elsewhere than on this machine it is seen when they are opened.
+class Missing {
+ public:
+  explicit Missing(const ShardSelection& selection)
+      : selection_(selection),
+        is_distant_(is_remote(selection.directory.string())),
+        next_(selection.beside.begin()) {}
 
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
+  void look_for(const std::string& name) {
+    if (is_distant_ || is_there(name)) return;
+    if (count_++ == 0) first_ = name;
+  }
+  void refuse(const std::string& manifest) const {
+    if (count_ == 0) return;
+    throw DataError(str(manifest, ": of the files that it lists ", count_,
+                        count_ == 1 ? " is missing, " : " are missing, the first is ", first_,
+                        "; copy the whole directory"));
+  }
 
-// What is behind a beginning of `name`: the file of tokens "d/a.ds" has beside it "d/a.ds.index".
-std::string with_end(const std::string& name, std::string_view end, std::string_view other) {
-  return name.substr(0, name.size() - end.size()).append(other);
-}
-std::string index_name(const std::string& tokens) {  // of a Megatron pair
-  return with_end(tokens, ".bin", ".idx");
-}
+ private:
+  // Names that come in their order are found without a search, of which millions cost seconds.
+  bool is_there(const std::string& name) {
+    const auto& all = selection_.beside;
+    std::error_code unknown;
+    if (all.empty()) return fs::exists(selection_.directory / name, unknown);
+    if (next_ == all.end() || *next_ != name)
+      next_ = std::lower_bound(all.begin(), all.end(), name);
+    if (next_ == all.end() || *next_ != name) return false;
+    ++next_;
+    return true;
+  }
 
-// The file of tokens of the shard that a file belongs to.
-std::string tokens_name(const std::string& name) {
-  if (name.ends_with(".idx")) return with_end(name, ".idx", ".bin");
-  for (const std::string_view end : {".ds.index", ".ds.metadata", ".ds.loss"})
-    if (name.ends_with(end)) return with_end(name, end, ".ds");
-  return name;
-}
-
-// nanoGPT and llm.c keep both splits in one directory: taken as one dataset, a run would train on
-// what it is judged by.
-void refuse_mixed_splits(const fs::path& directory, const std::vector<std::string>& names) {
-  const auto has = [&](const char* part) {
-    return std::any_of(names.begin(), names.end(), [&](auto& n) { return contains(n, part); });
-  };
-  if (has("train") && has("val"))
-    throw DataError(
-        str(directory.string(),
-            ": holds shards of training and of validation; name one split by a pattern, as in \"",
-            (directory / "*train*").string(), fs::path(names.front()).extension().string(), '"'));
-}
-
-// The directory and the names of files of tokens in it that a path means; no names: what its
-// dataset.json lists.
-struct Selection {
-  fs::path directory;
-  std::vector<std::string> names;
+  const ShardSelection& selection_;
+  bool is_distant_;
+  std::vector<std::string>::const_iterator next_;
+  std::int64_t count_ = 0;
+  std::string first_;
 };
 
-// Of several files of one shard one name is left.
-void to_tokens(std::vector<std::string>& names) {
-  for (auto& name : names)
-    name = tokens_name(name);
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-}
-
-// Whether a path is an address; throws DataError for one that is not read.
-bool is_elsewhere(const fs::path& path) {
-  if (!contains(path.string(), "://")) return false;
-  if (!is_remote(path.string()))
-    throw DataError(str(path.string(), ": expected a path, or s3://, https:// or http://"));
-  return true;
-}
-
-[[noreturn]] void fail_missing(const fs::path& path, const std::error_code& error) {
-  std::error_code unknown;
-  const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
-  throw DataError(str(path.string(), ": ", error ? error.message() : "no such file or directory",
-                      here, "; datasets are made by `lockstep data pack`"));
-}
-
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 3;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i)
-    text += str(i == 0 ? "" : ", ", names[i]);
-  return names.empty() ? "nothing" : text + (names.size() > kMost ? ", ..." : "");
-}
-
-Selection select_pattern(const fs::path& parent, const std::string& pattern) {
-  Selection selection{parent, names_in(parent)};
-  std::erase_if(selection.names, [&](const std::string& name) {
-    return fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD) != 0;
-  });
-  if (selection.names.empty())
-    throw DataError(str((parent / pattern).string(), ": no file matches the pattern"));
-  to_tokens(selection.names);
-  return selection;
-}
-
-Selection select_directory(const fs::path& path) {
-  Selection selection{path, names_in(path)};
-  if (std::binary_search(selection.names.begin(), selection.names.end(), kManifestName))
-    return {path, {}};
-  const auto all = selection.names;
-  to_tokens(selection.names);
-  std::erase_if(selection.names, [](const std::string& name) {
-    return name.starts_with('.') || !(name.ends_with(".bin") || name.ends_with(".ds"));
-  });
-  if (selection.names.empty()) {
-    std::error_code unknown;
-    const bool split = fs::exists(path / "train" / kManifestName, unknown);
-    throw DataError(
-        str(path.string(), ": holds neither dataset.json nor *.bin shards nor *.ds, but ",
-            some_of(all), split ? str("; did you mean ", (path / "train").string(), "?") : ""));
-  }
-  refuse_mixed_splits(path, selection.names);
-  return selection;
-}
-
-Selection select(const fs::path& path) {
-  const std::string last = path.filename().string();
-  const auto parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (is_elsewhere(path)) {
-    if (last.ends_with(".bin")) return {parent, {last}};
-    return {path, {}};
-  }
-  if (contains(last, "*")) return select_pattern(parent, last);
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    std::error_code unknown;
-    if (!last.empty() && fs::exists(parent / (last + ".idx"), unknown))  // as Megatron names them
-      return {parent, {last + ".bin"}};
-    fail_missing(path, error);
-  }
-  if (fs::is_directory(status)) return select_directory(path);
-  return {parent, {tokens_name(last)}};
-}
-
-// The manifest's shards, or those of them that are named.
-ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
+// The manifest's shards, or those of them that are named. thorough: their files must be there.
+ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, bool thorough) {
   const auto path = (selection.directory / kManifestName).string();
   const auto text = read_text(files.open(path), kMostManifestBytes);
   const auto* known = files.manifest(path);
@@ -165,11 +70,17 @@ ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
                  .shards = {},
                  .fingerprint = {}};
   std::string chosen;
+  Missing missing(selection);
   const auto& names = selection.names;
   const auto add = [&](const Manifest::Shard& shard) {
     if (!names.empty() && !std::binary_search(names.begin(), names.end(), shard.file)) return;
     if (!names.empty()) chosen += shard.file + '\n';
     list.has_masks = !shard.mask_hash.empty();
+    if (thorough) {
+      missing.look_for(shard.file);
+      missing.look_for(ends_name(shard.file));
+      if (list.has_masks) missing.look_for(mask_name(shard.file));
+    }
     list.shards.push_back({shard.file, shard.tokens, shard.documents, {}});
   };
   Manifest parsed;
@@ -181,6 +92,7 @@ ShardList list_of_manifest(const Selection& selection, ShardFiles& files) {
   if (list.shards.empty())
     throw DataError(str((selection.directory / names.front()).string(), ": not a shard that ",
                         kManifestName, " beside it lists"));
+  missing.refuse(path);
   list.format = manifest.format;
   list.fingerprint = hash_hex(text + chosen);
   list.tokenizer_hash = manifest.tokenizer_hash;
@@ -306,7 +218,25 @@ void list_file(ShardList& list, const std::string& name, ShardFiles& files, std:
   list.shards.push_back({name, shard.file.tokens(), 0, identity});
 }
 
-ShardList list_of_files(const Selection& selection, ShardFiles& files,
+// Our own shards have llm.c's bytes: read as those, they would lose masks and ends of documents.
+void refuse_undescribed(const ShardSelection& selection) {
+  const auto is_there = [&](const std::string& name) {
+    std::error_code unknown;
+    return selection.beside.empty()
+               ? fs::exists(selection.directory / name, unknown)
+               : std::binary_search(selection.beside.begin(), selection.beside.end(), name);
+  };
+  for (const auto& name : selection.names) {
+    if (!name.ends_with(".bin")) continue;
+    for (const auto& own : {ends_name(name), mask_name(name)})
+      if (is_there(own))
+        throw DataError(str((selection.directory / name).string(), ": a shard of Lockstep's, for ",
+                            own, " lies beside it, but ", kManifestName,
+                            " is missing: copy it with the shards"));
+  }
+}
+
+ShardList list_of_files(const ShardSelection& selection, ShardFiles& files,
                         std::vector<std::string>* damages) {
   ShardList list{.directory = selection.directory,
                  .format = {},
@@ -346,16 +276,16 @@ std::string boundary_in_words(const TokenFormat& format) {
 FileIdentity FileIdentity::of(const fs::path& path) {
   constexpr std::int64_t kBillion = 1'000'000'000;
   struct stat status {};
-  if (contains(path.string(), "://") || stat(path.c_str(), &status) != 0) return {};
+  if (path.string().find("://") != std::string::npos || stat(path.c_str(), &status) != 0) return {};
   return {status.st_ino, status.st_mtim.tv_sec * kBillion + status.st_mtim.tv_nsec};
 }
 
 ShardList list_shards(const fs::path& path, ShardFiles& files, std::vector<std::string>* damages) {
-  const auto selection = select(path);
-  std::error_code error;
-  const bool described =
-      is_elsewhere(path) || fs::exists(selection.directory / kManifestName, error);
-  return described ? list_of_manifest(selection, files) : list_of_files(selection, files, damages);
+  const auto selection = select_shards(path);
+  if (selection.described)
+    return list_of_manifest(selection, files, /*thorough=*/damages == nullptr);
+  refuse_undescribed(selection);
+  return list_of_files(selection, files, damages);
 }
 
 void check_same_format(const ShardList& a, const ShardList& b) {

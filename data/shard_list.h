@@ -59,8 +59,10 @@ struct ShardList {
 // `path`: a shard, by any of its files or, of Megatron's, by their common beginning; a directory
 // with a dataset.json; a directory of shards of one kind; or a pattern whose last part holds a '*'
 // ("fineweb/*_train_*.bin"). Shards follow in the order of their names. Elsewhere than on this
-// machine ("s3://bucket/d") a dataset.json must be there. Throws DataError naming what is wrong;
-// with `damages` shards that are not what their format says are left out, and why is added there.
+// machine ("s3://bucket/d") a dataset.json must be there. Throws DataError naming what is wrong, as
+// where files that dataset.json lists are missing, or dataset.json itself is beside shards that
+// need it; with `damages` shards that are not what their format says are left out, and why is added
+// there, and missing files are seen when they are opened.
 ShardList list_shards(const std::filesystem::path& path, ShardFiles& files,
                       std::vector<std::string>* damages = nullptr);
 

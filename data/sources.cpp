@@ -16,16 +16,17 @@ std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
   return static_cast<std::int64_t>(mix64(mix64(seed + kGolden64) + digits) >> 1);
 }
 
+// The first that does not say where documents end.
+auto without_documents(const std::deque<Dataset>& datasets) {
+  return std::ranges::find(datasets, Boundary::none,
+                           [](const Dataset& dataset) { return dataset.format().boundary; });
+}
+
 RowKind settled(RowKind kind, const std::deque<Dataset>& datasets,
                 const std::vector<std::string>& names) {
-  const auto none = std::ranges::find(
-      datasets, Boundary::none, [](const Dataset& dataset) { return dataset.format().boundary; });
-  const bool has_documents = none == datasets.end();
-  if (kind == RowKind::automatic) {
-    const bool masks = std::ranges::any_of(datasets, &Dataset::has_masks);
-    return masks && has_documents ? RowKind::packed : RowKind::windows;
-  }
-  if (kind != RowKind::windows && !has_documents)
+  if (kind == RowKind::automatic) return automatic_rows(datasets);
+  const auto none = without_documents(datasets);
+  if (kind != RowKind::windows && none != datasets.end())
     throw ConfigError(str("data.rows is ", lockstep::name(kind), ", but ",
                           names[static_cast<std::size_t>(none - datasets.begin())],
                           " does not say where documents end; expected windows"));
@@ -33,6 +34,12 @@ RowKind settled(RowKind kind, const std::deque<Dataset>& datasets,
 }
 
 }  // namespace
+
+RowKind automatic_rows(const std::deque<Dataset>& datasets) {
+  const bool masks = std::ranges::any_of(datasets, &Dataset::has_masks);
+  return masks && without_documents(datasets) == datasets.end() ? RowKind::packed
+                                                                : RowKind::windows;
+}
 
 Sources::Sources(const Config& config)
     : length_(config.sequence_length),

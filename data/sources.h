@@ -15,6 +15,10 @@
 
 namespace lockstep {
 
+// What data.rows = "auto" is of datasets: packed where one has masks and all say where documents
+// end, else windows.
+RowKind automatic_rows(const std::deque<Dataset>& datasets);
+
 class Sources {
  public:
   struct Config {

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// `paths`, but in place of what is not there and holds one of * ? [ the names that it matches, as in
-// a shell. "-" is standard input. Throws DataError naming what is not there.
+// `paths`, but in place of what is not there and holds one of * ? [ the names that it matches, as
+// in a shell. "-" is standard input. Throws DataError naming what is not there.
 std::vector<std::filesystem::path> matching_paths(const std::vector<std::filesystem::path>& paths);
 
 // The files that matching_paths() are: of a directory every file below it in the order of their

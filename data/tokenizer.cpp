@@ -24,6 +24,7 @@ constexpr auto kBytes = [] {
 
 constexpr const char* kFile = "tokenizer.json";
 constexpr const char* kConfigFile = "tokenizer_config.json";
+constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 
 fs::path json_of(const std::string& what) {
@@ -45,15 +46,24 @@ std::string name_of(const fs::path& file) {
 }
 
 // By tokenizer_config.json beside it, or as is usual; empty: none is known.
-TokenizerConfig config_of(const fs::path& file, const TokenizerJson& tokenizer) {
+struct Ends {
+  std::string document, end, prefix;
+};
+
+Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
   TokenizerConfig config;
   if (const auto path = file.parent_path() / kConfigFile; path_exists(path))
     config = parse_tokenizer_config(read_text(path, kMostBytes), path.string());
-  auto& document = config.document_token;
-  if (document.empty()) document = config.end_token;
-  for (const char* usual : {"<|begin_of_text|>", "<|endoftext|>"})
-    if (document.empty() && tokenizer.find(usual) >= 0) document = usual;
-  return config;
+  Ends ends{config.document_token, config.end_token,
+            config.document_token.empty() ? config.end_token : config.document_token};
+  // Models that were instructed may end what they say by another token than stands between
+  // documents.
+  if (ends.document.empty() && !ends.end.empty())
+    ends.document = tokenizer.find(kEndOfText) >= 0 ? kEndOfText : ends.end;
+  for (const char* usual : {"<|begin_of_text|>", kEndOfText})
+    if (ends.document.empty() && tokenizer.find(usual) >= 0) ends.document = usual;
+  if (ends.prefix.empty()) ends.prefix = ends.document;
+  return ends;
 }
 
 }  // namespace
@@ -77,7 +87,8 @@ ByteTokenizer::ByteTokenizer()
                  .hash = hash_hex(kByteTokenizer),
                  .vocabulary = kVocabulary,
                  .document_token = kDocumentToken,
-                 .end_token = kDocumentToken}) {}
+                 .end_token = kDocumentToken,
+                 .prefix_token = kDocumentToken}) {}
 
 void ByteTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids,
                            Memory& /*memory*/) const {
@@ -104,12 +115,13 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   const auto json = parse_tokenizer_json(text, file.string());
   if (!document_token.empty() && json.find(document_token) < 0)
     throw UsageError(str(file.string(), ": no special token is called ", document_token));
-  const auto config = config_of(file, json);
+  const auto ends = ends_of(file, json);
   Tokenizer::About about{.name = name_of(file),
                          .hash = hash_hex(text),
                          .vocabulary = json.vocabulary(),
-                         .document_token = json.find(config.document_token),
-                         .end_token = json.find(config.end_token)};
+                         .document_token = json.find(ends.document),
+                         .end_token = json.find(ends.end),
+                         .prefix_token = json.find(ends.prefix)};
   if (!document_token.empty()) about.document_token = json.find(document_token);
   if (about.end_token < 0) about.end_token = about.document_token;
   return in_context([&] { return std::make_unique<BpeTokenizer>(json, std::move(about)); },

@@ -26,6 +26,7 @@ class Tokenizer {
     std::int32_t vocabulary = 0;       // ids are below
     std::int32_t document_token = -1;  // stands in front of a document; -1: none is known
     std::int32_t end_token = -1;       // a model that writes it has ended its text; -1: none
+    std::int32_t prefix_token = -1;    // lm_eval's, of a text behind nothing; -1: none is known
   };
   explicit Tokenizer(About about) : about_(std::move(about)) {}
   virtual ~Tokenizer() = default;
@@ -81,9 +82,10 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 // `what`: "bytes", a tokenizer.json, or a directory that holds one. The document token is the one
-// called `document_token`; where that is empty, the bos_token of tokenizer_config.json beside it,
-// or its eos_token; where that names neither <|begin_of_text|> or <|endoftext|>. Throws DataError
-// naming what is wrong, UsageError where no token is called `document_token`.
+// called `document_token`; where that is empty, the bos_token of tokenizer_config.json beside it;
+// where it has none but an eos_token, <|endoftext|> if there is one, else that; where it names
+// neither <|begin_of_text|> or <|endoftext|>. Throws DataError naming what is wrong, UsageError
+// where no token is called `document_token`.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
                                           const std::string& document_token = "");
 

@@ -126,7 +126,7 @@ EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view c
   tokenizer_.encode(std::string_view(all).substr(0, stripped(context)), encoded.context, memory_);
   tokenizer_.encode(all, encoded.choice, memory_);
   const auto& about = tokenizer_.about();
-  const auto document = about.document_token;
+  const auto document = about.prefix_token;
   if (encoded.context.empty() || document_start_) {
     if (document < 0)
       throw DataError(str("its context is empty, and the tokenizer ", about.name,

@@ -44,7 +44,8 @@ struct EncodedChoice {
 };
 class ChoiceEncoder {
  public:
-  // document_start: the document token stands in front of each context.
+  // document_start: the tokenizer's prefix_token stands in front of each context, else of empty
+  // ones.
   ChoiceEncoder(const Tokenizer& tokenizer, bool document_start)
       : tokenizer_(tokenizer), document_start_(document_start) {}
 

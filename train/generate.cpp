@@ -145,7 +145,7 @@ void generate(const StepContext& step, Transformer& model, Arena& pinned,
       const auto drawn = static_cast<std::uint64_t>(prompts[i].tokens - left[i]);
       const std::int32_t token = sampler.draw(
           {logits.as<float>() + static_cast<std::int64_t>(i) * row, static_cast<std::size_t>(row)},
-          (prompts[i].number << 32) + drawn);
+          prompts[i].number * Sampler::kMostDraws + drawn);
       left[i] = emit(i, token) ? left[i] - 1 : 0;
       last[i] = left[i] > 0 ? Sequences::Token{token, last[i].position + 1} : last[i];
     }

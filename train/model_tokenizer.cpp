@@ -133,7 +133,7 @@ void keep_tokenizer(const std::string& what, const fs::path& directory) {
 
 bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {
   if (what == "bytes") return true;
-  const auto document = tokenizer.about().document_token;
+  const auto document = tokenizer.about().prefix_token;
   if (document < 0) return false;
   const auto file = tokenizer_files(what).front();
   const Json json = Json::parse(read_text(file, kMostBytes), file.string(), /*depth=*/32);

@@ -1,6 +1,7 @@
 #include "train/prepare.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "core/cpu.h"
@@ -71,10 +72,11 @@ void log_rows(const Sources& sources) {
 }
 
 // Who computes a GPU's attention depends on it, before anything is loaded.
-RowKind automatic_rows(const Config::Data& data, ShardFiles& files) {
+RowKind rows_of(const Config::Data& data, ShardFiles& files) {
+  std::deque<Dataset> datasets;
   for (const auto& source : data.sources())
-    if (Dataset(source.paths, &files).has_masks()) return RowKind::packed;
-  return RowKind::windows;
+    datasets.emplace_back(source.paths, &files);
+  return automatic_rows(datasets);
 }
 
 std::string fp8_counts(const Meter::Config& c) {
@@ -106,7 +108,7 @@ Config with_rows(Config config, const Loader& training) {
 
 Config settled(Config config, Stream& compute, World& world, ShardFiles& files) {
   auto& data = config.data;
-  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = automatic_rows(data, files);
+  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = rows_of(data, files);
   data.document_mask = data.document_mask || data.rows == RowKind::packed;
   config.train.attention = attention_of(config, compute);
   if (compute.is_cuda() && world.size() > 1)

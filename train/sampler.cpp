@@ -25,7 +25,9 @@ int Sampler::draw(std::span<const float> logits, std::uint64_t index) {
                  vocabulary_);
   for (std::size_t i = 0; i < vocabulary; ++i)
     if (!std::isfinite(logits[i]))
-      throw DataError(str("generated token ", index, ": the logit of token ", i, " is ", logits[i],
+      throw DataError(str("generated token ", index % kMostDraws,
+                          index < kMostDraws ? "" : str(" of prompt ", index / kMostDraws + 1),
+                          ": the logit of token ", i, " is ", logits[i],
                           "; the weights are not those of a trained model"));
   if (sampling_.temperature == 0)
     return static_cast<int>(std::max_element(logits.begin(), logits.begin() + vocabulary_) -

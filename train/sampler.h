@@ -21,6 +21,9 @@ class Sampler {
   // Throws UsageError when a value is out of its range.
   Sampler(const Sampling& sampling, int vocabulary);
 
+  // Of several texts, text n has the indices from n kMostDraws on.
+  static constexpr std::uint64_t kMostDraws = std::uint64_t{1} << 32;
+
   // The token at `index` of the generated text, from its logits (at least `vocabulary` of them):
   // softmax(logits / temperature), cut by top-k, then by top-p, drawn with the uniform number that
   // philox gives for (seed, index). A function of its arguments alone. Throws DataError where a

@@ -254,13 +254,22 @@ void Trainer::check_skipped(const StepReport& report) {
     run_.progress.good_step = run_.saved_step;
     return;
   }
-  log_warning("step ", report.step, ": loss ", report.loss, ", gradient norm ", report.grad_norm,
-              "; the update is skipped, nothing changed");
+  const bool has_targets = report.valid_tokens > 0;
+  if (has_targets)
+    log_warning("step ", report.step, ": loss ", report.loss, ", gradient norm ", report.grad_norm,
+                "; the update is skipped, nothing changed");
+  else
+    log_warning("no token of step ", report.step,
+                " counts in the loss: masks leave out all of its targets, or its rows end before "
+                "what counts begins; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < run_.config.train.most_skipped) return;
   saves_.give_up();  // the error speaks of them
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
                   report.step, "; ", saves_.last_good(),
-                  ". Lower optimizer.learning_rate, or look at the data around this step"));
+                  has_targets
+                      ? ". Lower optimizer.learning_rate, or look at the data around this step"
+                      : ", of which no token counts in the loss. Raise train.sequence_length or "
+                        "train.batch_tokens, or look at the masks with `lockstep data inspect`"));
 }
 
 void Trainer::sample() {

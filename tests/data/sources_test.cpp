@@ -1,10 +1,12 @@
 // A mixture of datasets, as a run reads it: shares, orders, changes on the way and resumes.
 #include "data/sources.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
+#include <sys/resource.h>
 
 #include "data/loader.h"
 #include "data/order.h"
@@ -414,6 +416,24 @@ TEST_F(SourcesTest, masks_of_data_without_documents_are_those_of_windows) {
     expect_contains(message_of<ConfigError>([&] { Sources{both}; }),
                     "q.bin does not say where documents end; expected windows");
   }
+}
+
+TEST_F(SourcesTest, many_datasets_are_read_to_the_end_under_a_hard_limit_of_open_files) {
+  std::vector<DataSource> many;
+  for (int i = 0; i < 8; ++i) {
+    const auto path = directory_ / str("many", i);
+    write_dataset(path, random_documents(900, static_cast<std::uint64_t>(i) + 1), 30);  // 30 shards
+    many.push_back({.paths = {path.string()}, .weight = 1});
+  }
+  const auto in_child = [&] {
+    const rlimit limit{64, 64};
+    setrlimit(RLIMIT_NOFILE, &limit);
+    Loader loader(loader_config(many), 4, 0, 1, pinned_);
+    for (std::int64_t g = 0; g < 900; g += 4)
+      loader.release(loader.batch(g, 0));
+    std::exit(0);
+  };
+  EXPECT_EXIT(in_child(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {

@@ -77,15 +77,34 @@ TEST(OpenTokenizer, its_configuration_says_what_begins_and_ends_a_document) {
       ends("llama3", "a", R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})"),
       (Ends{"<|begin_of_text|>", "<|end_of_text|>"}));
   EXPECT_EQ(ends("qwen3", "b", R"({"bos_token": null, "eos_token": {"content": "<|im_end|>"}})"),
-            (Ends{"<|im_end|>", "<|im_end|>"}));
+            (Ends{"<|endoftext|>", "<|im_end|>"}));
   EXPECT_EQ(
       ends("qwen3", "c", R"({"bos_token": null, "eos_token": "<|im_end|>"})", "<|endoftext|>"),
       (Ends{"<|endoftext|>", "<|im_end|>"}));
+  EXPECT_EQ(ends("llama3", "s", R"({"bos_token": null, "eos_token": "<|end_of_text|>"})"),
+            (Ends{"<|end_of_text|>", "<|end_of_text|>"}));  // has no <|endoftext|>
   EXPECT_EQ(ends("smollm3", "d", ""), (Ends{"<|begin_of_text|>", "<|begin_of_text|>"}));
   EXPECT_EQ(ends("other", "e", ""), (Ends{"", ""}));             // none is known
   EXPECT_EQ(ends("gpt2", "f", R"({"model_max_length": 1024})"),  // as it is published
             (Ends{"<|endoftext|>", "<|endoftext|>"}));
   EXPECT_EQ(tokenizer_files((directory / "a").string()).size(), 2u);
+}
+
+// lm_eval's prefix_token_id: bos_token_id, or else eos_token_id.
+TEST(OpenTokenizer, the_prefix_of_an_empty_context_is_that_of_lm_eval) {
+  const TemporaryDirectory directory;
+  const auto prefix = [&](const std::string& family, const std::string& name,
+                          const std::string& config) {
+    const auto tokenizer = open_tokenizer(copy_of(directory, family, name, config).string());
+    return std::string(tokenizer->bytes_of(tokenizer->about().prefix_token));
+  };
+  EXPECT_EQ(prefix("qwen3", "a", R"({"bos_token": null, "eos_token": "<|im_end|>"})"),
+            "<|im_end|>");
+  EXPECT_EQ(prefix("llama3", "b",
+                   R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})"),
+            "<|begin_of_text|>");
+  EXPECT_EQ(prefix("gpt2", "c", ""), "<|endoftext|>");
+  EXPECT_EQ(ByteTokenizer().about().prefix_token, 256);
 }
 
 TEST(OpenTokenizer, what_cannot_be_used_is_said) {

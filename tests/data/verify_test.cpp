@@ -141,6 +141,8 @@ TEST_F(VerifyTest, a_missing_shard_is_damage_a_missing_manifest_is_an_error) {
   expect_contains(damages()[0], "part_101.bin: cannot open");
   spit(directory_ / "d/dataset.json", "{}");
   EXPECT_THROW(damages(), DataError);
+  std::filesystem::remove(directory_ / "d/dataset.json");
+  expect_contains(message_of<DataError>([&] { damages(); }), "dataset.json is missing");
   EXPECT_THROW(verify(directory_ / "nowhere"), DataError);
 }
 

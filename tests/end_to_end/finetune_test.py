@@ -8,6 +8,7 @@ usage: finetune_test.py LOCKSTEP
 import json
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -208,6 +209,51 @@ def what_is_masked_changes_no_bit(tuning):
         expect(line["text"] == answer and line["finish"] == "stop", f"{line} says {answer} and ends its turn")
 
 
+def a_step_without_a_target_says_so(tuning):
+    """Prompts that fill their rows leave no place for what would count."""
+    data = tuning.pack("long", [{"prompt": "red " * 2 * T, "response": "stop"} for _ in range(16)],
+                       "--prompt-field", "prompt", "--response-field", "response")
+    config = tuning.folder / "long.toml"
+    config.write_text(tuning.table + f"""
+[train]
+steps = 9
+batch_tokens = {4 * T}
+sequence_length = {T}
+most_skipped = 2
+[data]
+train = ["{data}"]
+""")
+    done = subprocess.run([LOCKSTEP, "train", config, "--run", tuning.folder / "long_run", "--device", "cpu"],
+                          capture_output=True, timeout=300, check=False)
+    said = done.stderr.decode()
+    expect(done.returncode != 0 and "no token of step 2 counts in the loss: masks leave out" in said
+           and "Raise train.sequence_length" in said and "learning_rate" not in said.split("2 updates in a row")[-1],
+           f"{done.returncode}: {said[-900:]}")
+
+
+def no_verb_reads_shards_without_their_manifest(tuning, train):
+    """Copies of *.bin, *.ends and *.mask alone have llm.c's bytes; as that they would lose masks and documents."""
+    cut = tuning.folder / "cut"
+    shutil.copytree(train, cut, ignore=shutil.ignore_patterns("dataset.json"))
+    config = tuning.folder / "cut.toml"
+    config.write_text(tuning.table + f"""
+[train]
+steps = 1
+batch_tokens = {16 * T}
+sequence_length = {T}
+[data]
+train = ["{cut}"]
+""")
+    for verb in (("train", config, "--run", tuning.folder / "cut_run", "--device", "cpu"),
+                 ("eval", tuning.model, "--data", cut, "--sequence-length", T, "--device", "cpu"),
+                 ("data", "inspect", cut), ("data", "verify", cut), ("data", "inspect", cut / "*.bin"),
+                 ("data", "convert", cut, "--to", "datatrove", "--out", tuning.folder / "cut_out")):
+        done = subprocess.run([LOCKSTEP, *map(str, verb)], capture_output=True, timeout=300, check=False)
+        said = done.stderr.decode()
+        expect(done.returncode == 65 and "dataset.json is missing: copy it with the shards" in said,
+               f"{verb}: {done.returncode}: {said[-700:]}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         tuning = Tuning(pathlib.Path(folder))
@@ -216,6 +262,8 @@ def main():
         train, held_out = tuning.pack("train", pairs[:256], *fields), tuning.pack("held_out", pairs[256:], *fields)
         responses_are_learnt_and_end(tuning, train, held_out)
         masks_are_counted(tuning, train)
+        a_step_without_a_target_says_so(tuning)
+        no_verb_reads_shards_without_their_manifest(tuning, train)
         what_is_masked_changes_no_bit(tuning)
     print(len(failures), "failures")
     return 1 if failures else 0

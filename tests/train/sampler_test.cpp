@@ -40,6 +40,19 @@ TEST(Sampler, logits_that_are_not_finite_are_refused_by_token) {
     }
 }
 
+TEST(Sampler, of_several_texts_says_which_one_and_its_token) {
+  Sampler sampler({.temperature = 0}, 5);
+  auto logits = kLogits;
+  logits[3] = NAN;
+  std::string said;
+  try {
+    sampler.draw(logits, 4 * Sampler::kMostDraws + 9);
+  } catch (const DataError& error) {
+    said = error.what();
+  }
+  EXPECT_EQ(said.find("generated token 9 of prompt 5: the logit of token 3 is "), 0u) << said;
+}
+
 TEST(Sampler, shares_are_the_softmax) {
   const int draws = 40000;
   const auto share = shares({.temperature = 0.7f, .seed = 3}, draws);
