@@ -128,15 +128,15 @@ class Writer {
   Writer(const Dataset& dataset, const Tokenizer* tokenizer)
       : format_(dataset.format()), tokenizer_(tokenizer) {}
 
-  void add(std::int32_t token, bool starts, bool counts, bool marked) {
+  struct About {
+    bool starts = false, is_boundary = false;  // a document, the token that tells them apart
+    bool counts = false, marked = false;
+  };
+  void add(std::int32_t token, const About& about) {
+    const auto& [starts, is_boundary, counts, marked] = about;
     if (counts != counts_) text_.mark(counts ? "{+" : "+}");
     counts_ = counts;
-    const bool listed = format_.boundary == Boundary::listed;
-    // Where a list ends documents, one within a text is none.
-    const bool is_boundary = !listed && token == format_.boundary_token &&
-                             (is_first_ || starts || format_.boundary == Boundary::behind);
-    is_first_ = false;
-    if (listed && starts) text_.mark("\n[document]\n");
+    if (starts && format_.boundary == Boundary::listed) text_.mark("\n[document]\n");
     if (is_boundary && format_.boundary == Boundary::front) text_.mark("\n");
     if (marked) text_.mark("[>");
     add(token, is_boundary);
@@ -162,7 +162,7 @@ class Writer {
   TokenFormat format_;
   const Tokenizer* tokenizer_;
   ShownText text_;
-  bool counts_ = false, is_first_ = true;
+  bool counts_ = false;
 };
 
 std::string in_words(std::int64_t at, const Holder& document) {
@@ -186,9 +186,19 @@ void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* to
   out << ":\n";
   dataset.find_documents(starts, tokens, first);
   Writer writer(dataset, tokenizer);
+  const auto& format = dataset.format();
+  const auto starts_at = [&](std::size_t i) { return starts[i] == static_cast<std::int32_t>(i); };
+  // A list says which token tells documents apart: within a text one like it does not. Of the first
+  // and the last it cannot be seen here.
+  const auto tells_apart = [&](std::size_t i) {
+    if (format.boundary == Boundary::behind) return i + 1 == starts.size() || starts_at(i + 1);
+    return format.boundary == Boundary::front && starts_at(i);
+  };
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    writer.add(tokens[i], i > 0 && starts[i] == static_cast<std::int32_t>(i),
-               dataset.has_masks() && mask[i] == 1, first + static_cast<std::int64_t>(i) == at);
+    writer.add(tokens[i], {.starts = i > 0 && starts_at(i),
+                           .is_boundary = tokens[i] == format.boundary_token && tells_apart(i),
+                           .counts = dataset.has_masks() && mask[i] == 1,
+                           .marked = first + static_cast<std::int64_t>(i) == at});
   out << writer.take();
 }
 

@@ -55,6 +55,17 @@ TEST_F(InspectTest, documents_are_counted_alike_by_list_and_by_scan) {
   EXPECT_EQ(lengths(listed), lengths(scanned));
 }
 
+TEST_F(InspectTest, where_a_list_ends_documents_the_token_within_a_text_stands_in_its_line) {
+  const Tokens tokens{256, 'a', 'b', 'c', 256, 'd', 'e', 256};
+  auto text = tokens;
+  text[2] = 256;
+  const auto manifest = write_dataset(directory_ / "d", tokens, 8);
+  spit(directory_ / "d" / manifest.shards[0].file, gpt2_shard(text));
+  const Dataset dataset({(directory_ / "d").string()});
+  expect_contains(inspect(dataset, &bytes_, {}, 8), "\n[256]\na[256]c\n[256]\nde\n[256]\n");
+  expect_contains(inspect(dataset, nullptr, {}, 8), "[256]\n97 256 99 \n[256]\n100 101 \n[256]\n");
+}
+
 TEST_F(InspectTest, tokens_of_others_are_shown_as_ids_and_a_long_dataset_is_scanned_in_part) {
   spit(directory_ / "train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 1}, 2));
   const Dataset dataset({(directory_ / "train.bin").string()});
