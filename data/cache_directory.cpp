@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/units.h"
 
 namespace lockstep {
@@ -146,9 +147,9 @@ void PartFile::forget() {
 }
 
 Descriptor PartFile::keep() {
-  // On the disk before it has the name: a power cut leaves no other bytes under it.
-  if (fdatasync(file_.number()) != 0) fail(path_, "cannot sync", errno);
+  // On the disk before it has the name: a power cut leaves no other bytes, and no more, under it.
   if (ftruncate(file_.number(), bytes_) != 0) fail(path_, "cannot cut to its size", errno);
+  if (fdatasync(file_.number()) != 0) fail(path_, "cannot sync", errno);
   const auto names = lock_names(whole_.parent_path());
   if (rename(path_.c_str(), whole_.c_str()) != 0) fail(path_, "cannot rename", errno);
   // Who gets it cannot write.
@@ -201,9 +202,16 @@ Descriptor CacheDirectory::open(const std::string& hash, std::int64_t bytes) con
   if (!try_lock(file, LOCK_SH, path)) return {};  // it is being removed
   const auto status = status_of(file, path);
   if (status.st_nlink == 0) return {};
-  if (status.st_size != bytes)
-    throw AccessError(str(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
-                          "; remove it, and it is fetched again"));
+  if (status.st_size != bytes) {
+    const auto names = lock_names(path_);
+    if (!try_lock(file, LOCK_EX, path))
+      throw AccessError(str(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
+                            ", and somebody has it open"));
+    log_own_warning(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
+                    "; it is removed, and fetched again");
+    unlink(path.c_str());
+    return {};
+  }
   futimens(file.number(), nullptr);  // used now
   return file;
 }

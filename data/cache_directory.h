@@ -71,7 +71,8 @@ class CacheDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::int64_t most_bytes() const { return most_bytes_; }
 
-  // The shard, marked as used now, and kept while it is open. None: it is not there.
+  // The shard, marked as used now, and kept while it is open. None: it is not there; one of another
+  // size is removed.
   Descriptor open(const std::string& hash, std::int64_t bytes) const;
 
   enum class Taken : std::uint8_t { here, elsewhere, whole, no_room };

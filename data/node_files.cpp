@@ -151,7 +151,7 @@ Descriptor NodeFiles::open_descriptor(const std::string& path) {
 }
 
 Descriptor NodeFiles::open_local(const std::string& path) {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(opening_);
   auto found = local_.find(path);
   if (found == local_.end()) {
     // O_NONBLOCK: as ReadFile does.

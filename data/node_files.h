@@ -77,10 +77,11 @@ class NodeFiles final : public ShardFiles {
   std::mutex fetching_;       // of directories
   std::map<std::string, std::unique_ptr<Directory>> directories_;
   std::unique_ptr<ShardCache> cache_;
+  std::mutex opening_;  // of local files: one that does not open is in nobody else's way
   std::map<std::string, Local> local_;
+  std::int64_t uses_ = 0;
   std::mutex ahead_mutex_;
   std::map<const void*, std::vector<CachedShard>> ahead_;  // of each reader
-  std::int64_t uses_ = 0;
   std::atomic<std::int64_t> opened_local_{0};
 };
 

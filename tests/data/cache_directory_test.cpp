@@ -53,7 +53,20 @@ TEST_F(CacheDirectoryTest, holds_what_was_brought) {
   const ReadFile file(cache.open(hash, 6).release(), "name");
   EXPECT_EQ(read_text(file, 6), "tokens");
   EXPECT_EQ(cache.take(hash, 6, kAll, part_), Taken::whole);
-  expect_contains(message_of<DataError>([&] { cache.open(hash, 7); }), "has 6 bytes, expected 7");
+}
+
+TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_somebody_has_it) {
+  CacheDirectory cache(directory_.path(), 1 << 20);
+  const auto hash = add(cache, "tokens");
+  {
+    const auto held = cache.open(hash, 6);
+    expect_contains(message_of<DataError>([&] { cache.open(hash, 7); }),
+                    "has 6 bytes, expected 7, and somebody has it open");
+  }
+  EXPECT_TRUE(has(hash));
+  EXPECT_FALSE(cache.open(hash, 7));
+  EXPECT_FALSE(has(hash));
+  EXPECT_EQ(cache.take(hash, 7, kAll, part_), Taken::here);
 }
 
 TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {
