@@ -100,7 +100,7 @@ void JsonLine::give_back(std::size_t most) {
   if (element_) element_->give_back(most);
   std::size_t bytes = 0;
   for (const auto& value : values_)
-    bytes += sizeof value + value.capacity();
+    bytes += sizeof(std::string) + value.capacity();
   if (bytes <= most) return;
   std::vector<std::string>().swap(values_);
   elements_ = 0;
