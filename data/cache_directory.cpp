@@ -199,19 +199,9 @@ Descriptor CacheDirectory::open(const std::string& hash, std::int64_t bytes) con
     if (errno != ENOENT) fail(path, "cannot open", errno);
     return {};
   }
-  if (!try_lock(file, LOCK_SH, path)) return {};  // it is being removed
-  const auto status = status_of(file, path);
-  if (status.st_nlink == 0) return {};
-  if (status.st_size != bytes) {
-    const auto names = lock_names(path_);
-    if (!try_lock(file, LOCK_EX, path))
-      throw AccessError(str(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
-                            ", and somebody has it open"));
-    log_own_warning(path.string(), ": has ", status.st_size, " bytes, expected ", bytes,
-                    "; it is removed, and fetched again");
-    unlink(path.c_str());
-    return {};
-  }
+  if (status_of(file, path).st_size != bytes) return {};  // take() removes it
+  if (!try_lock(file, LOCK_SH, path)) return {};          // it is being removed
+  if (status_of(file, path).st_nlink == 0) return {};
   futimens(file.number(), nullptr);  // used now
   return file;
 }
@@ -276,6 +266,23 @@ void CacheDirectory::reserve(const Descriptor& part, std::int64_t bytes, MayGo m
   }
 }
 
+// Under the lock of names. One of another size goes.
+bool CacheDirectory::is_whole(const std::string& hash, std::int64_t bytes) const {
+  const auto path = path_ / hash;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return false;
+  if (!file) fail(path, "cannot open", errno);
+  const auto size = status_of(file, path).st_size;
+  if (size == bytes) return true;
+  if (!try_lock(file, LOCK_EX, path))
+    throw AccessError(str(path.string(), ": has ", size, " bytes, expected ", bytes,
+                          ", and somebody has it open"));
+  log_own_warning(path.string(), ": has ", size, " bytes, expected ", bytes,
+                  "; it is removed, and fetched again");
+  unlink(path.c_str());
+  return false;
+}
+
 CacheDirectory::Taken CacheDirectory::take(const std::string& hash, std::int64_t bytes,
                                            MayGo may_go, std::unique_ptr<PartFile>& part) {
   LOCKSTEP_CHECK(is_hash(hash) && bytes > 0, "a shard of hash \"", hash, "\" and ", bytes,
@@ -286,7 +293,7 @@ CacheDirectory::Taken CacheDirectory::take(const std::string& hash, std::int64_t
                           " bytes, and the cache may hold ", most_bytes_,
                           "; raise data.cache_bytes"));
   const auto names = lock_names(path_);
-  if (access((path_ / hash).c_str(), F_OK) == 0) return Taken::whole;
+  if (is_whole(hash, bytes)) return Taken::whole;
   const auto path = path_ / (hash + kPart);
   Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) fail(path, "cannot create", errno);

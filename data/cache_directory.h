@@ -71,13 +71,13 @@ class CacheDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::int64_t most_bytes() const { return most_bytes_; }
 
-  // The shard, marked as used now, and kept while it is open. None: it is not there; one of another
-  // size is removed.
+  // The shard, marked as used now, and kept while it is open. None: it is not there, or has another
+  // size.
   Descriptor open(const std::string& hash, std::int64_t bytes) const;
 
   enum class Taken : std::uint8_t { here, elsewhere, whole, no_room };
-  // Begins or goes on to bring a shard. elsewhere: another process does. Throws AccessError where
-  // the disk is full, or the shard is larger than the cache.
+  // Begins or goes on to bring a shard; one of another size is removed. elsewhere: another process
+  // does. Throws AccessError where the disk is full, or the shard is larger than the cache.
   Taken take(const std::string& hash, std::int64_t bytes, MayGo may_go,
              std::unique_ptr<PartFile>& part);
 
@@ -88,6 +88,7 @@ class CacheDirectory {
   std::vector<Entry> entries() const;  // the least recently used first
   bool make_room(std::int64_t bytes, MayGo may_go, const std::string& besides);
   bool remove(const Entry& entry, MayGo may_go);
+  bool is_whole(const std::string& hash, std::int64_t bytes) const;
   void reserve(const Descriptor& part, std::int64_t bytes, MayGo may_go, const std::string& hash);
 
   std::filesystem::path path_;

@@ -41,14 +41,16 @@ void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>
       throw UsageError(str(out.string(), ": lies inside the input directory ", input.string()));
 }
 
-// Packing works there, and removes it.
-void refuse_input_inside_work(const fs::path& out, const std::vector<fs::path>& files) {
+// Packing works there, and removes it. A pattern, or a directory, may hold it when packing goes on.
+void leave_out_work(const fs::path& out, const std::vector<fs::path>& inputs,
+                    std::vector<fs::path>& files) {
   const auto work = PackDirectory::work_of(out);
-  for (const auto& file : files)
-    if (file != "-" && lies_in(file, work))
-      throw UsageError(str(file.string(), ": lies in ", work.string(),
+  for (const auto& input : inputs)
+    if (input != "-" && lies_in(input, work))
+      throw UsageError(str(input.string(), ": lies in ", work.string(),
                            ", where packing works and which it removes: move it, or choose another "
                            "--out"));
+  std::erase_if(files, [&](const fs::path& file) { return file != "-" && lies_in(file, work); });
 }
 
 DocumentFields fields_of(const PackOptions& options) {
@@ -227,7 +229,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
           .files = text_files(options.inputs),
           .fields = fields_of(options),
           .tokenizer = open_tokenizer(options.tokenizer, options.document_token)};
-  refuse_input_inside_work(out, job.files);
+  leave_out_work(out, options.inputs, job.files);
   const auto& about = job.tokenizer->about();
   check_tokenizer(about);
   job.layout = {options.shard_tokens, about.vocabulary > 65536 ? 4 : 2, job.fields.masked()};

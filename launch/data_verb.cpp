@@ -142,7 +142,7 @@ Verification verify_distant(const std::string& path) {
   return verify(path, &files);
 }
 
-// The exit code; throws what kept it from being looked at to its end.
+// The exit code.
 int tell(const std::string& path, const Verification& found) {
   for (const auto& damage : found.damages)
     log_line(LogLevel::error, damage);
@@ -153,7 +153,6 @@ int tell(const std::string& path, const Verification& found) {
                 : found.hashed         ? "whole"
                                        : "sizes and tokens are right (no hashes to compare with)")
             << (found.ended ? "; the others could not be looked at\n" : "\n");
-  if (found.ended) std::rethrow_exception(found.ended);
   return found.damages.empty() ? 0 : kDamaged;
 }
 
@@ -218,6 +217,7 @@ int data_convert(const DataConvertOptions& options) {
 
 int data_verify(const std::vector<std::string>& datasets) {
   int exit_code = 0;
+  std::exception_ptr ended;  // the first
   for (const auto& path : datasets) {
     Verification found;
     try {
@@ -228,7 +228,9 @@ int data_verify(const std::vector<std::string>& datasets) {
       found.damages.emplace_back(error.what());
     }
     exit_code = std::max(exit_code, tell(path, found));
+    if (!ended) ended = found.ended;
   }
+  if (ended) std::rethrow_exception(ended);
   return exit_code;
 }
 

@@ -35,7 +35,7 @@ double Saves::begin(std::optional<double> validation_loss,
                           .keep = std::move(keep),
                           // A run that goes on from here does not write again what its logs say of
                           // the steps before.
-                          .first = [this] { run_.log.sync(); }});
+                          .first = [&log = run_.log] { log.sync(); }});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   run_.meter.spent_between_steps(Phase::checkpoint, took.count(),
                                  run_.config.checkpoint.every_steps);

@@ -133,18 +133,20 @@ void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
     log_sources(run.config, run.loader.sources(), run.end_sample());
     return initialize(run, *imported);
   }
-  const auto carry = [&](const Stretch::Source& source, std::int64_t length) {
-    return run.loader.sources().carried_over(source, length);
-  };
-  const auto accept = [&](const Json& about) {
+  const auto history = [&](const Json& about, CarryOver carry) {
     return check_resume(about, run.facts(), carry, run.options.allow_dataset_change);
   };
   run.state.prepare_to_read();
-  const auto about = run.checkpoints.load_newest(
-      [&](const Json& found) { accept(found); });  // on a GPU, to the host so far
+  // On a GPU, to the host so far. What is wrong with the data is not the checkpoint's fault: they
+  // are read behind that.
+  const auto about = run.checkpoints.load_newest([&](const Json& found) {
+    history(found, [](const Stretch::Source& source, std::int64_t) { return source.counter; });
+  });
   if (about) {
     run.progress = progress_in(*about);
-    run.loader.go_on(accept(*about));
+    run.loader.go_on(history(*about, [&](const Stretch::Source& source, std::int64_t length) {
+      return run.loader.sources().carried_over(source, length);
+    }));
   }
   log_sources(run.config, run.loader.sources(), run.end_sample());
   if (run.step() < run.steps() || run.options.verify_steps > 0) choose_products(run, about);

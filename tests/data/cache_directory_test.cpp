@@ -60,13 +60,14 @@ TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_somebody_has
   const auto hash = add(cache, "tokens");
   {
     const auto held = cache.open(hash, 6);
-    expect_contains(message_of<DataError>([&] { cache.open(hash, 7); }),
+    EXPECT_FALSE(cache.open(hash, 7));
+    expect_contains(message_of<DataError>([&] { cache.take(hash, 7, kAll, part_); }),
                     "has 6 bytes, expected 7, and somebody has it open");
   }
-  EXPECT_TRUE(has(hash));
   EXPECT_FALSE(cache.open(hash, 7));
-  EXPECT_FALSE(has(hash));
+  EXPECT_TRUE(has(hash));
   EXPECT_EQ(cache.take(hash, 7, kAll, part_), Taken::here);
+  EXPECT_FALSE(has(hash));
 }
 
 TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {

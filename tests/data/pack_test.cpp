@@ -520,6 +520,21 @@ TEST_F(PackTest, with_a_mended_input_the_dataset_is_what_it_would_be_from_the_be
   EXPECT_FALSE(fs::exists(o.out / "train_000099.bin"));
 }
 
+TEST_F(PackTest, a_pattern_that_finds_what_packing_left_goes_on_without_that) {
+  const auto first = input("1.txt", random_text(700'000, 4, "abc \n"));
+  const auto bad = input("2.jsonl", "no JSON");
+  auto o = options({directory_ / "in/*"});
+  o.out = directory_ / "in/packed";
+  o.shard_tokens = 200'000;
+  EXPECT_THROW(pack(o), DataError);
+  EXPECT_TRUE(fs::exists(directory_ / "in/packed.tmp/dataset/train_000000.bin"));
+  spit(bad, R"({"text": "mended"})");
+  const auto packed = pack(o);
+  auto anew = options({first, bad});
+  anew.shard_tokens = 200'000;
+  EXPECT_EQ(packed[0].manifest.dump(), pack(anew)[0].manifest.dump());
+}
+
 TEST_F(PackTest, another_command_is_refused_before_a_shard_was_full_too) {
   const auto text = input("text", "text");
   auto o = options({text});

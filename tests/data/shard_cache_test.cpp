@@ -107,6 +107,17 @@ TEST_F(ShardCacheTest, many_threads_share_a_fetch) {
   EXPECT_EQ(cache.counts().fetched_bytes, kBytes);
 }
 
+TEST_F(ShardCacheTest, a_file_that_was_cut_is_fetched_again_also_while_another_makes_room) {
+  const auto cut = make("a.bin"), whole = make("b.bin");
+  const auto a = shard("plain", "a.bin"), b = shard("plain", "b.bin");
+  std::filesystem::create_directories(directory_ / "cache");
+  testing::spit(directory_ / "cache" / a.hash, cut.substr(0, 1000));
+  ShardCache cache(config(PartFile::file_bytes(kBytes)), remote_);  // room for one
+  std::thread other([&] { EXPECT_EQ(contents(cache.open(b)), whole); });
+  EXPECT_EQ(contents(cache.open(a)), cut);
+  other.join();
+}
+
 TEST_F(ShardCacheTest, two_caches_share_a_directory_and_a_fetch) {
   const auto text = make("a.bin");
   const auto a = shard("slow", "a.bin");

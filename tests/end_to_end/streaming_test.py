@@ -304,8 +304,10 @@ def check_locks(test):
     netrc = test.folder / ".netrc"
     code, out, said = test.say(*inspect)
     expect(code == 77 and "401" in said and "~/.netrc" in said, f"without a password: {code} {said}")
-    code, out, said = test.say("data", "verify", inspect[2])
+    local = test.folder / "data" / "train"
+    code, out, said = test.say("data", "verify", inspect[2], local)
     expect(code == 77 and "401" in said and "DAMAGED" not in out, f"verify without a password: {code} {out} {said}")
+    expect(f"{local}: " in out and "whole" in out, f"others behind it are looked at too: {out}")
     netrc.write_text("machine 127.0.0.1 login me password a-secret\n")
     netrc.chmod(0o600)
     code, out, said = test.say(*inspect)
