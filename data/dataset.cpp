@@ -159,14 +159,7 @@ bool Dataset::lists_documents(std::size_t shard) const {
 // The ends e of documents with first < e <= last, in tokens of the shard.
 void Dataset::visit_ends(std::size_t shard, std::int64_t first, std::int64_t last,
                          FunctionRef<void(std::int64_t end)> visit) const {
-  const auto opened = open_->use(shard);
-  const DocumentEnds& ends = *opened->ends;
-  for (auto k = ends.first_after(first); k < ends.count(); ++k) {
-    const auto end = ends.end(k);
-    if (end < first) ends.file().fail(ends.offset_of(k), "the ends of documents do not rise");
-    if (end > last) break;
-    visit(end);
-  }
+  open_->use(shard)->ends->for_each_within(first, last, visit);
 }
 
 // Each end of a document but that of the last, in tokens of the dataset; some may be said twice.

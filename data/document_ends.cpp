@@ -48,16 +48,66 @@ void EndsList::for_each(FunctionRef<void(std::int64_t end)> visit) const {
   }
 }
 
-std::int64_t DocumentEnds::first_after(std::int64_t token) const {
+void EndsList::read(std::int64_t i, std::span<std::int64_t> ends) const {
+  file_.read(std::as_writable_bytes(ends), 8 * i);
+  for (auto& end : ends)
+    end = checked(i++, static_cast<std::uint64_t>(end));
+}
+
+void DocumentEnds::read(std::int64_t i, std::span<std::int64_t> ends) const {
+  for (auto& at : ends)
+    at = end(i++);
+}
+
+void DocumentEnds::read(Piece& piece, std::int64_t first, std::int64_t end) const {
+  piece.first = first;
+  piece.count = std::min(end - first, Piece::kMost);
+  const auto ends = std::span(piece.ends).first(static_cast<std::size_t>(piece.count));
+  read(first, ends);
+  if (const auto falls = std::ranges::is_sorted_until(ends); falls != ends.end())
+    file().fail(offset_of(first + (falls - ends.begin())), "the ends of documents do not rise");
+}
+
+// By pieces of the list, the first where it should be if all documents were of one length, others
+// by halves. `piece` has what it returns, or what is in front of it.
+std::int64_t DocumentEnds::first_after(std::int64_t token, Piece& piece) const {
+  piece.count = 0;
   std::int64_t low = 0, high = count();
+  if (high == 0) return 0;
+  const double share = static_cast<double>(token) / static_cast<double>(end(high - 1));
+  auto likely = static_cast<std::int64_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(high));
   while (low < high) {
-    const auto middle = low + (high - low) / 2;
-    if (end(middle) > token)
-      high = middle;
+    const auto begin = std::max(std::min(likely - Piece::kMost / 2, high - Piece::kMost), low);
+    read(piece, begin, high);
+    const auto ends = std::span(piece.ends).first(static_cast<std::size_t>(piece.count));
+    if (ends.back() <= token)
+      low = begin + piece.count;
+    else if (ends.front() > token && begin > low)
+      high = begin;
     else
-      low = middle + 1;
+      return begin + (std::ranges::upper_bound(ends, token) - ends.begin());
+    likely = low + (high - low) / 2;
   }
   return low;
+}
+
+std::int64_t DocumentEnds::first_after(std::int64_t token) const {
+  Piece piece;
+  return first_after(token, piece);
+}
+
+void DocumentEnds::for_each_within(std::int64_t first, std::int64_t last,
+                                   FunctionRef<void(std::int64_t end)> visit) const {
+  Piece piece;
+  auto before = first;
+  for (auto i = first_after(first, piece); i < count(); ++i) {
+    if (i < piece.first || i >= piece.first + piece.count) read(piece, i, count());
+    const auto end = piece.ends[static_cast<std::size_t>(i - piece.first)];
+    if (end < before) file().fail(offset_of(i), "the ends of documents do not rise");
+    if (end > last) break;
+    visit(end);
+    before = end;
+  }
 }
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 // the shard's first token. A document that goes on in the next shard is listed there.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "core/file.h"
 #include "core/function_ref.h"
@@ -26,6 +28,24 @@ class DocumentEnds {
 
   // The first i with end(i) > token; count() if there is none.
   std::int64_t first_after(std::int64_t token) const;
+  // Calls visit(end) for the ends with first < end <= last. Throws DataError, naming the byte,
+  // where those do not rise.
+  void for_each_within(std::int64_t first, std::int64_t last,
+                       FunctionRef<void(std::int64_t end)> visit) const;
+
+ protected:
+  // Ends from i on: as many as `ends` holds.
+  virtual void read(std::int64_t i, std::span<std::int64_t> ends) const;
+
+ private:
+  // Some ends, which begin with end `first`.
+  struct Piece {
+    static constexpr std::int64_t kMost = 256;
+    std::array<std::int64_t, kMost> ends;
+    std::int64_t first = 0, count = 0;
+  };
+  void read(Piece& piece, std::int64_t first, std::int64_t end) const;
+  std::int64_t first_after(std::int64_t token, Piece& piece) const;
 };
 
 // u64[], little-endian: Lockstep's NAME.ends and datatrove's NAME.ds.index.
@@ -42,6 +62,9 @@ class EndsList final : public DocumentEnds {
   std::int64_t offset_of(std::int64_t i) const override { return 8 * i; }
   std::int64_t end(std::int64_t i) const override;
   void for_each(FunctionRef<void(std::int64_t end)> visit) const override;
+
+ protected:
+  void read(std::int64_t i, std::span<std::int64_t> ends) const override;
 
  private:
   std::int64_t checked(std::int64_t i, std::uint64_t value) const;
