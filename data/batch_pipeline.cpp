@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/start_thread.h"
+
 namespace lockstep {
 
 BatchPipeline::BatchPipeline(int threads, std::function<void(TextBatch&, int thread)> encode,
@@ -14,9 +16,14 @@ BatchPipeline::BatchPipeline(int threads, std::function<void(TextBatch&, int thr
     free_.push_back(std::make_unique<TextBatch>());
     free_.back()->clear();
   }
-  threads_.emplace_back([this] { write_batches(); });
-  for (int thread = 0; thread < threads; ++thread)
-    threads_.emplace_back([this, thread] { encode_batches(thread); });
+  try {
+    threads_.push_back(start_thread([this] { write_batches(); }));
+    for (int thread = 0; thread < threads; ++thread)
+      threads_.push_back(start_thread([this, thread] { encode_batches(thread); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 BatchPipeline::~BatchPipeline() {

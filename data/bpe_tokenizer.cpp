@@ -67,6 +67,7 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
     bytes_of_[id] = token.normalized ? with_forms(token.content) : token.content;
     is_special_[id] = token.special;
     if (may_span_a_cut(token, bytes_of_[id])) can_cut_ = false;
+    has_letter_tokens_ = has_letter_tokens_ || is_letter(bytes_of_[id]);
     if (!token.special) plain.push_back(token);
   }
   added_ = added_of(json.added);
@@ -140,8 +141,11 @@ std::size_t BpeTokenizer::last_cut(std::string_view text) const {
   for (std::size_t i = text.size(); i-- > 1;) {
     const char before = text[i - 1];
     if ((before != ' ' && before != '\n') || !is_letter(text.substr(i))) continue;
-    if (before == ' ' && i > 1) return i - 1;
-    if (before == '\n' && i > 1 && !is_space(last_character(text.substr(0, i - 1)))) return i;
+    if (i == 1) break;
+    const bool behind_space = is_space(last_character(text.substr(0, i - 1)));
+    // In front of an added token all spaces are one word, elsewhere the last one is the word's.
+    if (before == ' ' && !(behind_space && has_letter_tokens_)) return i - 1;
+    if (before == '\n' && !behind_space) return i;
   }
   return 0;
 }

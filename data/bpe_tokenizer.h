@@ -52,6 +52,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::string> bytes_of_;  // by id; empty: no token
   std::vector<bool> is_special_;
   bool can_cut_ = false;
+  bool has_letter_tokens_ = false;  // added ones that begin with a letter
 };
 
 }  // namespace lockstep

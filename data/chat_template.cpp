@@ -10,7 +10,7 @@ constexpr std::int64_t kMostBytes = 1 << 20;
 
 ChatTemplate of_markers(const std::string& name, const std::string& before_role,
                         const std::string& behind_role, const std::string& suffix) {
-  ChatTemplate made{name, {}};
+  ChatTemplate made{.name = name, .roles = {}};
   for (const char* role : {"system", "user", kAssistant, "tool"})
     made.roles[role] = {str(before_role, role, behind_role), suffix};
   return made;
@@ -29,13 +29,36 @@ void check_markers(const std::string& name, std::string_view text, const Tokeniz
   }
 }
 
+// How many bytes of white space stand at the begin of a text, or at its end.
+std::size_t space_at(std::string_view text, bool end) {
+  using namespace std::string_view_literals;
+  static constexpr std::string_view kSpaces[] = {
+      "\t"sv,     "\n"sv,     "\v"sv,     "\f"sv,     "\r"sv,     "\x1c"sv,
+      "\x1d"sv,   "\x1e"sv,   "\x1f"sv,   " "sv,      "\u0085"sv, "\u00a0"sv,
+      "\u1680"sv, "\u2000"sv, "\u2001"sv, "\u2002"sv, "\u2003"sv, "\u2004"sv,
+      "\u2005"sv, "\u2006"sv, "\u2007"sv, "\u2008"sv, "\u2009"sv, "\u200a"sv,
+      "\u2028"sv, "\u2029"sv, "\u202f"sv, "\u205f"sv, "\u3000"sv};
+  for (const auto space : kSpaces)
+    if (end ? text.ends_with(space) : text.starts_with(space)) return space.size();
+  return 0;
+}
+
 }  // namespace
+
+std::string_view content_of(const ChatTemplate& chat_template, std::string_view content) {
+  if (!chat_template.trims) return content;
+  while (const auto bytes = space_at(content, false))
+    content.remove_prefix(bytes);
+  while (const auto bytes = space_at(content, true))
+    content.remove_suffix(bytes);
+  return content;
+}
 
 ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& where) {
   const Json json = Json::parse(text, where, 4);
   return in_context(
       [&] {
-        ChatTemplate made{where, {}};
+        ChatTemplate made{.name = where, .roles = {}};
         for (const auto& [role, texts] : json.at("roles").as_object())
           made.roles[role] = {text_at(texts, "prefix"), text_at(texts, "suffix")};
         if (!made.roles.contains(kAssistant))
@@ -54,8 +77,11 @@ void ChatTemplate::check(const Tokenizer& tokenizer) const {
 
 ChatTemplate chat_template(const std::string& what) {
   if (what == "chatml") return of_markers(what, "<|im_start|>", "\n", "<|im_end|>\n");
-  if (what == "llama3")
-    return of_markers(what, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>");
+  if (what == "llama3") {
+    auto made = of_markers(what, "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>");
+    made.trims = true;
+    return made;
+  }
   if (!path_exists(what))
     throw DataError(str(what, ": no such chat template; expected chatml, llama3, or a file"));
   return ChatTemplate::parse(read_text(what, kMostBytes), what);

@@ -16,6 +16,7 @@ struct ChatTemplate {
   };
   std::string name;
   std::map<std::string, Role, std::less<>> roles;
+  bool trims = false;  // white space around what is said is left out
 
   // Throws DataError naming `where` for what is not
   //   {"roles": {"user": {"prefix": "User: ", "suffix": "\n"}, "assistant": ...}}
@@ -26,7 +27,12 @@ struct ChatTemplate {
   void check(const Tokenizer& tokenizer) const;
 };
 
-// "chatml" and "llama3", or a file. Throws DataError naming what is wrong.
+// What is said, as it stands in the text: of a template that trims without white space at both
+// ends, by what Python's str.strip(), and so Jinja's `trim`, takes for such.
+std::string_view content_of(const ChatTemplate& chat_template, std::string_view content);
+
+// "chatml" and "llama3", which trims as Meta's own does, or a file. Throws DataError naming what is
+// wrong.
 ChatTemplate chat_template(const std::string& what);
 
 inline constexpr const char* kAssistant = "assistant";  // who is to be learnt from

@@ -50,7 +50,8 @@ int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
 struct Meaning {
   std::string name = "unknown", hash;  // hash "": it is not known
   std::int64_t vocabulary = 0;
-  std::vector<fs::path> files;  // the tokenizer's
+  std::vector<fs::path> files;       // the tokenizer's
+  std::int32_t document_token = -1;  // the tokenizer's, in front of a document; -1: it is not known
 };
 
 // The tokenizer's files, where they lie beside the dataset.json of an input and are what it says.
@@ -73,6 +74,13 @@ Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
     const auto& lists = source.lists();
     meaning.name = std::ranges::find(lists, meaning.hash, &ShardList::tokenizer_hash)->format.name;
     meaning.files = tokenizer_beside(source);
+    if (source.format().boundary != Boundary::listed)
+      meaning.document_token = source.format().boundary_token;
+    else if (meaning.hash == ByteTokenizer().about().hash)
+      meaning.document_token = ByteTokenizer::kDocumentToken;
+    else if (!meaning.files.empty())
+      meaning.document_token =
+          open_tokenizer(meaning.files.front().string())->about().document_token;
   }
   if (!options.tokenizer.empty()) {
     if (options.vocabulary > 0)
@@ -81,15 +89,33 @@ Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
     if (!meaning.hash.empty() && meaning.hash != about.hash)
       throw UsageError(str("--tokenizer ", options.tokenizer, " is ", about.name, " (", about.hash,
                            "), but the tokens are of ", meaning.name, " (", meaning.hash, ")"));
-    meaning = {about.name, about.hash, about.vocabulary, tokenizer_files(options.tokenizer)};
+    const bool known = !meaning.hash.empty() && meaning.document_token >= 0;
+    meaning = {about.name, about.hash, about.vocabulary, tokenizer_files(options.tokenizer),
+               known ? meaning.document_token : about.document_token};
   }
   if (meaning.vocabulary == 0) meaning.vocabulary = ids_in(source);
   return meaning;
 }
 
-TokenFormat format_for(OutputKind kind, const TokenFormat& source, const Meaning& meaning) {
+bool has_token(Boundary boundary) {
+  return boundary == Boundary::front || boundary == Boundary::behind;
+}
+
+// Whether the token between the source's documents stands there for the tokenizer's own, as in
+// formats that know but one.
+bool stands_for_another(const Dataset& source, const Meaning& meaning) {
+  const auto& format = source.format();
+  return source.tokenizer_hash().empty() && has_token(format.boundary) &&
+         meaning.document_token >= 0 && meaning.document_token != format.boundary_token;
+}
+
+TokenFormat format_for(OutputKind kind, const Dataset& source, const Meaning& meaning) {
   const auto vocabulary = meaning.vocabulary;
-  TokenFormat format = source;
+  TokenFormat format = source.format();
+  if (stands_for_another(source, meaning)) {
+    format.boundary = Boundary::front;
+    format.boundary_token = meaning.document_token;
+  }
   format.name = meaning.name;
   format.header_bytes = kShardHeaderBytes;
   format.token_bytes = token_bytes_for(kind, vocabulary);
@@ -122,9 +148,12 @@ std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
 // Copies documents from a dataset to an output.
 class Copy {
  public:
-  Copy(const Dataset& source, ShardOutput& output, const ShardOutput::Config& config)
+  Copy(const Dataset& source, const Meaning& meaning, ShardOutput& output,
+       const ShardOutput::Config& config)
       : source_(source),
         output_(output),
+        document_token_(meaning.document_token),
+        stands_for_another_(stands_for_another(source, meaning)),
         kind_(config.kind),
         vocabulary_(config.format.vocabulary),
         masks_(config.masks),
@@ -135,7 +164,11 @@ class Copy {
 
   void document(std::int64_t first, std::int64_t end) {
     progress_.advance((end - first) * source_.format().token_bytes);
-    if (!in_band_) {
+    if (!in_band_ && stands_for_another_) {
+      const auto [body, body_end] = without_boundary(first, end);
+      if (body_end - body < end - first) output_.add(std::span(&document_token_, 1), {});
+      copy(body, body_end);
+    } else if (!in_band_) {
       copy(first, end);
     } else {
       const auto [body, body_end] = without_boundary(first, end);
@@ -157,14 +190,16 @@ class Copy {
   }
 
   // The document without the token, in front or behind, that tells documents apart. Where they are
-  // listed there is one by custom: the output's, if it is there. The output's own is left out at
-  // both ends, where it stands between documents anyway.
+  // listed there is one by custom: the tokenizer's in front, or the output's, if it is there. The
+  // output's own is left out at both ends, where it stands between documents anyway.
   std::pair<std::int64_t, std::int64_t> without_boundary(std::int64_t first,
                                                          std::int64_t end) const {
     const auto& format = source_.format();
     const auto is_left_out = [&](std::int64_t at, Boundary side) {
       const auto id = token(at);
-      return id == in_band_->boundary || (id == format.boundary_token && format.boundary == side);
+      if (in_band_ && id == in_band_->boundary) return true;
+      if (has_token(format.boundary)) return id == format.boundary_token && format.boundary == side;
+      return id == document_token_ && side == Boundary::front;
     };
     if (is_left_out(first, Boundary::front)) ++first;
     if (first < end && is_left_out(end - 1, Boundary::behind)) --end;
@@ -177,6 +212,7 @@ class Copy {
       tokens_.resize(count);
       source_.read(tokens_, at, vocabulary_);
       if (in_band_) check(at);
+      if (stands_for_another_) check_is_not_ambiguous(at);
       if (masks_) {
         mask_.resize(count);
         source_.read_mask(mask_, at);
@@ -202,8 +238,27 @@ class Copy {
     }
   }
 
+  // Where the token between documents is an id of the tokenizer's too, it may be text, and the
+  // tokenizer's own stand between documents.
+  void check_is_not_ambiguous(std::int64_t at) const {
+    const auto marker = source_.format().boundary_token;
+    if (marker >= vocabulary_) return;
+    const auto found = std::ranges::find(tokens_, document_token_);
+    if (found == tokens_.end()) return;
+    const auto place = at + (found - tokens_.begin());
+    const auto shard = source_.shard_of(place);
+    throw DataError(str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard),
+                        " is ", document_token_,
+                        ", the tokenizer's document token, within document ", documents_, " as ",
+                        marker,
+                        " tells documents apart, which is a token of the tokenizer's too: it is "
+                        "not known which of the two does; pack the text again"));
+  }
+
   const Dataset& source_;
   ShardOutput& output_;
+  std::int32_t document_token_;
+  bool stands_for_another_;
   OutputKind kind_;
   std::int64_t vocabulary_;
   bool masks_, lists_none_;
@@ -220,6 +275,25 @@ void copy_tokenizer(const std::vector<fs::path>& files, const fs::path& to) {
   for (const auto& file : files)
     write_text(to / (file == files.front() ? fs::path("tokenizer.json") : file.filename()),
                read_text(file, kMostBytes));
+}
+
+// Where the output has its own token between documents; "": it is the source's, or may be.
+std::string replaced_token(const Dataset& source, const Meaning& meaning,
+                           const ShardOutput::Config& config) {
+  const auto output = in_band(config.kind, config.format.token_bytes);
+  if (!output) return "";
+  const auto& format = source.format();
+  const auto before = stands_for_another(source, meaning) || !has_token(format.boundary)
+                          ? meaning.document_token
+                          : format.boundary_token;
+  const auto back = " (`lockstep data convert --tokenizer` with the tokens' own brings it back)";
+  if (0 <= before && before < meaning.vocabulary)
+    return before == output->boundary ? ""
+                                      : str("document token ", before, " became ", output->boundary,
+                                            ", that of ", output->what, back);
+  if (output->boundary < meaning.vocabulary) return "";
+  return str(output->boundary, ", the document token of ", output->what,
+             ", tells documents apart, but the tokens have ids below ", meaning.vocabulary, back);
 }
 
 std::vector<std::string> losses(const Dataset& source, OutputKind kind, bool masks) {
@@ -253,19 +327,30 @@ Converted convert(const ConvertOptions& options) {
                                    .directory = out.path(),
                                    .name = options.name,
                                    .shard_tokens = options.shard_tokens,
-                                   .format = format_for(options.to, source.format(), meaning),
+                                   .format = format_for(options.to, source, meaning),
                                    .tokenizer_hash = meaning.hash,
                                    .masks = masks};
   ShardOutput output(config);
   {
-    Copy copy(source, output, config);
+    Copy copy(source, meaning, output, config);
     source.for_each_document(
         [&](std::int64_t first, std::int64_t end) { copy.document(first, end); });
   }
   output.finish();
-  if (options.to == OutputKind::lockstep) copy_tokenizer(meaning.files, out.path());
+  if (options.to == OutputKind::lockstep) {
+    copy_tokenizer(meaning.files, out.path());
+    if (meaning.files.empty() && !meaning.hash.empty() &&
+        meaning.hash != ByteTokenizer().about().hash)
+      log_warning("no tokenizer.json of ", meaning.name, " (", meaning.hash,
+                  ") lies beside the input: put it beside the output too, which `lockstep data "
+                  "verify` calls damaged without it");
+  }
   out.commit();
-  return {output.shards(), output.tokens(), output.documents(), losses(source, options.to, masks)};
+  return {.shards = output.shards(),
+          .tokens = output.tokens(),
+          .documents = output.documents(),
+          .lost = losses(source, options.to, masks),
+          .replaced = replaced_token(source, meaning, config)};
 }
 
 }  // namespace lockstep

@@ -5,7 +5,8 @@
 // lockstep, megatron and datatrove list documents: tokens are copied as they are. llm.c and nanoGPT
 // tell documents apart by a token alone: GPT-2's 50256 (in llm.c's u32 shards Llama 3's 128000),
 // in front of each (llm.c) or behind each (nanoGPT). The token that did so in the source is left
-// out for it.
+// out for it. The way back: where it is said of which tokenizer the tokens are, and that tells
+// documents apart by another token, that one is put in front of the document in its place.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct ConvertOptions {
 struct Converted {
   std::int64_t shards = 0, tokens = 0, documents = 0;
   std::vector<std::string> lost;  // what the format cannot say, in words
+  std::string replaced;           // which token between documents another became, in words
 };
 
 // Throws DataError naming the token that the format cannot hold, UsageError for options that cannot

@@ -25,6 +25,8 @@ class DatasetWriter {
 
   void write(const TextBatch& batch);  // in order
 
+  void wait() { background_.wait(); }  // until what is saved now is
+
   std::int64_t documents(std::size_t split) const { return splits_[split].documents; }
   std::int64_t text_bytes() const { return text_bytes_; }  // written, not those gone on from
   const Replaced& replaced() const { return record_.replaced; }

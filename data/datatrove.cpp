@@ -21,8 +21,10 @@ std::string for_people(std::int64_t tokens) {
   constexpr std::array<const char*, 7> kPrefixes = {"", "k", "M", "G", "T", "P", "E"};
   auto value = static_cast<double>(tokens);
   std::size_t prefix = 0;
-  for (; value >= 999.5; value /= 1000)
+  while (value >= 999.5) {
+    value /= 1000;
     ++prefix;
+  }
   char text[32];
   std::snprintf(text, sizeof text, "%.*f %sT",
                 value < 9.995   ? 2

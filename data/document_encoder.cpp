@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/document_reader.h"
 #include "data/unicode.h"
 
 namespace lockstep {
@@ -41,6 +42,27 @@ std::string DocumentEncoder::where(const TextBatch::Piece& piece, std::size_t by
   const auto line = is_json_lines_[file] ? str("line ", piece.line, ", ") : std::string();
   return str(files_[file].string(), ": ", line, "byte ",
              piece.byte + static_cast<std::int64_t>(byte));
+}
+
+// To one who gave other files, or members of other names, than were meant.
+std::string DocumentEncoder::advice(const TextBatch::Piece& piece,
+                                    const JsonLine::Problem& problem) const {
+  if (problem.lacks_member) {
+    if (!fields_.messages.empty())
+      return R"(; expected a list of {"role": ..., "content": ...} by --messages-field)";
+    return fields_.prompt.empty() ? "; --field names another"
+                                  : "; --prompt-field and --response-field name others";
+  }
+  const auto& file = files_[static_cast<std::size_t>(piece.file)];
+  if (piece.line != 1 || is_called_json_lines(file)) return "";
+  const auto other = std::ranges::find_if(files_, is_called_json_lines);
+  if (other == files_.end()) return "";
+  auto ending = other->extension().string();
+  if (ending != ".jsonl" && ending != ".ndjson")
+    ending = other->stem().extension().string() + ending;
+  return str("; to leave ", file.filename().string(),
+             " out, name the others by a pattern in quotes: '",
+             (other->parent_path() / "*").string(), ending, "'");
 }
 
 template <class Act>
@@ -122,7 +144,8 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
     memory.line.scan(line);
   } catch (const JsonLine::Problem& problem) {
     const auto skipped = piece.end - piece.begin - line.size();
-    throw DataError(str(where(piece, problem.byte + skipped), ": ", problem.what));
+    throw DataError(
+        str(where(piece, problem.byte + skipped), ": ", problem.what, advice(piece, problem)));
   }
   if (const auto count = memory.line.replaced(); count > 0) {
     if (batch.replaced.count == 0) batch.replaced.first = where(piece, 0);
@@ -145,6 +168,7 @@ void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& 
                                       Memory& memory) const {
   in_piece(piece, [&] {
     std::vector<Turn> turns;
+    bool any_counts = false;
     for (std::size_t i = 0; i < memory.line.elements(); ++i) {
       const auto& name = memory.line.value(i, 0);
       const auto role = fields_.chat_template->roles.find(name);
@@ -152,11 +176,14 @@ void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& 
         throw DataError(
             str("the chat template ", fields_.chat_template->name, " has no role \"", name, "\""));
       const bool counts = name == kAssistant;
+      any_counts = any_counts || counts;
       turns.push_back({role->second.prefix, true, false});
-      turns.push_back({memory.line.value(i, 1), false, counts});
+      turns.push_back({content_of(*fields_.chat_template, memory.line.value(i, 1)), false, counts});
       turns.push_back({role->second.suffix, true, counts});
     }
-    if (!turns.empty()) encode_turns(batch, turns, false, memory);
+    if (turns.empty()) return;
+    if (!any_counts) ++without_target_;
+    encode_turns(batch, turns, false, memory);
   });
 }
 

@@ -3,6 +3,7 @@
 // in the loss.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -49,6 +50,9 @@ class DocumentEncoder {
   // Makes tokens of the batch's pieces. Throws DataError naming file, line and byte.
   void encode(TextBatch& batch, Memory& memory) const;
 
+  // Conversations in which the assistant says nothing, so that nothing of them is learnt.
+  std::int64_t without_target() const { return without_target_; }
+
   bool wide() const { return tokenizer_.about().vocabulary > 65536; }  // u32
 
  private:
@@ -70,12 +74,14 @@ class DocumentEncoder {
   template <class Act>
   void in_piece(const TextBatch::Piece& piece, const Act& act) const;
   std::string where(const TextBatch::Piece& piece, std::size_t byte) const;
+  std::string advice(const TextBatch::Piece& piece, const JsonLine::Problem& problem) const;
 
   const Tokenizer& tokenizer_;
   DocumentFields fields_;
   std::vector<std::filesystem::path> files_;
   std::vector<bool> is_json_lines_;
   bool bytes_;  // the tokenizer is bytes
+  mutable std::atomic<std::int64_t> without_target_{0};
 };
 
 }  // namespace lockstep

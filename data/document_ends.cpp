@@ -74,7 +74,8 @@ std::int64_t DocumentEnds::first_after(std::int64_t token, Piece& piece) const {
   piece.count = 0;
   std::int64_t low = 0, high = count();
   if (high == 0) return 0;
-  const double share = static_cast<double>(token) / static_cast<double>(end(high - 1));
+  const double share =
+      static_cast<double>(token) / static_cast<double>(std::max(end(high - 1), std::int64_t{1}));
   auto likely = static_cast<std::int64_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(high));
   while (low < high) {
     const auto begin = std::max(std::min(likely - Piece::kMost / 2, high - Piece::kMost), low);

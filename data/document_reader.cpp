@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <span>
 #include <utility>
 
 #include "core/error.h"
+#include "data/json_line.h"
 #include "data/stranger.h"
 #include "data/unicode.h"
 
@@ -21,19 +23,52 @@ std::string advice_for(const Stranger& stranger, const std::string& file) {
   return advice;
 }
 
+// A file's name in small letters, without what it says of compression.
+struct Called {
+  std::string name;
+  bool compressed = false;
+
+  bool ends_with(std::initializer_list<const char*> endings) const {
+    return std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(end); });
+  }
+};
+
+Called called(const std::filesystem::path& path) {
+  Called file{path.filename().string()};
+  for (auto& c : file.name)
+    if ('A' <= c && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (const char* ending : {".gz", ".zst", ".zstd"})
+    if (file.name.ends_with(ending)) {
+      file.name.resize(file.name.size() - std::strlen(ending));
+      file.compressed = true;
+      break;
+    }
+  return file;
+}
+
+// Whether the first line is an object of JSON with a member. `cut`: the text goes on behind
+// `begin`, and what was right up to near its end may be one.
+bool begins_with_an_object(std::string_view begin, bool cut) {
+  const auto end = begin.find('\n');
+  const auto line = begin.substr(0, end);
+  if (!line.starts_with('{')) return false;
+  const auto key = line.find_first_not_of(" \t\r", 1);
+  if (key == std::string_view::npos || line[key] != '"') return false;
+  try {
+    JsonLine(std::vector<std::string>{}).scan(line);
+  } catch (const JsonLine::Problem& problem) {
+    constexpr std::size_t kLongestCut = 8;  // of a word, or a character
+    return cut && end == std::string_view::npos && problem.byte + kLongestCut >= line.size();
+  }
+  return true;
+}
+
 }  // namespace
 
 bool is_called_json_lines(const std::filesystem::path& path) {
-  auto name = path.filename().string();
-  bool compressed = false;
-  for (const char* ending : {".gz", ".zst", ".zstd"})
-    if (name.ends_with(ending)) {
-      name.resize(name.size() - std::strlen(ending));
-      compressed = true;
-      break;
-    }
-  return name.ends_with(".jsonl") || name.ends_with(".ndjson") ||
-         (compressed && name.ends_with(".json"));
+  const auto file = called(path);
+  return file.ends_with({".jsonl", ".ndjson", ".jl"}) ||
+         (file.compressed && file.ends_with({".json"}));
 }
 
 DocumentReader::DocumentReader(Config config, const Tokenizer& tokenizer,
@@ -104,14 +139,14 @@ void DocumentReader::hash_up_to_begin(const TextBatch& batch) {
 bool DocumentReader::read_more(TextBatch& batch) {
   const auto room = batch.text.rest().first(std::min(kReadBytes, batch.text.rest().size()));
   const auto count = source_->read(room);
-  if (std::exchange(is_new_, false)) check_is_text({room.data(), std::min(count, kLookedAt)});
+  if (std::exchange(is_new_, false)) check_is_text({room.data(), count});
   batch.text.grow_by(count);
   progress_.advance(source_->bytes_taken() - taken_);
   taken_ = source_->bytes_taken();
   return count < room.size();
 }
 
-void DocumentReader::check_is_text(std::string_view begin) const {
+void DocumentReader::check_is_text(std::string_view begin) {
   const auto& path = config_.files[static_cast<std::size_t>(position_.file)];
   const auto refuse = [&](const auto&... what) { throw DataError(str(path.string(), what...)); };
   if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
@@ -120,16 +155,24 @@ void DocumentReader::check_is_text(std::string_view begin) const {
   if (is_json_lines(position_.file)) return;
   const bool may_be_zero = dynamic_cast<const ByteTokenizer*>(&tokenizer_) != nullptr ||
                            config_.separator.find('\0') != std::string::npos;
-  if (const auto zero = begin.find('\0'); zero != std::string_view::npos && !may_be_zero)
+  if (const auto zero = begin.substr(0, kLookedAt).find('\0');
+      zero != std::string_view::npos && !may_be_zero)
     refuse(" is no text: byte ", zero,
            " is zero; leave it out, or pack it as bytes: --tokenizer bytes");
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
-  const auto first = begin.find_first_not_of(" \t\r\n");
-  if (path.extension() == ".json" && first != std::string_view::npos &&
-      (begin[first] == '{' || begin[first] == '['))
-    refuse(
-        " holds JSON; where each line is an object, give --field, or call it .jsonl; where it is "
-        "to be learnt as it stands, call it .txt");
+  ++seen_.files;
+  seen_.carriage_returns = seen_.carriage_returns || begin.find("\r\n") != std::string_view::npos;
+  if (config_.plain_text) return;
+  constexpr const char* kAsItStands = "; where it is to be learnt as it stands, give --plain-text";
+  const auto file = called(path);
+  if (file.ends_with({".csv", ".tsv"}))
+    refuse(" is a table; write its rows as lines of JSON, and pack those", kAsItStands);
+  const bool cut = begin.size() >= kLookedAt;
+  begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
+  if ((file.ends_with({".json"}) && (begin.starts_with('{') || begin.starts_with('['))) ||
+      begins_with_an_object(begin, cut))
+    refuse(" holds JSON; where each line is an object, give --field, or call it .jsonl",
+           kAsItStands);
 }
 
 void DocumentReader::cut_documents(TextBatch& batch) {
@@ -140,6 +183,7 @@ void DocumentReader::cut_documents(TextBatch& batch) {
         memmem(text + scanned_, batch.text.size() - scanned_, separator_.data(), separator_.size());
     if (found == nullptr) break;
     add_piece(batch, static_cast<std::size_t>(static_cast<const char*>(found) - text), true);
+    if (!is_json_lines(position_.file)) ++seen_.separators;
     begin_ += separator_.size();
     position_.byte += static_cast<std::int64_t>(separator_.size());
     ++position_.line;

@@ -21,7 +21,8 @@ namespace lockstep {
 inline constexpr std::size_t kMostDocumentBytes = std::size_t{1} << 30;
 inline constexpr std::size_t kMostSeparatorBytes = std::size_t{1} << 16;
 
-// A file whose lines are JSON: called *.jsonl or *.ndjson, compressed or not, or *.json.gz, .zst.
+// A file whose lines are JSON: called *.jsonl, *.ndjson or *.jl, compressed or not, or *.json.gz,
+// .zst; in letters of any case.
 bool is_called_json_lines(const std::filesystem::path& path);
 
 class DocumentReader {
@@ -30,6 +31,7 @@ class DocumentReader {
     std::vector<std::filesystem::path> files;
     std::string separator;        // of documents in text; empty: one a file
     bool all_json_lines = false;  // else those that are called so
+    bool plain_text = false;      // JSON and tables are text too
   };
   // From `start`, where a batch ended once. `tokenizer` knows where documents may be cut.
   DocumentReader(Config config, const Tokenizer& tokenizer, const InputPosition& start,
@@ -37,15 +39,22 @@ class DocumentReader {
 
   // Puts the next pieces, if any, into `batch`, which is clear; false behind the last. A document
   // of text without bytes, and an empty line, are left out. Throws DataError naming file and byte,
-  // and where a file is no text.
+  // and where a file is no text, or is text that is meant for programs: JSON, tables.
   bool fill(TextBatch& batch);
 
   bool is_json_lines(std::int64_t file) const;
 
+  // What was read of text, not lines of JSON: files, separators, whether lines end with \r\n.
+  struct Seen {
+    std::int64_t files = 0, separators = 0;
+    bool carriage_returns = false;
+  };
+  const Seen& seen() const { return seen_; }
+
  private:
   void open_next();
   bool read_more(TextBatch& batch);
-  void check_is_text(std::string_view begin) const;
+  void check_is_text(std::string_view begin);
   void cut_documents(TextBatch& batch);
   void add_piece(TextBatch& batch, std::size_t end, bool last);
   bool cut_long_document(TextBatch& batch, std::size_t room);
@@ -60,6 +69,7 @@ class DocumentReader {
   std::size_t hashed_ = 0;
   std::string separator_;  // of the file that is open
   std::optional<TextSource> source_;
+  Seen seen_;
   bool is_new_ = false;     // of which nothing was read
   std::int64_t taken_ = 0;  // of it, as progress was told
   std::vector<char> carried_;

@@ -225,7 +225,10 @@ std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer,
   const auto middle = at.value_or(0);
   const auto documents =
       listed ? listed_documents(dataset, middle) : scanned_documents(dataset, middle, most_scanned);
-  describe_lengths(out, documents.lengths);
+  if (dataset.format().boundary == Boundary::none)
+    out << "not known\n";
+  else
+    describe_lengths(out, documents.lengths);
   count = std::max<std::int64_t>(count, 0);
   const auto first = at ? std::max({*at - count, documents.holder.start, std::int64_t{0}}) : 0;
   const auto end = middle + std::min(count, dataset.tokens() - middle);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/unicode.h"
 
 namespace lockstep {
@@ -59,6 +60,23 @@ void append_utf8(std::string& text, unsigned code) {
     put(0x80 | (code >> 6 & 0x3f));
   }
   put(0x80 | (code & 0x3f));
+}
+
+// ", but "id", "title": the first members that the object has.
+std::string members_of(std::string_view object) {
+  constexpr std::size_t kMost = 5, kLongest = 40;
+  std::string text;
+  try {
+    const auto json = Json::parse(object, "line", kMostLevels + 1);
+    for (std::size_t count = 0; const auto& [name, value] : json.as_object()) {
+      if (count++ == kMost) return text + ", ...";
+      text += str(count == 1 ? ", but " : ", ",
+                  name.size() > kLongest ? "one of a long name" : Json(name).dump());
+    }
+  } catch (const DataError&) {  // as of keys that are there twice
+    return "";
+  }
+  return text;
 }
 
 bool is_digit(char c) {
@@ -124,10 +142,11 @@ void JsonLine::scan_fields(int levels) {
   const char* first = at_;
   scan_object({(1U << fields_.size()) - 1, 0}, levels);
   for (const auto& field : fields_)
-    if (!field.found) {
-      at_ = first;
-      fail(str("the object has no member \"", field.name, "\""));
-    }
+    if (!field.found)
+      throw Problem{static_cast<std::size_t>(first - begin_),
+                    str("the object has no member \"", field.name, "\"",
+                        members_of({first, static_cast<std::size_t>(at_ - first)})),
+                    true};
 }
 
 void JsonLine::skip_space() {
@@ -157,22 +176,44 @@ JsonLine::Field* JsonLine::wanted(Place place) {
   return nullptr;
 }
 
+template <class Element>
+void JsonLine::scan_array(int levels, Element&& scan) {
+  if (levels > kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
+  ++at_;
+  skip_space();
+  if (at_ < end_ && *at_ == ']') {
+    ++at_;
+    return;
+  }
+  for (;;) {
+    scan();
+    skip_space();
+    if (at_ < end_ && *at_ == ']') break;
+    expect(',', "a comma or ] behind an element");
+  }
+  ++at_;
+}
+
 void JsonLine::scan_value(Place place, int levels) {
   skip_space();
   if (at_ == end_) fail("the line ends where a value is expected");
   auto* field = place.fields == 0 ? nullptr : wanted(place);
   if (field != nullptr) {
-    if (*at_ != (element_ ? '[' : '"'))
+    if (*at_ != (element_ ? '[' : '"')) {
+      const char* first = at_;
+      scan_value({}, levels);  // which may be no JSON
+      at_ = first;
       fail(str("the member \"", field->name, "\" is not ", element_ ? "a list" : "a string"));
+    }
     if (field->found) fail(str("the member \"", field->name, "\" is there twice"));
     field->found = true;
-    if (element_) return scan_list(levels + 1);
+    if (element_) return scan_array(levels + 1, [&] { scan_element(levels + 2); });
     field->value.clear();
     return scan_string(&field->value);
   }
   switch (*at_) {
     case '{': return scan_object(place, levels + 1);
-    case '[': return scan_array(levels + 1);
+    case '[': return scan_array(levels + 1, [&] { scan_value({}, levels + 1); });
     case '"': return scan_string(nullptr);
     case 't':
     case 'f':
@@ -209,23 +250,6 @@ void JsonLine::scan_object(Place place, int levels) {
   ++at_;
 }
 
-void JsonLine::scan_list(int levels) {
-  if (levels > kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
-  ++at_;
-  skip_space();
-  if (at_ < end_ && *at_ == ']') {
-    ++at_;
-    return;
-  }
-  for (;;) {
-    scan_element(levels + 1);
-    skip_space();
-    if (at_ < end_ && *at_ == ']') break;
-    expect(',', "a comma or ] behind an element");
-  }
-  ++at_;
-}
-
 void JsonLine::scan_element(int levels) {
   auto& element = *element_;
   element.begin_ = begin_;
@@ -242,23 +266,6 @@ void JsonLine::scan_element(int levels) {
     values_[first + f].swap(element.fields_[f].value);
 }
 
-void JsonLine::scan_array(int levels) {
-  if (levels > kMostLevels) fail(str("nested deeper than ", kMostLevels, " levels"));
-  ++at_;
-  skip_space();
-  if (at_ < end_ && *at_ == ']') {
-    ++at_;
-    return;
-  }
-  for (;;) {
-    scan_value({}, levels);
-    skip_space();
-    if (at_ < end_ && *at_ == ']') break;
-    expect(',', "a comma or ] behind an element");
-  }
-  ++at_;
-}
-
 void JsonLine::scan_word() {
   const std::string_view rest(at_, static_cast<std::size_t>(end_ - at_));
   for (const std::string_view word : {"true", "false", "null"})
@@ -266,7 +273,7 @@ void JsonLine::scan_word() {
       at_ += word.size();
       return;
     }
-  fail("expected true, false or null");
+  fail("no JSON: expected true, false, null, or text in quotes");
 }
 
 std::size_t JsonLine::scan_digits() {
@@ -280,7 +287,7 @@ void JsonLine::scan_number() {
   if (*at_ == '-') ++at_;
   const char* first = at_;
   const auto digits = scan_digits();
-  if (digits == 0) fail("expected a value");
+  if (digits == 0) fail("no JSON: expected a value, of text in quotes");
   if (digits > 1 && *first == '0') fail("a number begins with 0");
   if (at_ < end_ && *at_ == '.') {
     ++at_;

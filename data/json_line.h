@@ -26,6 +26,7 @@ class JsonLine {
   struct Problem {
     std::size_t byte;  // of the line
     std::string what;
+    bool lacks_member = false;  // an object is as it should be, but for a field
   };
 
   const std::string& value(std::size_t field) const { return fields_[field].value; }
@@ -52,13 +53,13 @@ class JsonLine {
 
   [[noreturn]] void fail(const std::string& what) const;
   void scan_fields(int levels);
-  void scan_list(int levels);
   void scan_element(int levels);
   void skip_space();
   void expect(char c, const char* what);
   void scan_value(Place place, int levels);
   void scan_object(Place place, int levels);
-  void scan_array(int levels);
+  template <class Element>
+  void scan_array(int levels, Element&& scan);  // scan(): one element
   void scan_word();
   void scan_number();
   std::size_t scan_digits();

@@ -148,6 +148,29 @@ std::int64_t MegatronIndex::end(std::int64_t i) const {
   return token_of(sequence, read_one<std::int64_t>(file_, offsets_at_ + 8 * sequence));
 }
 
+// By two reads where the sequences of the documents lie near each other.
+void MegatronIndex::read(std::int64_t i, std::span<std::int64_t> ends) const {
+  constexpr std::int64_t kNear = 4096;
+  file_.read(std::as_writable_bytes(ends), offset_of(i));  // sequences, so far
+  for (auto& sequence : ends)
+    sequence = checked_document(i++, sequence);
+  const auto [first, last] = std::ranges::minmax(ends);
+  std::vector<std::int64_t> offsets;
+  if (last - first < kNear) {
+    offsets.resize(static_cast<std::size_t>(std::min(last + 1, sequences_) - first));
+    file_.read(std::as_writable_bytes(std::span(offsets)), offsets_at_ + 8 * first);
+  }
+  for (auto& at : ends) {
+    const auto sequence = at;
+    if (sequence == sequences_)
+      at = tokens_;
+    else if (!offsets.empty())
+      at = token_of(sequence, offsets[static_cast<std::size_t>(sequence - first)]);
+    else
+      at = token_of(sequence, read_one<std::int64_t>(file_, offsets_at_ + 8 * sequence));
+  }
+}
+
 void MegatronIndex::for_each(FunctionRef<void(std::int64_t end)> visit) const {
   List<std::int64_t> documents(file_, documents_at_, documents_ + 1);
   List<std::int64_t> offsets(file_, offsets_at_, sequences_);

@@ -31,6 +31,9 @@ class MegatronIndex final : public DocumentEnds {
   std::int64_t end(std::int64_t i) const override;
   void for_each(FunctionRef<void(std::int64_t end)> visit) const override;
 
+ protected:
+  void read(std::int64_t i, std::span<std::int64_t> ends) const override;
+
  private:
   void read_header();
   void take_tokens();

@@ -279,7 +279,8 @@ void NodeFiles::need_room(const std::vector<Need>& needs) {
     if (rooms.empty()) continue;
     const auto shards = std::min(most, std::ssize(rooms));
     bytes += std::accumulate(rooms.begin(), rooms.begin() + shards, std::int64_t{0});
-    parts += str(parts.empty() ? "" : ", ", joined(paths), ": ", shards, " shards of up to ",
+    parts += str(parts.empty() ? "" : ", ", joined(paths), ": ", shards,
+                 shards == 1 ? " shard of up to " : " shards of up to ",
                  human_bytes(static_cast<double>(rooms.front())));
   }
   if (parts.empty() || bytes <= cache().directory().most_bytes()) return;

@@ -74,11 +74,19 @@ DocumentFields fields_of(const PackOptions& options) {
   return fields;
 }
 
-void check_tokenizer(const Tokenizer::About& about) {
-  if (about.document_token < 0)
-    throw UsageError(str("the tokenizer ", about.name,
-                         " does not say which token starts a document; name one: "
-                         "--document-token '<|endoftext|>'"));
+void check_tokenizer(const Tokenizer& tokenizer) {
+  constexpr std::size_t kMost = 5;
+  const auto& about = tokenizer.about();
+  if (about.document_token >= 0) return;
+  std::vector<std::string_view> special;
+  for (std::int32_t id = 0; id < about.vocabulary && special.size() <= kMost; ++id)
+    if (tokenizer.is_special(id)) special.push_back(tokenizer.bytes_of(id));
+  std::string names;
+  for (std::size_t i = 0; i < std::min(special.size(), kMost); ++i)
+    names += str(i == 0 ? "" : " or ", "--document-token '", special[i], "'");
+  throw UsageError(str("the tokenizer ", about.name, " does not say which token starts a document",
+                       special.empty() ? ", and has no special token" : "; name one: ", names,
+                       special.size() > kMost ? ", ..." : ""));
 }
 
 Json input_of(const fs::path& file) {
@@ -100,6 +108,7 @@ Json command_of(const PackOptions& options, const std::vector<fs::path>& files,
   command.set("validation", options.validation_share);
   command.set("shard_tokens", options.shard_tokens);
   command.set("tokenizer", about.hash);
+  command.set("tokenizer_name", about.name);
   command.set("document_token", about.document_token);
   command.set("end_token", about.end_token);
   command.set("plain_text", options.plain_text);
@@ -154,12 +163,20 @@ void read_all(DocumentReader& reader, BatchPipeline& pipeline) {
   }
 }
 
+void warn_of_separator(const DocumentReader::Seen& seen, const PackOptions& options) {
+  if (options.document_separator.empty() || seen.files == 0 || seen.separators > 0) return;
+  const bool other_ends =
+      seen.carriage_returns && options.document_separator.find('\n') != std::string::npos;
+  log_warning("--document-separator stands nowhere in the text: each file is one document",
+              other_ends ? R"(; its lines end with \r\n, which the separator must name)" : "");
+}
+
 void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start) {
   Progress progress("pack", total_bytes(job.files));
   const auto& options = job.options;
   const bool all_json_lines = !options.field.empty() || job.fields.masked();
-  DocumentReader reader({job.files, options.document_separator, all_json_lines}, *job.tokenizer,
-                        start, progress);
+  DocumentReader reader({job.files, options.document_separator, all_json_lines, options.plain_text},
+                        *job.tokenizer, start, progress);
   std::vector<bool> is_json_lines;
   for (std::size_t i = 0; i < job.files.size(); ++i)
     is_json_lines.push_back(reader.is_json_lines(static_cast<std::int64_t>(i)));
@@ -183,6 +200,10 @@ void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start
   }
   pipeline.finish();
   if (refused) std::rethrow_exception(refused);
+  if (start.file == 0 && start.byte == 0) warn_of_separator(reader.seen(), options);
+  if (const auto count = encoder.without_target(); count > 0)
+    log_warning("in ", count, count == 1 ? " conversation" : " conversations",
+                " the assistant says nothing: nothing is learnt of ", count == 1 ? "it" : "them");
 }
 
 void check_split(const DatasetWriter& writer, const PackOptions& options) {
@@ -231,7 +252,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
           .tokenizer = open_tokenizer(options.tokenizer, options.document_token)};
   leave_out_work(out, options.inputs, job.files);
   const auto& about = job.tokenizer->about();
-  check_tokenizer(about);
+  check_tokenizer(*job.tokenizer);
   job.layout = {options.shard_tokens, about.vocabulary > 65536 ? 4 : 2, job.fields.masked()};
   PackDirectory directory(out, command_of(options, job.files, job.fields, about),
                           can_be_read_again(job.files));
@@ -243,6 +264,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   }
   DatasetWriter writer(directory, options.validation_share, job.layout);
   write_all(job, writer, directory.record() ? directory.record()->position : InputPosition{});
+  writer.wait();
   try {
     check_split(writer, options);
   } catch (...) {

@@ -26,8 +26,8 @@ struct PackOptions {
   std::string field = {};
   std::string prompt_field = {}, response_field = {};
   std::string messages_field = {}, chat_template = {};  // see chat_template()
-  bool plain_text = false;                              // see DocumentFields::plain
-  int threads = 0;                                      // that encode; 0: one a processor
+  bool plain_text = false;  // names of special tokens are text, and so are JSON and tables
+  int threads = 0;          // that encode; 0: one a processor
 };
 
 struct PackedDataset {

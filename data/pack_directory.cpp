@@ -59,6 +59,16 @@ bool holds_what_was_read(const fs::path& file, const InputPosition& position) {
   return true;
 }
 
+// A file that is not what it was, by its size or else the time of its last change.
+std::string change_of_file(const Json& before, const Json& now) {
+  const auto bytes = [](const Json& input) {
+    const auto* count = input.find("bytes");
+    return count == nullptr ? std::string("no") : count->dump();
+  };
+  if (bytes(before) == bytes(now)) return "its time is another";
+  return str("it had ", bytes(before), " bytes, now ", bytes(now));
+}
+
 // What the first input is of which not the same was read; empty: none.
 std::string difference_of_inputs(const Json::Array& before, const Json::Array& now,
                                  const InputPosition& position) {
@@ -71,19 +81,35 @@ std::string difference_of_inputs(const Json::Array& before, const Json::Array& n
     const bool is_last = static_cast<std::int64_t>(i) == position.file;
     if (is_last && text_at(before[i], "file") == file && holds_what_was_read(file, position))
       continue;
-    return str("an input was ", before[i].dump(), ", now ", now[i].dump(),
-               is_last ? str(", and not the same up to byte ", position.byte, " of its text") : "");
+    const auto& was = text_at(before[i], "file");
+    if (was != file) return str("input ", i + 1, " was ", was, ", now ", file);
+    if (is_last) return str(file, " changed before byte ", position.byte, " of its text");
+    return str(file, " changed since it was packed: ", change_of_file(before[i], now[i]));
   }
   return {};
+}
+
+// How a member is not the same any more. Of a tokenizer both names are said, which say nothing by
+// themselves; of a text as long as one likes only that it is another.
+std::string change_of(const std::string& name, const Json& before, const Json& now) {
+  const auto* old = before.find(name);
+  if (old == nullptr) return str(name, " was nothing");
+  if (name == "document_separator" || name == "chat_template") return str(name, " was another");
+  if (name != "tokenizer") return str(name, " was ", old->dump(), ", now ", now.at(name).dump());
+  const auto words = [](const Json& command) {
+    const auto* called = command.find("tokenizer_name");
+    return str(called == nullptr ? "" : called->as_string() + " of ", "hash ",
+               text_at(command, "tokenizer").substr(0, 8));
+  };
+  return str("the tokenizer was ", words(before), ", now ", words(now));
 }
 
 // What the first member that is not the same is; empty: none.
 std::string difference(const Json& before, const Json& now, const InputPosition& position) {
   for (const auto& [name, value] : now.as_object()) {
-    if (name == "inputs") continue;
+    if (name == "inputs" || name == "tokenizer_name") continue;
     const auto* old = before.find(name);
-    const auto was = old == nullptr ? "nothing" : old->dump();
-    if (was != value.dump()) return str(name, " was ", was, ", now ", value.dump());
+    if (old == nullptr || old->dump() != value.dump()) return change_of(name, before, now);
   }
   return difference_of_inputs(inputs_of(before), inputs_of(now), position);
 }
@@ -197,7 +223,7 @@ void PackDirectory::lock() {
       here.st_ino == there.st_ino)
     return;
   unlock();
-  throw UsageError(str(work_.string(), ": another process is packing into it"));
+  throw TransientError(str(work_.string(), ": another process is packing into it"));
 }
 
 void PackDirectory::unlock() {

@@ -24,8 +24,8 @@ class PackDirectory {
  public:
   // `command`: members that must be the same for going on, and "inputs", a list of {"file", ...} of
   // which those that were read must be. resumable: false where the input cannot
-  // be read twice. Throws UsageError where `out` exists, another process works there, or what is
-  // there is of another command, or not of packing.
+  // be read twice. Throws UsageError where `out` exists, or what is there is of another command, or
+  // not of packing, TransientError where another process works there.
   PackDirectory(std::filesystem::path out, Json command, bool resumable);
   PackDirectory(const PackDirectory&) = delete;
   PackDirectory& operator=(const PackDirectory&) = delete;

@@ -178,8 +178,9 @@ Shard open_unlisted(ShardKind kind, const fs::path& path, ShardFiles& files, boo
 [[noreturn]] void fail_other_format(const std::string& path, const TokenFormat& a,
                                     const TokenFormat& b) {
   const auto words = [](const TokenFormat& format) {
-    return str(format.name, " tokens of ", format.token_bytes, " bytes and vocabulary ",
-               format.vocabulary);
+    return str(format.name, " tokens of ", format.token_bytes,
+               format.token_bytes == 1 ? " byte" : " bytes",
+               format.vocabulary == 0 ? "" : str(" and vocabulary ", format.vocabulary));
   };
   throw DataError(str(path, ": ", words(b), ", but the shards before it are ", words(a)));
 }
@@ -302,7 +303,8 @@ void check_same_format(const ShardList& a, const ShardList& b) {
            "pack both with one tokenizer");
   if (x.boundary != y.boundary || x.boundary_token != y.boundary_token)
     refuse(boundary_in_words(x), str("documents are told apart by ", boundary_in_words(y)),
-           "give each a table [[data.source]] of its own, or convert both into one dataset");
+           "give each a table [[data.source]] of its own (`lockstep data convert` takes each by "
+           "itself)");
 }
 
 std::vector<std::string> files_of(const ShardList& list, const ListedShard& shard) {

@@ -42,6 +42,8 @@ constexpr Stranger kStrangers[] = {
     {0, "GGUF\2\0"sv, "a GGUF model", kNoText},
     {0, "GGUF\3\0"sv, "a GGUF model", kNoText},
     {0, "\xc6\xd7\x34\x01", "an llm.c model", kNoText},  // 20240326
+    {0, "version https://git-lfs.github.com/spec/",
+     "a pointer of Git LFS in place of the file (`git lfs pull` brings it)", "run git lfs pull"},
 };
 
 constexpr Stranger kToText[] = {
@@ -51,6 +53,42 @@ constexpr Stranger kToText[] = {
     {0, "\xff\xfe", "text in UTF-16", kUtf16},
     {0, "\xfe\xff", "text in UTF-16", kUtf16},
     {0, "\xff\xff\xff\xff", "a stream of Arrow's", kRows},
+    {0, "\x89PNG\r\n\x1a\n", "a PNG image", kNoText},
+    {0, "\xff\xd8\xff", "a JPEG image", kNoText},
+    {8, "WEBPVP8", "a WebP image", kNoText},
+    {0, "II*\0"sv, "a TIFF image", kNoText},
+    {0, "MM\0*"sv, "a TIFF image", kNoText},
+    {8, "WAVEfmt ", "a WAVE recording", kNoText},
+    {0, "OggS\0"sv, "an Ogg recording", kNoText},
+    {0, "fLaC\0"sv, "a FLAC recording", kNoText},
+    {0, "ID3\3"sv, "an MP3 recording", kNoText},
+    {0, "ID3\4"sv, "an MP3 recording", kNoText},
+    {3,
+     "\x18"
+     "ftyp",
+     "a film (MP4)", kNoText},
+    {3,
+     "\x1c"
+     "ftyp",
+     "a film (MP4)", kNoText},
+    {3,
+     "\x20"
+     "ftyp",
+     "a film (MP4)", kNoText},
+    {0, "\x1a\x45\xdf\xa3", "a film (Matroska)", kNoText},
+    {0,
+     "\x7f"
+     "ELF",
+     "a program", kNoText},
+    {0, "MZ\x90\0"sv, "a program", kNoText},
+    {0, "\xca\xfe\xba\xbe", "a program", kNoText},
+    {0, "\xcf\xfa\xed\xfe", "a program", kNoText},
+    {0, "\0asm\1"sv, "a program of WebAssembly", kNoText},
+    {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of an office program",
+     "extract its text, and pack that"},
+    {0, "{\\rtf1", "a document in RTF", "extract its text, and pack that"},
+    {0, "\x80\4\x95", "a pickle of Python's", kNoText},
+    {4, "\0\0\0\0{\""sv, "a safetensors file", kNoText},
 };
 
 const Stranger* find(std::span<const Stranger> strangers, std::string_view first_bytes) {

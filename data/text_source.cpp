@@ -103,6 +103,8 @@ std::vector<fs::path> matching_paths(const std::vector<fs::path>& paths) {
       continue;
     }
     const auto matches = matches_of(path);
+    if (matches.empty() && path.string().find_first_of("*?[") != std::string::npos)
+      throw DataError(str(path.string(), ": no file matches the pattern"));
     if (matches.empty())
       fail(path, "cannot open",
            error ? error : std::make_error_code(std::errc::no_such_file_or_directory));

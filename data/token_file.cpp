@@ -212,7 +212,9 @@ void TokenFile::read(std::span<std::int32_t> out, std::int64_t first,
   if (bad == out.end()) return;
   const auto at = first + (bad - out.begin());
   file_.fail(offset_of(at),
-             str("token ", at, " is ", value_at(at), ", expected ids below ", vocabulary));
+             value_at(at) < 0
+                 ? str("token ", at, " is ", value_at(at), ", expected no negative id")
+                 : str("token ", at, " is ", value_at(at), ", expected ids below ", vocabulary));
 }
 
 }  // namespace lockstep

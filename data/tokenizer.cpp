@@ -27,10 +27,21 @@ constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 
+// How to get a tokenizer.json of a tokenizer that is written otherwise; "": none lies there.
+std::string other_form(const fs::path& directory) {
+  const auto has = [&](const char* name) { return path_exists(directory / name); };
+  const bool split = has("vocab.json") && has("merges.txt");
+  if (!split && !has("tokenizer.model")) return "";
+  return str(", but ", split ? "vocab.json and merges.txt" : "tokenizer.model",
+             ", of which the package transformers makes one: AutoTokenizer.from_pretrained(\"",
+             directory.string(), "\").save_pretrained(\"DIR\")");
+}
+
 fs::path json_of(const std::string& what) {
   fs::path path = what;
   if (directory_exists(path)) {
-    if (!path_exists(path / kFile)) throw DataError(str(path.string(), ": holds no ", kFile));
+    if (!path_exists(path / kFile))
+      throw DataError(str(path.string(), ": holds no ", kFile, other_form(path)));
     return path / kFile;
   }
   if (!path_exists(path))
@@ -64,6 +75,15 @@ Ends ends_of(const fs::path& file, const TokenizerJson& tokenizer) {
     if (ends.document.empty() && tokenizer.find(usual) >= 0) ends.document = usual;
   if (ends.prefix.empty()) ends.prefix = ends.document;
   return ends;
+}
+
+// "; it has <s>, </s>, ...", a few.
+std::string special_tokens(const TokenizerJson& tokenizer) {
+  constexpr std::size_t kMost = 5;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(tokenizer.added.size(), kMost); ++i)
+    names += str(i == 0 ? "; it has " : ", ", tokenizer.added[i].content);
+  return tokenizer.added.size() > kMost ? names + ", ..." : names;
 }
 
 }  // namespace
@@ -114,7 +134,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   const auto text = read_text(file, kMostBytes);
   const auto json = parse_tokenizer_json(text, file.string());
   if (!document_token.empty() && json.find(document_token) < 0)
-    throw UsageError(str(file.string(), ": no special token is called ", document_token));
+    throw UsageError(
+        str(file.string(), ": no special token is called ", document_token, special_tokens(json)));
   const auto ends = ends_of(file, json);
   Tokenizer::About about{.name = name_of(file),
                          .hash = hash_hex(text),

@@ -67,6 +67,20 @@ std::vector<std::int32_t> decomposed(std::string_view text, utf8proc_option_t op
   return codes;
 }
 
+// In front of the first Hangul consonant that closes a syllable (Unicode, section 3.12: TBase). It
+// composes with nothing; utf8proc 2.8 takes it for one that closes, and it is gone.
+constexpr std::int32_t kHangulTBase = 0x11a7;
+
+// utf8proc composes where it writes, and puts a zero behind the text.
+void append_composed(std::string& text, std::vector<std::int32_t> codes,
+                     utf8proc_option_t options) {
+  const auto count = static_cast<utf8proc_ssize_t>(codes.size());
+  codes.push_back(0);
+  const auto bytes = utf8proc_reencode(codes.data(), count, options);
+  LOCKSTEP_CHECK(bytes >= 0, "a normal form: ", utf8proc_errmsg(bytes));
+  text.append(reinterpret_cast<const char*>(codes.data()), static_cast<std::size_t>(bytes));
+}
+
 int mark_class(std::int32_t code) {  // 0: no mark
   return utf8proc_get_property(code)->combining_class;
 }
@@ -172,11 +186,15 @@ std::string normalized(std::string_view text, NormalForm form) {
   const auto options = static_cast<utf8proc_option_t>(options_of(form) | UTF8PROC_STABLE);
   auto codes = decomposed(text, options);
   order_marks(codes);
-  const auto count = static_cast<utf8proc_ssize_t>(codes.size());
-  codes.push_back(0);  // utf8proc puts a zero behind the text
-  const auto bytes = utf8proc_reencode(codes.data(), count, options);  // composes it, too
-  LOCKSTEP_CHECK(bytes >= 0, "a normal form: ", utf8proc_errmsg(bytes));
-  return {reinterpret_cast<const char*>(codes.data()), static_cast<std::size_t>(bytes)};
+  codes.push_back(kHangulTBase);
+  std::string text_in_form;
+  for (auto begin = codes.begin(); begin != codes.end();) {
+    const auto end = std::find(begin, codes.end(), kHangulTBase);
+    append_composed(text_in_form, {begin, end}, options);
+    begin = end + 1;
+    if (begin != codes.end()) text_in_form += "\xe1\x86\xa7";
+  }
+  return text_in_form;
 }
 
 }  // namespace lockstep

@@ -96,17 +96,21 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
   const auto path = list.directory / "tokenizer.json";
   if (list.tokenizer_hash.empty() || list.tokenizer_hash == ByteTokenizer().about().hash) return;
-  if (!is_remote(path.string()) && !path_exists(path)) return;
+  const auto missing = [&](const std::string& why) {
+    throw DataError(str(path.string(), ": is missing", why, "; ", kManifestName,
+                        " says that the tokens are of ", list.format.name, " (",
+                        list.tokenizer_hash, "): copy that tokenizer.json there"));
+  };
+  if (!is_remote(path.string()) && !path_exists(path)) missing("");
   std::optional<ReadFile> file;
   try {
     file.emplace(files.open(path.string()));
-  } catch (const RefusedError&) {  // as S3 does where an object is not there
+  } catch (const RefusedError&) {  // as S3 does where an object is not there, or may not be read
     return;
   } catch (const AccessError&) {
     throw;
-  } catch (const DataError&) {  // that an object is not there cannot be asked
-    if (is_remote(path.string())) return;
-    throw;
+  } catch (const DataError& error) {
+    missing(str(", or cannot be had (", error.what(), ")"));
   }
   check_hash(*file, list.tokenizer_hash);
 }

@@ -178,6 +178,17 @@ TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
   changed.forms = {NormalForm::nfkc};
   EXPECT_EQ(last_cut(changed), 0u);
   changed = json;
+  changed.added[0].content = "two";
+  for (const std::string text : {"one two", "one  two", "one\n two", "one\ntwo"}) {
+    const BpeTokenizer tokenizer(changed,
+                                 {.name = "", .hash = "", .vocabulary = changed.vocabulary()});
+    const auto cut = tokenizer.last_cut(text);
+    auto ids = tokenizer.encode(text.substr(0, cut));
+    for (const auto id : tokenizer.encode(text.substr(cut)))
+      ids.push_back(id);
+    EXPECT_EQ(ids, tokenizer.encode(text)) << text << ", cut at " << cut;
+  }
+  changed = json;
   changed.steps[0].pattern = R"(\w+ ?)";
   EXPECT_EQ(last_cut(changed), 0u);
   changed.steps[0].pattern = R"(\p{N})";  // leaves words whole

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "data/dataset.h"
+#include "data/pack.h"
 #include "data/tokenizer.h"
 #include "data/verify.h"
 #include "tests/data/shards.h"
@@ -65,6 +66,7 @@ class ConvertTest : public ::testing::Test {
     return documents;
   }
   TemporaryDirectory directory_;
+  int outputs_ = 0;
 };
 
 TEST_F(ConvertTest, documents_survive_every_way_there_and_back) {
@@ -257,15 +259,18 @@ TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
   EXPECT_EQ(damages("f"), std::vector<std::string>{});
   // What lies there is not what dataset.json says, or nothing says what it should be.
   spit(directory_ / "x/tokenizer.json", "{}");
+  ::testing::internal::CaptureStderr();
   converted("x", "g", OutputKind::lockstep);
+  expect_contains(::testing::internal::GetCapturedStderr(), "no tokenizer.json of A (");
   fs::create_directory(directory_ / "y");
   spit(directory_ / "y/x.bin", gpt2_shard({50256, 1}));
   spit(directory_ / "y/tokenizer.json", slurp(source));
   converted("y/x.bin", "h", OutputKind::lockstep);
-  for (const char* name : {"g", "h"}) {
+  for (const char* name : {"g", "h"})
     EXPECT_FALSE(fs::exists(directory_ / name / "tokenizer.json"));
-    EXPECT_EQ(damages(name), std::vector<std::string>{});
-  }
+  ASSERT_EQ(damages("g").size(), 1u);
+  expect_contains(damages("g")[0], "tokenizer.json: is missing");
+  EXPECT_EQ(damages("h"), std::vector<std::string>{});
   EXPECT_EQ(manifest_of("h").format.name, "unknown");
   EXPECT_EQ(manifest_of("h").tokenizer_hash, "");
   EXPECT_EQ(manifest_of("h").format.vocabulary, 50257);
@@ -312,6 +317,106 @@ TEST_F(ConvertTest, what_the_tokens_are_of_can_be_said) {
   expect_contains(refused("m", "", 4), "m.bin: at byte 6: token 3 is 4, expected ids below 4");
   expect_contains(refused("m", "bytes", 4), "--vocabulary beside --tokenizer");
   expect_contains(refused("m-gpt2", "bytes", 0), "but the tokens are of gpt2 (");
+}
+
+// Formats that know one token between documents, and tokenizers that have another one.
+TEST_F(ConvertTest, ids_come_back_from_formats_with_a_document_token_of_their_own) {
+  const auto round_trip = [&](const std::string& name, const std::string& tokenizer) {
+    const auto documents = documents_of(name);
+    for (const auto kind : {OutputKind::llmc, OutputKind::nanogpt})
+      for (const auto through : {OutputKind::lockstep, OutputKind::megatron}) {
+        const auto there = str(name, "-", static_cast<int>(kind), static_cast<int>(through));
+        auto to = options(name, there, kind);
+        convert(to);
+        auto from = options(there, there + "-back", through);
+        from.tokenizer = tokenizer;
+        convert(from);
+        EXPECT_EQ(documents_of(there + "-back"), documents) << there;
+        EXPECT_EQ(damages(there + "-back"), std::vector<std::string>{});
+        if (through != OutputKind::lockstep) continue;
+        const auto manifest = manifest_of(there + "-back"), before = manifest_of(name);
+        EXPECT_EQ(manifest.format.boundary, Boundary::front);
+        EXPECT_EQ(manifest.format.boundary_token, before.format.boundary_token);
+        EXPECT_EQ(manifest.tokenizer_hash, before.tokenizer_hash);
+        // And straight to the other one, as the dataset itself goes there.
+        auto across = options(there, there + "-across", OutputKind::llmc);
+        across.tokenizer = tokenizer;
+        convert(across);
+        converted(name, there + "-straight", OutputKind::llmc);
+        EXPECT_EQ(slurp(directory_ / (there + "-across/train_000000.bin")),
+                  slurp(directory_ / (there + "-straight/train_000000.bin")));
+      }
+  };
+  // Two that stand behind each other are of a document without text.
+  spit(directory_ / "b.txt", "\xff\x01 one\n\ntwo\n\nthree");
+  pack({.inputs = {at("b.txt")}, .out = at("b"), .document_separator = "\n\n"});
+  round_trip("b", "bytes");
+  write_dataset(directory_ / "e", {256, 7, 8, 256, 256, 9, 256}, 3);
+  round_trip("e", "bytes");
+  const auto tokenizer = kTokenizers + "/smollm2";
+  pack({.inputs = {at("b.txt")},
+        .out = at("t"),
+        .document_separator = "\n\n",
+        .tokenizer = tokenizer});
+  ASSERT_NE(manifest_of("t").format.boundary_token, 50256);
+  round_trip("t", tokenizer);
+  // Of formats that list documents the tokenizer says which token it is.
+  converted("b", "m", OutputKind::megatron);
+  auto to = options("m", "m-llmc", OutputKind::llmc);
+  to.tokenizer = "bytes";
+  convert(to);
+  converted("b", "b-llmc", OutputKind::llmc);
+  EXPECT_EQ(slurp(directory_ / "m-llmc/train_000000.bin"),
+            slurp(directory_ / "b-llmc/train_000000.bin"));
+}
+
+TEST_F(ConvertTest, which_document_token_became_another_is_said) {
+  const auto said = [&](const std::string& from, OutputKind kind,
+                        const std::string& tokenizer = "") {
+    auto to = options(from, str("to", ++outputs_), kind);
+    to.tokenizer = tokenizer;
+    return convert(to).replaced;
+  };
+  write_dataset(directory_ / "b", {256, 7, 8, 256, 9}, 4);
+  for (const auto kind : {OutputKind::llmc, OutputKind::nanogpt}) {
+    expect_contains(said("b", kind), "document token 256 became 50256");
+    expect_contains(said("b", kind), "`lockstep data convert --tokenizer`");
+  }
+  for (const auto kind : {OutputKind::lockstep, OutputKind::megatron, OutputKind::datatrove})
+    EXPECT_EQ(said("b", kind), "");
+  write_gpt2("a");
+  EXPECT_EQ(said("a/ours", OutputKind::llmc), "");
+  write_datatrove(directory_ / "wide", {{1, 2, 119'976}, {4}}, 4);
+  expect_contains(said("wide.ds", OutputKind::llmc),
+                  "128000, the document token of llm.c with Llama 3");
+  expect_contains(said("wide.ds", OutputKind::llmc), "ids below 119977");
+  write_megatron(directory_ / "small", {{256, 2}, {256, 4}});
+  expect_contains(said("small", OutputKind::nanogpt), "the tokens have ids below 257");
+  expect_contains(said("small", OutputKind::nanogpt, "bytes"), "document token 256 became 50256");
+}
+
+// GPT-NeoX's, say, have 0 between documents and 50256 in text.
+TEST_F(ConvertTest, a_token_that_may_be_text_is_not_taken_for_another_one_s_place) {
+  auto text = slurp(kTokenizers + "/gpt2/tokenizer.json");
+  const std::string first = R"([{"id":700,)";
+  text.replace(
+      text.find(first), first.size(),
+      R"([{"id":60000,"content":"<far>","single_word":false,"lstrip":false,"rstrip":false,)"
+      R"("normalized":false,"special":true},{"id":700,)");
+  fs::create_directory(directory_ / "t");
+  spit(directory_ / "t/tokenizer.json", text);
+  const auto back = [&](const Tokens& tokens) {
+    spit(directory_ / "n.bin", body(tokens, 2));
+    auto to = options("n.bin", str("out", ++outputs_), OutputKind::lockstep);
+    to.tokenizer = at("t");
+    convert(to);
+    return documents_of(str("out", outputs_));
+  };
+  EXPECT_EQ(back({5, 50256, 6, 60000, 50256}), (Documents{{700, 5}, {700, 6, 60000}}));
+  expect_contains(message_of<DataError>([&] {
+                    back({5, 50256, 700, 6});
+                  }),
+                  "n.bin: token 2 is 700, the tokenizer's document token, within document 1");
 }
 
 TEST_F(ConvertTest, the_largest_id_that_dataset_json_can_say_is_said_and_one_more_refused) {

@@ -15,6 +15,7 @@
 
 #include "data/convert.h"
 #include "data/inspect.h"
+#include "data/megatron.h"
 #include "data/rows.h"
 #include "tests/data/shards.h"
 
@@ -698,6 +699,47 @@ TEST_F(DatasetTest, the_first_end_behind_a_token_is_found) {
                                                             {10, 3}, {49, 3}, {50, 4}, {59, 4}};
   for (const auto& [token, first] : expected)
     EXPECT_EQ(ends.first_after(token), first) << token;
+}
+
+// The place where an end is looked for first is the right one where documents are of one length.
+TEST_F(DatasetTest, ends_are_found_in_lists_of_many_pieces_however_long_documents_are) {
+  const auto random = random_tokens(6'000, 90);
+  const auto length = [&](int kind, std::int64_t i) -> std::int64_t {
+    if (kind == 0) return 7;
+    if (kind == 1) return i < 5'000 ? 1 : 90;
+    if (kind == 2) return i < 1'000 ? 90 : 1;
+    return 1 + random[static_cast<std::size_t>(i)];
+  };
+  for (int kind = 0; kind < 4; ++kind) {
+    std::vector<std::int64_t> all;
+    std::string bytes;
+    for (std::int64_t i = 0; i < 6'000; ++i) {
+      all.push_back((all.empty() ? 0 : all.back()) + length(kind, i));
+      append(bytes, static_cast<std::uint64_t>(all.back()), 8);
+    }
+    const auto tokens = all.back();
+    write("x.ends", bytes);
+    const EndsList ends(ReadFile(directory_ / "x.ends"), std::ssize(all), tokens);
+    std::vector<std::int64_t> sequences(all.size() + 1);
+    std::vector<std::int64_t> of_each;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      sequences[i + 1] = static_cast<std::int64_t>(i) + 1;
+      of_each.push_back(length(kind, static_cast<std::int64_t>(i)));
+    }
+    write("x.idx", megatron_index(8, 2, of_each, sequences));
+    const MegatronIndex megatron(ReadFile(directory_ / "x.idx"));
+    for (const DocumentEnds* list :
+         {static_cast<const DocumentEnds*>(&ends), static_cast<const DocumentEnds*>(&megatron)})
+      for (std::int64_t first = 0; first <= tokens; first += tokens / 97) {
+        const auto above = std::ranges::upper_bound(all, first);
+        ASSERT_EQ(list->first_after(first), above - all.begin()) << kind << ' ' << first;
+        const auto last = std::min(first + 3'000, tokens);
+        std::vector<std::int64_t> found;
+        list->for_each_within(first, last, [&](std::int64_t end) { found.push_back(end); });
+        ASSERT_EQ(found, std::vector(above, std::ranges::upper_bound(all, last)))
+            << kind << ' ' << first;
+      }
+  }
 }
 
 TEST_F(DatasetTest, a_list_of_ends_that_is_damaged_is_refused_when_it_is_used) {

@@ -110,10 +110,15 @@ TEST(JsonLine, escapes_are_undone) {
 }
 
 TEST(JsonLine, what_is_wrong_is_said_with_its_byte) {
-  EXPECT_EQ(problem_of("t", R"({"u": "x"})"), "0: the object has no member \"t\"");
+  EXPECT_EQ(problem_of("t", R"({"u": "x", "v": {}})"),
+            R"(0: the object has no member "t", but "u", "v")");
+  EXPECT_EQ(problem_of("t", "{}"), "0: the object has no member \"t\"");
+  EXPECT_EQ(problem_of("t", R"({"t": three})"),
+            "6: no JSON: expected true, false, null, or text in quotes");
+  EXPECT_EQ(problem_of("t", R"({"t": [1,]})"), "9: no JSON: expected a value, of text in quotes");
   EXPECT_EQ(problem_of("t", R"({"t": 1})"), "6: the member \"t\" is not a string");
   EXPECT_EQ(problem_of("t", R"({"t": null})"), "6: the member \"t\" is not a string");
-  EXPECT_EQ(problem_of("t.u", R"({"t": "x"})"), "0: the object has no member \"t.u\"");
+  EXPECT_EQ(problem_of("t.u", R"({"t": "x"})"), "0: the object has no member \"t.u\", but \"t\"");
   EXPECT_EQ(problem_of("t", R"({"t": "x", "t": "y"})"), "16: the member \"t\" is there twice");
   EXPECT_EQ(problem_of("t", R"(["t"])"), "0: expected an object, {");
   EXPECT_EQ(problem_of("t", R"({"t": "x"} {})"),

@@ -150,7 +150,7 @@ TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
   };
   expect_contains(refusal({{{url}, 3}, {{url + "/1.bin"}, 3}, {{url}, 2}}),
                   str("/plain: 3 shards of up to 1.29 kB, ", url,
-                      "/1.bin: 1 shards of up to 1.27 kB, ", url, ": 2 shards of up to 1.29 kB, "));
+                      "/1.bin: 1 shard of up to 1.27 kB, ", url, ": 2 shards of up to 1.29 kB, "));
   const auto text = refusal({{{url}, 6}});
   expect_contains(text, str("/plain: 6 shards of up to 1.29 kB, ",
                             human_bytes(static_cast<double>(room(6))), " together, should fit"));

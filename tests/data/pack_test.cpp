@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <functional>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,12 +13,14 @@
 
 #include "core/hash.h"
 #include "core/json.h"
+#include "data/chat_template.h"
 #include "data/dataset.h"
 #include "data/pack_directory.h"
 #include "data/tokenizer.h"
 #include "data/verify.h"
 #include "tests/data/compressed.h"
 #include "tests/data/shards.h"
+#include "tests/no_threads.h"
 
 namespace lockstep::testing {
 namespace {
@@ -295,6 +298,26 @@ TEST_F(PackTest, one_document_cannot_be_split_and_the_message_says_what_helps) {
   EXPECT_EQ(pack(o).size(), 2u);
 }
 
+TEST_F(PackTest, what_was_saved_of_a_text_that_cannot_be_split_goes) {
+  auto o = options({input("book", std::string(300'000, 'x'))});
+  o.shard_tokens = 50'000;
+  o.validation_share = 0.5;
+  for (int i = 0; i < 20; ++i) {
+    expect_contains(message_of<DataError>([&] { pack(o); }), "--document-separator");
+    EXPECT_TRUE(outputs().empty());
+  }
+}
+
+TEST_F(PackTest, without_threads_it_says_what_to_do) {
+  const auto o = options({input("text", "text")});
+  {
+    const testing::NoThreads none;
+    expect_contains(message_of<TransientError>([&] { pack(o); }), "no thread can be started: ");
+  }
+  EXPECT_TRUE(outputs().empty());
+  EXPECT_EQ(pack(o).size(), 1u);
+}
+
 TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
   const auto text = input("text", "text");
   expect_contains(message_of<DataError>([&] { pack(options({directory_ / "none"})); }), "none");
@@ -474,16 +497,38 @@ TEST_F(PackTest, what_lies_behind_what_is_done_may_be_mended) {
   auto other = begin;
   other[static_cast<std::size_t>(position) / 2] ^= 1;
   spit(second, other);
-  expect_contains(message_of<UsageError>([&] { pack(o); }), "2.jsonl\"");
+  expect_contains(message_of<UsageError>([&] { pack(o); }),
+                  str(second.string(), " changed before byte ", position, " of its text); give"));
   spit(second, begin.substr(0, static_cast<std::size_t>(position) - 1));
-  expect_contains(message_of<UsageError>([&] { pack(o); }), "and not the same up to byte ");
+  expect_contains(message_of<UsageError>([&] { pack(o); }), "2.jsonl changed before byte ");
   spit(second, str(begin, "still no JSON\n"));
   spit(first, lines(20, 9));
-  expect_contains(message_of<UsageError>([&] { pack(o); }), "1.jsonl\"");
+  expect_contains(message_of<UsageError>([&] { pack(o); }),
+                  "1.jsonl changed since it was packed: its time is another");
   EXPECT_EQ(slurp(work / "progress.json"), before);
   EXPECT_TRUE(fs::exists(work / "dataset/train_000003.bin"));
   spit(first, lines(20, 1));
-  expect_contains(message_of<UsageError>([&] { pack(o); }), "1.jsonl\"");  // its time is another
+  expect_contains(message_of<UsageError>([&] { pack(o); }),
+                  "1.jsonl changed since it was packed: ");
+  // What else the command was is said in words.
+  o.tokenizer = std::string(LOCKSTEP_TOKENIZERS "/gpt2");
+  const auto refusal = message_of<UsageError>([&] { pack(o); });
+  expect_contains(refusal, "the tokenizer was bytes of hash ");
+  expect_contains(refusal, ", now gpt2 of hash ");
+  EXPECT_EQ(refusal.find('{'), std::string::npos) << refusal;
+}
+
+TEST_F(PackTest, a_directory_that_is_being_packed_into_is_free_later) {
+  const auto text = input("text", "text");
+  const auto o = options({text});
+  const fs::path work = str(o.out.string(), ".tmp");
+  fs::create_directories(work);
+  const int lock = open((work / "lock").c_str(), O_WRONLY | O_CREAT, 0666);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  const auto message = message_of<TransientError>([&] { pack(o); });
+  expect_contains(message, "out1.tmp: another process is packing into it");
+  close(lock);
+  expect_packed(o, {"text"});
 }
 
 TEST_F(PackTest, with_a_mended_input_the_dataset_is_what_it_would_be_from_the_begin) {
@@ -570,6 +615,13 @@ TEST_F(PackTest, what_is_no_text_is_refused_by_what_it_is) {
            {str("\x93NUMPY", rest), "a NumPy array"},
            {str("%PDF-1.4\n", rest), "a PDF document"},
            {"\xff\xfet\0", "text in UTF-16"},
+           {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+            "a pointer of Git LFS in place of the file (`git lfs pull` brings it)"},
+           {str("\x89PNG\r\n\x1a\n", rest), "a PNG image"},
+           {str("\xff\xd8\xff\xe0", rest), "a JPEG image"},
+           {str(std::string("\0\0\0\x20", 4), "ftypisom", rest), "a film"},
+           {str("\x7f", "ELF\2", rest), "a program"},
+           {str(std::string("\x40\0\0\0\0\0\0\0", 8), "{\"a\"", rest), "a safetensors file"},
            {str("\xfe\xff", rest), "text in UTF-16"},
            {gpt2_shard({50256, 1, 2}), "a token shard"},
            {str(header(20240801, 7, 1), "abcd"), "a token shard"},
@@ -592,6 +644,30 @@ TEST_F(PackTest, what_is_no_text_is_refused_by_what_it_is) {
   auto o = options({input("y.json", "{\"text\": \"a\"}\n")});
   o.field = std::string("text");
   expect_packed(o, {"a"});
+  // Whatever it is called, and where it is cut off.
+  const std::string line = "{\"text\": \"a\", \"id\": true}\r\n";
+  for (const std::string name : {"x", "x.txt", "x.json.gzip", "x.jsons"})
+    for (const auto& bytes : {line + line, "\n " + line, line.substr(0, line.size() - 2),
+                              "{\"text\": \"" + std::string(200'000, 'a') + "\"}\n"}) {
+      const auto message = refusal(name, bytes);
+      expect_contains(message,
+                      str("in/", name, " holds JSON; where each line is an object, give "));
+      expect_contains(message, "--field, or call it .jsonl");
+      expect_contains(message, "--plain-text");
+    }
+  for (const std::string name : {"x.JSONL", "x.jl", "x.NDJSON", "x.Jl.GZ", "x.JSON.gz"})
+    expect_packed(options({input(name, line)}), {"a"});
+  for (const std::string text : {"{\"a\" is a set}\n{}", "{\n \"a\": 1}", "x\n{\"text\": \"a\"}"})
+    expect_packed(options({input("x.txt", text)}), {text});
+  expect_contains(refusal("x.csv", "a,b\n"),
+                  "in/x.csv is a table; write its rows as lines of JSON");
+  expect_contains(refusal("x.TSV.gz", gzip_member("a\tb\n")), "--plain-text");
+  for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
+           {"x", line}, {"x.json", "{}"}, {"x.csv", "a,b\n"}}) {
+    auto plain = options({input(name, text)});
+    plain.plain_text = true;
+    expect_packed(plain, {text});
+  }
   // Zeros are bytes like any other, of bytes, and where one of them separates documents.
   const std::string zero("a\0b", 3), tokenizer = LOCKSTEP_TOKENIZERS "/gpt2";
   expect_contains(refusal("zero", zero, tokenizer), "in/zero is no text: byte 1 is zero");
@@ -603,6 +679,70 @@ TEST_F(PackTest, what_is_no_text_is_refused_by_what_it_is) {
   // Words that a text may begin with.
   for (const std::string text : {"PAR1 is a receptor", "GGUF is a format", "ARROW1", "BZh", "Obj"})
     expect_packed(options({input("x", text)}), {text});
+}
+
+TEST_F(PackTest, a_file_that_is_named_as_text_beside_lines_of_json_can_be_left_out) {
+  input("hub/README.md", "# Title\n");
+  input("hub/a.jsonl.gz", gzip_member("{\"text\": \"a\"}\n"));
+  auto o = options({directory_ / "in/hub"});
+  o.field = std::string("text");
+  expect_contains(message_of<DataError>([&] { pack(o); }),
+                  str("README.md: line 1, byte 0: expected an object, {; to leave README.md out, "
+                      "name the others by a pattern in quotes: '",
+                      (directory_ / "in/hub/*.jsonl.gz").string(), "'"));
+  expect_packed(options({directory_ / "in/hub/*.jsonl.gz"}), {"a"});
+  expect_contains(message_of<DataError>([&] { pack(options({directory_ / "in/hub/*.txt"})); }),
+                  "*.txt: no file matches the pattern");
+}
+
+TEST_F(PackTest, a_member_that_is_not_there_is_said_beside_those_that_are) {
+  const auto file = input("x.jsonl", R"({"title": "a", "body": "b"})");
+  expect_contains(message_of<DataError>([&] { pack(options({file})); }),
+                  R"(no member "text", but "title", "body"; --field names another)");
+  auto o = options({input("y.jsonl", R"({"m": [{"from": "human", "value": "a"}]})")});
+  o.messages_field = std::string("m");
+  o.chat_template = std::string("chatml");
+  o.tokenizer = std::string(LOCKSTEP_TOKENIZERS "/qwen3");
+  expect_contains(message_of<DataError>([&] { pack(o); }),
+                  R"(no member "role", but "from", "value"; expected a list of {"role": ..., )");
+}
+
+TEST_F(PackTest, what_was_probably_not_meant_is_said_in_the_end) {
+  const auto said = [&](const PackOptions& o) {
+    ::testing::internal::CaptureStderr();
+    pack(o);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  auto o = options({input("unix", "a\nb\n")});
+  o.document_separator = "\n\n";
+  expect_contains(said(o), "--document-separator stands nowhere in the text");
+  o = options({input("unix", "a\nb\n"), input("windows", "a\r\n\r\nb\r\n")});
+  o.document_separator = "\n\n";
+  expect_contains(said(o), "its lines end with \\r\\n, which the separator must name");
+  o = options({input("unix", "a\n\nb\n"), input("windows", "a\r\n\r\nb\r\n")});
+  o.document_separator = "\n\n";
+  EXPECT_EQ(said(o).find("separator"), std::string::npos);
+  // Of a conversation without an answer nothing is learnt.
+  const std::string asked = R"({"m": [{"role": "user", "content": "a"}]})";
+  auto chat =
+      options({input("chat.jsonl", str(asked, "\n", asked, "\n", R"({"m": []})", "\n",
+                                       R"({"m": [{"role": "assistant", "content": ""}]})"))});
+  chat.messages_field = std::string("m");
+  chat.chat_template = std::string("chatml");
+  chat.tokenizer = std::string(LOCKSTEP_TOKENIZERS "/qwen3");
+  expect_contains(said(chat), "in 2 conversations the assistant says nothing");
+}
+
+// Meta's own template has `message['content'] | trim`.
+TEST_F(PackTest, llama3_trims_what_is_said_and_chatml_does_not) {
+  const std::string space = "\t \u00a0\u3000\u0085\x1f";
+  const auto text_of = [&](const char* name) {
+    ChatTemplate made = chat_template(name);
+    return std::string(content_of(made, space + "a \u200b" + space));
+  };
+  EXPECT_EQ(text_of("llama3"), "a \u200b") << "a space of no width is none";
+  EXPECT_EQ(text_of("chatml"), space + "a \u200b" + space);
+  EXPECT_EQ(content_of(chat_template("llama3"), space), "");
 }
 
 TEST_F(PackTest, names_of_special_tokens_are_text_where_it_is_plain) {

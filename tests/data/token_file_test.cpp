@@ -192,7 +192,7 @@ TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
     Tokens read(4);
     return message_of<DataError>([&] { file.read(read, 0, std::int64_t{1} << 31); });
   };
-  expect_contains(refused("\x80", true), "at byte 3: token 3 is -128, expected ids below 128");
+  expect_contains(refused("\x80", true), "at byte 3: token 3 is -128, expected no negative id");
   expect_contains(refused(std::string("\xfe\xff"), true), "token 3 is -2");
   expect_contains(refused(std::string("\xff\xff\xff\xff"), true), "token 3 is -1");
   expect_contains(refused(std::string("\0\0\0\0\1\0\0\0", 8), true), "token 3 is 4294967296");

@@ -118,9 +118,9 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
     }
     return std::string("nothing was thrown");
   };
-  EXPECT_EQ(
-      message([&] { open_tokenizer(path.string(), "<|bos|>"); }),
-      str("64: ", (path / "tokenizer.json").string(), ": no special token is called <|bos|>"));
+  EXPECT_EQ(message([&] { open_tokenizer(path.string(), "<|bos|>"); }),
+            str("64: ", (path / "tokenizer.json").string(),
+                ": no special token is called <|bos|>; it has <|endoftext|>"));
   EXPECT_EQ(message([&] { open_tokenizer("bytes", "<|bos|>"); }),
             "64: the tokenizer bytes has no token <|bos|>");
   EXPECT_EQ(
@@ -130,6 +130,12 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
   fs::create_directory(directory / "empty");
   EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
             str("65: ", (directory / "empty").string(), ": holds no tokenizer.json"));
+  std::ofstream(directory / "empty/tokenizer.model") << "sentences";
+  EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
+            str("65: ", (directory / "empty").string(),
+                ": holds no tokenizer.json, but tokenizer.model, of which the package transformers "
+                "makes one: AutoTokenizer.from_pretrained(\"",
+                (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
   std::ofstream(path / "tokenizer_config.json") << R"({"bos_token": 3})";
   EXPECT_EQ(message([&] { open_tokenizer(path.string()); }),
             str("65: ", (path / "tokenizer_config.json").string(),

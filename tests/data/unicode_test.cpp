@@ -84,6 +84,14 @@ TEST(Unicode, normal_forms_are_those_of_the_standard) {
   const std::string han = "\xea\xb0\x80", jamo = "\xe1\x84\x80\xe1\x85\xa1";
   EXPECT_EQ(normalized(jamo, NormalForm::nfc), han);
   EXPECT_EQ(normalized(han, NormalForm::nfd), jamo);
+  const std::string no_consonant = "\xe1\x86\xa7";  // U+11A7 closes no syllable
+  const std::string ha = "\xed\x95\x98", parts_of_ha = "\xe1\x84\x92\xe1\x85\xa1";
+  for (const auto& rest : {std::string(), std::string("a\xcc\x88"), no_consonant})
+    for (const auto form : {NormalForm::nfc, NormalForm::nfkc}) {
+      const auto expected = no_consonant + (rest == "a\xcc\x88" ? "\xc3\xa4" : rest);
+      EXPECT_EQ(normalized(parts_of_ha + no_consonant + rest, form), ha + expected);
+      EXPECT_EQ(normalized(ha + no_consonant + rest, form), ha + expected);
+    }
   // Marks come in the order of their classes: dot below before dot above.
   EXPECT_EQ(normalized("a\xcc\x87\xcc\xa3", NormalForm::nfc), "\xe1\xba\xa1\xcc\x87");
 }

@@ -160,6 +160,28 @@ class Without final : public ShardFiles {
   std::string name_;
 };
 
+TEST_F(VerifyTest, the_tokenizer_that_dataset_json_names_must_lie_beside_it) {
+  auto manifest = write_dataset(directory_ / "d", tokens_, 100);
+  EXPECT_EQ(damages(), std::vector<std::string>{}) << "bytes need none";
+  manifest.format.name = "words";
+  manifest.tokenizer_hash = hash_hex("{}");
+  spit(directory_ / "d/dataset.json", manifest.dump());
+  spit(directory_ / "d/tokenizer.json", "{}");
+  EXPECT_EQ(damages(), std::vector<std::string>{});
+  std::filesystem::remove(directory_ / "d/tokenizer.json");
+  ASSERT_EQ(damages().size(), 1u);
+  expect_contains(damages()[0], "tokenizer.json: is missing");
+  expect_contains(damages()[0], str("of words (", manifest.tokenizer_hash, ")"));
+  EXPECT_EQ(verify(directory_ / "d").tokens, 250) << "the shards are looked at all the same";
+  Without<RefusedError> refused("tokenizer.json");
+  spit(directory_ / "d/tokenizer.json", "{}");
+  EXPECT_EQ(verify(directory_ / "d", &refused).damages, std::vector<std::string>{});
+  manifest.tokenizer_hash = "";
+  spit(directory_ / "d/dataset.json", manifest.dump());
+  std::filesystem::remove(directory_ / "d/tokenizer.json");
+  EXPECT_EQ(damages(), std::vector<std::string>{}) << "where it is not known which";
+}
+
 TEST_F(VerifyTest, what_cannot_be_read_now_is_no_damage_and_what_was_found_before_is_kept) {
   write();
   flip("d/part_100.bin", 1'030, 0);

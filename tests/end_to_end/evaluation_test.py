@@ -23,6 +23,7 @@ ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROO
 for name in list(ENVIRONMENT):  # this test may itself run under a launcher
     if name.startswith(("OMPI_COMM", "PMIX_", "SLURM_")):
         del ENVIRONMENT[name]
+ALONE = dict(env=ENVIRONMENT, start_new_session=True)  # see mpirun_test.py
 
 LOCKSTEP, FIXTURE = sys.argv[1], pathlib.Path(sys.argv[2])
 failures = []
@@ -39,7 +40,7 @@ def run(*arguments, ranks=1, code=0):
     command = [LOCKSTEP, *map(str, arguments)]
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, **ALONE, capture_output=True, timeout=240, check=False)
     said = done.stderr.decode(errors="replace")
     expect(done.returncode == code, f"{arguments} on {ranks}: {done.returncode}: {said[-700:]}")
     return done.stdout.decode(errors="replace"), said
@@ -153,7 +154,7 @@ def run_to(output, arguments, ranks):
     command = [sys.executable, "-c", output, LOCKSTEP, *map(str, arguments)]
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, **ALONE, capture_output=True, timeout=240, check=False)
 
 
 def check_ended(output, arguments, ranks, why):
@@ -192,6 +193,7 @@ def check_tokenizer(folder):
     config.write_text(table + CONFIG.format(model=FIXTURE, data=folder / "tokens.bin"))
     _, said = run("train", config, "--run", folder / "run", "--device", "cpu")
     expect("sample after step 2: A dog" in said, said)
+    expect(said.count("tokens.bin is llm.c GPT-2, whose ids go up to 50256, but model.vocabulary is") == 1, said)
     kept = folder / "run" / "tokenizer" / "tokenizer.json"
     expect(kept.exists() and kept.read_bytes() == (FIXTURE / "tokenizer.json").read_bytes(), "kept")
     found, _ = run("generate", folder / "run", "--prompt", "The", "--tokens", "4", "--device", "cpu")
@@ -218,6 +220,15 @@ def check_tokenizer(folder):
         "--set", "log.sample_every_steps=0")
     expect((folder / "none/checkpoints").exists(), "trained without a tokenizer")
     expect(not (folder / "none/tokenizer").exists(), "none is kept")
+    # Data that name a tokenizer, which is gone.
+    (folder / "lost.txt").write_text("a man and a dog " * 300)
+    run("data", "pack", folder / "lost.txt", "--tokenizer", FIXTURE, "--out", folder / "lost")
+    (folder / "lost" / "tokenizer.json").unlink()
+    found, said = run("data", "verify", folder / "lost", code=65)
+    expect("tokenizer.json: is missing" in said and "DAMAGED" in found, said)
+    _, said = run("train", config, "--run", folder / "lost_run", "--device", "cpu", "--set", "train.init_from=",
+                  "--set", "log.sample_every_steps=0", "--set", f"data.train={folder / 'lost'}")
+    expect(said.count("no tokenizer.json lies in") == 1, said)
 
 
 def check_unusable_tokenizer(folder):

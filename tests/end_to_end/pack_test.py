@@ -39,13 +39,14 @@ def byte_alphabet():
 
 ALPHABET = byte_alphabet()
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+OF_LLAMA3 = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 PATTERN = re.compile(rb"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
 
 
 class Bpe:
     """`extra`: ids of no use, so that all need 32 bits."""
 
-    def __init__(self, extra=0):
+    def __init__(self, extra=0, specials=()):
         self.tokens = {bytes([b]): b for b in range(256)}
         self.merges, self.words = [], {}
         for left, right in [("t", "h"), ("th", "e"), (" ", "the"), ("i", "n"), ("a", "n"), ("an", "d"), (" ", "and"),
@@ -54,7 +55,7 @@ class Bpe:
             self.tokens[(left + right).encode()] = len(self.tokens)
         for i in range(extra):
             self.tokens[b"\xff%d" % i] = len(self.tokens)
-        self.specials = {name: len(self.tokens) + i for i, name in enumerate(SPECIALS)}
+        self.specials = {name: len(self.tokens) + i for i, name in enumerate([*SPECIALS, *specials])}
 
     def write(self, folder):
         folder.mkdir()
@@ -100,13 +101,13 @@ class Bpe:
 
     def encode(self, text):
         ids = []
-        for part in re.split("(" + "|".join(map(re.escape, SPECIALS)) + ")", text.decode()):
+        for part in re.split("(" + "|".join(map(re.escape, self.specials)) + ")", text.decode()):
             ids += [self.specials[part]] if part in self.specials else self.plain(part.encode())
         return ids
 
     @property
     def vocabulary(self):
-        return len(self.tokens) + len(SPECIALS)
+        return len(self.tokens) + len(self.specials)
 
     document = property(lambda self: self.specials["<|endoftext|>"])
     end = document
@@ -283,6 +284,8 @@ def instruction(p, rng, tokenizers):
     path.write_text("".join(json.dumps({"q": q, "x": {"a": a}}) + "\n" for q, a in pairs))
     talks = [[("system", "be brief"), ("user", q), ("assistant", a)] for q, a in pairs]
     talks += [[("user", "hi"), ("assistant", "ho"), ("user", evil), ("assistant", "end")]]
+    spaces = "".join(chr(c) for c in range(0x110000) if chr(c).isspace())
+    talks += [[("user", f"{spaces}ask \u200b{spaces}"), ("assistant", f"{c}say {c} it{c}")] for c in spaces]
     talk_path = folder / "talks.jsonl"
     talk_path.write_text("".join(
         json.dumps({"messages": [{"role": r, "content": c, "extra": 1} for r, c in talk]}) + "\n" for talk in talks)
@@ -303,12 +306,15 @@ def instruction(p, rng, tokenizers):
         markers = {str(template): lambda r: (f"{r}: ", "\n")}
         if t is not Bytes:
             markers["chatml"] = lambda r: (f"<|im_start|>{r}\n", "<|im_end|>\n")
+            markers["llama3"] = lambda r: (f"<|start_header_id|>{r}<|end_header_id|>\n\n", "<|eot_id|>")
         for markup, around in markers.items():
             documents, masks = [], []
             for talk in talks:
                 ids, mask = [t.document], [0]
                 for role, content in talk:
                     prefix, suffix = around(role)
+                    if markup == "llama3":  # its template has message['content'] | trim, which is this
+                        content = content.strip()
                     for part, encode, counts in ((prefix, t.encode, 0), (content, t.plain, role == "assistant"),
                                                  (suffix, t.encode, role == "assistant")):
                         new = encode(part.encode())
@@ -364,6 +370,9 @@ def refusals(p, rng):
     (folder / "many.jsonl").write_bytes(b"".join(lines))
     p.refused(["line 1501, byte"], folder / "many.jsonl", "--threads", 4)
     p.refused(["none.txt: cannot open"], folder / "none.txt")
+    p.refused(["--document-separator: expected text"], folder / "many.jsonl", "--document-separator", "", code=64)
+    p.refused(["--tokenizer: expected once, given 2 times"], folder / "many.jsonl", "--tokenizer", "bytes",
+              "--tokenizer", "bytes", code=64)
     p.refused(["no special token is called"], folder / "many.jsonl", "--tokenizer", p.folder / "bpe",
               "--document-token", "<s>", code=64)
 
@@ -458,7 +467,7 @@ def refuses_others(p, folder, options):
     data, times = first.read_bytes(), os.stat(first)
     first.write_bytes(gzip.compress(gzip.decompress(data)[1:]))
     done = p.run("pack", *options, "--out", out)
-    expect(done.returncode == 64 and b"an input was" in done.stderr and b"remove the directory" in done.stderr,
+    expect(done.returncode == 64 and b"a.jsonl.gz changed" in done.stderr and b"remove the directory" in done.stderr,
            f"changed input is refused: {done.stderr}")
     expect(work.exists() and not out.exists(), "and what is there stays")
     # What lies behind the place up to which all is written may change.
@@ -494,13 +503,16 @@ def memory(p):
 
 def main():
     lockstep, kills = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 12
+    measured = [] if len(sys.argv) > 3 else [memory]  # not what a sanitizer takes
     with tempfile.TemporaryDirectory() as folder:
         p = Packing(lockstep, pathlib.Path(folder))
         rng = random.Random(1)
-        tokenizers = {"bytes": Bytes, str(Bpe().write(p.folder / "bpe")): Bpe(),
-                      str(Bpe(70000).write(p.folder / "wide")): Bpe(70000)}
+        tokenizers = {"bytes": Bytes}
+        for name, extra in {"bpe": 0, "wide": 70000}.items():
+            bpe = Bpe(extra, OF_LLAMA3)
+            tokenizers[str(bpe.write(p.folder / name))] = bpe
         for part in ((inputs, p, rng, tokenizers), (instruction, p, rng, tokenizers), (refusals, p, rng), (not_unicode, p),
-                     (goes_on, p, rng, kills), (memory, p)):
+                     (goes_on, p, rng, kills), *((part, p) for part in measured)):
             begin = time.monotonic()
             part[0](*part[1:])
             print(f"{part[0].__name__}: {time.monotonic() - begin:.1f} s", flush=True)

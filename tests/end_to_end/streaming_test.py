@@ -144,7 +144,7 @@ def check_bad_server(test):
 
 def goes_on_when_killed(test, name, settings, distant):
     """Killed and gone on: the losses of a run that was not; what is in the cache does not come again."""
-    settings = [*settings, "train.steps=150", "checkpoint.every_steps=20"]
+    settings = [*settings, "train.steps=300", "checkpoint.every_steps=20"]
     run = test.folder / name
     environment = dict(ENVIRONMENT, HOME=str(test.folder))
     with open(test.folder / (name + ".log"), "w") as log:
@@ -155,7 +155,7 @@ def goes_on_when_killed(test, name, settings, distant):
         process.kill()
         process.wait()
     before = len(numbers(run))
-    expect(50 <= before < 150, f"{name} behind step {before}")
+    expect(50 <= before < 300, f"{name} behind step {before}")
     code, said = test.train(name, 1, *settings, *distant)
     expect(code == 0 and "going on from step" in said, f"{name}, goes on: {code} {said[-800:]}")
     expect(numbers(run) == test.local(1, *settings), f"{name} and gone on: other losses")

@@ -27,6 +27,10 @@ void check(const std::filesystem::path& path, std::int64_t bytes, std::int64_t t
   for (const std::int64_t token : {std::int64_t{0}, tokens / 2, tokens}) {
     const auto above = std::upper_bound(all.begin(), all.end(), token) - all.begin();
     LOCKSTEP_CHECK(ends.first_after(token) == above, "the first end above ", token);
+    std::vector<std::int64_t> behind;
+    ends.for_each_within(token, tokens, [&](std::int64_t end) { behind.push_back(end); });
+    LOCKSTEP_CHECK(std::equal(behind.begin(), behind.end(), all.begin() + above, all.end()),
+                   "the ends above ", token);
   }
   LOCKSTEP_CHECK(all.empty() || (all.front() >= 1 && all.back() <= tokens), "an end outside");
 }
