@@ -21,17 +21,24 @@ cuda=()
 if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(cuda); fi
 labels='^ci$' cuda_labels='^cuda$'
 words=()
+more_packages=()
 for argument in "$@"; do
   case $argument in
-    --full) presets=(cpu asan tsan) labels='^(ci|full)$' cuda_labels='^cuda(_full)?$' ;;
-    --soak) presets=(cpu asan tsan) labels='^(ci|full|soak)$' cuda_labels='^cuda(_full)?$' ;;
+    --full)
+      presets=(cpu asan tsan) labels='^(ci|full)$' cuda_labels='^cuda(_full)?$'
+      more_packages=("${full_packages[@]}")
+      ;;
+    --soak)
+      presets=(cpu asan tsan) labels='^(ci|full|soak)$' cuda_labels='^cuda(_full)?$'
+      more_packages=("${full_packages[@]}")
+      ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     -*) echo "$0: no option $argument (--help lists them)" >&2; exit 64 ;;
     *) words+=("$argument") ;;
   esac
 done
 
-need_packages "${build_packages[@]}" "${script_packages[@]}" "${test_packages[@]}"
+need_packages "${build_packages[@]}" "${script_packages[@]}" "${test_packages[@]}" "${more_packages[@]}"
 
 if ((${#cuda[@]})) && ! cudnn_frontend build/cudnn_frontend; then
   echo "building without cuDNN's attention: its frontend cannot be had from PyPI"

@@ -19,6 +19,8 @@ namespace {
 constexpr std::int64_t kAlignment = 256;
 #ifdef __SANITIZE_THREAD__  // leaves a program little more than 1 TiB of addresses
 constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 38;
+#elif defined(__SANITIZE_ADDRESS__)  // less than half of them
+constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 41;
 #else
 constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 44;  // 16 TiB of addresses
 #endif
@@ -122,8 +124,12 @@ struct Arena::State {
   Block block;
   std::int64_t capacity, gap;
   std::int64_t used = 0, peak = 0;
+  Purpose purpose = Purpose::workspaces;
+  std::array<std::int64_t, kPurposes> by_purpose{}, peak_by_purpose{};
+  bool peak_is_new = false;  // and not in peak_by_purpose yet: it is by_purpose
   struct Named {
-    char name[40];
+    char name[39];
+    Purpose purpose;
     std::int64_t bytes;
   };
   std::vector<Named> names;  // live allocations, for the message when one does not fit
@@ -183,10 +189,15 @@ Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   const auto bytes = round_up(needed, kAlignment) + s.gap;
   if (s.block.is_on_device()) gpu::tensor_begins(t.data, needed);
   s.used += bytes;
-  s.peak = std::max(s.peak, s.used);
+  if (s.used > s.peak) {
+    s.peak = s.used;
+    s.peak_is_new = true;
+  }
   State::Named named{};
   name.substr(0, sizeof named.name - 1).copy(named.name, sizeof named.name - 1);
+  named.purpose = s.purpose;
   named.bytes = bytes;
+  s.by_purpose[static_cast<std::size_t>(s.purpose)] += bytes;
   s.names.push_back(named);
   return t;
 }
@@ -204,6 +215,31 @@ std::int64_t Arena::capacity_bytes() const {
   return state_->capacity;
 }
 
+std::array<std::int64_t, kPurposes> Arena::peak_by_purpose() const {
+  return state_->peak_is_new ? state_->by_purpose : state_->peak_by_purpose;
+}
+
+Arena::For::For(Arena& arena, Purpose purpose)
+    : arena_(arena), outer_(std::exchange(arena.state_->purpose, purpose)) {}
+
+Arena::For::~For() {
+  arena_.state_->purpose = outer_;
+}
+
+const char* name(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::weights: return "weights";
+    case Purpose::master_weights: return "master_weights";
+    case Purpose::gathered_weights: return "gathered_weights";
+    case Purpose::gradients: return "gradients";
+    case Purpose::moments: return "moments";
+    case Purpose::activations: return "activations";
+    case Purpose::logits: return "logits";
+    case Purpose::workspaces: return "workspaces";
+  }
+  return "?";
+}
+
 Arena::Scope::Scope(Arena& arena)
     : arena_(arena),
       mark_(arena.state_->used),
@@ -216,6 +252,9 @@ Arena::Scope::~Scope() {
   else if (kPoison && !s.block.is_measuring())
     std::memset(s.block.base + mark_, 0xff, static_cast<std::size_t>(s.used - mark_));
   s.used = mark_;
+  if (std::exchange(s.peak_is_new, false)) s.peak_by_purpose = s.by_purpose;
+  for (auto i = static_cast<std::size_t>(names_); i < s.names.size(); ++i)
+    s.by_purpose[static_cast<std::size_t>(s.names[i].purpose)] -= s.names[i].bytes;
   s.names.resize(static_cast<std::size_t>(names_));
 }
 

@@ -3,6 +3,7 @@
 // counts: the planner builds the whole model on one, so a plan cannot disagree with a run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -11,6 +12,20 @@
 #include "core/tensor.h"
 
 namespace lockstep {
+
+// What memory is for: the rows of a plan's table. What nothing else names are workspaces.
+enum class Purpose : std::uint8_t {
+  weights,
+  master_weights,
+  gathered_weights,
+  gradients,
+  moments,
+  activations,
+  logits,
+  workspaces
+};
+inline constexpr std::size_t kPurposes = 8;
+const char* name(Purpose purpose);
 
 class Arena {
  public:
@@ -34,6 +49,22 @@ class Arena {
   std::int64_t used_bytes() const;
   std::int64_t peak_bytes() const;
   std::int64_t capacity_bytes() const;
+
+  // Of peak_bytes(): what was allocated then, by Purpose.
+  std::array<std::int64_t, kPurposes> peak_by_purpose() const;
+
+  // While one lives, what is allocated is for that.
+  class For {
+   public:
+    For(Arena& arena, Purpose purpose);
+    ~For();
+    For(const For&) = delete;
+    For& operator=(const For&) = delete;
+
+   private:
+    Arena& arena_;
+    Purpose outer_;
+  };
 
   // Gives back, on destruction, everything allocated since construction. Debug builds fill it with
   // signalling values, so that a tensor used after its scope shows.

@@ -112,6 +112,13 @@ std::optional<double> GpuMonitor::power_limit_watts() const {
   return milliwatts ? std::optional(*milliwatts / 1e3) : std::nullopt;
 }
 
+std::optional<double> GpuMonitor::energy_joules() const {
+  if (!is_there()) return std::nullopt;
+  const auto millijoules =
+      library_->number<unsigned long long>("nvmlDeviceGetTotalEnergyConsumption", gpu_);
+  return millijoules ? std::optional(static_cast<double>(*millijoules) / 1e3) : std::nullopt;
+}
+
 GpuSharers GpuMonitor::sharers() const {
   if (!is_there()) return {};
   std::vector<ProcessInfo> processes(64);

@@ -20,6 +20,8 @@ struct GpuReading {
   double clock_mhz = kUnknown;  // of the multiprocessors
   double power_watts = kUnknown;
   double temperature_celsius = kUnknown;
+  double energy_joules = kUnknown;  // since the reading before, and of a step of those since:
+  double step_joules = kUnknown;    // see train/gpu_watch.h
   // Whether the clocks are what the power limit allows, which is usual under load.
   std::optional<bool> power_capped;
   // What else holds the clocks down: "heat (hardware thermal slowdown)"; empty where nothing does.
@@ -43,6 +45,8 @@ class GpuMonitor {
   bool is_there() const;  // whether NVML knows the GPU
   std::optional<std::string> driver_version() const;
   std::optional<double> power_limit_watts() const;
+  // That it took since the driver was loaded.
+  std::optional<double> energy_joules() const;
   // A container may not see other processes, or not by these numbers.
   GpuSharers sharers() const;
   // The clique of GPUs of several machines that NVLink switches join to it: "CLUSTER/CLIQUE",

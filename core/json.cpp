@@ -360,4 +360,17 @@ const std::string& hash_at(const Json& object, const char* key) {
   return text;
 }
 
+void for_each_json_line(std::string_view text, const std::string& what,
+                        FunctionRef<void(const Json& json, std::int64_t line)> act) {
+  for (std::int64_t line = 1; !text.empty(); ++line) {
+    const auto end = std::min(text.find('\n'), text.size());
+    const auto one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const auto where = str(what, ": line ", line);
+    const Json json = Json::parse(one, where);
+    in_context([&] { act(json, line); }, where);
+  }
+}
+
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/function_ref.h"
 
 namespace lockstep {
 
@@ -72,5 +73,10 @@ class Json {
 std::int64_t integer_at(const Json& object, const char* key, std::int64_t least, std::int64_t most);
 const std::string& text_at(const Json& object, const char* key);
 const std::string& hash_at(const Json& object, const char* key);  // as hash_hex writes it
+
+// Calls act(json, line) for each line of text that is not empty; lines are counted from 1. Throws
+// DataError naming `what` and the line, also of what act() throws.
+void for_each_json_line(std::string_view text, const std::string& what,
+                        FunctionRef<void(const Json& json, std::int64_t line)> act);
 
 }  // namespace lockstep

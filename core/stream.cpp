@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/gpu.h"
+#include "core/op_log.h"
 #include "core/thread_pool.h"
 #include "core/work_queue.h"
 
@@ -55,12 +56,14 @@ Event::Event(Event&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
       event_(std::exchange(other.event_, nullptr)),
       queue_(std::exchange(other.queue_, nullptr)),
+      log_(std::exchange(other.log_, nullptr)),
       ticket_(other.ticket_) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(event_, other.event_);
   std::swap(queue_, other.queue_);
+  std::swap(log_, other.log_);
   std::swap(ticket_, other.ticket_);
   return *this;
 }
@@ -146,6 +149,9 @@ void Stream::copy(Tensor to, ConstTensor from) {
   LOCKSTEP_CHECK(to.dtype == from.dtype && to.elements() == from.elements(), "copy of ",
                  lockstep::name(from.dtype), " ", from.shape, " to ", lockstep::name(to.dtype), " ",
                  to.shape);
+  Op op = memory_op("copy", to.dtype, {to, from});
+  if (!(to.device == from.device)) op = transfer_op(to);
+  const OpLog::Call call(*this, op);
   if (is_measuring() || to.bytes() == 0) return;
   if (is_cuda()) return gpu::copy(to.data, from.data, to.bytes(), state_->cuda);
   enqueue([to, from](Stream&) {
@@ -170,6 +176,7 @@ Event Stream::record(EventPool& pool) {
 
 Event Stream::record() {
   if (is_queued()) return {&*state_->queue, state_->queue->given()};
+  if (is_measuring() && op_log_ != nullptr) return {op_log_, op_log_->record(*this)};
   if (!is_cuda() || is_measuring()) return {};
   return record(*state_->events);
 }
@@ -180,7 +187,10 @@ Event Stream::record_timed() {
 }
 
 void Stream::wait(const Event& event) {
-  if (is_measuring()) return;
+  if (is_measuring()) {
+    if (op_log_ != nullptr && event.log_ == op_log_) op_log_->wait(*this, event.ticket_);
+    return;
+  }
   if (is_queued() && event.queue_ != nullptr)
     enqueue([queue = event.queue_, ticket = event.ticket_](Stream&) { queue->wait(ticket); });
   else if (is_cuda() && event.event_ != nullptr)

@@ -17,6 +17,7 @@ struct CUevent_st;
 namespace lockstep {
 
 class EventPool;
+class OpLog;
 class Timeline;
 class WorkQueue;
 
@@ -41,7 +42,9 @@ class Event {
   Event(WorkQueue* queue, std::int64_t ticket) : queue_(queue), ticket_(ticket) {}
   EventPool* pool_ = nullptr;  // of CUDA
   CUevent_st* event_ = nullptr;
+  Event(OpLog* log, std::int64_t number) : log_(log), ticket_(number) {}
   WorkQueue* queue_ = nullptr;  // of a queued stream
+  OpLog* log_ = nullptr;        // of a measuring one
   std::int64_t ticket_ = 0;
 };
 
@@ -118,6 +121,10 @@ class Stream {
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
   Timeline* timeline() const { return timeline_; }
 
+  // Is told what this stream is given, from now on; nothing: no longer. Not of a queued stream.
+  void set_op_log(OpLog* log) { op_log_ = log; }
+  OpLog* op_log() const { return op_log_; }
+
  private:
   std::unique_ptr<Kept>& kept_slot(const void* type);
   Event record(EventPool& pool);
@@ -130,6 +137,7 @@ class Stream {
   struct State;
   std::unique_ptr<State> state_;
   Timeline* timeline_ = nullptr;
+  OpLog* op_log_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/gpu.h"
+#include "core/op_log.h"
 
 namespace lockstep {
 
@@ -29,12 +30,15 @@ Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
       phase_(phase),
       stream_(stream),
       begin_(std::chrono::steady_clock::now()) {
+  if (stream.op_log() != nullptr)
+    outer_ = stream.op_log()->set_phase(static_cast<std::uint8_t>(phase));
   if (trace_ == nullptr || !stream.is_cuda()) return;
   gpu::begin_range(lockstep::name(phase));
   if (trace.timing_) begin_event_ = stream.record_timed();
 }
 
 Trace::Span::~Span() {
+  if (stream_.op_log() != nullptr) stream_.op_log()->set_phase(outer_);
   if (trace_ == nullptr) return;
   if (stream_.is_cuda()) {
     gpu::end_range();

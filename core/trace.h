@@ -45,6 +45,7 @@ class Trace {
     Stream& stream_;
     std::chrono::steady_clock::time_point begin_;
     Event begin_event_;
+    std::uint8_t outer_ = 0;  // phase, in the stream's OpLog
   };
 
   // What a CUDA stream is given between the two belongs to one step, whose spans are timed or not:

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/op_log.h"
 #include "dist/collective_ring.h"
 
 namespace lockstep {
@@ -29,7 +30,16 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   auto& traffic = traffic_[static_cast<std::size_t>(kind)];
   ++traffic.calls;
   traffic.bytes += bytes;
-  if (stream.is_measuring()) return true;
+  if (stream.is_measuring()) {
+    Op op;
+    op.name = lockstep::name(kind);
+    op.kind = Op::Kind::collective;
+    op.bytes = bytes;
+    op.group = name_.c_str();
+    op.ranks = size_;
+    const OpLog::Call made(stream, op);
+    return true;
+  }
   if (ring_ != nullptr && begun_in_ != nullptr)
     ring_->add_bytes(number_, bytes);
   else if (ring_ != nullptr)

@@ -21,7 +21,8 @@ ParamLayout::Place place_in(const Comms& comms) {
 }
 
 Tensor zeros(Arena& arena, Stream& stream, const std::string& name, DType dtype,
-             std::int64_t elements) {
+             std::int64_t elements, Purpose purpose) {
+  const Arena::For use(arena, purpose);
   const auto t = arena.allocate(name, dtype, {elements});
   fill(stream, t, 0.0f);
   return t;
@@ -76,7 +77,7 @@ void ParamStore::allocate(Arena& arena, Stream& stream, Arena* masters) {
     if (has_master)
       shard.master = zeros(masters != nullptr ? *masters : arena, stream,
                            layout_.name(shard.unit) + " master weights", DType::fp32,
-                           layout_.shard_elements(shard.unit));
+                           layout_.shard_elements(shard.unit), Purpose::master_weights);
   allocate_grads(arena, stream);
   allocate_fp8(arena);
 }
@@ -92,9 +93,10 @@ void ParamStore::allocate_weights(Arena& arena, Stream& stream) {
     const bool shared = keeps[static_cast<std::size_t>(unit)] != Keep::own;
     const auto& buffer = weight_buffers_[units_[static_cast<std::size_t>(unit)].weights];
     shards_.push_back({.unit = unit,
-                       .weight = shared ? zeros(arena, stream, layout_.name(unit) + " weights",
-                                                dtype, layout_.shard_elements(unit))
-                                        : my_part(buffer.memory),
+                       .weight = shared
+                                     ? zeros(arena, stream, layout_.name(unit) + " weights", dtype,
+                                             layout_.shard_elements(unit), Purpose::weights)
+                                     : my_part(buffer.memory),
                        .master = {},
                        .grad = {},
                        .segments = layout_.segments(unit)});
@@ -107,11 +109,12 @@ void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   std::int64_t most = 0;
   for (auto& shard : shards_) {
     const auto n = layout_.shard_elements(shard.unit);
-    shard.grad = each
-                     ? zeros(arena, stream, layout_.name(shard.unit) + " gradients", DType::fp32, n)
-                     : my_part(grads_of(shard.unit).memory);
+    shard.grad = each ? zeros(arena, stream, layout_.name(shard.unit) + " gradients", DType::fp32,
+                              n, Purpose::gradients)
+                      : my_part(grads_of(shard.unit).memory);
     most = std::max(most, n);
   }
+  const Arena::For use(arena, Purpose::gradients);
   ring_ = ReduceRing(arena, options_.compute_dtype, {&comms_.shard, &comms_.replicate}, most);
 }
 
@@ -135,8 +138,13 @@ std::vector<Keep> ParamStore::weight_keeps() const {
 void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
                              Stream& stream, const char* what, DType dtype,
                              const std::vector<Keep>& keeps) {
-  const auto add = [&](const std::string& name, std::int64_t elements) {
-    buffers.push_back({.memory = zeros(arena, stream, name + what, dtype, elements), .done = {}});
+  const bool are_weights = of == &Unit::weights;
+  const auto add = [&](const std::string& name, std::int64_t elements, bool shared) {
+    const auto purpose = !are_weights ? Purpose::gradients
+                         : shared     ? Purpose::gathered_weights
+                                      : Purpose::weights;
+    buffers.push_back(
+        {.memory = zeros(arena, stream, name + what, dtype, elements, purpose), .done = {}});
     return buffers.size() - 1;
   };
   const auto add_for = [&](Keep keep, std::size_t count, const char* name) {
@@ -150,13 +158,14 @@ void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of
     }
     const auto first = buffers.size();
     for (std::size_t i = 0; i < std::min(count, sharers.size()); ++i)
-      add(name, most);
+      add(name, most, true);
     for (std::size_t i = 0; i < sharers.size(); ++i)
       units_[sharers[i]].*of = first + i % count;
   };
   for (int unit = 0; unit < units(); ++unit) {
     const auto u = static_cast<std::size_t>(unit);
-    if (keeps[u] == Keep::own) units_[u].*of = add(layout_.name(unit), layout_.elements(unit));
+    if (keeps[u] == Keep::own)
+      units_[u].*of = add(layout_.name(unit), layout_.elements(unit), false);
   }
   add_for(Keep::layers, 2, "a whole layer's");
   add_for(Keep::ends, 1, "a whole end's");
@@ -169,9 +178,12 @@ void ParamStore::make_streams(const Stream& compute) {
                                            : Stream::Mode::queued;
   gathers_.emplace(compute.device(), "gathers", mode);
   scatters_.emplace(compute.device(), "scatters", mode);
+  gathers_->set_op_log(compute.op_log());
+  scatters_->set_op_log(compute.op_log());
 }
 
 void ParamStore::allocate_fp8(Arena& arena) {
+  const Arena::For use(arena, Purpose::weights);
   std::vector<std::size_t> buffers;
   for (const Unit& unit : units_)
     buffers.push_back(unit.weights);

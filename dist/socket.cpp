@@ -191,7 +191,7 @@ std::uint16_t Socket::port() const {
                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-Socket listen_at(const std::string& address, std::uint16_t port) {
+Socket listen_at(const std::string& address, std::uint16_t port, const char* remedy) {
   const auto found = resolve(address, port, AI_PASSIVE | AI_NUMERICSERV);
   // IPv6 first: where no address is named, it takes IPv4 too.
   std::vector<const addrinfo*> order;
@@ -215,8 +215,7 @@ Socket listen_at(const std::string& address, std::uint16_t port) {
     error = errno;
   }
   throw TransientError(str("cannot listen at ", place(address.empty() ? "*" : address, port), ": ",
-                           reason(error),
-                           error == EADDRINUSE ? "; choose another port by MASTER_PORT" : ""));
+                           reason(error), error == EADDRINUSE ? str("; ", remedy) : ""));
 }
 
 std::optional<Socket> accept_from(const Socket& listener) {

@@ -72,8 +72,10 @@ class Wake {
 // Waits until `socket` can be read (or written); false at the deadline.
 bool wait_for(const Socket& socket, bool writing, Deadline deadline);
 
-// address "": every address of this machine. port 0: any that is free.
-Socket listen_at(const std::string& address, std::uint16_t port);
+// address "": every address of this machine. port 0: any that is free. `remedy`: where the port is
+// taken.
+Socket listen_at(const std::string& address, std::uint16_t port,
+                 const char* remedy = "choose another port by MASTER_PORT");
 std::optional<Socket> accept_from(const Socket& listener);  // nullopt: nobody waits
 Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadline);
 

@@ -1,6 +1,7 @@
 #include "dist/volume.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/integer.h"
 
@@ -168,7 +169,7 @@ void add_end(Terms& terms, const StepShape& s) {
 
 }  // namespace
 
-const Communicator& group_of(const Comms& comms, Group group) {
+Communicator& group_of(const Comms& comms, Group group) {
   switch (group) {
     case Group::all: return *comms.all;
     case Group::tensor: return *comms.tensor;
@@ -180,6 +181,28 @@ const Communicator& group_of(const Comms& comms, Group group) {
     case Group::replicate_across: return *comms.replicate.across;
   }
   LOCKSTEP_FAIL("group ", static_cast<int>(group));
+}
+
+GroupPlace place_of(const Comms& comms, Group group, const Topology* topology) {
+  GroupPlace place{.ranks = group_of(comms, group).size(), .domains = 1};
+  if (topology == nullptr || place.ranks == 1) return place;
+  const auto peers = [&](Axis axis) { return comms.mesh.peers(axis, comms.world->rank()); };
+  std::vector<int> ranks;
+  switch (group) {
+    case Group::shard_inside:
+    case Group::replicate_inside: return place;
+    case Group::shard_across:
+    case Group::replicate_across: place.domains = place.ranks; return place;
+    case Group::tensor: ranks = peers(Axis::tensor); break;
+    case Group::gathers: ranks = peers(Axis::shard); break;
+    case Group::replicate: ranks = peers(Axis::replicate); break;
+    case Group::all: place.domains = static_cast<int>(topology->domains.size()); return place;
+  }
+  std::set<int> domains;
+  for (const int rank : ranks)
+    domains.insert(topology->domain_of[static_cast<std::size_t>(rank)]);
+  place.domains = static_cast<int>(domains.size());
+  return place;
 }
 
 std::vector<VolumeTerm> step_volume(const StepShape& step) {

@@ -43,7 +43,14 @@ enum class Group : std::uint8_t {
   replicate_across
 };
 inline constexpr std::size_t kGroups = 8;
-const Communicator& group_of(const Comms& comms, Group group);
+Communicator& group_of(const Comms& comms, Group group);
+
+// How many ranks a group has, and over how many of the topology's domains they are spread; without
+// one all are in one domain.
+struct GroupPlace {
+  int ranks = 1, domains = 1;
+};
+GroupPlace place_of(const Comms& comms, Group group, const Topology* topology);
 
 struct VolumeTerm {
   const char* name;  // as docs/parallelism.md has it

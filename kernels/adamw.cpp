@@ -68,6 +68,11 @@ void adamw_update(Stream& stream, std::span<const AdamWRun> runs, const AdamWSca
   check_float("m", runs.front().m);
   for (const AdamWRun& run : runs)
     check(run, runs.front());
+  Op op = memory_op("adamw_update", runs.front().weight.dtype, {});
+  for (const AdamWRun& run : runs)  // master, m and v are read and written
+    op.bytes += bytes_of({run.weight, run.grad, run.m, run.m, run.v, run.v, run.master,
+                          run.master ? run.master : run.weight});
+  const OpLog::Call call(stream, op);
   LOCKSTEP_DISPATCH(stream, adamw_update(stream, runs, scalars, config));
 }
 

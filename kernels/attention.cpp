@@ -39,11 +39,23 @@ void check_sequences(const Stream& stream, ConstTensor lse, ConstTensor document
 
 }  // namespace
 
+Op attention_op(const char* name, int products, ConstTensor lse, ConstTensor out,
+                std::initializer_list<ConstTensor> tensors) {
+  Op op = memory_op(name, out.dtype, tensors);
+  op.kind = Op::Kind::attention;
+  const auto B = lse.shape[0], H = lse.shape[1], T = lse.shape[2], K = out.shape[2];
+  op.flops = 2.0 * products * static_cast<double>(B * H * K) * static_cast<double>(T) *
+             static_cast<double>(T + 1) / 2;
+  op.sizes = {B, T, H, K};
+  return op;
+}
+
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,
                        ConstTensor document_start, Tensor absmax) {
   check_heads(qkv, "out", out);
   check_sequences(stream, lse, document_start, out);
   if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  const OpLog::Call call(stream, attention_op("attention_forward", 2, lse, out, {qkv, out, lse}));
   LOCKSTEP_DISPATCH_SCRATCH(
       stream, attention_forward(stream, scratch, out, lse, qkv, document_start, absmax));
 }
@@ -55,6 +67,8 @@ void attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor
   check_tensor("dqkv", dqkv, qkv.shape, qkv.dtype);
   check_tensor("dout", dout, out.shape, qkv.dtype);
   check_sequences(stream, lse, document_start, out);
+  const OpLog::Call call(
+      stream, attention_op("attention_backward", 5, lse, out, {qkv, dqkv, out, dout, lse}));
   LOCKSTEP_DISPATCH_SCRATCH(
       stream, attention_backward(stream, scratch, dqkv, dout, out, lse, qkv, document_start));
 }

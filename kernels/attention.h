@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/arena.h"
+#include "core/op_log.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
@@ -34,6 +35,12 @@ struct KvCache {
 //   out [B n, H, K]      qkv [B n, H + 2G, K]      positions [B, n] int32, in [0, C)
 void attention_cached(Stream& stream, Arena& scratch, Tensor out, const KvCache& cache,
                       ConstTensor qkv, ConstTensor positions);
+
+// What `products` products of [T, K] and [T, T] matrices are for each head and sequence, of which
+// causality leaves T (T + 1) / 2 elements: 2 forward, 5 backward (scores are computed again).
+//   lse [B, H, T]
+Op attention_op(const char* name, int products, ConstTensor lse, ConstTensor out,
+                std::initializer_list<ConstTensor> tensors);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
     void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,

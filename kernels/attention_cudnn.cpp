@@ -2,6 +2,7 @@
 
 #include "core/integer.h"
 #include "core/units.h"
+#include "kernels/attention.h"
 #include "kernels/check.h"
 #include "kernels/cudnn.h"
 
@@ -75,6 +76,8 @@ std::string prepare_cudnn_attention(Stream& stream, const AttentionSizes& sizes)
 void cudnn_attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse,
                              ConstTensor qkv) {
   const auto s = checked_sizes(stream, out, lse, qkv);
+  const OpLog::Call call(stream,
+                         attention_op("cudnn_attention_forward", 2, lse, out, {qkv, out, lse}));
   const Arena::Scope scope(scratch);
   const auto workspace = scratch.allocate("cudnn_workspace", DType::uint8, {kCudnnForwardBytes});
   if (stream.is_measuring()) return;
@@ -94,6 +97,8 @@ void cudnn_attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, Const
   const auto s = checked_sizes(stream, out, lse, qkv);
   check_tensor("dout", dout, out.shape, DType::bf16);
   check_tensor("dqkv", dqkv, qkv.shape, DType::bf16);
+  const OpLog::Call call(
+      stream, attention_op("cudnn_attention_backward", 5, lse, out, {qkv, dqkv, out, dout, lse}));
   const auto chunk = cudnn_backward_chunk(s, chunk_bytes);
   const auto graph = cudnn_graph(s, chunk, true);
   const Arena::Scope scope(scratch);

@@ -1,6 +1,7 @@
 // Checks that operators share. The messages name the tensor and both sides.
 #pragma once
 
+#include "core/op_log.h"
 #include "core/tensor.h"
 
 namespace lockstep {

@@ -10,6 +10,7 @@ void add_content_hash(Stream& stream, Tensor hash, ConstTensor x, const HashPlac
   LOCKSTEP_CHECK(place.first_index >= 0 && place.first >= 0 && place.columns > 0,
                  "an element of index ", place.first_index, " behind ", place.first, " in rows of ",
                  place.columns);
+  const OpLog::Call call(stream, memory_op("add_content_hash", x.dtype, {x}));
   LOCKSTEP_DISPATCH(stream, add_content_hash(stream, hash, x, place));
 }
 

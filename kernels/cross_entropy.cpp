@@ -35,16 +35,21 @@ void cross_entropy_parts(Stream& stream, Tensor parts, ConstTensor logits,
                          const CrossEntropy& args) {
   check_columns(logits, args);
   check_tensor("parts", parts, {logits.shape[0], 3}, DType::fp32);
+  const OpLog::Call call(stream, memory_op("cross_entropy_parts", logits.dtype, {logits, parts}));
   LOCKSTEP_DISPATCH(stream, cross_entropy_parts(stream, parts, logits, args));
 }
 
 void cross_entropy_gradient(Stream& stream, Tensor logits, const CrossEntropy& args) {
   check(logits, args);
+  const OpLog::Call call(
+      stream, memory_op("cross_entropy_gradient", logits.dtype, {logits, logits, args.losses}));
   LOCKSTEP_DISPATCH(stream, cross_entropy_gradient(stream, logits, args));
 }
 
 void cross_entropy_loss(Stream& stream, ConstTensor logits, const CrossEntropy& args) {
   check(logits, args);
+  const OpLog::Call call(stream,
+                         memory_op("cross_entropy_loss", logits.dtype, {logits, args.losses}));
   LOCKSTEP_DISPATCH(stream, cross_entropy_loss(stream, logits, args));
 }
 
@@ -54,6 +59,7 @@ void sum_losses(Stream& stream, Tensor loss_sum, Tensor valid_tokens, ConstTenso
   check_tensor("valid_tokens", valid_tokens, {1}, DType::int32);
   check_tensor("losses", losses, {losses.elements()}, DType::fp32);
   check_tensor("targets", targets, losses.shape, DType::int32);
+  const OpLog::Call call(stream, memory_op("sum_losses", losses.dtype, {losses, targets}));
   LOCKSTEP_DISPATCH(stream, sum_losses(stream, loss_sum, valid_tokens, losses, targets));
 }
 

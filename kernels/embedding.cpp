@@ -32,6 +32,9 @@ void embedding_forward(Stream& stream, const EmbeddingForward& given) {
     check_tensor("positions", args.positions, {N}, DType::int32);
   }
   args.part = checked(args.part, args.weight.shape[0], N);
+  const OpLog::Call call(
+      stream, memory_op("embedding_forward", args.weight.dtype,
+                        {args.y, args.y, args.position_weight ? args.y : Tensor(), args.ids}));
   LOCKSTEP_DISPATCH(stream, embedding_forward(stream, args));
 }
 
@@ -48,6 +51,8 @@ void embedding_backward(Stream& stream, Arena& scratch, const EmbeddingBackward&
     check_tensor("positions", args.positions, {N}, DType::int32);
   }
   args.part = checked(args.part, args.dweight.shape[0], N);
+  const OpLog::Call call(stream, memory_op("embedding_backward", args.dy.dtype,
+                                           {args.dy, args.dy, args.dy, args.ids}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, embedding_backward(stream, scratch, args));
 }
 

@@ -19,6 +19,9 @@ void layernorm_forward(Stream& stream, const LayerNormForward& args) {
     check_tensor("sum", args.sum, x.shape, x.dtype);
   }
   if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
+  const OpLog::Call call(
+      stream, memory_op("layernorm_forward", x.dtype,
+                        {x, args.y, args.stats, args.weight, args.bias, args.residual, args.sum}));
   LOCKSTEP_DISPATCH(stream, layernorm_forward(stream, args));
 }
 
@@ -34,6 +37,9 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
   check_tensor("stats", args.stats, {N, 2}, DType::fp32);
   check_tensor("weight", args.weight, {D}, s.dtype);
   if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
+  const OpLog::Call call(
+      stream, memory_op("layernorm_backward", s.dtype,
+                        {s, args.dx, args.dy, args.stats, args.weight, args.dweight, args.dbias}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, layernorm_backward(stream, scratch, args));
 }
 

@@ -26,6 +26,9 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
   if (epilogue.pre_gelu) check_tensor("pre_gelu", epilogue.pre_gelu, {N, O}, y.dtype);
   if (epilogue.residual) check_tensor("residual", epilogue.residual, {N, O}, y.dtype);
   if (N == 0) return;
+  const OpLog::Call call(
+      stream, product_op("matmul_forward", x.dtype, N, O, I,
+                         {x, weight, y, epilogue.bias, epilogue.pre_gelu, epilogue.residual}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_forward(stream, scratch, y, x, weight, epilogue));
 }
 
@@ -39,6 +42,8 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
   check_tensor("dx", dx, {N, I}, dy.dtype);
   if (pre_gelu) check_tensor("pre_gelu", pre_gelu, {N, I}, dy.dtype);
   if (N == 0) return;
+  const OpLog::Call call(
+      stream, product_op("matmul_backward_input", dy.dtype, N, I, O, {dx, dy, weight, pre_gelu}));
   LOCKSTEP_DISPATCH_SCRATCH(stream,
                             matmul_backward_input(stream, scratch, dx, dy, weight, pre_gelu));
 }
@@ -53,6 +58,8 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
   check_tensor("dweight", dweight, {O, I}, DType::fp32);
   if (dbias) check_tensor("dbias", dbias, {O}, DType::fp32);
   if (N == 0) return;
+  const OpLog::Call call(stream, product_op("matmul_backward_weight", dy.dtype, O, I, N,
+                                            {dweight, dweight, dbias, dy, x}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_backward_weight(stream, scratch, dweight, dbias, dy, x));
 }
 

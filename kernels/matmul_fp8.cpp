@@ -38,6 +38,8 @@ void matmul_fp8(Stream& stream, Arena& scratch, const MatmulFp8& args) {
     check_dtype("y with a bias", args.y, DType::bf16);
   }
   if (args.y.elements() == 0) return;
+  const OpLog::Call call(stream, product_op("matmul_fp8", a.q.dtype, R, C, K,
+                                            {a.q, b.q, a.scales, b.scales, args.y, args.residual}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_fp8(stream, scratch, args));
 }
 

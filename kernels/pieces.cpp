@@ -12,6 +12,7 @@ void pack_pieces(Stream& stream, Tensor out, ConstTensor in, std::int64_t first)
                  "out is ", out.shape, ", expected [", in.shape[1], ", ", in.shape[0], ", m]");
   LOCKSTEP_CHECK(0 <= first && first + out.shape[2] <= in.shape[2], "columns ", first, "+",
                  out.shape[2], " of in, which has ", in.shape[2]);
+  const OpLog::Call call(stream, memory_op("pack_pieces", out.dtype, {out, out}));
   LOCKSTEP_DISPATCH(stream, pack_pieces(stream, out, in, first));
 }
 
@@ -36,6 +37,9 @@ void sum_pieces(Stream& stream, const SumPieces& args) {
                    name(args.residual.dtype));
   }
   if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
+  const OpLog::Call call(
+      stream, memory_op("sum_pieces", args.pieces.dtype,
+                        {args.pieces, args.out, args.add ? args.out : Tensor(), args.residual}));
   LOCKSTEP_DISPATCH(stream, sum_pieces(stream, args));
 }
 

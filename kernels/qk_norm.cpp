@@ -31,6 +31,8 @@ void qk_norm_forward(Stream& stream, const QkNormForward& args) {
   check_tensor("q_weight", args.q_weight, {qkv.shape[2]}, qkv.dtype);
   check_tensor("k_weight", args.k_weight, {qkv.shape[2]}, qkv.dtype);
   check_rotation(stream, qkv, args.table, args.positions);
+  const OpLog::Call call(stream,
+                         memory_op("qk_norm_forward", qkv.dtype, {qkv, args.out, args.rstd}));
   LOCKSTEP_DISPATCH(stream, qk_norm_forward(stream, args));
 }
 
@@ -45,6 +47,8 @@ void qk_norm_backward(Stream& stream, Arena& scratch, const QkNormBackward& args
   check_tensor("dk_weight", args.dk_weight, {qkv.shape[2]}, DType::fp32);
   if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
   check_rotation(stream, qkv, args.table, args.positions);
+  const OpLog::Call call(
+      stream, memory_op("qk_norm_backward", qkv.dtype, {qkv, args.dqkv, args.dqkv, args.rstd}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, qk_norm_backward(stream, scratch, args));
 }
 

@@ -41,6 +41,8 @@ void quantize(Stream& stream, const Fp8Matrix& matrix, const Fp8Matrix& transpos
   LOCKSTEP_CHECK(bool(absmax) == (scaling == Scaling::tensor),
                  "absmax comes with one scale a tensor, and only there");
   if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  const OpLog::Call call(
+      stream, memory_op("quantize", x.dtype, {x, matrix.q, matrix.scales, transposed.q}));
   LOCKSTEP_DISPATCH(stream, quantize(stream, matrix, transposed, x, absmax));
 }
 

@@ -18,6 +18,9 @@ void rmsnorm_forward(Stream& stream, const RmsNormForward& args) {
     check_tensor("sum", args.sum, x.shape, x.dtype);
   }
   if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
+  const OpLog::Call call(stream,
+                         memory_op("rmsnorm_forward", x.dtype,
+                                   {x, args.y, args.rstd, args.weight, args.residual, args.sum}));
   LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, args));
 }
 
@@ -32,6 +35,9 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& arg
   check_tensor("rstd", args.rstd, {N}, DType::fp32);
   check_tensor("weight", args.weight, {D}, s.dtype);
   if (args.absmax) check_tensor("absmax", args.absmax, {1}, DType::fp32);
+  const OpLog::Call call(stream,
+                         memory_op("rmsnorm_backward", s.dtype,
+                                   {s, args.dx, args.dy, args.rstd, args.weight, args.dweight}));
   LOCKSTEP_DISPATCH_SCRATCH(stream, rmsnorm_backward(stream, scratch, args));
 }
 

@@ -23,6 +23,12 @@ void check_rotate(const char* what, const Stream& stream, ConstTensor qkv, Const
   check_rope(what, stream, qkv, table, positions);
 }
 
+// The queries and keys of qkv, which are rotated where they lie.
+ConstTensor rotated(ConstTensor qkv, int heads, int kv_heads) {
+  qkv.shape.size[1] = heads + kv_heads;
+  return qkv;
+}
+
 }  // namespace
 
 void check_rope(const char* what, const Stream& stream, ConstTensor qkv, ConstTensor table,
@@ -47,12 +53,16 @@ void rope_table(Stream& stream, Tensor table, float theta,
   check_dtype("table", table, DType::fp32);
   LOCKSTEP_CHECK(theta > 0, "rope theta is ", theta, ", expected a positive number");
   if (scaling) check_scaling(*scaling);
+  const OpLog::Call call(stream, memory_op("rope_table", table.dtype, {table}));
   LOCKSTEP_DISPATCH(stream, rope_table(stream, table, theta, scaling));
 }
 
 void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
                   int kv_heads) {
   check_rotate("qkv", stream, qkv, table, positions, heads, kv_heads);
+  const OpLog::Call call(stream,
+                         memory_op("rope_forward", qkv.dtype,
+                                   {rotated(qkv, heads, kv_heads), rotated(qkv, heads, kv_heads)}));
   LOCKSTEP_DISPATCH(stream, rope_forward(stream, qkv, table, positions, heads, kv_heads));
 }
 
@@ -60,6 +70,9 @@ void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor p
                    int kv_heads, Tensor absmax) {
   check_rotate("dqkv", stream, dqkv, table, positions, heads, kv_heads);
   if (absmax) check_tensor("absmax", absmax, {1}, DType::fp32);
+  const OpLog::Call call(
+      stream, memory_op("rope_backward", dqkv.dtype,
+                        {rotated(dqkv, heads, kv_heads), rotated(dqkv, heads, kv_heads)}));
   LOCKSTEP_DISPATCH(stream, rope_backward(stream, dqkv, table, positions, heads, kv_heads, absmax));
 }
 

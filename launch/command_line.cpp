@@ -13,9 +13,11 @@
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
 #include "launch/nearest.h"
+#include "launch/report_verb.h"
 #include "launch/toml.h"
 #include "launch/train_verb.h"
 #include "launch/version.h"
+#include "launch/watch_verb.h"
 
 namespace lockstep {
 namespace {
@@ -229,7 +231,8 @@ void add_generate(CLI::App& app, Run& run) {
            "Text", "FILE")
       ->excludes(prompt);
   describe(verb->add_option("--stop", options->stops,
-                            "end before the first of these texts or special tokens; repeatable"),
+                            "end what is written in front of this text or special token, where it "
+                            "comes up; given several times: of the first that comes up"),
            "Text", "TEXT")
       ->allow_extra_args(false);
   within(describe(verb->add_option("--batch", options->batch, "prompts of a NAME.jsonl at once")
@@ -316,6 +319,30 @@ void add_eval(CLI::App& app, Run& run) {
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }
 
+void add_report(CLI::App& app, Run& run) {
+  auto* verb = add_verb(app, "report", "write what runs did as one page of HTML");
+  auto options = std::make_shared<ReportOptions>();
+  describe(verb->add_option("run", options->runs,
+                            "directories of runs; several are laid over each other, and compared")
+               ->required(),
+           "Run", "RUN");
+  describe(verb->add_option("--out", options->out,
+                            "the page (default, of one run: report.html in its directory)"),
+           "Output", "FILE.html");
+  verb->callback([options, &run] { run = [options] { return run_report(*options); }; });
+}
+
+void add_watch(CLI::App& app, Run& run) {
+  auto* verb = add_verb(app, "watch", "follow a run in this terminal, until q or Ctrl-C");
+  auto options = std::make_shared<WatchVerbOptions>();
+  describe(verb->add_option("run", options->run,
+                            "its directory, which need not be there yet; where the output is no "
+                            "terminal, what is known is printed once")
+               ->required(),
+           "Run", "RUN");
+  verb->callback([options, &run] { run = [options] { return run_watch(*options); }; });
+}
+
 void add_export(CLI::App& group, Run& run) {
   auto* verb = add_verb(group, "export", "write a model as a Hugging Face directory");
   auto options = std::make_shared<CheckpointExportOptions>();
@@ -393,18 +420,26 @@ void add_data_pack(CLI::App& data, Run& run) {
                             "input")
                ->required(),
            "Text", "INPUT");
-  describe(verb->add_option("--document-separator", options->document_separator,
-                            "what stands between documents of text, such as '\\n\\n' (default: a "
-                            "file is a document)"),
-           "Text", "TEXT");
+  describe(
+      verb->add_option("--document-separator", options->document_separator,
+                       "what stands between documents of text, such as '\\n\\n', '\\r\\n\\r\\n' "
+                       "where lines end so (default: a file is a document)")
+          ->each([](const std::string& text) {
+            if (text.empty())
+              throw UsageError(
+                  "--document-separator: expected text; where it is not given a "
+                  "file is a document");
+          }),
+      "Text", "TEXT");
   describe(verb->add_option("--field", options->field,
                             "the member of a line of JSON that is a document, meta.text of an "
-                            "object in it (default: text, of files called *.jsonl, *.ndjson or "
-                            "*.json.gz; all others are text)"),
+                            "object in it (default: text, of files called *.jsonl, *.ndjson, "
+                            "*.jl or *.json.gz; all others are text)"),
            "Text", "NAME");
   verb->add_flag("--plain-text", options->plain_text,
-                 "names of special tokens in text, such as <|endoftext|>, are text like any other "
-                 "(default: these tokens)")
+                 "text is taken as it stands: names of special tokens, such as <|endoftext|>, are "
+                 "text like any other (default: these tokens), and JSON and tables are text "
+                 "(default: refused)")
       ->group("Text");
   describe(verb->add_option("--prompt-field", options->prompt_field,
                             "to learn responses: the member that is not learnt, only read"),
@@ -434,8 +469,8 @@ void add_data_pack(CLI::App& data, Run& run) {
                             "say)"),
            "Dataset", "TOKEN");
   describe(verb->add_option("--validation", options->validation,
-                            "share of documents held out in DIR/validation, such as 0.5%; the "
-                            "rest is DIR/train"),
+                            "share of documents held out in DIR/validation: 0.5%, or 0.005, which "
+                            "is the same (0.5 is half of them); the rest is DIR/train"),
            "Dataset", "SHARE");
   within(describe(verb->add_option("--shard-tokens", options->shard_tokens, "in a file at most")
                       ->capture_default_str(),
@@ -564,6 +599,10 @@ std::string sentence(std::string text, const CLI::App& verb) {
     if (const auto name = option->get_name(true);
         option->get_positional() && !name.empty() && text.rfind(name + " ", 0) == 0)
       text.replace(0, name.size(), option->get_type_name());
+  constexpr std::string_view kTwice = " At Most 1 required but received ";
+  if (const auto at = text.find(kTwice); at != std::string::npos)
+    text = str(text.substr(0, at), " expected once, given ", text.substr(at + kTwice.size()),
+               " times");
   return text;
 }
 
@@ -581,6 +620,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   add_train(app, run);
   add_generate(app, run);
   add_eval(app, run);
+  add_report(app, run);
+  add_watch(app, run);
   add_checkpoint(app, run);
   add_config(app, run);
   try {

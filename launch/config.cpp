@@ -319,6 +319,21 @@ Setting parse_setting(std::string_view text) {
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), "--set"};
 }
 
+namespace {
+
+// The one of `variables` that was probably meant by another that begins as they do; "": none.
+std::string misspelt(const std::string& variable, const std::vector<std::string>& variables) {
+  constexpr std::string_view kBegin = "LOCKSTEP_";
+  if (!variable.starts_with(kBegin)) return "";
+  std::vector<std::string> ends;
+  for (const auto& one : variables)
+    ends.push_back(one.substr(kBegin.size()));
+  const auto near = nearest(variable.substr(kBegin.size()), ends);
+  return near.empty() ? near : str(kBegin, near);
+}
+
+}  // namespace
+
 std::vector<Setting> environment_settings(const char* const* environment) {
   std::vector<std::string> variables;
   for (const auto& option : options())
@@ -332,8 +347,13 @@ std::vector<Setting> environment_settings(const char* const* environment) {
       return variable.rfind(variable_of(t) + "_", 0) == 0;
     };
     const auto known = tables();
-    if (equals == entry.npos || std::none_of(known.begin(), known.end(), of_table)) continue;
     const auto origin = "environment " + variable;
+    if (equals == entry.npos) continue;
+    if (std::none_of(known.begin(), known.end(), of_table)) {
+      if (const auto near = misspelt(variable, variables); !near.empty())
+        throw ConfigError(str(origin, ": sets no key", did_you_mean(near)));
+      continue;
+    }
     const auto at = std::find(variables.begin(), variables.end(), variable);
     if (at == variables.end())
       throw ConfigError(str(origin, ": sets no key", did_you_mean(nearest(variable, variables))));

@@ -26,7 +26,7 @@ struct Setting {
 Setting parse_setting(std::string_view text);
 
 // The variables among "NAME=value" that set keys. Throws ConfigError on LOCKSTEP_TABLE_KEY without
-// such a key.
+// such a key, and on a name like it that is near to one.
 std::vector<Setting> environment_settings(const char* const* environment);
 
 struct ResolvedConfig {

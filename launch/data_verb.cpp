@@ -1,12 +1,19 @@
 #include "launch/data_verb.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <pthread.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -16,7 +23,9 @@
 #include "data/dataset.h"
 #include "data/inspect.h"
 #include "data/node_files.h"
+#include "data/output_directory.h"
 #include "data/pack.h"
+#include "data/pack_directory.h"
 #include "data/tokenizer.h"
 #include "data/verify.h"
 #include "train/model_tokenizer.h"
@@ -35,7 +44,7 @@ double share_of(const std::string& text) {
   const auto parsed = std::from_chars(text.data(), end, value);
   if (percent) value /= 100;
   if (parsed.ec != std::errc() || parsed.ptr != end || !(0 < value && value < 1))
-    throw UsageError(str("--validation ", text, ": expected a share of documents, as in 0.5%"));
+    throw UsageError(str("--validation ", text, ": expected a share of documents, 0.5% or 0.005"));
   return value;
 }
 
@@ -94,6 +103,73 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
+// Ctrl-C and SIGTERM, unless they are ignored: a thread of its own calls last_words(), and ends the
+// process with 130, or 75: it may be started again. So what is at work need not ask.
+class EndBySignal {
+ public:
+  explicit EndBySignal(std::function<void()> last_words) : last_words_(std::move(last_words)) {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM}) {
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) sigaddset(&signals_, signal);
+    }
+    sigaddset(&signals_, SIGUSR2);                            // ours: it is done
+    pthread_sigmask(SIG_BLOCK, &signals_, &signals_before_);  // of threads to come, too
+    try {
+      thread_ = std::thread([this] { wait(); });
+    } catch (const std::system_error&) {  // then a signal ends it without a word
+      pthread_sigmask(SIG_SETMASK, &signals_before_, nullptr);
+    }
+  }
+  EndBySignal(const EndBySignal&) = delete;
+  EndBySignal& operator=(const EndBySignal&) = delete;
+  ~EndBySignal() {
+    if (!thread_.joinable()) return;
+    is_done_ = true;
+    pthread_kill(thread_.native_handle(), SIGUSR2);
+    thread_.join();
+    pthread_sigmask(SIG_SETMASK, &signals_before_, nullptr);
+  }
+
+ private:
+  void wait() {
+    int signal = 0;
+    do {
+      if (sigwait(&signals_, &signal) != 0) return;
+      if (is_done_) return;
+    } while (signal == SIGUSR2);
+    last_words_();
+    _exit(signal == SIGINT ? 130 : 75);
+  }
+
+  std::function<void()> last_words_;
+  sigset_t signals_{}, signals_before_{};
+  std::atomic<bool> is_done_ = false;
+  std::thread thread_;
+};
+
+void say_what_packing_leaves(const std::filesystem::path& out) {
+  const auto work = PackDirectory::work_of(output_path(out));
+  if (!path_exists(work))
+    log_warning("stopped");
+  else if (path_exists(work / "progress.json"))
+    log_warning("stopped; ", work.string(),
+                " stays, and the same command goes on from there; remove it to begin anew");
+  else
+    log_warning("stopped; ", work.string(),
+                " stays, but holds nothing yet to go on from: the same command begins anew");
+}
+
+void remove_what_converting_leaves(const std::filesystem::path& out) {
+  const std::filesystem::path work = str(output_path(out).string(), ".tmp-", getpid());
+  std::error_code error;
+  for (int tries = 0; tries < 10 && path_exists(work); ++tries)  // it is still being written to
+    std::filesystem::remove_all(work, error);
+  log_warning("stopped; ", work.string(),
+              path_exists(work) ? " may be removed" : " is removed, and nothing kept");
+}
+
 // nullptr: ids are shown.
 std::unique_ptr<Tokenizer> own_tokenizer(const Dataset& dataset, ShardFiles& files) {
   if (dataset.tokenizer_hash() == ByteTokenizer().about().hash) return open_tokenizer("bytes");
@@ -142,10 +218,19 @@ Verification verify_distant(const std::string& path) {
   return verify(path, &files);
 }
 
+// Where nothing was read, there is nothing to say of the bytes.
+void tell_not_verified(const std::string& path) {
+  std::cout << path << ": not verified, for nothing of it was read\n";
+}
+
 // The exit code.
 int tell(const std::string& path, const Verification& found) {
   for (const auto& damage : found.damages)
     log_line(LogLevel::error, damage);
+  if (found.shards == 0 && found.damages.empty()) {
+    tell_not_verified(path);
+    return 0;
+  }
   std::cout << path << ": " << found.shards << (found.shards == 1 ? " shard, " : " shards, ")
             << with_commas(found.tokens) << " tokens, "
             << (!found.damages.empty() ? "DAMAGED"
@@ -162,6 +247,7 @@ int data_pack(const DataPackOptions& options) {
   if (options.inputs.empty()) throw UsageError("nothing to pack; name files, directories or -");
   if (options.out.empty()) throw UsageError("--out: expected the dataset's directory");
   const auto begin = std::chrono::steady_clock::now();
+  const EndBySignal end([&] { say_what_packing_leaves(options.out); });
   const auto packed = pack({.inputs = {options.inputs.begin(), options.inputs.end()},
                             .out = options.out,
                             .document_separator = unescape(options.document_separator),
@@ -182,6 +268,11 @@ int data_pack(const DataPackOptions& options) {
               << with_commas(manifest.documents())
               << (manifest.documents() == 1 ? " document, " : " documents, ")
               << manifest.shards.size() << (manifest.shards.size() == 1 ? " shard\n" : " shards\n");
+  if (packed.size() > 1) {
+    const auto held_out = packed[1].manifest.documents();
+    log_info("held out ", with_commas(held_out), " of ",
+             with_commas(packed[0].manifest.documents() + held_out), " documents");
+  }
   if (seconds.count() < 1) return 0;
   const auto size = static_cast<double>(packed.front().text_bytes);
   log_info("packed ", human_bytes(size), " in ", human_seconds(seconds.count()), ", ",
@@ -200,6 +291,7 @@ int data_inspect(const DataInspectOptions& options) {
 }
 
 int data_convert(const DataConvertOptions& options) {
+  const EndBySignal end([&] { remove_what_converting_leaves(options.out); });
   const auto done = convert({.inputs = options.inputs,
                              .out = options.out,
                              .to = output_kind(options.to),
@@ -209,6 +301,7 @@ int data_convert(const DataConvertOptions& options) {
                              .vocabulary = options.vocabulary});
   for (const auto& lost : done.lost)
     log_warning(options.to, " does not keep ", lost);
+  if (!done.replaced.empty()) log_warning(done.replaced);
   std::cout << options.out << ": " << with_commas(done.tokens) << " tokens in "
             << with_commas(done.documents) << (done.documents == 1 ? " document, " : " documents, ")
             << done.shards << (done.shards == 1 ? " shard\n" : " shards\n");
@@ -224,8 +317,11 @@ int data_verify(const std::vector<std::string>& datasets) {
       found = is_remote(path) ? verify_distant(path) : verify(path);
     } catch (const AccessError&) {
       found.ended = std::current_exception();
-    } catch (const DataError& error) {
-      found.damages.emplace_back(error.what());
+    } catch (const DataError& error) {  // it is not known what should be there
+      log_line(LogLevel::error, error.what());
+      tell_not_verified(path);
+      exit_code = kDamaged;
+      continue;
     }
     exit_code = std::max(exit_code, tell(path, found));
     if (!ended) ended = found.ended;

@@ -1,5 +1,6 @@
 // The verbs of `lockstep data`: each does its work, writes its result to standard output and
-// progress to standard error, and returns the exit code. What stops it is thrown.
+// progress to standard error, and returns the exit code. What stops it is thrown; Ctrl-C and
+// SIGTERM end packing and converting by 130 and 75, after saying what is left there.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct DataPackOptions {
   std::string out;                  // the dataset's directory; must not exist yet
   std::string tokenizer = "bytes";  // or a tokenizer.json, or a directory that holds one
   std::string document_token;       // its name; empty: as the tokenizer's files say
-  std::string validation;           // share of documents held out: "0.5%"; empty: none
+  std::string validation;           // documents held out: "0.5%", or "0.005"; empty: none
   std::string document_separator;   // "\n\n", with C escapes; empty: a file is a document
   std::string field;                // of lines of JSON, as in PackOptions
   std::string prompt_field, response_field;
@@ -48,7 +49,7 @@ struct DataConvertOptions {
 int data_convert(const DataConvertOptions& options);
 
 // Reads every byte of each dataset: hashes, sizes, token range, document ends. 65 when one is
-// damaged; all damage is listed.
+// damaged, or nothing says what should be there; all damage is listed.
 int data_verify(const std::vector<std::string>& datasets);
 
 }  // namespace lockstep

@@ -433,6 +433,20 @@ const std::array kOptions{
            "Between samples of text; 0: none.", ""},
     Option{LOCKSTEP_KEY(log.sample_prompt), kAny, "", "What a sample continues.", ""},
     Option{LOCKSTEP_KEY(log.sample_tokens), {1, 1e6}, "tokens", "Length of a sample.", ""},
+    Option{LOCKSTEP_KEY(log.prometheus_file), kAny, "",
+           "Newest numbers in Prometheus's text format, for the textfile collector of a node "
+           "exporter: a file in the run's directory, or anywhere by its absolute path; empty: none "
+           "(docs/observability.md).",
+           ""},
+    Option{LOCKSTEP_KEY(log.metrics_port),
+           {0, 65535},
+           "",
+           "TCP port at which rank 0 answers GET /metrics with the same numbers; 0: none.",
+           ""},
+    Option{LOCKSTEP_KEY(log.metrics_address), kAny, "",
+           "Address that the port is at; anybody who reaches it can read the numbers. Empty: every "
+           "address of rank 0's machine.",
+           ""},
     // -------------------------------------------------------------------------------- precision
     Option{LOCKSTEP_KEY(precision.compute), kAny, "",
            "Type of weights and activations in forward and backward; sums are fp32.", ""},

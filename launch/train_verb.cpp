@@ -1,5 +1,6 @@
 #include "launch/train_verb.h"
 
+#include <chrono>
 #include <filesystem>
 
 #include "core/file.h"
@@ -16,6 +17,7 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
 void check_threads(const ResolvedConfig& config) {
   if (config.values.train.threads <= most_threads()) return;
@@ -33,7 +35,7 @@ fs::path default_run(const fs::path& config) {
   return saved ? directory : fs::path("runs") / config.stem();
 }
 
-int train_on(const TrainVerbOptions& options, World& launched) {
+int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point began) {
   const auto config = load_config(options.config, options.settings, launched.size());
   check_threads(config);
   const auto device = device_of_rank(device_of(options.device), launched);
@@ -57,7 +59,8 @@ int train_on(const TrainVerbOptions& options, World& launched) {
                   .device = device,
                   .allow_dataset_change = options.allow_dataset_change,
                   .verify_steps = options.verify_steps,
-                  .trace_steps = options.trace_steps},
+                  .trace_steps = options.trace_steps,
+                  .began = began},
                  {.world = nccl ? *nccl : host, .topology = &ranks.topology});
   });
 }
@@ -65,8 +68,9 @@ int train_on(const TrainVerbOptions& options, World& launched) {
 }  // namespace
 
 int run_train(const TrainVerbOptions& options) {
+  const auto began = Clock::now();
   const auto launched = meet_ranks(device_of(options.device));
-  return launched->ends_all([&] { return train_on(options, *launched); });
+  return launched->ends_all([&] { return train_on(options, *launched, began); });
 }
 
 }  // namespace lockstep

@@ -126,6 +126,7 @@ std::vector<Tensor> Block::tensors_of(const Saved& saved, const StepContext& ste
 // What was not kept lives in scratch.
 Block::Saved Block::complete(const Saved& saved, const StepContext& step) const {
   Saved a = saved;
+  const Arena::For use(step.scratch, Purpose::activations);
   for_each_activation(
       step, [&](auto member, const char* name, DType type, const Shape& shape, Recompute) {
         if (!(a.*member)) a.*member = step.scratch.allocate(name, type, shape);

@@ -48,6 +48,11 @@ std::int64_t Head::chunks(std::int64_t N, DType logits_dtype) const {
   return divide_up(N, chunk_rows(N, logits_dtype));
 }
 
+Tensor Head::allocate_logits(const StepContext& step, DType dtype, std::int64_t rows) const {
+  const Arena::For use(step.scratch, Purpose::logits);
+  return step.scratch.allocate("logits", dtype, {rows, columns_});
+}
+
 template <class Body>
 void Head::for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const {
   const auto rows = chunk_rows(N, logits_dtype);
@@ -93,7 +98,7 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
   const SequenceSum sum(step, y);  // y becomes its own gradient
   for_each_chunk(N, x.dtype, [&](std::int64_t first, std::int64_t rows) {
     const Arena::Scope chunk(step.scratch);
-    const auto logits = step.scratch.allocate("logits", x.dtype, {rows, columns_});
+    const auto logits = allocate_logits(step, x.dtype, rows);
     matrix_.forward(step, matrix_use, logits, all.rows(first, rows));
     auto args =
         cross_entropy(step, logits, losses.rows(first, rows), targets.ids.rows(first, rows));
@@ -131,7 +136,7 @@ void Head::losses(const StepContext& step, Tensor losses, ConstTensor x,
   const auto all = gather_sequence(step, x);
   for_each_chunk(targets.elements(), DType::fp32, [&](std::int64_t first, std::int64_t rows) {
     const Arena::Scope chunk(step.scratch);
-    const auto logits = step.scratch.allocate("logits", DType::fp32, {rows, columns_});
+    const auto logits = allocate_logits(step, DType::fp32, rows);
     my_logits(step, logits, all.rows(first, rows));
     const auto args =
         cross_entropy(step, logits, losses.rows(first, rows), targets.rows(first, rows));

@@ -58,6 +58,7 @@ class Head {
                              ConstTensor targets) const;
   void my_logits(const StepContext& step, Tensor logits, ConstTensor x) const;
   std::int64_t chunk_rows(std::int64_t N, DType logits_dtype) const;
+  Tensor allocate_logits(const StepContext& step, DType dtype, std::int64_t rows) const;
   // Calls body(first, rows) for the chunks of N tokens with logits of a type.
   template <class Body>
   void for_each_chunk(std::int64_t N, DType logits_dtype, Body&& body) const;

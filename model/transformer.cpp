@@ -34,6 +34,7 @@ Transformer::Transformer(ParamStore& params, const ModelConfig& config, const Op
 void Transformer::allocate(Arena& activations, const StepContext& shape, int slots,
                            const Offload::To* offload) {
   LOCKSTEP_CHECK(slots_.empty(), "activations are allocated twice");
+  const Arena::For use(activations, Purpose::activations);
   rope_table_ = allocate_rope_table(activations, shape.compute, shape.positions.shape[1]);
   for (int i = 0; i < slots; ++i)
     slots_.push_back(allocate_slot(activations, shape, offload));

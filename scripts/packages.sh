@@ -37,6 +37,9 @@ test_packages=(
   "slurmctld=a cluster for a test"
   "slurmd=the nodes of that cluster"
 )
+full_packages=(  # beside those, for ./test.sh --full
+  "prometheus=scrapes a run, and judges its alerts"
+)
 
 # installed PACKAGE
 installed() {

@@ -102,16 +102,10 @@ double normaliser(const ChoiceScore& score, Normalised by) {
 
 std::vector<Question> parse_questions(std::string_view text, const std::string& what) {
   std::vector<Question> questions;
-  for (std::int64_t line = 1; !text.empty(); ++line) {
-    const auto end = std::min(text.find('\n'), text.size());
-    const auto one = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto where = str(what, ": line ", line);
-    const Json json = Json::parse(one, where);
-    questions.push_back(in_context([&] { return question_of(json, questions.size()); }, where));
+  for_each_json_line(text, what, [&](const Json& json, std::int64_t line) {
+    questions.push_back(question_of(json, questions.size()));
     questions.back().line = line;
-  }
+  });
   if (questions.empty()) throw DataError(str(what, ": holds no question"));
   return questions;
 }

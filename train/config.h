@@ -107,6 +107,9 @@ struct Config {
     std::int64_t sample_every_steps = 0;  // 0: never
     std::string sample_prompt;
     std::int64_t sample_tokens = 64;
+    std::string prometheus_file = "metrics.prom";  // in the run's directory; empty: none
+    std::int64_t metrics_port = 0;                 // of rank 0; 0: none
+    std::string metrics_address = "127.0.0.1";     // empty: every address of the machine
   } log;
 
   struct Precision {

@@ -1,6 +1,7 @@
 #include "train/gpu_watch.h"
 
 #include <cmath>
+#include <utility>
 
 #include "core/gpu.h"
 #include "core/log.h"
@@ -37,12 +38,30 @@ GpuWatch::GpuWatch(Device gpu) : monitor_(gpu::pci_bus_id(gpu.index)) {
            others_);
 }
 
-std::optional<GpuReading> GpuWatch::read() {
-  const auto now = std::chrono::steady_clock::now();
+void GpuWatch::add_energy(GpuReading& reading, std::int64_t step, Clock::time_point now) {
+  const Sample sample{.time = now,
+                      .step = step,
+                      .energy_joules = monitor_.energy_joules(),
+                      .power_watts = reading.power_watts};
+  const auto before = std::exchange(before_, sample);
+  if (!before) return;
+  if (sample.energy_joules && before->energy_joules) {
+    reading.energy_joules = *sample.energy_joules - *before->energy_joules;
+  } else {
+    const double seconds = std::chrono::duration<double>(now - before->time).count();
+    reading.energy_joules = (sample.power_watts + before->power_watts) / 2 * seconds;
+  }
+  if (step > before->step)
+    reading.step_joules = reading.energy_joules / static_cast<double>(step - before->step);
+}
+
+std::optional<GpuReading> GpuWatch::read(std::int64_t step) {
+  const auto now = Clock::now();
   if (!monitor_.is_there() || now < next_) return std::nullopt;
   next_ = now + std::chrono::seconds(1);
   auto reading = monitor_.read();
   if (says_nothing(reading)) return std::nullopt;
+  add_energy(reading, step, now);
   for (const auto& cause : reading.slowed_by)
     if (warned_of_.insert(cause).second)
       log_own_warning(

@@ -84,6 +84,8 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
     line.add("gpu_power_watts", r.gpu->power_watts);
     line.add("gpu_temperature_celsius", r.gpu->temperature_celsius);
     if (r.gpu->power_capped) line.add("gpu_power_capped", *r.gpu->power_capped);
+    line.add("energy_joules", r.gpu->step_joules);
+    line.add("joules_per_token", r.joules_per_token);
   }
   if (r.shards) {
     line.add("shard_files_fetched", r.shards->fetched);

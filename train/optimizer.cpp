@@ -10,6 +10,8 @@
 namespace lockstep {
 
 void Optimizer::allocate(Arena& arena, Stream& stream, Arena* offloaded) {
+  const Arena::For here(arena, Purpose::moments);
+  const Arena::For there(offloaded != nullptr ? *offloaded : arena, Purpose::moments);
   const auto zeros = [&](Arena& from, const char* name, DType dtype, const Shape& shape) {
     const Tensor t = from.allocate(name, dtype, shape);
     fill(stream, t, 0.0f);

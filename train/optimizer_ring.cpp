@@ -21,6 +21,8 @@ OptimizerRing::OptimizerRing(Arena& arena, const Stream& compute, std::vector<Ad
     : host_(std::move(host)),
       to_device_(compute.device(), "optimizer state in", mode_of(compute)),
       to_host_(compute.device(), "optimizer state out", mode_of(compute)) {
+  to_device_.set_op_log(compute.op_log());
+  to_host_.set_op_log(compute.op_log());
   std::int64_t elements = 0;
   for (const AdamWState& chunk : host_)
     elements = std::max(elements, chunk.m.elements());

@@ -25,7 +25,8 @@ namespace {
 
 std::string name_of_device(const Stream& compute) {
   if (compute.is_cuda()) return gpu::properties(compute.device().index).name;
-  return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(), " threads)");
+  return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(),
+             compute.threads() == 1 ? " thread)" : " threads)");
 }
 
 void check_held_out(const Config& config, const Sources& sources, const Dataset& held_out) {
@@ -46,6 +47,15 @@ void check_data(const Config& config, const Sources& sources, World& world, Shar
       config.model.vocabulary > ByteTokenizer::kVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
                 ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
+  for (std::size_t s = 0; s < sources.count(); ++s) {
+    const Dataset& dataset = sources.dataset(s);
+    const auto ids = dataset.format().vocabulary;
+    if (dataset.tokenizer_vocabulary() > 0 || ids <= config.model.vocabulary) continue;
+    log_warning(sources.name(s), " is ", dataset.format().name, ", whose ids go up to ", ids - 1,
+                ", but model.vocabulary is ", config.model.vocabulary,
+                ": an id that it does not hold ends the run");
+    break;
+  }
   Fields fields;
   for (std::size_t s = 0; s < sources.count(); ++s)
     fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
@@ -120,10 +130,11 @@ Config settled(Config config, Stream& compute, World& world, ShardFiles& files) 
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
                          const std::string& others) {
   const auto& m = config.model;
-  log_info(
-      name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))), " parameters, ",
-      m.layers, " layers, width ", m.width, "; ", name(config.precision.compute),
-      config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ", name_of_device(compute));
+  log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
+           " parameters, ", m.layers, m.layers == 1 ? " layer, width " : " layers, width ", m.width,
+           "; ", name(config.precision.compute),
+           config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ",
+           name_of_device(compute));
   require_fp8(config, compute);
   const auto here = static_cast<int>(ranks_here(world).size());
   auto bytes = checked_run_bytes(config, compute.device(), others, here);
@@ -159,8 +170,8 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   return bytes;
 }
 
-// What lies beside a distant dataset, to where the run keeps its tokenizer.
-void bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
+// What lies beside a distant dataset, to where the run keeps its tokenizer. Whether any is distant.
+bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
                      ShardFiles& files) {
   const auto bytes = ByteTokenizer().about().hash;
   bool is_distant = false;
@@ -172,13 +183,25 @@ void bring_tokenizer(const Sources& training, const RunDirectory& run, World& wo
         fetch_tokenizer(list.directory.string(), files, run.tokenizer());
     }
   if (is_distant) world.exchange("");
+  return is_distant;
+}
+
+// Of a dataset that names its tokenizer, which does not lie there.
+void warn_of_missing_tokenizer(const Sources& training, const std::string& hash) {
+  for (std::size_t s = 0; s < training.count(); ++s)
+    for (const auto& list : training.dataset(s).lists())
+      if (list.tokenizer_hash == hash)
+        return log_warning("no tokenizer.json lies in ", list.directory.string(), ", whose tokens ",
+                           "are of ", list.format.name, " (", hash,
+                           "): `generate` and `eval` will need it by --tokenizer; copy it there "
+                           "before the run starts, and the run keeps it");
 }
 
 RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
                            World& world, ShardFiles& files) {
   constexpr const char* kFile = "tokenizer.json";
   RunTokenizer known;
-  bring_tokenizer(training, run, world, files);
+  const bool is_distant = bring_tokenizer(training, run, world, files);
   std::string hash;  // of all data, as far as it is known
   for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
     hash = training.dataset(s).tokenizer_hash();
@@ -192,7 +215,10 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
     known.what = tokenizer_of(find_model(config.train.init_from));
   if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
     known.what = "bytes";
-  if (known.what.empty()) return known;
+  if (known.what.empty()) {
+    if (!hash.empty() && !is_distant) warn_of_missing_tokenizer(training, hash);
+    return known;
+  }
   try {
     known.tokenizer = open_tokenizer(known.what);
   } catch (const DataError& error) {  // training needs none
@@ -265,7 +291,8 @@ void log_step(const Config& config, const Loader& loader, int ranks, const Meter
   const Sources& sources = loader.sources();
   log_info("data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
            ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
-           config.train.batch_tokens, " of them in ", loader.micro_steps(), " micro-batches of ",
+           config.train.batch_tokens, " of them in ", loader.micro_steps(),
+           loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
            config.train.micro_batch, " x ", config.train.sequence_length,
            ranks > 1 ? str(" on each of ", data_ranks, " ranks that read data") : "");
   if (sources.row_kind() != RowKind::windows) log_rows(sources);
@@ -273,7 +300,10 @@ void log_step(const Config& config, const Loader& loader, int ranks, const Meter
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
            " over the full square) / ", human_count(meter.peak_flops), " FLOP/s, the ",
            on_gpu ? "" : "measured ", "peak of ", ranks > 1 ? str(ranks, " ranks in ") : "",
-           name(config.precision.compute), " multiply-adds", fp8_counts(meter));
+           name(config.precision.compute), " multiply-adds", fp8_counts(meter),
+           on_gpu ? ""
+                  : "; it is measured now: where the machine does other work meanwhile it is too "
+                    "low, and MFU may be above 100%");
   if (config.train.cuda_graphs == Config::CudaGraphs::on && !on_gpu)
     log_info("train.cuda_graphs says nothing here: the run is on the CPU");
   if (config.train.offloads() && !on_gpu)

@@ -15,15 +15,9 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
 std::vector<PromptText> parse_prompts(std::string_view lines, const std::string& what) {
   std::vector<PromptText> prompts;
-  for (std::int64_t line = 1; !lines.empty(); ++line) {
-    const auto end = std::min(lines.find('\n'), lines.size());
-    const auto one = lines.substr(0, end);
-    lines.remove_prefix(std::min(end + 1, lines.size()));
-    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto where = str(what, ": line ", line);
-    const Json json = Json::parse(one, where);
-    in_context([&] { prompts.push_back({text_at(json, "prompt"), where}); }, where);
-  }
+  for_each_json_line(lines, what, [&](const Json& json, std::int64_t line) {
+    prompts.push_back({text_at(json, "prompt"), str(what, ": line ", line)});
+  });
   if (prompts.empty()) throw DataError(str(what, ": holds no prompt"));
   return prompts;
 }

@@ -185,7 +185,7 @@ void log_changes(const Json& about, const RunFacts& facts) {
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,
                            const std::string& attention) {
-    return device == "cpu" ? str(level, " and ", threads, " threads")
+    return device == "cpu" ? str(level, " and ", threads, threads == 1 ? " thread" : " threads")
                            : str(device, " and attention by ", attention);
   };
   const Json* attention = numerics.find("attention");  // not in checkpoints of before

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/gpu.h"
+#include "core/machine.h"
 #include "dist/agreement.h"
 #include "train/run_state.h"
 #include "train/weight_hash.h"
@@ -74,6 +75,14 @@ RunFacts Run::facts() const {
           .device = compute.is_cuda() ? gpu::properties(compute.device().index).name : "cpu",
           .attention = in_words(config.train.attention),
           .numerics = numerics ? &*numerics : nullptr};
+}
+
+std::vector<std::string> Run::hosts() const {
+  if (topology == nullptr) return {host_name()};
+  std::vector<std::string> hosts;
+  for (const auto& rank : topology->places)
+    if (std::find(hosts.begin(), hosts.end(), rank.host) == hosts.end()) hosts.push_back(rank.host);
+  return hosts;
 }
 
 int Run::agreed_stop() {

@@ -42,6 +42,7 @@ struct Run {
   bool due(std::int64_t every_steps) const { return due(every_steps, step()); }
   std::int64_t end_sample() const;  // behind the last step
   RunFacts facts() const;
+  std::vector<std::string> hosts() const;  // of the ranks, each once
 
   int agreed_stop();  // the largest exit code of a signal that a rank was sent; 0: none was
   // Of the weights behind `step`, which the device was asked for. Throws TransientError where ranks

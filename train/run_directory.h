@@ -3,7 +3,8 @@
 //   config.toml      the resolved configuration of the last start
 //   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
 //   data.json        what the last start reads    checkpoints/           step-00001000/, ...
-//   numerics.json    what a GPU computes with
+//   numerics.json    what a GPU computes with      plan.json              what a step should cost
+//   ledger.jsonl     what the wall time went to    metrics.prom           for Prometheus
 //   lock             held while training          trace-rank-00000.json, ...   of --trace
 //   tokenizer/       tokenizer.json and tokenizer_config.json, where the tokens have such
 //   ended/           rank-00000.txt, ...: what ranks did when others ended them
@@ -36,6 +37,8 @@ class RunDirectory {
   std::filesystem::path data() const { return path_ / "data.json"; }
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path ledger() const { return path_ / "ledger.jsonl"; }
+  std::filesystem::path plan() const { return path_ / "plan.json"; }
   std::filesystem::path tokenizer() const { return path_ / "tokenizer"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path trace(int rank) const {

@@ -4,9 +4,16 @@
 
 namespace lockstep {
 
-void RunLog::open(const RunDirectory& run, std::int64_t resumed_step, bool tensorboard) {
-  metrics_.emplace(run.metrics(), resumed_step);
-  if (tensorboard) tensorboard_.emplace(run.path(), resumed_step);
+void RunLog::open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start) {
+  metrics_.emplace(run.metrics(), start.step);
+  if (config.tensorboard) tensorboard_.emplace(run.path(), start.step);
+  attempt([&] { ledger_.emplace(run.ledger(), start); });
+  if (ledger_ && ledger_->goodput().restarts > 0) log_info(in_words(ledger_->goodput()));
+  page_.emplace(run, config, start.step);
+}
+
+std::optional<Goodput> RunLog::goodput() const {
+  return ledger_ ? std::optional(ledger_->goodput()) : std::nullopt;
 }
 
 void RunLog::append(const StepReport& report) {
@@ -14,12 +21,29 @@ void RunLog::append(const StepReport& report) {
     if (metrics_) metrics_->append(report);
     if (tensorboard_) tensorboard_->append(report);
   });
+  attempt([&] {
+    if (ledger_) ledger_->append(report);
+  });
+  attempt([&] {
+    if (page_) page_->show(report, goodput());
+  });
+}
+
+void RunLog::end(int exit_code, const std::string& why, double checkpoint_seconds) {
+  attempt([&] {
+    if (ledger_) ledger_->end(exit_code, why, checkpoint_seconds);
+  });
+  attempt([&] {
+    if (page_) page_->end(goodput(), checkpoint_seconds);
+  });
+  if (ledger_) log_info(in_words(ledger_->goodput()));
 }
 
 void RunLog::sync() {
   attempt([&] {
     if (metrics_) metrics_->sync();
     if (tensorboard_) tensorboard_->sync();
+    if (ledger_) ledger_->sync();
   });
 }
 

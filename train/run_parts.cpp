@@ -13,7 +13,7 @@
 #include "dist/topology_here.h"
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
-#include "train/gpu_peak.h"
+#include "train/hardware.h"
 #include "train/layout.h"
 #include "train/loss_sum.h"
 #include "train/memory.h"

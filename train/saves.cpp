@@ -89,13 +89,15 @@ void Saves::poll() {
   run_.checkpoints.log_copies();
 }
 
-void Saves::end(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
-                bool must) {
+double Saves::end(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
+                  bool must) {
+  const auto begin_time = std::chrono::steady_clock::now();
   await();
   ending_ = true;
   begin(validation_loss, weight_hash);
   await();
   finish_copies(must);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
 }
 
 void Saves::give_up() {

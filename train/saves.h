@@ -25,8 +25,9 @@ class Saves {
   bool is_under_way() const { return saving_; }  // to all ranks' knowledge
 
   // The last one: throws where it cannot be written. must: or cannot go where it goes from there.
-  void end(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
-           bool must);
+  // Returns the seconds that it took.
+  double end(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
+             bool must);
 
   // Waits for all that is under way; what fails of it, the log says.
   void give_up();

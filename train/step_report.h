@@ -25,11 +25,11 @@ struct StepReport {
   std::int64_t valid_tokens = 0;  // of this step
   std::int64_t tokens_seen = 0;   // of the run, this step included (nominal, masked ones too)
 
-  double step_seconds = 0;
+  double step_seconds = 0;       // from the end of the step before, see Trainer::finish
   double data_wait_seconds = 0;  // part of step_seconds
   // By Phase; what is not in a span is in none. NaN in a step that was not timed. Evaluation and
-  // checkpoint are no part of step_seconds: the evaluation after this step, and the saves since the
-  // step before.
+  // checkpoint are no part of step_seconds: the evaluation and sample after this step, and the
+  // saves since the step before.
   std::array<double, kPhases> phase_seconds{};
   double tokens_per_second = 0;                      // nominal tokens of the step / step_seconds
   double model_flops_utilization = kUnknown;         // causal count, in [0, 1]
@@ -38,7 +38,8 @@ struct StepReport {
   std::int64_t limit_bytes = 0;                      // of the device; 0: unknown
   double eta_seconds = kUnknown;  // to the end of the run, with evaluations and saves
 
-  std::optional<GpuReading> gpu;  // behind this step, where it was read (train/gpu_watch.h)
+  std::optional<GpuReading> gpu;       // behind this step, where it was read (train/gpu_watch.h)
+  double joules_per_token = kUnknown;  // of all GPUs, taken to be as this one is
   std::optional<ShardCache::Counts> shards;  // of distant data, since the start, on this machine
   std::optional<double> validation_loss;     // where this step evaluated
   std::optional<std::uint64_t> weight_hash;  // behind this step, where it was computed

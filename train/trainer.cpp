@@ -31,6 +31,11 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+int exit_code_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours != nullptr ? ours->exit_code() : 1;
+}
+
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const RunRanks& ranks) : run_(options, ranks) {}
@@ -41,7 +46,6 @@ class Trainer {
   struct Enqueued {
     std::int64_t step = 0, tokens_seen = 0;
     double learning_rate = 0, data_wait_seconds = 0;
-    Clock::time_point begin;
     bool hashed = false;  // its weights, see WeightHash
   };
   Enqueued enqueue_step(bool hash);
@@ -50,6 +54,8 @@ class Trainer {
            run_.due(run_.config.checkpoint.every_steps, after);
   }
   RecordedStep compute_step();  // and waits for it
+  void open_logs();
+  int take_steps();  // to the last one; the exit code
   void begin_timeline();
   void end_timeline();
   StepReport finish(const Enqueued& enqueued);  // waits for it
@@ -57,7 +63,8 @@ class Trainer {
   void report(StepReport report);
   void log_shards(const ShardCache::Counts& now);
   std::optional<double> evaluate(StepReport& report);
-  void sample();
+  void spent_evaluating(StepReport& report, double seconds);
+  void sample(StepReport& report);
   void check_skipped(const StepReport& report);
 
   Run run_;
@@ -69,6 +76,7 @@ class Trainer {
   ShardCache::Counts shards_;      // as the log said last
   double checkpoint_seconds_ = 0;  // since the last report
   Clock::time_point last_end_;     // of a step
+  double between_seconds_ = 0;     // since then, in evaluation, samples and saves
   std::optional<Timeline> timeline_;
   std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
 };
@@ -80,21 +88,38 @@ int Trainer::run() {
              "; raise train.steps to go on");
     return 0;
   }
-  if (run_.is_first()) {
-    run_.directory.keep();
-    write_text(run_.directory.config(), run_.options.resolved_config);
-    if (!run_.tokenizer.what.empty())
-      keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer());
-    run_.log.open(run_.directory, run_.step(), run_.config.log.tensorboard);
-    Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
-    data.set("stretches", to_json(run_.loader.sources().history()));
-    write_text(run_.directory.data(), data.dump(2) + "\n");
+  if (run_.is_first()) open_logs();
+  try {
+    const int code = take_steps();
+    run_.log.end(code, code == 0 ? "done" : "stopped by a signal", checkpoint_seconds_);
+    return code;
+  } catch (const std::exception& error) {
+    run_.log.end(exit_code_of(error), error.what(), 0);
+    throw;
   }
+}
+
+void Trainer::open_logs() {
+  run_.directory.keep();
+  write_text(run_.directory.config(), run_.options.resolved_config);
+  if (!run_.tokenizer.what.empty()) keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer());
+  run_.log.open(run_.directory, run_.config.log,
+                {.began = run_.options.began,
+                 .step = run_.step(),
+                 .ranks = run_.world.size(),
+                 .hosts = run_.hosts()});
+  Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
+  data.set("stretches", to_json(run_.loader.sources().history()));
+  write_text(run_.directory.data(), data.dump(2) + "\n");
+}
+
+int Trainer::take_steps() {
   if (const auto stop = run_.agreed_stop()) {
     log_info("stopped by a signal before step ", run_.step() + 1);
     return stop;
   }
   begin_timeline();
+  last_end_ = Clock::now();
   bool save_due = false;
   std::optional<Enqueued> before;  // a step that is not reported yet
   while (run_.step() < run_.steps()) {
@@ -112,9 +137,10 @@ int Trainer::run() {
     // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
     save_due = save_due || run_.due(run_.config.checkpoint.every_steps);
     if (run_.stop != 0 || run_.step() == run_.steps()) {
-      saves_.end(validation_loss_, weight_hash_, /*must=*/run_.stop == 0);
+      checkpoint_seconds_ = saves_.end(validation_loss_, weight_hash_, /*must=*/run_.stop == 0);
     } else if (save_due && !done.skipped) {
       checkpoint_seconds_ = saves_.begin(validation_loss_, weight_hash_);
+      between_seconds_ += checkpoint_seconds_;
       save_due = false;
     }
     if (run_.stop != 0) {
@@ -147,7 +173,7 @@ void Trainer::end_timeline() {
 }
 
 Trainer::Enqueued Trainer::enqueue_step(bool hash) {
-  Enqueued enqueued{.step = ++run_.progress.step, .begin = Clock::now(), .hashed = hash};
+  Enqueued enqueued{.step = ++run_.progress.step, .hashed = hash};
   const double waited = run_.loader.waited_seconds();
   enqueued.learning_rate = learning_rate(run_.config.schedule, run_.config.optimizer.learning_rate,
                                          enqueued.step, run_.steps());
@@ -194,17 +220,19 @@ bool Trainer::must_finish(bool save_due) const {
          run_.stop != 0;
 }
 
+// A step's time is all since the end of the one before, but for what is reported beside it: what
+// the host does between steps is part of it, and of the run's wall time nothing is left out.
 StepReport Trainer::finish(const Enqueued& enqueued) {
   const auto numbers = run_.training.numbers(enqueued.step);
   run_.stop = std::max(run_.stop, numbers.stop);
   const auto end = Clock::now();
-  const std::chrono::duration<double> took = end - std::max(enqueued.begin, last_end_);
-  last_end_ = end;
+  const std::chrono::duration<double> since = end - std::exchange(last_end_, end);
+  const double took = since.count() - std::exchange(between_seconds_, 0);
 
   const auto phases = run_.training.trace().take();
   const double held = phases[static_cast<std::size_t>(Phase::checkpoint)];  // see hold_update
   const double waited = std::isnan(held) ? 0 : held;
-  StepReport report = run_.meter.step(enqueued.step, took.count() - waited);
+  StepReport report = run_.meter.step(enqueued.step, took - waited);
   report.data_wait_seconds = enqueued.data_wait_seconds;
   report.phase_seconds = phases;
   seconds_of(report, Phase::evaluation) = 0;
@@ -230,15 +258,18 @@ void Trainer::report(StepReport report) {
     report.validation_loss = validation_loss_ = evaluate(report);
   report.shards = run_.files.counts();
   if (run_.due(run_.config.log.every_steps, report.step) || report.validation_loss) {
-    if (run_.gpu) report.gpu = run_.gpu->read();
+    if (run_.gpu) report.gpu = run_.gpu->read(report.step);
+    if (report.gpu)
+      report.joules_per_token = report.gpu->step_joules * run_.world.size() /
+                                static_cast<double>(run_.config.train.batch_tokens);
     if (run_.is_first()) print_step(report);
     if (run_.is_first() && report.shards) log_shards(*report.shards);
   }
-  run_.log.append(report);
-  check_skipped(report);
   if (run_.config.log.sample_every_steps > 0 &&
       run_.due(run_.config.log.sample_every_steps, report.step) && !stopping)
-    sample();
+    sample(report);
+  run_.log.append(report);
+  check_skipped(report);
 }
 
 void Trainer::log_shards(const ShardCache::Counts& now) {
@@ -272,7 +303,8 @@ void Trainer::check_skipped(const StepReport& report) {
                         "train.batch_tokens, or look at the masks with `lockstep data inspect`"));
 }
 
-void Trainer::sample() {
+void Trainer::sample(StepReport& report) {
+  const auto begin = Clock::now();
   const auto room = std::min(run_.config.log.sample_tokens,
                              run_.config.model.max_positions - std::ssize(run_.prompt));
   std::string text = run_.config.log.sample_prompt;
@@ -289,6 +321,12 @@ void Trainer::sample() {
     log_warning("no sample after step ", run_.step(), ": ", error.what());
   }
   run_.training.trace().take();
+  spent_evaluating(report, seconds_since(begin));
+}
+
+void Trainer::spent_evaluating(StepReport& report, double seconds) {
+  seconds_of(report, Phase::evaluation) += seconds;
+  between_seconds_ += seconds;
 }
 
 // Nothing when a signal came meanwhile: who asks the run to stop does not wait for an evaluation.
@@ -305,7 +343,8 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
         return run_.stop != 0;
       });
   run_.training.trace().take();
-  const double seconds = seconds_of(report, Phase::evaluation) = seconds_since(begin);
+  const double seconds = seconds_since(begin);
+  spent_evaluating(report, seconds);
   run_.meter.spent_between_steps(Phase::evaluation, seconds, run_.config.eval.every_steps);
   if (!sum) return std::nullopt;
   return sum->mean();

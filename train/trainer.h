@@ -1,6 +1,7 @@
 // Trainer: a run from its first start, or from its newest checkpoint, to its last step.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -21,6 +22,7 @@ struct TrainOptions {
   bool allow_dataset_change = false;
   std::int64_t verify_steps = 0;  // so many are computed again before the run goes on
   std::int64_t trace_steps = 0;   // so many, from the first: each rank writes trace-rank-00000.json
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // the process
 };
 
 // The ranks of a run, as the mesh of config.layout numbers them.

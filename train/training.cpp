@@ -54,6 +54,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   if (config.offload_activations && compute.is_cuda()) {
     copies_.emplace(compute.device(), "copies",
                     compute.is_measuring() ? Stream::Mode::measuring : Stream::Mode::immediate);
+    copies_->set_op_log(compute.op_log());
     const Offload::To to{*copies_, arenas.pinned};
     transformer_.allocate(arena, context(shape), 1, &to);
   } else {
@@ -138,7 +139,7 @@ Targets Training::targets(const Batch& batch) const {
 }
 
 void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
-  is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0;
+  is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0 || held_by_;
   step_number_ = step;
   if (auto* ring = comms_.world->ring()) ring->begin_step(step);
   trace_.begin_step(is_timed_);

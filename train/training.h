@@ -51,8 +51,8 @@ struct TrainingConfig {
 
 class Training {
  public:
-  // On a GPU the phases of the first step are timed, and of those whose number is a multiple of
-  // this: they are the ones that are not replayed from graphs.
+  // On a GPU the phases of the first step are timed, of those whose number is a multiple of this,
+  // and of those whose update is held: they are the ones that are not replayed from graphs.
   static constexpr std::int64_t kTimedSteps = 20;
 
   // Allocates everything that lives as long as the run. `compute` and `arenas` outlive it.

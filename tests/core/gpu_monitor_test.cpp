@@ -1,8 +1,10 @@
 #include "core/gpu_monitor.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <thread>
 
 namespace lockstep::testing {
 namespace {
@@ -42,6 +44,27 @@ TEST_F(GpuMonitorTest, a_bridge_joins_two) {
   EXPECT_EQ(GpuMonitor("0000:5A:00.0").nvlink_peers(), Peers{"0000:1b:00.0"});
 }
 
+TEST_F(GpuMonitorTest, energy_grows_by_power_times_time) {
+  const GpuMonitor monitor("0000:5A:00.0");
+  using Clock = std::chrono::steady_clock;
+  const auto joules = [](Clock::duration time) {
+    return 500 * std::chrono::duration<double>(time).count();
+  };
+  const auto before = Clock::now();
+  const auto first = monitor.energy_joules();
+  const auto begin = Clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto end = Clock::now();
+  const auto second = monitor.energy_joules();
+  const auto after = Clock::now();
+  ASSERT_TRUE(first && second);
+  const auto cut = std::chrono::milliseconds(1);  // what it counts in
+  EXPECT_GE(*second - *first, joules(end - begin - cut));
+  EXPECT_LE(*second - *first, joules(after - before + cut));
+  behave("pascal");
+  EXPECT_EQ(monitor.energy_joules(), std::nullopt);
+}
+
 TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
   EXPECT_EQ(GpuMonitor("0000:77:00.0").nvlink_peers(), std::nullopt);
   behave("hidden");
@@ -49,6 +72,7 @@ TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
   behave("errors");
   const GpuMonitor monitor("0000:5A:00.0");
   EXPECT_EQ(monitor.nvlink_peers(), std::nullopt);
+  EXPECT_EQ(monitor.energy_joules(), std::nullopt);
   EXPECT_EQ(monitor.fabric_clique(), "");
 }
 

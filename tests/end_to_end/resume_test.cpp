@@ -579,8 +579,9 @@ TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
 }
 
 TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
-  fill(24'000);
-  Process process = start(with(train("run"), {"train.steps=1000000", "checkpoint.every_steps=0"}));
+  fill(32'000);
+  Process process = start(with(
+      train("run"), {"train.steps=1000000", "checkpoint.every_steps=0", "log.prometheus_file=''"}));
   ASSERT_TRUE(process.says(": cannot append: ")) << process.err();
   relieve();
   process.signal(SIGTERM);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "launch/options.h"
+#include "tests/files.h"
 #include "train/layout.h"
 
 namespace lockstep {
@@ -173,6 +174,32 @@ TEST(Config, an_unknown_key_or_table_is_refused_with_the_nearest) {
             "--set: unknown key train.stesp; did you mean train.steps?");
   const char* environment[] = {"LOCKSTEP_TRAIN_STEP=7", nullptr};
   EXPECT_THROW(environment_settings(environment), ConfigError);
+  const char* misspelt[] = {"LOCKSTEP_TRIAN_STEPS=4", nullptr};
+  EXPECT_EQ(testing::message_of<ConfigError>([&] { environment_settings(misspelt); }),
+            "environment LOCKSTEP_TRIAN_STEPS: sets no key; did you mean LOCKSTEP_TRAIN_STEPS?");
+  for (const char* other : {"LOCKSTEP_CPU=avx2",
+                            "LOCKSTEP_SECRET=ab",
+                            "LOCKSTEP_INTERFACE=eth0",
+                            "LOCKSTEP_NVML=x",
+                            "LOCKSTEP_TEST_SEED=1",
+                            "LOCKSTEP_SMALL_SHAPES=1",
+                            "LOCKSTEP_RECORD=x",
+                            "LOCKSTEP_RECORD_DRIVER=0",
+                            "LOCKSTEP_RECORD_GPUS=2",
+                            "LOCKSTEP_RECORD_PAIRS=1",
+                            "LOCKSTEP_RECORD_ODD_RANK=1",
+                            "LOCKSTEP_RECORD_CAPABILITY=10",
+                            "LOCKSTEP_LLMC=x",
+                            "LOCKSTEP_LLMQ=x",
+                            "LOCKSTEP_BUNDLE=x",
+                            "LOCKSTEP_SIMT_MIB=1",
+                            "LOCKSTEP_SIMT_FASTEST=1",
+                            "LOCKSTEP_SIMT_CUBLASLT=1",
+                            "LOCKSTEP_SIMT_EPILOGUE=1",
+                            "LOCKSTEP_TEST_VARIABLE=1"}) {
+    const char* variables[] = {other, nullptr};
+    EXPECT_TRUE(environment_settings(variables).empty()) << other;
+  }
 }
 
 TEST(Config, a_wrong_type_or_an_impossible_value_is_refused_with_what_was_expected) {

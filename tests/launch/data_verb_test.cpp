@@ -1,7 +1,14 @@
 #include "launch/data_verb.h"
 
+#include <csignal>
+#include <fcntl.h>
 #include <functional>
 #include <gtest/gtest.h>
+#include <map>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 #include "data/dataset.h"
 #include "tests/files.h"
@@ -35,7 +42,10 @@ class DataVerbs : public ::testing::Test {
 TEST_F(DataVerbs, pack_says_what_it_made_and_verify_finds_it_whole) {
   pack_.document_separator = std::string(1, '|');
   pack_.validation = "25%";
+  ::testing::internal::CaptureStderr();
   const auto text = output_of(0, [&] { return data_pack(pack_); });
+  const auto errors = ::testing::internal::GetCapturedStderr();
+  expect_contains(errors, "held out 1 of 4 documents");
   expect_contains(text, "d/train: ");
   expect_contains(text, "d/validation: ");
   expect_contains(text, " tokens in 3 documents, 1 shard\n");
@@ -97,6 +107,36 @@ TEST_F(DataVerbs, verify_lists_damage_of_each_dataset_and_returns_65) {
   expect_contains(text, "d: 1 shard, 19 tokens, DAMAGED\n");
   expect_contains(errors, "train_000000.bin: at byte");
   expect_contains(errors, "nowhere: ");
+  expect_contains(text, "nowhere: not verified, for nothing of it was read\n");
+}
+
+TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
+  const auto said = (directory_ / "said").string(), pipe = (directory_ / "pipe").string();
+  const auto work = directory_ / "d.tmp";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& [signal, code] : std::map<int, int>{{SIGINT, 130}, {SIGTERM, 75}}) {
+    std::filesystem::remove_all(work);
+    const pid_t child = fork();
+    if (child == 0) {
+      const int file = open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      dup2(file, STDERR_FILENO);
+      std::signal(signal, SIG_DFL);  // which a shell's background jobs ignore
+      pack_.inputs = {pipe};         // which nobody writes to
+      try {
+        data_pack(pack_);
+      } catch (...) {
+      }
+      _exit(1);
+    }
+    while (!std::filesystem::exists(work / "command.json"))
+      std::this_thread::yield();
+    kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), code);
+    expect_contains(slurp(said), "d.tmp stays, but holds nothing yet to go on from");
+  }
 }
 
 TEST_F(DataVerbs, separators_may_be_written_with_escapes) {

@@ -4,8 +4,10 @@
 //   MIG crowded          100 processes bridges          NVLink joins the GPUs in pairs hidden the
 //   other GPUs are not shown fabric           NVLink joins them to those of other machines
 //   fabric_starting  it soon will
+//   pascal           the GPU counts no energy, and takes 100 W
 // LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535.
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +88,15 @@ int nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned type, unsigned* mhz) {
   return give(device, mhz, type == 1 ? 1755u : 2619u);  // NVML_CLOCK_SM; the memory's
 }
 int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned* milliwatts) {
-  return give(device, milliwatts, 612500u);
+  return give(device, milliwatts, is("pascal") ? 100000u : 612500u);
+}
+// As if it took 500 W since the system started.
+int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long* millijoules) {
+  if (is("pascal")) return kNotSupported;
+  using Milliseconds = std::chrono::milliseconds;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto milliseconds = std::chrono::duration_cast<Milliseconds>(now).count();
+  return give(device, millijoules, 500ull * static_cast<unsigned long long>(milliseconds));
 }
 int nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned* celsius) {
   return sensor == 0 ? give(device, celsius, 64u) : kInvalidArgument;

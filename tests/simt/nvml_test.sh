@@ -45,6 +45,22 @@ says there "fp32 on simulated GPU"
 says there "GPU: simulated GPU (0000:5A:00.0), 16.0 GiB, power limit 700 W, driver 580.65.06; other processes hold 1.50 GiB of it: 4241, 4242"
 says there "$warning"
 [[ $(grep -c "held down" there.out) == 1 ]] || { echo "the warning is not said once"; cat there.out; exit 1; }
+
+# until_read RUN: goes on until energy was read twice.
+until_read() {
+  LD_LIBRARY_PATH=$nvml "$lockstep" train tiny.toml --run "$1" --set log.every_steps=1 --set train.steps=1000000 \
+    >"$1.out" 2>&1 &
+  local pid=$! status=0
+  until [[ $(grep -c '"energy_joules":[0-9]' "$1/metrics.jsonl" 2>/dev/null) -ge 2 ]]; do
+    kill -0 $pid || { cat "$1.out"; exit 1; }
+    sleep 0.1
+  done
+  kill -TERM $pid
+  wait $pid || status=$?
+  [[ $status == 75 ]] || { echo "exit $status, expected 75"; cat "$1.out"; exit 1; }
+}
+until_read energy
+LOCKSTEP_NVML=pascal until_read power
 train old "$old_nvml"
 says old "$warning"
 LOCKSTEP_NVML=crowded train crowded "$nvml"
@@ -65,7 +81,7 @@ LD_LIBRARY_PATH=$nvml "$lockstep" train tiny.toml --run large --device cuda --se
 says large "are free on this GPU; other processes hold 1.50 GiB of it: 4241, 4242; "
 
 python3 - <<'PYTHON'
-import json, pathlib
+import json, pathlib, re
 
 def steps(run):
     return [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
@@ -75,6 +91,24 @@ def gpu(step):
 
 expected = {"gpu_clock_mhz": 1755, "gpu_power_watts": 612.5, "gpu_temperature_celsius": 64,
             "gpu_power_capped": True}
+def check_energy(run, watts):
+    read = [step for step in steps(run) if gpu(step)]
+    assert read[0]["energy_joules"] is None and read[0]["joules_per_token"] is None, read[0]
+    for before, now in zip(read, read[1:]):
+        seconds = now["time_seconds"] - before["time_seconds"]
+        joules = now["energy_joules"] * (now["step"] - before["step"])
+        # The line is written behind the reading, on a busy machine not at once.
+        assert watts * seconds / 1.5 < joules < watts * seconds * 1.5, (run, joules, seconds)
+        assert abs(now["joules_per_token"] - now["energy_joules"] / 32) < 1e-9, now
+    prom = open(f"{run}/metrics.prom").read()
+    total = sum(now["energy_joules"] * (now["step"] - before["step"]) for before, now in zip(read, read[1:]))
+    said = float(re.search(r"lockstep_gpu_energy_joules_total\{.*\} (.*)", prom)[1])
+    assert abs(said - total) < 1e-6 * total, (said, total)
+    assert re.search(r'lockstep_gpu_throttled\{run="\w+"\} 1\n', prom), prom
+
+check_energy("energy", 500)
+check_energy("power", 100)
+
 there = steps("there")
 assert gpu(there[0]) == expected, there[0]
 seconds = there[-1]["time_seconds"] - there[0]["time_seconds"]

@@ -7,7 +7,7 @@
 #include "core/gpu.h"
 #include "kernels/attention_cudnn.h"
 #include "tests/bench/gpu/bench.h"
-#include "train/gpu_peak.h"
+#include "train/hardware.h"
 #include "train/memory.h"
 #include "train/training.h"
 

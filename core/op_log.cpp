@@ -1,0 +1,109 @@
+#include "core/op_log.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace lockstep {
+
+std::int64_t bytes_of(std::initializer_list<ConstTensor> tensors) {
+  std::int64_t bytes = 0;
+  for (const ConstTensor& t : tensors)
+    if (t) bytes += t.bytes();
+  return bytes;
+}
+
+Op memory_op(const char* name, DType dtype, std::initializer_list<ConstTensor> tensors) {
+  Op op;
+  op.name = name;
+  op.dtype = dtype;
+  op.bytes = bytes_of(tensors);
+  return op;
+}
+
+Op product_op(const char* name, DType dtype, std::int64_t M, std::int64_t N, std::int64_t K,
+              std::initializer_list<ConstTensor> tensors) {
+  Op op = memory_op(name, dtype, tensors);
+  op.kind = Op::Kind::product;
+  op.flops = 2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+  op.sizes = {M, N, K, 0};
+  return op;
+}
+
+Op transfer_op(ConstTensor moved) {
+  Op op = memory_op("transfer", moved.dtype, {moved});
+  op.kind = Op::Kind::transfer;
+  return op;
+}
+
+OpLog::Call::Call(Stream& stream, const Op& op) : log_(stream.op_log()), stream_(stream) {
+  if (log_ == nullptr) return;
+  if (log_->in_call_) {
+    log_ = nullptr;
+    return;
+  }
+  log_->in_call_ = true;
+  entry_ = log_->entries_.size();
+  log_->add(stream, What::op, op, 0);
+  if (stream.is_cuda()) begin_event_ = stream.record_timed();
+  begin_ = std::chrono::steady_clock::now();
+}
+
+OpLog::Call::~Call() {
+  if (log_ == nullptr) return;
+  log_->in_call_ = false;
+  if (stream_.is_measuring()) return;
+  if (stream_.is_cuda()) {
+    if (std::uncaught_exceptions() == 0)  // behind a fault every call fails
+      log_->timed_.push_back({entry_, std::move(begin_event_), stream_.record_timed()});
+    return;
+  }
+  log_->entries_[entry_].seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+void OpLog::settle() {
+  for (const Timed& timed : timed_)
+    entries_[timed.entry].seconds = timed.end.seconds_since(timed.begin);
+  timed_.clear();
+}
+
+void OpLog::clear() {
+  entries_.clear();
+  timed_.clear();
+}
+
+std::int64_t OpLog::record(const Stream& stream) {
+  add(stream, What::record, {}, events_);
+  return events_++;
+}
+
+void OpLog::wait(const Stream& stream, std::int64_t event) {
+  add(stream, What::wait, {}, event);
+}
+
+std::uint8_t OpLog::set_phase(std::uint8_t phase) {
+  return std::exchange(phase_, phase);
+}
+
+std::uint8_t OpLog::number_of(const Stream& stream) {
+  const auto found = std::find(streams_.begin(), streams_.end(), &stream);
+  if (found != streams_.end()) return static_cast<std::uint8_t>(found - streams_.begin());
+  LOCKSTEP_CHECK(streams_.size() < kNone, "a log of ", streams_.size(), " streams");
+  streams_.push_back(&stream);
+  names_.emplace_back(stream.name());
+  return static_cast<std::uint8_t>(streams_.size() - 1);
+}
+
+void OpLog::add(const Stream& stream, What what, const Op& op, std::int64_t event) {
+  Entry entry{.what = what,
+              .stream = number_of(stream),
+              .phase = phase_,
+              .op = op,
+              .event = event,
+              .seconds = 0};
+  if (*op.group != '\0') entry.op.group = groups_.emplace(op.group).first->c_str();
+  entries_.push_back(entry);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,390 @@
+// Charts over the steps of runs. All have one view (which part of the axis is seen) and one cursor.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// An element of HTML; text becomes text, never markup.
+function html(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") element.style.cssText = value;
+    else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+const AXES = {
+  step: { title: "step", text: whole, ticks: (low, high, most) => ticks(low, high, most).filter((t) => t === Math.round(t)), tick: tickText },
+  tokens: { title: "tokens", text: (v) => count(v, 4), ticks, tick: tickText },
+  seconds: { title: "time since the start", text: duration, ticks: timeTicks, tick: (v) => (v === 0 ? "0" : duration(v)) },
+};
+
+// The part of the axis that is seen, for all charts.
+class View {
+  constructor(runs) {
+    this.runs = runs;
+    this.axis = "step";
+    this.hidden = new Set();
+    this.charts = [];
+    this.listeners = [];
+    this.all();
+  }
+  extent() {
+    let low = Infinity, high = -Infinity;
+    for (const run of this.runs) {
+      if (this.hidden.has(run)) continue;
+      const ends = this.axis === "step" ? [run.figures.first_step, run.figures.last_step] : run.points[this.axis];
+      for (const x of ends) if (known(x)) low = Math.min(low, x), high = Math.max(high, x);
+    }
+    if (!(low <= high)) return [0, 1];
+    if (low > 0 && low < 0.02 * high) low = 0;
+    return low < high ? [low, high] : [low - 0.5, high + 0.5];
+  }
+  all() {
+    [this.low, this.high] = this.extent();
+    this.zoomed = false;
+    this.draw();
+  }
+  show(low, high) {
+    const [first, last] = this.extent(), least = (last - first) / 1e5;
+    if (high - low < least) [low, high] = [(low + high - least) / 2, (low + high + least) / 2];
+    if (high - low >= last - first) return this.all();
+    if (low < first) [low, high] = [first, first + high - low];
+    if (high > last) [low, high] = [last - (high - low), last];
+    [this.low, this.high, this.zoomed] = [low, high, true];
+    this.draw();
+  }
+  // By `factor` around x; below 1: nearer.
+  zoom(factor, x = (this.low + this.high) / 2) {
+    this.show(x - factor * (x - this.low), x + factor * (this.high - x));
+  }
+  pan(share) {
+    const by = share * (this.high - this.low);
+    this.show(this.low + by, this.high + by);
+  }
+  setAxis(axis) {
+    this.axis = axis;
+    this.all();
+  }
+  setHidden(run, hidden) {
+    if (hidden) this.hidden.add(run);
+    else this.hidden.delete(run);
+    if (this.zoomed) this.draw();
+    else this.all();
+  }
+  draw() {
+    for (const chart of this.charts) chart.draw();
+    for (const listener of this.listeners) listener();
+  }
+  point(x) {
+    for (const chart of this.charts) chart.point(x);
+  }
+}
+
+// The points of a curve that are seen, and one on each side, as { x, low, high, mean, gap } of each
+// column of about a pixel. gap: nothing joins it to the one before.
+function columnsOf(points, axis, metric, view, width) {
+  const xs = points[axis], means = points[metric];
+  const lows = points[metric + "_low"] ?? means, highs = points[metric + "_high"] ?? means;
+  const columns = [], scale = width / (view.high - view.low);
+  let first = xs.findIndex((x) => known(x) && x >= view.low), gap = false, column, last;
+  if (first < 0) first = xs.length;
+  for (let i = Math.max(0, first - 1); i < xs.length; ++i) {
+    if (!known(xs[i])) continue;
+    if (!known(means[i])) {
+      gap = true;
+      continue;
+    }
+    const at = Math.floor((xs[i] - view.low) * scale);
+    if (column && at === last && !gap) {
+      column.low = Math.min(column.low, lows[i]);
+      column.high = Math.max(column.high, highs[i]);
+      column.mean += (means[i] - column.mean) / ++column.count;
+    } else {
+      column = { x: xs[i], low: lows[i], high: highs[i], mean: means[i], count: 1, gap };
+      columns.push(column);
+      [last, gap] = [at, false];
+    }
+    if (xs[i] > view.high) break;
+  }
+  return columns;
+}
+
+// By the median of a column and `half` of them on each side: a spike leaves no trace in it.
+function smoothed(columns, half) {
+  return columns.map((column, i) => {
+    const reach = Math.min(half, i, columns.length - 1 - i);
+    const around = columns.slice(i - reach, i + reach + 1).map((c) => c.mean).sort((a, b) => a - b);
+    return { ...column, mean: around[reach] };
+  });
+}
+
+// What of the values an axis shows: all, but for a start that falls steeply (the first fiftieth
+// part) and for what lies far outside the rest.
+function rangeOf(groups, fromZero) {
+  const lows = [], highs = [];
+  for (const columns of groups) {
+    const skip = columns.length > 100 ? Math.floor(columns.length / 50) : 0;
+    for (const column of columns.slice(skip)) lows.push(column.low), highs.push(column.high);
+  }
+  if (lows.length === 0) return [0, 1];
+  lows.sort((a, b) => a - b);
+  highs.sort((a, b) => a - b);
+  const most = lows.length - 1, cut = Math.floor(most / 100);
+  let low = lows[cut], high = highs[most - cut];
+  const reach = 1.5 * (high - low) || Math.abs(high) || 1;
+  low = lows.find((value) => value >= low - reach);
+  high = highs.findLast((value) => value <= high + reach);
+  if (fromZero && low > 0) low = 0;
+  if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 10, high + (Math.abs(high) || 1) / 10];
+  const margin = 0.04 * (high - low);
+  return [fromZero && low === 0 ? 0 : low - margin, high + margin];
+}
+
+class Chart {
+  // metric: a curve of run.points; dots: one of run.evaluations that is drawn beside it.
+  constructor(view, { title, note, metric, dots, text, tick, fromZero, plain, height = 200 }) {
+    Object.assign(this, { view, title, metric, dots, text, tick: tick ?? tickText, fromZero, plain, height });
+    this.svg = svg("svg", { tabindex: 0, role: "img", "aria-label": `${title} by step` });
+    this.tooltip = html("div", { class: "tooltip", role: "status", hidden: true });
+    this.figure = html("figure", {}, html("figcaption", {}, html("b", {}, title), html("span", {}, note ?? "")),
+      html("div", { class: "plot" }, this.svg, this.tooltip));
+    view.charts.push(this);
+    this.pointers = new Map();
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(this.svg.parentElement);
+  }
+
+  draw() {
+    const width = this.svg.parentElement.clientWidth;
+    if (width === 0) return;
+    const { view, height } = this;
+    const plot = (this.plot = { left: 52, right: width - 8, top: 8, bottom: height - 24, width });
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.svg.setAttribute("height", height);
+    const runs = view.runs.filter((run) => !view.hidden.has(run));
+    const span = plot.right - plot.left;
+    const curves = runs.map((run) => columnsOf(run.points, view.axis, this.metric, view, span));
+    const dots = this.dots ? runs.map((run) => columnsOf(run.evaluations, view.axis, this.dots, view, span)) : [];
+    const inside = (columns) => columns.filter((c) => c.x >= view.low && c.x <= view.high);
+    [this.low, this.high] = rangeOf([...curves, ...dots].map(inside), this.fromZero);
+    const x = (this.x = (v) => plot.left + ((v - view.low) / (view.high - view.low)) * span);
+    const far = 4 * height;
+    const y = (this.y = (v) => Math.max(-far, Math.min(far, plot.bottom - ((v - this.low) / (this.high - this.low)) * (plot.bottom - plot.top))));
+    const clip = (this.clip ??= `clip-${view.charts.indexOf(this)}`);
+    const body = svg("g", { "clip-path": `url(#${clip})` });
+    this.overlay = svg("g");
+    this.svg.replaceChildren(
+      svg("clipPath", { id: clip }, svg("rect", { x: plot.left - 4, y: plot.top - 4, width: span + 8, height: plot.bottom - plot.top + 8 })),
+      ...this.axes(plot, width), body, this.overlay);
+    runs.forEach((run, i) => this.drawCurve(body, run, curves[i], x, y));
+    runs.forEach((run, i) => dots[i] && this.drawDots(body, run, dots[i], x, y));
+    this.drawCut(curves.flatMap(inside), plot);
+    this.tooltip.hidden = true;
+  }
+
+  axes(plot, width) {
+    const parts = [], { view } = this, axis = AXES[view.axis];
+    const rows = ticks(this.low, this.high, Math.max(3, Math.floor(this.height / 38)));
+    for (const value of rows) {
+      const at = Math.round(this.y(value)) + 0.5;
+      if (at < plot.top - 2 || at > plot.bottom + 1) continue;
+      parts.push(svg("path", { class: "grid", d: `M${plot.left},${at}H${plot.right}` }),
+        svg("text", { x: plot.left - 8, y: at + 4, "text-anchor": "end" }, this.tick(value, rows)));
+    }
+    const columns = axis.ticks(view.low, view.high, Math.max(2, Math.floor(width / 90)));
+    for (const value of columns) {
+      const at = this.x(value), text = axis.tick(value, columns);
+      const anchor = at > plot.right - 14 ? "end" : at < plot.left + 14 ? "start" : "middle";
+      parts.push(svg("path", { class: "grid", d: `M${Math.round(at) + 0.5},${plot.bottom}v4` }),
+        svg("text", { x: at, y: plot.bottom + 18, "text-anchor": anchor }, text));
+    }
+    return parts;
+  }
+
+  drawCurve(body, run, columns, x, y) {
+    if (columns.length === 0) return;
+    const line = (list) => list.map((c, i) => `${i === 0 || c.gap ? "M" : "L"}${x(c.x).toFixed(1)},${y(c.mean).toFixed(1)}${c.gap ? "h0" : ""}`).join("");
+    const dash = run.dash ? { "stroke-dasharray": run.dash } : {};
+    const stroke = (d, more) => body.append(svg("path", { class: "curve", d, stroke: run.colour, ...more }));
+    if (columns.length === 1) {
+      body.append(svg("circle", { cx: x(columns[0].x), cy: y(columns[0].mean), r: 3, fill: run.colour }));
+      return;
+    }
+    if (this.plain) return stroke(line(columns), { "stroke-width": 2, ...dash });
+    if (columns.some((c) => c.low !== c.high)) {
+      const top = columns.map((c) => `${x(c.x).toFixed(1)},${y(c.high).toFixed(1)}`);
+      const bottom = columns.map((c) => `${x(c.x).toFixed(1)},${y(c.low).toFixed(1)}`).reverse();
+      body.append(svg("path", { d: `M${top.join("L")}L${bottom.join("L")}Z`, fill: run.colour, opacity: 0.2 }));
+    }
+    const half = Math.floor(columns.length / 100);
+    if (half > 0) stroke(line(columns), { "stroke-width": 1, opacity: 0.32 });
+    stroke(line(smoothed(columns, half)), { "stroke-width": 2, ...dash });
+  }
+
+  drawDots(body, run, columns, x, y) {
+    const { view } = this;
+    const few = columns.length <= 80;
+    if (columns.length > 1)
+      body.append(svg("path", { class: "curve", stroke: run.colour, "stroke-width": few ? 1 : 1.5, opacity: few ? 0.55 : 1, "stroke-dasharray": few ? "1 3" : "none",
+        d: "M" + columns.map((c) => `${x(c.x).toFixed(1)},${y(c.mean).toFixed(1)}`).join("L") }));
+    if (few)
+      for (const c of columns) body.append(svg("circle", { class: "marker", cx: x(c.x), cy: y(c.mean), r: view.runs.length > 1 ? 2.8 : 3.6, stroke: run.colour }));
+  }
+
+  // Says what lies above or below the axis.
+  drawCut(columns, plot) {
+    const above = columns.filter((c) => c.high > this.high), below = columns.filter((c) => c.low < this.low);
+    const say = (text, y) => this.svg.append(svg("text", { class: "cut", x: plot.left + 26, y }, text));
+    if (above.length) say(`\u2191 up to ${this.text(Math.max(...above.map((c) => c.high)))}`, plot.top + 11);
+    if (below.length) say(`\u2193 down to ${this.text(Math.min(...below.map((c) => c.low)))}`, plot.bottom - 6);
+  }
+
+  // The cursor at x of the axis; undefined: none.
+  point(x) {
+    this.cursor = x;
+    if (!this.overlay) return;
+    this.overlay.replaceChildren();
+    this.tooltip.hidden = true;
+    if (x === undefined || x < this.view.low || x > this.view.high) return;
+    const at = Math.round(this.x(x)) + 0.5;
+    this.overlay.append(svg("path", { class: "cursor", d: `M${at},${this.plot.top}V${this.plot.bottom}` }));
+    for (const { run, points, i, metric } of this.values(x)) {
+      const y = this.y(points[metric][i]);
+      if (y >= this.plot.top - 2 && y <= this.plot.bottom + 2)
+        this.overlay.append(svg("circle", { cx: this.x(points[this.view.axis][i]), cy: y, r: 3.5, fill: run.colour }));
+    }
+  }
+
+  values(x) {
+    const found = [];
+    for (const run of this.view.runs) {
+      if (this.view.hidden.has(run)) continue;
+      for (const [points, metric] of [[run.points, this.metric], ...(this.dots ? [[run.evaluations, this.dots]] : [])]) {
+        const i = nearest(points[this.view.axis], points[metric], x);
+        if (i >= 0) found.push({ run, points, metric, i });
+      }
+    }
+    return found;
+  }
+
+  showTooltip(x) {
+    const rows = this.values(x), { view } = this;
+    if (rows.length === 0) return;
+    const several = view.runs.length > 1;
+    const where = rows[0].points[view.axis][rows[0].i];
+    const lines = rows.map(({ run, points, metric, i }) => {
+      const each = points.lines_each > 1 ? [points[metric + "_low"], points[metric + "_high"]] : undefined;
+      const name = metric === this.metric ? (several ? run.name : this.title) : several ? "validation" : "validation loss";
+      const far = metric === this.dots ? ` (${AXES[view.axis].title === "step" ? "step " : ""}${AXES[view.axis].text(points[view.axis][i])})` : "";
+      return html("tr", {}, html("td", {}, html("i", { class: "swatch", style: `--colour: ${run.colour}` }), name + far),
+        html("td", {}, html("b", {}, this.text(points[metric][i])), each && each[0]
+          ? html("span", { class: "range" }, ` ${this.text(each[0][i])} ${DASH} ${this.text(each[1][i])}`) : ""));
+    });
+    const each = rows[0].points.lines_each;
+    const head = `${view.axis === "step" ? "step " : ""}${AXES[view.axis].text(where)}${each > 1 ? ` ${DOT} ${whole(each)} steps` : ""}`;
+    this.tooltip.replaceChildren(html("div", {}, head), html("table", {}, ...lines));
+    this.tooltip.hidden = false;
+    const at = this.x(x), size = this.tooltip.offsetWidth;
+    this.tooltip.style.left = `${at + 14 + size > this.plot.width ? Math.max(0, at - 14 - size) : at + 14}px`;
+  }
+
+  listen() {
+    const { view } = this, target = this.svg;
+    const place = (event) => event.clientX - target.getBoundingClientRect().left;
+    const value = (pixel) => view.low + ((pixel - this.plot.left) / (this.plot.right - this.plot.left)) * (view.high - view.low);
+    const clamped = (pixel) => Math.max(this.plot.left, Math.min(this.plot.right, pixel));
+    const look = (pixel) => {
+      view.point(value(clamped(pixel)));
+      this.showTooltip(value(clamped(pixel)));
+    };
+    target.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      target.setPointerCapture(event.pointerId);
+      this.pointers.set(event.pointerId, place(event));
+      this.drag = event.pointerType === "mouse" ? { from: clamped(place(event)) } : undefined;
+      if (this.pointers.size === 2) this.pinch = [...this.pointers.values()].map(value);
+      if (event.pointerType !== "mouse") look(place(event));
+    });
+    target.addEventListener("pointermove", (event) => {
+      if (this.pointers.has(event.pointerId)) this.pointers.set(event.pointerId, place(event));
+      if (this.pinch && this.pointers.size === 2) return this.movePinch();
+      look(place(event));
+      if (!this.drag) return;
+      const [a, b] = [this.drag.from, clamped(place(event))].sort((p, q) => p - q);
+      if (b - a > 4) {
+        this.tooltip.hidden = true;
+        this.overlay.append(svg("rect", { class: "selection", x: a, y: this.plot.top, width: b - a, height: this.plot.bottom - this.plot.top }));
+      }
+    });
+    const up = (event) => {
+      const drag = this.drag;
+      this.pointers.delete(event.pointerId);
+      this.drag = this.pinch = undefined;
+      if (!drag || event.type === "pointercancel") return;
+      const [a, b] = [drag.from, clamped(place(event))].sort((p, q) => p - q);
+      if (b - a > 4) view.show(value(a), value(b));
+    };
+    target.addEventListener("pointerup", up);
+    target.addEventListener("pointercancel", up);
+    target.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse" && !this.drag) view.point(undefined), (this.tooltip.hidden = true);
+    });
+    target.addEventListener("blur", () => view.point(undefined));
+    target.addEventListener("dblclick", () => view.all());
+    target.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;  // the page scrolls
+      event.preventDefault();
+      view.zoom(Math.exp(event.deltaY / 200), value(clamped(place(event))));
+    }, { passive: false });
+    target.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  // What was under two fingers stays under them.
+  movePinch() {
+    const [p, q] = [...this.pointers.values()], [a, b] = this.pinch;
+    if (Math.abs(p - q) < 8) return;
+    const scale = (b - a) / (q - p), low = a - (p - this.plot.left) * scale;
+    if (scale > 0) this.view.show(low, low + (this.plot.right - this.plot.left) * scale);
+  }
+
+  key(event) {
+    const { view } = this, middle = (view.low + view.high) / 2;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = this.cursor !== undefined && this.cursor >= view.low && this.cursor <= view.high ? this.cursor : middle;
+    const look = (x) => {
+      view.point(x);
+      this.showTooltip(x);
+    };
+    const move = (sign) => look(Math.max(view.low, Math.min(view.high, at + (sign * (view.high - view.low)) / 50)));
+    const act = {
+      ArrowLeft: () => (event.shiftKey ? view.pan(-0.25) : move(-1)),
+      ArrowRight: () => (event.shiftKey ? view.pan(0.25) : move(1)),
+      Home: () => look(view.low),
+      End: () => look(view.high),
+      "+": () => (view.zoom(0.5, at), look(at)),
+      "=": () => (view.zoom(0.5, at), look(at)),
+      "-": () => (view.zoom(2, at), look(at)),
+      "0": () => view.all(),
+      Escape: () => view.all(),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+}
+
+// The index of the point whose place is nearest to x and that has a value; -1: none.
+function nearest(xs, values, x) {
+  let best = -1, distance = Infinity;
+  for (let i = 0; i < xs.length; ++i)
+    if (known(xs[i]) && known(values[i]) && Math.abs(xs[i] - x) < distance) [best, distance] = [i, Math.abs(xs[i] - x)];
+  return best;
+}

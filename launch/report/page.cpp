@@ -1,0 +1,258 @@
+#include "launch/report/page.h"
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "core/json.h"
+#include "launch/report/page_html.h"
+#include "launch/report/step_parts.h"
+#include "launch/version.h"
+
+namespace lockstep {
+namespace {
+
+// Six digits say all that can be seen, in a third of the bytes.
+Json rounded(double value) {
+  if (!std::isfinite(value)) return {};
+  char text[32];
+  const auto* end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::scientific, 5).ptr;
+  std::from_chars(text, end, value);
+  constexpr double kWhole = 1e15;
+  if (value == std::trunc(value) && std::abs(value) < kWhole)
+    return static_cast<std::int64_t>(value);
+  return value;
+}
+
+void set_known(Json& object, const char* key, double value) {
+  if (std::isfinite(value)) object.set(key, rounded(value));
+}
+
+template <class Value>
+Json column(const std::vector<Bucket>& buckets, Value&& value) {
+  Json::Array values;
+  for (const Bucket& bucket : buckets)
+    values.push_back(value(bucket));
+  return values;
+}
+
+// A curve: its mean in each bucket, and where a bucket has several lines the least and the largest.
+void set_curve(Json& points, const Buckets& buckets, Metric metric) {
+  const auto& all = buckets.all();
+  const std::string key = name(metric);
+  points.set(key, column(all, [&](const Bucket& b) { return rounded(b[metric].mean()); }));
+  if (buckets.lines_each() == 1) return;
+  points.set(key + "_low", column(all, [&](const Bucket& b) { return rounded(b[metric].low); }));
+  points.set(key + "_high", column(all, [&](const Bucket& b) { return rounded(b[metric].high); }));
+}
+
+Json points_of(const Buckets& buckets, const std::vector<Metric>& metrics, double begin_seconds) {
+  Json points;
+  points.set("lines_each", buckets.lines_each());
+  points.set("step", column(buckets.all(), [](const Bucket& bucket) {
+               return Json((bucket.first_step + bucket.last_step) / 2);
+             }));
+  points.set("tokens", column(buckets.all(), [](const Bucket& bucket) {
+               return rounded(bucket[Metric::tokens_seen].mean());
+             }));
+  points.set("seconds", column(buckets.all(), [&](const Bucket& bucket) {
+               return rounded(bucket[Metric::time_seconds].mean() - begin_seconds);
+             }));
+  for (const Metric metric : metrics)
+    set_curve(points, buckets, metric);
+  return points;
+}
+
+Json parts_of(const std::vector<PlanFile::Part>& parts, const char* unit) {
+  Json all{Json::Array{}};
+  for (const auto& [called, value] : parts) {
+    Json part;
+    part.set("name", called);
+    part.set(unit, rounded(value));
+    all.push(std::move(part));
+  }
+  return all;
+}
+
+Json json_of(const PlanFile& plan) {
+  Json json;
+  json.set("step_seconds", rounded(plan.step_seconds));
+  set_known(json, "tokens_per_second", plan.tokens_per_second);
+  set_known(json, "mfu", plan.mfu);
+  set_known(json, "capacity_bytes", plan.capacity_bytes);
+  if (plan.corrected_step_seconds)
+    json.set("corrected_step_seconds", rounded(*plan.corrected_step_seconds));
+  json.set("memory", parts_of(plan.memory, "bytes"));
+  json.set("cluster", plan.cluster);
+  return json;
+}
+
+Json json_of(const RunTimes::Start& start) {
+  Json json, hosts{Json::Array{}};
+  for (const auto& host : start.hosts)
+    hosts.push(host);
+  json.set("begin", start.begin_seconds);
+  json.set("first_step", start.first_step_seconds);
+  json.set("replayed_from", start.replayed_from_seconds);
+  json.set("end", start.end_seconds);
+  json.set("from_step", start.from_step);
+  json.set("last_step", start.last_step);
+  if (start.ranks > 0) json.set("ranks", start.ranks);
+  json.set("hosts", std::move(hosts));
+  if (start.exit_code) json.set("exit_code", *start.exit_code);
+  json.set("why", start.why);
+  return json;
+}
+
+Json json_of(const RunTimes& goodput) {
+  Json json, seconds, starts{Json::Array{}};
+  for (int kind = 0; kind < RunTimes::kKinds; ++kind)
+    seconds.set(name(static_cast<RunTimes::Kind>(kind)),
+                rounded(goodput.seconds[static_cast<std::size_t>(kind)]));
+  for (const auto& start : goodput.starts)
+    starts.push(json_of(start));
+  json.set("wall_seconds", rounded(goodput.wall_seconds));
+  json.set("seconds", std::move(seconds));
+  json.set("starts", std::move(starts));
+  return json;
+}
+
+// The typical value: the median, but of what few steps have the mean over all.
+double typical(const Buckets& steps, Metric metric) {
+  return metric == Metric::checkpoint ? steps.mean(metric) : steps.median(metric);
+}
+
+Json parts_of_step_of(const RunRecord& run) {
+  Json parts{Json::Array{}};
+  const auto measured = [&](Metric metric) { return typical(run.steps, metric); };
+  for (const auto& part : parts_of_step(run.plan ? &*run.plan : nullptr, measured)) {
+    Json json;
+    json.set("name", part.name);
+    set_known(json, "planned", part.planned);
+    set_known(json, "corrected", part.corrected);
+    set_known(json, "measured", part.measured);
+    parts.push(std::move(json));
+  }
+  return parts;
+}
+
+// Single numbers of a run.
+Json figures_of(const RunRecord& run) {
+  Json figures;
+  figures.set("first_step", run.first.step);
+  figures.set("last_step", run.last.step);
+  if (const auto steps = planned_steps(run.configuration)) figures.set("planned_steps", *steps);
+  figures.set("lines", run.lines);
+  figures.set("skipped", run.skipped);
+  for (const Metric metric : {Metric::loss, Metric::tokens_seen, Metric::eta_seconds})
+    set_known(figures, name(metric), run.last[metric]);
+  for (const Metric metric :
+       {Metric::step_seconds, Metric::tokens_per_second, Metric::mfu, Metric::mfu_square})
+    set_known(figures, name(metric), typical(run.steps, metric));
+  if (std::isfinite(run.first[Metric::time_seconds]))
+    figures.set("begin_seconds", run.first[Metric::time_seconds]);
+  if (std::isfinite(run.last[Metric::time_seconds]))
+    figures.set("end_seconds", run.last[Metric::time_seconds]);
+  if (run.best) {
+    figures.set("best_validation_loss", rounded((*run.best)[Metric::validation_loss]));
+    figures.set("best_step", run.best->step);
+    figures.set("last_validation_loss",
+                rounded(run.evaluations.all().back()[Metric::validation_loss].last));
+  }
+  double peak = StepMetrics::kUnknown;
+  for (const Bucket& bucket : run.steps.all())
+    if (bucket[Metric::peak_bytes].count > 0)
+      peak = std::fmax(peak, bucket[Metric::peak_bytes].high);
+  set_known(figures, "peak_bytes", peak);
+  return figures;
+}
+
+Json configuration_of(const RunRecord& run) {
+  Json all{Json::Array{}};
+  for (const auto& [key, value, origin] : run.configuration)
+    all.push(Json::Array{key, value, origin});
+  return all;
+}
+
+Json environment_of(const RunRecord& run) {
+  Json all{Json::Array{}};
+  for (const auto& [fact, value] : run.environment)
+    all.push(Json::Array{fact, value});
+  return all;
+}
+
+Json json_of(const RunRecord& run) {
+  const double begin = run.first[Metric::time_seconds];
+  Json notes{Json::Array{}};
+  for (const auto& note : run.notes)
+    notes.push(note);
+  Json json;
+  json.set("name", run.name);
+  json.set("path", run.path.string());
+  json.set("figures", figures_of(run));
+  json.set("points", points_of(run.steps,
+                               {Metric::loss, Metric::learning_rate, Metric::grad_norm,
+                                Metric::tokens_per_second, Metric::mfu},
+                               begin));
+  json.set("evaluations", points_of(run.evaluations, {Metric::validation_loss}, begin));
+  json.set("parts", parts_of_step_of(run));
+  if (run.plan) json.set("plan", json_of(*run.plan));
+  if (run.goodput) json.set("goodput", json_of(*run.goodput));
+  json.set("configuration", configuration_of(run));
+  json.set("environment", environment_of(run));
+  json.set("notes", std::move(notes));
+  return json;
+}
+
+std::string replaced(std::string text, std::string_view what, std::string_view by) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size())
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+std::string html_escaped(std::string text) {
+  text = replaced(std::move(text), "&", "&amp;");
+  return replaced(std::move(text), "<", "&lt;");
+}
+
+// In `text`, which has `mark` once.
+void put_in_place(std::string& text, std::string_view mark, std::string_view by) {
+  const auto at = text.find(mark);
+  LOCKSTEP_CHECK(at != text.npos, "the page has no ", mark);
+  text.replace(at, mark.size(), by);
+}
+
+}  // namespace
+
+std::size_t points_of_page(std::size_t runs) {
+  constexpr std::size_t kMost = 4096, kAll = 4 * kMost;
+  std::size_t points = kMost;
+  while (points * runs > kAll)
+    points /= 2;
+  return points;
+}
+
+std::string report_data(const std::vector<RunRecord>& runs, double made_seconds) {
+  Json json, all{Json::Array{}};
+  for (const auto& run : runs)
+    all.push(json_of(run));
+  const auto version = version_text();
+  json.set("format", "lockstep report 1");
+  json.set("made_seconds", std::floor(made_seconds));
+  json.set("version", version.substr(0, version.find('\n')));
+  json.set("runs", std::move(all));
+  return replaced(json.dump(), "<", "\\u003c");
+}
+
+std::string report_page(const std::vector<RunRecord>& runs, double made_seconds) {
+  std::string names;
+  for (const auto& run : runs)
+    names += (names.empty() ? "" : ", ") + run.name;
+  std::string page = kReportPage;
+  put_in_place(page, "{{data}}", report_data(runs, made_seconds));
+  put_in_place(page, "{{title}}", html_escaped(names));
+  return page;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// The page of `lockstep report`: one file of HTML that needs no other. What it shows is one block
+// of JSON in it (docs/observability.md); launch/report/page.html, .css and .js make it visible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/report/run_record.h"
+
+namespace lockstep {
+
+inline constexpr std::size_t kMostRunsOfPage = 16;
+
+// Points of a curve, so that the page stays below about 5 MB however many runs there are.
+std::size_t points_of_page(std::size_t runs);
+
+// `made_seconds`: since 1970.
+std::string report_page(const std::vector<RunRecord>& runs, double made_seconds);
+
+// The block of JSON, with no '<' in it: it stands in a <script>.
+std::string report_data(const std::vector<RunRecord>& runs, double made_seconds);
+
+}  // namespace lockstep

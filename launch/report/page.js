@@ -1,0 +1,308 @@
+// The page: what the block of data says, section by section.
+
+const report = JSON.parse(document.getElementById("data").textContent);
+const COLOURS = 8, DASHES = ["", "7 4"];
+const runs = report.runs.map((run, i) => ({
+  ...run,
+  colour: `var(--run-${i % COLOURS})`,
+  dash: DASHES[Math.floor(i / COLOURS) % DASHES.length],
+}));
+const several = runs.length > 1;
+const main = document.querySelector("main");
+
+const swatch = (colour) => html("i", { class: "swatch", style: `--colour: ${colour}` });
+const named = (run) => [several ? swatch(run.colour) : undefined, run.name];
+
+function section(title, text, ...children) {
+  const element = html("section", {}, html("h2", {}, title), text ? html("p", {}, text) : undefined, ...children);
+  main.append(element);
+  return element;
+}
+
+// rows: lists of cells, each a text, an element, or { text, class }.
+function table(head, rows, kind = "") {
+  const cell = (tag, content, i) => {
+    const is = content !== null && typeof content === "object" && !(content instanceof Node) && !Array.isArray(content);
+    return html(tag, { class: is ? content.class : head[i]?.class, scope: tag === "th" ? "col" : undefined }, is ? content.text : content ?? "");
+  };
+  const row = (cells) => html("tr", { class: cells.class }, ...cells.map((content, i) => cell("td", content, i)));
+  const top = head.some((h) => h.text) ? html("thead", {}, html("tr", {}, ...head.map((h, i) => cell("th", h, i)))) : undefined;
+  return html("div", { class: `scroll ${kind}` }, html("table", {}, top, html("tbody", {}, ...rows.map(row))));
+}
+const number = (text) => ({ text, class: "number" });
+
+// What a run is known by, as [label, value, remark].
+function figuresOf({ figures: f, goodput, plan }) {
+  const planned = f.planned_steps, list = [];
+  const add = (label, value, remark) => value !== DASH && list.push([label, value, remark]);
+  const span = f.end_seconds - f.begin_seconds;
+  add("steps", whole(f.last_step), known(planned) ? (f.last_step >= planned ? "all of them" : `of ${whole(planned)}, ${percent(f.last_step / planned)}`) : undefined);
+  add("loss", significant(f.loss), "of the last step");
+  if (known(f.best_validation_loss))
+    add("validation loss", significant(f.best_validation_loss), `best, at step ${whole(f.best_step)}` +
+      (f.last_validation_loss > f.best_validation_loss ? `; last ${significant(f.last_validation_loss)}` : ""));
+  add("tokens", count(f.tokens_seen));
+  add("tokens/s", count(f.tokens_per_second), known(plan?.tokens_per_second) ? `plan ${count(plan.tokens_per_second)}` : "median");
+  add("MFU", percent(f.mfu), known(plan?.mfu) ? `plan ${percent(plan.mfu)}` : "median, causal count");
+  add("step time", seconds(f.step_seconds), known(plan?.step_seconds) ? `plan ${seconds(plan.step_seconds)}` : "median");
+  add("memory", bytes(f.peak_bytes), known(plan?.capacity_bytes) ? `peak, of ${bytes(plan.capacity_bytes)}` : "peak");
+  add("time", duration(span), "first line to last");
+  if (goodput) add("goodput", percent(goodput.seconds.productive / goodput.wall_seconds), "of the time in steps that stayed");
+  if (f.skipped > 0) add("skipped steps", whole(f.skipped), "changed nothing");
+  return list;
+}
+
+function header() {
+  document.querySelector("h1").textContent = several ? `${runs.length} runs compared` : runs[0].name;
+  const lead = document.querySelector(".lead");
+  lead.textContent = several ? runs.map((run) => run.name).join(", ")
+    : `${runs[0].path} ${DOT} ${moment(runs[0].figures.begin_seconds)} to ${moment(runs[0].figures.end_seconds)}`;
+  if (!several) {
+    main.append(html("dl", { class: "figures" }, ...figuresOf(runs[0]).map(([label, value, remark]) =>
+      html("div", {}, html("dt", {}, label), html("dd", {}, value, remark ? html("small", {}, remark) : undefined)))));
+    return;
+  }
+  const lists = runs.map((run) => new Map(figuresOf(run).map(([label, value, remark]) => [label, { value, remark }])));
+  const labels = [...new Set(lists.flatMap((list) => [...list.keys()]))];
+  main.append(html("section", { class: "first" }, table(
+    [{ text: "run" }, ...labels.map((text) => ({ text, class: "number" }))],
+    runs.map((run, i) => [{ text: named(run), class: "name" }, ...labels.map((label) => lists[i].get(label)?.value ?? DASH)]))));
+}
+
+function notes() {
+  const all = runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
+  if (all.length > 0)
+    main.append(html("div", { class: "notes" }, html("b", {}, "What was left out"), html("ul", {}, ...all.map((note) => html("li", {}, note)))));
+}
+
+function toolbar(view) {
+  const choice = (label, ...buttons) => html("span", { class: "choice", role: "group", "aria-label": label }, ...buttons);
+  const button = (text, label, act) => {
+    const element = html("button", { type: "button", title: label, "aria-label": label }, text);
+    element.addEventListener("click", act);
+    return element;
+  };
+  const axes = Object.entries({ step: "steps", tokens: "tokens", seconds: "time" })
+    .filter(([axis]) => runs.some((run) => run.points[axis].some(known)))
+    .map(([axis, text]) => Object.assign(button(text, `over ${text}`, () => view.setAxis(axis)), { axis }));
+  const zoom = [button(MINUS, "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("all", "show all steps", () => view.all())];
+  const legend = html("div", { class: "legend" }, ...(several ? runs : []).map((run) => {
+    const box = html("input", { type: "checkbox", checked: true, style: `--colour: ${run.colour}` });
+    box.addEventListener("change", () => view.setHidden(run, !box.checked));
+    return html("label", { title: run.path }, box, html("span", {}, run.name));
+  }));
+  const update = () => {
+    for (const element of axes) element.setAttribute("aria-pressed", element.axis === view.axis);
+    zoom[0].disabled = zoom[2].disabled = !view.zoomed;
+  };
+  view.listeners.push(update);
+  update();
+  return html("div", { class: "toolbar" }, legend, choice("horizontal axis", ...axes), choice("zoom", ...zoom));
+}
+
+function charts() {
+  const view = new View(runs);
+  const keys = [["+", MINUS, "zoom"], ["\u2190", "\u2192", "read values"], ["0", "all"]].flatMap((list) =>
+    [...list.slice(0, -1).flatMap((key) => [html("kbd", {}, key), " "]), `${list.at(-1)}; `]);
+  const help = html("p", { class: "caption help" }, html("span", { class: "keyboard" },
+    "Drag over a chart to look closer, double-click to see all. In a chart, by keys: ", ...keys, html("kbd", {}, "shift"), " and an arrow moves."),
+  html("span", { class: "touch" }, "Touch a chart to read it, spread two fingers to look closer."));
+  const has = (metric) => runs.some((run) => run.points[metric].some(known));
+  const each = Math.max(...runs.map((run) => run.points.lines_each));
+  const band = each > 1 ? "band: least to largest; line: moving median" : "thin: each step; thick: moving median";
+  const validation = runs.some((run) => run.evaluations.step.length > 0);
+  const wanted = [
+    { title: "Loss", note: `nats a token${validation ? "; rings: validation" : ""}; ${band}`, metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
+    { title: "Learning rate", metric: "learning_rate", text: (v) => significant(v, 4), plain: true, fromZero: true },
+    { title: "Gradient norm", note: "before clipping", metric: "grad_norm", text: (v) => significant(v, 4) },
+    { title: "Throughput", note: "tokens/s", metric: "tokens_per_second", text: (v) => count(v, 4), fromZero: true },
+    { title: "MFU", note: "causal count", metric: "mfu", text: (v) => percent(v), tick: (v, all) => `${tickText(100 * v, all.map((t) => 100 * t))}%`, fromZero: true },
+  ].filter(({ metric }) => has(metric));
+  const made = wanted.map((options) => {
+    const chart = new Chart(view, options);
+    if (options.wide) chart.figure.className = "wide";
+    return chart.figure;
+  });
+  if (made.length % 2 === 0 && made.length > 1) made[made.length - 1].className = "wide";
+  main.append(html("div", {}, toolbar(view), help, html("div", { class: "charts" }, ...made)));
+}
+
+// Two bars, the plan's above the measured one's.
+function bars(planned, measured, most, colour) {
+  const element = svg("svg", { viewBox: "0 0 100 18", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const width = (value) => Math.max(0, Math.min(100, (100 * value) / most));
+  if (known(planned)) element.append(svg("rect", { x: 0, y: 2, width: width(planned), height: 6, fill: "var(--faint)", opacity: 0.55 }));
+  if (known(measured)) element.append(svg("rect", { x: 0, y: known(planned) ? 9 : 5, width: width(measured), height: known(planned) ? 7 : 8, fill: colour }));
+  return element;
+}
+
+function difference(planned, measured) {
+  if (!known(planned) || !known(measured) || planned === 0) return { text: DASH, class: "number" };
+  const ratio = measured / planned - 1;
+  const text = `${ratio < 0 ? MINUS : "+"}${Math.abs(100 * ratio) >= 1000 ? count(Math.abs(100 * ratio), 2) : Math.abs(100 * ratio).toFixed(Math.abs(ratio) < 0.0995 ? 1 : 0)}%`;
+  return { text, class: ratio > 0.1 ? "number slower" : "number" };
+}
+
+const PART_NAMES = { products: "matrix products", memory_bound: "memory-bound", communication_tensor: "communication: tensor",
+  communication_shard: "communication: shard", communication_replicate: "communication: replicate" };
+
+function stepParts() {
+  const shown = runs.filter((run) => run.parts.length > 0);
+  if (shown.length === 0) return;
+  const plans = shown.some((run) => run.plan), corrected = shown.some((run) => known(run.plan?.corrected_step_seconds));
+  const blocks = shown.flatMap((run) => {
+    const total = { name: "whole step", planned: run.plan?.step_seconds, corrected: run.plan?.corrected_step_seconds, measured: run.figures.step_seconds };
+    const most = Math.max(...run.parts.flatMap((part) => [part.planned, part.measured]).filter(known));
+    const rows = [...run.parts, total].map((part) => {
+      const cells = [{ text: PART_NAMES[part.name] ?? part.name, class: "name" },
+        { text: part === total ? "" : bars(part.planned, part.measured, most, run.colour), class: "bars" },
+        ...(plans ? [seconds(part.planned)] : []), ...(corrected ? [seconds(part.corrected)] : []), seconds(part.measured),
+        plans ? difference(part.planned, part.measured) : percent(part.measured / total.measured)];
+      return Object.assign(cells, part === total ? { class: "total" } : {});
+    });
+    const head = [{ text: "" }, { text: "", class: "bars" }, ...(plans ? [number("plan")] : []), ...(corrected ? [number("corrected")] : []), number("measured"), number(plans ? "difference" : "share")];
+    return [several ? html("h3", {}, ...named(run).filter(Boolean)) : undefined,
+      plans && run.plan?.cluster ? html("p", { class: "caption" }, `Planned for ${run.plan.cluster}.`) : undefined,
+      Object.assign(table(head, rows, "parts"), { style: `--numbers: ${head.length - 2}` })];
+  });
+  const text = "Measured: the median step; checkpoints as the mean over all steps. " + (plans ? "Grey: what the plan expects; corrected: by what earlier runs of the kind took." : "No plan.json is beside the run to compare with.");
+  section(plans ? "Plan beside measured" : "Where a step's time goes", corrected || !plans ? text : text.replace("; corrected: by what earlier runs of the kind took", ""), ...blocks.filter(Boolean));
+}
+
+function memory() {
+  const shown = runs.filter((run) => run.plan?.memory.length > 0);
+  if (shown.length === 0) return;
+  const blocks = shown.flatMap((run) => {
+    const { memory: parts, capacity_bytes: capacity } = run.plan, peak = run.figures.peak_bytes;
+    const sum = parts.reduce((all, part) => all + part.bytes, 0);
+    const most = 1.02 * Math.max(...[sum, capacity, peak].filter(known));
+    const at = (value) => (1000 * value) / most;
+    const strip = svg("svg", { class: "strip", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img", "aria-label": `planned ${bytes(sum)}, peak ${bytes(peak)}` });
+    let x = 0;
+    parts.forEach((part, i) => {
+      strip.append(svg("rect", { x: at(x), y: 4, width: Math.max(0, at(part.bytes) - 1.5), height: 26, fill: `var(--run-${i % COLOURS})`, opacity: 0.8 }, svg("title", {}, `${part.name}: ${bytes(part.bytes)}`)));
+      x += part.bytes;
+    });
+    const mark = (value, colour) => known(value) && strip.append(svg("rect", { x: at(value) - 1.5, y: 0, width: 3, height: 34, fill: colour }));
+    mark(capacity, "var(--faint)");
+    mark(peak, "var(--ink)");
+    const key = (colour, text, value) => html("span", {}, swatch(colour), text, html("b", {}, bytes(value)));
+    return [several ? html("h3", {}, ...named(run).filter(Boolean)) : undefined, strip,
+      html("div", { class: "keys" }, ...parts.map((part, i) => key(`var(--run-${i % COLOURS})`, part.name.replaceAll("_", " "), part.bytes)),
+        key("transparent", "planned in all", sum), known(peak) ? key("var(--ink)", "measured peak", peak) : "", known(capacity) ? key("var(--faint)", "there is", capacity) : "")];
+  });
+  section("Memory", "The plan's parts, side by side; the mark is the measured peak.", ...blocks.filter(Boolean));
+}
+
+const KIND_NAMES = { productive: "productive steps", replayed: "steps computed again", data: "waiting for data", checkpoint: "waiting for checkpoints",
+  evaluation: "evaluation", restart: "starting", idle: "not running" };
+
+function goodput() {
+  const shown = runs.filter((run) => run.goodput?.wall_seconds > 0);
+  if (shown.length === 0) return;
+  const blocks = shown.flatMap((run) => {
+    const { seconds: spent, starts, wall_seconds: wall } = run.goodput, begin = starts[0].begin;
+    const kinds = Object.keys(KIND_NAMES).filter((kind) => spent[kind] > 0);
+    const share = svg("svg", { class: "strip", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img", "aria-label": `productive ${percent(spent.productive / wall)}` });
+    let x = 0;
+    for (const kind of kinds) {
+      const width = (1000 * spent[kind]) / wall;
+      share.append(svg("rect", { x, y: 0, width: Math.max(width - 1, 0.6), height: 34, fill: `var(--${kind})` }, svg("title", {}, `${KIND_NAMES[kind]}: ${duration(spent[kind])}`)));
+      x += width;
+    }
+    const keys = html("div", { class: "keys" }, ...kinds.map((kind) => html("span", {}, swatch(`var(--${kind})`), KIND_NAMES[kind], html("b", {}, `${percent(spent[kind] / wall)} ${DOT} ${duration(spent[kind])}`))));
+    return [several ? html("h3", {}, ...named(run).filter(Boolean)) : undefined, share, keys, timeline(starts, begin, wall),
+      starts.length > 1 || !several ? startsTable(starts, begin) : undefined];
+  });
+  section("Goodput", "What the time from the first start to the last line went to; below, when.", ...blocks.filter(Boolean)).classList.add("long");
+}
+
+function timeline(starts, begin, wall) {
+  const plot = html("div", { class: "plot" });
+  const draw = () => {
+    const width = plot.clientWidth;
+    if (width === 0) return;
+    const strip = svg("svg", { viewBox: `0 0 ${width} 54`, height: 54, role: "img", "aria-label": `${starts.length} starts` });
+    strip.style.cursor = "default";
+    const at = (moment) => (width * (moment - begin)) / wall;
+    const bar = (from, to, kind, text) => to > from && strip.append(svg("rect", { x: at(from), y: 6, width: Math.max(at(to) - at(from), 0.7), height: 22, fill: `var(--${kind})` }, svg("title", {}, text)));
+    strip.append(svg("rect", { x: 0, y: 16, width, height: 2, fill: "var(--idle)" }));
+    starts.forEach((start, i) => {
+      const text = `start ${i + 1}: steps ${whole(start.from_step + 1)} ${DASH} ${whole(start.last_step)}, ${duration(start.end - start.begin)}`;
+      bar(start.begin, start.first_step, "restart", `${text}; starting`);
+      bar(start.first_step, start.replayed_from, "productive", text);
+      bar(start.replayed_from, start.end, "replayed", `${text}; computed again by a later start`);
+    });
+    for (const value of timeTicks(0, wall, Math.max(2, Math.floor(width / 120)))) {
+      const x = at(begin + value);
+      strip.append(svg("path", { class: "grid", d: `M${Math.round(x) + 0.5},30v5` }),
+        svg("text", { x, y: 49, "text-anchor": x < 14 ? "start" : x > width - 20 ? "end" : "middle" }, value === 0 ? "0" : duration(value)));
+    }
+    plot.replaceChildren(strip);
+  };
+  new ResizeObserver(draw).observe(plot);
+  return plot;
+}
+
+function startsTable(starts, begin) {
+  const most = 100, shown = starts.map((start, i) => [start, i]).filter(([, i]) => i < most / 2 || i >= starts.length - most / 2);
+  const ended = (start, i) => start.why || (known(start.exit_code) ? `exit code ${start.exit_code}` : i + 1 < starts.length ? "killed" : "no end recorded");
+  const rows = shown.map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(`${whole(start.from_step + 1)} ${DASH} ${whole(start.last_step)}`),
+    number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.hosts.length > 4 ? `, ${start.hosts.length - 4} more` : "") }, { text: ended(start, i) }]);
+  const body = table([number("start"), number("after"), number("steps"), number("for"), number("ranks"), { text: "hosts" }, { text: "ended" }], rows, "starts");
+  return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The one start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${most / 2}` : "")), body);
+}
+
+function configuration() {
+  const known = runs.filter((run) => run.configuration.length > 0);
+  if (known.length === 0) return;
+  const maps = runs.map((run) => new Map(run.configuration.map(([key, value, origin]) => [key, { value, origin }])));
+  if (!several) {
+    const rows = (list) => list.map(([key, value, origin]) => Object.assign([{ text: key, class: "key" }, { text: value, class: "value" }, { text: origin, class: "origin" }], origin.startsWith("default") ? { class: "dim" } : {}));
+    const chosen = runs[0].configuration.filter(([, , origin]) => !origin.startsWith("default"));
+    const head = [{ text: "key" }, { text: "value" }, { text: "from", class: "origin" }];
+    section("Configuration", "What was chosen; all else has its default.", table(head, rows(chosen)),
+      html("details", {}, html("summary", {}, `All ${runs[0].configuration.length} values`), table(head, rows(runs[0].configuration)))).classList.add("long");
+    return;
+  }
+  const keys = [...new Set(maps.flatMap((map) => [...map.keys()]))];
+  const differs = (key) => new Set(maps.map((map) => map.get(key)?.value)).size > 1;
+  const head = [{ text: "key" }, ...runs.map((run) => ({ text: named(run) }))];
+  const row = (key) => [{ text: key, class: "key" }, ...maps.map((map) => ({ text: map.get(key)?.value ?? DASH, class: "value" }))];
+  const different = keys.filter(differs);
+  section("Configuration", different.length > 0 ? `${different.length} of ${keys.length} values differ.` : `All ${keys.length} values are the same.`,
+    different.length > 0 ? table(head, different.map(row)) : undefined,
+    html("details", {}, html("summary", {}, `All ${keys.length} values`), table(head, keys.map(row)))).classList.add("long");
+}
+
+function environment() {
+  const maps = runs.map((run) => {
+    const start = run.goodput?.starts.at(-1), facts = new Map(run.environment);
+    if (start?.ranks) facts.set("ranks", whole(start.ranks));
+    if (start?.hosts.length > 0) facts.set("hosts", start.hosts.slice(0, 8).join(", ") + (start.hosts.length > 8 ? `, ${start.hosts.length - 8} more` : ""));
+    return facts;
+  });
+  const facts = [...new Set(maps.flatMap((map) => [...map.keys()]))];
+  if (facts.length === 0) return;
+  section("Environment", "As the newest checkpoint and the last start say.", table([{ text: several ? "fact" : "" }, ...runs.map((run) => ({ text: several ? named(run) : "" }))],
+    facts.map((fact) => [{ text: fact, class: "name" }, ...maps.map((map) => ({ text: map.get(fact) ?? DASH, class: "value" }))])));
+}
+
+function foot() {
+  const each = runs.map((run) => run.points.lines_each), most = Math.max(...each);
+  const text = most === 1 ? "Curves show every step." :
+    `Curves of long runs are put together: each point stands for ${several ? `up to ${whole(most)}` : whole(most)} steps, of which mean, least and largest are kept, so that no spike is lost.`;
+  document.querySelector("footer").append(html("p", {}, text),
+    html("p", {}, `Values far outside the rest, and the first fall of a curve, may lie beyond an axis, which then says so. Medians are over ${most === 1 ? "steps" : "points"}.`),
+    html("p", {}, `Made by ${report.version}, ${moment(report.made_seconds)}.`));
+}
+
+header();
+notes();
+charts();
+stepParts();
+memory();
+goodput();
+configuration();
+environment();
+foot();

@@ -1,0 +1,88 @@
+#include "launch/report/run_record.h"
+
+#include <cmath>
+
+#include "core/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostEvaluations = 1024;
+
+void take(RunRecord& run, const StepMetrics& line) {
+  if (run.lines++ == 0) run.first = line;
+  run.last = line;
+  run.steps.add(line);
+  if (line[Metric::skipped] == 1) ++run.skipped;
+  const double validation = line[Metric::validation_loss];
+  if (std::isnan(validation)) return;
+  run.evaluations.add(line);
+  if (!run.best || validation < (*run.best)[Metric::validation_loss]) run.best = line;
+}
+
+void read_metrics(RunRecord& run) {
+  const auto path = run.path / "metrics.jsonl";
+  MetricsReader reader(path);
+  const auto begin_anew = [&] { LOCKSTEP_FAIL("a file that is read once cannot begin anew"); };
+  if (!reader.poll(begin_anew, [&](const StepMetrics& line) { take(run, line); }))
+    throw DataError(str(run.path.string(),
+                        ": no metrics.jsonl is there; expected the directory of a run, as "
+                        "`lockstep train --run` names it"));
+  if (run.lines == 0)
+    throw DataError(str(path.string(), ": holds no step",
+                        reader.left_out() > 0 ? "; " + reader.first_left_out() : std::string(),
+                        reader.lines() == 0 ? "; the run has done none yet" : ""));
+  if (reader.left_out() > 0)
+    run.notes.push_back(str("metrics.jsonl: ", reader.left_out(), " of ", reader.lines(),
+                            " lines are left out; the first: ", reader.first_left_out()));
+  if (reader.unfinished_bytes() > 0)
+    run.notes.push_back(str("metrics.jsonl: the last line is not whole (",
+                            reader.unfinished_bytes(), " bytes) and left out"));
+}
+
+// What else is in the directory a report can do without.
+template <class Act>
+void attempt(RunRecord& run, Act&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    run.notes.emplace_back(str("left out: ", error.what()));
+  }
+}
+
+std::string name_of(const std::filesystem::path& run) {
+  const auto whole = std::filesystem::absolute(run).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+}  // namespace
+
+RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
+  RunRecord record{.name = name_of(run),
+                   .path = run,
+                   .steps = Buckets(most_points),
+                   .evaluations = Buckets(std::min(most_points, kMostEvaluations)),
+                   .first = {},
+                   .last = {},
+                   .best = {},
+                   .plan = {},
+                   .goodput = {},
+                   .configuration = {},
+                   .environment = {},
+                   .notes = {}};
+  read_metrics(record);
+  attempt(record, [&] { record.plan = read_plan_file(run / "plan.json"); });
+  attempt(record, [&] { record.configuration = read_configuration(run); });
+  attempt(record, [&] { record.environment = read_environment(run); });
+  attempt(record, [&] {
+    const auto ledger = run / "ledger.jsonl";
+    record.goodput = read_run_times(ledger);
+    if (record.goodput && record.goodput->left_out > 0)
+      record.notes.push_back(
+          str("ledger.jsonl: ", record.goodput->left_out,
+              " lines are left out; the first: ", record.goodput->first_left_out));
+  });
+  return record;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// What the time of a step goes to: as planned, and as measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/function_ref.h"
+#include "launch/report/plan_file.h"
+#include "train/metrics_reader.h"
+
+namespace lockstep {
+
+struct StepPart {
+  std::string name;
+  // Seconds; NaN: not known. `corrected`: the plan's, by what earlier runs took.
+  double planned = StepMetrics::kUnknown, corrected = StepMetrics::kUnknown;
+  double measured = StepMetrics::kUnknown;
+};
+
+// The parts in the order of Metric, without those that neither plan nor measure has, and behind
+// them what else a plan names. What a line leaves open of step_seconds is `other`.
+//   plan      nullptr: none
+//   measured  the typical value of a metric; NaN: not known
+std::vector<StepPart> parts_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measured);
+
+}  // namespace lockstep

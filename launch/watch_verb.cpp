@@ -1,0 +1,119 @@
+#include "launch/watch_verb.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <iostream>
+
+#include "core/error.h"
+#include "launch/report/run_files.h"
+#include "launch/watch/screen.h"
+#include "launch/watch/terminal.h"
+#include "train/metrics_reader.h"
+
+namespace lockstep {
+namespace {
+
+// A run's directory, looked at again and again.
+class Watched {
+ public:
+  explicit Watched(const std::filesystem::path& run)
+      : directory_(run), reader_(run / "metrics.jsonl") {
+    const auto whole = std::filesystem::absolute(run).lexically_normal();
+    run_.name = (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+    run_.path = run.string();
+  }
+
+  const WatchedRun& look() {
+    run_.is_there = reader_.poll([&] { forget(); }, [&](const StepMetrics& line) { take(line); });
+    run_.note.clear();
+    if (reader_.left_out() > 0)
+      run_.note =
+          str(reader_.left_out(),
+              " lines of metrics.jsonl are left out; the first: ", reader_.first_left_out());
+    attempt([&] { run_.plan = read_plan_file(directory_ / "plan.json"); });
+    attempt([&] { run_.planned_steps = planned_steps(read_configuration(directory_)); });
+    run_.end = last_end(directory_ / "ledger.jsonl");
+    run_.parts = parts_of_step(run_.plan ? &*run_.plan : nullptr,
+                               [&](Metric metric) { return recently(metric); });
+    run_.now_seconds =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return run_;
+  }
+
+ private:
+  static constexpr std::size_t kRecent = 128;
+
+  void forget() {
+    run_.steps = WatchedRun().steps;
+    run_.last.reset();
+    run_.evaluation.reset();
+    recent_.clear();
+  }
+
+  void take(const StepMetrics& line) {
+    run_.steps.add(line);
+    run_.last = line;
+    if (!std::isnan(line[Metric::validation_loss])) run_.evaluation = line;
+    recent_.push_back(line);
+    if (recent_.size() > kRecent) recent_.pop_front();
+  }
+
+  // The median over the last steps; of checkpoints, which few of them have, the mean.
+  double recently(Metric metric) const {
+    if (metric == Metric::checkpoint) return run_.steps.mean(metric);
+    std::vector<double> values;
+    for (const StepMetrics& line : recent_)
+      if (!std::isnan(line[metric])) values.push_back(line[metric]);
+    if (values.empty()) return StepMetrics::kUnknown;
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
+  template <class Act>
+  void attempt(Act&& act) {
+    try {
+      act();
+    } catch (const Error& error) {  // a curve is worth seeing without it
+      run_.note = error.what();
+    }
+  }
+
+  std::filesystem::path directory_;
+  MetricsReader reader_;
+  std::deque<StepMetrics> recent_;
+  WatchedRun run_;
+};
+
+int print_once(Watched& watched) {
+  const WatchedRun& run = watched.look();
+  if (!run.last)
+    throw DataError(str(run.path,
+                        run.is_there ? ": no step is done yet" : ": no metrics.jsonl is there yet",
+                        "; on a terminal, watch waits for it"));
+  for (const auto& line : lines_of(run))
+    std::cout << line << "\n";
+  return 0;
+}
+
+}  // namespace
+
+int run_watch(const WatchVerbOptions& options) {
+  Watched watched(options.run);
+  if (!Terminal::is_there()) return print_once(watched);
+  const char* no_colour = std::getenv("NO_COLOR");  // no-color.org
+  const bool colour = no_colour == nullptr || *no_colour == '\0';
+  Terminal terminal;
+  for (;;) {
+    const auto size = Terminal::size();
+    terminal.show(screen_of(watched.look(), size.columns, size.rows, colour));
+    constexpr double kSecondsBetween = 1;
+    if (const auto code = terminal.wait(kSecondsBetween)) return *code;
+  }
+}
+
+}  // namespace lockstep

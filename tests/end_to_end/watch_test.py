@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""`lockstep watch` in a terminal that grows, shrinks and goes, of a run that comes, goes on and is cut.
+
+usage: watch_test.py LOCKSTEP
+"""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+LOCKSTEP = sys.argv[1]
+PATIENCE = 60  # seconds
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+class Screen:
+    """A terminal, as far as watch uses one: what stands on it, and whether it is as it was."""
+
+    def __init__(self, columns, rows):
+        self.columns, self.rows = columns, rows
+        self.lines, self.alternate, self.cursor, self.wraps = [""] * rows, False, True, True
+        self.x = self.y = 0
+        self.rest = ""
+
+    def feed(self, data):
+        text = self.rest + data.decode(errors="ignore")
+        self.rest = ""
+        while text:
+            escape = re.match(r"\x1b\[(\??)([0-9;]*)([A-Za-z])", text)
+            if escape:
+                self.obey(*escape.groups())
+                text = text[escape.end():]
+            elif text[0] == "\x1b":
+                self.rest = text
+                return
+            else:
+                self.put(text[0])
+                text = text[1:]
+
+    def obey(self, private, numbers, letter):
+        if private:
+            on = letter == "h"
+            if numbers == "1049":
+                self.alternate = on
+            elif numbers == "25":
+                self.cursor = on
+            elif numbers == "7":
+                self.wraps = on
+            else:
+                expect(False, f"an unknown mode {numbers}")
+        elif letter == "H":
+            self.x = self.y = 0
+        elif letter == "K":
+            self.lines[self.y] = self.lines[self.y][:self.x]
+        elif letter == "J":
+            self.lines[self.y] = self.lines[self.y][:self.x]
+            for y in range(self.y + 1, self.rows):
+                self.lines[y] = ""
+        else:
+            expect(letter == "m", f"an unknown sequence {letter}")
+
+    def put(self, character):
+        if character == "\r":
+            self.x = 0
+        elif character == "\n":
+            expect(self.y + 1 < self.rows, "it scrolls")
+            self.y = min(self.y + 1, self.rows - 1)
+        else:
+            line = self.lines[self.y].ljust(self.x)
+            expect(self.x < self.columns, f"a line is longer than {self.columns}: {line}")
+            self.lines[self.y] = line[:self.x] + character + line[self.x + 1:]
+            self.x += 1
+
+    def resize(self, columns, rows):
+        self.columns, self.rows = columns, rows
+        self.lines = [line[:columns] for line in (self.lines + [""] * rows)[:rows]]
+        self.y = min(self.y, rows - 1)
+
+
+class Watch:
+    def __init__(self, run, columns=80, rows=24, **environment):
+        self.screen = Screen(columns, rows)
+        self.master, self.slave = pty.openpty()
+        self.size(columns, rows)
+        self.before = termios.tcgetattr(self.slave)
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            [LOCKSTEP, "watch", str(run)], stdin=self.slave, stdout=self.slave, stderr=subprocess.PIPE,
+            preexec_fn=own_terminal, env=dict(os.environ, TERM="xterm-256color", **environment))
+
+    def size(self, columns, rows):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def resize(self, columns, rows):
+        self.read(0.2)
+        self.screen.resize(columns, rows)
+        self.size(columns, rows)  # sends SIGWINCH
+
+    def read(self, seconds):
+        while select.select([self.master], [], [], seconds)[0]:
+            try:
+                data = os.read(self.master, 1 << 16)
+            except OSError:
+                return
+            self.screen.feed(data)
+            seconds = 0
+
+    def text(self):
+        return "\n".join(self.screen.lines)
+
+    def until(self, what, condition):
+        """Waits for what stands on the screen."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition(self.text()):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                expect(False, f"never came: {what}; there is:\n{self.text()}")
+                return False
+            self.read(0.1)
+        return True
+
+    def ended(self, what, code):
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self.read(0.1)
+        self.read(0.1)
+        if self.process.poll() is None:
+            self.process.kill()
+        got = self.process.wait()
+        said = self.process.stderr.read().decode()
+        self.process.stderr.close()
+        expect(got == code, f"{what}: ended with {got}, expected {code}: {said}")
+        screen = self.screen
+        expect((screen.alternate, screen.cursor, screen.wraps) == (False, True, True), f"{what}: the screen is not as it was")
+        expect(termios.tcgetattr(self.slave) == self.before, f"{what}: the terminal is not as it was")
+        os.close(self.master)
+        os.close(self.slave)
+
+
+def line_of(step, loss, **more):
+    return json.dumps(dict({"step": step, "loss": loss, "grad_norm": 0.5, "learning_rate": 1e-3, "step_seconds": 0.25,
+                            "tokens_per_second": 4000.0, "mfu": 0.41, "mfu_square": None, "data_wait_seconds": 0,
+                            "skipped": False, "tokens_seen": 1000 * step, "peak_bytes": 1 << 30, "gemm_seconds": 0.2,
+                            "eta_seconds": 65.0, "time_seconds": time.time()}, **more)) + "\n"
+
+
+def append(path, text):
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def has(*words):
+    return lambda text: all(word in text for word in words)
+
+
+def follow(folder):
+    """A run comes, grows, is cut and goes on; the window changes meanwhile."""
+    run = folder / "run"
+    watch = Watch(run)
+    watch.until("that it waits", has("waiting for", "no metrics.jsonl is there yet"))
+    run.mkdir()
+    metrics = run / "metrics.jsonl"
+    (run / "config.toml").write_text("[train]\nsteps = 400\n")
+    append(metrics, "".join(line_of(s, 5 - s / 100) for s in range(1, 101)))
+    watch.until("the steps", has("run  step 100/400  25.0%", "eta 1m", "loss          4.0000", "MFU           41.0%"))
+    expect(re.search("[\u2801-\u28ff]", watch.text()), f"no curve:\n{watch.text()}")
+    whole = line_of(101, 3.5, validation_loss=3.25)
+    append(metrics, whole[:70])
+    append(metrics, whole[70:])
+    watch.until("one more", has("step 101/400", "validation    3.2500 at 101"))
+    metrics.write_text("".join(line_of(s, 6.5) for s in range(1, 51)))  # a resume cuts it
+    watch.until("that it was cut", has("step 50/400", "loss          6.5000"))
+    expect("3.2500" not in watch.text(), f"of what was cut something stays:\n{watch.text()}")
+    for columns, rows in [(120, 40), (40, 12), (20, 5), (3, 2), (1, 1), (80, 24)]:
+        watch.resize(columns, rows)
+        watch.until(f"a frame of {columns} x {rows}", lambda text: text.startswith("run"[:columns]))
+    watch.until("all of it again", has("step 50/400", "tokens/s"))
+    (run / "plan.json").write_text(json.dumps({"step_seconds": 0.2, "mfu": 0.5, "components": [{"name": "products", "seconds": 0.16}]}))
+    watch.until("the plan", has("(plan 50.0%)", "products", "+25%"))
+    (run / "plan.json").write_text("{")
+    watch.until("that the plan is damaged", has("plan.json: at byte"))
+    append(metrics, line_of(51, 6, time_seconds=time.time() - 7200))
+    watch.until("that nothing came for long", has("nothing came for 2h00m"))
+    os.kill(watch.process.pid, signal.SIGTSTP)
+    deadline = time.monotonic() + PATIENCE
+    while pathlib.Path(f"/proc/{watch.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
+        if time.monotonic() > deadline:
+            expect(False, "Ctrl-Z does not stop it")
+            break
+        watch.read(0.05)
+    watch.read(0.1)
+    expect(not watch.screen.alternate and watch.screen.cursor, "stopped, it keeps the screen")
+    os.kill(watch.process.pid, signal.SIGCONT)
+    watch.until("the screen again", lambda text: watch.screen.alternate and "step 51" in text)
+    os.write(watch.master, b"\x03")
+    watch.ended("Ctrl-C", 130)
+
+
+def endings(folder):
+    run = folder / "run"
+    for what, act, code in [("q", lambda w: os.write(w.master, b"q"), 0),
+                            ("SIGTERM", lambda w: w.process.terminate(), 143),
+                            ("SIGHUP", lambda w: w.process.send_signal(signal.SIGHUP), 129)]:
+        watch = Watch(run, NO_COLOR="1")
+        watch.until("a frame", has("step 51"))
+        act(watch)
+        watch.ended(what, code)
+    watch = Watch(run)
+    watch.until("a frame", has("step 51"))
+    (run / "metrics.jsonl").rename(run / "aside")
+    (run / "metrics.jsonl").mkdir()
+    watch.ended("an error", 65)
+    (run / "metrics.jsonl").rmdir()
+    (run / "aside").rename(run / "metrics.jsonl")
+
+
+def without_terminal(folder):
+    done = subprocess.run([LOCKSTEP, "watch", str(folder / "run")], capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 0 and "run: step 51/400" in done.stdout and "\x1b" not in done.stdout, f"plain: {done}")
+    done = subprocess.run([LOCKSTEP, "watch", str(folder / "none")], capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 65 and "no metrics.jsonl is there yet" in done.stderr, f"none: {done}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    follow(pathlib.Path(name))
+    endings(pathlib.Path(name))
+    without_terminal(pathlib.Path(name))
+print("failed" if failures else "ok")
+sys.exit(1 if failures else 0)

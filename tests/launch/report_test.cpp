@@ -1,0 +1,224 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "launch/report/page.h"
+#include "launch/report/step_parts.h"
+#include "launch/report_verb.h"
+#include "tests/files.h"
+#include "train/metrics_log.h"
+
+namespace lockstep::testing {
+namespace {
+
+std::string line_of(std::int64_t step, double loss) {
+  StepReport r;
+  r.step = step;
+  r.loss = loss;
+  r.grad_norm = 0.5;
+  r.learning_rate = 1e-3;
+  r.step_seconds = 0.5;
+  r.tokens_per_second = 2000;
+  r.tokens_seen = 1000 * step;
+  r.phase_seconds[static_cast<std::size_t>(Phase::gemm)] = 0.3;
+  if (step % 10 == 0) r.validation_loss = loss + 0.1;
+  return to_json_line(r, 1.7e9 + static_cast<double>(step));
+}
+
+void make_run(const std::filesystem::path& run, int steps) {
+  std::filesystem::create_directories(run);
+  std::string text;
+  for (int step = 1; step <= steps; ++step)
+    text += line_of(step, step == 700 ? 50 : 3 + 1.0 / step);
+  spit(run / "metrics.jsonl", text);
+}
+
+Json data_of(const std::string& page) {
+  const std::string open = "<script type=\"application/json\" id=\"data\">";
+  const auto at = page.find(open) + open.size();
+  return Json::parse(page.substr(at, page.find("</script>", at) - at), "the page's data", 16);
+}
+
+Json data_of_run(const std::filesystem::path& run, std::size_t most = 4096) {
+  return Json::parse(report_data({read_run(run, most)}, 0), "data", 16).at("runs").as_array()[0];
+}
+
+TEST(Report, a_page_is_whole_whatever_files_say) {
+  const TemporaryDirectory directory;
+  const std::string evil = "</script><script>alert(1)<!-- {{data}} {{title}} &amp; \xff";
+  make_run(directory / "plain", 5);
+  const auto evil_run = directory.path() / "<script>alert('x')<|script>{{title}}";
+  make_run(evil_run, 5);
+  spit(evil_run / "config.toml",
+       "[log]\nsample_prompt = '" + evil.substr(0, evil.size() - 1) + "'  # </script><script>\n");
+  spit(evil_run / "plan.json",
+       R"({"step_seconds":1,"components":[{"name":"</script>","seconds":1}],"cluster":"<img>"})");
+  spit(evil_run / "numerics.json", R"({"device":"<b>GPU</b>"})");
+  const auto record = read_run(evil_run, 64);
+  EXPECT_TRUE(record.notes.empty()) << record.notes[0];
+  const auto page = report_page({record}, 1.7e9);
+  // All that comes from files is in the title, escaped, and in the data, where no '<' is.
+  const auto plain = report_page({read_run(directory / "plain", 64)}, 1.7e9);
+  const auto count = [](const std::string& text, const std::string& what) {
+    int n = 0;
+    for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; ++at)
+      ++n;
+    return n;
+  };
+  EXPECT_EQ(count(page, "<"), count(plain, "<"));
+  EXPECT_NE(page.find("<title>&lt;script>alert('x')&lt;|script>{{title}} - Lockstep"), page.npos);
+  const auto data = data_of(page);
+  const auto& one = data.at("runs").as_array()[0];
+  EXPECT_EQ(one.at("name").as_string(), "<script>alert('x')<|script>{{title}}");
+  EXPECT_EQ(one.at("plan").at("cluster").as_string(), "<img>");
+  EXPECT_EQ(one.at("environment").as_array()[0].as_array()[1].as_string(), "<b>GPU</b>");
+}
+
+TEST(Report, curves_have_every_line_of_a_short_run_and_the_extremes_of_a_long_one) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", 1000);
+  const auto all = data_of_run(directory / "run");
+  EXPECT_EQ(all.at("points").at("lines_each").as_integer(), 1);
+  EXPECT_EQ(all.at("points").at("loss").as_array().size(), 1000u);
+  EXPECT_EQ(all.at("points").at("loss").as_array()[1].as_double(), 3.5);
+  EXPECT_EQ(all.at("points").find("loss_high"), nullptr);
+  EXPECT_EQ(all.at("evaluations").at("step").as_array().size(), 100u);
+  EXPECT_EQ(all.at("evaluations").at("step").as_array()[99].as_integer(), 1000);
+  const auto few = data_of_run(directory / "run", 64);
+  const auto& high = few.at("points").at("loss_high").as_array();
+  EXPECT_EQ(few.at("points").at("lines_each").as_integer(), 16);
+  ASSERT_EQ(high.size(), 63u);
+  EXPECT_EQ(high[699 / 16].as_double(), 50);
+  EXPECT_EQ(few.at("figures").at("last_step").as_integer(), 1000);
+  EXPECT_EQ(few.at("figures").at("best_step").as_integer(), 1000);
+  EXPECT_NEAR(few.at("figures").at("best_validation_loss").as_double(), 3.101, 1e-4);
+}
+
+TEST(Report, a_run_without_steps_is_an_error_that_says_what_was_expected) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  expect_contains(message_of<DataError>([&] { read_run(run, 64); }),
+                  "no metrics.jsonl is there; expected the directory of a run");
+  std::filesystem::create_directories(run);
+  spit(run / "metrics.jsonl", "");
+  expect_contains(message_of<DataError>([&] { read_run(run, 64); }), "the run has done none yet");
+  spit(run / "metrics.jsonl", "junk\n");
+  expect_contains(message_of<DataError>([&] { read_run(run, 64); }),
+                  "holds no step; line 1: at byte 0: expected {");
+}
+
+TEST(Report, what_is_damaged_beside_the_metrics_is_a_note) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  make_run(run, 3);
+  { std::ofstream(run / "metrics.jsonl", std::ios::app) << "junk\n" << line_of(4, 1).substr(0, 9); }
+  spit(run / "plan.json", R"({"step_seconds": "soon"})");
+  spit(run / "config.toml", "[train\n");
+  spit(run / "numerics.json", "{");
+  spit(run / "ledger.jsonl", R"({"event":"start","time_seconds":1,"step":0})"
+                             "\njunk\n");
+  std::filesystem::create_directories(run / "checkpoints" / "step-00000002");
+  const auto record = read_run(run, 64);
+  EXPECT_EQ(record.lines, 3);
+  std::string notes;
+  for (const auto& note : record.notes)
+    notes += note + "\n";
+  expect_contains(notes, "metrics.jsonl: 1 of 4 lines are left out; the first: line 4: ");
+  expect_contains(notes, "metrics.jsonl: the last line is not whole (9 bytes)");
+  expect_contains(notes, "plan.json: step_seconds: expected a number, found a string");
+  expect_contains(notes, "config.toml:");
+  expect_contains(notes, "step-00000002");
+  expect_contains(notes, "ledger.jsonl: 1 lines are left out; the first: line 2: ");
+  EXPECT_TRUE(record.goodput.has_value());
+}
+
+TEST(Report, values_that_follow_from_others_and_origins_are_read_from_a_configuration) {
+  const TemporaryDirectory directory;
+  spit(directory / "config.toml",
+       "[model]\n"
+       "layers = 12                             # configs/a.toml:3\n"
+       "# head_size = 64                        # default: model.width / model.heads\n"
+       "# a remark = of a person\n"
+       "[data]\n"
+       "train = [\"a # b\", \"c\"]  # --set\n"
+       "[[data.source]]\n"
+       "path = \"x\"\n");
+  const auto values = read_configuration(directory.path());
+  const auto find = [&](const std::string& key) {
+    for (const auto& value : values)
+      if (value.key == key) return value.value + " | " + value.origin;
+    return std::string("none");
+  };
+  EXPECT_EQ(find("model.layers"), "12 | configs/a.toml:3");
+  EXPECT_EQ(find("model.head_size"), "64 | default: model.width / model.heads");
+  EXPECT_EQ(find("data.train"), R"(["a # b", "c"] | --set)");
+  EXPECT_EQ(values.size(), 4u);
+  EXPECT_TRUE(read_configuration(directory / "nowhere").empty());
+}
+
+TEST(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
+  PlanFile plan;
+  plan.components = {{"products", 0.3}, {"optimizer", 0.1}, {"warp_drive", 0.2}};
+  plan.corrected_components = {{"products", 0.35}};
+  const auto measured = [](Metric metric) {
+    return metric == Metric::products       ? 0.4
+           : metric == Metric::attention    ? 0.1
+           : metric == Metric::data         ? 0.0
+           : metric == Metric::checkpoint   ? 0.7
+           : metric == Metric::step_seconds ? 0.75
+                                            : StepMetrics::kUnknown;
+  };
+  const auto parts = parts_of_step(&plan, measured);
+  std::vector<std::string> names;
+  for (const auto& part : parts)
+    names.push_back(part.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"products", "attention", "optimizer", "checkpoint",
+                                             "other", "warp_drive"}));
+  EXPECT_EQ(parts[0].planned, 0.3);
+  EXPECT_EQ(parts[0].corrected, 0.35);
+  EXPECT_EQ(parts[0].measured, 0.4);
+  EXPECT_EQ(parts[1].planned, 0);
+  EXPECT_TRUE(std::isnan(parts[2].measured));
+  EXPECT_NEAR(parts[4].measured, 0.25, 1e-12);  // checkpoints are between steps
+  EXPECT_TRUE(std::isnan(parts_of_step(nullptr, measured)[0].planned));
+}
+
+TEST(Report, the_page_of_one_run_is_beside_it_and_of_several_where_it_is_said) {
+  const TemporaryDirectory directory;
+  make_run(directory / "a" / "run", 3);
+  make_run(directory / "b" / "run", 3);
+  const auto a = (directory / "a" / "run").string(), b = (directory / "b" / "run").string();
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_report({.runs = {a}, .out = ""}), 0);
+  expect_contains(::testing::internal::GetCapturedStdout(), "run/report.html  ");
+  EXPECT_EQ(data_of(slurp(directory / "a" / "run" / "report.html")).at("format").as_string(),
+            "lockstep report 1");
+  expect_contains(message_of<UsageError>([&] {
+                    run_report({.runs = {a, b}, .out = ""});
+                  }),
+                  "name the page with --out");
+  expect_contains(message_of<UsageError>([&] { run_report({.runs = {a}, .out = b}); }),
+                  "is a directory, expected the name of a file");
+  const std::vector<std::string> many(17, a);
+  expect_contains(message_of<UsageError>([&] { run_report({.runs = many, .out = "x"}); }),
+                  "expected at most 16 runs, found 17");
+  ::testing::internal::CaptureStdout();
+  const auto page = (directory / "both.html").string();
+  EXPECT_EQ(run_report({.runs = {a, b}, .out = page}), 0);
+  ::testing::internal::GetCapturedStdout();
+  const auto both = data_of(slurp(page));
+  const auto& runs = both.at("runs").as_array();
+  EXPECT_EQ(runs[0].at("name").as_string(), a);  // the names of the directories are the same
+  EXPECT_EQ(runs[1].at("name").as_string(), b);
+}
+
+TEST(Report, a_page_of_any_number_of_runs_stays_below_its_bound) {
+  for (std::size_t runs = 1; runs <= kMostRunsOfPage; ++runs) {
+    EXPECT_GE(points_of_page(runs), 1024u);
+    EXPECT_LE(points_of_page(runs) * runs, std::size_t{4} * 4096);
+    EXPECT_EQ(points_of_page(runs) % 2, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,176 @@
+#include "launch/watch/screen.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "data/unicode.h"
+#include "launch/watch/braille.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+WatchedRun watched(int steps, bool with_plan) {
+  WatchedRun run;
+  run.name = "a run";
+  run.path = "runs/a run";
+  run.is_there = true;
+  run.now_seconds = 1.7e9 + steps + 3;
+  for (int step = 1; step <= steps; ++step) {
+    StepMetrics line;
+    line.step = step;
+    line[Metric::loss] = step == 5 ? 1e300 : 3 + std::exp(-step / 20.0);
+    line[Metric::grad_norm] = 0.5;
+    line[Metric::step_seconds] = 0.4;
+    line[Metric::tokens_per_second] = 1e5;
+    line[Metric::time_seconds] = 1.7e9 + step;
+    line[Metric::eta_seconds] = 7260;
+    if (step % 20 == 0) {
+      line[Metric::validation_loss] = 3.5;
+      run.evaluation = line;
+    }
+    run.steps.add(line);
+    run.last = line;
+  }
+  if (with_plan) {
+    run.planned_steps = 2 * steps;
+    run.plan.emplace();
+    run.plan->step_seconds = 0.35;
+    run.plan->mfu = 0.5;
+    run.parts = {{.name = "products", .planned = 0.2, .measured = 0.3},
+                 {.name = "communication_replicate", .planned = 1e-9, .measured = 1e9},
+                 {.name = "other", .measured = 0.1}};
+  }
+  return run;
+}
+
+std::string without_escapes(const std::string& text) {
+  std::string plain;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '\x1b')
+      at = text.find('m', at);
+    else
+      plain += text[at];
+  }
+  return plain;
+}
+
+std::int64_t characters(const std::string& text) {
+  EXPECT_EQ(valid_utf8(text), text.size());
+  return std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); });
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string all;
+  for (const auto& line : lines)
+    all += without_escapes(line) + "\n";
+  return all;
+}
+
+TEST(Screen, no_line_is_too_long_and_none_too_many_at_any_size) {
+  for (const bool plan : {false, true})
+    for (const int steps : {0, 1, 2, 200}) {
+      auto run = watched(steps, plan);
+      run.note = "something is wrong with a file whose name is long";
+      for (int columns = 1; columns <= 130; columns += columns < 30 ? 1 : 7)
+        for (int rows = 1; rows <= 50; ++rows)
+          for (const bool colour : {false, true}) {
+            const auto lines = screen_of(run, columns, rows, colour);
+            ASSERT_LE(std::ssize(lines), rows);
+            for (const auto& line : lines)
+              ASSERT_LE(characters(without_escapes(line)), columns)
+                  << columns << " x " << rows << ": " << line;
+          }
+    }
+}
+
+TEST(Screen, eighty_by_twenty_four_has_curve_numbers_and_parts) {
+  const auto run = watched(200, true);
+  const auto text = joined(screen_of(run, 80, 24, true));
+  for (const char* what :
+       {"a run  step 200/400  50.0%  eta 2h01m", "last line 3s ago", "loss          3.0000",
+        "validation    3.5000 at 200", "n/a (plan 50.0%)", "part of a step", "products",
+        "300 ms    +50%", "comm replicate"})
+    expect_contains(text, what);
+}
+
+TEST(Screen, it_says_when_nothing_came_for_long_and_how_a_run_ended) {
+  auto run = watched(50, true);
+  run.now_seconds += 3600;
+  expect_contains(joined(screen_of(run, 120, 24, true)), "nothing came for 1h00m");
+  run.end = RunEnd{.time_seconds = run.now_seconds - 60, .exit_code = 75, .why = "stopped"};
+  expect_contains(joined(screen_of(run, 120, 24, true)), "ended 1m ago with exit code 75: stopped");
+  run.end.reset();
+  run.planned_steps = 50;
+  expect_contains(joined(screen_of(run, 120, 24, true)), "done 1h00m ago");
+  EXPECT_EQ(joined(screen_of(run, 120, 24, true)).find("nothing came"), std::string::npos);
+  auto none = watched(0, false);
+  expect_contains(joined(screen_of(none, 80, 24, true)), "no step is done yet");
+  none.is_there = false;
+  expect_contains(joined(screen_of(none, 80, 24, true)),
+                  "waiting for runs/a run: no metrics.jsonl is there yet");
+}
+
+TEST(Screen, what_names_say_a_terminal_does_not_obey) {
+  auto run = watched(30, true);
+  run.name =
+      "a\x1b[2Jb\nc\xff\xc2\x9b"
+      "31md";
+  run.parts[0].name = "pr\x1b]0;x\x07";
+  run.end = RunEnd{.time_seconds = 0, .exit_code = 1, .why = "x\x1b[31my"};
+  for (const auto& lines : {screen_of(run, 120, 40, false), lines_of(run)})
+    for (const auto& line : lines)
+      for (std::size_t i = 0; i < line.size(); ++i) {
+        EXPECT_GE(static_cast<unsigned char>(line[i]), 0x20) << line;
+        if (static_cast<unsigned char>(line[i]) == 0xc2) {
+          EXPECT_GE(static_cast<unsigned char>(line[i + 1]), 0xa0) << line;
+        }
+      }
+  expect_contains(joined(screen_of(run, 120, 40, false)), "a?[2Jb?c\xef\xbf\xbd?31md");
+}
+
+TEST(Screen, plain_lines_are_a_number_each) {
+  const auto text = joined(lines_of(watched(200, true)));
+  expect_contains(text, "a run: step 200/400  50.0%, last line 3s ago\n");
+  expect_contains(text, "loss            3.0000\n");
+  expect_contains(text, "products ");
+}
+
+TEST(Braille, dots_are_where_they_were_put) {
+  constexpr int kColumns = 5, kRows = 3;
+  for (int x = 0; x < 2 * kColumns; ++x)
+    for (int y = 0; y < 4 * kRows; ++y) {
+      Braille drawing(kColumns, kRows);
+      drawing.dot(x, y);
+      // Dots 1 to 8 of the standard's numbering, by place.
+      constexpr int kNumber[4][2] = {{1, 4}, {2, 5}, {3, 6}, {7, 8}};
+      const int code = 0x2800 + (1 << (kNumber[y % 4][x % 2] - 1));
+      for (int column = 0; column < kColumns; ++column)
+        for (int row = 0; row < kRows; ++row) {
+          const bool here = column == x / 2 && row == y / 4;
+          EXPECT_EQ(drawing.is_empty(column, row), !here);
+          const auto text = drawing.character(column, row);
+          if (!here) {
+            EXPECT_EQ(text, " ");
+            continue;
+          }
+          ASSERT_EQ(text.size(), 3u);
+          const int decoded = (text[0] & 0x0f) << 12 | (text[1] & 0x3f) << 6 | (text[2] & 0x3f);
+          EXPECT_EQ(decoded, code);
+        }
+    }
+}
+
+TEST(Braille, a_line_has_both_ends_and_no_hole_and_leaves_out_what_is_outside) {
+  Braille drawing(10, 4);
+  drawing.line(0, 0, 19, 15);
+  for (int x = 0; x < 20; ++x)
+    EXPECT_FALSE(drawing.is_empty(x / 2, 15 * x / 19 / 4)) << x;
+  drawing.line(-2'000'000'000, -5, 2'000'000'000, 3);
+  drawing.dot(-1, 0);
+  drawing.dot(0, 99);
+  EXPECT_EQ(Braille(0, -3).height(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Makes tests/oracle/fixtures/prices.json: what tests/bench/published/prices.py, in which the price model was made and
+fitted, says of random calls and of every published row. tests/train/prices_test.cpp compares train/prices.h with it.
+
+usage: make_prices_fixture.py          (Python 3.11 alone)
+"""
+import json
+import pathlib
+import random
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "bench" / "published"))
+import prices
+import rows
+
+FILE = ROOT / "tests" / "oracle" / "fixtures" / "prices.json"
+ARITHMETICS = {"bf16": "bf16", "fp8": "fp8", "fp8-rowwise": "fp8_rowwise"}
+SEED = 20
+
+
+def size(least, most):
+    """Log-uniform, a multiple of 64 every second time."""
+    value = int(least * (most / least) ** random.random())
+    return max(64, value // 64 * 64) if random.random() < 0.5 else value
+
+
+def pick():
+    """A GPU, its numbers; an engine, its numbers."""
+    gpu = random.choice(list(prices.HARDWARE))
+    engine = random.choice([e for e in prices.ENGINES if e != "selene"])
+    return gpu, prices.HARDWARE[gpu], engine, prices.ENGINES[engine]
+
+
+def products(count):
+    for _ in range(count):
+        gpu, hw, engine, numbers = pick()
+        M, N, K = size(16, 131072) / random.choice((1, 1, 8)), size(16, 32768), size(16, 32768)
+        dtype = random.choice(list(ARITHMETICS))
+        yield [gpu, engine, ARITHMETICS[dtype], M, N, K, prices.product_seconds(M, N, K, dtype, hw, numbers)]
+
+
+def attentions(count):
+    for _ in range(count):
+        gpu, hw, engine, numbers = pick()
+        head, sequence = random.choice((32, 64, 80, 96, 128, 192)), size(128, 131072)
+        model = prices.Model(L=1, h=1024, f=1024, H=8, G=8, d=head, V=1024, seq=sequence)
+        flops = 2.0 * sequence**2 * model.H * head
+        yield [gpu, engine, flops, sequence, head, *prices.attention_seconds(model, prices.Layout(1), flops, hw, numbers)]
+
+
+def collectives(count):
+    for _ in range(count):
+        gpu, hw, engine, numbers = pick()
+        ranks, inside = int(2 ** (1 + 11 * random.random())), random.choice((1, 2, 4, 8))
+        total, calls, bucket = float(size(64, 2**36)), random.randint(1, 50), float(size(2**20, 2**28))
+        yield [gpu, engine, total, ranks, inside, calls, bucket, prices.gather_seconds(total, hw, ranks, inside, numbers, calls),
+               prices.reduce_seconds(total, hw, ranks, inside, numbers, bucket)]
+
+
+def runs():
+    parts_of = dict(tp="tensor", cp="context", ep="experts", p2p="send", dp="data")
+    for row, layout, rate, _, step, parts in rows.predictions(rows.load(), prices.ENGINES):
+        yield dict(row=row.i, gpu=row.hw, engine=row.engine, is_stated=row.stated, published=row.published,
+                   layout=[layout.gpus, layout.dp, layout.tp, layout.pp, layout.cp, layout.vp, layout.mb, layout.gbs, layout.shard_group],
+                   recompute=layout.recompute, tokens_per_second=rate, step_seconds=step,
+                   parts={parts_of.get(name, name): seconds for name, seconds in parts.items()})
+
+
+def main():
+    random.seed(SEED)
+    made = dict(products=list(products(300)), attentions=list(attentions(200)), collectives=list(collectives(300)), runs=list(runs()))
+    lines = [f'"{name}": [\n' + ",\n".join(json.dumps(one) for one in cases) + "\n]" for name, cases in made.items()]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{FILE.relative_to(ROOT)}: {', '.join(f'{len(cases)} {name}' for name, cases in made.items())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+#include "train/ledger.h"
+
+#include <gtest/gtest.h>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "core/json.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Kind = LedgerLine::Kind;
+using Clock = std::chrono::steady_clock;
+
+LedgerLine start_at(double time, std::int64_t step) {
+  return {.kind = Kind::start, .time_seconds = time, .step = step, .ranks = 2, .hosts = {"a"}};
+}
+LedgerLine end_at(double time, std::int64_t step) {
+  return {.kind = Kind::end, .time_seconds = time, .step = step, .exit_code = 75, .why = "x"};
+}
+LedgerLine steps_at(double time, std::int64_t first, std::int64_t last, double step, double data,
+                    double checkpoint, double evaluation) {
+  return {.kind = Kind::steps,
+          .time_seconds = time,
+          .first = first,
+          .last = last,
+          .step_seconds = step,
+          .data_seconds = data,
+          .checkpoint_seconds = checkpoint,
+          .evaluation_seconds = evaluation};
+}
+
+void expect_goodput(const Goodput& g, std::array<double, 7> parts, std::int64_t restarts) {
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    EXPECT_NEAR(g.parts()[i].second, parts[i], 1e-6) << g.parts()[i].first;
+  EXPECT_EQ(g.restarts, restarts);
+}
+
+TEST(Ledger, each_second_of_a_run_that_ended_once_is_in_one_part) {
+  const std::vector lines{start_at(100, 0), steps_at(112, 1, 4, 8, 1, 0.5, 1.5),
+                          steps_at(122, 5, 10, 9, 0, 1, 0), end_at(122.5, 10)};
+  // productive, replayed, restart, checkpoint, data, evaluation, idle
+  expect_goodput(goodput_of(lines), {16, 0, 2, 1.5, 1, 1.5, 0.5}, 0);
+  EXPECT_NEAR(goodput_of(lines).wall_seconds(), 22.5, 1e-9);
+  EXPECT_NEAR(goodput_of(lines).ratio(), 16 / 22.5, 1e-9);
+}
+
+TEST(Ledger, steps_behind_the_one_that_a_start_goes_on_from_are_replayed) {
+  // Killed behind step 20, of which 12 was saved; then behind 15, and the older 4 is taken.
+  const std::vector lines{start_at(0, 0),
+                          steps_at(11, 1, 10, 10, 0, 0, 0),
+                          steps_at(21, 11, 20, 10, 5, 0, 0),
+                          start_at(31, 12),
+                          steps_at(35, 13, 15, 3, 0, 0, 0),
+                          start_at(36, 4),
+                          steps_at(38, 5, 6, 2, 0, 0, 0)};
+  // Of 11 to 20, 5 s of work, eight tenths first, the rest with 5 to 10 (6 s), and 13 to 15.
+  expect_goodput(goodput_of(lines), {4 + 2, 4 + 1 + 6 + 3, 1 + 1 + 0, 0, 5, 0, 10 + 1}, 2);
+  EXPECT_NEAR(goodput_of(lines).wall_seconds(), 38, 1e-9);
+}
+
+TEST(Ledger, a_clock_that_goes_back_between_starts_makes_no_negative_time) {
+  const std::vector lines{start_at(1000, 0), steps_at(1011, 1, 10, 10, 0, 0, 0), end_at(1011, 10),
+                          start_at(500, 10), steps_at(503, 11, 12, 2, 0, 0, 0)};
+  expect_goodput(goodput_of(lines), {12, 0, 2, 0, 0, 0, 0}, 1);
+  // Set back within a line too, as by hand.
+  const std::vector odd{start_at(1000, 0), steps_at(900, 1, 10, 10, 0, 0, 0), end_at(800, 10)};
+  expect_goodput(goodput_of(odd), {10, 0, 0, 0, 0, 0, 0}, 0);
+}
+
+// Against seconds that are each given to one part, and moved when a start takes a step back.
+TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
+  std::mt19937 random{std::random_device{}()};
+  const auto draw = [&](double most) {
+    return std::uniform_real_distribution<double>(0, most)(random);
+  };
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<LedgerLine> lines;
+    std::array<double, 7> parts{};
+    std::vector<double> step_seconds;  // of each step that counts, one a line: no share is needed
+    double now = 1e9;
+    for (int starts = 0; starts < 5; ++starts) {
+      const auto from =
+          static_cast<std::size_t>(draw(static_cast<double>(step_seconds.size()) + 0.999));
+      if (starts > 0)
+        parts[6] += lines.back().time_seconds < now ? now - lines.back().time_seconds : 0;
+      lines.push_back(start_at(now, static_cast<std::int64_t>(from)));
+      while (step_seconds.size() > from) {
+        parts[0] -= step_seconds.back();
+        parts[1] += step_seconds.back();
+        step_seconds.pop_back();
+      }
+      for (int i = 0, n = static_cast<int>(draw(4)); i < n; ++i) {
+        const double setup = i == 0 ? draw(9) : 0, step = draw(5), data = draw(step);
+        const double checkpoint = draw(2), evaluation = draw(2);
+        now += setup + step + checkpoint + evaluation;
+        step_seconds.push_back(step - data);
+        const auto number = static_cast<std::int64_t>(step_seconds.size());
+        lines.push_back(steps_at(now, number, number, step, data, checkpoint, evaluation));
+        parts[0] += step - data;
+        parts[2] += setup;
+        parts[3] += checkpoint;
+        parts[4] += data;
+        parts[5] += evaluation;
+      }
+      if (draw(1) < 0.5) lines.push_back(end_at(now, 0));
+      now += draw(100);
+    }
+    const auto goodput = goodput_of(lines);
+    expect_goodput(goodput, parts, 4);
+    EXPECT_NEAR(goodput.wall_seconds(), lines.back().time_seconds - lines.front().time_seconds,
+                1e-5);
+  }
+}
+
+TEST(Ledger, lines_come_back_as_they_were_written) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "ledger.jsonl";
+  EXPECT_TRUE(read_ledger(path).empty());
+  spit(path, to_json_line(start_at(1.5, 7)) + to_json_line(steps_at(20, 8, 9, 3, 1, 0.25, 0.5)) +
+                 "{\"event\":\"of a later version\",\"time_seconds\":3}\n" +
+                 to_json_line(end_at(21, 9)) + "{\"event\":\"start\"");  // a crash
+  const auto lines = read_ledger(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0].step, 7);
+  EXPECT_EQ(lines[0].ranks, 2);
+  EXPECT_EQ(lines[0].hosts, std::vector<std::string>{"a"});
+  EXPECT_EQ(lines[1].last, 9);
+  EXPECT_EQ(lines[1].checkpoint_seconds, 0.25);
+  EXPECT_EQ(lines[2].exit_code, 75);
+  EXPECT_EQ(lines[2].why, "x");
+}
+
+TEST(Ledger, lines_that_cannot_be_are_refused_by_number) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "ledger.jsonl";
+  const auto good = to_json_line(start_at(1, 0));
+  const auto said = [&](const std::string& line) {
+    spit(path, good + line + "\n");
+    return message_of<DataError>([&] { read_ledger(path); });
+  };
+  const std::string time = R"("time_seconds":1,)";
+  const auto steps = [&](const char* rest) { return str(R"({"event":"steps",)", time, rest, "}"); };
+  expect_contains(said("nonsense"), "ledger.jsonl: line 2");
+  expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":-1)")), "step_seconds is -1");
+  expect_contains(said(steps(R"("first":5,"last":3)")), "steps 5 to 3 are none");
+  expect_contains(said(steps(R"("first":-5,"last":3)")), "first");
+  expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":null)")), "line 2");
+  expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":1,"data_seconds":2,)"
+                             R"("checkpoint_seconds":0,"evaluation_seconds":0)")),
+                  "whose part it is");
+}
+
+TEST(Ledger, the_line_for_people_has_all_parts) {
+  const Goodput g{.productive_seconds = 17460,
+                  .replayed_seconds = 180,
+                  .restart_seconds = 360,
+                  .checkpoint_seconds = 120,
+                  .data_seconds = 0.2,
+                  .evaluation_seconds = 240,
+                  .idle_seconds = 360,
+                  .restarts = 4};
+  EXPECT_EQ(in_words(g),
+            "goodput 93.3% of 5h12m: productive 4h51m, replayed 3m, restarts 6m (4), checkpoints "
+            "2m, data 0s, evaluation 4m, idle 6m");
+  EXPECT_EQ(in_words(Goodput{}),
+            "goodput 0% of 0s: productive 0s, replayed 0s, restarts 0s (0), checkpoints 0s, data "
+            "0s, evaluation 0s, idle 0s");
+}
+
+StepReport report_of(std::int64_t step, double data, double checkpoint, double evaluation) {
+  StepReport report;
+  report.step = step;
+  report.data_wait_seconds = data;
+  report.phase_seconds[static_cast<std::size_t>(Phase::checkpoint)] = checkpoint;
+  report.phase_seconds[static_cast<std::size_t>(Phase::evaluation)] = evaluation;
+  return report;
+}
+
+void pass(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+void expect_same(const Goodput& a, const Goodput& b) {
+  for (std::size_t i = 0; i < a.parts().size(); ++i)
+    EXPECT_NEAR(a.parts()[i].second, b.parts()[i].second, 1e-5) << a.parts()[i].first;
+  EXPECT_EQ(a.restarts, b.restarts);
+}
+
+// What it says while the run goes on is what a reader derives from the file.
+TEST(Ledger, a_writer_knows_what_a_reader_derives) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "ledger.jsonl";
+  const auto now = [] { return Clock::now(); };
+  {
+    Ledger ledger(path, {.began = now() - std::chrono::seconds(3), .step = 0, .hosts = {"n1"}});
+    pass(0.05);
+    ledger.append(report_of(1, 0.01, 0, 0.02));
+    pass(0.03);
+    ledger.append(report_of(2, std::nan(""), std::nan(""), 0));
+    pass(0.04);
+    ledger.end(0, "done", 0.02);
+    const auto& g = ledger.goodput();
+    EXPECT_NEAR(g.restart_seconds, 3, 0.5);
+    EXPECT_EQ(g.checkpoint_seconds, 0.02);
+    EXPECT_EQ(g.evaluation_seconds, 0.02);
+    EXPECT_EQ(g.data_seconds, 0.01);
+    expect_same(g, goodput_of(read_ledger(path)));
+  }
+  const auto size = std::filesystem::file_size(path);
+  spit(path, slurp(path) + "{\"event\":\"sta");  // a crash
+  {
+    Ledger ledger(path, {.began = now(), .step = 1, .hosts = {"n1"}});
+    EXPECT_EQ(ledger.goodput().restarts, 1);
+    EXPECT_GT(ledger.goodput().replayed_seconds, 0.02);
+    EXPECT_EQ(ledger.goodput().replayed_seconds, goodput_of(read_ledger(path)).replayed_seconds);
+  }
+  {
+    Ledger ledger(path, {.began = now(), .step = 2, .hosts = {"n1"}});
+    pass(0.01);
+    ledger.end(75, "stopped \xff by a \"signal\"", 0);  // before its first step
+    expect_same(ledger.goodput(), goodput_of(read_ledger(path)));
+    EXPECT_EQ(ledger.goodput().restarts, 2);
+  }
+  EXPECT_GT(std::filesystem::file_size(path), size);
+  const auto lines = read_ledger(path);
+  EXPECT_EQ(lines.size(), 6u);  // start, steps, end; start; start, end
+  EXPECT_EQ(lines[1].first, 1);
+  EXPECT_EQ(lines[1].last, 2);
+  EXPECT_EQ(lines.back().step, 2);
+  EXPECT_EQ(lines.back().why, "stopped \xef\xbf\xbd by a \"signal\"");  // U+FFFD
+}
+
+TEST(Ledger, reports_that_claim_more_than_passed_make_no_negative_time) {
+  const TemporaryDirectory directory;
+  Ledger ledger(directory / "ledger.jsonl", {.began = Clock::now(), .step = 0});
+  ledger.append(report_of(1, 5, 1000, 1000));
+  ledger.append(report_of(2, 5, 0, 0));
+  ledger.end(0, "done", 100);
+  for (const auto& [name, seconds] : ledger.goodput().parts())
+    EXPECT_TRUE(seconds >= 0 && seconds < 10) << name << " " << seconds;
+  expect_same(ledger.goodput(), goodput_of(read_ledger(directory / "ledger.jsonl")));
+}
+
+TEST(Ledger, a_damaged_one_is_refused_and_stays_as_it_is) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "ledger.jsonl";
+  const auto text = to_json_line(start_at(1, 0)) + "?\n" + to_json_line(end_at(2, 0));
+  spit(path, text);
+  expect_contains(message_of<DataError>([&] { Ledger(path, {.began = Clock::now()}); }), "line 2");
+  EXPECT_EQ(slurp(path), text);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,246 @@
+#include "train/metrics_reader.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "core/philox.h"
+#include "tests/files.h"
+#include "train/metrics_log.h"
+
+namespace lockstep::testing {
+namespace {
+
+StepReport at(std::int64_t step, double loss = 3.25) {
+  StepReport r;
+  r.step = step;
+  r.loss = loss;
+  r.grad_norm = 0.5;
+  r.learning_rate = 6e-4;
+  r.step_seconds = 0.25;
+  r.tokens_per_second = 123456.5;
+  r.model_flops_utilization = 0.471;
+  r.data_wait_seconds = 0.001;
+  r.tokens_seen = 4096 * step;
+  r.peak_bytes = std::int64_t{1} << 40;
+  for (std::size_t i = 0; i < r.phase_seconds.size(); ++i)
+    r.phase_seconds[i] = 0.01 * static_cast<double>(i + 1);
+  r.eta_seconds = 99;
+  r.weight_hash = 77;
+  return r;
+}
+
+std::string line_of(std::int64_t step, double loss = 3.25) {
+  return to_json_line(at(step, loss),
+                      1.7e9 + static_cast<double>(step) + loss / 8);  // another time
+}
+
+// What the reader says of a file from its begin to its end, and how often it began anew.
+struct Follower {
+  explicit Follower(const std::filesystem::path& path) : reader(path) {}
+  bool poll() {
+    return reader.poll([&] { steps.clear(), ++anew; },
+                       [&](const StepMetrics& line) { steps.push_back(line); });
+  }
+  std::vector<std::int64_t> numbers() const {
+    std::vector<std::int64_t> all;
+    for (const auto& step : steps)
+      all.push_back(step.step);
+    return all;
+  }
+
+  MetricsReader reader;
+  std::vector<StepMetrics> steps;
+  int anew = 0;
+};
+
+void append(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary | std::ios::app)
+      .write(text.data(), static_cast<std::streamsize>(text.size()));
+}
+
+TEST(MetricsReader, every_member_reads_back_as_the_log_wrote_it) {
+  auto report = at(12);
+  report.validation_loss = 3.5;
+  report.skipped = true;
+  auto text = to_json_line(report, 1700000000.25);
+  text.pop_back();
+  const auto line = parse_metrics_line(text);
+  const auto json = Json::parse(text, "line", 1);
+  EXPECT_EQ(line.step, 12);
+  int known = 0;
+  for (int i = 0; i < kMetrics; ++i) {
+    const auto metric = static_cast<Metric>(i);
+    const std::string called = name(metric);
+    // A part of a step is its name with the unit; what is called gemm there is products.
+    const Json* value = json.find(called);
+    if (value == nullptr) value = json.find(called + "_seconds");
+    if (value == nullptr && metric == Metric::products) value = json.find("gemm_seconds");
+    if (value == nullptr || value->is_null()) {
+      EXPECT_TRUE(std::isnan(line[metric])) << called;
+      continue;
+    }
+    EXPECT_EQ(line[metric], value->is_bool() ? 1.0 * value->as_bool() : value->as_double())
+        << called;
+    ++known;
+  }
+  EXPECT_GE(known, 20);
+  EXPECT_EQ(line[Metric::validation_loss], 3.5);
+  EXPECT_EQ(line[Metric::skipped], 1);
+}
+
+TEST(MetricsReader, parts_of_a_step_have_the_names_of_today_and_of_before) {
+  EXPECT_EQ(parse_metrics_line(R"({"step":1,"gemm_seconds":0.5})")[Metric::products], 0.5);
+  EXPECT_EQ(parse_metrics_line(R"({"step":1,"products_seconds":0.5})")[Metric::products], 0.5);
+  const auto line = parse_metrics_line(
+      R"( { "communication_tensor_seconds" : 1, "other_seconds" : 2e0 , "step" : 7 } )");
+  EXPECT_EQ(line[Metric::communication_tensor], 1);
+  EXPECT_EQ(line[Metric::other], 2);
+  EXPECT_EQ(line.step, 7);
+  EXPECT_TRUE(std::isnan(line[Metric::communication]));
+}
+
+TEST(MetricsReader, a_line_that_lies_is_refused_with_what_is_wrong) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"", "expected {"},
+      {"[1]", "expected {"},
+      {"{}", "no member \"step\""},
+      {R"({"loss":1})", "no member \"step\""},
+      {R"({"step":1)", "expected }"},
+      {R"({"step":1} x)", "end of the line"},
+      {R"({"step":"1"})", "\"step\" is no number"},
+      {R"({"step":-1})", "\"step\" is no number"},
+      {R"({"step":0})", "no whole number from 1 on"},
+      {R"({"step":1.5})", "no whole number"},
+      {R"({"step":1e3})", "no whole number"},
+      {R"({"step":99999999999999999999})", "no whole number"},
+      {R"({"step":1,"step":2})", "\"step\" is there twice"},
+      {R"({"step":1,"loss":"3"})", "\"loss\" is no number"},
+      {R"({"step":1,"loss":true})", "\"loss\" is no number"},
+      {R"({"step":1,"loss":NaN})", "\"loss\" is no number"},
+      {R"({"step":1,"loss":Infinity})", "\"loss\" is no number"},
+      {R"({"step":1,"loss":1e999})", "no double"},
+      {R"({"step":1,"loss":01})", "expected }"},
+      {R"({"step":1,"loss":1.})", "expected a digit"},
+      {R"({"step":1,"loss":1,"loss":1})", "\"loss\" is there twice"},
+      {R"({"step":1,"gemm_seconds":1,"products_seconds":1})", "there twice"},
+      {R"({"step":1,"skipped":1})", "neither true nor false"},
+      {R"({"step":1,"x":{}})", "expected a number, a string"},
+      {R"({"step":1,"x":"a)", "ends in a string"},
+      {R"({"step":1,"x":"\q"})", "an escape"},
+      {"{\"step\":1,\"x\":\"\n\"}", "control character"},
+  };
+  for (const auto& [line, why] : lines)
+    expect_contains(message_of<DataError>([&, text = line] { parse_metrics_line(text); }), why);
+  EXPECT_EQ(parse_metrics_line(R"({"step":1,"loss":null,"x":"a\"\u00e9","y":true})").step, 1);
+}
+
+TEST(MetricsReader, what_is_left_out_is_counted_and_the_rest_is_read) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  const std::string zeros(100, '\0'), next = line_of(5);
+  spit(path, line_of(1) + "a note\n" + line_of(2) + zeros + "\n" + line_of(3) + line_of(2) +
+                 line_of(3 + MetricsReader::kMostHole + 1) + line_of(4) + next.substr(0, 40));
+  Follower follower(path);
+  EXPECT_TRUE(follower.poll());
+  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(follower.reader.lines(), 8);
+  EXPECT_EQ(follower.reader.left_out(), 4);
+  EXPECT_EQ(follower.reader.first_left_out(), "line 2: at byte 0: expected {");
+  EXPECT_EQ(follower.reader.unfinished_bytes(), 40);
+  append(path, next.substr(40));
+  follower.poll();
+  EXPECT_EQ(follower.numbers().back(), 5);
+  EXPECT_EQ(follower.reader.unfinished_bytes(), 0);
+  EXPECT_EQ(follower.anew, 0);
+}
+
+TEST(MetricsReader, a_line_of_any_length_is_left_out_alone) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  const std::string filler(3 * MetricsReader::kMostLineBytes, 'x');
+  Follower follower(path);
+  spit(path, line_of(1) + R"({"step":2,"x":")" + filler);
+  follower.poll();
+  EXPECT_LE(follower.reader.unfinished_bytes(), MetricsReader::kMostLineBytes);
+  for (int i = 0; i < 3; ++i) {  // it grows while it is followed
+    append(path, filler);
+    follower.poll();
+  }
+  append(path, "\"}\n" + line_of(3));
+  follower.poll();
+  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(follower.reader.left_out(), 1);
+  expect_contains(follower.reader.first_left_out(), "line 2: longer than 1048576 bytes");
+  EXPECT_EQ(follower.anew, 0);
+}
+
+TEST(MetricsReader, whatever_pieces_a_file_grows_by_the_lines_are_those_of_the_whole) {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int step = 1; step <= 40; ++step)
+    text += line_of(step) + (step % 7 == 0 ? "\n" : "");
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    const auto path = directory / str("metrics-", round);
+    Follower follower(path);
+    EXPECT_FALSE(follower.poll());
+    for (std::size_t at = 0, draw = 0; at < text.size(); ++draw) {
+      const std::size_t bytes = philox(5, round, draw)[0] % 900;
+      append(path, text.substr(at, bytes));
+      at += std::min(bytes, text.size() - at);
+      EXPECT_TRUE(follower.poll());
+    }
+    EXPECT_EQ(follower.steps.size(), 40u) << round;
+    EXPECT_EQ(follower.steps.back()[Metric::tokens_seen], 4096 * 40);
+    EXPECT_EQ(follower.reader.lines(), 45);
+    EXPECT_EQ(follower.anew, 0);
+  }
+}
+
+TEST(MetricsReader, a_run_that_goes_on_from_before_is_read_anew_however_far_it_came) {
+  const TemporaryDirectory directory;
+  for (const int came_to : {5, 6, 9, 10, 11, 30}) {
+    const auto path = directory / str("metrics-", came_to);
+    std::string first, second;
+    for (int step = 1; step <= 10; ++step) {
+      first += line_of(step, 2);
+      if (step <= 5) second += line_of(step, 2);
+    }
+    for (int step = 6; step <= came_to; ++step)
+      second += line_of(step, 3);
+    spit(path, first);
+    Follower follower(path);
+    follower.poll();
+    EXPECT_EQ(follower.steps.size(), 10u);
+    std::ofstream(path, std::ios::binary) << second;  // as a resume: cut, and written again
+    follower.poll();
+    EXPECT_EQ(follower.anew, 1) << came_to;
+    ASSERT_EQ(std::ssize(follower.steps), came_to);
+    for (const auto& step : follower.steps)
+      EXPECT_EQ(step[Metric::loss], step.step <= 5 ? 2 : 3);
+  }
+}
+
+TEST(MetricsReader, a_file_may_go_and_come_again) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  Follower follower(path);
+  EXPECT_FALSE(follower.poll());
+  spit(path, line_of(1));
+  EXPECT_TRUE(follower.poll());
+  std::filesystem::remove(path);
+  EXPECT_FALSE(follower.poll());
+  EXPECT_TRUE(follower.steps.empty());
+  spit(path, line_of(1) + line_of(2));
+  EXPECT_TRUE(follower.poll());
+  EXPECT_EQ(follower.steps.size(), 2u);
+}
+
+TEST(MetricsReader, what_is_no_file_is_an_error_that_names_it) {
+  const TemporaryDirectory directory;
+  Follower follower(directory.path());
+  expect_contains(message_of<DataError>([&] { follower.poll(); }), "is no regular file");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,104 @@
+#include "train/metrics_page.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "core/file.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+double now_seconds() {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return now.count();
+}
+
+std::string name_of(const std::filesystem::path& run) {
+  const auto path = std::filesystem::absolute(run).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// At once the new text or the old one to who reads it. What a power failure leaves is no matter: it
+// is written again soon, and an fsync a second is more than numbers are worth.
+void replace_text(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path temporary = str(path.string(), ".tmp");
+  {
+    RangeWriter writer(temporary, path, RangeWriter::Way::cached, RangeWriter::Start::empty);
+    writer.write(std::as_bytes(std::span(text)));
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    throw DataError(str(path.string(), ": cannot rename ", temporary.filename().string(),
+                        " to it: ", std::strerror(errno)));
+}
+
+double known(double seconds) {
+  return std::isfinite(seconds) ? seconds : 0;
+}
+
+}  // namespace
+
+MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t step)
+    : file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
+      plan_(run.plan()) {
+  exposed_.run = name_of(run.path());
+  exposed_.report.step = step;
+  exposed_.last_step_time_seconds = now_seconds();
+  if (config.metrics_port == 0) return;
+  try {
+    server_.emplace(config.metrics_address, static_cast<std::uint16_t>(config.metrics_port));
+    server_->set(prometheus_text(exposed_));
+    log_info("metrics for Prometheus: http://", server_->address(), "/metrics");
+  } catch (const TransientError& error) {
+    log_warning(error.what(), "; the run goes on, and nothing answers there");
+  }
+}
+
+void MetricsPage::count(const StepReport& r) {
+  const auto seconds = [&](Phase phase) {
+    return known(r.phase_seconds[static_cast<std::size_t>(phase)]);
+  };
+  exposed_.report = r;
+  exposed_.last_step_time_seconds = now_seconds();
+  exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
+  exposed_.skipped_steps += r.skipped ? 1 : 0;
+  exposed_.data_wait_seconds += known(r.data_wait_seconds);
+  exposed_.checkpoint_seconds += seconds(Phase::checkpoint);
+  exposed_.evaluation_seconds += seconds(Phase::evaluation);
+  if (!std::isnan(r.phase_seconds.front())) exposed_.phase_seconds = r.phase_seconds;
+  if (r.validation_loss) exposed_.validation_loss = r.validation_loss;
+  if (!r.gpu) return;
+  exposed_.gpu = r.gpu;
+  exposed_.energy_joules += known(r.gpu->energy_joules);
+}
+
+void MetricsPage::show(const StepReport& report, const std::optional<Goodput>& goodput) {
+  if (file_.empty() && !server_) return;
+  count(report);
+  const auto now = Clock::now();
+  if (now < next_) return;
+  next_ = now + std::chrono::seconds(1);
+  exposed_.goodput = goodput;
+  if (!std::exchange(knows_plan_, true)) exposed_.planned = read_planned_step(plan_);
+  publish();
+}
+
+void MetricsPage::end(const std::optional<Goodput>& goodput, double checkpoint_seconds) {
+  exposed_.checkpoint_seconds += checkpoint_seconds;
+  exposed_.goodput = goodput;
+  exposed_.is_running = false;
+  publish();
+}
+
+void MetricsPage::publish() {
+  const auto text = prometheus_text(exposed_);
+  if (server_) server_->set(text);
+  if (!file_.empty()) replace_text(file_, text);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// MetricsPage: the newest numbers of a run where Prometheus finds them: a text file for the node
+// exporter's textfile collector, and a port (train/metrics_server.h).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "train/config.h"
+#include "train/metrics_server.h"
+#include "train/prometheus.h"
+#include "train/run_directory.h"
+
+namespace lockstep {
+
+class MetricsPage {
+ public:
+  // Warns where the port cannot be had: the run goes on without.
+  MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t step);
+
+  // Both at most once a second. Throws DataError where the file cannot be written.
+  void show(const StepReport& report, const std::optional<Goodput>& goodput);
+  // The last ones. checkpoint_seconds: of saving behind the last step.
+  void end(const std::optional<Goodput>& goodput, double checkpoint_seconds);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void count(const StepReport& report);
+  void publish();
+
+  std::filesystem::path file_, plan_;  // file_ empty: none
+  std::optional<MetricsServer> server_;
+  Exposed exposed_;
+  bool knows_plan_ = false;
+  Clock::time_point next_;
+};
+
+}  // namespace lockstep

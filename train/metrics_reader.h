@@ -1,0 +1,104 @@
+// MetricsReader: reads metrics.jsonl (train/metrics_log.h), also while a run goes on writing it. A
+// line is believed or left out as a whole; what is left out is counted, and the first said.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/function_ref.h"
+
+namespace lockstep {
+
+// What a line says of its step: the members of its object, in the units of docs/formats.md. Those
+// from `products` to `other` are the parts of a step; older lines call the first gemm_seconds, and
+// have all communication as one.
+enum class Metric : std::uint8_t {
+  loss,
+  validation_loss,
+  grad_norm,
+  learning_rate,
+  skipped,  // 1 or 0
+  step_seconds,
+  tokens_per_second,
+  mfu,
+  mfu_square,
+  data_wait_seconds,
+  tokens_seen,
+  peak_bytes,
+  eta_seconds,
+  time_seconds,
+  products,
+  attention,
+  memory_bound,
+  communication,
+  communication_tensor,
+  communication_shard,
+  communication_replicate,
+  optimizer,
+  data,
+  checkpoint,
+  other,
+  evaluation
+};
+inline constexpr int kMetrics = 26;
+
+const char* name(Metric metric);  // without "_seconds" for the parts of a step
+
+struct StepMetrics {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  std::int64_t step = 0;
+  std::array<double, kMetrics> values;  // NaN: absent, or null
+
+  StepMetrics() { values.fill(kUnknown); }
+  double operator[](Metric metric) const { return values[static_cast<std::size_t>(metric)]; }
+  double& operator[](Metric metric) { return values[static_cast<std::size_t>(metric)]; }
+};
+
+// A line without its newline: one flat object of JSON with a "step" of at least 1. Members that
+// are not in Metric may be of any flat kind. Throws DataError "at byte N: ..." on anything else, as
+// a member that is no number, or is there twice.
+StepMetrics parse_metrics_line(std::string_view line);
+
+class MetricsReader {
+ public:
+  static constexpr std::int64_t kMostLineBytes = 1 << 20;
+  // A step may be so many behind the one before: where a log had holes. More is damage.
+  static constexpr std::int64_t kMostHole = 1'000'000;
+
+  explicit MetricsReader(std::filesystem::path path) : path_(std::move(path)) {}
+
+  // Calls act for each whole line behind those of the last call. Where the file is not any more
+  // what was read (a run went on from an earlier step, and cut it), calls begin_anew first, and act
+  // for all of it. False where there is no file. Throws DataError where it cannot be read.
+  bool poll(FunctionRef<void()> begin_anew, FunctionRef<void(const StepMetrics&)> act);
+
+  std::int64_t lines() const { return lines_; }                          // whole ones
+  std::int64_t left_out() const { return left_out_; }                    // of them
+  const std::string& first_left_out() const { return first_left_out_; }  // "line 17: ..."
+  std::int64_t unfinished_bytes() const { return unfinished_bytes_; }    // behind the last newline
+
+ private:
+  bool continues(std::istream& file) const;
+  void forget();
+  void take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act);
+  void take_line(std::string_view line, FunctionRef<void(const StepMetrics&)> act);
+  void leave_out(const std::string& why);
+
+  std::filesystem::path path_;
+  std::int64_t offset_ = 0;    // of what was not taken yet
+  std::string before_;         // the last bytes in front of it
+  bool in_long_line_ = false;  // whose begin was dropped
+  std::int64_t unfinished_bytes_ = 0;
+  std::int64_t step_ = 0;  // the last; 0: none yet
+  std::int64_t lines_ = 0, left_out_ = 0;
+  std::string first_left_out_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include "train/prometheus.h"
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "data/unicode.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMostPlanBytes = 1 << 20;
+
+std::string number(double value) {
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
+// Of a label: backslash, quote and newline are escaped.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : replaced_utf8(text)) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '\\' || c == '"') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+class Text {
+ public:
+  explicit Text(const std::string& run) : run_(str("run=\"", escaped(run), '"')) {}
+
+  void gauge(const char* name, const char* help, double value) {
+    if (std::isnan(value)) return;
+    head(name, help, "gauge");
+    sample(name, run_, value);
+  }
+  void counter(const char* name, const char* help, double value) {
+    head(name, help, "counter");
+    sample(name, run_, value);
+  }
+  // One sample for each name that is known, in `label`.
+  template <class Pairs>
+  void gauges(const char* name, const char* help, const char* label, const Pairs& pairs) {
+    bool any = false;
+    for (const auto& [key, value] : pairs) {
+      if (std::isnan(value)) continue;
+      if (!std::exchange(any, true)) head(name, help, "gauge");
+      sample(name, str(run_, ',', label, "=\"", escaped(key), '"'), value);
+    }
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void head(const char* name, const char* help, const char* type) {
+    text_ += str("# HELP lockstep_", name, " ", help, "\n# TYPE lockstep_", name, " ", type, "\n");
+  }
+  void sample(const char* name, const std::string& labels, double value) {
+    text_ += str("lockstep_", name, "{", labels, "} ", number(value), "\n");
+  }
+
+  std::string run_, text_;
+};
+
+void add_step(Text& text, const Exposed& e) {
+  const StepReport& r = e.report;
+  text.gauge("running", "1 while the run trains, 0 once it has ended.", e.is_running ? 1 : 0);
+  text.gauge("step", "The last step that was done.", static_cast<double>(r.step));
+  text.gauge("steps", "The step that the run ends with.", static_cast<double>(r.steps));
+  text.gauge("last_step_timestamp_seconds",
+             "When the last step was done; before the first one, when this process began.",
+             e.last_step_time_seconds);
+  text.gauge("eta_seconds", "Time to the last step, with evaluations and saves.", r.eta_seconds);
+  text.gauge("loss", "Of the last step, in nats a token.", r.loss);
+  if (e.validation_loss)
+    text.gauge("validation_loss", "Of the last evaluation, in nats a token.", *e.validation_loss);
+  text.gauge("gradient_norm", "Of the last step, before clipping.", r.grad_norm);
+  text.gauge("learning_rate", "Of the last step.", r.learning_rate);
+  text.counter("tokens_total", "Tokens that this process trained on, of all ranks.",
+               static_cast<double>(e.tokens));
+  text.counter("skipped_steps_total", "Steps of this process whose update was skipped.",
+               static_cast<double>(e.skipped_steps));
+}
+
+void add_speed(Text& text, const Exposed& e) {
+  const StepReport& r = e.report;
+  text.gauge("step_seconds", "Wall time of the last step.", r.step_seconds);
+  text.gauge("tokens_per_second", "Of the last step, of all ranks.", r.tokens_per_second);
+  text.gauge("mfu_ratio", "Model FLOPs (causal attention) over the peak of all devices.",
+             r.model_flops_utilization);
+  std::vector<std::pair<const char*, double>> components;
+  for (std::size_t i = 0; i < e.phase_seconds.size(); ++i)
+    if (const auto phase = static_cast<Phase>(i); phase != Phase::evaluation)
+      components.emplace_back(name(phase), e.phase_seconds[i]);
+  text.gauges("component_seconds", "What the last step that was timed went to.", "component",
+              components);
+  text.counter("data_wait_seconds_total", "For which steps of this process waited for data.",
+               e.data_wait_seconds);
+  text.counter("checkpoint_seconds_total", "For which this process's training waited for saves.",
+               e.checkpoint_seconds);
+  text.counter("evaluation_seconds_total", "For which this process evaluated.",
+               e.evaluation_seconds);
+  if (!e.planned) return;
+  text.gauge("plan_step_seconds", "Of a step, as it was planned.", e.planned->step_seconds);
+  text.gauge("plan_mfu_ratio", "As lockstep_mfu_ratio, as it was planned.", e.planned->mfu);
+  text.gauges("plan_component_seconds", "What a step goes to, as it was planned.", "component",
+              e.planned->component_seconds);
+}
+
+void add_goodput(Text& text, const Goodput& goodput) {
+  text.gauge("goodput_ratio", "Productive seconds over those since the run's first start.",
+             goodput.ratio());
+  text.gauges("goodput_seconds", "What the run's wall time went to, across restarts.", "kind",
+              goodput.parts());
+  text.gauge("restarts", "Starts of the run but the first.", static_cast<double>(goodput.restarts));
+}
+
+void add_device(Text& text, const Exposed& e) {
+  text.gauge("memory_used_bytes", "Of rank 0's GPU; without one, the most of its process.",
+             static_cast<double>(e.report.peak_bytes));
+  if (e.report.limit_bytes > 0)
+    text.gauge("memory_limit_bytes", "Of rank 0's GPU, or its machine.",
+               static_cast<double>(e.report.limit_bytes));
+  if (!e.gpu) return;
+  text.gauge("gpu_clock_hertz", "Of the multiprocessors of rank 0's GPU.", e.gpu->clock_mhz * 1e6);
+  text.gauge("gpu_power_watts", "Of rank 0's GPU.", e.gpu->power_watts);
+  text.gauge("gpu_temperature_celsius", "Of rank 0's GPU.", e.gpu->temperature_celsius);
+  if (e.gpu->power_capped)
+    text.gauge("gpu_power_capped", "1: the power limit sets the clocks, as is usual under load.",
+               *e.gpu->power_capped ? 1 : 0);
+  text.gauge("gpu_throttled", "1: heat or the power supply hold the clocks of rank 0's GPU down.",
+             e.gpu->slowed_by.empty() ? 0 : 1);
+  text.counter("gpu_energy_joules_total", "That rank 0's GPU took since this process's first step.",
+               e.energy_joules);
+  text.gauge("joules_per_token", "Of all GPUs, taken to be as rank 0's is.",
+             e.report.joules_per_token);
+}
+
+}  // namespace
+
+std::optional<PlannedStep> read_planned_step(const std::filesystem::path& path) {
+  if (!path_exists(path)) return std::nullopt;
+  const Json json = Json::parse(read_text(path, kMostPlanBytes), path.string());
+  return in_context(
+      [&] {
+        PlannedStep step{.step_seconds = json.at("step_seconds").as_double(),
+                         .mfu = json.at("mfu").as_double()};
+        for (const Json& component : json.at("components").as_array())
+          step.component_seconds.emplace_back(text_at(component, "name"),
+                                              component.at("seconds").as_double());
+        return step;
+      },
+      path.string());
+}
+
+std::string prometheus_text(const Exposed& exposed) {
+  Text text(exposed.run);
+  add_step(text, exposed);
+  add_speed(text, exposed);
+  if (exposed.goodput) add_goodput(text, *exposed.goodput);
+  add_device(text, exposed);
+  return text.take();
+}
+
+}  // namespace lockstep

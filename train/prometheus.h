@@ -1,0 +1,44 @@
+// Prometheus: what a run shows of itself, in Prometheus's text format
+// (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4). docs/observability.md lists
+// the names.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/ledger.h"
+#include "train/step_report.h"
+
+namespace lockstep {
+
+// What RUN/plan.json says of a step.
+struct PlannedStep {
+  double step_seconds = 0, mfu = 0;
+  std::vector<std::pair<std::string, double>> component_seconds{};  // name, seconds
+};
+// Nothing where there is no such file. Throws DataError where it is not one.
+std::optional<PlannedStep> read_planned_step(const std::filesystem::path& path);
+
+struct Exposed {
+  std::string run;  // its name
+  bool is_running = true;
+  StepReport report{};  // of the last step; what is not known of it is left out
+  double last_step_time_seconds =
+      0;  // since 1970; before the first step of this process: its start
+  std::array<double, kPhases> phase_seconds{};  // of the last step in which they were timed
+  std::optional<double> validation_loss{};
+  std::optional<GpuReading> gpu{};
+  std::optional<Goodput> goodput{};
+  std::optional<PlannedStep> planned{};
+  // Since this process's first step.
+  std::int64_t tokens = 0, skipped_steps = 0;
+  double data_wait_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0, energy_joules = 0;
+};
+
+std::string prometheus_text(const Exposed& exposed);
+
+}  // namespace lockstep
