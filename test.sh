@@ -25,11 +25,11 @@ more_packages=()
 for argument in "$@"; do
   case $argument in
     --full)
-      presets=(cpu asan tsan) labels='^(ci|full)$' cuda_labels='^cuda(_full)?$'
+      presets=(tsan asan cpu) labels='^(ci|full)$' cuda_labels='^cuda(_full)?$'
       more_packages=("${full_packages[@]}")
       ;;
     --soak)
-      presets=(cpu asan tsan) labels='^(ci|full|soak)$' cuda_labels='^cuda(_full)?$'
+      presets=(tsan asan cpu) labels='^(ci|full|soak)$' cuda_labels='^cuda(_full)?$'
       more_packages=("${full_packages[@]}")
       ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
