@@ -42,8 +42,8 @@ class ShardCacheTest : public ::testing::Test {
     const auto text = testing::slurp(files_ / name);
     return {server_->url(modes + '/' + name), hash_hex(text), std::ssize(text)};
   }
-  ShardCache::Config config(std::int64_t most_bytes = 1 << 30) const {
-    return {directory_ / "cache", most_bytes, 4, 0.2};
+  ShardCache::Config config(std::int64_t most_bytes = 1 << 30, double room_seconds = 0.2) const {
+    return {directory_ / "cache", most_bytes, 4, room_seconds};
   }
   bool has(const CachedShard& shard) const {
     return std::filesystem::exists(directory_ / "cache" / shard.hash);
@@ -112,7 +112,8 @@ TEST_F(ShardCacheTest, a_file_that_was_cut_is_fetched_again_also_while_another_m
   const auto a = shard("plain", "a.bin"), b = shard("plain", "b.bin");
   std::filesystem::create_directories(directory_ / "cache");
   testing::spit(directory_ / "cache" / a.hash, cut.substr(0, 1000));
-  ShardCache cache(config(PartFile::file_bytes(kBytes)), remote_);  // room for one
+  constexpr double kPatience = 60;  // until the other is done with it
+  ShardCache cache(config(PartFile::file_bytes(kBytes), kPatience), remote_);  // room for one
   std::thread other([&] { EXPECT_EQ(contents(cache.open(b)), whole); });
   EXPECT_EQ(contents(cache.open(a)), cut);
   other.join();
