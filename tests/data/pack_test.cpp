@@ -908,6 +908,7 @@ TEST_F(PackTest, full_memory_does_not_depend_on_the_size_of_the_text) {
     out.close();
     auto o = options({path});
     o.document_separator = separator;
+    o.threads = 1;  // each has room for more that waits to be written, and fills it or not
     const auto child = fork();
     if (child == 0) pack_and_exit(o);
     int status = -1;
