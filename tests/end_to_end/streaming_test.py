@@ -85,7 +85,7 @@ class Test:
         run = self.folder / name
         done = subprocess.run(self.command(run, ranks, settings), env=dict(ENVIRONMENT, HOME=str(self.folder)),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                              timeout=120)
+                              timeout=600)
         return done.returncode, done.stdout
 
     def local(self, ranks, *settings):

@@ -16,6 +16,7 @@ vocabulary = 257
 steps = 6
 batch_tokens = 512
 sequence_length = 32
+threads = 1
 micro_batch = 2
 [data]
 train = ["{data}/train"]
