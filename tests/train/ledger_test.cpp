@@ -68,6 +68,7 @@ TEST(Ledger, a_clock_that_goes_back_between_starts_makes_no_negative_time) {
   // Set back within a line too, as by hand.
   const std::vector odd{start_at(1000, 0), steps_at(900, 1, 10, 10, 0, 0, 0), end_at(800, 10)};
   expect_goodput(goodput_of(odd), {10, 0, 0, 0, 0, 0, 0}, 0);
+  EXPECT_EQ(starts_of(odd)[0].end_seconds, 1010);
 }
 
 // Against seconds that are each given to one part, and moved when a start takes a step back.
