@@ -1,6 +1,8 @@
 #include "checkpoint/all_ranks.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "core/json.h"
 
@@ -23,6 +25,33 @@ std::size_t take_head(std::string& piece) {
   const auto size = std::stoull(piece);
   piece.erase(0, piece.find(' ') + 1);
   return size;
+}
+
+// What act() of a rank may throw, by the most special type, as the exit code depends on it.
+struct Kind {
+  std::string_view name;  // in a message
+  bool (*is)(const std::exception& error);
+  void (*raise)(const std::string& what);
+};
+
+template <class Type>
+constexpr Kind kind(std::string_view name) {
+  return {name,
+          [](const std::exception& error) { return dynamic_cast<const Type*>(&error) != nullptr; },
+          [](const std::string& what) { throw Type(what); }};
+}
+
+constexpr std::string_view kTransient = "transient", kFailure = "failure";
+constexpr std::array kKinds{
+    kind<RefusedError>("refused"),      kind<UnreachableError>("unreachable"),
+    kind<AccessError>("no access"),     kind<DataError>("data"),
+    kind<ConfigError>("configuration"), kind<UsageError>("usage"),
+    kind<TransientError>(kTransient),   kind<Error>(kFailure)};
+
+const Kind& kind_of(const std::exception& error) {
+  const auto* found =
+      std::ranges::find_if(kKinds, [&](const Kind& kind) { return kind.is(error); });
+  return found == kKinds.end() ? kKinds.back() : *found;
 }
 
 }  // namespace
@@ -72,16 +101,8 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
   Json mine;
   try {
     mine.set("said", act());
-  } catch (const AccessError& error) {
-    mine.set("no_access", std::string(error.what()));
-  } catch (const DataError& error) {
-    mine.set("error", std::string(error.what()));
-  } catch (const ConfigError& error) {
-    mine.set("refused", std::string(error.what()));
-  } catch (const TransientError& error) {
-    mine.set("transient", std::string(error.what()));
   } catch (const std::exception& error) {
-    mine.set("failure", std::string(error.what()));
+    mine.set(std::string(kind_of(error).name), std::string(error.what()));
   }
   acted();
   const auto all = gathered(mine.dump());
@@ -92,21 +113,18 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
       const Json json = Json::parse(all[rank], str("rank ", rank));
       if (const Json* words = json.find("said")) {
         said.push_back(words->as_string());
-      } else if (first_error.as_object().empty() || first_error.find("transient") != nullptr) {
+      } else if (first_error.as_object().empty() || first_error.find(kTransient) != nullptr) {
         // A connection that broke tells of what befell another rank.
         const auto& [kind, error] = *json.as_object().begin();
-        if (kind != "transient" || first_error.as_object().empty())
+        if (kind != kTransient || first_error.as_object().empty())
           first_error = Json::Object{{kind, str("rank ", rank, ": ", error.as_string())}};
       }
     } catch (const std::exception& error) {  // all hear of it: they wait
-      first_error.set("failure", std::string(error.what()));
+      first_error.set(std::string(kFailure), std::string(error.what()));
     }
   const Json agreed = Json::parse(world_->broadcast(tag_, first_error.dump()), "rank 0");
-  if (const Json* error = agreed.find("no_access")) throw AccessError(error->as_string());
-  if (const Json* error = agreed.find("failure")) throw Error(error->as_string());
-  if (const Json* error = agreed.find("refused")) throw ConfigError(error->as_string());
-  if (const Json* error = agreed.find("transient")) throw TransientError(error->as_string());
-  if (const Json* error = agreed.find("error")) throw DataError(error->as_string());
+  for (const auto& [name, what] : agreed.as_object())
+    std::ranges::find(kKinds, name, &Kind::name)->raise(what.as_string());
   return said;
 }
 

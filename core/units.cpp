@@ -1,5 +1,6 @@
 #include "core/units.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdarg>
@@ -9,21 +10,6 @@
 namespace lockstep {
 namespace {
 
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  std::array<char, 64> text{};
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  va_end(arguments);
-  return text.data();
-}
-
-// Three digits without the blank that keeps columns.
-std::string short_number(double value) {
-  const auto text = three_digits(value);
-  return text.substr(text.find_first_not_of(' '));
-}
-
 // 12.3k: the value in the largest unit that leaves a digit before the point.
 std::string scaled(double value, double step, std::span<const char* const> units) {
   std::size_t unit = 0;
@@ -31,15 +17,28 @@ std::string scaled(double value, double step, std::span<const char* const> units
     value /= step;
     ++unit;
   }
-  return (unit == 0 ? print("%.0f", value) : short_number(value)) + units[unit];
+  return (unit == 0 ? formatted("%.0f", value) : trimmed(three_digits(value))) + units[unit];
 }
 
 }  // namespace
 
+std::string formatted(const char* format, ...) {
+  std::array<char, 96> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  return text.data();
+}
+
+std::string trimmed(const std::string& text) {
+  return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+}
+
 std::string three_digits(double value) {
-  if (!std::isfinite(value)) return print("%4.4s", std::isnan(value) ? "nan" : "inf");
+  if (!std::isfinite(value)) return formatted("%4.4s", std::isnan(value) ? "nan" : "inf");
   const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return print("%4.*f", decimals, value);
+  return formatted("%4.*f", decimals, value);
 }
 
 std::string with_commas(std::int64_t n) {
@@ -65,19 +64,19 @@ std::string human_memory(double bytes) {
 }
 
 std::string human_seconds(double seconds) {
-  if (seconds < 0.9995) return short_number(1000 * seconds) + " ms";
-  return short_number(seconds) + " s";
+  if (seconds < 0.9995) return trimmed(three_digits(1000 * seconds)) + " ms";
+  return trimmed(three_digits(seconds)) + " s";
 }
 
 std::string human_eta(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e10) return "?";
   const auto s = static_cast<long long>(std::llround(seconds));
-  if (s < 60) return print("%llds", s);
+  if (s < 60) return formatted("%llds", s);
   const auto minutes = (s + 30) / 60;
-  if (minutes < 60) return print("%lldm", minutes);
-  if (minutes < 1440) return print("%lldh%02lldm", minutes / 60, minutes % 60);
+  if (minutes < 60) return formatted("%lldm", minutes);
+  if (minutes < 1440) return formatted("%lldh%02lldm", minutes / 60, minutes % 60);
   const auto hours = (minutes + 30) / 60;
-  return print("%lldd%02lldh", hours / 24, hours % 24);
+  return formatted("%lldd%02lldh", hours / 24, hours % 24);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,10 @@
 
 namespace lockstep {
 
+// As printf has it, of at most 95 characters.
+__attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
+std::string trimmed(const std::string& text);  // without blanks in front
+
 std::string three_digits(double value);     // in four characters: "0.41", "4.12", "41.2", " 412"
 std::string with_commas(std::int64_t n);    // n >= 0: 1234567 -> "1,234,567"
 std::string human_count(double value);      // "812", "12.3k", "2.54M"

@@ -9,16 +9,13 @@
 namespace lockstep {
 namespace {
 
-// More are of no use: the shards that windows of a step lie in, of which each costs some
-// microseconds to open.
-constexpr std::size_t kMostOpen = 256, kMostOpenOfAll = 1024, kLeastOpen = 4;
 constexpr std::size_t kMostFilesOfShard = 3;  // tokens, ends, mask
 
 constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 }  // namespace
 
-Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::size_t datasets)
+Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::size_t most_open)
     : files_(files == nullptr ? &local_files_ : files) {
   if (paths.empty()) throw DataError("a dataset of no paths");
   std::string fingerprints;
@@ -28,8 +25,7 @@ Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::
     fingerprints += fingerprint_ + '\n';
   }
   if (paths.size() > 1) fingerprint_ = hash_hex(fingerprints);
-  const auto share = std::clamp(kMostOpenOfAll / datasets, kLeastOpen, kMostOpen);
-  room_.emplace(kMostFilesOfShard, kMostFilesOfShard * std::min(share, shards()));
+  room_.emplace(kMostFilesOfShard, kMostFilesOfShard * std::min(most_open, shards()));
   const auto most = room_->count() / kMostFilesOfShard;
   open_ = std::make_unique<OpenShards>(most, [this](std::size_t i) { return open(i); });
 }

@@ -1,5 +1,5 @@
 // Dataset: the tokens of one shard or many, one behind the other, as one long sequence. Shards are
-// opened when they are read, at most some hundred at once. Threads may share a dataset.
+// opened when they are read, so many at once. Threads may share a dataset.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,15 @@ namespace lockstep {
 
 class Dataset {
  public:
+  // More are seldom of use: the shards that windows of a step lie in, of which each costs some
+  // microseconds to open.
+  static constexpr std::size_t kMostOpen = 256;
+
   // The shards of each path (see list_shards), one path behind the other, see check_same_format.
   // Throws DataError naming what is wrong. `files`, which must outlive it, opens them; null: as
-  // usual. `datasets`: so many are read together, and share the files that are open at once.
+  // usual. `most_open`: so many shards are open at once, or as many as the system's limit leaves.
   explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr,
-                   std::size_t datasets = 1);
+                   std::size_t most_open = kMostOpen);
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
   ~Dataset() = default;

@@ -26,7 +26,7 @@ std::string advice_for(const Stranger& stranger, const std::string& file) {
 // A file's name in small letters, without what it says of compression.
 struct Called {
   std::string name;
-  bool compressed = false;
+  const char* compression = nullptr;  // ".gz"; null: it says nothing of it
 
   bool ends_with(std::initializer_list<const char*> endings) const {
     return std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(end); });
@@ -40,10 +40,17 @@ Called called(const std::filesystem::path& path) {
   for (const char* ending : {".gz", ".zst", ".zstd"})
     if (file.name.ends_with(ending)) {
       file.name.resize(file.name.size() - std::strlen(ending));
-      file.compressed = true;
+      file.compression = ending;
       break;
     }
   return file;
+}
+
+// The first that is not blank, behind a byte order mark; 0: there is none.
+char first_letter(std::string_view begin) {
+  if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
+  const auto at = begin.find_first_not_of(" \t\r\n");
+  return at == begin.npos ? '\0' : begin[at];
 }
 
 // Whether the first line is an object of JSON with a member. `cut`: the text goes on behind
@@ -68,7 +75,7 @@ bool begins_with_an_object(std::string_view begin, bool cut) {
 bool is_called_json_lines(const std::filesystem::path& path) {
   const auto file = called(path);
   return file.ends_with({".jsonl", ".ndjson", ".jl"}) ||
-         (file.compressed && file.ends_with({".json"}));
+         (file.compression != nullptr && file.ends_with({".json"}));
 }
 
 DocumentReader::DocumentReader(Config config, const Tokenizer& tokenizer,
@@ -152,6 +159,12 @@ void DocumentReader::check_is_text(std::string_view begin) {
   if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
     refuse(" is ", stranger->what, ", no text that can be packed; ",
            advice_for(*stranger, path.string()));
+  const auto file = called(path);
+  if (file.compression != nullptr && !source_->is_compressed() &&
+      !(is_json_lines(position_.file) ? first_letter(begin) == '{' : config_.plain_text))
+    refuse(" is called *", file.compression, ", but is neither gzip nor zstd",
+           begin.empty() ? ": it is empty" : "",
+           "; where it should be, its download or its copy went wrong; else rename it");
   if (is_json_lines(position_.file)) return;
   const bool may_be_zero = dynamic_cast<const ByteTokenizer*>(&tokenizer_) != nullptr ||
                            config_.separator.find('\0') != std::string::npos;
@@ -164,7 +177,6 @@ void DocumentReader::check_is_text(std::string_view begin) {
   seen_.carriage_returns = seen_.carriage_returns || begin.find("\r\n") != std::string_view::npos;
   if (config_.plain_text) return;
   constexpr const char* kAsItStands = "; where it is to be learnt as it stands, give --plain-text";
-  const auto file = called(path);
   if (file.ends_with({".csv", ".tsv"}))
     refuse(" is a table; write its rows as lines of JSON, and pack those", kAsItStands);
   const bool cut = begin.size() >= kLookedAt;

@@ -177,9 +177,12 @@ bool NodeFiles::has_cache() const {
 }
 
 ShardCache& NodeFiles::cache() {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock making(making_);
+  if (cache_) return *cache_;
   if (cache_config_.directory.empty()) cache_config_.directory = default_directory(environment_);
-  if (!cache_) cache_ = std::make_unique<ShardCache>(cache_config_, remote_);
+  auto made = std::make_unique<ShardCache>(cache_config_, remote_);
+  const std::scoped_lock lock(mutex_);
+  cache_ = std::move(made);
   if (stop_) cache_->stop();
   return *cache_;
 }

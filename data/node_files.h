@@ -73,8 +73,9 @@ class NodeFiles final : public ShardFiles {
   Environment environment_;
   Remote remote_;
   std::atomic<bool> stop_{false};
-  mutable std::mutex mutex_;  // of what follows, but not while something is fetched
+  mutable std::mutex mutex_;  // of what follows, but not while something is fetched or made
   std::mutex fetching_;       // of directories
+  std::mutex making_;         // of the cache, which may wait for a disk
   std::map<std::string, std::unique_ptr<Directory>> directories_;
   std::unique_ptr<ShardCache> cache_;
   std::mutex opening_;  // of local files: one that does not open is in nobody else's way

@@ -16,6 +16,14 @@ std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
   return static_cast<std::int64_t>(mix64(mix64(seed + kGolden64) + digits) >> 1);
 }
 
+// Shards of each source. Of those that are shuffled together each window may be of another one, and
+// two groups are read where they meet; what else is read has its share.
+std::size_t most_open(const Sources::Config& config) {
+  constexpr std::size_t kAll = 1024, kLeast = 4;
+  const auto share = std::clamp(kAll / config.sources.size(), kLeast, Dataset::kMostOpen);
+  return std::max(share, 2 * static_cast<std::size_t>(config.shuffle_shards));
+}
+
 // The first that does not say where documents end.
 auto without_documents(const std::deque<Dataset>& datasets) {
   return std::ranges::find(datasets, Boundary::none,
@@ -52,7 +60,7 @@ Sources::Sources(const Config& config)
                           kMostSources, "; path may be a list of datasets"));
   for (const auto& source : config.sources) {
     names_.push_back(joined(source.paths));
-    const auto& dataset = datasets_.emplace_back(source.paths, config.files, config.sources.size());
+    const auto& dataset = datasets_.emplace_back(source.paths, config.files, most_open(config));
     if (const auto ids = dataset.tokenizer_vocabulary();
         config.vocabulary != 0 && ids > config.vocabulary)
       throw ConfigError(str("model.vocabulary is ", config.vocabulary, ", but ", names_.back(),

@@ -42,9 +42,9 @@ std::vector<Question> agreed_questions(const ChoicesRequest& request, World& wor
 }
 
 // Says every ten seconds how far it is.
-class Progress {
+class ScoringProgress {
  public:
-  explicit Progress(std::size_t questions) : questions_(static_cast<double>(questions)) {}
+  explicit ScoringProgress(std::size_t questions) : questions_(static_cast<double>(questions)) {}
   void operator()(double share) {
     made_progress();
     if (seconds_since(said_) < 10) return;
@@ -98,7 +98,7 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   load_weights(source, inference.params(), stream);
-  Progress progress(result.questions.size());
+  ScoringProgress progress(result.questions.size());
   const auto logp = score(inference, score_request, [&](double share) { progress(share); });
   result.scores = texts.scores(result.questions, logp);
   check_finite(source, request, result);

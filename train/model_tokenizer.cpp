@@ -16,13 +16,18 @@ constexpr const char* kFile = "tokenizer.json";
 constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
+// Where what is said of a dataset's tokens lies: in it, or beside the shards that a path names.
+fs::path directory_of(const std::string& dataset) {
+  const bool is_whole = is_remote(dataset) ? !dataset.ends_with(".bin") : directory_exists(dataset);
+  if (is_whole) return dataset;
+  auto directory = fs::path(dataset).parent_path();
+  return directory.empty() ? fs::path(".") : directory;
+}
+
 // Without its shards.
 std::optional<Manifest> manifest_of(const std::string& dataset, ShardFiles& files) {
-  const bool distant = is_remote(dataset);
-  const bool is_shard = distant && dataset.ends_with(".bin");
-  const auto file =
-      (is_shard ? fs::path(dataset).parent_path() : fs::path(dataset)) / kManifestName;
-  if (!distant && !path_exists(file)) return std::nullopt;
+  const auto file = directory_of(dataset) / kManifestName;
+  if (!is_remote(dataset) && !path_exists(file)) return std::nullopt;
   return Manifest::parse(read_text(files.open(file.string()), kMostBytes), file.string(),
                          [](Manifest::Shard&&) {});
 }
@@ -66,7 +71,9 @@ std::string tokenizer_of(const ModelSource& source) {
 }
 
 std::string tokenizer_of_dataset(const std::string& dataset, ShardFiles& files) {
-  if (!is_remote(dataset) && path_exists(fs::path(dataset) / kFile)) return dataset;
+  if (const auto directory = directory_of(dataset);
+      !is_remote(dataset) && path_exists(directory / kFile))
+    return directory.string();
   const auto manifest = manifest_of(dataset, files);
   return manifest && manifest->tokenizer_hash == ByteTokenizer().about().hash ? "bytes" : "";
 }

@@ -94,7 +94,7 @@ void log_jump(std::int64_t step, const Json& before, const Config& config) {
 
 }  // namespace
 
-Json describe_run(const Progress& progress, const RunFacts& facts) {
+Json describe_run(const RunProgress& progress, const RunFacts& facts) {
   const Config& config = facts.config;
   Json data;
   data.set("seed", static_cast<std::int64_t>(config.data.seed));
@@ -124,7 +124,7 @@ Json describe_run(const Progress& progress, const RunFacts& facts) {
   return about;
 }
 
-Progress progress_in(const Json& about) {
+RunProgress progress_in(const Json& about) {
   const Json& statistics = about.at("statistics");
   return {.step = about.at("step").as_integer(),
           .first_sample = about.at("data").at("first_sample").as_integer(),

@@ -18,7 +18,7 @@ namespace lockstep {
 struct NumericsRecord;
 
 // Where a run is.
-struct Progress {
+struct RunProgress {
   std::int64_t step = 0;          // done so far
   std::int64_t first_sample = 0;  // of the next step
   std::int64_t tokens_seen = 0;   // nominal, masked ones too
@@ -38,8 +38,8 @@ struct RunFacts {
   const NumericsRecord* numerics = nullptr;  // of a GPU
 };
 
-Json describe_run(const Progress& progress, const RunFacts& facts);
-Progress progress_in(const Json& about);  // throws DataError where it does not say
+Json describe_run(const RunProgress& progress, const RunFacts& facts);
+RunProgress progress_in(const Json& about);  // throws DataError where it does not say
 
 // The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one that
 // rank 0 sees: a shared file system may show another rank others. Every rank at once.

@@ -74,7 +74,7 @@ struct Run {
   std::optional<NumericsRecord> numerics;  // of a GPU
   RunLog log;
 
-  Progress progress;
+  RunProgress progress;
   int stop = 0;                  // with which all ranks agreed to stop; 0: they go on
   std::int64_t saved_step = -1;  // of the newest checkpoint
 

@@ -97,7 +97,7 @@ void require_sources(const Run& run, const DataHistory& history, std::int64_t fi
 
 // Steps that the run recorded, from a checkpoint before them; then all is as it was.
 void replay(Run& run, const Json& newest, FunctionRef<RecordedStep()> compute_step) {
-  const Progress now = run.progress;
+  const RunProgress now = run.progress;
   const auto history = run.loader.sources().history();
   const auto recorded = recorded_history(run, newest);
   run.loader.go_on(recorded);

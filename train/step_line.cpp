@@ -1,8 +1,6 @@
 #include "train/step_line.h"
 
-#include <array>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -16,25 +14,12 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  std::array<char, 96> text{};
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  va_end(arguments);
-  return text.data();
-}
-
-std::string trimmed(const std::string& text) {
-  return text.substr(std::min(text.find_first_not_of(' '), text.size()));
-}
-
 std::string padded(const std::string& text, int width) {
-  return print("%*s", width, text.c_str());
+  return formatted("%*s", width, text.c_str());
 }
 
 std::string percent(double ratio, int width) {
-  return std::isnan(ratio) ? padded("n/a", width + 1) : print("%*.1f%%", width, 100 * ratio);
+  return std::isnan(ratio) ? padded("n/a", width + 1) : formatted("%*.1f%%", width, 100 * ratio);
 }
 
 std::string step_of(const StepReport& r) {
@@ -50,12 +35,13 @@ std::string painted(const std::string& text, const char* code, bool paint) {
 std::string remark(const StepReport& r, bool colour) {
   if (r.skipped) return painted("skipped", "31", colour);
   if (std::isnan(r.loss_z)) return std::string(7, ' ');
-  return painted(padded(print("(%+.1fz)", r.loss_z), 7), "33", colour && std::abs(r.loss_z) > 3);
+  return painted(padded(formatted("(%+.1fz)", r.loss_z), 7), "33",
+                 colour && std::abs(r.loss_z) > 3);
 }
 
 // 5.9e-4: the exponent without the zero that printf puts there.
 std::string rate(double value) {
-  auto text = print("%.1e", value);
+  auto text = formatted("%.1e", value);
   const auto e = text.find('e');
   if (e != text.npos && text.size() == e + 4 && text[e + 2] == '0') text.erase(e + 2, 1);
   return text;
@@ -79,7 +65,7 @@ bool terminal_takes_colour() {
 std::string step_line(const StepReport& r, bool colour) {
   const double done = r.steps > 0 ? static_cast<double>(r.step) / static_cast<double>(r.steps) : 0;
   const double data = r.step_seconds > 0 ? r.data_wait_seconds / r.step_seconds : 0;
-  return str(step_of(r), " ", percent(done, 4), " | loss ", print("%6.4f", r.loss), " ",
+  return str(step_of(r), " ", percent(done, 4), " | loss ", formatted("%6.4f", r.loss), " ",
              remark(r, colour), " | grad ", three_digits(r.grad_norm), " | lr ",
              rate(r.learning_rate), " | ", padded(human_seconds(r.step_seconds), 7), " | ",
              padded(human_count(r.tokens_per_second), 5), " tok/s | MFU ",
@@ -89,7 +75,7 @@ std::string step_line(const StepReport& r, bool colour) {
 
 std::string validation_line(const StepReport& r) {
   return str(step_of(r), "       | validation loss ",
-             print("%.4f", r.validation_loss.value_or(StepReport::kUnknown)));
+             formatted("%.4f", r.validation_loss.value_or(StepReport::kUnknown)));
 }
 
 void print_step(const StepReport& report) {

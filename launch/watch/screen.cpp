@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <string_view>
 
 #include "core/units.h"
@@ -19,20 +17,6 @@ constexpr const char* kValidation = "33";
 constexpr const char* kAlarm = "31";
 constexpr const char* kFaint = "2";
 constexpr const char* kStrong = "1";
-
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  std::array<char, 96> text{};
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  va_end(arguments);
-  return text.data();
-}
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(' ');
-  return first == text.npos ? "" : text.substr(first);
-}
 
 // Without what a terminal obeys: names come from files.
 std::string printable(std::string_view text) {
@@ -109,12 +93,12 @@ class Line {
 };
 
 std::string percent(double ratio) {
-  return std::isfinite(ratio) ? print("%.1f%%", 100 * ratio) : "n/a";
+  return std::isfinite(ratio) ? formatted("%.1f%%", 100 * ratio) : "n/a";
 }
 
 std::string loss_text(double loss) {
   if (!std::isfinite(loss)) return "n/a";
-  return std::abs(loss) < 1e4 ? print("%.4f", loss) : print("%.3e", loss);
+  return std::abs(loss) < 1e4 ? formatted("%.4f", loss) : formatted("%.3e", loss);
 }
 
 std::string seconds_text(double seconds) {
@@ -181,15 +165,15 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
     return std::isfinite(value) ? trimmed(text(value)) : std::string("n/a");
   };
   numbers.push_back({"grad norm", known(last[Metric::grad_norm], three_digits)});
-  numbers.push_back({"learning rate", print("%.3g", last[Metric::learning_rate])});
+  numbers.push_back({"learning rate", formatted("%.3g", last[Metric::learning_rate])});
   numbers.push_back({"tokens/s", beside(known(last[Metric::tokens_per_second], human_count),
-                                        of_plan(plan.tokens_per_second, human_count))});
-  numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(plan.mfu, percent))});
+                                        of_plan(plan.step.tokens_per_second, human_count))});
+  numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(plan.step.mfu, percent))});
   numbers.push_back({"step time", beside(seconds_text(last[Metric::step_seconds]),
-                                         of_plan(plan.step_seconds, human_seconds))});
+                                         of_plan(plan.step.seconds, human_seconds))});
   numbers.push_back(
       {"data wait", percent(last[Metric::data_wait_seconds] / last[Metric::step_seconds])});
-  const auto capacity = of_plan(plan.capacity_bytes, human_memory);
+  const auto capacity = of_plan(static_cast<double>(plan.capacity_bytes), human_memory);
   numbers.push_back({"memory", str(known(last[Metric::peak_bytes], human_memory),
                                    capacity.empty() ? "" : " of " + capacity)});
   numbers.push_back({"tokens", known(last[Metric::tokens_seen], human_count)});
@@ -217,11 +201,11 @@ std::vector<std::array<std::string, 4>> part_rows(const WatchedRun& run) {
     if (!plan)
       last = percent(part.measured / whole);
     else if (std::isfinite(part.measured) && part.planned > 0)
-      last = print("%+.0f%%", 100 * (part.measured / part.planned - 1));
+      last = formatted("%+.0f%%", 100 * (part.measured / part.planned - 1));
     const auto time = [](double seconds) {
       constexpr double kMost = 99999;  // what has a place
       return seconds == 0      ? std::string("0")
-             : seconds > kMost ? print("%.0e s", seconds)
+             : seconds > kMost ? formatted("%.0e s", seconds)
                                : seconds_text(seconds);
     };
     rows.push_back({cut(short_name(part.name), 14), plan ? time(part.planned) : "",

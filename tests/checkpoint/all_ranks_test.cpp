@@ -127,6 +127,37 @@ TEST(AllRanks, throw_an_error_of_the_same_kind) {
       "rank 1: what");
 }
 
+template <class Thrown>
+void keeps_its_exit_code(int code) {
+  on_ranks(3, [&](const AllRanks& ranks) {
+    const auto one = [&] {
+      ranks.act([&]() -> std::string {
+        if (ranks.rank() > 0) throw Thrown("no");
+        return "";
+      });
+    };
+    try {
+      one();
+      ADD_FAILURE() << "nothing thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(typeid(error), typeid(Thrown));
+      EXPECT_EQ(error.exit_code(), code);
+      EXPECT_STREQ(error.what(), "rank 1: no");
+    }
+  });
+}
+
+TEST(AllRanks, exit_as_the_rank_that_failed_does) {
+  keeps_its_exit_code<Error>(1);
+  keeps_its_exit_code<UsageError>(64);
+  keeps_its_exit_code<DataError>(65);
+  keeps_its_exit_code<AccessError>(65);
+  keeps_its_exit_code<UnreachableError>(75);
+  keeps_its_exit_code<TransientError>(75);
+  keeps_its_exit_code<RefusedError>(77);
+  keeps_its_exit_code<ConfigError>(78);
+}
+
 TEST(AllRanks, throw_the_first_error_but_a_broken_connection_is_rather_a_consequence) {
   throws_on_all<DataError>(
       [](int rank) {

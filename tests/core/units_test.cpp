@@ -18,6 +18,14 @@ TEST(Units, numbers_get_three_digits_and_a_unit) {
   EXPECT_EQ(three_digits(std::numeric_limits<double>::quiet_NaN()), " nan");
 }
 
+TEST(Units, text_is_formatted_and_trimmed) {
+  EXPECT_EQ(formatted("%+.1f%% of %s", 12.34, "it"), "+12.3% of it");
+  EXPECT_EQ(formatted("%200d", 1), std::string(95, ' '));
+  EXPECT_EQ(trimmed("  a b "), "a b ");
+  EXPECT_EQ(trimmed("   "), "");
+  EXPECT_EQ(trimmed(""), "");
+}
+
 TEST(Units, bytes_of_files_are_decimal_and_of_memory_binary) {
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(40.06e6), "40.1 MB");

@@ -1,5 +1,9 @@
 #include "data/node_files.h"
 
+#include <fcntl.h>
+#include <future>
+#include <sys/file.h>
+
 #include "core/units.h"
 #include "tests/data/distant.h"
 
@@ -81,6 +85,30 @@ TEST_F(NodeFilesTest, without_dataset_json_a_directory_is_refused_with_what_to_d
   expect_contains(message_of<DataError>([&] { files.open(server_->url("missing/0.bin")); }),
                   "/missing/dataset.json: HTTP status 404; there is no such file: is the address "
                   "right?; a distant dataset needs its dataset.json, which `lockstep data pack`");
+}
+
+TEST_F(NodeFilesTest, nobody_waits_for_a_cache_that_is_being_made) {
+  auto files = this->files();
+  std::filesystem::create_directory(directory_ / "cache");
+  const auto name = directory_ / "cache" / "lock";
+  const Descriptor held(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(held.number(), LOCK_EX), 0);  // as a disk that does not answer
+  auto opening = std::async(std::launch::async, [&] { return text(files.open(far("1.bin"))); });
+  while (server_->requests("plain/dataset.json") < 1)
+    usleep(1'000);
+  EXPECT_EQ(opening.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  auto counting = std::async(std::launch::async, [&] { return files.counts().misses; });
+  EXPECT_EQ(counting.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  ASSERT_EQ(flock(held.number(), LOCK_UN), 0);
+  EXPECT_EQ(opening.get(), testing::slurp(far_ / "1.bin"));
+  EXPECT_EQ(counting.get(), 0);
+}
+
+TEST_F(NodeFilesTest, a_cache_that_is_made_behind_the_stop_is_stopped) {
+  auto files = this->files();
+  ASSERT_NE(files.manifest(far("1.bin")), nullptr);
+  files.stop();
+  EXPECT_THROW(files.open(far("1.bin")), Error);
 }
 
 TEST_F(NodeFilesTest, what_lies_ahead_comes) {

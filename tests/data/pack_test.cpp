@@ -657,6 +657,19 @@ TEST_F(PackTest, what_is_no_text_is_refused_by_what_it_is) {
     }
   for (const std::string name : {"x.JSONL", "x.jl", "x.NDJSON", "x.Jl.GZ", "x.JSON.gz"})
     expect_packed(options({input(name, line)}), {"a"});
+  // What is called compressed and is not: lines of JSON that were decompressed on their way are
+  // fine.
+  for (const std::string name : {"x.txt.gz", "x.GZ", "x.jsonl.gz", "x.json.zst", "x.zstd"})
+    for (const std::string& text : {std::string("<html>not found</html>"), std::string(),
+                                    std::string("\0\0\0", 3) + rest, str("\x1e\x8b", rest)}) {
+      const auto message = refusal(name, text);
+      expect_contains(message, str("in/", name, " is called *."));
+      expect_contains(message, "but is neither gzip nor zstd");
+    }
+  auto as_it_stands = options({input("x.txt.gz", "a text")});
+  as_it_stands.plain_text = true;
+  expect_packed(as_it_stands, {"a text"});
+  expect_packed(options({input("x.txt.gz", zstd_frame("a text"))}), {"a text"});
   for (const std::string text : {"{\"a\" is a set}\n{}", "{\n \"a\": 1}", "x\n{\"text\": \"a\"}"})
     expect_packed(options({input("x.txt", text)}), {text});
   expect_contains(refusal("x.csv", "a,b\n"),

@@ -1,6 +1,7 @@
 // A mixture of datasets, as a run reads it: shares, orders, changes on the way and resumes.
 #include "data/sources.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -434,6 +435,39 @@ TEST_F(SourcesTest, many_datasets_are_read_to_the_end_under_a_hard_limit_of_open
     std::exit(0);
   };
   EXPECT_EXIT(in_child(), ::testing::ExitedWithCode(0), "");
+}
+
+// Counts the shards that are opened.
+class CountedShards final : public ShardFiles {
+ public:
+  ReadFile open(const std::string& path) override {
+    opened_ += path.ends_with(".bin") ? 1 : 0;
+    return ReadFile(path);
+  }
+  int opened() const { return opened_; }
+
+ private:
+  std::atomic<int> opened_ = 0;
+};
+
+TEST_F(SourcesTest, shards_that_are_shuffled_together_stay_open_however_many_sources_there_are) {
+  constexpr int kSources = 80, kShards = 16;
+  std::vector<DataSource> many;
+  for (int i = 0; i < kSources; ++i) {
+    const auto path = directory_ / str("many", i);
+    constexpr std::int64_t kShardTokens = 2 * kLength + 1;
+    write_dataset(path, random_documents(kShards * kShardTokens, static_cast<std::uint64_t>(i) + 1),
+                  kShardTokens);
+    many.push_back({.paths = {path.string()}, .weight = 1});
+  }
+  CountedShards files;
+  auto config = loader_config(many);
+  config.shuffle_shards = kShards;
+  config.files = &files;
+  Loader loader(config, 4, 0, 1, pinned_);
+  for (std::int64_t g = 0; g < std::int64_t{2} * kSources * 2 * kShards; g += 4)  // two epochs
+    loader.release(loader.batch(g, 0));
+  EXPECT_EQ(files.opened(), kSources * kShards);
 }
 
 TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {

@@ -44,6 +44,9 @@ LINK = re.compile(r"target_link_libraries\(\s*(\w+)([^)]*)\)")
 MEMBER = re.compile(r'\.set\(\s*"(\w+)"|\bline\.add\(\s*"(\w+)"|\\"(\w+)\\": ')
 OBJECT = re.compile(r"\bObject\{(?=\{)")
 PAIR = re.compile(r'\{\s*"(\w+)",')
+# Where a header defines a type, and where its namespaces begin and end: clang-format has all of them in the first column.
+TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (?:alignas\(\w+\) )?(\w+)(?: final)?\s*(?::[^;{]*)?\{", re.MULTILINE)
+NAMESPACE = re.compile(r"^((?:inline )?namespace [\w:]+) \{|^(\})  // namespace", re.MULTILINE)
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
             "checkpoint/partners.cpp", "train/replay.cpp")
@@ -140,6 +143,30 @@ def check_text(root):
             yield f"{name}: no #pragma once"
 
 
+def types_defined(text):
+    """Each class, struct, union and enum that a header defines in a named namespace, with that."""
+    for match in TYPE.finditer(text):
+        inside = []
+        for opens, closes in NAMESPACE.findall(text[:match.start()]):
+            if closes:
+                inside = inside[:-1]
+            else:
+                inside.append(opens.split()[-1])
+        yield "::".join([*inside, match.group(1)])
+
+
+def check_types(root):
+    """No type of a namespace is defined by two headers of the product: a program may include both."""
+    first = {}
+    for folder, path in sources(root):
+        if folder == "tests" or path.suffix not in HEADERS:
+            continue
+        name = path.relative_to(root)
+        for defined in types_defined(path.read_text(encoding="utf-8", errors="replace")):
+            if first.setdefault(defined, name) != name:
+                yield f"{name}: defines {defined}, which {first[defined]} defines too"
+
+
 def tracked(root):
     """Files of the repository; outside a checkout (a release archive) all that is text."""
     done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], stdout=subprocess.PIPE,
@@ -214,7 +241,7 @@ def check_json_members(root):
                    "name: in backticks or in an example, as in docs/formats.md")
 
 
-CHECKS = [check_json_members, check_includes, check_links, check_single, check_text, check_paths]
+CHECKS = [check_types, check_json_members, check_includes, check_links, check_single, check_text, check_paths]
 
 
 def faults(root):

@@ -140,6 +140,21 @@ class Tree(unittest.TestCase):
         self.write("core/b.h", "// nothing\n")
         self.expect("core/b.h", "pragma once")
 
+    def test_a_type_that_two_headers_define(self):
+        head = "#pragma once\nnamespace lockstep {\n"
+        self.write("core/a.h", head + "class Progress;\nstruct Place {\n  struct Inner {\n  };\n};\n}  // namespace lockstep\n")
+        for other in ("struct Place {\n};\n", "class Place final : public Other {\n};\n", "enum class Place : int { here };\n",
+                      "namespace cpu {\nclass Stream {\n};\n}  // namespace cpu\nunion Place {\n};\n",
+                      "template <class T>\nstruct Place {\n};\n"):
+            self.write("kernels/b.h", head + other + "}  // namespace lockstep\n")
+            self.expect("kernels/b.h", "lockstep::Place", "core/a.h")
+        for other in ("struct Place;\n", "struct Inner {\n};\n", "class Progress {\n};\n",
+                      "namespace cpu {\nclass Place {\n};\n}  // namespace cpu\n"):
+            self.write("kernels/b.h", head + other + "}  // namespace lockstep\n")
+            self.assertEqual(structure.faults(self.root), [], other)
+        self.write("tests/b.h", head + "struct Place {\n};\n}  // namespace lockstep\n")
+        self.assertEqual(structure.faults(self.root), [])
+
     def test_a_path_of_one_machine(self):
         self.write("docs/a.md", "see /" + "work/notes\n")
         self.expect("docs/a.md:1", "path of one machine")

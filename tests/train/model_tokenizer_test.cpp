@@ -48,8 +48,11 @@ TEST(ModelTokenizer, of_a_dataset_is_beside_it) {
   write_dataset(directory / "bytes", random_documents(100), 100);
   EXPECT_EQ(tokenizer_of_dataset(directory / "bytes", files), "bytes");
   EXPECT_EQ(tokenizer_of_dataset(directory / "nowhere", files), "");
+  for (const char* shards : {"bytes/part_100.bin", "bytes/part_100.ends", "bytes/*_10*.bin"})
+    EXPECT_EQ(tokenizer_of_dataset(directory / shards, files), "bytes") << shards;
   keep_tokenizer(kFixture, directory / "bytes");
-  EXPECT_EQ(tokenizer_of_dataset(directory / "bytes", files), (directory / "bytes").string());
+  for (const char* data : {"bytes", "bytes/part_100.bin", "bytes/*_10*.bin"})
+    EXPECT_EQ(tokenizer_of_dataset(directory / data, files), (directory / "bytes").string());
 }
 
 // As its post-processor says.

@@ -40,7 +40,7 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
   Config config;
   config.model = model_of(Family::qwen3);
   const Json settings = Json::Object{};
-  Progress progress{
+  RunProgress progress{
       .step = 7, .first_sample = 1234, .tokens_seen = 99, .good_step = 5, .statistics = {}};
   for (int i = 0; i < 200; ++i) {
     progress.statistics.loss.add(1.0 / (3 + i));
@@ -49,7 +49,7 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
   const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   const Json about = Json::parse(describe_run(progress, facts).dump(2), "about");
   check_resume(about, facts, kSameRows, false);
-  Progress back = progress_in(about);
+  RunProgress back = progress_in(about);
   EXPECT_EQ(back.step, 7);
   EXPECT_EQ(back.first_sample, 1234);
   EXPECT_EQ(back.tokens_seen, 99);
@@ -138,7 +138,7 @@ TEST(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
   Json settings;
   settings.set("train.steps", 100);
   RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
-  Progress progress;
+  RunProgress progress;
   progress.step = 100;
   const auto before = describe_run(progress, facts);
   const auto log = [&] {
