@@ -75,7 +75,7 @@ Json without(const Json& object, const std::string& key) {
 }
 
 TEST(Cluster, what_is_written_reads_back_equal) {
-  const Json written = json();
+  const Json& written = json();
   const Cluster again = parse_cluster(Json::parse(written.dump(1), "cluster.json"));
   EXPECT_EQ(to_json(again).dump(), written.dump());
   EXPECT_EQ(again.hardware.name, "processor");
