@@ -13,8 +13,11 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kKinds{Collective::all_gather, Collective::all_to_all, Collective::all_reduce};
+// Received. NVLink is as fast as it is from some 100 MB on.
 constexpr std::array<std::int64_t, 6> kBytes{4 << 10, 32 << 10, 256 << 10,
-                                             1 << 20, 4 << 20,  16 << 20};  // received
+                                             1 << 20, 4 << 20,  16 << 20};
+constexpr std::array<std::int64_t, 6> kGpuBytes{32 << 10, 256 << 10, 2 << 20,
+                                                16 << 20, 64 << 20,  256 << 20};
 constexpr int kRounds = 9;
 
 Collective kind_of(const std::string& text) {
@@ -67,7 +70,7 @@ double median_seconds(Call& call, Stream& stream) {
 
 LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Stream& stream) {
   std::vector<std::pair<double, double>> times;
-  for (const auto bytes : kBytes) {
+  for (const auto bytes : compute.is_cuda() ? kGpuBytes : kBytes) {
     Arena arena(compute.device(), Arena::Memory::device, 8 * bytes + (1 << 20));
     Call call(arena, group, kind, bytes);
     call.clear(compute);
