@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/gpu.h"
 #include "core/hash.h"
 #include "core/machine.h"
 #include "core/progress.h"
@@ -306,8 +307,30 @@ ProductRates check_products(PreflightRank& rank, std::span<const ProductShape> s
   return best;
 }
 
+namespace {
+
+// So many bytes, or a small part of a small GPU's memory.
+std::int64_t of_memory(const PreflightRank& rank, std::int64_t bytes) {
+  if (!rank.on_gpus()) return bytes;
+  constexpr std::int64_t kPart = 64;
+  const auto memory = gpu::properties(rank.compute.device().index).memory_bytes;
+  return std::min(bytes, memory / kPart / kMiB * kMiB);
+}
+
+// Words that no storage can compress and no copy can get right by chance.
+void fill_words(std::span<std::byte> bytes, std::uint64_t seed) {
+  auto* words = reinterpret_cast<std::uint64_t*>(bytes.data());
+  for (std::size_t i = 0; i < bytes.size() / sizeof *words; ++i)
+    words[i] = seed = seed * 6364136223846793005u + 1442695040888963407u;
+}
+std::span<std::byte> bytes_in(const Tensor& tensor) {
+  return {tensor.data, static_cast<std::size_t>(tensor.bytes())};
+}
+
+}  // namespace
+
 double check_memory(PreflightRank& rank) {
-  const std::int64_t bytes = (rank.on_gpus() ? 1024 : 64) * kMiB;
+  const std::int64_t bytes = of_memory(rank, (rank.on_gpus() ? 1024 : 64) * kMiB);
   double rate = 0;
   Finding finding{.check = "memory, read and written",
                   .unit = Unit::bytes_per_second,
@@ -315,19 +338,25 @@ double check_memory(PreflightRank& rank) {
   if (rank.known != nullptr) finding.limit = kMemoryLimit * rank.known->hbm_bytes_per_second;
   rank.add(finding, [&](Finding& f) {
     Arena arena(rank.compute.device(), Arena::Memory::device, 2 * bytes + kMiB);
+    Arena pinned(rank.compute.device(), Arena::Memory::pinned_host, bytes);
     const Tensor from = arena.allocate("from", DType::fp32, {bytes / 4});
     const Tensor to = arena.allocate("to", DType::fp32, {bytes / 4});
-    random_normal(rank.compute, from, {.seed = 1, .purpose = 3});
-    rate = f.value = 2.0 * static_cast<double>(bytes) /
-                     mean_seconds(rank.compute, [&] { convert(rank.compute, to, from); });
-    if (hash_of(rank.compute, to) != hash_of(rank.compute, from))
+    const Tensor words = pinned.allocate("words", DType::fp32, {bytes / 4});
+    fill_words(bytes_in(words), 1);
+    rank.compute.copy(from, words);
+    rate = f.value =
+        2.0 * static_cast<double>(bytes) / mean_seconds(rank.compute, [&] {
+          // A copy by a CPU's stream has one thread.
+          rank.on_gpus() ? rank.compute.copy(to, from) : convert(rank.compute, to, from);
+        });
+    if (hash_of(rank.compute, to) != hash_hex(bytes_in(words)))
       throw TransientError("a copy has other bits");
   });
   return rate;
 }
 
 double check_host_copies(PreflightRank& rank) {
-  const std::int64_t bytes = (rank.on_gpus() ? 256 : 64) * kMiB;
+  const std::int64_t bytes = of_memory(rank, (rank.on_gpus() ? 256 : 64) * kMiB);
   double slower = 0;
   for (const bool is_back : {false, true}) {
     Finding finding{.check = is_back ? "copy to the host" : "copy from the host",
@@ -339,8 +368,8 @@ double check_host_copies(PreflightRank& rank) {
       Arena pinned(rank.compute.device(), Arena::Memory::pinned_host, bytes);
       const Tensor on_device = arena.allocate("on the device", DType::fp32, {bytes / 4});
       const Tensor on_host = pinned.allocate("on the host", DType::fp32, {bytes / 4});
-      fill(rank.compute, on_device, 1.0f);
-      rank.compute.copy(on_host, on_device);
+      fill_words(bytes_in(on_host), 2);
+      rank.compute.copy(on_device, on_host);
       f.value =
           static_cast<double>(bytes) / mean_seconds(rank.compute, [&] {
             is_back ? rank.compute.copy(on_host, on_device) : rank.compute.copy(on_device, on_host);
@@ -511,12 +540,6 @@ StorageRates check_storage(PreflightRank& rank, const fs::path& scratch) {
   StorageRates rates;
   const Scratch file{scratch / str("preflight-", host_name(), "-", getpid(), ".tmp")};
   std::vector<std::byte> piece(static_cast<std::size_t>(4 * kMiB));
-  const auto fill_piece = [&](std::int64_t number) {  // that no file system can compress
-    auto* words = reinterpret_cast<std::uint64_t*>(piece.data());
-    std::uint64_t state = static_cast<std::uint64_t>(number) + 1;
-    for (std::size_t i = 0; i < piece.size() / sizeof *words; ++i)
-      words[i] = state = state * 6364136223846793005u + 1442695040888963407u;
-  };
   std::string written;
   rank.add({.check = "storage, written",
             .unit = Unit::bytes_per_second,
@@ -531,7 +554,7 @@ StorageRates check_storage(PreflightRank& rank, const fs::path& scratch) {
                                 RangeWriter::Start::empty);
              seconds += seconds_since(begin);
              for (std::int64_t i = 0; i < bytes / std::ssize(piece); ++i) {
-               fill_piece(i);
+               fill_words(piece, static_cast<std::uint64_t>(i) + 1);
                hasher.add(piece);
                begin = Clock::now();
                writer.write(piece);

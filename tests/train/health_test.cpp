@@ -145,6 +145,9 @@ TEST(Health, a_finding_arrives_as_it_was_sent) {
   sent.failure = "e";
   sent.is_wrong_configuration = true;
   const auto text = to_json(sent).dump();
+  EXPECT_EQ(text,
+            R"({"check":"a","unit":"share","value":0.5,"limit":null,"tolerance":0.25,"bits":"b",)"
+            R"("detail":"c","whose":"d","failure":"e","is_wrong_configuration":true})");
   const auto came = finding(Json::parse(text, "it"));
   EXPECT_EQ(to_json(came).dump(), text);
   EXPECT_TRUE(std::isnan(came.limit));

@@ -111,7 +111,8 @@ TEST(Preflight, products_are_those_that_a_step_spends_most_on) {
 
 TEST(Preflight, every_host_sends_whatever_their_number) {
   const TemporaryDirectory scratch;
-  for (const std::vector<int>& ranks : {std::vector<int>{1, 1, 1}, {2, 1}, {1, 1, 1, 1, 1}}) {
+  for (const std::vector<int>& ranks :
+       {std::vector<int>{1, 1, 1}, {2, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
     const Topology topology = hosts(ranks);
     const auto size = static_cast<int>(topology.places.size());
     std::vector<std::vector<Finding>> found(topology.places.size());
