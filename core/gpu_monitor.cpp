@@ -200,6 +200,34 @@ GpuReading GpuMonitor::read() const {
   return reading;
 }
 
+GpuHealth GpuMonitor::health() const {
+  constexpr unsigned kUncorrected = 1, kSinceDriver = 0, kMostLinks = 18, kLinkCounters = 4;
+  GpuHealth health;
+  if (!is_there()) return health;
+  using Count = unsigned long long;
+  if (const auto errors =
+          library_->number<Count>("nvmlDeviceGetTotalEccErrors", gpu_, kUncorrected, kSinceDriver))
+    health.uncorrected_errors = static_cast<std::int64_t>(*errors);
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  if (library_->call("nvmlDeviceGetRemappedRows", gpu_, &corrected, &uncorrected, &pending,
+                     &failed) == kSuccess)
+    health.needs_repair = pending != 0 || failed != 0;
+  if (const auto mhz = library_->number<unsigned>("nvmlDeviceGetMaxClockInfo", gpu_, kClockSm))
+    health.most_clock_mhz = *mhz;
+  int up = 0, down = 0;
+  for (unsigned link = 0; link < kMostLinks; ++link) {
+    const auto is_up = library_->number<unsigned>("nvmlDeviceGetNvLinkState", gpu_, link);
+    if (!is_up) continue;
+    ++(*is_up != 0 ? up : down);
+    for (unsigned counter = 0; *is_up != 0 && counter < kLinkCounters; ++counter)
+      if (const auto errors =
+              library_->number<Count>("nvmlDeviceGetNvLinkErrorCounter", gpu_, link, counter))
+        health.link_errors = health.link_errors.value_or(0) + static_cast<std::int64_t>(*errors);
+  }
+  if (up > 0) health.links_down = down;
+  return health;
+}
+
 std::string in_words(const GpuSharers& sharers) {
   if (sharers.pids.empty()) return "";
   auto text = sharers.bytes > 0 ? str("; other processes hold ",

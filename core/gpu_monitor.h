@@ -28,6 +28,15 @@ struct GpuReading {
   std::vector<std::string> slowed_by;
 };
 
+// What a GPU counts of its own faults, as far as it is known.
+struct GpuHealth {
+  std::optional<std::int64_t> uncorrected_errors;  // of its memory, since the driver was loaded
+  std::optional<bool> needs_repair;  // rows of its memory are to be replaced, or could not be
+  std::optional<std::int64_t> link_errors;  // of its NVLinks: replays, recoveries, CRC errors
+  std::optional<int> links_down;            // of those, where others are up
+  std::optional<double> most_clock_mhz;     // that its multiprocessors can have
+};
+
 // Other processes on a GPU.
 struct GpuSharers {
   std::vector<std::int64_t> pids;
@@ -57,6 +66,7 @@ class GpuMonitor {
   std::optional<std::vector<std::string>> nvlink_peers() const;
   // Takes up to some milliseconds of the host's time and none of the GPU's.
   GpuReading read() const;
+  GpuHealth health() const;
 
  private:
   struct Library;

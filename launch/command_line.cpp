@@ -13,6 +13,7 @@
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
 #include "launch/nearest.h"
+#include "launch/preflight_verb.h"
 #include "launch/report_verb.h"
 #include "launch/toml.h"
 #include "launch/train_verb.h"
@@ -332,6 +333,30 @@ void add_report(CLI::App& app, Run& run) {
   verb->callback([options, &run] { run = [options] { return run_report(*options); }; });
 }
 
+void add_preflight(CLI::App& app, Run& run) {
+  auto* verb = add_verb(app, "preflight",
+                        "measure the machines of a run, and name those that are ill or slow");
+  auto options = std::make_shared<PreflightVerbOptions>();
+  describe(verb->add_option("config", options->config,
+                            "a run's configuration: its products, layout and steps (default: none "
+                            "of a model)"),
+           "Configuration", "CONFIG.toml");
+  add_settings(*verb, options->settings);
+  describe(verb->add_option("--cluster-out", options->cluster_out,
+                            "write what plans are calibrated on, where nothing is wrong")
+               ->capture_default_str(),
+           "Output", "FILE");
+  describe(verb->add_option("--baseline", options->baseline,
+                            "compare with it, and keep there what was found (default: "
+                            "preflight.json beside --cluster-out)"),
+           "Output", "FILE");
+  describe(verb->add_option("--scratch", options->scratch, "a folder, where storage is measured")
+               ->capture_default_str(),
+           "Machine", "DIR");
+  add_machine(*verb, options->device, options->threads);
+  verb->callback([options, &run] { run = [options] { return run_preflight(*options); }; });
+}
+
 void add_watch(CLI::App& app, Run& run) {
   auto* verb = add_verb(app, "watch", "follow a run in this terminal, until q or Ctrl-C");
   auto options = std::make_shared<WatchVerbOptions>();
@@ -622,6 +647,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   add_eval(app, run);
   add_report(app, run);
   add_watch(app, run);
+  add_preflight(app, run);
   add_checkpoint(app, run);
   add_config(app, run);
   try {

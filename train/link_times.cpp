@@ -13,8 +13,11 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kKinds{Collective::all_gather, Collective::all_to_all, Collective::all_reduce};
+// Received. NVLink is as fast as it is from some 100 MB on.
 constexpr std::array<std::int64_t, 6> kBytes{4 << 10, 32 << 10, 256 << 10,
-                                             1 << 20, 4 << 20,  16 << 20};  // received
+                                             1 << 20, 4 << 20,  16 << 20};
+constexpr std::array<std::int64_t, 6> kGpuBytes{32 << 10, 256 << 10, 2 << 20,
+                                                16 << 20, 64 << 20,  256 << 20};
 constexpr int kRounds = 9;
 
 Collective kind_of(const std::string& text) {
@@ -67,7 +70,7 @@ double median_seconds(Call& call, Stream& stream) {
 
 LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Stream& stream) {
   std::vector<std::pair<double, double>> times;
-  for (const auto bytes : kBytes) {
+  for (const auto bytes : compute.is_cuda() ? kGpuBytes : kBytes) {
     Arena arena(compute.device(), Arena::Memory::device, 8 * bytes + (1 << 20));
     Call call(arena, group, kind, bytes);
     call.clear(compute);
@@ -146,20 +149,28 @@ std::optional<double> LinkTimes::seconds(Collective kind, const GroupPlace& plac
   return nearest->seconds(bytes);
 }
 
+namespace {
+
+LinkTime parse_link(const Json& json) {
+  LinkTime link{.kind = kind_of(text_at(json, "collective")),
+                .ranks = static_cast<int>(integer_at(json, "ranks", 2, 1 << 20)),
+                .domains = static_cast<int>(integer_at(json, "domains", 1, 1 << 20)),
+                .beside = json.at("beside").as_bool(),
+                .latency_seconds = json.at("latency_seconds").as_double(),
+                .bytes_per_second = json.at("bytes_per_second").as_double(),
+                .worst_error = json.at("worst_error").as_double()};
+  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0) return link;
+  throw DataError(str(name(link.kind), " of ", link.ranks,
+                      " ranks: expected a latency and an error of at least 0, and a positive "
+                      "bandwidth"));
+}
+
+}  // namespace
+
 LinkTimes LinkTimes::parse(const Json& json) {
   std::vector<LinkTime> links;
-  for (const Json& one : json.as_array()) {
-    LinkTime link{.kind = kind_of(text_at(one, "collective")),
-                  .ranks = static_cast<int>(integer_at(one, "ranks", 2, 1 << 20)),
-                  .domains = static_cast<int>(integer_at(one, "domains", 1, 1 << 20)),
-                  .latency_seconds = one.at("latency_seconds").as_double(),
-                  .bytes_per_second = one.at("bytes_per_second").as_double()};
-    link.beside = one.at("beside").as_bool();
-    if (!(link.latency_seconds >= 0 && link.bytes_per_second > 0))
-      throw DataError(str(name(link.kind), " of ", link.ranks,
-                          " ranks: expected a latency of at least 0 and a positive bandwidth"));
-    links.push_back(link);
-  }
+  for (const Json& one : json.as_array())
+    in_context([&] { links.push_back(parse_link(one)); }, "[", links.size(), "]");
   return LinkTimes(std::move(links));
 }
 

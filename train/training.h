@@ -93,6 +93,9 @@ class Training {
   };
   Numbers numbers(std::int64_t step);
 
+  // A micro-batch of random tokens, one document each, that takes 12 bytes a token of `pinned`.
+  Batch random_batch(Arena& pinned) const;
+
   // Tokens behind a prompt, while training pauses.
   std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, std::int64_t tokens,
                                    const Sampling& sampling);
@@ -115,7 +118,6 @@ class Training {
   // Does `work`, which gives the device the same in every step.
   void repeat(Graph& graph, FunctionRef<void()> work);
   Outcome& outcome_of(std::int64_t step);
-  Batch random_batch(Arena& pinned) const;
   StepContext context(const Batch& batch);
   Targets targets(const Batch& batch) const;
 

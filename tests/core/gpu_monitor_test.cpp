@@ -76,5 +76,25 @@ TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
   EXPECT_EQ(monitor.fabric_clique(), "");
 }
 
+TEST_F(GpuMonitorTest, counts_its_faults) {
+  const GpuMonitor monitor("0000:5A:00.0");
+  const auto well = monitor.health();
+  EXPECT_EQ(well.uncorrected_errors, 0);
+  EXPECT_EQ(well.needs_repair, false);
+  EXPECT_EQ(well.link_errors, 0);
+  EXPECT_EQ(well.links_down, 0);
+  EXPECT_EQ(well.most_clock_mhz, 1980);
+  behave("ill");
+  const auto ill = monitor.health();
+  EXPECT_EQ(ill.uncorrected_errors, 2);
+  EXPECT_EQ(ill.needs_repair, true);
+  EXPECT_EQ(ill.link_errors, 10 + 20 + 30 + 40);
+  EXPECT_EQ(ill.links_down, 1);
+  behave("errors");
+  const auto silent = monitor.health();
+  EXPECT_FALSE(silent.uncorrected_errors || silent.needs_repair || silent.link_errors ||
+               silent.links_down || silent.most_clock_mhz);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

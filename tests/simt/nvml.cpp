@@ -5,6 +5,9 @@
 //   other GPUs are not shown fabric           NVLink joins them to those of other machines
 //   fabric_starting  it soon will
 //   pascal           the GPU counts no energy, and takes 100 W
+//   well             nothing slows the GPU
+//   ill              its memory had an error, a row waits to be replaced, an NVLink is down,
+//   another has errors
 // LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535.
 #include <array>
 #include <chrono>
@@ -107,7 +110,29 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long
 #else
 int nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long* reasons) {
 #endif
-  return give(device, reasons, 0x4ull | 0x8ull | 0x40ull);
+  return give(device, reasons, is("well") ? 0x4ull : 0x4ull | 0x8ull | 0x40ull);
+}
+int nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned type, unsigned* mhz) {
+  return type == 1 ? give(device, mhz, 1980u) : kInvalidArgument;
+}
+int nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned since,
+                                unsigned long long* errors) {
+  if (type != 1 || since != 0) return kInvalidArgument;  // uncorrected, volatile
+  return give(device, errors, is("ill") ? 2ull : 0ull);
+}
+int nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned* corrected, unsigned* uncorrected,
+                              unsigned* pending, unsigned* failed) {
+  *corrected = *uncorrected = *failed = 0;
+  return give(device, pending, is("ill") ? 1u : 0u);
+}
+int nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned* is_up) {
+  if (link >= 12) return kInvalidArgument;
+  return give(device, is_up, is("ill") && link == 5 ? 0u : 1u);
+}
+int nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link, unsigned counter,
+                                    unsigned long long* errors) {
+  if (link >= 12 || counter >= 4) return kInvalidArgument;
+  return give(device, errors, is("ill") && link == 3 ? 10ull * (counter + 1) : 0ull);
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned* count,
                                             nvmlProcessInfo_t* processes) {

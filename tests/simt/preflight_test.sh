@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# preflight_test.sh LOCKSTEP NVML: `lockstep preflight` on the simulated GPU, with a stand-in for NVML (nvml.cpp) in
+# the directory NVML that says that the GPU is well, hot or ill, and with none.
+set -euo pipefail
+lockstep=$(realpath "$1") nvml=$(realpath "$2")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export LOCKSTEP_SIMT_MIB=512  # memory is measured by a part of it
+
+cat >tiny.toml <<'TOML'
+[model]
+family = "gpt2"
+layers = 1
+width = 32
+heads = 2
+vocabulary = 257
+max_positions = 32
+[train]
+steps = 6
+batch_tokens = 32
+sequence_length = 32
+micro_batch = 1
+[data]
+train = "data"
+TOML
+
+# preflight NAME CODE LIBRARIES
+preflight() {
+  local status=0
+  LD_LIBRARY_PATH=$3 "$lockstep" preflight tiny.toml --device cuda --threads 1 \
+    --cluster-out "$1.json" --baseline "$1.baseline" >"$1.out" 2>&1 || status=$?
+  [[ $status == "$2" ]] || { echo "$1: exit $status, expected $2"; cat "$1.out"; exit 1; }
+}
+says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
+
+LOCKSTEP_NVML=well preflight well 0 "$nvml"
+says well "nothing is wrong with 1 rank on 1 host"
+preflight hot 75 "$nvml"
+says hot ", GPU 0, rank 0: causes that hold clocks down: 1 (heat (hardware thermal slowdown)), expected at most 0"
+[[ ! -e hot.json && ! -e hot.baseline ]] || { echo "what is ill was written"; exit 1; }
+LOCKSTEP_NVML=ill preflight ill 75 "$nvml"
+says ill "uncorrected errors of the GPU's memory: 2, expected at most 0"
+says ill "rows of the GPU's memory to be replaced: 1, expected at most 0"
+says ill "NVLinks that are down: 1, expected at most 0"
+mkdir none
+preflight without 75 "$PWD/none"
+says without "clock under load: could not be measured: NVML does not know the GPU"
+
+python3 - <<'PYTHON'
+import json
+cluster = json.load(open("well.json"))
+assert cluster["device"] == "cuda" and cluster["nodes"] == 1 and cluster["ranks_per_node"] == 1, cluster
+assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 512 << 20
+assert cluster["launch_seconds"] > 0 and cluster["constant_bytes"] >= 0
+assert {"matmul_forward", "layernorm_forward"} <= {one["operator"] for one in cluster["operators"]}
+PYTHON

@@ -1,0 +1,84 @@
+// Health: what preflight found of each rank, beside what it must be, what other ranks have, and
+// what the same rank had the last time.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+
+namespace lockstep {
+
+struct Finding {
+  // Of flops, bytes (a second) and shares more is better, of seconds and counts less.
+  enum class Unit : std::uint8_t { flops, bytes_per_second, share, seconds, count };
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  std::string check = {};  // "product 4096 x 4096 x 1024 bf16"
+  Unit unit = Unit::count;
+  double value = kNone;
+  double limit = kNone;   // the worst that it may be; kNone: none is known
+  double tolerance = 0;   // how much worse than its peers' and the last time's it may be, relative;
+                          // 0: it is not compared with them
+  std::string bits = {};  // must be the same on all ranks; empty: nothing is compared
+  std::string detail = {};   // what a person should know of the value: "eth0 rx_errors +3"
+  std::string whose = {};    // where it is not of the rank that says it: "hosts n1, n2"
+  std::string failure = {};  // why it could not be measured; empty: it was
+  bool is_wrong_configuration = false;  // that it could not
+};
+Json to_json(const Finding& finding);
+Finding finding(const Json& json);  // throws DataError
+
+std::string in_words(double value, Finding::Unit unit);  // "118 GFLOP/s", "96 %"
+bool is_worse(double value, double than, Finding::Unit unit);
+
+// A rank, as it is named, and by a key that stays the same when ranks have other numbers.
+struct Who {
+  std::string words;  // "host n2, rank 3"
+  std::string key;    // "n2/1": its host, and its number there
+};
+
+// What was found the last time that nothing was wrong: by check and Who::key (or `whose`).
+class Baseline {
+ public:
+  void set(const std::string& check, const std::string& key, double value);
+  const double* find(const std::string& check, const std::string& key) const;  // nullptr: none
+  bool is_empty() const { return values_.empty(); }
+
+  static Baseline parse(const Json& json);  // throws DataError
+  Json to_json() const;
+
+ private:
+  std::map<std::string, std::map<std::string, double>> values_;
+};
+
+struct Verdict {
+  struct Row {  // of a check
+    std::string check = {};
+    Finding::Unit unit = Finding::Unit::count;
+    int ranks = 0;  // that it was measured on
+    double worst = Finding::kNone, median = Finding::kNone;
+    double limit = Finding::kNone, last = Finding::kNone;  // last: of the rank with the worst
+    bool is_well = true;
+  };
+  struct Fault {
+    std::string whose, what;
+    bool is_wrong_configuration = false;
+  };
+  std::vector<Row> rows;  // as the checks were made
+  std::vector<Fault> faults;
+
+  // 0; 78 where the configuration is wrong; else 75: of a machine.
+  int exit_code() const;
+};
+
+// by_rank: what each said, `who` they are. Of ranks alike the reference is the median, of an even
+// number the better one: of two the slower is named.
+Verdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
+              const Baseline& last);
+Baseline baseline_of(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who);
+
+}  // namespace lockstep
