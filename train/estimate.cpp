@@ -1,0 +1,124 @@
+#include "train/estimate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/integer.h"
+#include "train/cluster_prices.h"
+#include "train/cluster_topology.h"
+#include "train/layout.h"
+
+namespace lockstep {
+namespace {
+
+// What a process takes of a GPU where nobody measured it: as much as a run leaves free there.
+constexpr std::int64_t kConstantBytes = std::int64_t{1} << 30;
+
+std::int64_t constants_of(const Cluster& cluster) {
+  if (cluster.constant_bytes > 0 || cluster.device == Device::Kind::cpu)
+    return cluster.constant_bytes;
+  return kConstantBytes;
+}
+
+int nodes_of(const Cluster& cluster, int ranks) {
+  return static_cast<int>(divide_up(ranks, cluster.ranks_per_node));
+}
+
+double mean_of_each(double seconds, std::int64_t steps) {
+  return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
+}
+
+// Read ahead by the loader's threads, once a node.
+double data_wait_seconds(const Config& c, const Cluster& cluster, double step_seconds) {
+  if (cluster.storage_read_bytes_per_second <= 0) return 0;
+  const double token_bytes = c.model.vocabulary <= 1 << 16 ? 2 : 4;
+  const double bytes = token_bytes * static_cast<double>(c.train.batch_tokens) /
+                       nodes_of(cluster, static_cast<int>(c.layout.ranks));
+  return std::max(bytes / cluster.storage_read_bytes_per_second - step_seconds, 0.0);
+}
+
+SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
+  const auto& hardware = cluster.hardware;
+  const auto ranks = static_cast<int>(c.layout.ranks);
+  SaveTimes save{.bytes = checkpoint_bytes(c)};
+  const auto bytes = static_cast<double>(save.bytes);
+  // A CPU reads it and writes it.
+  const double copied_per_second = cluster.device == Device::Kind::cuda
+                                       ? hardware.host_bytes_per_second
+                                       : hardware.hbm_bytes_per_second / 2;
+  if (copied_per_second > 0) save.copy_seconds = bytes / ranks / copied_per_second;
+  if (cluster.storage_write_bytes_per_second > 0)
+    save.write_seconds =
+        bytes / nodes_of(cluster, ranks) / cluster.storage_write_bytes_per_second;
+  const bool copies = found.bytes.copies != HostState::Copies::none;
+  const double step = found.time.total();
+  const double hidden = step - found.time[Component::optimizer];
+  save.stall_seconds =
+      std::max((copies ? save.copy_seconds : save.write_seconds) - hidden, 0.0);
+  // The next one begins when this one is written.
+  if (c.checkpoint.every_steps > 0)
+    save.stall_seconds += std::max(
+        save.write_seconds - static_cast<double>(c.checkpoint.every_steps) * step, 0.0);
+  return save;
+}
+
+}  // namespace
+
+Config planned_on(const Cluster& cluster, Config config) {
+  const Device device{cluster.device};
+  if (cluster.device == Device::Kind::cuda)
+    config.train.threads = 1;
+  else if (config.train.threads == 0)
+    config.train.threads = cluster.threads;
+  config.data.document_mask = config.data.document_mask || config.data.rows == RowKind::packed;
+  config.train.attention = planned_attention(config, device);
+  return config;
+}
+
+MemoryRoom room_on(const Cluster& cluster, int ranks) {
+  const int here = std::min(ranks, cluster.ranks_per_node);
+  MemoryRoom room{.device = Device{cluster.device}, .ranks = here};
+  const auto each =
+      std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
+  room.gpu = str("a GPU of ", cluster.name);
+  room.machine = str("a node of ", cluster.name);
+  (cluster.device == Device::Kind::cuda ? room.gpu_bytes : room.host_bytes) =
+      cluster.device == Device::Kind::cuda ? each : here * each;
+  return room;
+}
+
+Estimate estimate(const Config& config, const Cluster& cluster) {
+  const Config c = planned_on(cluster, config);
+  const Device device{cluster.device};
+  const auto training = training_config(c);
+  const int ranks = training.mesh.world();
+  const auto topology = topology_on(cluster, training.mesh);
+  const auto program = record_step(training, device, threads_of(c), 0, &topology);
+  Estimate found;
+  found.time = ClusterPrices(cluster).step(program);
+  found.by_purpose = program.peak_by_purpose;
+  found.constant_bytes = constants_of(cluster);
+  found.room = room_on(cluster, ranks);
+  found.capacity_bytes = cluster.hardware.hbm_bytes;
+  found.ranks = ranks;
+  found.bytes = run_bytes(c, found.room);
+  LOCKSTEP_CHECK(std::accumulate(found.by_purpose.begin(), found.by_purpose.end(),
+                                 std::int64_t{0}) == found.bytes.training.device,
+                 "a recorded step takes other memory than a run");
+  found.save = save_times(c, cluster, found);
+  found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
+  found.time[Component::checkpoint] +=
+      mean_of_each(found.save.stall_seconds, c.checkpoint.every_steps);
+  found.tokens_per_second = static_cast<double>(c.train.batch_tokens) / found.time.total();
+  found.meter = meter_config(
+      c, device, [&](DType dtype) { return ranks * cluster.hardware.peak_flops(dtype); });
+  if (found.meter.peak_flops > 0) {
+    found.mfu =
+        found.tokens_per_second * found.meter.seconds_at_peak(found.meter.flops_per_token);
+    found.mfu_square =
+        found.tokens_per_second * found.meter.seconds_at_peak(found.meter.flops_per_token_square);
+  }
+  return found;
+}
+
+}  // namespace lockstep
