@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/integer.h"
-#include "train/cluster_prices.h"
+#include "train/cluster_step.h"
 #include "train/cluster_topology.h"
 #include "train/layout.h"
 
@@ -95,7 +95,7 @@ Estimate estimate(const Config& config, const Cluster& cluster) {
   const auto topology = topology_on(cluster, training.mesh);
   const auto program = record_step(training, device, threads_of(c), 0, &topology);
   Estimate found;
-  found.time = ClusterPrices(cluster).step(program);
+  found.time = step_time_on(cluster, program);
   found.by_purpose = program.peak_by_purpose;
   found.constant_bytes = constants_of(cluster);
   found.room = room_on(cluster, ranks);

@@ -1,6 +1,6 @@
 // Estimate: what a run would take on a Cluster, before it is started there: a step's time by
 // component, memory by purpose, checkpoints. The step is recorded from the code that trains
-// (train/step_program.h) and priced by train/cluster_prices.h; docs/planning.md says how.
+// (train/step_program.h) and priced by train/cluster_step.h; docs/planning.md says how.
 #pragma once
 
 #include <array>

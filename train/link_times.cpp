@@ -146,20 +146,28 @@ std::optional<double> LinkTimes::seconds(Collective kind, const GroupPlace& plac
   return nearest->seconds(bytes);
 }
 
+namespace {
+
+LinkTime parse_link(const Json& json) {
+  LinkTime link{.kind = kind_of(text_at(json, "collective")),
+                .ranks = static_cast<int>(integer_at(json, "ranks", 2, 1 << 20)),
+                .domains = static_cast<int>(integer_at(json, "domains", 1, 1 << 20)),
+                .beside = json.at("beside").as_bool(),
+                .latency_seconds = json.at("latency_seconds").as_double(),
+                .bytes_per_second = json.at("bytes_per_second").as_double(),
+                .worst_error = json.at("worst_error").as_double()};
+  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0) return link;
+  throw DataError(str(name(link.kind), " of ", link.ranks,
+                      " ranks: expected a latency and an error of at least 0, and a positive "
+                      "bandwidth"));
+}
+
+}  // namespace
+
 LinkTimes LinkTimes::parse(const Json& json) {
   std::vector<LinkTime> links;
-  for (const Json& one : json.as_array()) {
-    LinkTime link{.kind = kind_of(text_at(one, "collective")),
-                  .ranks = static_cast<int>(integer_at(one, "ranks", 2, 1 << 20)),
-                  .domains = static_cast<int>(integer_at(one, "domains", 1, 1 << 20)),
-                  .latency_seconds = one.at("latency_seconds").as_double(),
-                  .bytes_per_second = one.at("bytes_per_second").as_double()};
-    link.beside = one.at("beside").as_bool();
-    if (!(link.latency_seconds >= 0 && link.bytes_per_second > 0))
-      throw DataError(str(name(link.kind), " of ", link.ranks,
-                          " ranks: expected a latency of at least 0 and a positive bandwidth"));
-    links.push_back(link);
-  }
+  for (const Json& one : json.as_array())
+    in_context([&] { links.push_back(parse_link(one)); }, "[", links.size(), "]");
   return LinkTimes(std::move(links));
 }
 

@@ -85,23 +85,32 @@ std::optional<double> OperatorTimes::seconds(const Op& op) const {
   return low.seconds * std::pow(high.seconds / low.seconds, share);
 }
 
+namespace {
+
+OperatorTimes::Time parse_time(const Json& json) {
+  OperatorTimes::Time time{.name = text_at(json, "operator"),
+                           .dtype = dtype_of_name(text_at(json, "type"))};
+  time.bytes = integer_at(json, "bytes", 0, INT64_MAX);
+  time.calls = integer_at(json, "calls", 1, INT64_MAX);
+  time.seconds = json.at("seconds").as_double();
+  if (!(time.seconds >= 0)) throw DataError(str(time.name, ": negative seconds"));
+  const Json* sizes = json.find("sizes");
+  if (sizes == nullptr) return time;
+  if (sizes->as_array().size() != time.sizes.size())
+    throw DataError(str(time.name, ": sizes, expected four"));
+  for (std::size_t i = 0; i < time.sizes.size(); ++i)
+    time.sizes[i] = sizes->as_array()[i].as_integer();
+  time.flops = json.at("flops").as_double();
+  if (!(time.flops >= 0)) throw DataError(str(time.name, ": negative flops"));
+  return time;
+}
+
+}  // namespace
+
 OperatorTimes OperatorTimes::parse(const Json& json) {
   OperatorTimes parsed;
-  for (const Json& one : json.as_array()) {
-    Time time{.name = text_at(one, "operator"), .dtype = dtype_of_name(text_at(one, "type"))};
-    time.bytes = integer_at(one, "bytes", 0, INT64_MAX);
-    time.calls = integer_at(one, "calls", 1, INT64_MAX);
-    time.seconds = one.at("seconds").as_double();
-    if (!(time.seconds >= 0)) throw DataError(str(time.name, ": negative seconds"));
-    if (const Json* sizes = one.find("sizes")) {
-      if (sizes->as_array().size() != time.sizes.size())
-        throw DataError(str(time.name, ": sizes, expected four"));
-      for (std::size_t i = 0; i < time.sizes.size(); ++i)
-        time.sizes[i] = sizes->as_array()[i].as_integer();
-      time.flops = one.at("flops").as_double();
-    }
-    parsed.times_.push_back(std::move(time));
-  }
+  for (const Json& one : json.as_array())
+    in_context([&] { parsed.times_.push_back(parse_time(one)); }, "[", parsed.times_.size(), "]");
   parsed.sort();
   return parsed;
 }

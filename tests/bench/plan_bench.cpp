@@ -15,7 +15,7 @@
 #include "core/thread_pool.h"
 #include "dist/thread_world.h"
 #include "tests/bench/step_model.h"
-#include "train/cluster_prices.h"
+#include "train/cluster_step.h"
 
 namespace lockstep::bench {
 namespace {
@@ -121,7 +121,7 @@ Result run(const Case& c, int rounds) {
                                 entry.op.kind != Op::Kind::transfer;
           return computes && !cluster.operators.seconds(entry.op);
         });
-    result.predicted = ClusterPrices(cluster).step(program);
+    result.predicted = step_time_on(cluster, program);
     result.measured = median(measured);
     result.ratio = result.predicted.total() / result.measured;
     for (int p = 0; p < kPhases; ++p) {

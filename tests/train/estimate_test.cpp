@@ -6,7 +6,7 @@
 
 #include "tests/testing.h"
 #include "tests/train/layout_rig.h"
-#include "train/cluster_prices.h"
+#include "train/cluster_step.h"
 #include "train/cluster_topology.h"
 #include "train/layout.h"
 #include "train/run_state.h"
@@ -62,7 +62,7 @@ TEST(Estimate, times) {
       const auto program = record_step(training, Device{cluster.device}, 1, 0, &topology);
       const double t2 = since(t0);
       t0 = Clock::now();
-      const auto time = ClusterPrices(cluster).step(program);
+      const auto time = step_time_on(cluster, program);
       const double t3 = since(t0);
       t0 = Clock::now();
       measure_training(training, Device{cluster.device}, 1);

@@ -1,0 +1,39 @@
+// Any text is refused as the file of a cluster, or is one that cluster.json gives back.
+#include "launch/cluster_file.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep::fuzz {
+
+std::vector<std::string> seeds() {
+  const std::string toml =
+      "name = 'a'\nranks_per_node = 4\nnodes = 2\ngpu = 'H100'\nwatts = 1e3\n"
+      "[hardware]\nnic_bytes_per_second = 23e9\n";
+  Cluster cluster = cluster_of(toml, "seed");
+  cluster.links = LinkTimes({{.latency_seconds = 1e-5, .bytes_per_second = 1e9}});
+  cluster.operators = OperatorTimes::parse(
+      Json::parse(R"([{"operator": "m", "type": "fp32", "bytes": 16, "calls": 1, "seconds": 0.5,)"
+                  R"("sizes": [2, 3, 4, 0], "flops": 48}])",
+                  "seed"));
+  return {toml, to_json(cluster).dump(),
+          "name = 'b'\ndevice = 'cpu'\nranks_per_node = 2\n[hardware]\nname = 'c'\n"
+          "fp32_flops = 1e9\nbf16_flops = 1e9\nhbm_bytes_per_second = 1e9\nhbm_bytes = 9\n"
+          "nvlink_bytes_per_second = 1e9\n"};
+}
+
+namespace {
+
+void check(std::string_view text) {
+  try {
+    const auto written = to_json(cluster_of(text, "input")).dump();
+    const auto again = to_json(parse_cluster(Json::parse(written, "written"))).dump();
+    LOCKSTEP_CHECK(again == written, written, " reads back as ", again);
+  } catch (const ConfigError&) {
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
