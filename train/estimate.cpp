@@ -40,25 +40,24 @@ double data_wait_seconds(const Config& c, const Cluster& cluster, double step_se
 SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
   const auto& hardware = cluster.hardware;
   const auto ranks = static_cast<int>(c.layout.ranks);
-  SaveTimes save{.bytes = checkpoint_bytes(c)};
+  const double step = found.time.total();
+  SaveTimes save{.bytes = checkpoint_bytes(c),
+                 .copies = found.bytes.copies != HostState::Copies::none,
+                 .nodes = nodes_of(cluster, ranks),
+                 .hidden_seconds = step - found.time[Component::optimizer]};
   const auto bytes = static_cast<double>(save.bytes);
   // A CPU reads it and writes it.
-  const double copied_per_second = cluster.device == Device::Kind::cuda
-                                       ? hardware.host_bytes_per_second
-                                       : hardware.hbm_bytes_per_second / 2;
-  if (copied_per_second > 0) save.copy_seconds = bytes / ranks / copied_per_second;
+  save.copied_per_second = cluster.device == Device::Kind::cuda
+                               ? hardware.host_bytes_per_second
+                               : hardware.hbm_bytes_per_second / 2;
+  save.copy_seconds = bytes / ranks / save.copied_per_second;
   if (cluster.storage_write_bytes_per_second > 0)
-    save.write_seconds =
-        bytes / nodes_of(cluster, ranks) / cluster.storage_write_bytes_per_second;
-  const bool copies = found.bytes.copies != HostState::Copies::none;
-  const double step = found.time.total();
-  const double hidden = step - found.time[Component::optimizer];
+    save.write_seconds = bytes / save.nodes / cluster.storage_write_bytes_per_second;
   save.stall_seconds =
-      std::max((copies ? save.copy_seconds : save.write_seconds) - hidden, 0.0);
+      std::max((save.copies ? save.copy_seconds : save.write_seconds) - save.hidden_seconds, 0.0);
   // The next one begins when this one is written.
-  if (c.checkpoint.every_steps > 0)
-    save.stall_seconds += std::max(
-        save.write_seconds - static_cast<double>(c.checkpoint.every_steps) * step, 0.0);
+  const auto steps = c.checkpoint.every_steps > 0 ? c.checkpoint.every_steps : c.train.steps;
+  save.stall_seconds += std::max(save.write_seconds - static_cast<double>(steps) * step, 0.0);
   return save;
 }
 

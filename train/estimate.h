@@ -19,9 +19,13 @@ namespace lockstep {
 // writes the copy beside the steps after; without a copy the update waits until it is written.
 struct SaveTimes {
   std::int64_t bytes = 0;  // of all ranks
+  bool copies = false;     // whether there is room for a copy
+  int nodes = 1;           // that write it
+  double copied_per_second = 0;  // bytes, of a rank
   double copy_seconds = 0;
-  double write_seconds = 0;  // 0: the cluster does not say how fast it writes
-  double stall_seconds = 0;  // that the run loses: C
+  double write_seconds = 0;   // 0: the cluster does not say how fast it writes
+  double hidden_seconds = 0;  // of a step, until its update
+  double stall_seconds = 0;   // that the run loses: C
 };
 
 struct Estimate {

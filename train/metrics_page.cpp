@@ -84,7 +84,8 @@ void MetricsPage::show(const StepReport& report, const std::optional<Goodput>& g
   if (now < next_) return;
   next_ = now + std::chrono::seconds(1);
   exposed_.goodput = goodput;
-  if (!std::exchange(knows_plan_, true)) exposed_.planned = read_planned_step(plan_);
+  if (!std::exchange(knows_plan_, true))
+    if (auto plan = read_plan_file(plan_)) exposed_.planned = std::move(plan->step);
   publish();
 }
 

@@ -3,15 +3,13 @@
 #include <charconv>
 #include <cmath>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "core/file.h"
-#include "core/json.h"
 #include "data/unicode.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kMostPlanBytes = 1 << 20;
 
 std::string number(double value) {
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -108,10 +106,10 @@ void add_speed(Text& text, const Exposed& e) {
   text.counter("evaluation_seconds_total", "For which this process evaluated.",
                e.evaluation_seconds);
   if (!e.planned) return;
-  text.gauge("plan_step_seconds", "Of a step, as it was planned.", e.planned->step_seconds);
+  text.gauge("plan_step_seconds", "Of a step, as it was planned.", e.planned->seconds);
   text.gauge("plan_mfu_ratio", "As lockstep_mfu_ratio, as it was planned.", e.planned->mfu);
   text.gauges("plan_component_seconds", "What a step goes to, as it was planned.", "component",
-              e.planned->component_seconds);
+              e.planned->components);
 }
 
 void add_goodput(Text& text, const Goodput& goodput) {
@@ -144,21 +142,6 @@ void add_device(Text& text, const Exposed& e) {
 }
 
 }  // namespace
-
-std::optional<PlannedStep> read_planned_step(const std::filesystem::path& path) {
-  if (!path_exists(path)) return std::nullopt;
-  const Json json = Json::parse(read_text(path, kMostPlanBytes), path.string());
-  return in_context(
-      [&] {
-        PlannedStep step{.step_seconds = json.at("step_seconds").as_double(),
-                         .mfu = json.at("mfu").as_double()};
-        for (const Json& component : json.at("components").as_array())
-          step.component_seconds.emplace_back(text_at(component, "name"),
-                                              component.at("seconds").as_double());
-        return step;
-      },
-      path.string());
-}
 
 std::string prometheus_text(const Exposed& exposed) {
   Text text(exposed.run);

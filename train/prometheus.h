@@ -4,24 +4,14 @@
 #pragma once
 
 #include <array>
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "train/ledger.h"
+#include "train/plan_file.h"
 #include "train/step_report.h"
 
 namespace lockstep {
-
-// What RUN/plan.json says of a step.
-struct PlannedStep {
-  double step_seconds = 0, mfu = 0;
-  std::vector<std::pair<std::string, double>> component_seconds{};  // name, seconds
-};
-// Nothing where there is no such file. Throws DataError where it is not one.
-std::optional<PlannedStep> read_planned_step(const std::filesystem::path& path);
 
 struct Exposed {
   std::string run;  // its name
@@ -33,7 +23,7 @@ struct Exposed {
   std::optional<double> validation_loss{};
   std::optional<GpuReading> gpu{};
   std::optional<Goodput> goodput{};
-  std::optional<PlannedStep> planned{};
+  std::optional<PlanFile::Step> planned{};
   // Since this process's first step.
   std::int64_t tokens = 0, skipped_steps = 0;
   double data_wait_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0, energy_joules = 0;

@@ -64,26 +64,16 @@ Json points_of(const Buckets& buckets, const std::vector<Metric>& metrics, doubl
   return points;
 }
 
-Json parts_of(const std::vector<PlanFile::Part>& parts, const char* unit) {
-  Json all{Json::Array{}};
-  for (const auto& [called, value] : parts) {
-    Json part;
-    part.set("name", called);
-    part.set(unit, rounded(value));
-    all.push(std::move(part));
-  }
-  return all;
-}
-
 Json json_of(const PlanFile& plan) {
-  Json json;
-  json.set("step_seconds", rounded(plan.step_seconds));
-  set_known(json, "tokens_per_second", plan.tokens_per_second);
-  set_known(json, "mfu", plan.mfu);
-  set_known(json, "capacity_bytes", plan.capacity_bytes);
-  if (plan.corrected_step_seconds)
-    json.set("corrected_step_seconds", rounded(*plan.corrected_step_seconds));
-  json.set("memory", parts_of(plan.memory, "bytes"));
+  Json json, memory{Json::Array{}};
+  for (const auto& [part, bytes] : plan.memory)
+    memory.push(Json::Object{{"name", part}, {"bytes", bytes}});
+  json.set("step_seconds", rounded(plan.step.seconds));
+  json.set("tokens_per_second", rounded(plan.step.tokens_per_second));
+  set_known(json, "mfu", plan.step.mfu);
+  if (plan.corrected) json.set("corrected_step_seconds", rounded(plan.corrected->seconds));
+  json.set("memory", std::move(memory));
+  json.set("capacity_bytes", plan.capacity_bytes);
   json.set("cluster", plan.cluster);
   return json;
 }

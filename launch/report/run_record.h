@@ -10,8 +10,8 @@
 
 #include "launch/report/buckets.h"
 #include "launch/report/goodput.h"
-#include "launch/report/plan_file.h"
 #include "launch/report/run_files.h"
+#include "train/plan_file.h"
 
 namespace lockstep {
 

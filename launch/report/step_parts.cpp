@@ -27,9 +27,9 @@ double rest_of_step(const std::vector<StepPart>& parts, FunctionRef<double(Metri
   return std::max(rest, 0.0);
 }
 
-double value_of(const std::vector<PlanFile::Part>& parts, const std::string& called) {
-  const auto found = std::ranges::find(parts, called, &PlanFile::Part::name);
-  return found == parts.end() ? StepMetrics::kUnknown : found->value;
+double seconds_of(const PlanFile::Step& step, const std::string& called) {
+  const auto found = std::ranges::find(step.components, called, &PlanFile::Time::name);
+  return found == step.components.end() ? StepMetrics::kUnknown : found->seconds;
 }
 
 bool is_something(double seconds) {
@@ -39,8 +39,9 @@ bool is_something(double seconds) {
 }  // namespace
 
 std::vector<StepPart> parts_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measured) {
-  const PlanFile none;
-  const PlanFile& planned = plan != nullptr ? *plan : none;
+  const auto planned = plan != nullptr ? plan->step : PlanFile::Step();
+  const auto corrected =
+      plan != nullptr ? plan->corrected.value_or(PlanFile::Step()) : PlanFile::Step();
   std::vector<StepPart> parts;
   for (const Metric metric : kParts) {
     StepPart part{.name = name(metric), .measured = measured(metric)};
@@ -52,8 +53,8 @@ std::vector<StepPart> parts_of_step(const PlanFile* plan, FunctionRef<double(Met
     if (std::ranges::find(parts, component.name, &StepPart::name) == parts.end())
       parts.push_back({.name = component.name});
   for (StepPart& part : parts) {
-    part.planned = value_of(planned.components, part.name);
-    part.corrected = value_of(planned.corrected_components, part.name);
+    part.planned = seconds_of(planned, part.name);
+    part.corrected = seconds_of(corrected, part.name);
     // A plan names what is not 0.
     if (plan != nullptr && std::isnan(part.planned) && !std::isnan(part.measured)) part.planned = 0;
   }

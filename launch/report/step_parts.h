@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/function_ref.h"
-#include "launch/report/plan_file.h"
 #include "train/metrics_reader.h"
+#include "train/plan_file.h"
 
 namespace lockstep {
 

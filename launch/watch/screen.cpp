@@ -183,13 +183,13 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
   numbers.push_back({"grad norm", known(last[Metric::grad_norm], three_digits)});
   numbers.push_back({"learning rate", print("%.3g", last[Metric::learning_rate])});
   numbers.push_back({"tokens/s", beside(known(last[Metric::tokens_per_second], human_count),
-                                        of_plan(plan.tokens_per_second, human_count))});
-  numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(plan.mfu, percent))});
+                                        of_plan(plan.step.tokens_per_second, human_count))});
+  numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(plan.step.mfu, percent))});
   numbers.push_back({"step time", beside(seconds_text(last[Metric::step_seconds]),
-                                         of_plan(plan.step_seconds, human_seconds))});
+                                         of_plan(plan.step.seconds, human_seconds))});
   numbers.push_back(
       {"data wait", percent(last[Metric::data_wait_seconds] / last[Metric::step_seconds])});
-  const auto capacity = of_plan(plan.capacity_bytes, human_memory);
+  const auto capacity = of_plan(static_cast<double>(plan.capacity_bytes), human_memory);
   numbers.push_back({"memory", str(known(last[Metric::peak_bytes], human_memory),
                                    capacity.empty() ? "" : " of " + capacity)});
   numbers.push_back({"tokens", known(last[Metric::tokens_seen], human_count)});

@@ -8,8 +8,8 @@
 
 #include "launch/report/buckets.h"
 #include "launch/report/goodput.h"
-#include "launch/report/plan_file.h"
 #include "launch/report/step_parts.h"
+#include "train/plan_file.h"
 
 namespace lockstep {
 

@@ -26,7 +26,8 @@ from mpirun_test import expect, failures
 from tiny_run import configuration, pack
 
 PLAN = {"format": "lockstep plan 1", "step_seconds": 0.4, "tokens_per_second": 1280, "mfu": 0.5, "mfu_square": 0.5,
-        "components": [{"name": "attention", "seconds": 0.1}, {"name": "optimizer", "seconds": 0.05}]}
+        "components": [{"name": "attention", "seconds": 0.1}, {"name": "optimizer", "seconds": 0.05}],
+        "memory": [], "capacity_bytes": 1 << 30, "checkpoint_bytes": 1 << 20, "cluster": "one"}
 # What Grafana puts in the place of its variables.
 VARIABLES = {"$__rate_interval": "30s", "$run": ".*"}
 PATIENCE_SECONDS = 300

@@ -203,7 +203,10 @@ def follow(folder):
         watch.resize(columns, rows)
         watch.until(f"a frame of {columns} x {rows}", lambda text: watch.screen.frames > 2 and text.startswith("run"[:columns]))
     watch.until("all of it again", has("step 50/400", "tokens/s"))
-    (run / "plan.json").write_text(json.dumps({"step_seconds": 0.2, "mfu": 0.5, "components": [{"name": "products", "seconds": 0.16}]}))
+    (run / "plan.json").write_text(json.dumps({
+        "format": "lockstep plan 1", "step_seconds": 0.2, "tokens_per_second": 5120, "mfu": 0.5, "mfu_square": None,
+        "components": [{"name": "products", "seconds": 0.16}], "memory": [], "capacity_bytes": 1 << 30, "checkpoint_bytes": 1 << 20,
+        "cluster": "one"}))
     watch.until("the plan", has("(plan 50.0%)", "products", "+25%"))
     (run / "plan.json").write_text("{")
     watch.until("that the plan is damaged", has("plan.json: at byte"))

@@ -51,8 +51,8 @@ TEST(Report, a_page_is_whole_whatever_files_say) {
   make_run(evil_run, 5);
   spit(evil_run / "config.toml",
        "[log]\nsample_prompt = '" + evil.substr(0, evil.size() - 1) + "'  # </script><script>\n");
-  spit(evil_run / "plan.json",
-       R"({"step_seconds":1,"components":[{"name":"</script>","seconds":1}],"cluster":"<img>"})");
+  write_plan_file(evil_run / "plan.json",
+                  {.step = {.seconds = 1, .components = {{"</script>", 1}}}, .cluster = "<img>"});
   spit(evil_run / "numerics.json", R"({"device":"<b>GPU</b>"})");
   const auto record = read_run(evil_run, 64);
   EXPECT_TRUE(record.notes.empty()) << record.notes[0];
@@ -112,7 +112,7 @@ TEST(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   const auto run = directory / "run";
   make_run(run, 3);
   { std::ofstream(run / "metrics.jsonl", std::ios::app) << "junk\n" << line_of(4, 1).substr(0, 9); }
-  spit(run / "plan.json", R"({"step_seconds": "soon"})");
+  spit(run / "plan.json", R"({"format": "lockstep plan 1", "step_seconds": "soon"})");
   spit(run / "config.toml", "[train\n");
   spit(run / "numerics.json", "{");
   spit(run / "ledger.jsonl", R"({"event":"start","time_seconds":1,"step":0})"
@@ -158,8 +158,8 @@ TEST(Report, values_that_follow_from_others_and_origins_are_read_from_a_configur
 
 TEST(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
   PlanFile plan;
-  plan.components = {{"products", 0.3}, {"optimizer", 0.1}, {"warp_drive", 0.2}};
-  plan.corrected_components = {{"products", 0.35}};
+  plan.step.components = {{"products", 0.3}, {"optimizer", 0.1}, {"warp_drive", 0.2}};
+  plan.corrected = PlanFile::Step{.components = {{"products", 0.35}}};
   const auto measured = [](Metric metric) {
     return metric == Metric::products       ? 0.4
            : metric == Metric::attention    ? 0.1

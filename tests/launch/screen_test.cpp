@@ -35,8 +35,8 @@ WatchedRun watched(int steps, bool with_plan) {
   if (with_plan) {
     run.planned_steps = 2 * steps;
     run.plan.emplace();
-    run.plan->step_seconds = 0.35;
-    run.plan->mfu = 0.5;
+    run.plan->step.seconds = 0.35;
+    run.plan->step.mfu = 0.5;
     run.parts = {{.name = "products", .planned = 0.2, .measured = 0.3},
                  {.name = "communication_replicate", .planned = 1e-9, .measured = 1e9},
                  {.name = "other", .measured = 0.1}};

@@ -101,9 +101,9 @@ Exposed everything() {
           .validation_loss = 3.5,
           .gpu = report().gpu,
           .goodput = Goodput{.productive_seconds = 30, .idle_seconds = 10, .restarts = 2},
-          .planned = PlannedStep{.step_seconds = 0.4,
-                                 .mfu = 0.5,
-                                 .component_seconds = {{"attention", 0.2}, {"optimizer", 0.1}}},
+          .planned = PlanFile::Step{.seconds = 0.4,
+                                    .mfu = 0.5,
+                                    .components = {{"attention", 0.2}, {"optimizer", 0.1}}},
           .tokens = 4096,
           .skipped_steps = 3,
           .energy_joules = 1200};
@@ -175,28 +175,12 @@ TEST(Prometheus, numbers_that_are_not_finite_are_those_of_the_format) {
 TEST(Prometheus, any_name_of_a_run_is_a_label) {
   auto exposed = everything();
   exposed.run = "a \"b\"\\c\nd \xff";
-  exposed.planned->component_seconds.front().first = "x\"y";
+  exposed.planned->components.front().name = "x\"y";
   const auto text = prometheus_text(exposed);
   EXPECT_FALSE(parse(text).empty());
   expect_contains(text, "{run=\"a \\\"b\\\"\\\\c\\nd \xef\xbf\xbd\"} 12\n");
   expect_contains(text, "component=\"x\\\"y\"");
   expect_promtool_agrees(text);
-}
-
-TEST(Prometheus, a_plan_is_read_as_it_is_written_and_refused_where_it_is_none) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "plan.json";
-  EXPECT_FALSE(read_planned_step(path));
-  spit(path, R"({"format": "lockstep plan 1", "step_seconds": 0.412, "mfu": 0.483, "components":
-[{"name": "products", "seconds": 0.301}, {"name": "optimizer", "seconds": 0.01}]})");
-  const auto plan = read_planned_step(path);
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->step_seconds, 0.412);
-  EXPECT_EQ(plan->mfu, 0.483);
-  ASSERT_EQ(plan->component_seconds.size(), 2u);
-  EXPECT_EQ(plan->component_seconds[1], (std::pair<std::string, double>("optimizer", 0.01)));
-  spit(path, R"({"step_seconds": 0.412})");
-  expect_contains(message_of<DataError>([&] { read_planned_step(path); }), "plan.json");
 }
 
 Config::Log to_file(const std::string& file) {
@@ -216,7 +200,7 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   const RunDirectory run(directory / "my run");
   MetricsPage page(run, to_file("metrics.prom"), 11);
   const auto path = run.path() / "metrics.prom";
-  spit(run.plan(), R"({"step_seconds": 1, "mfu": 0.25, "components": []})");
+  write_plan_file(run.plan(), {.step = {.seconds = 1, .mfu = 0.25}});
   page.show(report(), Goodput{.productive_seconds = 1});
   EXPECT_EQ(value(path, "lockstep_step"), 12);
   EXPECT_EQ(value(path, "lockstep_plan_mfu_ratio"), 0.25);
