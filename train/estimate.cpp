@@ -1,7 +1,9 @@
 #include "train/estimate.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <string_view>
 
 #include "core/integer.h"
 #include "train/cluster_step.h"
@@ -35,6 +37,20 @@ double data_wait_seconds(const Config& c, const Cluster& cluster, double step_se
   const double bytes = token_bytes * static_cast<double>(c.train.batch_tokens) /
                        nodes_of(cluster, static_cast<int>(c.layout.ranks));
   return std::max(bytes / cluster.storage_read_bytes_per_second - step_seconds, 0.0);
+}
+
+void count_operators(const Cluster& cluster, const StepProgram& program, Estimate& found) {
+  std::map<std::string_view, bool> measured;
+  for (const auto& entry : program.log->entries()) {
+    const bool computes = entry.what == OpLog::What::op &&
+                          entry.op.kind != Op::Kind::collective &&
+                          entry.op.kind != Op::Kind::transfer;
+    if (computes && !measured.contains(entry.op.name))
+      measured[entry.op.name] = cluster.operators.seconds(entry.op).has_value();
+  }
+  found.operators = static_cast<int>(measured.size());
+  for (const auto& [name, is_measured] : measured)
+    found.measured_operators += is_measured ? 1 : 0;
 }
 
 SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
@@ -86,6 +102,14 @@ MemoryRoom room_on(const Cluster& cluster, int ranks) {
   return room;
 }
 
+std::int64_t Estimate::missing_bytes() const {
+  const auto each = bytes.sum();
+  if (room.device.kind == Device::Kind::cuda)
+    return std::max<std::int64_t>(
+        {each.device - room.gpu_bytes, each.pinned - room.host_bytes / room.ranks, 0});
+  return std::max<std::int64_t>(each.device + each.pinned - room.host_bytes / room.ranks, 0);
+}
+
 Estimate estimate(const Config& config, const Cluster& cluster) {
   const Config c = planned_on(cluster, config);
   const Device device{cluster.device};
@@ -100,6 +124,7 @@ Estimate estimate(const Config& config, const Cluster& cluster) {
   found.room = room_on(cluster, ranks);
   found.capacity_bytes = cluster.hardware.hbm_bytes;
   found.ranks = ranks;
+  count_operators(cluster, program, found);
   found.bytes = run_bytes(c, found.room);
   LOCKSTEP_CHECK(std::accumulate(found.by_purpose.begin(), found.by_purpose.end(),
                                  std::int64_t{0}) == found.bytes.training.device,
@@ -108,16 +133,50 @@ Estimate estimate(const Config& config, const Cluster& cluster) {
   found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
   found.time[Component::checkpoint] +=
       mean_of_each(found.save.stall_seconds, c.checkpoint.every_steps);
-  found.tokens_per_second = static_cast<double>(c.train.batch_tokens) / found.time.total();
   found.meter = meter_config(
       c, device, [&](DType dtype) { return ranks * cluster.hardware.peak_flops(dtype); });
-  if (found.meter.peak_flops > 0) {
-    found.mfu =
-        found.tokens_per_second * found.meter.seconds_at_peak(found.meter.flops_per_token);
-    found.mfu_square =
-        found.tokens_per_second * found.meter.seconds_at_peak(found.meter.flops_per_token_square);
-  }
+  found.tokens_per_second = found.tokens_per_second_of(found.time);
+  found.mfu = found.mfu_of(found.time);
+  found.mfu_square = found.mfu_square_of(found.time);
   return found;
+}
+
+double Estimate::tokens_per_second_of(const StepTime& step) const {
+  return static_cast<double>(meter.step_tokens) / step.total();
+}
+
+double Estimate::mfu_of(const StepTime& step) const {
+  if (!(meter.peak_flops > 0)) return 0;
+  return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token);
+}
+
+double Estimate::mfu_square_of(const StepTime& step) const {
+  if (!(meter.peak_flops > 0)) return 0;
+  return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token_square);
+}
+
+PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
+                      const std::optional<StepTime>& corrected) {
+  const auto step_of = [&](const StepTime& time) {
+    PlanFile::Step step{.seconds = time.total(), .tokens_per_second = e.tokens_per_second_of(time)};
+    if (e.meter.peak_flops > 0) {
+      step.mfu = e.mfu_of(time);
+      step.mfu_square = e.mfu_square_of(time);
+    }
+    for (std::size_t i = 0; i < kComponents; ++i)
+      if (time.seconds[i] > 0)
+        step.components.push_back({name(static_cast<Component>(i)), time.seconds[i]});
+    return step;
+  };
+  PlanFile plan{.step = step_of(e.time),
+                .capacity_bytes = e.capacity_bytes,
+                .checkpoint_bytes = e.save.bytes,
+                .cluster = cluster.name};
+  if (corrected) plan.corrected = step_of(*corrected);
+  for (std::size_t i = 0; i < kPurposes; ++i)
+    plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});
+  plan.memory.push_back({"constants", e.constant_bytes});
+  return plan;
 }
 
 }  // namespace lockstep

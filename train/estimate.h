@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "train/cluster.h"
 #include "train/config.h"
 #include "train/meter.h"
+#include "train/plan_file.h"
 #include "train/run_parts.h"
 #include "train/step_program.h"
 #include "train/step_time.h"
@@ -40,8 +42,15 @@ struct Estimate {
   std::int64_t capacity_bytes = 0;   // of a rank's device, all of it
   SaveTimes save;
   int ranks = 1;
+  // Operators of the step by name, and how many of them were measured on the cluster.
+  int operators = 0, measured_operators = 0;
+
+  double tokens_per_second_of(const StepTime& step) const;
+  double mfu_of(const StepTime& step) const;         // 0: the peak is not known
+  double mfu_square_of(const StepTime& step) const;  // likewise
 
   bool fits() const { return room.has(bytes.sum()); }
+  std::int64_t missing_bytes() const;  // of a GPU's memory, else of the host's; 0: it fits
 };
 
 // The configuration as such a cluster runs it: what is left open there settled, threads too.
@@ -52,5 +61,9 @@ MemoryRoom room_on(const Cluster& cluster, int ranks);
 // Of rank 0 of config.layout; others have the same but for padding. Throws ConfigError where no
 // such layout can be on the cluster.
 Estimate estimate(const Config& config, const Cluster& cluster);
+
+// corrected: by what earlier runs took (train/residuals.h), where there are any.
+PlanFile plan_file_of(const Estimate& estimate, const Cluster& cluster,
+                      const std::optional<StepTime>& corrected = std::nullopt);
 
 }  // namespace lockstep

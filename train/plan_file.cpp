@@ -90,7 +90,7 @@ void set_step(Json& json, const PlanFile::Step& step) {
 
 }  // namespace
 
-void write_plan_file(const std::filesystem::path& path, const PlanFile& plan) {
+Json to_json(const PlanFile& plan) {
   Json json, memory(Json::Array{});
   for (const auto& [name, bytes] : plan.memory)
     memory.push(Json::Object{{"name", name}, {"bytes", bytes}});
@@ -105,7 +105,11 @@ void write_plan_file(const std::filesystem::path& path, const PlanFile& plan) {
   json.set("capacity_bytes", plan.capacity_bytes);
   json.set("checkpoint_bytes", plan.checkpoint_bytes);
   json.set("cluster", plan.cluster);
-  write_text(path, json.dump(1) + "\n");
+  return json;
+}
+
+void write_plan_file(const std::filesystem::path& path, const PlanFile& plan) {
+  write_text(path, to_json(plan).dump(1) + "\n");
 }
 
 std::optional<PlanFile> read_plan_file(const std::filesystem::path& path) {

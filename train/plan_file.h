@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/json.h"
 
 namespace lockstep {
 
@@ -42,6 +42,7 @@ struct PlanFile {
   std::string cluster{};  // its name
 };
 
+Json to_json(const PlanFile& plan);
 // Throws DataError where it cannot be written.
 void write_plan_file(const std::filesystem::path& path, const PlanFile& plan);
 

@@ -13,6 +13,7 @@
 #include "dist/topology_here.h"
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
+#include "train/fp8_sizes.h"
 #include "train/hardware.h"
 #include "train/layout.h"
 #include "train/loss_sum.h"
@@ -138,12 +139,6 @@ const char* name_of(Recompute recompute) {
   return "?";
 }
 
-// Of fp8 only for multiples of some number of tokens, as launch/config.cpp checks of what is set.
-bool has_products(const Config& c, std::int64_t sequences) {
-  if (c.precision.fp8 == Fp8Products::off) return true;
-  return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
-}
-
 // tell(training), of one that measures.
 template <class Tell>
 std::int64_t told_by(const TrainingConfig& config, Device device, int threads, const Tell& tell) {
@@ -185,7 +180,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
-      if (!has_products(c, sequences)) continue;
+      if (!has_fp8_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_run(config, device, threads_of(c)).sum();
       if (room.has(bytes))
