@@ -20,6 +20,7 @@ using Sharding = Config::Layout::Sharding;
 // Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
 constexpr std::size_t kFinalists = 12;  // estimated in full
+constexpr int kMostThreads = 3;         // each measures with 32 TiB of addresses, of 128 there are
 
 const char* name_of(Recompute recompute) {
   constexpr std::array kNames{"no recompute", "recompute cheap", "recompute block"};
@@ -324,7 +325,7 @@ class Search {
 
 LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
                             std::size_t most) {
-  return Search(config, cluster).run(threads, most);
+  return Search(config, cluster).run(std::min(threads, kMostThreads), most);
 }
 
 std::string layout_in_words(const Config& c) {

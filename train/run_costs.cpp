@@ -173,10 +173,11 @@ class Explanation {
         costs_.interruption_seconds, "s");
     const Formula::Input M{"M", costs_.interruption_seconds}, R{"R", cluster_.restart_seconds},
         C{"C", save.stall_seconds}, W{"W", save.write_seconds};
-    add("best_interval_seconds", "max(C + sqrt(2 * (M + R) * C + C * C), max(W, step_seconds))",
-        {C, M, R, W, {"step_seconds", costs_.step_seconds}}, costs_.best_interval_seconds, "s");
     const std::string goodput = "max(1 - C / t - (t / 2 + W + R) / M, 0)";
     add("goodput", goodput, {C, {"t", interval}, W, R, M}, costs_.goodput, "");
+    if (!(costs_.best_interval_seconds > 0)) return;
+    add("best_interval_seconds", "max(C + sqrt(2 * (M + R) * C + C * C), max(W, step_seconds))",
+        {C, M, R, W, {"step_seconds", costs_.step_seconds}}, costs_.best_interval_seconds, "s");
     add("best_goodput", goodput, {C, {"t", costs_.best_interval_seconds}, W, R, M},
         costs_.best_goodput, "");
   }
@@ -217,18 +218,25 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e) {
   costs.interruption_seconds = cluster.gpu_hours_per_interruption * 3600 / e.ranks;
   const double C = e.save.stall_seconds, M = costs.interruption_seconds,
                R = cluster.restart_seconds;
-  costs.best_interval_seconds = std::max(
-      {C + std::sqrt(2 * (M + R) * C + C * C), e.save.write_seconds, costs.step_seconds});
-  costs.best_interval_steps =
-      static_cast<std::int64_t>(std::ceil(costs.best_interval_seconds / costs.step_seconds));
   costs.goodput = goodput_of(e, costs, R, interval);
-  costs.best_goodput = goodput_of(e, costs, R, costs.best_interval_seconds);
+  if (e.save.write_seconds > 0) {
+    costs.best_interval_seconds = std::max(
+        {C + std::sqrt(2 * (M + R) * C + C * C), e.save.write_seconds, costs.step_seconds});
+    costs.best_interval_steps =
+        static_cast<std::int64_t>(std::ceil(costs.best_interval_seconds / costs.step_seconds));
+    costs.best_goodput = goodput_of(e, costs, R, costs.best_interval_seconds);
+  }
   if (costs.goodput > 0) costs.wall_seconds = costs.run_seconds / costs.goodput;
   costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *
                                 bytes_per_element(c.precision.compute);
   costs.energy_joules = cluster.watts * e.ranks * costs.wall_seconds;
   costs.price = cluster.price_per_gpu_hour * e.ranks * costs.wall_seconds / 3600;
   return costs;
+}
+
+std::vector<Formula> explain(const Config& config, const Cluster& cluster,
+                             const Estimate& estimate) {
+  return Explanation(config, cluster, estimate).formulas();
 }
 
 }  // namespace lockstep

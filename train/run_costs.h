@@ -16,9 +16,10 @@ struct RunCosts {
 
   double write_bytes_per_second = 0;    // so that one checkpoint is written when the next begins
   double interruption_seconds = 0;      // M: the mean time between two
-  double best_interval_seconds = 0;     // between checkpoints
+  double goodput = 1;                   // share of the time that is training
+  // Between checkpoints, with what goodput is then; 0: the cluster does not say how fast it writes.
+  double best_interval_seconds = 0, best_goodput = 0;
   std::int64_t best_interval_steps = 0;
-  double goodput = 1, best_goodput = 1;  // share of the time that is training: as set, at the best
   double wall_seconds = 0;               // of the run at the goodput as set
 
   std::int64_t cache_bytes_per_token = 0;  // of keys and values, in the compute type

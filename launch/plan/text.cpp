@@ -128,9 +128,10 @@ std::string run_table(const Plan& plan) {
   text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
               str(human_seconds(e.save.stall_seconds), " lost for each; ",
                   human_bytes(costs.write_bytes_per_second), "/s to be written in time"));
-  text += row("best interval", str(with_commas(costs.best_interval_steps), " steps"),
-              str(human_eta(costs.best_interval_seconds), ", goodput ",
-                  percent(costs.best_goodput)));
+  if (costs.best_interval_steps > 0)
+    text += row("best interval", str(with_commas(costs.best_interval_steps), " steps"),
+                str(human_eta(costs.best_interval_seconds), ", goodput ",
+                    percent(costs.best_goodput)));
   text += row("keys and values", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
               str("a token; ", human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
                                            static_cast<double>(c.train.sequence_length)),
