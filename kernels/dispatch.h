@@ -83,9 +83,9 @@ void with_float(DType dtype, F&& f) {
 //   if (stream.is_measuring()) return;
 //
 // In a build without CUDA's kernels a measuring stream of a GPU counts what the CPU's would take.
-#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)                             \
-  do {                                                                     \
+#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)                                  \
+  do {                                                                          \
     if ((stream).is_cuda() && (LOCKSTEP_WITH_CUDA || !(stream).is_measuring())) \
-      LOCKSTEP_DISPATCH_CUDA(__VA_ARGS__);                                 \
-    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                                    \
+      LOCKSTEP_DISPATCH_CUDA(__VA_ARGS__);                                      \
+    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                                         \
   } while (0)

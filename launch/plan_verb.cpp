@@ -106,8 +106,7 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back(
         "this build has no CUDA: what kernels take for themselves (workspaces) is that of a CPU's "
         "in their place");
-  if (on_gpus && e.measured_operators == 0 &&
-      plan.config.train.attention == Config::Attention::own)
+  if (on_gpus && e.measured_operators == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
         "attention is by the own kernels, as cuDNN's is not for such runs, and has the prices of "
         "cuDNN's: it will take longer");

@@ -10,15 +10,15 @@
 namespace lockstep {
 
 struct PlanOptions {
-  std::string config;             // a TOML file
-  std::vector<Setting> settings;  // of --set
-  std::string cluster;            // a file; empty: of `gpu`, else of the GPUs that are here
-  std::string gpu;                // empty: the cluster's
-  std::int64_t nodes = 0;         // 0: the cluster's
-  std::int64_t ranks = 0;         // 0: all of the cluster
-  double network_gbits = 0;       // a second, of a GPU's adapter; 0: the cluster's
+  std::string config;                // a TOML file
+  std::vector<Setting> settings;     // of --set
+  std::string cluster;               // a file; empty: of `gpu`, else of the GPUs that are here
+  std::string gpu;                   // empty: the cluster's
+  std::int64_t nodes = 0;            // 0: the cluster's
+  std::int64_t ranks = 0;            // 0: all of the cluster
+  double network_gbits = 0;          // a second, of a GPU's adapter; 0: the cluster's
   std::int64_t sequence_length = 0;  // 0: the configuration's
-  bool check = false;             // say only whether it fits
+  bool check = false;                // say only whether it fits
   bool as_json = false;
   bool explain = false;
 };

@@ -15,10 +15,10 @@ class Calls {
 
   double seconds(const Op& op, const GroupPlace& place) const {
     if (op.kind == Op::Kind::collective && op.ranks == 1) return 0;
-    const auto measured = op.kind == Op::Kind::collective
-                              ? cluster_.links.seconds(collective_of(op), place,
-                                                       is_beside(op.group), op.bytes)
-                              : cluster_.operators.seconds(op);
+    const auto measured =
+        op.kind == Op::Kind::collective
+            ? cluster_.links.seconds(collective_of(op), place, is_beside(op.group), op.bytes)
+            : cluster_.operators.seconds(op);
     return measured ? *measured : prices_.seconds(op, place);
   }
 

@@ -42,8 +42,7 @@ double data_wait_seconds(const Config& c, const Cluster& cluster, double step_se
 void count_operators(const Cluster& cluster, const StepProgram& program, Estimate& found) {
   std::map<std::string_view, bool> measured;
   for (const auto& entry : program.log->entries()) {
-    const bool computes = entry.what == OpLog::What::op &&
-                          entry.op.kind != Op::Kind::collective &&
+    const bool computes = entry.what == OpLog::What::op && entry.op.kind != Op::Kind::collective &&
                           entry.op.kind != Op::Kind::transfer;
     if (computes && !measured.contains(entry.op.name))
       measured[entry.op.name] = cluster.operators.seconds(entry.op).has_value();
@@ -63,9 +62,8 @@ SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& fo
                  .hidden_seconds = step - found.time[Component::optimizer]};
   const auto bytes = static_cast<double>(save.bytes);
   // A CPU reads it and writes it.
-  save.copied_per_second = cluster.device == Device::Kind::cuda
-                               ? hardware.host_bytes_per_second
-                               : hardware.hbm_bytes_per_second / 2;
+  save.copied_per_second = cluster.device == Device::Kind::cuda ? hardware.host_bytes_per_second
+                                                                : hardware.hbm_bytes_per_second / 2;
   save.copy_seconds = bytes / ranks / save.copied_per_second;
   if (cluster.storage_write_bytes_per_second > 0)
     save.write_seconds = bytes / save.nodes / cluster.storage_write_bytes_per_second;
@@ -93,8 +91,7 @@ Config planned_on(const Cluster& cluster, Config config) {
 MemoryRoom room_on(const Cluster& cluster, int ranks) {
   const int here = std::min(ranks, cluster.ranks_per_node);
   MemoryRoom room{.device = Device{cluster.device}, .ranks = here};
-  const auto each =
-      std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
+  const auto each = std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
   room.gpu = str("a GPU of ", cluster.name);
   room.machine = str("a node of ", cluster.name);
   (cluster.device == Device::Kind::cuda ? room.gpu_bytes : room.host_bytes) =

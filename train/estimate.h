@@ -20,9 +20,9 @@ namespace lockstep {
 // A checkpoint. A rank copies what it saves beside the next step, whose update waits for it, and
 // writes the copy beside the steps after; without a copy the update waits until it is written.
 struct SaveTimes {
-  std::int64_t bytes = 0;  // of all ranks
-  bool copies = false;     // whether there is room for a copy
-  int nodes = 1;           // that write it
+  std::int64_t bytes = 0;        // of all ranks
+  bool copies = false;           // whether there is room for a copy
+  int nodes = 1;                 // that write it
   double copied_per_second = 0;  // bytes, of a rank
   double copy_seconds = 0;
   double write_seconds = 0;   // 0: the cluster does not say how fast it writes
@@ -32,14 +32,14 @@ struct SaveTimes {
 
 struct Estimate {
   StepTime time;  // a mean step: of data and checkpoints, what compute waits for them
-  double tokens_per_second = 0;      // of all ranks
-  double mfu = 0, mfu_square = 0;    // 0: the peak is not known
-  Meter::Config meter;               // what MFU is counted by
-  RunBytes bytes;                    // a rank, as `train` announces them
+  double tokens_per_second = 0;                      // of all ranks
+  double mfu = 0, mfu_square = 0;                    // 0: the peak is not known
+  Meter::Config meter;                               // what MFU is counted by
+  RunBytes bytes;                                    // a rank, as `train` announces them
   std::array<std::int64_t, kPurposes> by_purpose{};  // of bytes.training.device
-  std::int64_t constant_bytes = 0;   // of a rank, beside them
-  MemoryRoom room;                   // that ranks have, constants left out
-  std::int64_t capacity_bytes = 0;   // of a rank's device, all of it
+  std::int64_t constant_bytes = 0;                   // of a rank, beside them
+  MemoryRoom room;                                   // that ranks have, constants left out
+  std::int64_t capacity_bytes = 0;                   // of a rank's device, all of it
   SaveTimes save;
   int ranks = 1;
   // Operators of the step by name, and how many of them were measured on the cluster.

@@ -92,9 +92,10 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
     score(model, score_request, [](double) {});
   });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
-      .require(bytes,
-               "evaluate a smaller model, or with a smaller --batch, or share the model among ranks "
-               "(--tensor, --shard)");
+      .require(
+          bytes,
+          "evaluate a smaller model, or with a smaller --batch, or share the model among ranks "
+          "(--tensor, --shard)");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   load_weights(source, inference.params(), stream);

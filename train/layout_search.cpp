@@ -78,8 +78,9 @@ std::vector<Group> groups_of(const Config& c, const Cluster& cluster) {
                           : cluster.ranks_per_node;
   std::vector<Group> groups;
   for (const auto tensor : divisors(c.layout.ranks)) {
-    if (domain % tensor != 0 || c.layout.ranks % domain % tensor != 0 || m.heads % tensor != 0 || m.kv_heads % tensor != 0 ||
-        m.mlp_width % tensor != 0 || !has_fp8_products(m, c.precision.fp8, tensor))
+    if (domain % tensor != 0 || c.layout.ranks % domain % tensor != 0 || m.heads % tensor != 0 ||
+        m.kv_heads % tensor != 0 || m.mlp_width % tensor != 0 ||
+        !has_fp8_products(m, c.precision.fp8, tensor))
       continue;
     for (const auto shard : divisors(c.layout.ranks / tensor)) {
       groups.push_back({tensor, shard, Sharding::full});
@@ -232,8 +233,8 @@ class Search {
       }
     };
     try_with({});
-    const bool may_offload = device_.kind == Device::Kind::cuda &&
-                             base_.train.cuda_graphs != Config::CudaGraphs::on;
+    const bool may_offload =
+        device_.kind == Device::Kind::cuda && base_.train.cuda_graphs != Config::CudaGraphs::on;
     if (!may_offload) return found;
     try_with({.optimizer = true});
     try_with({.activations = true});

@@ -65,9 +65,7 @@ void MemoryRoom::require(const Arenas::Bytes& each, const std::string& remedy) c
 }
 
 MemoryRoom room_here(Device device, int ranks, const std::string& others) {
-  MemoryRoom room{.device = device,
-                  .host_bytes = available_memory_bytes(Device{}),
-                  .ranks = ranks};
+  MemoryRoom room{.device = device, .host_bytes = available_memory_bytes(Device{}), .ranks = ranks};
   if (is_gpu(device)) room.gpu_bytes = available_memory_bytes(device);
   room.gpu += others;
   return room;

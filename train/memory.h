@@ -21,8 +21,8 @@ std::int64_t available_memory_bytes(Device device);
 struct MemoryRoom {
   static constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
 
-  Device device;                      // that the ranks are on
-  std::int64_t gpu_bytes = kUnknown;  // of a GPU's memory: each rank has its own
+  Device device;                       // that the ranks are on
+  std::int64_t gpu_bytes = kUnknown;   // of a GPU's memory: each rank has its own
   std::int64_t host_bytes = kUnknown;  // of the host's, to all ranks together
   int ranks = 1;
   std::string gpu = "this GPU", machine = "this machine";  // as messages call them

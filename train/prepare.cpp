@@ -136,8 +136,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
            config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ",
            name_of_device(compute));
   require_fp8(config, compute);
-  const auto room =
-      room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
+  const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
   auto bytes = run_bytes(config, room);
   require_room(config, bytes, room);
   // None takes its memory while another still looks whether there is enough. All copy, or none

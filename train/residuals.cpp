@@ -26,8 +26,7 @@ const char* in_words(Config::Layout::Sharding sharding) {
 
 Component component_named(const std::string& text) {
   for (std::size_t i = 0; i < kComponents; ++i)
-    if (const auto component = static_cast<Component>(i); text == name(component))
-      return component;
+    if (const auto component = static_cast<Component>(i); text == name(component)) return component;
   throw DataError(str("\"", text, "\" is no component of a step"));
 }
 
@@ -62,10 +61,9 @@ double median(std::vector<double> values) {
 
 std::string residual_key(const Config& c) {
   const auto& l = c.layout;
-  return str(name(c.model.family), " ",
-             human_count(static_cast<double>(parameter_count(c.model))), ", ",
-             c.train.micro_batch, " x ", c.train.sequence_length, " of ", c.train.batch_tokens,
-             " tokens, ", name(c.precision.compute),
+  return str(name(c.model.family), " ", human_count(static_cast<double>(parameter_count(c.model))),
+             ", ", c.train.micro_batch, " x ", c.train.sequence_length, " of ",
+             c.train.batch_tokens, " tokens, ", name(c.precision.compute),
              c.precision.fp8 == Fp8Products::off ? "" : " and fp8", ", replicate ", l.replicate,
              " x shard ", l.shard, " x tensor ", l.tensor, ", sharding ", in_words(l.sharding),
              l.keep_gathered > 0 ? str(", ", l.keep_gathered, " kept gathered") : "", ", ",

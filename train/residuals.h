@@ -16,7 +16,7 @@
 namespace lockstep {
 
 struct ResidualRun {
-  std::string key;            // residual_key()
+  std::string key;             // residual_key()
   StepTime planned, measured;  // a mean step
 };
 

@@ -56,8 +56,7 @@ class Explanation {
                           (m.learned_positions ? real(m.max_positions * m.width) : 0.0);
     const double head = real(m.vocabulary * m.width);
     const double matrices = real(matmul_parameters(one)) - head;
-    const double vectors =
-        real(parameter_count(one)) - real(parameter_count(none)) - matrices;
+    const double vectors = real(parameter_count(one)) - real(parameter_count(none)) - matrices;
     const Formula::Input D{"D", real(m.width)}, H{"H", real(m.heads)}, G{"G", real(m.kv_heads)},
         K{"K", real(m.head_size)}, F{"F", real(m.mlp_width)}, V{"V", real(m.vocabulary)},
         L{"L", real(m.layers)}, T{"T", real(c_.train.sequence_length)};
@@ -70,8 +69,8 @@ class Explanation {
          {"layer_vectors", vectors},
          {"last_norm", real(parameter_count(none)) - tables}},
         real(parameter_count(m)), "weights");
-    add("matmul_parameters", "L * layer_matrices + V * D",
-        {L, {"layer_matrices", matrices}, V, D}, real(matmul_parameters(m)), "weights");
+    add("matmul_parameters", "L * layer_matrices + V * D", {L, {"layer_matrices", matrices}, V, D},
+        real(matmul_parameters(m)), "weights");
     const Formula::Input weights{"matmul_parameters", real(matmul_parameters(m))};
     add("flops_per_token", "6 * matmul_parameters + 6 * L * H * K * T", {weights, L, H, K, T},
         flops.causal, "FLOP");

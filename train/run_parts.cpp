@@ -340,9 +340,8 @@ double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
 }  // namespace
 
 Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
-  auto meter = meter_config(c, compute.device(), [&](DType dtype) {
-    return peak_flops_of_all(compute, dtype, world);
-  });
+  auto meter = meter_config(c, compute.device(),
+                            [&](DType dtype) { return peak_flops_of_all(compute, dtype, world); });
   meter.limit_bytes = all_memory_bytes(compute.device());
   return meter;
 }

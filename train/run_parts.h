@@ -45,7 +45,8 @@ RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy =
 // Throws ConfigError, with the mildest change that would do, where there is no room for it.
 void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room);
 
-// Of all ranks together: each element of weights (in fp32, where there are masters) and moments once.
+// Of all ranks together: each element of weights (in fp32, where there are masters) and moments
+// once.
 std::int64_t checkpoint_bytes(const Config& config);
 
 // Where blocks can stay gathered (layout.keep_gathered) and there is memory for more of them: how

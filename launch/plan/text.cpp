@@ -58,14 +58,13 @@ std::string memory_table(const Plan& plan) {
   const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
   const auto host = e.bytes.sum().pinned;
   const auto sum = on_gpus ? all : all + host;
-  if (!on_gpus && host > 0)
-    text += row("host", memory(host), "what files are read and written by");
-  text += row("sum", memory(sum),
-              str("of ", memory(e.capacity_bytes),
-                  e.fits() ? str(": fits, ", memory(std::max<std::int64_t>(
-                                                  e.capacity_bytes - sum, 0)),
-                                 " are left")
-                           : str(": ", memory(e.missing_bytes()), " too much")));
+  if (!on_gpus && host > 0) text += row("host", memory(host), "what files are read and written by");
+  text +=
+      row("sum", memory(sum),
+          str("of ", memory(e.capacity_bytes),
+              e.fits() ? str(": fits, ", memory(std::max<std::int64_t>(e.capacity_bytes - sum, 0)),
+                             " are left")
+                       : str(": ", memory(e.missing_bytes()), " too much")));
   if (on_gpus && host > 0) text += row("of the host's", memory(host), "pinned");
   return text;
 }
@@ -73,7 +72,8 @@ std::string memory_table(const Plan& plan) {
 std::string time_table(const Plan& plan) {
   const auto& e = plan.estimate;
   const bool corrects = plan.corrected.has_value();
-  std::string text = str("\n", left("Time of a step", 42), corrects ? "        corrected" : "", "\n");
+  std::string text =
+      str("\n", left("Time of a step", 42), corrects ? "        corrected" : "", "\n");
   for (std::size_t i = 0; i < kComponents; ++i) {
     const double seconds = e.time.seconds[i], better = corrects ? plan.corrected->seconds[i] : 0.0;
     if (seconds == 0 && better == 0) continue;
@@ -99,10 +99,10 @@ std::string search_table(const LayoutSearch& search) {
   if (search.best.empty()) return str(text, "  none fits\n");
   for (std::size_t i = 0; i < search.best.size(); ++i) {
     const auto& one = search.best[i];
-    text += str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
-                percent(one.estimate.mfu), "  ",
-                right(memory(one.estimate.bytes.training.device), 8), "  ",
-                layout_in_words(one.config), "\n     ", one.why, "\n");
+    text +=
+        str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
+            percent(one.estimate.mfu), "  ", right(memory(one.estimate.bytes.training.device), 8),
+            "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
   }
   if (search.misses.empty()) return text;
   text += "Faster than the first, but too large\n";
@@ -129,12 +129,13 @@ std::string run_table(const Plan& plan) {
               str(human_seconds(e.save.stall_seconds), " lost for each; ",
                   human_bytes(costs.write_bytes_per_second), "/s to be written in time"));
   if (costs.best_interval_steps > 0)
-    text += row("best interval", str(with_commas(costs.best_interval_steps), " steps"),
-                str(human_eta(costs.best_interval_seconds), ", goodput ",
-                    percent(costs.best_goodput)));
+    text +=
+        row("best interval", str(with_commas(costs.best_interval_steps), " steps"),
+            str(human_eta(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
   text += row("keys and values", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
-              str("a token; ", human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
-                                           static_cast<double>(c.train.sequence_length)),
+              str("a token; ",
+                  human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
+                              static_cast<double>(c.train.sequence_length)),
                   " a sequence, when it generates"));
   if (costs.energy_joules > 0)
     text += row("energy", str(human_count(costs.energy_joules / 3.6e6), " kWh"));

@@ -21,11 +21,10 @@ Config with_layout(const Layout& layout) {
   config.layout.replicate = layout.mesh.size(Axis::replicate);
   config.layout.shard = layout.mesh.size(Axis::shard);
   config.layout.tensor = layout.mesh.size(Axis::tensor);
-  config.layout.sharding = layout.sharding == Sharding::optimizer
-                               ? Config::Layout::Sharding::optimizer
-                           : layout.sharding == Sharding::gradients
-                               ? Config::Layout::Sharding::gradients
-                               : Config::Layout::Sharding::full;
+  config.layout.sharding =
+      layout.sharding == Sharding::optimizer   ? Config::Layout::Sharding::optimizer
+      : layout.sharding == Sharding::gradients ? Config::Layout::Sharding::gradients
+                                               : Config::Layout::Sharding::full;
   return config;
 }
 
@@ -36,8 +35,8 @@ TEST(Estimate, memory_is_what_a_run_takes) {
     if (ranks > 4) continue;
     const Config config = with_layout(layout);
     const auto found = estimate(config, processors(ranks));
-    const auto sum = std::accumulate(found.by_purpose.begin(), found.by_purpose.end(),
-                                     std::int64_t{0});
+    const auto sum =
+        std::accumulate(found.by_purpose.begin(), found.by_purpose.end(), std::int64_t{0});
     EXPECT_EQ(sum, found.bytes.training.device);
     run_thread_ranks(ranks, [&](World& world) {
       Stream stream(Device{}, "test", Stream::Mode::immediate, 1);
@@ -76,8 +75,7 @@ TEST(Estimate, a_checkpoint_is_what_all_ranks_save) {
         Stream compute(Device{}, "measure", Stream::Mode::measuring, 1);
         Arenas arenas = Arenas::measure(Device{});
         LoneWorld world(rank, layout.mesh.world());
-        Training training(training_config(config), compute, arenas,
-                          make_comms(world, layout.mesh));
+        Training training(training_config(config), compute, arenas, make_comms(world, layout.mesh));
         for (const auto& slice : state_slices(training.params(), training.optimizer()))
           if (slice.owned && slice.name != "adamw/updates") owned += slice.local.bytes();
       }

@@ -31,8 +31,9 @@ TEST(Memory, what_is_available_is_part_of_the_machine) {
 
 TEST(Memory, more_than_is_available_is_refused_with_both_figures_and_a_remedy) {
   room_here(Device{}).require({.device = 1}, "nothing");
-  const auto message = message_of<ConfigError>(
-      [] { room_here(Device{}).require({.device = std::int64_t{1} << 50}, "buy a smaller model"); });
+  const auto message = message_of<ConfigError>([] {
+    room_here(Device{}).require({.device = std::int64_t{1} << 50}, "buy a smaller model");
+  });
   expect_contains(message, "this needs 1024 TiB of memory, and ");
   expect_contains(message, " are free on this machine; buy a smaller model");
 }
@@ -84,7 +85,8 @@ TEST(Memory, all_blocks_could_stay_gathered_where_there_is_memory_for_all) {
 TEST(Memory, some_blocks_could_stay_gathered_where_there_is_memory_for_some) {
   Config config = sharded(64);
   const auto least = checked(config).sum().device;
-  const auto most = keepable_blocks(config, room_here(Device{}), HostState::Copies::none).bytes.device;
+  const auto most =
+      keepable_blocks(config, room_here(Device{}), HostState::Copies::none).bytes.device;
   ASSERT_GT(most, 4 * least);
   const auto ranks = static_cast<int>(available_memory_bytes(Device{}) * 2 / (least + most));
   const auto found = keepable_blocks(config, room_here(Device{}, ranks), HostState::Copies::none);
@@ -135,8 +137,7 @@ TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
   config.train.sequence_length = 24;
   config.train.micro_batch = 2;
   config.train.batch_tokens = 48;
-  expect_contains(message_of<ConfigError>([&] { checked(config); }),
-                  "make the model smaller");
+  expect_contains(message_of<ConfigError>([&] { checked(config); }), "make the model smaller");
 }
 
 TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {

@@ -60,6 +60,7 @@ TEST(Residuals, correct_a_plan_of_their_run) {
   EXPECT_DOUBLE_EQ(same[Component::products], 5);
   EXPECT_DOUBLE_EQ(same[Component::attention], 0.5) << "nothing is known of it";
   EXPECT_DOUBLE_EQ(same[Component::other], 0.01) << "it was planned to take nothing";
+  EXPECT_DOUBLE_EQ(residuals.corrected("b", plan)[Component::products], 12);
   const auto other = residuals.corrected("d", plan);
   EXPECT_DOUBLE_EQ(other[Component::products], 8) << "the median of all";
   EXPECT_DOUBLE_EQ(other[Component::other], 0);

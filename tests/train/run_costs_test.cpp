@@ -115,12 +115,26 @@ TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
           << formula.name << " = " << formula.text;
     }
   }
-  for (const char* name :
-       {"parameters", "flops_per_token", "flops_per_token_square", "step_seconds", "mfu",
-        "device_bytes", "checkpoint_bytes", "save_copy_seconds", "save_write_seconds",
-        "save_stall_seconds", "write_bytes_per_second", "interruption_seconds",
-        "best_interval_seconds", "goodput", "best_goodput", "run_seconds", "wall_seconds",
-        "cache_bytes_per_token", "energy_joules", "price"})
+  for (const char* name : {"parameters",
+                           "flops_per_token",
+                           "flops_per_token_square",
+                           "step_seconds",
+                           "mfu",
+                           "device_bytes",
+                           "checkpoint_bytes",
+                           "save_copy_seconds",
+                           "save_write_seconds",
+                           "save_stall_seconds",
+                           "write_bytes_per_second",
+                           "interruption_seconds",
+                           "best_interval_seconds",
+                           "goodput",
+                           "best_goodput",
+                           "run_seconds",
+                           "wall_seconds",
+                           "cache_bytes_per_token",
+                           "energy_joules",
+                           "price"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 
@@ -136,9 +150,9 @@ TEST(RunCosts, checkpoints_by_hand) {
   estimate.time[Component::products] = 1.5;
   estimate.save = {.bytes = 112'000'000'000, .write_seconds = 60, .stall_seconds = 2};
   const auto costs = run_costs(config, cluster, estimate);
-  EXPECT_NEAR(costs.interruption_seconds, 2'851'875, 1);          // 50,700 h x 3600 / 64
-  EXPECT_NEAR(costs.best_interval_seconds, 3379.7, 0.1);          // 2 + sqrt(11408700 + 4)
-  EXPECT_EQ(costs.best_interval_steps, 2254);                     // of 1.5 s, rounded up
+  EXPECT_NEAR(costs.interruption_seconds, 2'851'875, 1);  // 50,700 h x 3600 / 64
+  EXPECT_NEAR(costs.best_interval_seconds, 3379.7, 0.1);  // 2 + sqrt(11408700 + 4)
+  EXPECT_EQ(costs.best_interval_steps, 2254);             // of 1.5 s, rounded up
   EXPECT_NEAR(costs.goodput, 1 - 2 / 1500.0 - 1110 / 2'851'875.0, 1e-12);
   EXPECT_NEAR(costs.best_goodput, 1 - 2 / 3379.67 - (1689.83 + 360) / 2'851'875, 1e-7);
   EXPECT_NEAR(costs.write_bytes_per_second, 74'666'666.7, 0.1);
@@ -175,11 +189,13 @@ TEST(RunCosts, parameters_and_flops_are_those_that_papers_state) {
   EXPECT_EQ(parameter_count(m), 8'030'261'248);
   EXPECT_NEAR(flops_per_token(m, 8192).square, 57.9e9, 0.05e9);
   EXPECT_NEAR(flops_per_token(m, 8192).causal, 51.5e9, 0.05e9);
-  EXPECT_EQ(run_costs(config, h100s(1), [] {
-              Estimate estimate;
-              estimate.time[Component::products] = 1;
-              return estimate;
-            }()).cache_bytes_per_token,
+  EXPECT_EQ(run_costs(config, h100s(1),
+                      [] {
+                        Estimate estimate;
+                        estimate.time[Component::products] = 1;
+                        return estimate;
+                      }())
+                .cache_bytes_per_token,
             2 * 32 * 8 * 128 * 4);
 }
 
