@@ -64,6 +64,8 @@ class OpLog {
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<std::string>& streams() const { return names_; }
   void clear();  // but for events
+  // Of measuring streams: forgets entries from `end` on, but for events.
+  void cut(std::size_t end) { entries_.resize(end); }
 
   // While one lives its stream does an operator; what that calls itself is part of it.
   class Call {

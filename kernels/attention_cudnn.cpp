@@ -59,13 +59,19 @@ AttentionSizes cudnn_backward_chunk(const AttentionSizes& sizes, std::int64_t ch
   return chunk;
 }
 
-std::string prepare_cudnn_attention(Stream& stream, const AttentionSizes& sizes) {
+std::string why_not_for_cudnn(const AttentionSizes& sizes) {
   if (sizes.K != 64 && sizes.K != 128)
     return str("its heads have ", sizes.K, " elements, not 64 or 128");
-  const auto chunk = cudnn_backward_chunk(sizes);
-  if (const auto bytes = cudnn_backward_bytes(chunk); bytes > kCudnnChunkBytes)
+  if (const auto bytes = cudnn_backward_bytes(cudnn_backward_chunk(sizes));
+      bytes > kCudnnChunkBytes)
     return str("the backward pass of one kv head over ", sizes.T, " tokens needs ",
                human_memory(static_cast<double>(bytes)), " of workspace");
+  return {};
+}
+
+std::string prepare_cudnn_attention(Stream& stream, const AttentionSizes& sizes) {
+  if (auto why_not = why_not_for_cudnn(sizes); !why_not.empty()) return why_not;
+  const auto chunk = cudnn_backward_chunk(sizes);
   if (auto why_not = why_no_cudnn(); !why_not.empty()) return why_not;
   auto& cudnn = stream.kept<Cudnn>();
   if (auto why_not = cudnn.prepare(stream, cudnn_graph(sizes, sizes, false)); !why_not.empty())

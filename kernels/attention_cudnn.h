@@ -15,6 +15,9 @@ struct AttentionSizes {
   auto operator<=>(const AttentionSizes&) const = default;
 };
 
+// Why no cuDNN is asked for these sizes, or nothing.
+std::string why_not_for_cudnn(const AttentionSizes& sizes);
+
 // Has cuDNN build, once, what it needs for these sizes on `stream`, so that no step does. Returns
 // why they cannot be computed in this build, on this machine and GPU, or nothing.
 std::string prepare_cudnn_attention(Stream& stream, const AttentionSizes& sizes);

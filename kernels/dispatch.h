@@ -81,8 +81,11 @@ void with_float(DType dtype, F&& f) {
 // The same for an operator that allocates scratch. Its kernel is entered on a measuring stream too,
 // so that the arena counts what it allocates, and must return behind its allocations:
 //   if (stream.is_measuring()) return;
-#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)                   \
-  do {                                                           \
-    if ((stream).is_cuda()) LOCKSTEP_DISPATCH_CUDA(__VA_ARGS__); \
-    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                          \
+//
+// In a build without CUDA's kernels a measuring stream of a GPU counts what the CPU's would take.
+#define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)                                  \
+  do {                                                                          \
+    if ((stream).is_cuda() && (LOCKSTEP_WITH_CUDA || !(stream).is_measuring())) \
+      LOCKSTEP_DISPATCH_CUDA(__VA_ARGS__);                                      \
+    LOCKSTEP_DISPATCH_CPU(__VA_ARGS__);                                         \
   } while (0)

@@ -97,7 +97,7 @@ class Weights {
  private:
   static Arenas::Bytes checked_bytes(const ModelConfig& model) {
     const auto bytes = measure(model);
-    require_memory(Device{}, bytes, "use a machine with more");
+    room_here(Device{}).require(bytes, "use a machine with more");
     return bytes;
   }
   static Arenas::Bytes measure(const ModelConfig& model) {

@@ -14,6 +14,7 @@
 #include "launch/generate_verb.h"
 #include "launch/nearest.h"
 #include "launch/preflight_verb.h"
+#include "launch/plan_verb.h"
 #include "launch/report_verb.h"
 #include "launch/toml.h"
 #include "launch/train_verb.h"
@@ -318,6 +319,45 @@ void add_eval(CLI::App& app, Run& run) {
   describe(verb->add_option("--tokenizer", options->tokenizer, kTokenizerHelp), "Model", "WHAT");
   add_ranks(*verb, options->ranks);
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
+}
+
+void add_plan(CLI::App& app, Run& run) {
+  auto* verb = add_verb(
+      app, "plan", "say before a launch what fits, how fast it will be, and what would be faster");
+  auto options = std::make_shared<PlanOptions>();
+  describe(verb->add_option("config", options->config, "the run's configuration")->required(),
+           "Configuration", "CONFIG.toml");
+  add_settings(*verb, options->settings);
+  within(describe(verb->add_option("--sequence-length", options->sequence_length,
+                                   "what if sequences were so long, a step's tokens as they are"),
+                  "Configuration", "TOKENS"),
+         1, 1 << 30);
+  describe(verb->add_option("--cluster", options->cluster,
+                            "the machines: one of configs/clusters, or the cluster.json of "
+                            "preflight (default: the GPUs that are here)"),
+           "Machines", "FILE");
+  describe(verb->add_option("--gpu", options->gpu, "what if its GPUs were these: A100, H100, B200"),
+           "Machines", "NAME");
+  constexpr double kMost = 1 << 20;
+  within(describe(verb->add_option("--nodes", options->nodes, "what if there were so many"),
+                  "Machines", "N"),
+         1, kMost);
+  within(describe(verb->add_option("--ranks", options->ranks,
+                                   "of the run (default: all that the machines have)"),
+                  "Machines", "N"),
+         1, kMost);
+  within(describe(verb->add_option("--network", options->network_gbits,
+                                   "what if the adapter of a GPU had so much"),
+                  "Machines", "GBIT/S"),
+         1e-3, 1e6);
+  verb->add_flag("--check", options->check,
+                 "leave out other layouts, and exit with 78 where there is too little memory")
+      ->group("Output");
+  verb->add_flag("--json", options->as_json, "print one JSON object (docs/formats.md)")
+      ->group("Output");
+  verb->add_flag("--explain", options->explain, "print each formula with its inputs")
+      ->group("Output");
+  verb->callback([options, &run] { run = [options] { return run_plan(*options); }; });
 }
 
 void add_report(CLI::App& app, Run& run) {
@@ -642,6 +682,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.require_subcommand(1);
   Run run;
   add_data(app, run);
+  add_plan(app, run);
   add_train(app, run);
   add_generate(app, run);
   add_eval(app, run);

@@ -9,6 +9,7 @@
 #include "data/tokenizer.h"
 #include "launch/nearest.h"
 #include "launch/options.h"
+#include "train/fp8_sizes.h"
 
 namespace lockstep {
 namespace {
@@ -155,20 +156,10 @@ std::string toml_of(const Json& json) {
   return "[" + text + "]";
 }
 
-// Whether each of t tensor ranks has matrices that fp8 has products of.
-bool divides_fp8(const ModelConfig& m, Fp8Products fp8, std::int64_t t) {
-  const auto multiple = size_multiple(weight_scaling(fp8));
-  const auto fits = [&](std::int64_t size) { return size % (multiple * t) == 0; };
-  if (t == 1) return true;
-  const bool apart = fp8 == Fp8Products::tensor || fits(m.kv_heads * m.head_size);
-  return apart && fits(m.attention_width()) && fits(m.qkv_heads() * m.head_size) &&
-         fits(m.mlp_width);
-}
-
 std::string tensor_ranks_of_fp8(const ModelConfig& m, Fp8Products fp8) {
   std::string sizes;
   for (std::int64_t t = 1; t <= m.kv_heads; ++t)
-    if (m.kv_heads % t == 0 && m.heads % t == 0 && divides_fp8(m, fp8, t))
+    if (m.kv_heads % t == 0 && m.heads % t == 0 && has_fp8_products(m, fp8, t))
       sizes += (sizes.empty() ? "" : ", ") + std::to_string(t);
   return sizes;
 }
@@ -259,7 +250,7 @@ class Consistency {
                   ": the matrices of this model are no multiples of ", multiple, " (one is ", size,
                   ")"));
     const auto ranks = resolved_.values.layout.tensor;
-    require(divides_fp8(m, p.fp8, ranks), "layout.tensor",
+    require(has_fp8_products(m, p.fp8, ranks), "layout.tensor",
             str(tensor_ranks_of_fp8(m, p.fp8), ": with precision.fp8 each rank's part of ",
                 "q, k, v and of the mlp is a multiple of ", multiple));
     const auto& t = resolved_.values.train;

@@ -153,9 +153,8 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
                [](std::size_t, std::int32_t) { return true; });
     });
   });
-  require_memory(stream.device(), bytes,
-                 "generate with a smaller model, fewer --tokens or a smaller --batch", "",
-                 static_cast<int>(ranks_here(ranks.world).size()));
+  room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
+      .require(bytes, "generate with a smaller model, fewer --tokens or a smaller --batch");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference model(config, stream, arenas, ranks.comms());
   load_weights(source, model.params(), stream);

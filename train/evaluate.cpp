@@ -91,10 +91,10 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
   const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
     Evaluator(request, model).enqueue(batch_shape(request.micro_batch, request.sequence_length));
   });
-  require_memory(stream.device(), bytes,
-                 "evaluate a smaller model, or windows of a shorter --sequence-length, or share "
-                 "the model among ranks (--tensor, --shard)",
-                 "", static_cast<int>(ranks_here(ranks.world).size()));
+  room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
+      .require(bytes,
+               "evaluate a smaller model, or windows of a shorter --sequence-length, or share the "
+               "model among ranks (--tensor, --shard)");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   Evaluator evaluator(request, inference);

@@ -91,10 +91,11 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
   const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
     score(model, score_request, [](double) {});
   });
-  require_memory(stream.device(), bytes,
-                 "evaluate a smaller model, or with a smaller --batch, or share the model among "
-                 "ranks (--tensor, --shard)",
-                 "", static_cast<int>(ranks_here(ranks.world).size()));
+  room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
+      .require(
+          bytes,
+          "evaluate a smaller model, or with a smaller --batch, or share the model among ranks "
+          "(--tensor, --shard)");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   load_weights(source, inference.params(), stream);

@@ -57,8 +57,9 @@ HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copi
   stream.synchronize();  // which may still write what is on the host already
   const auto needed = bytes(slices, stream.device(), copies);
   if (needed > 0) {
-    require_memory(stream.device(), {.pinned = needed},
-                   "checkpoints are copied there; free some, or train a smaller model");
+    room_here(stream.device())
+        .require({.pinned = needed},
+                 "checkpoints are copied there; free some, or train a smaller model");
     memory_.emplace(stream.device(), Arena::Memory::pinned_host, needed);
   }
   Tensor place;

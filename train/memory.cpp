@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <string>
 
 #include "core/control_groups.h"
@@ -15,7 +14,7 @@ namespace {
 
 // For the code of kernels and libraries, which is loaded when it is first used.
 constexpr std::int64_t kGpuReserve = std::int64_t{1} << 30;
-constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
+constexpr auto kUnknown = MemoryRoom::kUnknown;
 
 // The value of "key:   123 kB" in a /proc file, in bytes; `absent` without it.
 std::int64_t proc_bytes(const char* file, const std::string& key, std::int64_t absent) {
@@ -53,24 +52,28 @@ std::int64_t available_memory_bytes(Device device) {
                   memory_granted(control_groups()).left);
 }
 
-bool has_memory(Device device, const Arenas::Bytes& bytes, int ranks) {
-  if (!is_gpu(device))
-    return ranks * (bytes.device + bytes.pinned) <= available_memory_bytes(device);
-  return bytes.device <= available_memory_bytes(device) &&
-         ranks * bytes.pinned <= available_memory_bytes(Device{});
+bool MemoryRoom::has(const Arenas::Bytes& each) const {
+  const auto of_host = is_gpu(device) ? each.pinned : each.device + each.pinned;
+  return (!is_gpu(device) || each.device <= gpu_bytes) && of_host <= host_bytes / ranks;
 }
 
-void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy,
-                    const std::string& others, int ranks) {
-  if (has_memory(device, bytes, ranks)) return;
-  const bool on_gpu = is_gpu(device) && bytes.device > available_memory_bytes(device);
-  const auto on_host = is_gpu(device) ? bytes.pinned : bytes.device + bytes.pinned;
-  const auto needed = on_gpu ? bytes.device : ranks * on_host;
-  const auto available = available_memory_bytes(on_gpu ? device : Device{});
+void MemoryRoom::require(const Arenas::Bytes& each, const std::string& remedy) const {
+  if (has(each)) return;
+  const bool on_gpu = is_gpu(device) && each.device > gpu_bytes;
+  const auto of_host = is_gpu(device) ? each.pinned : each.device + each.pinned;
+  const auto needed = on_gpu ? each.device : ranks * of_host;
+  const auto available = on_gpu ? gpu_bytes : host_bytes;
   throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)), " of memory",
-                        !on_gpu && ranks > 1 ? str(" for ", ranks, " ranks on this machine") : "",
-                        ", and ", human_memory(static_cast<double>(available)),
-                        " are free on this ", on_gpu ? "GPU" + others : "machine", "; ", remedy));
+                        !on_gpu && ranks > 1 ? str(" for ", ranks, " ranks on ", machine) : "",
+                        ", and ", human_memory(static_cast<double>(available)), " are free on ",
+                        on_gpu ? gpu : machine, "; ", remedy));
+}
+
+MemoryRoom room_here(Device device, int ranks, const std::string& others) {
+  MemoryRoom room{.device = device, .host_bytes = available_memory_bytes(Device{}), .ranks = ranks};
+  if (is_gpu(device)) room.gpu_bytes = available_memory_bytes(device);
+  room.gpu += others;
+  return room;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "core/arena.h"
@@ -18,14 +19,22 @@ std::int64_t resident_memory_bytes(Device device);
 std::int64_t all_memory_bytes(Device device);
 std::int64_t available_memory_bytes(Device device);
 
-// Whether `bytes` are available, for a program on `device`, to each of `ranks` on this machine (of
-// a GPU, each has its own).
-bool has_memory(Device device, const Arenas::Bytes& bytes, int ranks = 1);
+// What ranks of one machine may take, here or on a machine that is planned for.
+struct MemoryRoom {
+  static constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
 
-// Throws ConfigError where has_memory says no: before an allocation, because Linux grants one that
-// does not fit and kills the process when it is used. `remedy`: what would need less. `others`:
-// what is said of other processes on the GPU.
-void require_memory(Device device, const Arenas::Bytes& bytes, const char* remedy,
-                    const std::string& others = "", int ranks = 1);
+  Device device;                       // that the ranks are on
+  std::int64_t gpu_bytes = kUnknown;   // of a GPU's memory: each rank has its own
+  std::int64_t host_bytes = kUnknown;  // of the host's, to all ranks together
+  int ranks = 1;
+  std::string gpu = "this GPU", machine = "this machine";  // as messages call them
+
+  bool has(const Arenas::Bytes& each) const;
+  // Throws ConfigError where it has not: before an allocation, because Linux grants one that does
+  // not fit and kills the process when it is used. `remedy`: what would need less.
+  void require(const Arenas::Bytes& each, const std::string& remedy) const;
+};
+// What is available here now. `others`: what is said of other processes on the GPU.
+MemoryRoom room_here(Device device, int ranks = 1, const std::string& others = "");
 
 }  // namespace lockstep

@@ -19,9 +19,9 @@ StepReport Meter::step(std::int64_t step, double seconds) {
   report.tokens_per_second = static_cast<double>(config_.step_tokens) / seconds;
   if (config_.peak_flops > 0) {
     report.model_flops_utilization =
-        report.tokens_per_second * seconds_at_peak(config_.flops_per_token);
+        report.tokens_per_second * config_.seconds_at_peak(config_.flops_per_token);
     report.model_flops_utilization_square =
-        report.tokens_per_second * seconds_at_peak(config_.flops_per_token_square);
+        report.tokens_per_second * config_.seconds_at_peak(config_.flops_per_token_square);
   }
   // A GPU's driver takes its time to say it, and a run's memory is taken before its first step.
   if (config_.device.kind == Device::Kind::cpu || measured_steps_ % kMemorySteps == 0)
@@ -45,10 +45,9 @@ void Meter::spent_between_steps(Phase phase, double seconds, std::int64_t every_
       per_step;
 }
 
-// A product counts by the peak of its own type.
-double Meter::seconds_at_peak(double flops) const {
-  const double fp8 = config_.fp8_flops_per_token;
-  return (flops - fp8) / config_.peak_flops + (fp8 > 0 ? fp8 / config_.fp8_peak_flops : 0.0);
+double Meter::Config::seconds_at_peak(double flops) const {
+  const double fp8 = fp8_flops_per_token;
+  return (flops - fp8) / peak_flops + (fp8 > 0 ? fp8 / fp8_peak_flops : 0.0);
 }
 
 double Meter::eta_seconds(std::int64_t step) const {

@@ -21,6 +21,9 @@ class Meter {
     double fp8_peak_flops = 0;
     Device device;                 // whose memory is reported
     std::int64_t limit_bytes = 0;  // all that it has
+
+    // Of all ranks together; a product counts by the peak of its own type.
+    double seconds_at_peak(double flops) const;
   };
   explicit Meter(const Config& config) : config_(config) {}
 
@@ -35,7 +38,6 @@ class Meter {
   void spent_between_steps(Phase phase, double seconds, std::int64_t every_steps);
 
  private:
-  double seconds_at_peak(double flops) const;
   double eta_seconds(std::int64_t step) const;
 
   Config config_;

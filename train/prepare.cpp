@@ -136,15 +136,16 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
            config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ",
            name_of_device(compute));
   require_fp8(config, compute);
-  const auto here = static_cast<int>(ranks_here(world).size());
-  auto bytes = checked_run_bytes(config, compute.device(), others, here);
+  const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
+  auto bytes = run_bytes(config, room);
+  require_room(config, bytes, room);
   // None takes its memory while another still looks whether there is enough. All copy, or none
   // does.
   const std::string no_copies = "no copies";
   bool copies = bytes.copies == HostState::Copies::owned;
   const auto said = world.exchange(copies ? "" : no_copies);
   if (copies && std::find(said.begin(), said.end(), no_copies) != said.end()) {
-    bytes = checked_run_bytes(config, compute.device(), others, here, /*may_copy=*/false);
+    bytes = run_bytes(config, room, /*may_copy=*/false);
     copies = false;
   }
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
@@ -159,7 +160,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
                         "for a copy of what is saved: an update waits while a checkpoint is "
                         "written"));
   if (world.rank() == 0) {
-    const auto more = keepable_blocks(config, compute.device(), here, bytes.copies);
+    const auto more = keepable_blocks(config, room, bytes.copies);
     if (more.blocks > 0)
       log_info("layout.keep_gathered = ", more.blocks, " would fit too, in ",
                human_memory(static_cast<double>(more.bytes.device)), " a rank; it gathers ",

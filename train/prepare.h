@@ -31,7 +31,7 @@ Config with_rows(Config config, const Loader& training);
 
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it. Throws ConfigError where there is less. `others`: see
-// require_memory.
+// room_here.
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
                          const std::string& others);
 

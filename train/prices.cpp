@@ -33,13 +33,14 @@ double element_bytes(Arithmetic arithmetic) {
   return arithmetic == Arithmetic::fp32 ? 4 : arithmetic == Arithmetic::bf16 ? 2 : 1;
 }
 
-Collective collective_of_name(std::string_view text) {
-  for (std::size_t i = 0; i < kCollectives; ++i)
-    if (const auto kind = static_cast<Collective>(i); text == name(kind)) return kind;
-  LOCKSTEP_FAIL("'", text, "' is no collective");
-}
-
 }  // namespace
+
+Collective collective_of(const Op& op) {
+  for (std::size_t i = 0; i < kCollectives; ++i)
+    if (const auto kind = static_cast<Collective>(i); std::string_view(op.name) == name(kind))
+      return kind;
+  LOCKSTEP_FAIL("'", op.name, "' is no collective");
+}
 
 Arithmetic arithmetic_of(DType dtype) {
   if (dtype == DType::fp32) return Arithmetic::fp32;
@@ -72,7 +73,7 @@ double Prices::seconds(const Op& op, int inside) const {
     case Op::Kind::memory: return memory_seconds(bytes);
     case Op::Kind::transfer: return transfer_seconds(bytes);
     case Op::Kind::collective:
-      return collective_seconds({collective_of_name(op.name), bytes, op.ranks, inside});
+      return collective_seconds({collective_of(op), bytes, op.ranks, inside});
   }
   LOCKSTEP_FAIL(op.name, " is of no kind");
 }

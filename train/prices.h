@@ -57,6 +57,8 @@ struct CollectiveCall {
   int ranks = 1, inside = 1;
 };
 
+Collective collective_of(const Op& op);
+
 class Prices {
  public:
   explicit Prices(const Hardware& hardware, const EngineNumbers& engine = {});

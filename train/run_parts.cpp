@@ -13,6 +13,7 @@
 #include "dist/topology_here.h"
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
+#include "train/fp8_sizes.h"
 #include "train/hardware.h"
 #include "train/layout.h"
 #include "train/loss_sum.h"
@@ -38,17 +39,22 @@ bool has_cuda_graphs(const Config& c) {
   return c.train.cuda_graphs == Config::CudaGraphs::on;
 }
 
-std::string why_no_cudnn_attention(const Config& c, Stream& compute) {
-  if (!compute.is_cuda()) return "the run is on the CPU";
+AttentionSizes attention_sizes(const Config& c) {
+  return {.B = c.train.micro_batch,
+          .T = c.train.sequence_length,
+          .H = c.model.heads,
+          .G = c.model.kv_heads,
+          .K = c.model.head_size};
+}
+
+// What keeps any cuDNN on `device` from it; nothing: one may compute it.
+std::string why_no_cudnn_attention(const Config& c, Device device) {
+  if (device.kind == Device::Kind::cpu) return "the run is on the CPU";
   if (c.precision.compute != DType::bf16) return "precision.compute is not bf16";
   if (c.data.document_mask)
     return c.data.rows == RowKind::packed ? "documents are packed into rows (data.rows)"
                                           : "data.document_mask is set";
-  return prepare_cudnn_attention(compute, {.B = c.train.micro_batch,
-                                           .T = c.train.sequence_length,
-                                           .H = c.model.heads,
-                                           .G = c.model.kv_heads,
-                                           .K = c.model.head_size});
+  return why_not_for_cudnn(attention_sizes(c));
 }
 
 }  // namespace
@@ -56,7 +62,8 @@ std::string why_no_cudnn_attention(const Config& c, Stream& compute) {
 Config::Attention attention_of(const Config& c, Stream& compute) {
   using Attention = Config::Attention;
   if (c.train.attention == Attention::own) return Attention::own;
-  const auto why_not = why_no_cudnn_attention(c, compute);
+  auto why_not = why_no_cudnn_attention(c, compute.device());
+  if (why_not.empty()) why_not = prepare_cudnn_attention(compute, attention_sizes(c));
   if (why_not.empty()) {
     log_info("attention by cuDNN ", cudnn_version());
     return Attention::cudnn;
@@ -66,6 +73,13 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
         str("train.attention is cudnn, but ", why_not, "; change that, or set it to auto or own"));
   if (compute.is_cuda()) log_info("attention by the own kernels, not cuDNN: ", why_not);
   return Attention::own;
+}
+
+Config::Attention planned_attention(const Config& c, Device device) {
+  using Attention = Config::Attention;
+  const bool is_own =
+      c.train.attention == Attention::own || !why_no_cudnn_attention(c, device).empty();
+  return is_own ? Attention::own : Attention::cudnn;
 }
 
 std::string in_words(Config::Attention settled) {
@@ -125,12 +139,6 @@ const char* name_of(Recompute recompute) {
   return "?";
 }
 
-// Of fp8 only for multiples of some number of tokens, as launch/config.cpp checks of what is set.
-bool has_products(const Config& c, std::int64_t sequences) {
-  if (c.precision.fp8 == Fp8Products::off) return true;
-  return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
-}
-
 // tell(training), of one that measures.
 template <class Tell>
 std::int64_t told_by(const TrainingConfig& config, Device device, int threads, const Tell& tell) {
@@ -161,7 +169,8 @@ std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int thr
 // The mildest change of the configuration that fits: no weights are kept gathered; a smaller
 // micro-batch computes the same, recomputing costs time, copies of a GPU's activations to the host
 // cost more, and those of the optimizer's state help where the former do not.
-std::string what_would_fit(const Config& c, Device device, int ranks) {
+std::string what_would_fit(const Config& c, const MemoryRoom& room) {
+  const Device device = room.device;
   TrainingConfig config = training_config(c);
   config.keep_gathered = 0;
   const auto settings = [&] {
@@ -171,10 +180,10 @@ std::string what_would_fit(const Config& c, Device device, int ranks) {
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
-      if (!has_products(c, sequences)) continue;
+      if (!has_fp8_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_run(config, device, threads_of(c)).sum();
-      if (has_memory(device, bytes, ranks))
+      if (room.has(bytes))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
                    name_of(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
     }
@@ -201,31 +210,37 @@ std::string what_would_fit(const Config& c, Device device, int ranks) {
 
 }  // namespace
 
-RunBytes checked_run_bytes(const Config& c, Device device, const std::string& others, int ranks,
-                           bool may_copy) {
+RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy) {
   const auto config = training_config(c);
   if (may_copy) {
-    const auto most = measure_run(config, device, threads_of(c), HostState::Copies::owned);
-    if (has_memory(device, most.sum(), ranks)) return most;
+    const auto most = measure_run(config, room.device, threads_of(c), HostState::Copies::owned);
+    if (room.has(most.sum())) return most;
   }
-  const auto bytes = measure_run(config, device, threads_of(c));
-  if (!has_memory(device, bytes.sum(), ranks))
-    require_memory(device, bytes.sum(), what_would_fit(c, device, ranks).c_str(), others, ranks);
-  return bytes;
+  return measure_run(config, room.device, threads_of(c));
 }
 
-Keepable keepable_blocks(const Config& c, Device device, int ranks, HostState::Copies copies) {
+void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room) {
+  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room));
+}
+
+std::int64_t checkpoint_bytes(const Config& c) {
+  const bool has_masters = c.precision.compute == DType::bf16 && c.precision.master_weights;
+  const auto weight = bytes_per_element(has_masters ? DType::fp32 : c.precision.compute);
+  return parameter_count(c.model) * (weight + 2 * bytes_per_element(c.precision.moments));
+}
+
+Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies) {
   TrainingConfig config = training_config(c);
   if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
-  const auto gathered = gathered_bytes(config, device, threads_of(c));
+  const auto gathered = gathered_bytes(config, room.device, threads_of(c));
   Keepable found;
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(config, device, threads_of(c), copies).sum();
+    const auto bytes = measure_run(config, room.device, threads_of(c), copies).sum();
     // NCCL, and the system's cache of files, need some too.
-    if (has_memory(device, {bytes.device + bytes.device / 16, bytes.pinned}, ranks)) {
-      found = {config.keep_gathered, bytes, gathered_bytes(config, device, threads_of(c)),
+    if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
+      found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
                gathered};
       least = config.keep_gathered + 1;
     } else {
@@ -325,18 +340,25 @@ double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
 }  // namespace
 
 Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
+  auto meter = meter_config(c, compute.device(),
+                            [&](DType dtype) { return peak_flops_of_all(compute, dtype, world); });
+  meter.limit_bytes = all_memory_bytes(compute.device());
+  return meter;
+}
+
+Meter::Config meter_config(const Config& c, Device device,
+                           FunctionRef<double(DType dtype)> peak_flops) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);
   // A CPU computes fp8 in the compute type.
-  const bool fp8 = c.precision.fp8 != Fp8Products::off && compute.is_cuda();
+  const bool fp8 = c.precision.fp8 != Fp8Products::off && device.kind == Device::Kind::cuda;
   return {.steps = c.train.steps,
           .step_tokens = c.train.batch_tokens,
           .flops_per_token = flops.causal,
           .flops_per_token_square = flops.square,
-          .peak_flops = peak_flops_of_all(compute, c.precision.compute, world),
+          .peak_flops = peak_flops(c.precision.compute),
           .fp8_flops_per_token = fp8 ? flops.layer_products : 0,
-          .fp8_peak_flops = fp8 ? peak_flops_of_all(compute, DType::fp8_e4m3, world) : 0,
-          .device = compute.device(),
-          .limit_bytes = all_memory_bytes(compute.device())};
+          .fp8_peak_flops = fp8 ? peak_flops(DType::fp8_e4m3) : 0,
+          .device = device};
 }
 
 std::int64_t sample_length(const Config& c) {

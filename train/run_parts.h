@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "train/config.h"
 #include "train/host_state.h"
+#include "train/memory.h"
 #include "train/meter.h"
 #include "train/training.h"
 
@@ -20,6 +21,9 @@ int threads_of(const Config& config);  // what it says, or one for each processo
 // else the own kernels, and the log says why. cuDNN is prepared then. Throws ConfigError where it
 // is named and cannot.
 Config::Attention attention_of(const Config& config, Stream& compute);
+
+// The same on a machine that is not here, where cuDNN is taken to be there.
+Config::Attention planned_attention(const Config& config, Device device);
 
 std::string in_words(Config::Attention settled);  // "cuDNN 9.19.0", "own kernels"
 
@@ -35,10 +39,15 @@ struct RunBytes {
   HostState::Copies copies = HostState::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + host_state}; }
 };
-// What a rank of a run takes on `device`, with copies for checkpoints where there is room for them
-// and `may_copy`. Throws ConfigError where there is less; `others` and `ranks`: see require_memory.
-RunBytes checked_run_bytes(const Config& config, Device device, const std::string& others = "",
-                           int ranks = 1, bool may_copy = true);
+// What a rank of a run takes, with copies for checkpoints where there is room for them and
+// `may_copy`.
+RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true);
+// Throws ConfigError, with the mildest change that would do, where there is no room for it.
+void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room);
+
+// Of all ranks together: each element of weights (in fp32, where there are masters) and moments
+// once.
+std::int64_t checkpoint_bytes(const Config& config);
 
 // Where blocks can stay gathered (layout.keep_gathered) and there is memory for more of them: how
 // many, and what that spares.
@@ -47,7 +56,7 @@ struct Keepable {
   Arenas::Bytes bytes;                                         // that a rank takes then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // that it receives in a step
 };
-Keepable keepable_blocks(const Config& config, Device device, int ranks, HostState::Copies copies);
+Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies);
 
 Loader::Config train_loader(const Config& config, ShardFiles& files);
 
@@ -59,6 +68,9 @@ std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 // With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
 // not in the table. All ranks at once.
 Meter::Config meter_config(const Config& config, Stream& compute, World& world);
+// Of a machine that is not here: of all ranks together, FLOP/s of products of a type.
+Meter::Config meter_config(const Config& config, Device device,
+                           FunctionRef<double(DType dtype)> peak_flops);
 
 // Of a sample's prompt and continuation, in tokens, at most.
 std::int64_t sample_length(const Config& config);

@@ -32,6 +32,9 @@ StepProgram record_step(const TrainingConfig& config, Device device, int threads
     program.micro_ends.push_back(program.log->entries().size());
   }
   training.finish_step();
+  const auto end = program.log->entries().size();
+  measure_beside_steps(training, compute);
+  program.log->cut(end);
   program.peak = arenas.peak();
   program.peak_by_purpose = arenas.device.peak_by_purpose();
   return program;

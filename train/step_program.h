@@ -26,7 +26,7 @@ struct StepProgram {
   std::int64_t micro_batches = 1;  // of the step
   StepShape shape;
   std::map<std::string, GroupPlace, std::less<>> groups;  // by their communicators' names
-  Arenas::Bytes peak;                                     // of the step alone
+  Arenas::Bytes peak;                                     // of a run, as measure_training says
   std::array<std::int64_t, kPurposes> peak_by_purpose{};  // of the device's
 
   std::int64_t tokens() const { return micro_batches * shape.tokens; }  // that this rank reads

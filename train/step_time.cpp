@@ -81,6 +81,8 @@ class Player {
     bool runs = false;
     double left = 0;  // seconds alone, of the call that runs
     Component last = Component::other;
+
+    std::size_t entry() const { return entries[at]; }
   };
 
   bool may_begin(const Track& track, std::size_t entry) const {
@@ -118,12 +120,12 @@ class Player {
   // Until the next call ends, or the host gives the next one.
   void advance() {
     const bool computes = streams_.front().runs;
-    bool others = false;
+    double beside = 1;
     for (std::size_t s = 1; s < streams_.size(); ++s)
-      others = others || streams_[s].runs;
+      if (streams_[s].runs)
+        beside = std::max(beside, costs_.compute_beside(entries_[streams_[s].entry()].op));
     const auto slower = [&](std::size_t s) {
-      return s == 0 ? (others ? costs_.compute_beside : 1.0)
-                    : (computes ? costs_.other_beside : 1.0);
+      return s == 0 ? beside : (computes ? costs_.other_beside : 1.0);
     };
     double next = std::numeric_limits<double>::infinity();
     for (std::size_t s = 0; s < streams_.size(); ++s) {

@@ -45,11 +45,14 @@ struct StepTime {
 };
 
 struct StreamCosts {
+  static constexpr auto kNotSlowed = [](const Op& /*op*/) { return 1.0; };
+
   // Of a call alone.
   FunctionRef<double(const Op& op)> seconds;
-  // How many times longer a call takes while others run beside it: of the compute stream while one
-  // or more other streams run, and of those while compute runs.
-  double compute_beside = 1, other_beside = 1;
+  // How many times longer a call takes while others run beside it: of the compute stream while `op`
+  // runs on another one (of several, what slows it most); and of the others while compute runs.
+  FunctionRef<double(const Op& op)> compute_beside = kNotSlowed;
+  double other_beside = 1;
   // What the host needs to give a stream a call, of a GPU, which runs behind it; 0: it is never
   // late. A CPU's compute stream is the host.
   double launch_seconds = 0;

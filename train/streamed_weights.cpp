@@ -40,7 +40,7 @@ StreamedWeights::StreamedWeights(const ModelSource& checkpoint)
     }
     most = std::max(most, end);
   }
-  require_memory(Device{}, {.pinned = most * 4}, "use a machine with more");
+  room_here(Device{}).require({.pinned = most * 4}, "use a machine with more");
   memory_.resize(static_cast<std::size_t>(most));
   for (auto& slice : slices_) {
     slice.local.data = reinterpret_cast<std::byte*>(memory_.data() + places.at(slice.name));

@@ -244,6 +244,15 @@ std::vector<std::int32_t> Training::sample(std::span<const std::int32_t> prompt,
   return text;
 }
 
+void measure_beside_steps(Training& training, Stream& compute) {
+  const auto& config = training.config();
+  training.evaluate(batch_shape(config.micro_batch_sequences, config.sequence_length));
+  training.weight_hash().enqueue(compute);
+  if (config.sample_tokens > 0)
+    training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
+                    {});
+}
+
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
@@ -253,11 +262,7 @@ Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int 
   training.begin_step(1, 0);
   training.micro_step(batch);
   training.finish_step();
-  training.evaluate(batch);
-  training.weight_hash().enqueue(compute);
-  if (config.sample_tokens > 0)
-    training.sample(std::vector<std::int32_t>(static_cast<std::size_t>(config.sample_tokens)), 0,
-                    {});
+  measure_beside_steps(training, compute);
   return arenas.peak();
 }
 

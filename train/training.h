@@ -142,6 +142,10 @@ class Training {
   DeviceBatch batch_;
 };
 
+// What a run does beside steps, on a measuring stream: an evaluation, a hash of the weights, a
+// sample.
+void measure_beside_steps(Training& training, Stream& compute);
+
 // The bytes that a rank of a run with this configuration peaks at, its loaders' buffers and
 // HostState left out: a step, an evaluation and a sample are run on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);

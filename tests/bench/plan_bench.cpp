@@ -6,6 +6,7 @@
 // Each run is calibrated (operators by a few logged steps, collectives by sweeps), then predicted
 // from its recorded program, then measured; steps that are logged and that are not come by turns.
 // Columns: predicted and measured median; the median of the rounds' ratios; per component.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,9 +15,7 @@
 #include "core/thread_pool.h"
 #include "dist/thread_world.h"
 #include "tests/bench/step_model.h"
-#include "train/link_times.h"
-#include "train/operator_times.h"
-#include "train/step_time.h"
+#include "train/cluster_step.h"
 
 namespace lockstep::bench {
 namespace {
@@ -107,23 +106,22 @@ Result run(const Case& c, int rounds) {
     std::vector<const OpLog*> all;
     for (const auto& log : logs)
       all.push_back(log.get());
-    const OperatorTimes times(all);
-    int unknown = 0;
-    const auto price = [&](const Op& op) {
-      if (op.kind == Op::Kind::collective) {
-        const auto& place = program.groups.find(op.group)->second;
-        const std::string_view group = op.group;
-        Collective kind = Collective::all_gather;
-        for (const auto k : {Collective::all_reduce, Collective::all_to_all})
-          if (std::string_view(name(k)) == op.name) kind = k;
-        const bool beside = group != "tensor" && group != "all ranks";
-        return links.seconds(kind, place, beside, op.bytes).value_or(0);
-      }
-      const auto seconds = times.seconds(op);
-      if (!seconds) ++unknown;
-      return seconds.value_or(static_cast<double>(op.bytes) / 5e9);
-    };
-    result.predicted = step_time(program, {.seconds = price, .host_computes = true});
+    Cluster cluster;
+    cluster.device = Device::Kind::cpu;
+    cluster.ranks_per_node = config.mesh.world();
+    cluster.threads = threads;
+    cluster.hardware.fp32_flops = cluster.hardware.bf16_flops = 1e11;  // of what is not measured
+    cluster.hardware.hbm_bytes_per_second = 5e9;
+    cluster.operators = OperatorTimes(all);
+    cluster.links = links;
+    const auto unknown =
+        std::ranges::count_if(program.log->entries(), [&](const OpLog::Entry& entry) {
+          const bool computes = entry.what == OpLog::What::op &&
+                                entry.op.kind != Op::Kind::collective &&
+                                entry.op.kind != Op::Kind::transfer;
+          return computes && !cluster.operators.seconds(entry.op);
+        });
+    result.predicted = step_time_on(cluster, program);
     result.measured = median(measured);
     result.ratio = result.predicted.total() / result.measured;
     for (int p = 0; p < kPhases; ++p) {
@@ -132,7 +130,8 @@ Result run(const Case& c, int rounds) {
         seconds.push_back(one[static_cast<std::size_t>(p)]);
       result.phases[static_cast<std::size_t>(p)] = median(seconds);
     }
-    if (unknown > 0) std::printf("%d calls of operators that were not measured\n", unknown);
+    if (unknown > 0)
+      std::printf("%ld calls of operators that were not measured\n", static_cast<long>(unknown));
   });
   return result;
 }

@@ -30,11 +30,20 @@ TEST(Memory, what_is_available_is_part_of_the_machine) {
 }
 
 TEST(Memory, more_than_is_available_is_refused_with_both_figures_and_a_remedy) {
-  require_memory(Device{}, {.device = 1}, "nothing");
-  const auto message = message_of<ConfigError>(
-      [] { require_memory(Device{}, {.device = std::int64_t{1} << 50}, "buy a smaller model"); });
+  room_here(Device{}).require({.device = 1}, "nothing");
+  const auto message = message_of<ConfigError>([] {
+    room_here(Device{}).require({.device = std::int64_t{1} << 50}, "buy a smaller model");
+  });
   expect_contains(message, "this needs 1024 TiB of memory, and ");
   expect_contains(message, " are free on this machine; buy a smaller model");
+}
+
+// As a run checks before it takes memory.
+RunBytes checked(const Config& config) {
+  const auto room = room_here(Device{});
+  const auto bytes = run_bytes(config, room);
+  require_room(config, bytes, room);
+  return bytes;
 }
 
 Config config_of(Family family, int layers, int width) {
@@ -64,22 +73,23 @@ Config sharded(std::int64_t ranks) {
 
 TEST(Memory, all_blocks_could_stay_gathered_where_there_is_memory_for_all) {
   Config config = sharded(64);
-  const auto found = keepable_blocks(config, Device{}, 1, HostState::Copies::none);
+  const auto found = keepable_blocks(config, room_here(Device{}), HostState::Copies::none);
   EXPECT_EQ(found.blocks, 48);
   EXPECT_LT(found.gathered_bytes, 0.3 * static_cast<double>(found.gathered_bytes_before));
   config.layout.keep_gathered = found.blocks;
-  EXPECT_EQ(checked_run_bytes(config, Device{}).sum().device, found.bytes.device);
-  EXPECT_EQ(keepable_blocks(config, Device{}, 1, HostState::Copies::none).blocks, 0)
+  EXPECT_EQ(checked(config).sum().device, found.bytes.device);
+  EXPECT_EQ(keepable_blocks(config, room_here(Device{}), HostState::Copies::none).blocks, 0)
       << "there are no more";
 }
 
 TEST(Memory, some_blocks_could_stay_gathered_where_there_is_memory_for_some) {
   Config config = sharded(64);
-  const auto least = checked_run_bytes(config, Device{}).sum().device;
-  const auto most = keepable_blocks(config, Device{}, 1, HostState::Copies::none).bytes.device;
+  const auto least = checked(config).sum().device;
+  const auto most =
+      keepable_blocks(config, room_here(Device{}), HostState::Copies::none).bytes.device;
   ASSERT_GT(most, 4 * least);
   const auto ranks = static_cast<int>(available_memory_bytes(Device{}) * 2 / (least + most));
-  const auto found = keepable_blocks(config, Device{}, ranks, HostState::Copies::none);
+  const auto found = keepable_blocks(config, room_here(Device{}, ranks), HostState::Copies::none);
   EXPECT_GT(found.blocks, 0);
   EXPECT_LT(found.blocks, 48);
   EXPECT_LT(found.bytes.device, most);
@@ -89,8 +99,8 @@ TEST(Memory, some_blocks_could_stay_gathered_where_there_is_memory_for_some) {
 TEST(Memory, blocks_that_are_never_gathered_cannot_stay) {
   Config config = sharded(64);
   config.layout.sharding = Config::Layout::Sharding::optimizer;
-  EXPECT_EQ(keepable_blocks(config, Device{}, 1, HostState::Copies::none).blocks, 0);
-  EXPECT_EQ(keepable_blocks(sharded(1), Device{}, 1, HostState::Copies::none).blocks, 0);
+  EXPECT_EQ(keepable_blocks(config, room_here(Device{}), HostState::Copies::none).blocks, 0);
+  EXPECT_EQ(keepable_blocks(sharded(1), room_here(Device{}), HostState::Copies::none).blocks, 0);
 }
 
 // What no machine has is measured; sanitizers leave too few addresses for that.
@@ -108,15 +118,15 @@ TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
   Config config = config_of(Family::gpt2, 12, 768);
   config.train.micro_batch = 1 << 14;
   config.train.batch_tokens = config.train.micro_batch * 1024;
-  const auto message = message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); });
+  const auto message = message_of<ConfigError>([&] { checked(config); });
   const std::string before = "with train.micro_batch = ";
   const auto at = message.find(before);
   ASSERT_NE(at, std::string::npos) << message;
   expect_contains(message, "train.recompute = \"none\" it needs ");
   config.train.micro_batch = std::stoll(message.substr(at + before.size()));
-  checked_run_bytes(config, Device{});
+  checked(config);
   config.train.micro_batch *= 2;
-  EXPECT_THROW(checked_run_bytes(config, Device{}), ConfigError);
+  EXPECT_THROW(checked(config), ConfigError);
 }
 
 // One sequence of 24 tokens would have no products of fp8: it is not proposed.
@@ -127,8 +137,7 @@ TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
   config.train.sequence_length = 24;
   config.train.micro_batch = 2;
   config.train.batch_tokens = 48;
-  expect_contains(message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); }),
-                  "make the model smaller");
+  expect_contains(message_of<ConfigError>([&] { checked(config); }), "make the model smaller");
 }
 
 TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
@@ -136,7 +145,7 @@ TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
   config.train.micro_batch = 2;
   config.train.batch_tokens = 2048;
   config.layout.keep_gathered = 1;
-  expect_contains(message_of<ConfigError>([&] { checked_run_bytes(config, Device{}); }),
+  expect_contains(message_of<ConfigError>([&] { checked(config); }),
                   "make the model smaller: one sequence with train.recompute = \"block\" and "
                   "layout.keep_gathered = 0 does not fit either");
 }

@@ -87,7 +87,9 @@ TEST(StepTime, what_runs_beside_each_other_slows_each_other) {
   Toy toy;
   toy.give(toy.gathers, Op::Kind::collective, 4);  // 8 ms beside compute
   toy.give(toy.compute, Op::Kind::product, 10);    // 8 ms slower by half, then what is left
-  const auto time = toy.time({.seconds = Toy::kSeconds, .compute_beside = 1.5, .other_beside = 2});
+  const auto slower = [](const Op& op) { return op.kind == Op::Kind::collective ? 1.5 : 9.0; };
+  const auto time =
+      toy.time({.seconds = Toy::kSeconds, .compute_beside = slower, .other_beside = 2});
   EXPECT_NEAR(time.total(), 1e-3 * (8 + 10 - 8 / 1.5), 1e-9);
 }
 
@@ -141,7 +143,8 @@ TEST(StepTime, middle_micro_batches_are_alike) {
       return 1e-9 * static_cast<double>(op.bytes) * (op.kind == Op::Kind::collective ? 9 : 1) +
              1e-12 * op.flops;
     };
-    const StreamCosts costs{.seconds = seconds, .compute_beside = 1.2, .other_beside = 1.3};
+    const auto slower = [](const Op&) { return 1.2; };
+    const StreamCosts costs{.seconds = seconds, .compute_beside = slower, .other_beside = 1.3};
     const auto expected = step_time(whole, costs), found = step_time(short_one, costs);
     EXPECT_NEAR(found.total(), expected.total(), 0.01 * expected.total()) << name_of(layout);
     EXPECT_NEAR(found[Component::products], expected[Component::products], 0.03 * expected.total());

@@ -1,0 +1,100 @@
+#include "launch/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+Json layout_json(const Config& c) {
+  static constexpr std::array kRecompute{"none", "cheap", "block"};
+  static constexpr std::array kSharding{"none", "optimizer", "gradients", "full"};
+  return Json::Object{{"replicate", c.layout.replicate},
+                      {"shard", c.layout.shard},
+                      {"tensor", c.layout.tensor},
+                      {"sharding", kSharding[static_cast<std::size_t>(c.layout.sharding)]},
+                      {"keep_gathered", c.layout.keep_gathered},
+                      {"micro_batch", c.train.micro_batch},
+                      {"recompute", kRecompute[static_cast<std::size_t>(c.train.recompute)]},
+                      {"offload_activations", c.train.offload_activations},
+                      {"offload_optimizer", c.train.offload_optimizer}};
+}
+
+Json run_json(const Plan& plan) {
+  const auto& costs = plan.costs;
+  return Json::Object{{"run_seconds", costs.run_seconds},
+                      {"goodput", costs.goodput},
+                      {"wall_seconds", costs.wall_seconds},
+                      {"save_stall_seconds", plan.estimate.save.stall_seconds},
+                      {"save_write_seconds", plan.estimate.save.write_seconds},
+                      {"write_bytes_per_second", costs.write_bytes_per_second},
+                      {"interruption_seconds", costs.interruption_seconds},
+                      {"best_interval_seconds", costs.best_interval_seconds},
+                      {"best_interval_steps", costs.best_interval_steps},
+                      {"best_goodput", costs.best_goodput},
+                      {"cache_bytes_per_token", costs.cache_bytes_per_token},
+                      {"energy_joules", costs.energy_joules},
+                      {"price", costs.price},
+                      {"currency", plan.cluster.currency}};
+}
+
+Json search_json(const LayoutSearch& search) {
+  Json::Array best, misses;
+  for (const auto& one : search.best) {
+    Json found = layout_json(one.config);
+    found.set("step_seconds", one.estimate.time.total());
+    found.set("tokens_per_second", one.estimate.tokens_per_second);
+    found.set("mfu", one.estimate.mfu);
+    found.set("mfu_square", one.estimate.mfu_square);
+    found.set("device_bytes", one.estimate.bytes.training.device);
+    found.set("why", one.why);
+    best.push_back(std::move(found));
+  }
+  for (const auto& one : search.misses) {
+    Json miss = layout_json(one.config);
+    miss.set("step_seconds", one.step_seconds);
+    miss.set("missing_bytes", one.missing_bytes);
+    miss.set("why", one.why);
+    misses.push_back(std::move(miss));
+  }
+  return Json::Object{{"priced", search.priced}, {"best", best}, {"misses", misses}};
+}
+
+Json formula_json(const Formula& formula) {
+  Json inputs(Json::Object{});
+  for (const auto& input : formula.inputs)
+    inputs.set(input.name, input.value);
+  return Json::Object{{"name", formula.name},
+                      {"formula", formula.text},
+                      {"inputs", inputs},
+                      {"value", formula.value},
+                      {"unit", formula.unit}};
+}
+
+}  // namespace
+
+Json plan_json(const Plan& plan) {
+  const auto& e = plan.estimate;
+  Json json = plan_file_of(e, plan.cluster, plan.corrected).to_json();
+  json.set("ranks", e.ranks);
+  json.set("nodes", e.save.nodes);
+  json.set("layout", layout_json(plan.config));
+  json.set("fits", e.fits());
+  json.set("missing_bytes", e.missing_bytes());
+  json.set("host_bytes", e.bytes.sum().pinned);
+  json.set("parameters", parameter_count(plan.config.model));
+  json.set("flops_per_token", e.meter.flops_per_token);
+  json.set("flops_per_token_square", e.meter.flops_per_token_square);
+  json.set("run", run_json(plan));
+  if (plan.search) json.set("search", search_json(*plan.search));
+  if (!plan.formulas.empty()) {
+    Json::Array formulas;
+    for (const auto& formula : plan.formulas)
+      formulas.push_back(formula_json(formula));
+    json.set("formulas", formulas);
+  }
+  Json::Array notes;
+  for (const auto& note : plan.notes)
+    notes.emplace_back(note);
+  json.set("notes", notes);
+  return json;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// Plan: all that `lockstep plan` says of a run, and its two forms: tables, and one JSON object.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "train/cluster.h"
+#include "train/estimate.h"
+#include "train/layout_search.h"
+#include "train/run_costs.h"
+
+namespace lockstep {
+
+struct Plan {
+  Config config;
+  Cluster cluster;
+  Estimate estimate;
+  std::optional<StepTime> corrected;  // by residuals, where there are any
+  RunCosts costs;
+  std::optional<LayoutSearch> search;
+  std::vector<Formula> formulas;   // where they are asked for
+  std::vector<std::string> notes;  // what a reader should know of these figures
+};
+
+std::string plan_text(const Plan& plan);
+Json plan_json(const Plan& plan);
+
+}  // namespace lockstep

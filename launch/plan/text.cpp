@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "core/units.h"
+#include "launch/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+std::string memory(std::int64_t bytes) {
+  return human_memory(static_cast<double>(bytes));
+}
+
+std::string left(std::string text, std::size_t width) {
+  if (text.size() < width) text.resize(width, ' ');
+  return text;
+}
+
+std::string right(const std::string& text, std::size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+std::string percent(double share) {
+  return str(three_digits(100 * share), "%");
+}
+
+std::string words_of(const char* name) {
+  std::string text = name;
+  std::ranges::replace(text, '_', ' ');
+  return text;
+}
+
+std::string row(const std::string& name, const std::string& value, const std::string& more = "") {
+  return str("  ", left(name, 28), right(value, 12), more.empty() ? "" : "  ", more, "\n");
+}
+
+std::string heading(const Plan& plan) {
+  const auto& c = plan.config;
+  const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
+  const auto nodes = plan.estimate.save.nodes;
+  return str(name(c.model.family), ", ", human_count(static_cast<double>(parameter_count(c.model))),
+             " parameters, on ", plan.cluster.name, ": ", plan.estimate.ranks,
+             on_gpus ? str(" x ", plan.cluster.hardware.name) : std::string(" ranks"), " in ",
+             nodes, nodes == 1 ? " node" : " nodes", "\n", layout_in_words(c), "; ",
+             with_commas(c.train.batch_tokens), " tokens a step, sequences of ",
+             with_commas(c.train.sequence_length), "\n");
+}
+
+std::string memory_table(const Plan& plan) {
+  const auto& e = plan.estimate;
+  std::string text = "\nMemory of a rank\n";
+  for (std::size_t i = 0; i < kPurposes; ++i)
+    if (e.by_purpose[i] > 0)
+      text += row(words_of(name(static_cast<Purpose>(i))), memory(e.by_purpose[i]));
+  if (e.constant_bytes > 0)
+    text += row("constants", memory(e.constant_bytes), "context, libraries");
+  const auto all = e.bytes.training.device + e.constant_bytes;
+  const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
+  const auto host = e.bytes.sum().pinned;
+  const auto sum = on_gpus ? all : all + host;
+  if (!on_gpus && host > 0) text += row("host", memory(host), "what files are read and written by");
+  text +=
+      row("sum", memory(sum),
+          str("of ", memory(e.capacity_bytes),
+              e.fits() ? str(": fits, ", memory(std::max<std::int64_t>(e.capacity_bytes - sum, 0)),
+                             " are left")
+                       : str(": ", memory(e.missing_bytes()), " too much")));
+  if (on_gpus && host > 0) text += row("of the host's", memory(host), "pinned");
+  return text;
+}
+
+std::string time_table(const Plan& plan) {
+  const auto& e = plan.estimate;
+  const bool corrects = plan.corrected.has_value();
+  std::string text =
+      str("\n", left("Time of a step", 42), corrects ? "        corrected" : "", "\n");
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const double seconds = e.time.seconds[i], better = corrects ? plan.corrected->seconds[i] : 0.0;
+    if (seconds == 0 && better == 0) continue;
+    text += row(in_words(static_cast<Component>(i)), human_seconds(seconds),
+                str(right(percent(seconds / e.time.total()), 6),
+                    corrects ? str("   ", right(human_seconds(better), 8)) : std::string()));
+  }
+  text += row("step", human_seconds(e.time.total()),
+              corrects ? str("         ", right(human_seconds(plan.corrected->total()), 8)) : "");
+  const auto rates = [&](const StepTime& time) {
+    const auto rate = str(human_count(e.tokens_per_second_of(time)), " tokens/s, ");
+    return e.meter.peak_flops > 0
+               ? str(rate, "MFU ", percent(e.mfu_of(time)), " (causal attention), ",
+                     percent(e.mfu_square_of(time)), " (full square)")
+               : str(rate, "MFU unknown: the peak of the device is not known");
+  };
+  if (corrects) text += str("  corrected: ", rates(*plan.corrected), "\n");
+  return str(text, "  ", rates(e.time), "\n");
+}
+
+std::string search_table(const LayoutSearch& search) {
+  std::string text = str("\nLayouts (", search.priced, " that fit were priced)\n");
+  if (search.best.empty()) return str(text, "  none fits\n");
+  for (std::size_t i = 0; i < search.best.size(); ++i) {
+    const auto& one = search.best[i];
+    text +=
+        str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
+            percent(one.estimate.mfu), "  ", right(memory(one.estimate.bytes.training.device), 8),
+            "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
+  }
+  if (search.misses.empty()) return text;
+  text += "Faster than the first, but too large\n";
+  for (const auto& one : search.misses)
+    text += str("  ", one.why, "\n");
+  return text;
+}
+
+std::string run_table(const Plan& plan) {
+  const auto& costs = plan.costs;
+  const auto& e = plan.estimate;
+  const auto& c = plan.config;
+  std::string text = "\nThe run\n";
+  text += row("training", human_eta(costs.run_seconds),
+              str(human_count(static_cast<double>(c.train.steps) *
+                              static_cast<double>(c.train.batch_tokens)),
+                  " tokens in ", with_commas(c.train.steps), " steps"));
+  text += row("goodput", percent(costs.goodput),
+              str("an interruption in ", human_eta(costs.interruption_seconds), ", ",
+                  human_eta(plan.cluster.restart_seconds), " to start again"));
+  text += row("with interruptions",
+              costs.goodput > 0 ? human_eta(costs.wall_seconds) : std::string("never"));
+  text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
+              str(human_seconds(e.save.stall_seconds), " lost for each; ",
+                  human_bytes(costs.write_bytes_per_second), "/s to be written in time"));
+  if (costs.best_interval_steps > 0)
+    text +=
+        row("best interval", str(with_commas(costs.best_interval_steps), " steps"),
+            str(human_eta(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
+  text += row("keys and values", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
+              str("a token; ",
+                  human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
+                              static_cast<double>(c.train.sequence_length)),
+                  " a sequence, when it generates"));
+  if (costs.energy_joules > 0)
+    text += row("energy", str(human_count(costs.energy_joules / 3.6e6), " kWh"));
+  if (costs.price > 0)
+    text += row("price", str(human_count(costs.price), " ", plan.cluster.currency));
+  return text;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.10g", value);
+  return text;
+}
+
+std::string explanation(const std::vector<Formula>& formulas) {
+  std::string text = "\nFormulas (docs/planning.md)\n";
+  for (const auto& formula : formulas) {
+    text += str("  ", formula.name, " = ", formula.text, "\n    = ", number(formula.value),
+                formula.unit.empty() ? "" : " ", formula.unit, "\n");
+    std::string line;
+    for (const auto& input : formula.inputs)
+      line += str(line.empty() ? "" : ", ", input.name, " = ", number(input.value));
+    text += str("    ", line, "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan) {
+  std::string text = heading(plan) + memory_table(plan) + time_table(plan);
+  if (plan.search) text += search_table(*plan.search);
+  text += run_table(plan);
+  if (!plan.formulas.empty()) text += explanation(plan.formulas);
+  if (!plan.notes.empty()) text += "\n";
+  for (const auto& note : plan.notes)
+    text += str("Note: ", note, "\n");
+  return text;
+}
+
+}  // namespace lockstep

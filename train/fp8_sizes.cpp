@@ -1,0 +1,21 @@
+#include "train/fp8_sizes.h"
+
+#include "kernels/quantize.h"
+
+namespace lockstep {
+
+bool has_fp8_products(const ModelConfig& m, Fp8Products fp8, std::int64_t tensor_ranks) {
+  if (tensor_ranks == 1 || fp8 == Fp8Products::off) return true;
+  const auto multiple = size_multiple(weight_scaling(fp8));
+  const auto fits = [&](std::int64_t size) { return size % (multiple * tensor_ranks) == 0; };
+  const bool apart = fp8 == Fp8Products::tensor || fits(m.kv_heads * m.head_size);
+  return apart && fits(m.attention_width()) && fits(m.qkv_heads() * m.head_size) &&
+         fits(m.mlp_width);
+}
+
+bool has_fp8_products(const Config& c, std::int64_t sequences) {
+  if (c.precision.fp8 == Fp8Products::off) return true;
+  return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
+}
+
+}  // namespace lockstep

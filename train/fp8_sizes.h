@@ -1,0 +1,14 @@
+// Of which sizes fp8 has products: multiples of some number (kernels/quantize.h).
+#pragma once
+
+#include "train/config.h"
+
+namespace lockstep {
+
+// Whether each of so many tensor ranks has such matrices.
+bool has_fp8_products(const ModelConfig& model, Fp8Products fp8, std::int64_t tensor_ranks);
+
+// Whether micro-batches of so many sequences have such numbers of tokens.
+bool has_fp8_products(const Config& config, std::int64_t sequences);
+
+}  // namespace lockstep
