@@ -37,16 +37,21 @@ double largest_of_ranks(World& world, double mine) {
   return most;
 }
 
+// Without copies for checkpoints. Throws ConfigError where there is no room for it.
+Arenas::Bytes checked_bytes(const Config& config, const MemoryRoom& room) {
+  const RunBytes bytes = run_bytes(config, room, false);
+  require_room(config, bytes, room);
+  return bytes.training;
+}
+
 // Steps of the configuration's model on random tokens.
 class ModelSteps {
  public:
   ModelSteps(const Config& config, PreflightRank& rank)
       : rank_(rank),
-        bytes_(checked_run_bytes(
-                   config, rank.compute.device(), "",
-                   static_cast<int>(std::ssize(machine_ranks(rank.topology, rank.world.rank()))),
-                   false)
-                   .training),
+        bytes_(checked_bytes(
+            config, room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
+                                                         rank.topology, rank.world.rank())))))),
         arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
         training_(settings(config), rank.compute, arenas_,
                   make_comms(rank.world, rank.comms.mesh, &rank.topology)),
