@@ -535,8 +535,8 @@ Slowdown check_slowdown(PreflightRank& rank, const ProductShape& shape) {
 
 StorageRates check_storage(PreflightRank& rank, const fs::path& scratch) {
   const auto here = machine_ranks(rank.topology, rank.world.rank());
-  const std::int64_t bytes =
-      std::max<std::int64_t>((rank.on_gpus() ? 1024 : 128) / std::ssize(here), 8) * kMiB;
+  const auto of_node = of_memory(rank, (rank.on_gpus() ? 1024 : 128) * kMiB) / kMiB;
+  const std::int64_t bytes = std::max<std::int64_t>(of_node / std::ssize(here), 8) * kMiB;
   StorageRates rates;
   const Scratch file{scratch / str("preflight-", host_name(), "-", getpid(), ".tmp")};
   std::vector<std::byte> piece(static_cast<std::size_t>(4 * kMiB));
