@@ -68,7 +68,7 @@ double mean_seconds(Stream& stream, const Work& work, const std::function<void()
   auto begin = Clock::now();
   work();
   stream.synchronize();
-  const int calls = std::clamp(static_cast<int>(kWindow / seconds_since(begin)), 3, 1 << 16);
+  const int calls = static_cast<int>(std::clamp(kWindow / seconds_since(begin), 3.0, 1e5));
   begin = Clock::now();
   for (int i = 0; i < calls; ++i)
     work();
@@ -508,11 +508,11 @@ Slowdown check_slowdown(PreflightRank& rank, const ProductShape& shape) {
   make_product();
   gathers_take(2);
   const double gather_seconds = median_of_ranks(rank.world, gathers_take(5) / 5);
-  const int gathers = std::clamp(static_cast<int>(kWindow / gather_seconds), 1, 10'000);
+  const int gathers = static_cast<int>(std::clamp(kWindow / gather_seconds, 1.0, 1e4));
   const double gathers_alone = gathers_take(gathers);
   meet(rank.world);
   const double product_seconds = products_take(3) / 3;
-  const int products = std::max(1, static_cast<int>(kWindow / product_seconds));
+  const int products = static_cast<int>(std::clamp(kWindow / product_seconds, 1.0, 1e5));
   const double products_alone = products_take(products);
 
   // Products, while gathers run for longer; then gathers, while products do.
@@ -535,8 +535,8 @@ Slowdown check_slowdown(PreflightRank& rank, const ProductShape& shape) {
 
 StorageRates check_storage(PreflightRank& rank, const fs::path& scratch) {
   const auto here = machine_ranks(rank.topology, rank.world.rank());
-  const std::int64_t bytes =
-      std::max<std::int64_t>((rank.on_gpus() ? 1024 : 128) / std::ssize(here), 8) * kMiB;
+  const auto of_node = of_memory(rank, (rank.on_gpus() ? 1024 : 128) * kMiB) / kMiB;
+  const std::int64_t bytes = std::max<std::int64_t>(of_node / std::ssize(here), 8) * kMiB;
   StorageRates rates;
   const Scratch file{scratch / str("preflight-", host_name(), "-", getpid(), ".tmp")};
   std::vector<std::byte> piece(static_cast<std::size_t>(4 * kMiB));

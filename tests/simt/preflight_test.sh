@@ -6,7 +6,7 @@ lockstep=$(realpath "$1") nvml=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export LOCKSTEP_SIMT_MIB=512  # memory is measured by a part of it
+export LOCKSTEP_SIMT_MIB=2048  # memory is measured by a part of it
 
 cat >tiny.toml <<'TOML'
 [model]
@@ -51,7 +51,7 @@ python3 - <<'PYTHON'
 import json
 cluster = json.load(open("well.json"))
 assert cluster["device"] == "cuda" and cluster["nodes"] == 1 and cluster["ranks_per_node"] == 1, cluster
-assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 512 << 20
+assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 2 << 30
 assert cluster["launch_seconds"] > 0 and cluster["constant_bytes"] >= 0
 assert {"matmul_forward", "layernorm_forward"} <= {one["operator"] for one in cluster["operators"]}
 PYTHON
