@@ -36,7 +36,7 @@ class Watched {
               " lines of metrics.jsonl are left out; the first: ", reader_.first_left_out());
     attempt([&] { run_.plan = read_plan_file(directory_ / "plan.json"); });
     attempt([&] { run_.planned_steps = planned_steps(read_configuration(directory_)); });
-    run_.end = last_end(directory_ / "ledger.jsonl");
+    attempt([&] { run_.end = read_last_end(directory_ / "ledger.jsonl"); });
     run_.parts = parts_of_step(run_.plan ? &*run_.plan : nullptr,
                                [&](Metric metric) { return recently(metric); });
     run_.now_seconds =

@@ -14,9 +14,11 @@ namespace {
 using Kind = LedgerLine::Kind;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // decades, of a line each ten seconds
+constexpr std::int64_t kMostStep = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr double kMostSeconds = 1e12;
 constexpr auto kBetweenLines = std::chrono::seconds(10);
 constexpr std::size_t kMostWhyBytes = 1000;
+constexpr std::int64_t kMostEndBytes = 1 << 16;  // of an end's line
 
 double seconds_at(const Json& line, const char* key) {
   const double seconds = line.at(key).as_double();
@@ -25,13 +27,9 @@ double seconds_at(const Json& line, const char* key) {
   return seconds;
 }
 
-std::int64_t step_at(const Json& line, const char* key) {
-  return integer_at(line, key, 0, std::numeric_limits<std::int64_t>::max() / 2);
-}
-
 void read_steps(const Json& json, LedgerLine& line) {
-  line.first = step_at(json, "first");
-  line.last = step_at(json, "last");
+  line.first = integer_at(json, "first", 1, kMostStep);
+  line.last = integer_at(json, "last", 0, kMostStep);
   if (line.last < line.first - 1)
     throw DataError(str("steps ", line.first, " to ", line.last, " are none"));
   line.step_seconds = seconds_at(json, "step_seconds");
@@ -51,13 +49,13 @@ std::optional<LedgerLine> line_of(const Json& json) {
     line.kind = Kind::steps;
     read_steps(json, line);
   } else if (event == "start") {
-    line.step = step_at(json, "step");
+    line.step = integer_at(json, "step", 0, kMostStep);
     line.ranks = integer_at(json, "ranks", 1, std::numeric_limits<int>::max());
     for (const Json& host : json.at("hosts").as_array())
       line.hosts.push_back(host.as_string());
   } else if (event == "end") {
     line.kind = Kind::end;
-    line.step = step_at(json, "step");
+    line.step = integer_at(json, "step", 0, kMostStep);
     line.exit_code = static_cast<int>(integer_at(json, "exit_code", 0, 255));
     line.why = text_at(json, "why");
   } else {
@@ -75,69 +73,111 @@ double seconds_of(const StepReport& report, Phase phase) {
   return std::isfinite(seconds) ? seconds : 0;
 }
 
-// How much of a line's steps a start behind `step` computes again: the lines say no more of each.
-double replayed_share(const LedgerLine& line, std::int64_t step) {
-  const auto steps = line.last - line.first + 1;
-  const auto again = std::clamp<std::int64_t>(line.last - step, 0, steps);
-  return steps == 0 ? 0 : static_cast<double>(again) / static_cast<double>(steps);
-}
-
 // Adds lines one by one.
 class Account {
  public:
-  explicit Account(Goodput& sum) : sum_(sum) {}
-
   void add(const LedgerLine& line) {
+    LOCKSTEP_CHECK(!starts.empty() || line.kind == Kind::start, "a ledger begins with a start");
     // Back: somebody set the clock.
-    const double since = begun_ ? std::max(line.time_seconds - last_seconds_, 0.0) : 0;
+    const double since = starts.empty() ? 0 : std::max(line.time_seconds - last_seconds_, 0.0);
+    last_seconds_ = line.time_seconds;
     switch (line.kind) {
       case Kind::start: start(line, since); break;
       case Kind::steps: steps(line, since); break;
-      case Kind::end: other(since); break;
+      case Kind::end: end(line, since); break;
     }
-    begun_ = true;
-    last_seconds_ = line.time_seconds;
   }
 
+  Goodput sum;
+  std::vector<StartTimes> starts;
+
  private:
-  void other(double seconds) { (stepping_ ? sum_.idle_seconds : sum_.restart_seconds) += seconds; }
+  // Steps that are productive so far, and what was behind them.
+  struct Counted {
+    std::size_t start = 0;  // an index of `starts`
+    std::int64_t first = 0, last = 0;
+    double end_seconds = 0;
+    double computing_seconds = 0, seconds = 0;  // the second: all of it
+  };
 
   void start(const LedgerLine& line, double since) {
-    sum_.idle_seconds += since;
-    sum_.restarts += begun_ ? 1 : 0;
+    const double now = starts.empty() ? line.time_seconds : starts.back().end_seconds + since;
+    sum.idle_seconds += since;
+    sum.restarts += starts.empty() ? 0 : 1;
     stepping_ = false;
-    while (!counted_.empty() && counted_.back().last > line.step) {
-      LedgerLine& last = counted_.back();
-      const double share = replayed_share(last, line.step);
-      const double again = (last.step_seconds - last.data_seconds) * share;
-      sum_.productive_seconds -= again;
-      sum_.replayed_seconds += again;
-      if (last.first > line.step) {
-        counted_.pop_back();
-        continue;
-      }
-      last.step_seconds -= last.step_seconds * share;
-      last.data_seconds -= last.data_seconds * share;
-      last.last = line.step;
-    }
+    while (!counted_.empty() && counted_.back().last > line.step)
+      take_back(line.step);
+    starts.push_back({.begin_seconds = now,
+                      .first_step_seconds = now,
+                      .replayed_from_seconds = now,
+                      .end_seconds = now,
+                      .from_step = line.step,
+                      .last_step = line.step,
+                      .ranks = line.ranks,
+                      .hosts = line.hosts});
+  }
+
+  // Of the last steps those behind `step`: in equal parts, as a line says no more of each.
+  void take_back(std::int64_t step) {
+    Counted& steps = counted_.back();
+    const bool whole = steps.first > step;
+    const double share = whole ? 1
+                               : static_cast<double>(steps.last - step) /
+                                     static_cast<double>(steps.last - steps.first + 1);
+    sum.productive_seconds -= share * steps.computing_seconds;
+    sum.replayed_seconds += share * steps.computing_seconds;
+    steps.end_seconds -= share * steps.seconds;
+    starts[steps.start].replayed_from_seconds = steps.end_seconds;
+    steps.computing_seconds -= share * steps.computing_seconds;
+    steps.seconds -= share * steps.seconds;
+    steps.last = step;
+    if (whole) counted_.pop_back();
   }
 
   void steps(const LedgerLine& line, double since) {
-    other(std::max(since - line.step_seconds - line.checkpoint_seconds - line.evaluation_seconds,
-                   0.0));
-    stepping_ = true;
-    sum_.productive_seconds += line.step_seconds - line.data_seconds;
-    sum_.data_seconds += line.data_seconds;
-    sum_.checkpoint_seconds += line.checkpoint_seconds;
-    sum_.evaluation_seconds += line.evaluation_seconds;
-    counted_.push_back(line);
+    const double seconds = line.step_seconds + line.checkpoint_seconds + line.evaluation_seconds;
+    pass(std::max(since, seconds), seconds);
+    StartTimes& start = starts.back();
+    if (!std::exchange(stepping_, true)) start.first_step_seconds = start.end_seconds - seconds;
+    start.last_step = line.last;
+    const double computing = line.step_seconds - line.data_seconds;
+    sum.productive_seconds += computing;
+    sum.data_seconds += line.data_seconds;
+    sum.checkpoint_seconds += line.checkpoint_seconds;
+    sum.evaluation_seconds += line.evaluation_seconds;
+    counted_.push_back({.start = starts.size() - 1,
+                        .first = line.first,
+                        .last = line.last,
+                        .end_seconds = start.end_seconds,
+                        .computing_seconds = computing,
+                        .seconds = seconds});
   }
 
-  Goodput& sum_;
-  std::vector<LedgerLine> counted_;  // steps that are productive so far
-  bool begun_ = false, stepping_ = false;
+  void end(const LedgerLine& line, double since) {
+    pass(since, 0);
+    if (!stepping_) starts.back().first_step_seconds = starts.back().end_seconds;
+    starts.back().exit_code = line.exit_code;
+    starts.back().why = line.why;
+  }
+
+  // Of `seconds` so many are accounted for.
+  void pass(double seconds, double known_seconds) {
+    (stepping_ ? sum.idle_seconds : sum.restart_seconds) += seconds - known_seconds;
+    starts.back().end_seconds += seconds;
+    starts.back().replayed_from_seconds = starts.back().end_seconds;
+  }
+
+  std::vector<Counted> counted_;
+  bool stepping_ = false;
   double last_seconds_ = 0;
 };
+
+Account account_of(std::span<const LedgerLine> lines) {
+  Account account;
+  for (const auto& line : lines)
+    account.add(line);
+  return account;
+}
 
 // Where the last whole line ends: what is behind it, a crash left.
 std::int64_t whole_bytes(const std::filesystem::path& path) {
@@ -188,9 +228,28 @@ std::vector<LedgerLine> read_ledger(const std::filesystem::path& path) {
   text.resize(text.rfind('\n') + 1);
   std::vector<LedgerLine> lines;
   for_each_json_line(text, path.string(), [&](const Json& json, std::int64_t) {
-    if (auto line = line_of(json)) lines.push_back(std::move(*line));
+    auto line = line_of(json);
+    if (!line) return;
+    if (lines.empty() && line->kind != Kind::start) throw DataError("no start is in front of it");
+    lines.push_back(std::move(*line));
   });
   return lines;
+}
+
+std::optional<LedgerLine> read_last_end(const std::filesystem::path& path) {
+  if (!path_exists(path)) return std::nullopt;
+  const ReadFile file(path);
+  const auto begin = std::max<std::int64_t>(file.size_bytes() - kMostEndBytes, 0);
+  std::string text(static_cast<std::size_t>(file.size_bytes() - begin), '\0');
+  file.read(std::as_writable_bytes(std::span(text)), begin);
+  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
+  if (text.empty()) return std::nullopt;
+  text.pop_back();
+  const auto newline = text.rfind('\n');
+  if (newline == text.npos && begin > 0) return std::nullopt;  // no end is so long
+  const auto line = in_context(
+      [&] { return line_of(Json::parse(text.substr(newline + 1), "last line")); }, path.string());
+  return line && line->kind == Kind::end ? line : std::nullopt;
 }
 
 std::array<std::pair<const char*, double>, 7> Goodput::parts() const {
@@ -216,11 +275,11 @@ double Goodput::ratio() const {
 }
 
 Goodput goodput_of(std::span<const LedgerLine> lines) {
-  Goodput sum;
-  Account account(sum);
-  for (const auto& line : lines)
-    account.add(line);
-  return sum;
+  return account_of(lines).sum;
+}
+
+std::vector<StartTimes> starts_of(std::span<const LedgerLine> lines) {
+  return account_of(lines).starts;
 }
 
 std::string in_words(const Goodput& g) {

@@ -35,9 +35,13 @@ struct LedgerLine {
 
 std::string to_json_line(const LedgerLine& line);
 
-// The whole lines of a ledger, of events that are known; none where there is no such file. Throws
-// DataError naming the line that is damaged, or claims what cannot be.
+// The whole lines of a ledger, of events that are known, the first a start; none where there is no
+// such file. Throws DataError naming the line that is damaged, or claims what cannot be.
 std::vector<LedgerLine> read_ledger(const std::filesystem::path& path);
+
+// The end of a ledger's last start: nothing where that goes on, or was killed. Reads the last line
+// alone, and throws DataError where it is damaged.
+std::optional<LedgerLine> read_last_end(const std::filesystem::path& path);
 
 // What the wall time of a run went to.
 struct Goodput {
@@ -58,6 +62,21 @@ struct Goodput {
 };
 
 Goodput goodput_of(std::span<const LedgerLine> lines);
+
+// When a start did what, in seconds since 1970, as if no clock had been set back since the first
+// start: from that one's begin to the last one's end are the wall_seconds of a Goodput.
+struct StartTimes {
+  double begin_seconds = 0, first_step_seconds = 0;
+  double replayed_from_seconds = 0;  // later starts computed its steps from there on; its end: none
+  double end_seconds = 0;
+  std::int64_t from_step = 0, last_step = 0;
+  std::int64_t ranks = 0;
+  std::vector<std::string> hosts{};
+  std::optional<int> exit_code{};  // nothing where it was killed, or goes on
+  std::string why{};
+};
+
+std::vector<StartTimes> starts_of(std::span<const LedgerLine> lines);
 
 // "goodput 93.1% of 5h12m: productive 4h51m, replayed 3m, restarts 6m (4), ..."
 std::string in_words(const Goodput& goodput);

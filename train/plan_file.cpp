@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/file.h"
-#include "core/json.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +58,20 @@ PlanFile::Step step_in(const Json& json) {
   return step;
 }
 
-PlanFile plan_in(const Json& json) {
+void set_step(Json& json, const PlanFile::Step& step) {
+  Json components(Json::Array{});
+  for (const auto& [name, seconds] : step.components)
+    components.push(Json::Object{{"name", name}, {"seconds", seconds}});
+  json.set("step_seconds", step.seconds);
+  json.set("tokens_per_second", step.tokens_per_second);
+  json.set("mfu", step.mfu);
+  json.set("mfu_square", step.mfu_square);
+  json.set("components", std::move(components));
+}
+
+}  // namespace
+
+PlanFile PlanFile::parse(const Json& json) {
   if (const auto& format = text_at(json, "format"); format != kFormat)
     throw DataError(str("format: expected ", kFormat, ", found ", format));
   const auto bytes_at = [](const Json& object, const char* key) {
@@ -77,41 +89,32 @@ PlanFile plan_in(const Json& json) {
   return plan;
 }
 
-void set_step(Json& json, const PlanFile::Step& step) {
-  Json components(Json::Array{});
-  for (const auto& [name, seconds] : step.components)
-    components.push(Json::Object{{"name", name}, {"seconds", seconds}});
-  json.set("step_seconds", step.seconds);
-  json.set("tokens_per_second", step.tokens_per_second);
-  json.set("mfu", step.mfu);
-  json.set("mfu_square", step.mfu_square);
-  json.set("components", std::move(components));
+Json PlanFile::to_json() const {
+  Json json, parts(Json::Array{});
+  for (const auto& [name, bytes] : memory)
+    parts.push(Json::Object{{"name", name}, {"bytes", bytes}});
+  json.set("format", kFormat);
+  set_step(json, step);
+  if (corrected) {
+    Json members;
+    set_step(members, *corrected);
+    json.set("corrected", std::move(members));
+  }
+  json.set("memory", std::move(parts));
+  json.set("capacity_bytes", capacity_bytes);
+  json.set("checkpoint_bytes", checkpoint_bytes);
+  json.set("cluster", cluster);
+  return json;
 }
 
-}  // namespace
-
 void write_plan_file(const std::filesystem::path& path, const PlanFile& plan) {
-  Json json, memory(Json::Array{});
-  for (const auto& [name, bytes] : plan.memory)
-    memory.push(Json::Object{{"name", name}, {"bytes", bytes}});
-  json.set("format", kFormat);
-  set_step(json, plan.step);
-  if (plan.corrected) {
-    Json corrected;
-    set_step(corrected, *plan.corrected);
-    json.set("corrected", std::move(corrected));
-  }
-  json.set("memory", std::move(memory));
-  json.set("capacity_bytes", plan.capacity_bytes);
-  json.set("checkpoint_bytes", plan.checkpoint_bytes);
-  json.set("cluster", plan.cluster);
-  write_text(path, json.dump(1) + "\n");
+  write_text(path, plan.to_json().dump(1) + "\n");
 }
 
 std::optional<PlanFile> read_plan_file(const std::filesystem::path& path) {
   if (!path_exists(path)) return std::nullopt;
   const auto json = Json::parse(read_text(path, kMostBytes), path.string());
-  return in_context([&] { return plan_in(json); }, path.string());
+  return in_context([&] { return PlanFile::parse(json); }, path.string());
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace lockstep {
 
@@ -40,12 +41,15 @@ struct PlanFile {
   std::int64_t capacity_bytes = 0;  // of its device, or what a machine has for it
   std::int64_t checkpoint_bytes = 0;
   std::string cluster{};  // its name
+
+  static PlanFile parse(const Json& json);  // throws DataError naming the member that is damaged
+  Json to_json() const;
 };
 
 // Throws DataError where it cannot be written.
 void write_plan_file(const std::filesystem::path& path, const PlanFile& plan);
 
-// Nothing where there is no such file. Throws DataError naming the member that is damaged.
+// Nothing where there is no such file. Throws DataError where it is damaged.
 std::optional<PlanFile> read_plan_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

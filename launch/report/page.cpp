@@ -78,7 +78,7 @@ Json json_of(const PlanFile& plan) {
   return json;
 }
 
-Json json_of(const RunTimes::Start& start) {
+Json json_of(const StartTimes& start) {
   Json json, hosts{Json::Array{}};
   for (const auto& host : start.hosts)
     hosts.push(host);
@@ -88,23 +88,22 @@ Json json_of(const RunTimes::Start& start) {
   json.set("end", start.end_seconds);
   json.set("from_step", start.from_step);
   json.set("last_step", start.last_step);
-  if (start.ranks > 0) json.set("ranks", start.ranks);
+  json.set("ranks", start.ranks);
   json.set("hosts", std::move(hosts));
   if (start.exit_code) json.set("exit_code", *start.exit_code);
   json.set("why", start.why);
   return json;
 }
 
-Json json_of(const RunTimes& goodput) {
-  Json json, seconds, starts{Json::Array{}};
-  for (int kind = 0; kind < RunTimes::kKinds; ++kind)
-    seconds.set(name(static_cast<RunTimes::Kind>(kind)),
-                rounded(goodput.seconds[static_cast<std::size_t>(kind)]));
-  for (const auto& start : goodput.starts)
-    starts.push(json_of(start));
-  json.set("wall_seconds", rounded(goodput.wall_seconds));
+Json json_of(const Goodput& goodput, const std::vector<StartTimes>& starts) {
+  Json json, seconds, each{Json::Array{}};
+  for (const auto& [part, of_it] : goodput.parts())
+    seconds.set(part, rounded(of_it));
+  for (const auto& start : starts)
+    each.push(json_of(start));
+  json.set("wall_seconds", rounded(goodput.wall_seconds()));
   json.set("seconds", std::move(seconds));
-  json.set("starts", std::move(starts));
+  json.set("starts", std::move(each));
   return json;
 }
 
@@ -188,7 +187,7 @@ Json json_of(const RunRecord& run) {
   json.set("evaluations", points_of(run.evaluations, {Metric::validation_loss}, begin));
   json.set("parts", parts_of_step_of(run));
   if (run.plan) json.set("plan", json_of(*run.plan));
-  if (run.goodput) json.set("goodput", json_of(*run.goodput));
+  if (run.goodput) json.set("goodput", json_of(*run.goodput, run.starts));
   json.set("configuration", configuration_of(run));
   json.set("environment", environment_of(run));
   json.set("notes", std::move(notes));

@@ -67,6 +67,7 @@ RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
                    .best = {},
                    .plan = {},
                    .goodput = {},
+                   .starts = {},
                    .configuration = {},
                    .environment = {},
                    .notes = {}};
@@ -75,12 +76,10 @@ RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
   attempt(record, [&] { record.configuration = read_configuration(run); });
   attempt(record, [&] { record.environment = read_environment(run); });
   attempt(record, [&] {
-    const auto ledger = run / "ledger.jsonl";
-    record.goodput = read_run_times(ledger);
-    if (record.goodput && record.goodput->left_out > 0)
-      record.notes.push_back(
-          str("ledger.jsonl: ", record.goodput->left_out,
-              " lines are left out; the first: ", record.goodput->first_left_out));
+    const auto lines = read_ledger(run / "ledger.jsonl");
+    if (lines.empty()) return;
+    record.goodput = goodput_of(lines);
+    record.starts = starts_of(lines);
   });
   return record;
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "launch/report/buckets.h"
-#include "launch/report/goodput.h"
 #include "launch/report/run_files.h"
+#include "train/ledger.h"
 #include "train/plan_file.h"
 
 namespace lockstep {
@@ -27,7 +27,8 @@ struct RunRecord {
   std::int64_t lines = 0;           // that were read, not those left out
 
   std::optional<PlanFile> plan;
-  std::optional<RunTimes> goodput;
+  std::optional<Goodput> goodput;
+  std::vector<StartTimes> starts;
   std::vector<ConfigurationValue> configuration;
   std::vector<std::pair<std::string, std::string>> environment;
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "launch/report/buckets.h"
-#include "launch/report/goodput.h"
 #include "launch/report/step_parts.h"
+#include "train/ledger.h"
 #include "train/plan_file.h"
 
 namespace lockstep {
@@ -20,11 +20,11 @@ struct WatchedRun {
   std::optional<StepMetrics> evaluation;  // the last line with a validation loss
   std::optional<std::int64_t> planned_steps;
   std::optional<PlanFile> plan;
-  std::vector<StepPart> parts;  // typical ones of the last steps
-  std::optional<RunEnd> end;
-  std::string note;        // what is wrong with a file; empty: nothing
-  double now_seconds = 0;  // since 1970
-  bool is_there = false;   // metrics.jsonl
+  std::vector<StepPart> parts;    // typical ones of the last steps
+  std::optional<LedgerLine> end;  // of its last start
+  std::string note;               // what is wrong with a file; empty: nothing
+  double now_seconds = 0;         // since 1970
+  bool is_there = false;          // metrics.jsonl
 };
 
 // In colours, where asked for: escape sequences that take no place. At most `rows` lines, each of

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <gtest/gtest.h>
+#include <map>
 
 #include "core/json.h"
 #include "launch/report/page.h"
@@ -115,8 +116,8 @@ TEST(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   spit(run / "plan.json", R"({"format": "lockstep plan 1", "step_seconds": "soon"})");
   spit(run / "config.toml", "[train\n");
   spit(run / "numerics.json", "{");
-  spit(run / "ledger.jsonl", R"({"event":"start","time_seconds":1,"step":0})"
-                             "\njunk\n");
+  spit(run / "ledger.jsonl",
+       to_json_line({.kind = LedgerLine::Kind::start, .ranks = 1}) + "junk\n");
   std::filesystem::create_directories(run / "checkpoints" / "step-00000002");
   const auto record = read_run(run, 64);
   EXPECT_EQ(record.lines, 3);
@@ -128,8 +129,52 @@ TEST(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   expect_contains(notes, "plan.json: step_seconds: expected a number, found a string");
   expect_contains(notes, "config.toml:");
   expect_contains(notes, "step-00000002");
-  expect_contains(notes, "ledger.jsonl: 1 lines are left out; the first: line 2: ");
-  EXPECT_TRUE(record.goodput.has_value());
+  expect_contains(notes, "left out: " + (run / "ledger.jsonl").string() + ": line 2: ");
+  EXPECT_FALSE(record.goodput.has_value());
+  EXPECT_EQ(data_of_run(run).find("goodput"), nullptr);
+}
+
+// The page has the parts and the starts of train/ledger, as docs/observability.md names them.
+TEST(Report, the_page_has_where_the_time_of_each_start_went) {
+  using Kind = LedgerLine::Kind;
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  make_run(run, 3);
+  EXPECT_EQ(data_of_run(run).find("goodput"), nullptr);
+  const auto steps = [](double time, std::int64_t first, std::int64_t last, double checkpoint) {
+    return to_json_line({.kind = Kind::steps,
+                         .time_seconds = time,
+                         .first = first,
+                         .last = last,
+                         .step_seconds = static_cast<double>(last - first + 1),
+                         .checkpoint_seconds = checkpoint});
+  };
+  const auto start = [](double time, std::int64_t step) {
+    return to_json_line(
+        {.kind = Kind::start, .time_seconds = time, .step = step, .ranks = 2, .hosts = {"a"}});
+  };
+  // 5 s until the first step, 20 s of steps, 2 s for the save behind the last of them, 3 s of
+  // nothing; killed; 8 of the 20 steps again, behind 7 s between.
+  spit(run / "ledger.jsonl",
+       start(1000, 0) + steps(1025, 1, 20, 0) + steps(1030, 21, 20, 2) + start(1037, 12) +
+           steps(1046, 13, 20, 0) +
+           to_json_line(
+               {.kind = Kind::end, .time_seconds = 1046, .step = 20, .exit_code = 75, .why = "x"}));
+  const auto goodput = data_of_run(run).at("goodput");
+  EXPECT_EQ(goodput.at("wall_seconds").as_double(), 46);
+  const std::map<std::string, double> expected{
+      {"productive", 20}, {"replayed", 8},   {"restart", 6}, {"checkpoint", 2},
+      {"data", 0},        {"evaluation", 0}, {"idle", 10}};
+  for (const auto& [part, seconds] : goodput.at("seconds").as_object())
+    EXPECT_EQ(seconds.as_double(), expected.at(part)) << part;
+  EXPECT_EQ(goodput.at("seconds").as_object().size(), expected.size());
+  const auto& starts = goodput.at("starts").as_array();
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[0].dump(),
+            R"({"begin":1000.0,"first_step":1005.0,"replayed_from":1017.0,"end":1030.0,)"
+            R"("from_step":0,"last_step":20,"ranks":2,"hosts":["a"],"why":""})");
+  EXPECT_EQ(starts[1].at("exit_code").as_integer(), 75);
+  EXPECT_EQ(starts[1].at("replayed_from").as_double(), 1046);
 }
 
 TEST(Report, values_that_follow_from_others_and_origins_are_read_from_a_configuration) {

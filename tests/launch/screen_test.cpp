@@ -98,7 +98,10 @@ TEST(Screen, it_says_when_nothing_came_for_long_and_how_a_run_ended) {
   auto run = watched(50, true);
   run.now_seconds += 3600;
   expect_contains(joined(screen_of(run, 120, 24, true)), "nothing came for 1h00m");
-  run.end = RunEnd{.time_seconds = run.now_seconds - 60, .exit_code = 75, .why = "stopped"};
+  run.end = LedgerLine{.kind = LedgerLine::Kind::end,
+                       .time_seconds = run.now_seconds - 60,
+                       .exit_code = 75,
+                       .why = "stopped"};
   expect_contains(joined(screen_of(run, 120, 24, true)), "ended 1m ago with exit code 75: stopped");
   run.end.reset();
   run.planned_steps = 50;
@@ -117,7 +120,7 @@ TEST(Screen, what_names_say_a_terminal_does_not_obey) {
       "a\x1b[2Jb\nc\xff\xc2\x9b"
       "31md";
   run.parts[0].name = "pr\x1b]0;x\x07";
-  run.end = RunEnd{.time_seconds = 0, .exit_code = 1, .why = "x\x1b[31my"};
+  run.end = LedgerLine{.kind = LedgerLine::Kind::end, .exit_code = 1, .why = "x\x1b[31my"};
   for (const auto& lines : {screen_of(run, 120, 40, false), lines_of(run)})
     for (const auto& line : lines)
       for (std::size_t i = 0; i < line.size(); ++i) {

@@ -115,6 +115,91 @@ TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   }
 }
 
+TEST(Ledger, starts_say_when_they_did_what) {
+  // Of steps 1 to 30 those from 21 on were taken back: two of the second line's six, and the third.
+  const std::vector lines{start_at(1000, 0),
+                          steps_at(1110, 1, 16, 80, 8, 10, 5),
+                          steps_at(1170, 17, 22, 60, 0, 0, 0),
+                          steps_at(1250, 23, 30, 80, 0, 0, 0),
+                          start_at(1300, 20),
+                          steps_at(1420, 21, 30, 100, 0, 4, 0),
+                          end_at(1425, 30)};
+  expect_goodput(goodput_of(lines), {72 + 40 + 100, 20 + 80, 15 + 16, 14, 8, 5, 50 + 5}, 1);
+  const auto starts = starts_of(lines);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_DOUBLE_EQ(starts[0].begin_seconds, 1000);
+  EXPECT_DOUBLE_EQ(starts[0].first_step_seconds, 1015);
+  EXPECT_DOUBLE_EQ(starts[0].replayed_from_seconds, 1150);
+  EXPECT_DOUBLE_EQ(starts[0].end_seconds, 1250);
+  EXPECT_EQ(starts[0].last_step, 30);
+  EXPECT_EQ(starts[0].ranks, 2);
+  EXPECT_EQ(starts[0].hosts, std::vector<std::string>{"a"});
+  EXPECT_FALSE(starts[0].exit_code.has_value());
+  EXPECT_EQ(starts[1].from_step, 20);
+  EXPECT_DOUBLE_EQ(starts[1].first_step_seconds, 1316);
+  EXPECT_DOUBLE_EQ(starts[1].replayed_from_seconds, 1425);
+  EXPECT_EQ(starts[1].exit_code, 75);
+  EXPECT_EQ(starts[1].why, "x");
+}
+
+// A third start may take back what the first one did.
+TEST(Ledger, steps_of_several_starts_are_taken_back) {
+  const std::vector lines{start_at(0, 0),  steps_at(10, 1, 10, 10, 0, 0, 0),
+                          start_at(10, 8), steps_at(14, 9, 12, 4, 0, 0, 0),
+                          start_at(14, 4), steps_at(16, 5, 6, 2, 0, 0, 0)};
+  const auto starts = starts_of(lines);
+  EXPECT_DOUBLE_EQ(starts[0].replayed_from_seconds, 4);
+  EXPECT_DOUBLE_EQ(starts[1].replayed_from_seconds, 10);
+  EXPECT_DOUBLE_EQ(starts[2].replayed_from_seconds, 16);
+}
+
+// first = last + 1: no step, but what was saved behind one.
+TEST(Ledger, a_save_behind_the_last_step_takes_no_step_back) {
+  const std::vector lines{start_at(0, 0), steps_at(10, 1, 10, 10, 0, 0, 0),
+                          steps_at(13, 11, 10, 0, 0, 3, 0), start_at(15, 10)};
+  expect_goodput(goodput_of(lines), {10, 0, 0, 3, 0, 0, 2}, 1);
+  EXPECT_DOUBLE_EQ(starts_of(lines)[0].replayed_from_seconds, 13);
+  auto back = lines;
+  back.back().step = 5;
+  expect_goodput(goodput_of(back), {5, 5, 0, 3, 0, 0, 2}, 1);
+  EXPECT_DOUBLE_EQ(starts_of(back)[0].replayed_from_seconds, 5);
+}
+
+TEST(Ledger, starts_lie_on_a_clock_that_is_never_set_back) {
+  const std::vector lines{start_at(1000, 0), steps_at(1011, 1, 10, 10, 0, 0, 0), end_at(1011, 10),
+                          start_at(500, 10), steps_at(503, 11, 12, 2, 0, 0, 0)};
+  const auto starts = starts_of(lines);
+  EXPECT_DOUBLE_EQ(starts[1].begin_seconds, 1011);
+  EXPECT_DOUBLE_EQ(starts[1].first_step_seconds, 1012);
+  EXPECT_DOUBLE_EQ(starts[1].end_seconds, 1014);
+  EXPECT_DOUBLE_EQ(goodput_of(lines).wall_seconds(), 14);
+}
+
+TEST(Ledger, the_last_line_says_how_a_run_ended) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "ledger.jsonl";
+  const auto start = to_json_line(start_at(1, 0)), end = to_json_line(end_at(9, 3));
+  EXPECT_FALSE(read_last_end(path).has_value());
+  spit(path, "");
+  EXPECT_FALSE(read_last_end(path).has_value());
+  spit(path, start + end);
+  ASSERT_TRUE(read_last_end(path).has_value());
+  EXPECT_EQ(read_last_end(path)->exit_code, 75);
+  EXPECT_EQ(read_last_end(path)->time_seconds, 9);
+  spit(path, end);
+  EXPECT_TRUE(read_last_end(path).has_value());
+  spit(path, start + end + start);
+  EXPECT_FALSE(read_last_end(path).has_value());
+  spit(path, start + end + "{\"torn");
+  EXPECT_TRUE(read_last_end(path).has_value());
+  spit(path, std::string(200'000, 'x') + "\n" + end);
+  EXPECT_TRUE(read_last_end(path).has_value());
+  spit(path, start + std::string(200'000, 'x') + "\n");  // a start with many hosts, say
+  EXPECT_FALSE(read_last_end(path).has_value());
+  spit(path, start + "{}\n");
+  expect_contains(message_of<DataError>([&] { read_last_end(path); }), "ledger.jsonl: ");
+}
+
 TEST(Ledger, lines_come_back_as_they_were_written) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
@@ -146,11 +231,14 @@ TEST(Ledger, lines_that_cannot_be_are_refused_by_number) {
   expect_contains(said("nonsense"), "ledger.jsonl: line 2");
   expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":-1)")), "step_seconds is -1");
   expect_contains(said(steps(R"("first":5,"last":3)")), "steps 5 to 3 are none");
-  expect_contains(said(steps(R"("first":-5,"last":3)")), "first");
+  expect_contains(said(steps(R"("first":0,"last":3)")), "first");
   expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":null)")), "line 2");
   expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":1,"data_seconds":2,)"
                              R"("checkpoint_seconds":0,"evaluation_seconds":0)")),
                   "whose part it is");
+  spit(path, to_json_line(end_at(1, 0)) + good);
+  expect_contains(message_of<DataError>([&] { read_ledger(path); }),
+                  "line 1: no start is in front of it");
 }
 
 TEST(Ledger, the_line_for_people_has_all_parts) {

@@ -1,0 +1,81 @@
+// Any ledger is refused, or its parts are no less than nothing, sum to the time from the first
+// start to the last one's end, and its starts follow one another; its last end is read alone as
+// with all.
+#include <cmath>
+
+#include "tests/fuzz/fuzz.h"
+#include "train/ledger.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+// Of sums of what is up to `whole`.
+bool is_close(double a, double b, double whole) {
+  return std::abs(a - b) <= 1e-9 * whole + 1e-6;
+}
+
+void check(const std::vector<LedgerLine>& lines) {
+  const auto goodput = goodput_of(lines);
+  const auto starts = starts_of(lines);
+  if (lines.empty()) return;
+  const double whole = starts.back().end_seconds;
+  for (const auto& [name, seconds] : goodput.parts())
+    LOCKSTEP_CHECK(seconds >= 0 || is_close(seconds, 0, whole), name, " ", seconds);
+  LOCKSTEP_CHECK(is_close(goodput.wall_seconds(), whole - starts.front().begin_seconds, whole),
+                 "the parts are not the time");
+  LOCKSTEP_CHECK(std::ssize(starts) == goodput.restarts + 1, "starts are missing");
+  double last = starts.front().begin_seconds;
+  for (const auto& start : starts)
+    for (const double next : {start.begin_seconds, start.first_step_seconds,
+                              start.replayed_from_seconds, start.end_seconds}) {
+      LOCKSTEP_CHECK(next >= last || is_close(next, last, whole), next, " behind ", last);
+      last = next;
+    }
+}
+
+// Reading the last line alone may tell less, of a damaged file also another thing.
+void check_end(const std::vector<LedgerLine>& lines, const std::filesystem::path& path) {
+  const auto end = read_last_end(path);
+  if (!end) return;
+  LOCKSTEP_CHECK(!lines.empty() && lines.back().kind == LedgerLine::Kind::end &&
+                     to_json_line(*end) == to_json_line(lines.back()),
+                 "another end");
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  using Kind = LedgerLine::Kind;
+  const auto start = [](double time, std::int64_t step) {
+    return to_json_line(
+        {.kind = Kind::start, .time_seconds = time, .step = step, .ranks = 2, .hosts = {"a"}});
+  };
+  const auto steps = [](double time, std::int64_t first, std::int64_t last) {
+    return to_json_line({.kind = Kind::steps,
+                         .time_seconds = time,
+                         .first = first,
+                         .last = last,
+                         .step_seconds = 5,
+                         .data_seconds = 1,
+                         .checkpoint_seconds = 0.5});
+  };
+  const auto end = to_json_line({.kind = Kind::end, .time_seconds = 40, .step = 9, .why = "done"});
+  return {str(start(1, 0), steps(9, 1, 4), steps(19, 5, 9), steps(20, 10, 9), start(30, 3),
+              steps(39, 4, 9), end),
+          start(1, 0) + end, steps(8, 1, 2) + start(1, 0)};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lockstep;
+  static const fuzz::MemoryFile file;
+  file.set(data, size);
+  try {
+    const auto lines = read_ledger(file.path());
+    fuzz::check(lines);
+    fuzz::check_end(lines, file.path());
+  } catch (const DataError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,53 @@
+// Any plan.json is refused, or says only what can be and reads back from what is written of it.
+#include <cmath>
+
+#include "tests/fuzz/fuzz.h"
+#include "train/plan_file.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+void check_step(const PlanFile::Step& step) {
+  LOCKSTEP_CHECK(step.seconds >= 0 && std::isfinite(step.seconds), "step_seconds");
+  LOCKSTEP_CHECK(step.tokens_per_second >= 0, "tokens_per_second");
+  LOCKSTEP_CHECK(!(step.mfu < 0) && !(step.mfu_square < 0), "mfu");
+  for (const auto& [name, seconds] : step.components)
+    LOCKSTEP_CHECK(seconds >= 0 && std::isfinite(seconds), name);
+}
+
+// Not a DataError: what was accepted must be written so that it is accepted again.
+void check(std::string_view text) {
+  const auto plan = PlanFile::parse(Json::parse(text, "plan"));
+  check_step(plan.step);
+  if (plan.corrected) check_step(*plan.corrected);
+  for (const auto& [name, bytes] : plan.memory)
+    LOCKSTEP_CHECK(bytes >= 0, name);
+  LOCKSTEP_CHECK(plan.capacity_bytes >= 0 && plan.checkpoint_bytes >= 0, "bytes");
+  const auto written = plan.to_json().dump();
+  try {
+    const auto again = PlanFile::parse(Json::parse(written, "written"));
+    LOCKSTEP_CHECK(again.to_json().dump() == written, "it reads back as another");
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  PlanFile plan{.step = {.seconds = 0.4, .tokens_per_second = 1e5, .mfu = 0.48},
+                .memory = {{"weights", 1 << 30}},
+                .capacity_bytes = 1 << 30,
+                .checkpoint_bytes = 12,
+                .cluster = "8 GPUs"};
+  plan.step.components = {{"products", 0.3}, {"other", 0}};
+  const auto raw = plan.to_json().dump();
+  plan.corrected = plan.step;
+  return {raw, plan.to_json().dump(1)};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
