@@ -5,6 +5,13 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+Component within(const Stream& stream) {
+  return stream.trace() == nullptr ? Component::other : stream.trace()->within();
+}
+
+}  // namespace
 
 std::int64_t bytes_of(std::initializer_list<ConstTensor> tensors) {
   std::int64_t bytes = 0;
@@ -36,23 +43,35 @@ Op transfer_op(ConstTensor moved) {
   return op;
 }
 
-OpLog::Call::Call(Stream& stream, const Op& op) : log_(stream.op_log()), stream_(stream) {
-  if (log_ == nullptr) return;
-  if (log_->in_call_) {
-    log_ = nullptr;
-    return;
+Component component_of(const Op& op, Component within) {
+  switch (op.kind) {
+    case Op::Kind::product: return Component::products;
+    case Op::Kind::attention: return Component::attention;
+    case Op::Kind::transfer: return Component::communication_host;
+    case Op::Kind::collective: return component_of_group(op.group);
+    case Op::Kind::memory: break;
   }
-  log_->in_call_ = true;
-  entry_ = log_->entries_.size();
-  log_->add(stream, What::op, op, 0);
+  return within == Component::optimizer ? within : Component::memory_bound;
+}
+
+OpLog::Call::Call(Stream& stream, const Op& op)
+    : stream_(stream), is_part_(stream.set_in_call(true)) {
+  if (is_part_) return;
+  log_ = stream.op_log();
+  if (log_ != nullptr) {
+    entry_ = log_->entries_.size();
+    log_->add(stream, What::op, op, 0);
+  }
+  if (stream.trace() != nullptr) span_.emplace(stream, component_of(op, within(stream)));
+  if (log_ == nullptr || stream.is_measuring()) return;
   if (stream.is_cuda()) begin_event_ = stream.record_timed();
   begin_ = std::chrono::steady_clock::now();
 }
 
 OpLog::Call::~Call() {
-  if (log_ == nullptr) return;
-  log_->in_call_ = false;
-  if (stream_.is_measuring()) return;
+  if (is_part_) return;
+  stream_.set_in_call(false);
+  if (log_ == nullptr || stream_.is_measuring()) return;
   if (stream_.is_cuda()) {
     if (std::uncaught_exceptions() == 0)  // behind a fault every call fails
       log_->timed_.push_back({entry_, std::move(begin_event_), stream_.record_timed()});
@@ -82,14 +101,10 @@ void OpLog::wait(const Stream& stream, std::int64_t event) {
   add(stream, What::wait, {}, event);
 }
 
-std::uint8_t OpLog::set_phase(std::uint8_t phase) {
-  return std::exchange(phase_, phase);
-}
-
 std::uint8_t OpLog::number_of(const Stream& stream) {
   const auto found = std::find(streams_.begin(), streams_.end(), &stream);
   if (found != streams_.end()) return static_cast<std::uint8_t>(found - streams_.begin());
-  LOCKSTEP_CHECK(streams_.size() < kNone, "a log of ", streams_.size(), " streams");
+  LOCKSTEP_CHECK(streams_.size() < 255, "a log of ", streams_.size(), " streams");
   streams_.push_back(&stream);
   names_.emplace_back(stream.name());
   return static_cast<std::uint8_t>(streams_.size() - 1);
@@ -98,7 +113,7 @@ std::uint8_t OpLog::number_of(const Stream& stream) {
 void OpLog::add(const Stream& stream, What what, const Op& op, std::int64_t event) {
   Entry entry{.what = what,
               .stream = number_of(stream),
-              .phase = phase_,
+              .within = within(stream),
               .op = op,
               .event = event,
               .seconds = 0};

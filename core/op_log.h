@@ -1,17 +1,19 @@
 // OpLog: what streams are given, as operators and collectives state it themselves: FLOPs, bytes,
 // sizes, and which stream waits for which. Of measuring streams it is a step with nothing behind
-// it, which the planner prices; of a running CPU stream each call has its seconds.
+// it, which the planner prices; of a running stream each call has its seconds.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/stream.h"
+#include "core/trace.h"
 
 namespace lockstep {
 
@@ -32,6 +34,9 @@ struct Op {
   int ranks = 1;           // of the group
 };
 
+// What a plan and a run count it as, within a span of a component.
+Component component_of(const Op& op, Component within);
+
 // The bytes of all of them; absent ones have none.
 std::int64_t bytes_of(std::initializer_list<ConstTensor> tensors);
 
@@ -49,13 +54,12 @@ class OpLog {
   enum class What : std::uint8_t { op, record, wait };
   struct Entry {
     What what = What::op;
-    std::uint8_t stream = 0;     // number in streams()
-    std::uint8_t phase = kNone;  // of core/trace.h, where it was given within a span
+    std::uint8_t stream = 0;              // number in streams()
+    Component within = Component::other;  // of core/trace.h, where its stream was given it
     Op op;
     std::int64_t event = 0;  // record, wait: its number
     double seconds = 0;      // op of a running stream
   };
-  static constexpr std::uint8_t kNone = 255;
 
   OpLog() = default;
   OpLog(const OpLog&) = delete;
@@ -67,7 +71,8 @@ class OpLog {
   // Of measuring streams: forgets entries from `end` on, but for events.
   void cut(std::size_t end) { entries_.resize(end); }
 
-  // While one lives its stream does an operator; what that calls itself is part of it.
+  // While one lives its stream does an operator, which its trace and its log are told of; what that
+  // calls itself is part of it.
   class Call {
    public:
     Call(Stream& stream, const Op& op);
@@ -76,8 +81,10 @@ class OpLog {
     Call& operator=(const Call&) = delete;
 
    private:
-    OpLog* log_ = nullptr;  // nullptr: nobody asks
     Stream& stream_;
+    bool is_part_;          // of another one
+    OpLog* log_ = nullptr;  // nullptr: nobody asks
+    std::optional<Trace::Span> span_;
     std::size_t entry_ = 0;
     std::chrono::steady_clock::time_point begin_;
     Event begin_event_;
@@ -88,7 +95,6 @@ class OpLog {
 
   std::int64_t record(const Stream& stream);  // the event's number
   void wait(const Stream& stream, std::int64_t event);
-  std::uint8_t set_phase(std::uint8_t phase);  // of what comes; returns what it was
 
  private:
   std::uint8_t number_of(const Stream& stream);
@@ -104,8 +110,6 @@ class OpLog {
   std::vector<std::string> names_;
   std::set<std::string, std::less<>> groups_;  // whose names outlive the communicators
   std::int64_t events_ = 0;
-  std::uint8_t phase_ = kNone;
-  bool in_call_ = false;
 };
 
 }  // namespace lockstep

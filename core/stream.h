@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "core/function_ref.h"
 #include "core/tensor.h"
@@ -19,6 +20,7 @@ namespace lockstep {
 class EventPool;
 class OpLog;
 class Timeline;
+class Trace;
 class WorkQueue;
 
 // A point in a stream's work. Default: already done, as all work of a CPU stream is that is not
@@ -121,9 +123,16 @@ class Stream {
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
   Timeline* timeline() const { return timeline_; }
 
+  // Measures what this stream's time goes to, from now on; nothing: nobody does.
+  void set_trace(Trace* trace) { trace_ = trace; }
+  Trace* trace() const { return trace_; }
+
   // Is told what this stream is given, from now on; nothing: no longer. Not of a queued stream.
   void set_op_log(OpLog* log) { op_log_ = log; }
   OpLog* op_log() const { return op_log_; }
+
+  // Whether an operator runs: what it calls itself is part of it. Returns what it was.
+  bool set_in_call(bool in_call) { return std::exchange(in_call_, in_call); }
 
  private:
   std::unique_ptr<Kept>& kept_slot(const void* type);
@@ -137,7 +146,9 @@ class Stream {
   struct State;
   std::unique_ptr<State> state_;
   Timeline* timeline_ = nullptr;
+  Trace* trace_ = nullptr;
   OpLog* op_log_ = nullptr;
+  bool in_call_ = false;
 };
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ class Timeline {
   // From when the stream comes to what it is given next, until it has done what it was given.
   class Span {
    public:
-    //   kind: of such spans together: "phase", "unit", or the name of a group of ranks
+    //   kind: of such spans together: "component", "unit", or the name of a group of ranks
     Span(Stream& stream, std::string_view name, std::string_view kind);
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;

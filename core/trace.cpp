@@ -6,73 +6,80 @@
 #include <utility>
 
 #include "core/gpu.h"
-#include "core/op_log.h"
 
 namespace lockstep {
 
-const char* name(Phase phase) {
-  switch (phase) {
-    case Phase::gemm: return "gemm";
-    case Phase::attention: return "attention";
-    case Phase::memory_bound: return "memory_bound";
-    case Phase::optimizer: return "optimizer";
-    case Phase::data: return "data";
-    case Phase::checkpoint: return "checkpoint";
-    case Phase::evaluation: return "evaluation";
-    case Phase::communication: return "communication";
-  }
-  return "?";
+Trace::Trace(Stream& stream) : stream_(stream) {
+  LOCKSTEP_CHECK(stream.trace() == nullptr, "stream ", stream.name(), " has a trace already");
+  stream.set_trace(this);
 }
 
-Trace::Span::Span(Trace& trace, Phase phase, Stream& stream)
-    : span_(stream, lockstep::name(phase), "phase"),
-      trace_(stream.is_measuring() ? nullptr : &trace),
-      phase_(phase),
-      stream_(stream),
-      begin_(std::chrono::steady_clock::now()) {
-  if (stream.op_log() != nullptr)
-    outer_ = stream.op_log()->set_phase(static_cast<std::uint8_t>(phase));
-  if (trace_ == nullptr || !stream.is_cuda()) return;
-  gpu::begin_range(lockstep::name(phase));
-  if (trace.timing_) begin_event_ = stream.record_timed();
+Trace::~Trace() {
+  stream_.set_trace(nullptr);
+}
+
+Trace::Span::Span(Stream& stream, Component component)
+    : span_(stream, lockstep::name(component), "component"), stream_(stream) {
+  if (stream.is_cuda() && !stream.is_measuring()) gpu::begin_range(lockstep::name(component));
+  if (stream.trace() != nullptr) outer_ = stream.trace()->change_to(component);
 }
 
 Trace::Span::~Span() {
-  if (stream_.op_log() != nullptr) stream_.op_log()->set_phase(outer_);
-  if (trace_ == nullptr) return;
+  if (stream_.is_cuda() && !stream_.is_measuring()) gpu::end_range();
+  if (stream_.trace() == nullptr) return;
+  try {
+    stream_.trace()->change_to(outer_);
+  } catch (const Error&) {
+    // A fault of a kernel, which the next call that may throw meets too.
+  }
+}
+
+Component Trace::change_to(Component component) {
+  const Component was = std::exchange(within_, component);
+  // Behind a fault of a kernel every call fails, and the first error is on its way up already.
+  if (timing_ && std::uncaught_exceptions() == 0 && component != was) mark(component);
+  return was;
+}
+
+void Trace::mark(Component begins) {
+  Step& step = steps_[begun_ % 2];
   if (stream_.is_cuda()) {
-    gpu::end_range();
-    // Behind a fault of a kernel every call fails, and the first error is on its way up already.
-    if (!trace_->timing_ || std::uncaught_exceptions() > 0) return;
-    try {
-      trace_->steps_[trace_->begun_ % 2].spans.push_back(
-          {phase_, std::move(begin_event_), stream_.record_timed()});
-    } catch (const Error&) {
-      // A fault of a kernel, which the next call that may throw meets too.
-    }
+    step.marks.push_back({begins, stream_.record_timed()});
     return;
   }
-  const std::chrono::duration<double> d = std::chrono::steady_clock::now() - begin_;
-  trace_->seconds_[static_cast<std::size_t>(phase_)] += d.count();
+  const auto now = Clock::now();
+  step.time[running_] += std::chrono::duration<double>(now - since_).count();
+  running_ = begins;
+  since_ = now;
 }
 
 void Trace::begin_step(bool timed) {
   ++begun_;
-  Step& step = steps_[begun_ % 2];
-  step.timed = timing_ = timed;
-  step.spans.clear();
   if (begun_ > 2) taken_ = std::max(taken_, begun_ - 2);
+  Step& step = steps_[begun_ % 2];
+  step.time = {};
+  step.marks.clear();
+  step.timed = timing_ = timed && !stream_.is_measuring();
+  running_ = within_;
+  since_ = Clock::now();
+  if (timing_) mark(within_);
 }
 
-std::array<double, kPhases> Trace::take() {
-  if (taken_ < begun_) {
-    Step& step = steps_[++taken_ % 2];
-    if (!step.timed) seconds_.fill(std::numeric_limits<double>::quiet_NaN());
-    for (const Timed& span : step.spans)
-      seconds_[static_cast<std::size_t>(span.phase)] += span.end.seconds_since(span.begin);
-    step.spans.clear();
-  }
-  return std::exchange(seconds_, {});
+void Trace::end_step() {
+  if (timing_) mark(Component::other);
+  timing_ = false;
+}
+
+StepTime Trace::take() {
+  if (taken_ == begun_) return {};
+  Step& step = steps_[++taken_ % 2];
+  if (!step.timed) step.time.seconds.fill(std::numeric_limits<double>::quiet_NaN());
+  if (stream_.is_cuda())
+    for (std::size_t i = 1; i < step.marks.size(); ++i)
+      step.time[step.marks[i - 1].begins] +=
+          step.marks[i].event.seconds_since(step.marks[i - 1].event);
+  step.marks.clear();
+  return step.time;
 }
 
 }  // namespace lockstep

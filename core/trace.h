@@ -1,5 +1,6 @@
-// Trace: who spends the time. Spans are opened where the work is enqueued (model, train), read by
-// train/meter one step later, and named like the rows of the planner's estimate.
+// Trace: what a stream's time goes to, step by step, in the components that a plan has too. Every
+// operator and collective says itself what it is (core/op_log.h); what else takes time, or decides
+// for the operators within it, opens a span. Read one step later by the trainer.
 #pragma once
 
 #include <array>
@@ -7,68 +8,67 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/component.h"
 #include "core/stream.h"
 #include "core/timeline.h"
 
 namespace lockstep {
 
-enum class Phase : std::uint8_t {
-  gemm,
-  attention,
-  memory_bound,
-  optimizer,
-  data,
-  checkpoint,
-  evaluation,
-  communication
-};
-inline constexpr int kPhases = 8;
-
-const char* name(Phase phase);
-
 class Trace {
  public:
-  // Adds the time between its construction and destruction to a phase. Spans do not nest. On a CUDA
-  // stream that is the time between two events, of spans within a timed step; tools see an NVTX
-  // range.
+  // Of a stream, which outlives it and has no other.
+  explicit Trace(Stream& stream);
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  ~Trace();
+
+  // While it lives its stream's time is that of a component; within an inner one, the inner's. On a
+  // CUDA stream that is the time between two events. Tools see an NVTX range.
   class Span {
    public:
-    Span(Trace& trace, Phase phase, Stream& stream);
+    Span(Stream& stream, Component component);
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
    private:
     Timeline::Span span_;
-    Trace* trace_;
-    Phase phase_;
     Stream& stream_;
-    std::chrono::steady_clock::time_point begin_;
-    Event begin_event_;
-    std::uint8_t outer_ = 0;  // phase, in the stream's OpLog
+    Component outer_ = Component::other;
   };
+  Component within() const { return within_; }  // other: no span
 
-  // What a CUDA stream is given between the two belongs to one step, whose spans are timed or not:
-  // events cost time, and have no place in a graph. Steps are taken in their order; what is not
-  // taken when the second one behind it begins is dropped.
+  // What is given to the stream between the two is of one step. Only of a timed one is it known
+  // what took how long: events cost time, and have no place in a graph. Steps are taken in their
+  // order; what is not taken when the second one behind it begins is dropped.
   void begin_step(bool timed);
-  void end_step() { timing_ = false; }
+  void end_step();
 
-  // Seconds of each phase since the last call. On a CUDA stream: of the first step that was not
-  // taken, which must be done; NaN where it was not timed.
-  std::array<double, kPhases> take();
+  // Of the first step that was not taken, and is done: its sum is the time between begin_step and
+  // end_step, `other` what was within no span. NaN where it was not timed, zeros where there is no
+  // step.
+  StepTime take();
 
  private:
-  struct Timed {
-    Phase phase;
-    Event begin, end;
+  using Clock = std::chrono::steady_clock;
+  struct Mark {  // of a CUDA stream
+    Component begins;
+    Event event;
   };
-  struct Step {  // of a CUDA stream
+  struct Step {
     bool timed = false;
-    std::vector<Timed> spans;
+    StepTime time;  // of a CPU stream
+    std::vector<Mark> marks;
   };
 
-  std::array<double, kPhases> seconds_{};
+  Component change_to(Component component);  // returns what it was
+  void mark(Component begins);
+
+  Stream& stream_;
+  Component within_ = Component::other;
+  // Of a CPU stream, since its last mark.
+  Component running_ = Component::other;
+  Clock::time_point since_;
   std::array<Step, 2> steps_;  // by turns
   std::size_t begun_ = 0, taken_ = 0;
   bool timing_ = false;

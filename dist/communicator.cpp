@@ -45,7 +45,10 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   else if (ring_ != nullptr)
     number_ = ring_->begin(lockstep::name(kind), name_, bytes, stream.record());
   begun_in_ = ring_ == nullptr ? nullptr : &stream;
-  if (!span_) span_.emplace(stream, lockstep::name(kind), name_);
+  if (!span_) {
+    if (stream.trace() != nullptr) component_.emplace(stream, component_of_group(name_));
+    span_.emplace(stream, lockstep::name(kind), name_);
+  }
   call();
   if (!grouped_) end_entry();
   return true;
@@ -55,6 +58,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
 // their peers count as those that have.
 void Communicator::end_entry() {
   span_.reset();
+  component_.reset();
   if (ring_ == nullptr || size_ == 1) return;
   if (begun_in_ == nullptr) number_ = ring_->begin("nothing", name_, 0, {});
   ring_->end(number_, begun_in_ == nullptr ? Event() : begun_in_->record());

@@ -11,6 +11,7 @@
 #include "core/function_ref.h"
 #include "core/stream.h"
 #include "core/timeline.h"
+#include "core/trace.h"
 
 namespace lockstep {
 
@@ -98,9 +99,10 @@ class Communicator {
   int rank_, size_;
   std::array<Traffic, kCollectives> traffic_{};
   CollectiveRing* ring_ = nullptr;
-  std::uint64_t number_ = 0;            // in the ring, of the call or calls under way
-  Stream* begun_in_ = nullptr;          // the stream of the first of them
-  std::optional<Timeline::Span> span_;  // of them
+  std::uint64_t number_ = 0;              // in the ring, of the call or calls under way
+  Stream* begun_in_ = nullptr;            // the stream of the first of them
+  std::optional<Trace::Span> component_;  // of them
+  std::optional<Timeline::Span> span_;    // likewise
   bool grouped_ = false;
 };
 

@@ -288,7 +288,10 @@ ParamStore::Use ParamStore::use(int unit, Stream& compute) {
   Buffer& buffer = weights_of(unit);
   if (auto* ring = comms_.world->ring()) ring->about(layout_.name(unit));
   prefetch(unit);
-  if (gathers_) compute.wait(unit_of(unit).gathered);
+  if (shard_ranks_ > 1) {
+    const Trace::Span span(compute, Component::communication_shard);
+    compute.wait(unit_of(unit).gathered);
+  }
   ++buffer.users;
   return {this, unit, &compute};
 }
@@ -340,7 +343,9 @@ void ParamStore::begin_gradients(int unit, Stream& compute) {
   LOCKSTEP_CHECK(buffer.unit < 0 || buffer.unit == unit, "gradients of unit ", layout_.name(unit),
                  " before those of ", layout_.name(buffer.unit), " are complete");
   buffer.unit = unit;
-  compute.wait(buffer.done);
+  if (!reduces_each_micro_batch()) return;
+  const Trace::Span span(compute, Component::communication_shard);
+  compute.wait(buffer.done);  // as it was emptied
 }
 
 Tensor ParamStore::grad(ParamId id) {
@@ -375,6 +380,8 @@ void ParamStore::reduce(int unit, Stream& compute) {
 void ParamStore::finish_backward(Stream& compute) {
   LOCKSTEP_CHECK(saw_last_ || !scatters_, "the step has no last micro-batch");
   if (scatters_) {
+    const Trace::Span span(compute, comms_.replicate.size() > 1 ? Component::communication_replicate
+                                                                : Component::communication_shard);
     compute.wait(scatters_->record());
     compute.wait(gathers_->record());  // the weights may change from now on
   }

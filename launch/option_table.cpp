@@ -447,6 +447,16 @@ const std::array kOptions{
            "Address that the port is at; anybody who reaches it can read the numbers. Empty: every "
            "address of rank 0's machine.",
            ""},
+    // ------------------------------------------------------------------------------------- plan
+    Option{LOCKSTEP_KEY(plan.cluster), kAny, "",
+           "File that describes the machines of the run, as `lockstep preflight` writes one or "
+           "`configs/clusters/` has them: steps are compared with what is planned for it. Empty: "
+           "the GPUs that are there, where they are known; processors have no plan without one.",
+           ""},
+    Option{LOCKSTEP_KEY(plan.compare_every_steps), kCount, "steps",
+           "Between tables of plan and measured in the log, and looks for a rank that is slower "
+           "than the others; 0: none.",
+           ""},
     // -------------------------------------------------------------------------------- precision
     Option{LOCKSTEP_KEY(precision.compute), kAny, "",
            "Type of weights and activations in forward and backward; sums are fp32.", ""},

@@ -6,9 +6,11 @@
 #include "core/file.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
+#include "launch/cluster_file.h"
 #include "launch/config.h"
 #include "launch/device.h"
 #include "launch/ranks.h"
+#include "launch/version.h"
 #include "train/layout.h"
 #include "train/trainer.h"
 
@@ -51,13 +53,19 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   World& host = watched ? *watched : *ranks.world;
   return host.ends_all([&] {
     const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
+    const auto& cluster_file = config.values.plan.cluster;
+    const auto cluster = host.rank() == 0 && !cluster_file.empty()
+                             ? std::optional(load_cluster(cluster_file))
+                             : std::nullopt;
     const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
     return train({.config = config.values,
                   .resolved_config = to_toml(config),
                   .settings = json,
                   .run = run,
                   .device = device,
+                  .cluster = cluster,
                   .allow_dataset_change = options.allow_dataset_change,
+                  .version = version_and_commit(),
                   .verify_steps = options.verify_steps,
                   .trace_steps = options.trace_steps,
                   .began = began},

@@ -29,4 +29,8 @@ std::string version_text() {
              name(cpu_level()), "\ngpu       ", gpus(), "\n");
 }
 
+std::string version_and_commit() {
+  return LOCKSTEP_VERSION ", commit " LOCKSTEP_COMMIT;
+}
+
 }  // namespace lockstep

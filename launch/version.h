@@ -6,5 +6,6 @@ namespace lockstep {
 
 // "lockstep 0.1.0", then a line each: commit, compiler, backends, processor.
 std::string version_text();
+std::string version_and_commit();  // "0.1.0, commit 827b9f19baeb"
 
 }  // namespace lockstep

@@ -157,7 +157,6 @@ void Block::compute(const StepContext& step, const ParamStore::Use& w, const Sav
   const LinearInput mlp{a.norm2, most(Of::norm2)};
   if (config_.is_gated()) {
     mlp_in_.forward(step, w, a.mlp_in, mlp);
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     swiglu_forward(step.compute, a.hidden, a.mlp_in, most(Of::hidden));
   } else {
     mlp_in_.forward(step, w, a.hidden, mlp, {.pre_gelu = a.mlp_in, .absmax = most(Of::hidden)});
@@ -170,7 +169,6 @@ void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, con
   norm1_.forward(step, w, a.norm1, a.stats1, x);  // their absmax was kept
   norm2_.forward(step, w, a.norm2, a.stats2, a.middle);
   if (q_norm_) rotate(step, w, a);
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   if (config_.is_gated())
     swiglu_forward(step.compute, a.hidden, a.mlp_in);
   else
@@ -179,7 +177,6 @@ void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, con
 
 // qk-norm and RoPE, where the layer has them; with both, in one pass.
 void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Saved& a) const {
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto heads = static_cast<int>(a.attention.shape[1]);
   const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
   const auto positions = step.positions.view({step.tokens()});
@@ -200,7 +197,6 @@ void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Save
 
 void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, Tensor dqkv,
                             const Saved& a, Tensor most) const {
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto heads = static_cast<int>(a.attention.shape[1]);
   const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;
   const auto positions = step.positions.view({step.tokens()});
@@ -225,7 +221,6 @@ void Block::rotate_backward(const StepContext& step, const ParamStore::Use& w, T
 }
 
 void Block::attend(const StepContext& step, const Saved& a, const KvCache* cache) const {
-  const Trace::Span span(step.trace, Phase::attention, step.compute);
   const auto most = absmax_of(a, Of::attention);
   if (cache != nullptr)
     attention_cached(step.compute, step.scratch, a.attention, *cache, a.qkv, step.positions);
@@ -261,7 +256,6 @@ void Block::mlp_branch_backward(const StepContext& step, const ParamStore::Use& 
   auto dmlp_in = dhidden;
   if (config_.is_gated()) {
     down_.backward(step, w, dhidden, gradient, hidden);
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     dmlp_in = a.mlp_in;  // its values are not needed again
     swiglu_backward(step.compute, dmlp_in, dhidden, a.mlp_in, most);
   } else {
@@ -280,15 +274,12 @@ void Block::attention_branch_backward(const StepContext& step, const ParamStore:
   const auto dnorm = step.scratch.allocate("dnorm1", a.norm1.dtype, a.norm1.shape);
   const auto most = a.absmax ? step.scratch.allocate("dqkv_absmax", DType::fp32, {1}) : Tensor{};
   out_.backward(step, w, dattention, gradient, {a.attention, absmax_of(a, Of::attention)});
-  {
-    const Trace::Span span(step.trace, Phase::attention, step.compute);
-    if (step.cudnn_attention)
-      cudnn_attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse,
-                               a.qkv);
-    else
-      attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
-                         step.document_start);
-  }
+  if (step.cudnn_attention)
+    cudnn_attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse,
+                             a.qkv);
+  else
+    attention_backward(step.compute, step.scratch, dqkv, dattention, a.attention, a.lse, a.qkv,
+                       step.document_start);
   rotate_backward(step, w, dqkv, a, most);
   qkv_.backward(step, w, dnorm, {dqkv, most}, {a.norm1, absmax_of(a, Of::norm1)});
   norm1_.backward(step, w, gradient, dnorm, x, a.stats1);

@@ -48,16 +48,12 @@ void Embedding::forward(const StepContext& step, Tensor y, ConstTensor ids) cons
   const Arena::Scope scope(step.scratch);
   const auto use = step.params.use(unit(), step.compute);
   const SequenceSum sum(step, y);
-  {
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    embedding_forward(step.compute,
-                      {.y = sum.partial(),
-                       .ids = ids,
-                       .weight = use[tokens_],
-                       .positions = step.positions.view({step.tokens()}),
-                       .position_weight = positions_ ? use[*positions_] : ConstTensor{},
-                       .part = part(step)});
-  }
+  embedding_forward(step.compute, {.y = sum.partial(),
+                                   .ids = ids,
+                                   .weight = use[tokens_],
+                                   .positions = step.positions.view({step.tokens()}),
+                                   .position_weight = positions_ ? use[*positions_] : ConstTensor{},
+                                   .part = part(step)});
   sum.finish();
 }
 
@@ -65,7 +61,6 @@ void Embedding::backward(const StepContext& step, ConstTensor dy, ConstTensor id
   const Arena::Scope scope(step.scratch);
   step.params.begin_gradients(unit(), step.compute);
   const auto all = gather_sequence(step, dy);
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   embedding_backward(step.compute, step.scratch,
                      {.dweight = step.params.grad(tokens_),
                       .dposition_weight = positions_ ? step.params.grad(*positions_) : Tensor{},

@@ -70,11 +70,7 @@ CrossEntropy Head::cross_entropy(const StepContext& step, ConstTensor logits, Te
   const auto mine = step.scratch.allocate("cross_entropy_part", DType::fp32, {n, 3});
   const auto parts =
       step.scratch.allocate("cross_entropy_parts", DType::fp32, {tensor.size(), n, 3});
-  {
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    cross_entropy_parts(step.compute, mine, logits, args);
-  }
-  const Trace::Span span(step.trace, Phase::communication, step.compute);
+  cross_entropy_parts(step.compute, mine, logits, args);
   tensor.all_gather(parts, mine, step.compute);
   args.parts = parts;
   return args;
@@ -104,21 +100,15 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
         cross_entropy(step, logits, losses.rows(first, rows), targets.ids.rows(first, rows));
     args.gradient_scale = targets.gradient_scale;
     args.z_loss = options_.z_loss;
-    {
-      const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-      cross_entropy_gradient(step.compute, logits, args);
-    }
+    cross_entropy_gradient(step.compute, logits, args);
     // The logits are their own gradient now. With one rank y's chunk takes the place of itself,
     // after its last use.
     matrix_.backward(step, matrix_use, sum.partial().rows(first, rows), logits,
                      all.rows(first, rows));
   });
   sum.finish();
-  {
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
-    fill(step.compute, gradient.values, 0.0f);  // nothing arrives past the last norm
-  }
+  sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
+  fill(step.compute, gradient.values, 0.0f);  // nothing arrives past the last norm
   norm_.backward(step, norm_use, gradient, y, x, stats);
 }
 
@@ -126,7 +116,6 @@ void Head::loss(const StepContext& step, ConstTensor x, const Targets& targets) 
   const Arena::Scope scope(step.scratch);
   const auto each = step.scratch.allocate("losses", DType::fp32, {targets.ids.elements()});
   losses(step, each, x, targets.ids);
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, each, targets.ids);
 }
 
@@ -140,7 +129,6 @@ void Head::losses(const StepContext& step, Tensor losses, ConstTensor x,
     my_logits(step, logits, all.rows(first, rows));
     const auto args =
         cross_entropy(step, logits, losses.rows(first, rows), targets.rows(first, rows));
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     cross_entropy_loss(step.compute, logits, args);
   });
 }
@@ -152,7 +140,6 @@ void Head::logits(const StepContext& step, Tensor logits, ConstTensor x) const {
   const auto mine = step.scratch.allocate("my_logits", DType::fp32, {n, columns_});
   const auto all = step.scratch.allocate("all_logits", DType::fp32, {tensor_ranks_, n, columns_});
   my_logits(step, mine, x);
-  const Trace::Span span(step.trace, Phase::communication, step.compute);
   step.comms.tensor->all_gather(all, mine, step.compute);
   pack_pieces(step.compute, logits.view({n, tensor_ranks_, columns_}), all, 0);
 }

@@ -25,7 +25,6 @@ Fp8Matrix allocate_fp8(Arena& scratch, const char* name, DType dtype, const Shap
 
 void quantize(const StepContext& step, const Fp8Matrix& matrix, const Fp8Matrix& transposed,
               const LinearInput& x) {
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const bool whole = (matrix ? matrix : transposed).scaling == Scaling::tensor;
   lockstep::quantize(step.compute, matrix, transposed, as_matrix(x.values),
                      whole ? x.absmax : ConstTensor{});
@@ -77,7 +76,6 @@ void Linear::multiply(const StepContext& step, const ParamStore::Use& use, Tenso
                       const LinearInput& x, bool with_bias, const LinearEpilogue& epilogue) const {
   const auto bias = with_bias && bias_ ? use.stacked(*bias_) : ConstTensor{};
   if (is_fp8(step, use)) return multiply_fp8(step, use, y, x, bias, epilogue);
-  const Trace::Span span(step.trace, Phase::gemm, step.compute);
   matmul_forward(step.compute, step.scratch, y, as_matrix(x.values), use.stacked(weight_),
                  {.bias = bias, .pre_gelu = epilogue.pre_gelu, .residual = epilogue.residual});
 }
@@ -91,18 +89,14 @@ void Linear::multiply_fp8(const StepContext& step, const ParamStore::Use& use, T
   const Shape shape{y.shape[0], w.weight.q.shape[1]};
   const auto q = allocate_fp8(step.scratch, "x_fp8", DType::fp8_e4m3, shape, w.weight.scaling);
   quantize(step, q, {}, x);
-  {
-    const Trace::Span span(step.trace, Phase::gemm, step.compute);
-    matmul_fp8(step.compute, step.scratch,
-               {.y = epilogue.pre_gelu ? epilogue.pre_gelu : y,
-                .a = q,
-                .b = w.weight,
-                .bias = bias,
-                .residual = epilogue.residual,
-                .fast = w.weight.scaling == Scaling::tensor});
-  }
+  matmul_fp8(step.compute, step.scratch,
+             {.y = epilogue.pre_gelu ? epilogue.pre_gelu : y,
+              .a = q,
+              .b = w.weight,
+              .bias = bias,
+              .residual = epilogue.residual,
+              .fast = w.weight.scaling == Scaling::tensor});
   if (!epilogue.pre_gelu) return;
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   gelu_forward(step.compute, y, epilogue.pre_gelu, epilogue.absmax);
 }
 
@@ -122,10 +116,8 @@ void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tenso
                       {}, {});
     return sum.finish({}, {}, dx_absmax);
   }
-  if (dbias) {  // of this rank's tokens: the tensor axis adds them up
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
-  }
+  // The bias's gradient is of this rank's tokens: the tensor axis adds them up.
+  if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
   multiply_backward(step, use, as_matrix(dx),
                     {gather_sequence(step, dy.values), largest_of_ranks(step, dy.absmax)},
                     {x.values, largest_of_ranks(step, x.absmax)}, {}, pre_gelu, dx_absmax);
@@ -137,10 +129,8 @@ void Linear::multiply_backward(const StepContext& step, const ParamStore::Use& u
   if (is_fp8(step, use)) {
     multiply_backward_fp8(step, use, dx, dy, x, dbias);
     if (!pre_gelu) return;
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
     return gelu_backward(step.compute, dx, dx, as_matrix(pre_gelu), dx_absmax);
   }
-  const Trace::Span span(step.trace, Phase::gemm, step.compute);
   matmul_backward_weight(step.compute, step.scratch, step.params.stacked_grad(weight_), dbias,
                          as_matrix(dy.values), as_matrix(x.values));
   matmul_backward_input(step.compute, step.scratch, dx, as_matrix(dy.values), use.stacked(weight_),
@@ -162,11 +152,7 @@ void Linear::multiply_backward_fp8(const StepContext& step, const ParamStore::Us
   const auto x_t = allocate("x_fp8_transposed", DType::fp8_e4m3, {I, N});
   quantize(step, dy_q, dy_t, dy);
   quantize(step, {}, x_t, x);
-  if (dbias) {
-    const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
-    sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
-  }
-  const Trace::Span span(step.trace, Phase::gemm, step.compute);
+  if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
   const auto dweight = step.params.stacked_grad(weight_);
   matmul_fp8(step.compute, step.scratch, {.y = dweight, .a = dy_t, .b = x_t, .residual = dweight});
   matmul_fp8(step.compute, step.scratch, {.y = dx, .a = dy_q, .b = w.transposed});

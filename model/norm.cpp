@@ -34,7 +34,6 @@ void Norm::add_forward(const StepContext& step, const ParamStore::Use& use, Tens
 
 void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
                    Tensor sum, ConstTensor x, ConstTensor residual, Tensor absmax) const {
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   if (is_layer_norm_) {
     layernorm_forward(step.compute, {.y = y,
                                      .stats = stats,
@@ -59,7 +58,6 @@ void Norm::forward(const StepContext& step, const ParamStore::Use& use, Tensor y
 
 void Norm::backward(const StepContext& step, const ParamStore::Use& use, const Gradient& gradient,
                     ConstTensor dy, ConstTensor x, ConstTensor stats) const {
-  const Trace::Span span(step.trace, Phase::memory_bound, step.compute);
   const auto dweight = step.params.grad(weight_);
   if (is_layer_norm_) {
     layernorm_backward(step.compute, step.scratch,

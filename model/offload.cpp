@@ -1,5 +1,7 @@
 #include "model/offload.h"
 
+#include "core/trace.h"
+
 namespace lockstep {
 
 Offload::Offload(const To& to, const std::vector<std::vector<Tensor>>& kept) : copies_(&to.copies) {
@@ -11,7 +13,9 @@ Offload::Offload(const To& to, const std::vector<std::vector<Tensor>>& kept) : c
 }
 
 void Offload::wait_for(Stream& compute, std::size_t layer) {
-  if (layer < layers_.size()) compute.wait(layers_[layer].copied);
+  if (layer >= layers_.size()) return;
+  const Trace::Span span(compute, Component::communication_host);
+  compute.wait(layers_[layer].copied);
 }
 
 void Offload::before_forward(Stream& compute, std::size_t layer) {

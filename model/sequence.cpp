@@ -17,7 +17,6 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
 ConstTensor gather_sequence(const StepContext& step, ConstTensor x) {
   Communicator& tensor = *step.comms.tensor;
   if (tensor.size() == 1) return x;
-  const Trace::Span span(step.trace, Phase::communication, step.compute);
   const auto all =
       step.scratch.allocate("gathered", x.dtype, with_rows(x.shape, tensor.size() * x.shape[0]));
   tensor.all_gather(all, x, step.compute);
@@ -27,7 +26,6 @@ ConstTensor gather_sequence(const StepContext& step, ConstTensor x) {
 ConstTensor largest_of_ranks(const StepContext& step, ConstTensor x) {
   Communicator& tensor = *step.comms.tensor;
   if (tensor.size() == 1 || !x) return x;
-  const Trace::Span span(step.trace, Phase::communication, step.compute);
   const auto most = step.scratch.allocate("largest", DType::fp32, {1});
   step.compute.copy(most, x);
   tensor.all_reduce(most, ReduceOp::max, step.compute);
@@ -44,7 +42,6 @@ SequenceSum::SequenceSum(const StepContext& step, Tensor out)
 
 void SequenceSum::finish(ConstTensor bias, ConstTensor residual, Tensor absmax) const {
   if (has_one_rank()) return;
-  const Trace::Span span(step_.trace, Phase::communication, step_.compute);
   const Arena::Scope scope(step_.scratch);
   const auto N = partial_.shape[0], behind = padded_.shape[0] - N;
   if (behind > 0) fill(step_.compute, padded_.rows(N, behind), 0.0f);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "core/integer.h"
-#include "core/trace.h"
 #include "dist/param_store.h"
 
 namespace lockstep {
@@ -19,7 +18,6 @@ struct StepContext {
   Arena& scratch;  // of the compute stream: what is taken from it is gone when the call returns
   ParamStore& params;
   Comms& comms;
-  Trace& trace;
   ConstTensor positions;         // [B, T] int32, within the document
   ConstTensor document_start;    // [B, T] int32, the first token of its sequence that a token may
                                  // attend to; absent: from its sequence's first on

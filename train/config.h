@@ -112,6 +112,11 @@ struct Config {
     std::string metrics_address = "127.0.0.1";     // empty: every address of the machine
   } log;
 
+  struct Plan {
+    std::string cluster;  // file that describes what the run is on; empty: the GPU, where known
+    std::int64_t compare_every_steps = 100;  // 0: never
+  } plan;
+
   struct Precision {
     DType compute = DType::fp32;
     bool master_weights = true;  // in fp32 beside bf16 weights; without: stochastic rounding

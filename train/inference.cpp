@@ -22,7 +22,6 @@ StepContext Inference::context(const Batch& batch) {
           .scratch = arenas_.device,
           .params = params_,
           .comms = comms_,
-          .trace = trace_,
           .positions = batch.positions,
           .document_start = batch.document_start,
           .rope_table = {}};

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/trace.h"
 #include "data/loader.h"
 #include "model/transformer.h"
 #include "train/device_batch.h"
@@ -39,7 +38,6 @@ class Inference {
  private:
   Stream& compute_;
   Arenas& arenas_;
-  Trace trace_;
   Comms comms_;
   ParamStore params_;
   Transformer transformer_;

@@ -53,6 +53,7 @@ std::optional<LedgerLine> line_of(const Json& json) {
     line.ranks = integer_at(json, "ranks", 1, std::numeric_limits<int>::max());
     for (const Json& host : json.at("hosts").as_array())
       line.hosts.push_back(host.as_string());
+    if (json.find("version") != nullptr) line.version = text_at(json, "version");
   } else if (event == "end") {
     line.kind = Kind::end;
     line.step = integer_at(json, "step", 0, kMostStep);
@@ -64,12 +65,7 @@ std::optional<LedgerLine> line_of(const Json& json) {
   return line;
 }
 
-double data_wait(const StepReport& report) {
-  return std::isfinite(report.data_wait_seconds) ? report.data_wait_seconds : 0;
-}
-
-double seconds_of(const StepReport& report, Phase phase) {
-  const double seconds = report.phase_seconds[static_cast<std::size_t>(phase)];
+double known(double seconds) {
   return std::isfinite(seconds) ? seconds : 0;
 }
 
@@ -201,6 +197,7 @@ std::string to_json_line(const LedgerLine& line) {
       for (const auto& host : line.hosts)
         hosts.push(host);
       json.set("hosts", std::move(hosts));
+      if (!line.version.empty()) json.set("version", line.version);
       break;
     }
     case Kind::steps:
@@ -306,7 +303,8 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
                                                          .time_seconds = start_seconds_,
                                                          .step = start.step,
                                                          .ranks = start.ranks,
-                                                         .hosts = start.hosts});
+                                                         .hosts = start.hosts,
+                                                         .version = start.version});
   file_.append(to_json_line(line));
   goodput_ = goodput_of(lines);
   goodput_.restart_seconds += starting.count();
@@ -321,10 +319,11 @@ void Ledger::append(const StepReport& report) {
   const double seconds = std::chrono::duration<double>(now - accounted_).count();
   accounted_ = now;
   stepping_ = true;
-  const double evaluation = std::min(seconds_of(report, Phase::evaluation), seconds);
-  const double checkpoint = std::min(seconds_of(report, Phase::checkpoint), seconds - evaluation);
+  const double evaluation = std::min(known(report.evaluation_seconds), seconds);
+  const double checkpoint =
+      std::min(known(report.time[Component::checkpoint]), seconds - evaluation);
   const double step = seconds - evaluation - checkpoint;
-  const double data = std::min(data_wait(report), step);
+  const double data = std::min(known(report.data_wait_seconds), step);
   goodput_.productive_seconds += step - data;
   goodput_.data_seconds += data;
   goodput_.checkpoint_seconds += checkpoint;

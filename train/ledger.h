@@ -26,6 +26,7 @@ struct LedgerLine {
   std::int64_t step = 0;    // start: goes on behind it. end: the last one
   std::int64_t ranks = 0;   // start
   std::vector<std::string> hosts{};
+  std::string version{};             // start: of the program; empty: an older one
   std::int64_t first = 0, last = 0;  // steps; last = first - 1: none, but what was behind a step
   double step_seconds = 0;           // data wait included, and what the host does between steps
   double data_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0;
@@ -88,6 +89,7 @@ class Ledger {
     std::int64_t step = 0;                        // goes on behind it
     std::int64_t ranks = 1;
     std::vector<std::string> hosts{};  // of the ranks, each once
+    std::string version{};             // "0.1.0, commit 827b9f19baeb"
   };
   // Goes on with the file, or creates it; to be called when the first step begins. Within a start
   // time is measured by a clock that nobody sets.

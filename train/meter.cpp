@@ -9,6 +9,10 @@ namespace {
 
 constexpr std::int64_t kMemorySteps = 20;
 
+double per_step(double seconds, std::int64_t every_steps) {
+  return every_steps > 0 ? seconds / static_cast<double>(every_steps) : 0.0;
+}
+
 }  // namespace
 
 StepReport Meter::step(std::int64_t step, double seconds) {
@@ -39,10 +43,12 @@ StepReport Meter::step(std::int64_t step, double seconds) {
   return report;
 }
 
-void Meter::spent_between_steps(Phase phase, double seconds, std::int64_t every_steps) {
-  const double per_step = every_steps > 0 ? seconds / static_cast<double>(every_steps) : 0.0;
-  (phase == Phase::evaluation ? evaluation_seconds_per_step_ : checkpoint_seconds_per_step_) =
-      per_step;
+void Meter::spent_evaluating(double seconds, std::int64_t every_steps) {
+  evaluation_seconds_per_step_ = per_step(seconds, every_steps);
+}
+
+void Meter::spent_saving(double seconds, std::int64_t every_steps) {
+  checkpoint_seconds_per_step_ = per_step(seconds, every_steps);
 }
 
 double Meter::Config::seconds_at_peak(double flops) const {

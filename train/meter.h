@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/trace.h"
+#include "core/tensor.h"
 #include "train/step_report.h"
 
 namespace lockstep {
@@ -29,13 +29,14 @@ class Meter {
 
   const Config& config() const { return config_; }
 
-  // The report of a step, but for what only the trainer knows (losses, learning rate, phases).
+  // The report of a step, but for what only the trainer knows (losses, learning rate, components).
   //   step: counted from 1      seconds: its wall time
   StepReport step(std::int64_t step, double seconds);
 
   // Time that the run spends between steps, once every `every_steps` (0: never again), so that the
-  // ETA counts it: evaluations and saves.
-  void spent_between_steps(Phase phase, double seconds, std::int64_t every_steps);
+  // ETA counts it.
+  void spent_evaluating(double seconds, std::int64_t every_steps);
+  void spent_saving(double seconds, std::int64_t every_steps);
 
  private:
   double eta_seconds(std::int64_t step) const;

@@ -75,8 +75,9 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
   line.add("valid_tokens", r.valid_tokens);
   line.add("tokens_seen", r.tokens_seen);
   line.add("peak_bytes", r.peak_bytes);
-  for (std::size_t i = 0; i < r.phase_seconds.size(); ++i)
-    line.add(str(name(static_cast<Phase>(i)), "_seconds"), r.phase_seconds[i]);
+  for (std::size_t i = 0; i < kComponents; ++i)
+    line.add(str(name(static_cast<Component>(i)), "_seconds"), r.time.seconds[i]);
+  line.add("evaluation_seconds", r.evaluation_seconds);
   line.add("eta_seconds", r.eta_seconds);
   line.add("time_seconds", time_seconds);
   if (r.gpu) {
@@ -86,6 +87,10 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
     if (r.gpu->power_capped) line.add("gpu_power_capped", *r.gpu->power_capped);
     line.add("energy_joules", r.gpu->step_joules);
     line.add("joules_per_token", r.joules_per_token);
+  }
+  if (r.slowest) {
+    line.add("slowest_rank", std::int64_t{r.slowest->rank});
+    line.add("slowest_rank_ratio", r.slowest->ratio());
   }
   if (r.shards) {
     line.add("shard_files_fetched", r.shards->fetched);

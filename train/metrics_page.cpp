@@ -60,17 +60,14 @@ MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std
 }
 
 void MetricsPage::count(const StepReport& r) {
-  const auto seconds = [&](Phase phase) {
-    return known(r.phase_seconds[static_cast<std::size_t>(phase)]);
-  };
   exposed_.report = r;
   exposed_.last_step_time_seconds = now_seconds();
   exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
   exposed_.skipped_steps += r.skipped ? 1 : 0;
   exposed_.data_wait_seconds += known(r.data_wait_seconds);
-  exposed_.checkpoint_seconds += seconds(Phase::checkpoint);
-  exposed_.evaluation_seconds += seconds(Phase::evaluation);
-  if (!std::isnan(r.phase_seconds.front())) exposed_.phase_seconds = r.phase_seconds;
+  exposed_.checkpoint_seconds += known(r.time[Component::checkpoint]);
+  exposed_.evaluation_seconds += known(r.evaluation_seconds);
+  if (!std::isnan(r.time[Component::other])) exposed_.time = r.time;
   if (r.validation_loss) exposed_.validation_loss = r.validation_loss;
   if (!r.gpu) return;
   exposed_.gpu = r.gpu;

@@ -16,8 +16,8 @@
 namespace lockstep {
 
 // What a line says of its step: the members of its object, in the units of docs/formats.md. Those
-// from `products` to `other` are the parts of a step; older lines call the first gemm_seconds, and
-// have all communication as one.
+// from `products` to `other` are the parts of a step (core/component.h); older lines call the
+// first gemm_seconds, and have all communication as one.
 enum class Metric : std::uint8_t {
   loss,
   validation_loss,
@@ -40,13 +40,15 @@ enum class Metric : std::uint8_t {
   communication_tensor,
   communication_shard,
   communication_replicate,
+  communication_ranks,
+  communication_host,
   optimizer,
   data,
   checkpoint,
   other,
   evaluation
 };
-inline constexpr int kMetrics = 26;
+inline constexpr int kMetrics = 28;
 
 const char* name(Metric metric);  // without "_seconds" for the parts of a step
 

@@ -3,11 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/trace.h"
+
 namespace lockstep {
 namespace {
 
 Stream::Mode mode_of(const Stream& stream) {
   return stream.is_measuring() ? Stream::Mode::measuring : Stream::Mode::immediate;
+}
+
+void wait_for(Stream& compute, const Event& copied) {
+  const Trace::Span span(compute, Component::communication_host);
+  compute.wait(copied);
 }
 
 }  // namespace
@@ -52,13 +59,13 @@ void OptimizerRing::update(Stream& compute, FunctionRef<void(std::size_t)> updat
     Event& is_free = ring_[chunk % kRing].is_free;
     to_device_.wait(is_free);
     copy(to_device_, on_device(chunk), host_[chunk]);
-    compute.wait(to_device_.record());
+    wait_for(compute, to_device_.record());
     update(chunk);
     to_host_.wait(compute.record());
     copy(to_host_, host_[chunk], on_device(chunk));
     is_free = to_host_.record();
   }
-  compute.wait(to_host_.record());
+  wait_for(compute, to_host_.record());
 }
 
 }  // namespace lockstep

@@ -94,9 +94,8 @@ void add_speed(Text& text, const Exposed& e) {
   text.gauge("mfu_ratio", "Model FLOPs (causal attention) over the peak of all devices.",
              r.model_flops_utilization);
   std::vector<std::pair<const char*, double>> components;
-  for (std::size_t i = 0; i < e.phase_seconds.size(); ++i)
-    if (const auto phase = static_cast<Phase>(i); phase != Phase::evaluation)
-      components.emplace_back(name(phase), e.phase_seconds[i]);
+  for (std::size_t i = 0; i < kComponents; ++i)
+    components.emplace_back(name(static_cast<Component>(i)), e.time.seconds[i]);
   text.gauges("component_seconds", "What the last step that was timed went to.", "component",
               components);
   text.counter("data_wait_seconds_total", "For which steps of this process waited for data.",

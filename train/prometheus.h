@@ -3,7 +3,6 @@
 // the names.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 
@@ -18,8 +17,8 @@ struct Exposed {
   bool is_running = true;
   StepReport report{};  // of the last step; what is not known of it is left out
   double last_step_time_seconds =
-      0;  // since 1970; before the first step of this process: its start
-  std::array<double, kPhases> phase_seconds{};  // of the last step in which they were timed
+      0;            // since 1970; before the first step of this process: its start
+  StepTime time{};  // of the last step that was timed
   std::optional<double> validation_loss{};
   std::optional<GpuReading> gpu{};
   std::optional<Goodput> goodput{};

@@ -37,8 +37,7 @@ double Saves::begin(std::optional<double> validation_loss,
                           // the steps before.
                           .first = [&log = run_.log] { log.sync(); }});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  run_.meter.spent_between_steps(Phase::checkpoint, took.count(),
-                                 run_.config.checkpoint.every_steps);
+  run_.meter.spent_saving(took.count(), run_.config.checkpoint.every_steps);
   return took.count();
 }
 

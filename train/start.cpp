@@ -117,7 +117,6 @@ void replay(Run& run, const Json& newest, FunctionRef<RecordedStep()> compute_st
     return compute_step();
   };
   replay_steps(run.directory, run.options.verify_steps, run.world, begin, compute);
-  run.training.trace().take();
   run.loader.go_on(history);
   load(now.step);
   run.progress = now;

@@ -2,14 +2,14 @@
 // train/metrics_log and train/tensorboard.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
+#include "core/component.h"
 #include "core/gpu_monitor.h"
-#include "core/trace.h"
 #include "data/shard_cache.h"
+#include "train/stragglers.h"
 
 namespace lockstep {
 
@@ -27,19 +27,22 @@ struct StepReport {
 
   double step_seconds = 0;       // from the end of the step before, see Trainer::finish
   double data_wait_seconds = 0;  // part of step_seconds
-  // By Phase; what is not in a span is in none. NaN in a step that was not timed. Evaluation and
-  // checkpoint are no part of step_seconds: the evaluation and sample after this step, and the
-  // saves since the step before.
-  std::array<double, kPhases> phase_seconds{};
-  double tokens_per_second = 0;                      // nominal tokens of the step / step_seconds
+  // What the step's time went to: the sum is step_seconds, but for the checkpoint, which is no part
+  // of it: what training waited for saves since the step before. All but that are NaN in a step
+  // that was not timed.
+  StepTime time{};
+  double evaluation_seconds = 0;  // no part of step_seconds: evaluation and sample after this step
+  double tokens_per_second = 0;   // nominal tokens of the step / step_seconds
   double model_flops_utilization = kUnknown;         // causal count, in [0, 1]
   double model_flops_utilization_square = kUnknown;  // full-square (PaLM) count
+  double planned_utilization = kUnknown;             // the causal one, as it was planned
   std::int64_t peak_bytes = 0;                       // of memory, so far
   std::int64_t limit_bytes = 0;                      // of the device; 0: unknown
   double eta_seconds = kUnknown;  // to the end of the run, with evaluations and saves
 
   std::optional<GpuReading> gpu;       // behind this step, where it was read (train/gpu_watch.h)
   double joules_per_token = kUnknown;  // of all GPUs, taken to be as this one is
+  std::optional<SlowestRank> slowest;  // of some steps before this one, where ranks compared them
   std::optional<ShardCache::Counts> shards;  // of distant data, since the start, on this machine
   std::optional<double> validation_loss;     // where this step evaluated
   std::optional<std::uint64_t> weight_hash;  // behind this step, where it was computed

@@ -2,40 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <vector>
-
-#include "core/trace.h"
 
 namespace lockstep {
 namespace {
-
-struct ComponentNames {
-  const char *json, *words;
-};
-constexpr std::array<ComponentNames, kComponents> kNames{{
-    {"products", "products"},
-    {"attention", "attention"},
-    {"memory_bound", "memory-bound"},
-    {"communication_tensor", "communication, tensor"},
-    {"communication_shard", "communication, shard"},
-    {"communication_replicate", "communication, replicate"},
-    {"communication_ranks", "communication, all ranks"},
-    {"communication_host", "communication, host"},
-    {"optimizer", "optimizer"},
-    {"data", "data"},
-    {"checkpoint", "checkpoint"},
-    {"other", "other"},
-}};
-
-Component component_of(const OpLog::Entry& entry) {
-  if (entry.op.kind == Op::Kind::collective) return component_of_group(entry.op.group);
-  if (entry.op.kind == Op::Kind::transfer) return Component::communication_host;
-  if (entry.op.kind == Op::Kind::product) return Component::products;
-  if (entry.op.kind == Op::Kind::attention) return Component::attention;
-  return entry.phase == static_cast<std::uint8_t>(Phase::optimizer) ? Component::optimizer
-                                                                    : Component::memory_bound;
-}
 
 // Plays the entries of a log, each stream its own in their order.
 class Player {
@@ -104,7 +74,7 @@ class Player {
         if (entry.what == OpLog::What::op) {
           track.runs = true;
           track.left = costs_.seconds(entry.op);
-          track.last = component_of(entry);
+          track.last = component_of(entry.op, entry.within);
           any = true;
           break;
         }
@@ -175,7 +145,7 @@ class Player {
       const auto& entry = entries_[track.entries[i]];
       if (entry.what == OpLog::What::op &&
           (entry.op.kind == Op::Kind::collective || entry.op.kind == Op::Kind::transfer))
-        return component_of(entry);
+        return component_of(entry.op, entry.within);
     }
     return Component::other;
   }
@@ -191,25 +161,6 @@ class Player {
 };
 
 }  // namespace
-
-const char* name(Component component) {
-  return kNames[static_cast<std::size_t>(component)].json;
-}
-
-const char* in_words(Component component) {
-  return kNames[static_cast<std::size_t>(component)].words;
-}
-
-Component component_of_group(std::string_view group) {
-  if (group == "tensor") return Component::communication_tensor;
-  if (group.starts_with("shard")) return Component::communication_shard;
-  if (group.starts_with("replicate")) return Component::communication_replicate;
-  return Component::communication_ranks;
-}
-
-double StepTime::total() const {
-  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
-}
 
 StepTime step_time(const StepProgram& program, const StreamCosts& costs) {
   Player player(program, costs);

@@ -11,6 +11,7 @@
 #include "data/unicode.h"
 #include "train/loss_sum.h"
 #include "train/model_tokenizer.h"
+#include "train/plan_watch.h"
 #include "train/run.h"
 #include "train/saves.h"
 #include "train/schedule.h"
@@ -23,8 +24,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double& seconds_of(StepReport& report, Phase phase) {
-  return report.phase_seconds[static_cast<std::size_t>(phase)];
+// What no component has of a step; NaN where it was not timed. A GPU is done a little before its
+// host sees it, so that its components may sum to a little more than what the host measured.
+double rest_of(const StepTime& traced, double seconds) {
+  return std::max(seconds - (traced.total() - traced[Component::other]), 0.0);
 }
 
 double seconds_since(Clock::time_point begin) {
@@ -69,6 +72,7 @@ class Trainer {
 
   Run run_;
   Saves saves_{run_};
+  PlanWatch plan_{run_};
   // Of the step that was reported last.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
@@ -91,6 +95,7 @@ int Trainer::run() {
   if (run_.is_first()) open_logs();
   try {
     const int code = take_steps();
+    if (run_.is_first()) plan_.end();
     run_.log.end(code, code == 0 ? "done" : "stopped by a signal", checkpoint_seconds_);
     return code;
   } catch (const std::exception& error) {
@@ -103,11 +108,13 @@ void Trainer::open_logs() {
   run_.directory.keep();
   write_text(run_.directory.config(), run_.options.resolved_config);
   if (!run_.tokenizer.what.empty()) keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer());
+  plan_.open();
   run_.log.open(run_.directory, run_.config.log,
                 {.began = run_.options.began,
                  .step = run_.step(),
                  .ranks = run_.world.size(),
-                 .hosts = run_.hosts()});
+                 .hosts = run_.hosts(),
+                 .version = run_.options.version});
   Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
   data.set("stretches", to_json(run_.loader.sources().history()));
   write_text(run_.directory.data(), data.dump(2) + "\n");
@@ -181,13 +188,13 @@ Trainer::Enqueued Trainer::enqueue_step(bool hash) {
                            run_.signals.exit_code().value_or(0));
   for (int m = 0; m < run_.loader.micro_steps(); ++m) {
     const Batch batch = [&] {
-      const Trace::Span span(run_.training.trace(), Phase::data, run_.compute);
+      const Trace::Span span(run_.compute, Component::data);
       return run_.loader.batch(run_.progress.first_sample, m);
     }();
     run_.loader.release(batch, run_.training.micro_step(batch, m + 1 == run_.loader.micro_steps()));
   }
   if (saves_.is_under_way() && run_.shares_state) {  // what is saved is what the update changes
-    const Trace::Span span(run_.training.trace(), Phase::checkpoint, run_.compute);
+    const Trace::Span span(run_.compute, Component::checkpoint);
     saves_.await();
   }
   run_.training.finish_step();
@@ -203,6 +210,7 @@ RecordedStep Trainer::compute_step() {
   const Enqueued enqueued = enqueue_step(true);
   const auto numbers = run_.training.numbers(enqueued.step);
   run_.stop = std::max(run_.stop, numbers.stop);
+  run_.training.trace().take();
   return {.step = enqueued.step,
           .learning_rate = enqueued.learning_rate,
           .loss = numbers.loss,
@@ -229,14 +237,14 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
   const std::chrono::duration<double> since = end - std::exchange(last_end_, end);
   const double took = since.count() - std::exchange(between_seconds_, 0);
 
-  const auto phases = run_.training.trace().take();
-  const double held = phases[static_cast<std::size_t>(Phase::checkpoint)];  // see hold_update
+  const StepTime traced = run_.training.trace().take();
+  const double held = traced[Component::checkpoint];  // see hold_update
   const double waited = std::isnan(held) ? 0 : held;
   StepReport report = run_.meter.step(enqueued.step, took - waited);
   report.data_wait_seconds = enqueued.data_wait_seconds;
-  report.phase_seconds = phases;
-  seconds_of(report, Phase::evaluation) = 0;
-  seconds_of(report, Phase::checkpoint) = std::exchange(checkpoint_seconds_, 0) + waited;
+  report.time = traced;
+  report.time[Component::other] = rest_of(traced, took);
+  report.time[Component::checkpoint] = std::exchange(checkpoint_seconds_, 0) + waited;
   report.tokens_seen = enqueued.tokens_seen;
   report.loss = numbers.loss;
   report.grad_norm = numbers.grad_norm;
@@ -257,6 +265,7 @@ void Trainer::report(StepReport report) {
   if (run_.validation && run_.due(run_.config.eval.every_steps, report.step) && !stopping)
     report.validation_loss = validation_loss_ = evaluate(report);
   report.shards = run_.files.counts();
+  plan_.fill_in(report);
   if (run_.due(run_.config.log.every_steps, report.step) || report.validation_loss) {
     if (run_.gpu) report.gpu = run_.gpu->read(report.step);
     if (report.gpu)
@@ -268,6 +277,7 @@ void Trainer::report(StepReport report) {
   if (run_.config.log.sample_every_steps > 0 &&
       run_.due(run_.config.log.sample_every_steps, report.step) && !stopping)
     sample(report);
+  plan_.observe(report);
   run_.log.append(report);
   check_skipped(report);
 }
@@ -320,12 +330,11 @@ void Trainer::sample(StepReport& report) {
   } catch (const DataError& error) {  // of weights that went wrong; the next step will say so
     log_warning("no sample after step ", run_.step(), ": ", error.what());
   }
-  run_.training.trace().take();
   spent_evaluating(report, seconds_since(begin));
 }
 
 void Trainer::spent_evaluating(StepReport& report, double seconds) {
-  seconds_of(report, Phase::evaluation) += seconds;
+  report.evaluation_seconds += seconds;
   between_seconds_ += seconds;
 }
 
@@ -342,10 +351,9 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
         if (run_.world.size() == 1 || ++batches % kAskEvery == 0) run_.stop = run_.agreed_stop();
         return run_.stop != 0;
       });
-  run_.training.trace().take();
   const double seconds = seconds_since(begin);
   spent_evaluating(report, seconds);
-  run_.meter.spent_between_steps(Phase::evaluation, seconds, run_.config.eval.every_steps);
+  run_.meter.spent_evaluating(seconds, run_.config.eval.every_steps);
   if (!sum) return std::nullopt;
   return sum->mean();
 }

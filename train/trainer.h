@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "core/json.h"
 #include "core/tensor.h"
 #include "dist/comms.h"
 #include "dist/topology.h"
+#include "train/cluster.h"
 #include "train/config.h"
 
 namespace lockstep {
@@ -19,7 +21,9 @@ struct TrainOptions {
   Json settings;                // its values by key: {"train.steps": 1000, ...}; in checkpoints
   std::filesystem::path run;
   Device device;
+  std::optional<Cluster> cluster = std::nullopt;  // of plan.cluster
   bool allow_dataset_change = false;
+  std::string version{};          // of this program, as the ledger has it
   std::int64_t verify_steps = 0;  // so many are computed again before the run goes on
   std::int64_t trace_steps = 0;   // so many, from the first: each rank writes trace-rank-00000.json
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // the process

@@ -29,6 +29,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
     : config_(config),
       compute_(compute),
       arenas_(arenas),
+      trace_(compute),
       comms_(std::move(comms)),
       params_(comms_, {.sharding = config.sharding,
                        .keep_gathered = config.keep_gathered,
@@ -68,6 +69,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
   evaluated_ = LossReader(loss_sum_, valid_tokens_, arenas.pinned);
   weight_hash_.emplace(params_, arena, arenas.pinned);
+  rank_times_.emplace(comms_, arena, arenas.pinned);
   for (Outcome& outcome : outcomes_) {
     outcome.loss_sum = mirror("loss_sum", loss_sum_);
     outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
@@ -123,7 +125,6 @@ StepContext Training::context(const Batch& batch) {
           .scratch = arenas_.device,
           .params = params_,
           .comms = comms_,
-          .trace = trace_,
           .positions = batch.positions,
           .document_start = batch.document_start,
           .rope_table = {},
@@ -182,14 +183,14 @@ Event Training::micro_step(const Batch& pinned, bool last) {
 
 void Training::finish_step() {
   if (const auto held_by = std::exchange(held_by_, std::nullopt)) {
-    const Trace::Span span(trace_, Phase::checkpoint, compute_);
+    const Trace::Span span(compute_, Component::checkpoint);
     compute_.wait(*held_by);
   }
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
     sum_over_ranks(compute_, comms_, loss_sum_, valid_tokens_);
     comms_.all->all_reduce(stop_, ReduceOp::max, compute_);
-    const Trace::Span span(trace_, Phase::optimizer, compute_);
+    const Trace::Span span(compute_, Component::optimizer);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
                      .step = step_,

@@ -19,6 +19,7 @@
 #include "train/generate.h"
 #include "train/loss_sum.h"
 #include "train/optimizer.h"
+#include "train/rank_times.h"
 #include "train/weight_hash.h"
 
 namespace lockstep {
@@ -51,8 +52,8 @@ struct TrainingConfig {
 
 class Training {
  public:
-  // On a GPU the phases of the first step are timed, of those whose number is a multiple of this,
-  // and of those whose update is held: they are the ones that are not replayed from graphs.
+  // On a GPU the components of the first step are timed, of those whose number is a multiple of
+  // this, and of those whose update is held: they are the ones that are not replayed from graphs.
   static constexpr std::int64_t kTimedSteps = 20;
 
   // Allocates everything that lives as long as the run. `compute` and `arenas` outlive it.
@@ -104,6 +105,7 @@ class Training {
   ParamStore& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
   WeightHash& weight_hash() { return *weight_hash_; }
+  RankTimes& rank_times() { return *rank_times_; }
   Transformer& transformer() { return transformer_; }
   Trace& trace() { return trace_; }
   void set_timeline(Timeline* timeline);  // of streams that compute or talk; no replay meanwhile
@@ -135,6 +137,7 @@ class Training {
   Tensor loss_sum_, valid_tokens_, stop_;
   LossReader evaluated_;
   std::optional<WeightHash> weight_hash_;
+  std::optional<RankTimes> rank_times_;
   std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
   std::int64_t step_number_ = 0;
   bool is_timed_ = true;  // this step

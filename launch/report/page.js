@@ -144,7 +144,8 @@ function difference(planned, measured) {
 }
 
 const PART_NAMES = { products: "matrix products", memory_bound: "memory-bound", communication_tensor: "communication: tensor",
-  communication_shard: "communication: shard", communication_replicate: "communication: replicate" };
+  communication_shard: "communication: shard", communication_replicate: "communication: replicate",
+  communication_ranks: "communication: all ranks", communication_host: "communication: host" };
 
 function stepParts() {
   const shown = runs.filter((run) => run.parts.length > 0);

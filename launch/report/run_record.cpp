@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/file.h"
+#include "train/ledger.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +56,14 @@ std::string name_of(const std::filesystem::path& run) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
+// The program of the last start that said it.
+void add_version(RunRecord& run, const std::vector<LedgerLine>& ledger) {
+  std::string version;
+  for (const LedgerLine& line : ledger)
+    if (!line.version.empty()) version = line.version;
+  if (!version.empty()) run.environment.insert(run.environment.begin(), {"lockstep", version});
+}
+
 }  // namespace
 
 RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
@@ -80,6 +89,7 @@ RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
     if (lines.empty()) return;
     record.goodput = goodput_of(lines);
     record.starts = starts_of(lines);
+    add_version(record, lines);
   });
   return record;
 }

@@ -58,7 +58,7 @@ TrainingConfig config_of(const Case& c) {
 struct Result {
   StepTime predicted;
   double measured = 0, ratio = 0;
-  std::array<double, kPhases> phases{};
+  StepTime components;
 };
 
 Result run(const Case& c, int rounds) {
@@ -92,7 +92,7 @@ Result run(const Case& c, int rounds) {
     const auto links = LinkTimes::measure(comms, stream);
     std::vector<double> measured;
     std::vector<std::unique_ptr<OpLog>> logs;
-    std::vector<std::array<double, kPhases>> phases;
+    std::vector<StepTime> components;
     for (int i = 0; i < rounds; ++i) {
       logs.push_back(std::make_unique<OpLog>());
       stream.set_op_log(logs.back().get());
@@ -100,7 +100,7 @@ Result run(const Case& c, int rounds) {
       stream.set_op_log(nullptr);
       training.trace().take();
       measured.push_back(take_step());
-      phases.push_back(training.trace().take());
+      components.push_back(training.trace().take());
     }
     if (world.rank() != 0) return;
     std::vector<const OpLog*> all;
@@ -124,11 +124,11 @@ Result run(const Case& c, int rounds) {
     result.predicted = step_time_on(cluster, program);
     result.measured = median(measured);
     result.ratio = result.predicted.total() / result.measured;
-    for (int p = 0; p < kPhases; ++p) {
+    for (std::size_t p = 0; p < kComponents; ++p) {
       std::vector<double> seconds;
-      for (const auto& one : phases)
-        seconds.push_back(one[static_cast<std::size_t>(p)]);
-      result.phases[static_cast<std::size_t>(p)] = median(seconds);
+      for (const StepTime& one : components)
+        seconds.push_back(one.seconds[p]);
+      result.components.seconds[p] = median(seconds);
     }
     if (unknown > 0)
       std::printf("%ld calls of operators that were not measured\n", static_cast<long>(unknown));
@@ -152,13 +152,9 @@ int main(int argc, char** argv) try {
         static_cast<long>(c.micro_batch), static_cast<long>(c.micro_steps),
         1e3 * r.predicted.total(), 1e3 * r.measured, r.ratio);
     for (std::size_t p = 0; p < kComponents; ++p)
-      if (r.predicted.seconds[p] > 0)
-        std::printf("    %-24s %8.2f ms\n", in_words(static_cast<Component>(p)),
-                    1e3 * r.predicted.seconds[p]);
-    for (int p = 0; p < kPhases; ++p)
-      if (r.phases[static_cast<std::size_t>(p)] > 0)
-        std::printf("    measured %-15s %8.2f ms\n", name(static_cast<Phase>(p)),
-                    1e3 * r.phases[static_cast<std::size_t>(p)]);
+      if (r.predicted.seconds[p] > 0 || r.components.seconds[p] > 0)
+        std::printf("    %-24s %8.2f ms, measured %8.2f ms\n", in_words(static_cast<Component>(p)),
+                    1e3 * r.predicted.seconds[p], 1e3 * r.components.seconds[p]);
     std::fflush(stdout);
     sum += std::abs(r.ratio - 1);
     worst = std::max(worst, std::abs(r.ratio - 1));

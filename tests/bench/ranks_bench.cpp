@@ -63,10 +63,10 @@ void print_communication(const Timeline& timeline, int steps) {
   std::map<std::string, Intervals> groups;
   for (const auto& span : timeline.spans()) {
     if (span.kind == "unit") continue;
-    const bool is_phase = span.kind == "phase";
-    if (is_phase && span.name != name(Phase::communication))
+    const bool is_component = span.kind == "component";
+    if (is_component && !span.name.starts_with("communication"))
       busy.emplace_back(span.begin, span.end);
-    else if (!is_phase)
+    else if (!is_component)
       groups[span.kind].emplace_back(span.begin, span.end);
   }
   busy = joined(std::move(busy));

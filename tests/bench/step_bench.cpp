@@ -46,19 +46,19 @@ void run(const Options& options) {
   const double start = seconds_of([&] { training.initialize(); });
 
   std::vector<double> peaks, steps;
-  std::vector<std::array<double, kPhases>> phases;
+  std::vector<StepTime> components;
   for (int i = 0; i <= options.steps; ++i) {
     const double peak = measure_peak_flops(stream, options.dtype);
-    training.trace().take();
     const double seconds = seconds_of([&] {
       training.begin_step(i + 1, 1e-4);
       training.micro_step(batch);
       training.finish_step();
     });
+    const StepTime time = training.trace().take();
     if (i == 0) continue;
     peaks.push_back(peak);
     steps.push_back(seconds);
-    phases.push_back(training.trace().take());
+    components.push_back(time);
   }
   const auto tokens = static_cast<double>(config.step_tokens());
   const double flops = tokens * flops_per_token(config.model, options.length).square;
@@ -72,17 +72,14 @@ void run(const Options& options) {
   std::printf("  best %.1f ms, %.0f tok/s, %.1f%% of peak; median %.1f ms, %.0f tok/s, %.1f%%\n",
               best * 1e3, tokens / best, 100 * flops / best / best_peak, middle * 1e3,
               tokens / middle, 100 * flops / middle / median(peaks));
-  double other = middle;
-  for (int p = 0; p < kPhases; ++p) {
+  for (std::size_t i = 0; i < kComponents; ++i) {
     std::vector<double> seconds;
-    for (const auto& step : phases)
-      seconds.push_back(step[static_cast<std::size_t>(p)]);
+    for (const StepTime& step : components)
+      seconds.push_back(step.seconds[i]);
     if (median(seconds) == 0) continue;
-    std::printf("  %-14s %8.1f ms %5.1f%%\n", name(static_cast<Phase>(p)), median(seconds) * 1e3,
-                100 * median(seconds) / middle);
-    other -= median(seconds);
+    std::printf("  %-14s %8.1f ms %5.1f%%\n", name(static_cast<Component>(i)),
+                median(seconds) * 1e3, 100 * median(seconds) / middle);
   }
-  std::printf("  %-14s %8.1f ms %5.1f%%\n", "other", other * 1e3, 100 * other / middle);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(Timeline, is_written_in_chromes_format) {
   Stream compute(Device{}, "compute");
   compute.set_timeline(&timeline);
   for (const char* name : {"gemm", "attention"}) {
-    const Timeline::Span span(compute, name, "phase");
+    const Timeline::Span span(compute, name, "component");
     sleep_in(compute);
   }
   timeline.write(directory.path() / "trace.json", 3);

@@ -107,7 +107,6 @@ class OnGpu {
             .scratch = scratch_,
             .params = params_,
             .comms = comms_,
-            .trace = trace_,
             .positions = integers(positions, {m.B, m.T}),
             .document_start = integers(m.batch.document_start, {m.B, m.T}),
             .rope_table = {}};
@@ -123,7 +122,6 @@ class OnGpu {
   Twins twins_{1};
   Arena scratch_{Device{Device::Kind::cuda, 0}, Arena::Memory::device, std::int64_t{64} << 20};
   Comms comms_ = make_comms();
-  Trace trace_;
   ParamStore params_;
   Transformer transformer_;
 };

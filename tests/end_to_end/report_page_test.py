@@ -44,7 +44,7 @@ def make_run(run, steps, seed, evil=False):
             line = {"step": step, "loss": 2.9 - seed / 20 + 8 * math.exp(-step / (0.012 * steps)) + math.exp(-4 * step / steps) + rng.gauss(0, 0.03),
                     "grad_norm": 0.3 + abs(rng.gauss(0, 0.05)), "learning_rate": 1e-3 * min(1, 50 * step / steps) * (1.05 - step / steps),
                     "step_seconds": seconds, "tokens_per_second": 65536 / seconds, "mfu": 0.18 / seconds,
-                    "tokens_seen": 65536 * step, "peak_bytes": 61203283968, "gemm_seconds": 0.72 * seconds,
+                    "tokens_seen": 65536 * step, "peak_bytes": 61203283968, "products_seconds": 0.72 * seconds,
                     "attention_seconds": 0.1 * seconds, "optimizer_seconds": 0.03 * seconds, "time_seconds": time}
             if step == steps * 2 // 3:
                 line["loss"] = 1e30 if evil else 9.5

@@ -168,7 +168,7 @@ class Watch:
 def line_of(step, loss, **more):
     return json.dumps(dict({"step": step, "loss": loss, "grad_norm": 0.5, "learning_rate": 1e-3, "step_seconds": 0.25,
                             "tokens_per_second": 4000.0, "mfu": 0.41, "mfu_square": None, "data_wait_seconds": 0,
-                            "skipped": False, "tokens_seen": 1000 * step, "peak_bytes": 1 << 30, "gemm_seconds": 0.2,
+                            "skipped": False, "tokens_seen": 1000 * step, "peak_bytes": 1 << 30, "products_seconds": 0.2,
                             "eta_seconds": 65.0, "time_seconds": time.time()}, **more)) + "\n"
 
 

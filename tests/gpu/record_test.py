@@ -57,7 +57,7 @@ FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStr
              "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaStreamBeginCapture",
              "cudaGraphInstantiate", "cudnnCreate", "cudnnPlan"}
 COMPUTES = ("launch", "cublasLtMatmul", "cudnnBackendExecute")
-TIMED_STEP = 20  # its phases are timed, so it is not replayed
+TIMED_STEP = 20  # its components are timed, so it is not replayed
 # Of a step that is replayed: learning rate, number and whether to stop; two micro-batches of three
 # tensors and four results; what begins it, two micro-batches, the optimizer.
 REPLAYED = {"launch": 3, "cudaMemcpyAsync": 10, "cudaGraphLaunch": 4}

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "core/philox.h"
 
@@ -37,7 +38,8 @@ TEST(Buckets, each_has_the_extremes_and_the_mean_of_its_lines_by_brute_force) {
     for (std::size_t b = 0; b < buckets.all().size(); ++b) {
       const auto begin = static_cast<std::int64_t>(b) * each;
       const auto end = std::min(begin + each, lines);
-      double low = INFINITY, high = -INFINITY, sum = 0;
+      constexpr double kInfinity = std::numeric_limits<double>::infinity();
+      double low = kInfinity, high = -kInfinity, sum = 0;
       int count = 0;
       for (auto i = begin; i < end; ++i) {
         const double loss = losses[static_cast<std::size_t>(i)];

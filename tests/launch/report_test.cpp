@@ -21,7 +21,7 @@ std::string line_of(std::int64_t step, double loss) {
   r.step_seconds = 0.5;
   r.tokens_per_second = 2000;
   r.tokens_seen = 1000 * step;
-  r.phase_seconds[static_cast<std::size_t>(Phase::gemm)] = 0.3;
+  r.time[Component::products] = 0.3;
   if (step % 10 == 0) r.validation_loss = loss + 0.1;
   return to_json_line(r, 1.7e9 + static_cast<double>(step));
 }

@@ -58,7 +58,6 @@ TEST_P(Generation, weights_alone_are_enough_to_predict) {
   Bench bench;
   Arena scratch(Device{}, Arena::Memory::host, 1 << 24);
   auto comms = make_comms();
-  Trace trace;
   ParamStore params(comms, {.compute_dtype = DType::bf16});
   Transformer transformer(params, config, {});
   params.allocate_weights(bench.arena, bench.stream);
@@ -68,7 +67,6 @@ TEST_P(Generation, weights_alone_are_enough_to_predict) {
                          .scratch = scratch,
                          .params = params,
                          .comms = comms,
-                         .trace = trace,
                          .positions = bench.integers({0, 1, 2}, {1, 3}),
                          .document_start = {},
                          .rope_table = {}};

@@ -78,7 +78,6 @@ struct Layer {
                            .scratch = b.arena,
                            .params = params,
                            .comms = comms,
-                           .trace = trace,
                            .positions = positions,
                            .document_start = {},
                            .rope_table = {},
@@ -105,7 +104,6 @@ struct Layer {
   }
 
   Bench b;
-  Trace trace;
   Comms comms = make_comms();
   ParamStore params;
   int unit;

@@ -31,7 +31,6 @@ Peaks peaks_of(const Case& c, bool measure) {
   auto params_arena = arena(), activations = arena(), scratch = arena(), inputs = arena();
   Stream stream(Device{}, "test", measure ? Stream::Mode::measuring : Stream::Mode::immediate, 2);
   auto comms = make_comms();
-  Trace trace;
   ParamStore params(comms, {.compute_dtype = c.dtype});
   Transformer transformer(params, c.config, {.recompute = c.recompute});
   params.allocate(params_arena, stream);
@@ -45,7 +44,6 @@ Peaks peaks_of(const Case& c, bool measure) {
                          .scratch = scratch,
                          .params = params,
                          .comms = comms,
-                         .trace = trace,
                          .positions = zeros(DType::int32, {c.B, c.T}),
                          .document_start = zeros(DType::int32, {c.B, c.T}),
                          .rope_table = {}};

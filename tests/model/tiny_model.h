@@ -67,7 +67,6 @@ class TinyModel {
             .scratch = scratch,
             .params = params,
             .comms = comms,
-            .trace = trace,
             .positions = positions_,
             .document_start = bench.integers(batch.document_start, {B, T}),
             .rope_table = {}};
@@ -126,7 +125,6 @@ class TinyModel {
   Bench bench;
   Arena scratch{Device{}, Arena::Memory::host, std::int64_t{64} << 20};
   Comms comms = make_comms();
-  Trace trace;
   ParamStore params;
   Transformer transformer;
   std::int64_t B, T;

@@ -216,12 +216,15 @@ TEST_P(Decoder, initial_weights_have_the_deviation_of_the_family) {
   });
 }
 
-TEST_P(Decoder, a_step_accounts_for_its_phases) {
+TEST_P(Decoder, a_step_accounts_for_its_components) {
   TinyModel model(tiny(GetParam()));
+  Trace trace(model.bench.stream);
+  trace.begin_step(true);
   model.forward_backward();
-  const auto seconds = model.trace.take();
-  for (const auto phase : {Phase::gemm, Phase::attention, Phase::memory_bound})
-    EXPECT_GT(seconds[static_cast<std::size_t>(phase)], 0) << name(phase);
+  trace.end_step();
+  const StepTime time = trace.take();
+  for (const auto component : {Component::products, Component::attention, Component::memory_bound})
+    EXPECT_GT(time[component], 0) << name(component);
 }
 
 std::string family_name(const ::testing::TestParamInfo<Family>& p) {
@@ -242,12 +245,10 @@ TEST(Head, no_token_adds_nothing) {
   const Head head(params, config, embedding, {});
   params.allocate(b.arena, b.stream);
   params.begin_step(b.stream);
-  Trace trace;
   const StepContext step{.compute = b.stream,
                          .scratch = b.arena,
                          .params = params,
                          .comms = comms,
-                         .trace = trace,
                          .positions = {},
                          .document_start = {},
                          .rope_table = {}};

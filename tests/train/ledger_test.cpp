@@ -263,8 +263,8 @@ StepReport report_of(std::int64_t step, double data, double checkpoint, double e
   StepReport report;
   report.step = step;
   report.data_wait_seconds = data;
-  report.phase_seconds[static_cast<std::size_t>(Phase::checkpoint)] = checkpoint;
-  report.phase_seconds[static_cast<std::size_t>(Phase::evaluation)] = evaluation;
+  report.time[Component::checkpoint] = checkpoint;
+  report.evaluation_seconds = evaluation;
   return report;
 }
 
@@ -307,7 +307,7 @@ TEST(Ledger, a_writer_knows_what_a_reader_derives) {
     EXPECT_EQ(ledger.goodput().replayed_seconds, goodput_of(read_ledger(path)).replayed_seconds);
   }
   {
-    Ledger ledger(path, {.began = now(), .step = 2, .hosts = {"n1"}});
+    Ledger ledger(path, {.began = now(), .step = 2, .hosts = {"n1"}, .version = "0.1.0"});
     pass(0.01);
     ledger.end(75, "stopped \xff by a \"signal\"", 0);  // before its first step
     expect_same(ledger.goodput(), goodput_of(read_ledger(path)));
@@ -318,6 +318,8 @@ TEST(Ledger, a_writer_knows_what_a_reader_derives) {
   EXPECT_EQ(lines.size(), 6u);  // start, steps, end; start; start, end
   EXPECT_EQ(lines[1].first, 1);
   EXPECT_EQ(lines[1].last, 2);
+  EXPECT_EQ(lines[0].version, "");  // as older programs wrote it
+  EXPECT_EQ(lines[4].version, "0.1.0");
   EXPECT_EQ(lines.back().step, 2);
   EXPECT_EQ(lines.back().why, "stopped \xef\xbf\xbd by a \"signal\"");  // U+FFFD
 }

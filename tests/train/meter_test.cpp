@@ -48,10 +48,10 @@ TEST(Meter, the_eta_counts_steps_evaluations_and_saves) {
   EXPECT_DOUBLE_EQ(m.step(1, 9).eta_seconds, 99 * 9.0);
   EXPECT_DOUBLE_EQ(m.step(2, 2).eta_seconds, 98 * 2.0);  // the first step warms up
   EXPECT_DOUBLE_EQ(m.step(3, 4).eta_seconds, 97 * 3.0);
-  m.spent_between_steps(Phase::evaluation, 10, 5);
-  m.spent_between_steps(Phase::checkpoint, 20, 10);
+  m.spent_evaluating(10, 5);
+  m.spent_saving(20, 10);
   EXPECT_DOUBLE_EQ(m.step(4, 3).eta_seconds, 96 * (3.0 + 2 + 2));
-  m.spent_between_steps(Phase::evaluation, 10, 0);  // never again
+  m.spent_evaluating(10, 0);  // never again
   EXPECT_DOUBLE_EQ(m.step(5, 3).eta_seconds, 95 * (3.0 + 2));
 }
 

@@ -16,7 +16,7 @@ StepReport at(std::int64_t step) {
   r.learning_rate = 6e-4;
   r.step_seconds = 0.25;
   r.model_flops_utilization = 0.471;
-  r.phase_seconds[static_cast<std::size_t>(Phase::attention)] = 0.125;
+  r.time[Component::attention] = 0.125;
   return r;
 }
 
@@ -26,10 +26,36 @@ TEST(MetricsLog, a_line_is_one_flat_object_with_the_step_first) {
   EXPECT_EQ(line.rfind("{\"step\":12,", 0), 0u) << line;
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   const auto json = Json::parse(line.substr(0, line.size() - 1), "line", 1);
-  for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "step_seconds",
-                          "tokens_per_second", "mfu", "mfu_square", "data_wait_seconds", "loss_z",
-                          "grad_norm_z", "skipped", "valid_tokens", "tokens_seen", "peak_bytes",
-                          "gemm_seconds", "attention_seconds", "eta_seconds", "time_seconds"})
+  for (const char* key : {"step",
+                          "loss",
+                          "grad_norm",
+                          "learning_rate",
+                          "step_seconds",
+                          "tokens_per_second",
+                          "mfu",
+                          "mfu_square",
+                          "data_wait_seconds",
+                          "loss_z",
+                          "grad_norm_z",
+                          "skipped",
+                          "valid_tokens",
+                          "tokens_seen",
+                          "peak_bytes",
+                          "products_seconds",
+                          "attention_seconds",
+                          "memory_bound_seconds",
+                          "communication_tensor_seconds",
+                          "communication_shard_seconds",
+                          "communication_replicate_seconds",
+                          "communication_ranks_seconds",
+                          "communication_host_seconds",
+                          "optimizer_seconds",
+                          "data_seconds",
+                          "checkpoint_seconds",
+                          "other_seconds",
+                          "evaluation_seconds",
+                          "eta_seconds",
+                          "time_seconds"})
     EXPECT_NE(json.find(key), nullptr) << key;
   EXPECT_EQ(json.at("loss").as_double(), 3.25);
   EXPECT_EQ(json.at("learning_rate").as_double(), 6e-4);
@@ -39,6 +65,10 @@ TEST(MetricsLog, a_line_is_one_flat_object_with_the_step_first) {
   EXPECT_TRUE(json.at("mfu_square").is_null());
   EXPECT_FALSE(json.at("skipped").as_bool());
   EXPECT_EQ(json.find("validation_loss"), nullptr);
+  EXPECT_EQ(json.find("slowest_rank"), nullptr);
+  r.slowest = SlowestRank{.rank = 3, .seconds = 0.5, .median = 0.4};
+  EXPECT_NE(to_json_line(r, 0).find("\"slowest_rank\":3,\"slowest_rank_ratio\":1.25"),
+            std::string::npos);
   r.validation_loss = 3.5;
   EXPECT_NE(to_json_line(r, 0).find("\"validation_loss\":3.5}"), std::string::npos);
 }

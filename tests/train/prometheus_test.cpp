@@ -79,9 +79,9 @@ StepReport report() {
   r.peak_bytes = std::int64_t{3} << 30;
   r.limit_bytes = std::int64_t{8} << 30;
   r.eta_seconds = 14;
-  r.phase_seconds[static_cast<std::size_t>(Phase::attention)] = 0.25;
-  r.phase_seconds[static_cast<std::size_t>(Phase::checkpoint)] = 2;
-  r.phase_seconds[static_cast<std::size_t>(Phase::evaluation)] = 4;
+  r.time[Component::attention] = 0.25;
+  r.time[Component::checkpoint] = 2;
+  r.evaluation_seconds = 4;
   r.joules_per_token = 0.75;
   r.gpu = GpuReading{.clock_mhz = 1755,
                      .power_watts = 612.5,
@@ -97,7 +97,7 @@ Exposed everything() {
   return {.run = "r",
           .report = report(),
           .last_step_time_seconds = 1790000000.25,
-          .phase_seconds = report().phase_seconds,
+          .time = report().time,
           .validation_loss = 3.5,
           .gpu = report().gpu,
           .goodput = Goodput{.productive_seconds = 30, .idle_seconds = 10, .restarts = 2},
@@ -155,7 +155,7 @@ TEST(Prometheus, each_number_has_its_name_unit_and_labels) {
 
 TEST(Prometheus, what_is_not_known_is_left_out) {
   Exposed exposed{.run = "r"};
-  exposed.phase_seconds.fill(std::nan(""));
+  exposed.time.seconds.fill(std::nan(""));
   const auto text = prometheus_text(exposed);
   EXPECT_EQ(text.find("NaN"), text.npos);
   EXPECT_EQ(text.find("nan"), text.npos);
@@ -209,7 +209,8 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   second.step = 13;
   second.skipped = true;
   second.gpu.reset();
-  second.phase_seconds.fill(std::nan(""));
+  second.time.seconds.fill(std::nan(""));
+  second.evaluation_seconds = 0;
   page.show(second, Goodput{.productive_seconds = 2});
   EXPECT_EQ(value(path, "lockstep_step"), 12) << "at most once a second";
   page.end(Goodput{.productive_seconds = 2}, 0.5);

@@ -32,6 +32,13 @@ TEST(StepLine, says_what_the_documents_show) {
             "2.54M tok/s | MFU 47.1% | data 0.0% | mem 71.2/79.6 GiB | eta 58m");
 }
 
+TEST(StepLine, mfu_stands_beside_what_was_planned) {
+  auto r = sample();
+  r.planned_utilization = 0.4834;
+  EXPECT_NE(step_line(r, false).find(" | MFU 47.1% (plan 48.3%) | data "), std::string::npos)
+      << step_line(r, false);
+}
+
 TEST(StepLine, fields_stay_under_each_other_from_step_to_step) {
   auto first = sample(), last = sample();
   first.step = 7;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <numeric>
+#include <set>
 
 #include "tests/dist/ring_world.h"
 #include "tests/train/layout_rig.h"
+#include "train/step_time.h"
 
 namespace lockstep::testing {
 namespace {
@@ -106,12 +108,31 @@ TEST(StepProgram, peaks_where_a_run_does) {
   EXPECT_EQ(sum, program.peak.device);
 }
 
-TEST(StepProgram, has_all_operators_within_a_phase_but_those_that_begin_a_step) {
-  const auto program = record_step(one_rank(), Device{}, 1);
-  std::set<std::string> outside;
-  for (const auto& entry : program.log->entries())
-    if (entry.what == OpLog::What::op && entry.phase == OpLog::kNone) outside.insert(entry.op.name);
-  EXPECT_EQ(outside, (std::set<std::string>{"fill", "fill_integer"}));  // of begin_step
+std::set<std::string> components_of(const StepTime& time) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < kComponents; ++i)
+    if (time.seconds[i] > 0 && static_cast<Component>(i) != Component::other)
+      names.insert(name(static_cast<Component>(i)));
+  return names;
+}
+
+TEST(StepProgram, and_a_step_that_runs_go_to_the_same_components) {
+  for (const Layout& layout : all_layouts()) {
+    if (layout.mesh.world() > 4) continue;
+    TrainingConfig config = one_rank();
+    config.model.heads = config.model.kv_heads = 4;
+    config.global_batch_sequences = 8;
+    config.mesh = layout.mesh;
+    config.sharding = layout.sharding;
+    const auto planned = step_time(
+        record_step(config, Device{}, 1),
+        {.seconds = [](const Op& op) { return op.kind == Op::Kind::collective ? 1.0 : 0.01; },
+         .host_computes = true});
+    train_on(layout, config, 1, {.behind = [&](LayoutRank& rank) {
+               const StepTime measured = rank.training().trace().take();
+               EXPECT_EQ(components_of(measured), components_of(planned)) << name_of(layout);
+             }});
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <functional>
 #include <gtest/gtest.h>
 
-#include "core/trace.h"
 #include "tests/dist/ring_world.h"
 #include "tests/train/layout_rig.h"
 #include "train/batch_shape.h"

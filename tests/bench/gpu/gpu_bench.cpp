@@ -15,7 +15,7 @@
 // FLOPs, 2 N T H K forward, 5 N T H K backward (goals of our own, on an H200, for heads of 128 at
 // 8k: 300 forward, 230 both ways). The models: whole training steps without a loader, enqueued one
 // ahead as a run does; tokens/s, and model FLOPs (causal count) over the known peak; where the time
-// of a step goes, from one step whose phases are timed. `idle` is what those phases leave of that
+// of a step goes, from one step whose components are timed. `idle` is what those leave of that
 // step (its launches are timed too, which holds a host up), and of the median of the other steps
 // (goal: below 1%); `host` is the time to enqueue a step, over the step's: where that is less than
 // 1, the GPU has work in front of it. `memory` is what was measured for the arena; below it stands

@@ -92,14 +92,14 @@ class FreeMemory {
 };
 
 struct StepTimes {
-  std::vector<double> seconds, host;     // of the steps that are not timed by phase, sorted
-  double timed_seconds = 0;              // of the one that is
-  std::array<double, kPhases> phases{};  // of that
+  std::vector<double> seconds, host;  // of the steps that are not timed by component, sorted
+  double timed_seconds = 0;           // of the one that is
+  StepTime components;                // of that
 };
 
 // Steps that come one behind the other: each is enqueued before the numbers of the one before are
 // read. The first warms up, the second is captured where there are graphs, the last is timed by
-// phase.
+// component.
 StepTimes time_steps(Training& training, Stream& stream, const Batch& batch,
                      std::int64_t micro_batches) {
   using Clock = std::chrono::steady_clock;
@@ -120,7 +120,7 @@ StepTimes time_steps(Training& training, Stream& stream, const Batch& batch,
   training.numbers(kLast);
   ends.back().synchronize();
   StepTimes t;
-  t.phases = training.trace().take();
+  t.components = training.trace().take();
   const auto count = ends.size();
   t.timed_seconds = ends[count - 1].seconds_since(ends[count - 2]);
   for (std::size_t i = 3; i < count - 1; ++i) {
@@ -147,12 +147,11 @@ void print_times(const StepCase& c, const TrainingConfig& config, const StepTime
   std::printf("%-28s %9.0f %9.0f %6.1f%% %6.1f%% %8.1f GiB |", c.name, best, median,
               100 * median * mfu(flops.causal), 100 * median * mfu(flops.square),
               static_cast<double>(device_bytes) / kGiB);
-  double traced = 0;
-  for (int p = 0; p < kPhases; ++p) {
-    const double seconds = t.phases[static_cast<std::size_t>(p)];
-    traced += seconds;
-    if (seconds > 0)
-      std::printf(" %s %.1f%%", name(static_cast<Phase>(p)), 100 * seconds / t.timed_seconds);
+  const double traced = t.components.total() - t.components[Component::other];
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const auto component = static_cast<Component>(i);
+    if (component != Component::other && t.components[component] > 0)
+      std::printf(" %s %.1f%%", name(component), 100 * t.components[component] / t.timed_seconds);
   }
   const double idle = 1 - traced / middle;
   std::printf(", idle %.1f%%, %.1f%%, host %.2f%s\n", 100 * (1 - traced / t.timed_seconds),

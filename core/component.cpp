@@ -1,0 +1,47 @@
+#include "core/component.h"
+
+#include <numeric>
+
+namespace lockstep {
+namespace {
+
+struct Names {
+  const char *json, *words;
+};
+constexpr std::array<Names, kComponents> kNames{{
+    {"products", "products"},
+    {"attention", "attention"},
+    {"memory_bound", "memory-bound"},
+    {"communication_tensor", "communication, tensor"},
+    {"communication_shard", "communication, shard"},
+    {"communication_replicate", "communication, replicate"},
+    {"communication_ranks", "communication, all ranks"},
+    {"communication_host", "communication, host"},
+    {"optimizer", "optimizer"},
+    {"data", "data"},
+    {"checkpoint", "checkpoint"},
+    {"other", "other"},
+}};
+
+}  // namespace
+
+const char* name(Component component) {
+  return kNames[static_cast<std::size_t>(component)].json;
+}
+
+const char* in_words(Component component) {
+  return kNames[static_cast<std::size_t>(component)].words;
+}
+
+Component component_of_group(std::string_view group) {
+  if (group == "tensor") return Component::communication_tensor;
+  if (group.starts_with("shard")) return Component::communication_shard;
+  if (group.starts_with("replicate")) return Component::communication_replicate;
+  return Component::communication_ranks;
+}
+
+double StepTime::total() const {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+}  // namespace lockstep

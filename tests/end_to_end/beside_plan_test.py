@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""A run with a plan shows it: on the step line, in a table, in RUN/plan.json and beside the cluster's file, and the
+numbers are those of plan.json and metrics.jsonl. One without says how to get one.
+
+usage: beside_plan_test.py LOCKSTEP CLUSTER_TOML
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from tiny_run import configuration, metrics, pack
+
+COMPONENTS = {"products": "products", "attention": "attention", "memory-bound": "memory_bound",
+              "communication, tensor": "communication_tensor", "communication, shard": "communication_shard",
+              "communication, replicate": "communication_replicate", "communication, all ranks": "communication_ranks",
+              "communication, host": "communication_host", "optimizer": "optimizer", "data": "data",
+              "checkpoint": "checkpoint", "other": "other"}
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1}
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def seconds(text):
+    if text == "0":
+        return 0
+    value, unit = text.split()
+    return float(value) * UNITS[unit]
+
+
+def is_shown(text, value):
+    """With the three digits that tables have, of which the last is rounded."""
+    return abs(seconds(text) - value) <= max(0.006 * value, 6e-6)
+
+
+class Run:
+    def __init__(self, lockstep, folder, name):
+        self.command = [lockstep, "train", str(configuration(folder, "llama3")), "--run", str(folder / name),
+                        "--device", "cpu"]
+        self.path = folder / name
+
+    def train(self, *settings):
+        command = list(self.command)
+        for setting in ["train.steps=20", "eval.every_steps=0", "log.every_steps=5", "plan.compare_every_steps=10",
+                        "schedule.kind=constant", *settings]:
+            command += ["--set", setting]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        expect(done.returncode == 0, f"{self.path.name}: {done.returncode}: {done.stderr[-2000:]}")
+        return done.stderr
+
+    def plan(self):
+        return json.loads((self.path / "plan.json").read_text())
+
+
+def planned(step):
+    return {component["name"]: component["seconds"] for component in step["components"]}
+
+
+def mean(lines, component):
+    return sum(line[f"{component}_seconds"] for line in lines) / len(lines)
+
+
+def tables(log):
+    """Of each its first and last step, rows by component, and what is said of those that are off."""
+    pattern = re.compile(r"steps (\d+) to (\d+), of which (\d+) were timed, beside the plan for (.*):\n"
+                         r"  component +plan +measured +differs\n((?:  .*\n)*)")
+    for first, last, timed, cluster, text in pattern.findall(log):
+        rows, remarks = {}, []
+        for line in text.splitlines():
+            row = re.fullmatch(r"  (\S.*?)  +(0|[\d.]+ \w+) +(0|[\d.]+ \w+) +(\S*)", line)
+            if row:
+                rows[row[1]] = row.groups()[1:]
+            else:
+                remarks.append(line.strip())
+        yield int(first), int(last), int(timed), cluster, rows, remarks
+
+
+def check_table(table, plan, lines):
+    first, last, timed, cluster, rows, remarks = table
+    expect(cluster == plan["cluster"], f"{cluster} is not {plan['cluster']}")
+    lines = [line for line in lines if first <= line["step"] <= last and line["step"] > 1]  # the first warms up
+    expect(timed == len(lines), f"{timed} steps are timed, {len(lines)} have lines")
+    by_name = planned(plan)
+    measured_sum = 0
+    for words, name in COMPONENTS.items():
+        plan_seconds, measured = by_name.get(name, 0), mean(lines, name)
+        measured_sum += measured
+        if plan_seconds == 0 and measured == 0:
+            expect(words not in rows, f"{words} has a row of nothing")
+            continue
+        if words not in rows:
+            expect(False, f"{words} has no row in {rows}")
+            continue
+        shown = rows[words]
+        expect(is_shown(shown[0], plan_seconds), f"{words}: plan {shown[0]} is not {plan_seconds}")
+        expect(is_shown(shown[1], measured), f"{words}: measured {shown[1]} is not {measured}")
+        by = abs(measured - plan_seconds)
+        if by > 0.11 * plan_seconds and by > 0.011 * plan["step_seconds"]:
+            expect(any(remark.startswith(words) for remark in remarks), f"{words} is off, and not named: {remarks}")
+        if by < 0.09 * plan_seconds or by < 0.009 * plan["step_seconds"]:
+            expect(not any(remark.startswith(words) for remark in remarks), f"{words} is named: {remarks}")
+    expect(is_shown(rows["step"][0], plan["step_seconds"]), f"step: {rows['step']} is not {plan['step_seconds']}")
+    expect(is_shown(rows["step"][1], measured_sum), f"step: {rows['step']} is not {measured_sum}")
+    for remark in remarks:
+        slower = float(remark.split("(")[1].split("%")[0]) > 0 if "%" in remark else True
+        expect(not slower or re.search(r"\): \w", remark), f"no cause is named: {remark}")
+
+
+def check_without(lockstep, folder):
+    run = Run(lockstep, folder, "without")
+    log = run.train()
+    expect("no plan: plan.cluster names no file" in log and "lockstep preflight" in log, f"without a plan: {log}")
+    expect(not (run.path / "plan.json").exists(), "a plan of nothing is there")
+    expect("(plan" not in log and "beside the plan" not in log, f"without a plan: {log}")
+
+
+def check_with(lockstep, folder, cluster):
+    run = Run(lockstep, folder, "with")
+    log = run.train(f"plan.cluster={cluster}")
+    plan, lines = run.plan(), metrics(run.path)
+    expect(abs(sum(planned(plan).values()) - plan["step_seconds"]) < 1e-9, "components are not the step")
+    expect(f"planned for {plan['cluster']}: " in log, f"nothing is said of the plan: {log[-3000:]}")
+    shown = re.findall(r"MFU +([\d.]+)% \(plan ([\d.]+)%\)", log)
+    expect(len(shown) == 4, f"{len(shown)} step lines show the plan: {log[-3000:]}")
+    for line, (mfu, planned_mfu) in zip(lines[4::5], shown):
+        expect(abs(float(mfu) - 100 * line["mfu"]) < 0.051, f"MFU {mfu} is not {line['mfu']}")
+        expect(abs(float(planned_mfu) - 100 * plan["mfu"]) < 0.051, f"MFU {planned_mfu} is not {plan['mfu']}")
+    found = list(tables(log))
+    expect([table[:2] for table in found] == [(1, 10), (11, 20)], f"tables: {found}: {log[-3000:]}")
+    for table in found:
+        check_table(table, plan, lines)
+    check_residuals(run, plan, lines, cluster)
+    start = json.loads((run.path / "ledger.jsonl").read_text().splitlines()[0])
+    version = subprocess.run([lockstep, "--version"], capture_output=True, text=True, check=True).stdout
+    commit = re.search(r"commit +(\S+)", version)[1]
+    expect(commit in start["version"], f"the ledger says {start}, the program {version}")
+    return run
+
+
+def check_residuals(run, plan, lines, cluster):
+    residuals = json.loads(cluster.with_suffix(".residuals.json").read_text())
+    expect(len(residuals["runs"]) == 1, f"residuals: {residuals}")
+    for component in residuals["runs"][0]["components"]:
+        name = component["name"]
+        expect(component["planned_seconds"] == planned(plan).get(name, 0), f"residuals of {component}")
+        measured = mean(lines[1:], name)
+        expect(abs(component["measured_seconds"] - measured) <= 1e-9 + 1e-9 * measured,
+               f"residuals of {component}, measured {measured}")
+    log = run.train(f"plan.cluster={cluster}", "train.steps=25")
+    again = run.plan()
+    expect("; by what earlier runs took " in log, f"nothing is said of residuals: {log[-3000:]}")
+    expect(again["step_seconds"] == plan["step_seconds"], "residuals change what is planned")
+    products = next(c for c in residuals["runs"][0]["components"] if c["name"] == "products")
+    corrected = planned(again["corrected"])["products"]
+    expected = planned(plan)["products"] * products["measured_seconds"] / products["planned_seconds"]
+    expect(abs(corrected - expected) < 1e-9, f"corrected products: {corrected}, expected {expected}")
+
+
+def check_old_lines(lockstep, run):
+    """Lines as versions before wrote them are read beside those of today, by what goes on with the run too."""
+    path = run.path / "metrics.jsonl"
+    old = path.read_text()
+    for name in ("tensor", "shard", "replicate", "host"):
+        old = re.sub(rf'"communication_{name}_seconds":[^,]*,', "", old)
+    old = re.sub(r'"other_seconds":[^,]*,', "", old)
+    old = old.replace('"products_seconds"', '"gemm_seconds"').replace('"communication_ranks_', '"communication_')
+    path.write_text(old)
+    run.train("train.steps=30")
+    lines = metrics(run.path)
+    expect(len(lines) == 30 and "gemm_seconds" in lines[24] and "products_seconds" in lines[25],
+           f"old lines: {lines[24:26]}")
+    page = run.path / "report.html"
+    subprocess.run([lockstep, "report", str(run.path), "--out", str(page)], check=True, capture_output=True)
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(),
+                                re.DOTALL)[1])["runs"][0]
+    expect(data["notes"] == [], f"the report leaves out: {data['notes']}")
+    parts = {part["name"]: part["measured"] for part in data["parts"] if "measured" in part}
+    values = sorted(line.get("products_seconds", line.get("gemm_seconds")) for line in lines)
+    expect(values[13] <= parts["products"] * 1.001 and parts["products"] <= values[16] * 1.001,
+           f"products of old and new lines: {parts}, {values}")
+    shown = dict(data["environment"])
+    expect("commit" in shown.get("lockstep", ""), f"the environment: {shown}")
+
+
+def main():
+    lockstep, toml = sys.argv[1], pathlib.Path(sys.argv[2])
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        pack(lockstep, folder)
+        cluster = folder / "machine.toml"
+        shutil.copy(toml, cluster)
+        check_without(lockstep, folder)
+        run = check_with(lockstep, folder, cluster)
+        check_old_lines(lockstep, run)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
