@@ -168,9 +168,10 @@ Baseline Baseline::parse(const Json& json) {
   if (const auto& format = text_at(json, "format"); format != kFormat)
     throw DataError(str("\"format\" is \"", format, "\", expected \"", kFormat, "\""));
   Baseline baseline;
-  for (const auto& [check, values] : json.at("checks").as_object())
-    for (const auto& [key, value] : values.as_object())
-      in_context([&] { baseline.set(check, key, value.as_double()); }, check, ": ", key);
+  for (const auto& check : json.at("checks").as_object())
+    for (const auto& one : check.second.as_object())
+      in_context([&] { baseline.set(check.first, one.first, one.second.as_double()); }, check.first,
+                 ": ", one.first);
   return baseline;
 }
 

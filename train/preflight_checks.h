@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/counters.h"
@@ -21,7 +22,10 @@ namespace lockstep {
 struct ProductShape {  // [M, K] times [K, N]
   std::int64_t M = 0, N = 0, K = 0;
   DType dtype = DType::fp32;
-  friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
+  friend bool operator==(const ProductShape&, const ProductShape&) = default;
+  friend bool operator<(const ProductShape& a, const ProductShape& b) {
+    return std::tie(a.M, a.N, a.K, a.dtype) < std::tie(b.M, b.N, b.K, b.dtype);
+  }
 };
 // Those that a step of the configuration spends most FLOPs on, at most four; and one that is large
 // in fp32 and bf16, by which machines compare.
