@@ -172,6 +172,8 @@ PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
   if (corrected) plan.corrected = step_of(*corrected);
   for (std::size_t i = 0; i < kPurposes; ++i)
     plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});
+  if (cluster.device == Device::Kind::cpu)  // of whose memory these are, too
+    plan.memory.push_back({"host_copies", e.bytes.training.pinned + e.bytes.host_state});
   plan.memory.push_back({"constants", e.constant_bytes});
   return plan;
 }

@@ -13,8 +13,6 @@
 
 namespace lockstep {
 
-PlanFile plan_file_of(const Estimate& estimate, const Cluster& cluster);
-
 // Of a plan's components; a name that is none of today's is left out.
 StepTime time_of(const PlanFile::Step& step);
 
