@@ -40,7 +40,7 @@ std::string in_column(double value, Finding::Unit unit) {
 }
 
 // A line a check: its worst rank, the median of all, what is expected, the last time's.
-std::string table(const Verdict& verdict) {
+std::string table(const HealthVerdict& verdict) {
   std::size_t width = 0;
   for (const auto& row : verdict.rows)
     width = std::max(width, row.check.size());
@@ -59,7 +59,7 @@ std::string table(const Verdict& verdict) {
   return text;
 }
 
-std::string in_words(const Verdict& verdict, int ranks, std::size_t hosts) {
+std::string in_words(const HealthVerdict& verdict, int ranks, std::size_t hosts) {
   std::string text = table(verdict);
   text += "\n";
   for (const auto& fault : verdict.faults)

@@ -90,7 +90,7 @@ std::string wrong_with(const Finding& f, double peers, const double* last) {
 }
 
 // Those whose bits are not those of most; of as many on both sides all.
-void judge_bits(const std::vector<Found>& found, Verdict& verdict, bool& is_well) {
+void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& is_well) {
   std::map<std::string, int> ranks_of;
   for (const Found& one : found)
     if (!one.finding->bits.empty()) ++ranks_of[one.finding->bits];
@@ -186,19 +186,19 @@ Json Baseline::to_json() const {
   return Json::Object{{"format", kFormat}, {"checks", checks}};
 }
 
-int Verdict::exit_code() const {
+int HealthVerdict::exit_code() const {
   if (faults.empty()) return 0;
   const bool is_configuration = std::ranges::any_of(faults, &Fault::is_wrong_configuration);
   return is_configuration ? ConfigError("").exit_code() : TransientError("").exit_code();
 }
 
-Verdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
-              const Baseline& last) {
-  Verdict verdict;
+HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
+                    const Baseline& last) {
+  HealthVerdict verdict;
   for (const auto& found : by_check(by_rank, who)) {
     const Finding& first = *found.front().finding;
     const auto values = ranked(found);
-    Verdict::Row row{.check = first.check, .unit = first.unit};
+    HealthVerdict::Row row{.check = first.check, .unit = first.unit};
     row.ranks = static_cast<int>(values.size());
     if (!values.empty()) row.median = values[(values.size() - 1) / 2];
     for (const Found& one : found) {

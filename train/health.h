@@ -55,7 +55,7 @@ class Baseline {
   std::map<std::string, std::map<std::string, double>> values_;
 };
 
-struct Verdict {
+struct HealthVerdict {
   struct Row {  // of a check
     std::string check = {};
     Finding::Unit unit = Finding::Unit::count;
@@ -77,8 +77,8 @@ struct Verdict {
 
 // by_rank: what each said, `who` they are. Of ranks alike the reference is the median, of an even
 // number the better one: of two the slower is named.
-Verdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
-              const Baseline& last);
+HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
+                    const Baseline& last);
 Baseline baseline_of(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who);
 
 }  // namespace lockstep

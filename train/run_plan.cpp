@@ -41,8 +41,7 @@ PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::
   std::optional<StepTime> corrected;
   if (!residuals.empty()) {
     const auto earlier = Residuals::read(residuals);
-    if (!earlier.runs().empty())
-      corrected = earlier.corrected(residual_key(config), found.time);
+    if (!earlier.runs().empty()) corrected = earlier.corrected(residual_key(config), found.time);
   }
   return plan_file_of(found, cluster, corrected);
 }

@@ -129,10 +129,9 @@ std::string comparison_table(const StepTime& planned, const StepTime& measured) 
 }
 
 std::string in_words(const Deviation& d, const std::vector<std::string>& slowed_by) {
-  const auto what =
-      str(in_words(d.component), d.component == Component::products ? " take " : " takes ",
-          seconds_text(d.measured), ", planned ", seconds_text(d.planned), " (",
-          difference(d.planned, d.measured), ")");
+  auto what = str(in_words(d.component), d.component == Component::products ? " take " : " takes ",
+                  seconds_text(d.measured), ", planned ", seconds_text(d.planned), " (",
+                  difference(d.planned, d.measured), ")");
   if (d.measured < d.planned) return what;
   const bool by_clocks =
       d.component == Component::products || d.component == Component::attention ||

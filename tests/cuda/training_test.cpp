@@ -559,7 +559,7 @@ TEST(TrainingCudaOnce, components_of_a_timed_step_sum_to_its_time) {
   after.synchronize();
   const StepTime time = rig.training().trace().take();
   const double whole = after.seconds_since(before);
-  EXPECT_LE(time.total(), whole);
+  EXPECT_LE(time.total(), 1.0001 * whole);  // events tell floats of milliseconds
   EXPECT_GT(time.total(), 0.9 * whole);
   for (const double seconds : time.seconds)
     EXPECT_GE(seconds, 0);
