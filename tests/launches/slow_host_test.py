@@ -21,7 +21,8 @@ import tiny_run
 
 SLOW = 3  # a rank of n2
 EVERY = 5  # steps
-SETTINGS = [f"plan.compare_every_steps={EVERY}", f"log.every_steps={EVERY}"]
+# Steps longer than the times for which a rank is stopped.
+SETTINGS = ["train.batch_tokens=16384", f"plan.compare_every_steps={EVERY}", f"log.every_steps={EVERY}"]
 
 
 class Slowed:
