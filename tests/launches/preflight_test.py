@@ -110,8 +110,9 @@ def main():
     except RuntimeError as error:
         hosts.skip(f"no link can be throttled here: {error}")
     sends = r"sends to other hosts: .* less than the .* of its peers"
-    named = preflight.until(lambda code: code == 75 and preflight.of("n2", sends))
-    job.expect(named and not preflight.of("n1", "sends"), f"a throttled link: {preflight.out}")
+    named = preflight.until(lambda code: code == 75 and preflight.of("n2", sends)
+                            and not preflight.of("n1", "sends"))
+    job.expect(named, f"a throttled link: {preflight.out}")
     job.expect(preflight.cluster.read_bytes() == before, "an ill cluster is written over a good one")
     hosts.sh(*nodes[1].on("tc", "qdisc", "delete", "dev", "eth0", "root"))
 
