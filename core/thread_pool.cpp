@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -93,12 +94,17 @@ void use_all_processors() {
   set_affinity(allowed().processors);
 }
 
-// A round: the caller publishes body and task count, resets the claim counter, and advances
-// `round`; workers claim tasks and count themselves out of `busy`.
+// A round: the caller publishes the body and the tasks, and advances `round`, on which idle workers
+// wait; all claim tasks until none is left, and the caller waits until all that were claimed are
+// done. A worker that gets no processor meanwhile has claimed nothing and is not waited for: it
+// finds the round over, or a later one under way, and joins that.
 struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> round{0};
-  alignas(64) std::atomic<std::int64_t> next{0};
-  alignas(64) std::atomic<int> busy{0};
+  // Its round in the upper half, the tasks that nobody has claimed in the lower one: a claim takes
+  // one off, and cannot by mistake take one of another round than it read. While a claimed task is
+  // not done the round does not end, so `tasks` and `body` stay those of the claim.
+  alignas(64) std::atomic<std::uint64_t> unclaimed{0};
+  alignas(64) std::atomic<std::uint32_t> unfinished{0};
   std::atomic<bool> stopping{false};
   std::int64_t tasks = 0;
   const FunctionRef<void(std::int64_t, int)>* body = nullptr;
@@ -108,18 +114,51 @@ struct ThreadPool::State {
   std::uint64_t callers_float_control = 0;
   bool pinned = false;
 
+  static std::uint32_t left(std::uint64_t claims) { return static_cast<std::uint32_t>(claims); }
+
+  void publish(std::int64_t count, const FunctionRef<void(std::int64_t, int)>& of_each) {
+    body = &of_each;
+    tasks = count;
+    unfinished.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+    const std::uint64_t next = round.load(std::memory_order_relaxed) + 1;
+    unclaimed.store(next << 32 | static_cast<std::uint64_t>(count), std::memory_order_release);
+    round.fetch_add(1, std::memory_order_release);
+    round.notify_all();
+  }
+
+  // The number of a task that is now the caller's, or -1: none is left.
+  std::int64_t claim() {
+    auto claims = unclaimed.load(std::memory_order_relaxed);
+    do {
+      if (left(claims) == 0) return -1;
+    } while (!unclaimed.compare_exchange_weak(claims, claims - 1, std::memory_order_acquire,
+                                              std::memory_order_relaxed));
+    return tasks - left(claims);
+  }
+
+  // Takes all that nobody has claimed: how many they were. Called by who has claimed one.
+  std::uint32_t claim_all() {
+    auto claims = unclaimed.load(std::memory_order_relaxed);
+    while (!unclaimed.compare_exchange_weak(claims, claims - left(claims),
+                                            std::memory_order_relaxed)) {
+    }
+    return left(claims);
+  }
+
   void work(int thread) {
+    std::uint32_t claimed = 0;
     try {
-      for (;;) {
-        const auto task = next.fetch_add(1, std::memory_order_relaxed);
-        if (task >= tasks) return;
+      for (auto task = claim(); task >= 0; task = claim()) {
+        ++claimed;
         (*body)(task, thread);
       }
     } catch (...) {
       const std::lock_guard lock(error_mutex);
       if (!error) error = std::current_exception();
-      next.store(tasks, std::memory_order_relaxed);
+      claimed += claim_all();
     }
+    if (claimed != 0 && unfinished.fetch_sub(claimed, std::memory_order_acq_rel) == claimed)
+      unfinished.notify_one();
   }
 
   void serve(int thread) {
@@ -132,8 +171,15 @@ struct ThreadPool::State {
       seen = round.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
       work(thread);
-      if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) busy.notify_one();
     }
+  }
+
+  void wait_for_the_claimed() {
+    for (int spin = 0; spin < kSpins && unfinished.load(std::memory_order_acquire) != 0; ++spin)
+      pause_briefly();
+    for (auto now = unfinished.load(std::memory_order_acquire); now != 0;
+         now = unfinished.load(std::memory_order_acquire))
+      unfinished.wait(now, std::memory_order_acquire);
   }
 };
 
@@ -185,19 +231,12 @@ void ThreadPool::run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> bo
       body(task, 0);
     return;
   }
+  LOCKSTEP_CHECK(tasks <= std::numeric_limits<std::uint32_t>::max(), "a round of ", tasks,
+                 " tasks; at most 4294967295");
   State& s = *state_;
-  s.body = &body;
-  s.tasks = tasks;
-  s.next.store(0, std::memory_order_relaxed);
-  s.busy.store(threads_ - 1, std::memory_order_relaxed);
-  s.round.fetch_add(1, std::memory_order_release);
-  s.round.notify_all();
+  s.publish(tasks, body);
   s.work(0);
-  for (int spin = 0; spin < kSpins && s.busy.load(std::memory_order_acquire) != 0; ++spin)
-    pause_briefly();
-  for (int left = s.busy.load(std::memory_order_acquire); left != 0;
-       left = s.busy.load(std::memory_order_acquire))
-    s.busy.wait(left, std::memory_order_acquire);
+  s.wait_for_the_claimed();
   if (s.error) std::rethrow_exception(std::exchange(s.error, nullptr));
 }
 

@@ -27,7 +27,8 @@ class ThreadPool {
 
   // Calls body(task, thread) once for each task in [0, tasks), thread in [0, threads()); returns
   // when all are done. Tasks are claimed one by one, so they may differ in cost, and must not
-  // depend on which thread runs them. The first exception of a body is thrown here. Not reentrant.
+  // depend on which thread runs them; a worker that gets no processor meanwhile is not waited for.
+  // The first exception of a body is thrown here. Not reentrant.
   void run(std::int64_t tasks, FunctionRef<void(std::int64_t task, int thread)> body);
 
  private:

@@ -1,8 +1,10 @@
 #include "core/thread_pool.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <stdexcept>
 #include <sys/resource.h>
 #include <thread>
@@ -58,6 +60,42 @@ void on_each_thread(ThreadPool& pool, FunctionRef<void(int)> body) {
     while (waiting.load() > 0)
       std::this_thread::yield();
   });
+}
+
+std::atomic<bool> hold{false};
+std::atomic<bool> held{false};
+
+// In a handler: the thread stands still as one that gets no processor.
+void stand_still(int) {
+  held = true;
+  for (int i = 0; i < 5000 && hold; ++i)
+    usleep(1000);
+  held = false;
+}
+
+TEST(ThreadPool, a_worker_that_gets_no_processor_is_not_waited_for) {
+  ThreadPool pool(2);
+  std::atomic<pthread_t> worker{};
+  on_each_thread(pool, [&](int thread) {
+    if (thread == 1) worker = pthread_self();
+  });
+  hold = true;
+  const auto before = std::signal(SIGUSR1, stand_still);
+  pthread_kill(worker, SIGUSR1);
+  while (!held)
+    usleep(100);
+  std::atomic<std::int64_t> sum{0};
+  for (int round = 0; round < 10; ++round)
+    pool.run(100, [&](std::int64_t task, int thread) {
+      EXPECT_EQ(thread, 0);
+      sum.fetch_add(task);
+    });
+  EXPECT_TRUE(held);
+  EXPECT_EQ(sum.load(), 10 * 4950);
+  hold = false;
+  on_each_thread(pool, [&](int) { sum.fetch_add(1); });  // it joins a later round
+  EXPECT_EQ(sum.load(), 10 * 4950 + 2);
+  std::signal(SIGUSR1, before);
 }
 
 TEST(ThreadPool, threads_for_all_processors_are_pinned_to_one_each_while_it_lives) {
