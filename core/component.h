@@ -1,5 +1,5 @@
-// Component: what a step's time goes to. A plan (train/step_time.h) and a run (core/trace.h) divide
-// it alike, under the same names.
+// Component: what a step's time goes to. A plan (train/plan/step_time.h) and a run (core/trace.h)
+// divide it alike, under the same names.
 #pragma once
 
 #include <array>

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/cluster.h"
+#include "train/plan/cluster.h"
 
 namespace lockstep {
 

@@ -11,12 +11,12 @@
 #include "launch/cluster_file.h"
 #include "launch/output.h"
 #include "launch/plan/plan.h"
-#include "train/residuals.h"
+#include "train/plan/residuals.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see train/hardware.cpp
+constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see train/plan/hardware.cpp
 
 // NVLink domains of more than a machine's GPUs are those of racks.
 constexpr int kMostOfMachine = 8;

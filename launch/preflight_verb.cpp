@@ -13,7 +13,7 @@
 #include "launch/output.h"
 #include "launch/ranks.h"
 #include "train/layout.h"
-#include "train/preflight.h"
+#include "train/preflight/preflight.h"
 #include "train/run_parts.h"
 
 namespace lockstep {

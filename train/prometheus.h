@@ -7,7 +7,7 @@
 #include <string>
 
 #include "train/ledger.h"
-#include "train/plan_file.h"
+#include "train/plan/plan_file.h"
 #include "train/step_report.h"
 
 namespace lockstep {

@@ -14,10 +14,10 @@
 #include "kernels/attention_cudnn.h"
 #include "kernels/peak.h"
 #include "train/fp8_sizes.h"
-#include "train/hardware.h"
 #include "train/layout.h"
 #include "train/loss_sum.h"
 #include "train/memory.h"
+#include "train/plan/hardware.h"
 #include "train/run_state.h"
 #include "train/volume.h"
 

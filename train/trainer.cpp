@@ -11,7 +11,7 @@
 #include "data/unicode.h"
 #include "train/loss_sum.h"
 #include "train/model_tokenizer.h"
-#include "train/plan_watch.h"
+#include "train/plan/plan_watch.h"
 #include "train/run.h"
 #include "train/saves.h"
 #include "train/schedule.h"

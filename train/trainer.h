@@ -10,8 +10,8 @@
 #include "core/tensor.h"
 #include "dist/comms.h"
 #include "dist/topology.h"
-#include "train/cluster.h"
 #include "train/config.h"
+#include "train/plan/cluster.h"
 
 namespace lockstep {
 

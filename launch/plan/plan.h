@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "core/json.h"
-#include "train/cluster.h"
-#include "train/estimate.h"
-#include "train/layout_search.h"
-#include "train/run_costs.h"
+#include "train/plan/cluster.h"
+#include "train/plan/estimate.h"
+#include "train/plan/layout_search.h"
+#include "train/plan/run_costs.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include "launch/report/buckets.h"
 #include "launch/report/run_files.h"
 #include "train/ledger.h"
-#include "train/plan_file.h"
+#include "train/plan/plan_file.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 
 #include "core/function_ref.h"
 #include "train/metrics_reader.h"
-#include "train/plan_file.h"
+#include "train/plan/plan_file.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "launch/report/buckets.h"
 #include "launch/report/step_parts.h"
 #include "train/ledger.h"
-#include "train/plan_file.h"
+#include "train/plan/plan_file.h"
 
 namespace lockstep {
 

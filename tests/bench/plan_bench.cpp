@@ -15,7 +15,7 @@
 #include "core/thread_pool.h"
 #include "dist/thread_world.h"
 #include "tests/bench/step_model.h"
-#include "train/cluster_step.h"
+#include "train/plan/cluster_step.h"
 
 namespace lockstep::bench {
 namespace {

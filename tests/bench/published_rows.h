@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/published_run.h"
+#include "train/plan/published_run.h"
 
 namespace lockstep {
 

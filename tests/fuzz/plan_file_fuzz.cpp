@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz.h"
-#include "train/plan_file.h"
+#include "train/plan/plan_file.h"
 
 namespace lockstep::fuzz {
 namespace {

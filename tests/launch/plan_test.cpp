@@ -5,9 +5,9 @@
 #include "launch/cluster_file.h"
 #include "launch/config.h"
 #include "tests/files.h"
-#include "train/estimate.h"
-#include "train/layout_search.h"
-#include "train/run_costs.h"
+#include "train/plan/estimate.h"
+#include "train/plan/layout_search.h"
+#include "train/plan/run_costs.h"
 
 namespace lockstep::testing {
 namespace {

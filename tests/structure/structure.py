@@ -49,7 +49,7 @@ TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (?:alignas\(\w+\) )?
 NAMESPACE = re.compile(r"^((?:inline )?namespace [\w:]+) \{|^(\})  // namespace", re.MULTILINE)
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
-            "checkpoint/partners.cpp", "train/health.cpp", "train/replay.cpp")
+            "checkpoint/partners.cpp", "train/preflight/health.cpp", "train/replay.cpp")
 # Written so that this file does not name such a path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
 

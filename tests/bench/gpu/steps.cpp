@@ -7,8 +7,8 @@
 #include "core/gpu.h"
 #include "kernels/attention_cudnn.h"
 #include "tests/bench/gpu/bench.h"
-#include "train/hardware.h"
 #include "train/memory.h"
+#include "train/plan/hardware.h"
 #include "train/training.h"
 
 namespace lockstep::bench {

@@ -1,0 +1,204 @@
+#include "train/plan/estimate.h"
+
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "dist/topology_placement.h"
+#include "tests/files.h"
+#include "tests/testing.h"
+#include "tests/train/layout_rig.h"
+#include "tests/train/plan/cluster_rig.h"
+#include "train/layout.h"
+#include "train/plan/cluster_step.h"
+#include "train/plan/cluster_topology.h"
+#include "train/run_state.h"
+
+namespace lockstep::testing {
+namespace {
+
+Config with_layout(const Layout& layout) {
+  Config config = small_run(layout.mesh.world());
+  config.layout.replicate = layout.mesh.size(Axis::replicate);
+  config.layout.shard = layout.mesh.size(Axis::shard);
+  config.layout.tensor = layout.mesh.size(Axis::tensor);
+  config.layout.sharding =
+      layout.sharding == Sharding::optimizer   ? Config::Layout::Sharding::optimizer
+      : layout.sharding == Sharding::gradients ? Config::Layout::Sharding::gradients
+                                               : Config::Layout::Sharding::full;
+  return config;
+}
+
+// A run has not a byte more: it trains in that memory.
+TEST(Estimate, memory_is_what_a_run_takes) {
+  for (const Layout& layout : all_layouts()) {
+    const int ranks = layout.mesh.world();
+    if (ranks > 4) continue;
+    const Config config = with_layout(layout);
+    const auto found = estimate(config, processors(ranks));
+    const auto sum =
+        std::accumulate(found.by_purpose.begin(), found.by_purpose.end(), std::int64_t{0});
+    EXPECT_EQ(sum, found.bytes.training.device);
+    run_thread_ranks(ranks, [&](World& world) {
+      Stream stream(Device{}, "test", Stream::Mode::immediate, 1);
+      Arenas arenas(Device{}, found.bytes.training);
+      const auto training_of = training_config(config);
+      Training training(training_of, stream, arenas, make_comms(world, training_of.mesh));
+      training.initialize();
+      Arena batches(Device{}, Arena::Memory::host, 1 << 20);
+      const Shape shape{config.train.micro_batch, config.train.sequence_length};
+      Batch batch;
+      for (ConstTensor* t : {&batch.inputs, &batch.targets, &batch.positions}) {
+        const Tensor ones = batches.allocate("batch", DType::int32, shape);
+        std::fill_n(ones.as<std::int32_t>(), ones.elements(), 1);
+        *t = ones;
+      }
+      training.begin_step(1, 1e-3);
+      training.micro_step(batch, true);
+      training.finish_step();
+      training.evaluate(batch);
+      training.evaluated();
+      if (world.rank() == 0) {
+        EXPECT_EQ(arenas.device.peak_bytes(), found.bytes.training.device) << name_of(layout);
+        EXPECT_EQ(arenas.device.peak_by_purpose(), found.by_purpose) << name_of(layout);
+      }
+    });
+  }
+}
+
+TEST(Estimate, a_checkpoint_is_what_all_ranks_save) {
+  for (const Layout& layout : all_layouts()) {
+    for (const bool is_bf16 : {false, true}) {
+      Config config = with_layout(layout);
+      config.precision.compute = is_bf16 ? DType::bf16 : DType::fp32;
+      std::int64_t owned = 0;
+      for (int rank = 0; rank < layout.mesh.world(); ++rank) {
+        Stream compute(Device{}, "measure", Stream::Mode::measuring, 1);
+        Arenas arenas = Arenas::measure(Device{});
+        LoneWorld world(rank, layout.mesh.world());
+        Training training(training_config(config), compute, arenas, make_comms(world, layout.mesh));
+        for (const auto& slice : state_slices(training.params(), training.optimizer()))
+          if (slice.owned && slice.name != "adamw/updates") owned += slice.local.bytes();
+      }
+      EXPECT_EQ(checkpoint_bytes(config), owned) << name_of(layout);
+    }
+  }
+}
+
+TEST(Estimate, what_was_measured_comes_before_prices) {
+  const Config config = small_run(1);
+  Cluster cluster = processors(1);
+  const auto priced = estimate(config, cluster);
+  EXPECT_EQ(priced.measured_operators, 0);
+  EXPECT_GT(priced.operators, 10);
+  const auto program = record_step(training_config(config), Device{}, 1);
+  Json::Array times;
+  int calls = 0;
+  for (std::size_t i = 0; i < program.log->entries().size(); ++i) {
+    const auto& entry = program.log->entries()[i];
+    if (entry.what != OpLog::What::op || entry.op.kind == Op::Kind::collective) continue;
+    // Of four micro-batches three are recorded, and the middle one counts twice.
+    calls += i >= program.micro_ends[0] && i < program.micro_ends[1] ? 2 : 1;
+    Json::Array sizes;
+    for (const auto size : entry.op.sizes)
+      sizes.emplace_back(size);
+    times.emplace_back(Json::Object{{"operator", entry.op.name},
+                                    {"type", name(entry.op.dtype)},
+                                    {"bytes", entry.op.bytes},
+                                    {"calls", 1},
+                                    {"seconds", 1e-3},
+                                    {"sizes", sizes},
+                                    {"flops", entry.op.flops}});
+  }
+  cluster.operators = OperatorTimes::parse(times);
+  const auto measured = estimate(config, cluster);
+  EXPECT_EQ(measured.measured_operators, measured.operators);
+  EXPECT_NEAR(measured.time.total(), 1e-3 * calls, 1e-9);
+  EXPECT_NE(priced.time.total(), measured.time.total());
+}
+
+TEST(Estimate, mfu_is_by_the_counts_of_the_meter) {
+  Config config = small_run(8);
+  config.precision.compute = DType::bf16;
+  const auto found = estimate(config, h100s(1));
+  const auto flops = flops_per_token(config.model, 32);
+  const double rate = static_cast<double>(config.train.batch_tokens) / found.time.total();
+  EXPECT_DOUBLE_EQ(found.tokens_per_second, rate);
+  EXPECT_DOUBLE_EQ(found.mfu, rate * flops.causal / (8 * 989.4e12));
+  EXPECT_DOUBLE_EQ(found.mfu_square, rate * flops.square / (8 * 989.4e12));
+}
+
+TEST(Estimate, layouts_that_cannot_be_on_the_machines_are_refused) {
+  expect_contains(message_of<ConfigError>([] { estimate(small_run(16), h100s(1)); }),
+                  "the layout is of 16 ranks, and h100s has 8: 1 node of 8; it takes 2 nodes");
+  Config across = small_run(16);
+  across.model.heads = across.model.kv_heads = 16;
+  across.layout.tensor = 16;
+  across.layout.shard = 1;
+  expect_contains(message_of<ConfigError>([&] { estimate(across, h100s(2)); }),
+                  "layout.tensor = 16 does not fit into the NVLink domains");
+  Config wrong = small_run(8);
+  wrong.layout.shard = 3;
+  EXPECT_THROW(estimate(wrong, h100s(1)), ConfigError);
+}
+
+TEST(Estimate, tensor_ranks_sit_beside_each_other) {
+  const Mesh mesh{{1, 4, 4}};
+  const auto topology = topology_on(h100s(2), mesh);
+  ASSERT_EQ(topology.domains.size(), 2u);
+  for (int rank = 0; rank < 16; rank += 4)
+    for (int t = 1; t < 4; ++t)
+      EXPECT_EQ(topology.domain_of[static_cast<std::size_t>(rank + t)],
+                topology.domain_of[static_cast<std::size_t>(rank)]);
+}
+
+TEST(Estimate, too_little_memory_is_said_in_bytes) {
+  const Config config = small_run(1);
+  Cluster cluster = processors(1);
+  const auto roomy = estimate(config, cluster);
+  EXPECT_TRUE(roomy.fits());
+  EXPECT_EQ(roomy.missing_bytes(), 0);
+  EXPECT_EQ(roomy.bytes.copies, HostState::Copies::owned);
+  cluster.hardware.hbm_bytes = roomy.bytes.sum().device + roomy.bytes.sum().pinned - 1;
+  const auto tight = estimate(config, cluster);
+  EXPECT_TRUE(tight.fits());
+  EXPECT_EQ(tight.bytes.copies, HostState::Copies::none) << "there is no room for them";
+  cluster.hardware.hbm_bytes = tight.bytes.sum().device + tight.bytes.sum().pinned - 1;
+  const auto small = estimate(config, cluster);
+  EXPECT_FALSE(small.fits());
+  EXPECT_EQ(small.missing_bytes(), 1);
+}
+
+// 2 + 4 bytes a weight of all, and 12 of a rank's part: docs/parallelism.md.
+TEST(Estimate, an_8b_model_on_gpus_takes_what_the_formula_says) {
+  Config config = small_run(8);
+  auto& m = config.model;
+  m.layers = 32;
+  m.width = 4096;
+  m.heads = 32;
+  m.kv_heads = 8;
+  m.head_size = 128;
+  m.mlp_width = 14336;
+  m.vocabulary = 128256;
+  m.max_positions = config.train.sequence_length = 8192;
+  config.train.batch_tokens = 64 * 8192;
+  config.train.micro_batch = 1;
+  config.precision.compute = DType::bf16;
+  config.layout.sharding = Config::Layout::Sharding::optimizer;
+  const auto found = estimate(config, h100s(1));
+  const auto of = [&](Purpose purpose) {
+    return static_cast<double>(found.by_purpose[static_cast<std::size_t>(purpose)]);
+  };
+  const double N = 8'030'261'248;
+  EXPECT_NEAR(of(Purpose::weights) + of(Purpose::gathered_weights), 2 * N, 0.13 * 2 * N);
+  EXPECT_NEAR(of(Purpose::gradients), 4 * N, 0.01 * 4 * N);
+  EXPECT_NEAR(of(Purpose::master_weights), 4 * N / 8, 0.01 * 4 * N / 8);
+  EXPECT_NEAR(of(Purpose::moments), 8 * N / 8, 0.01 * N);
+  EXPECT_EQ(found.save.bytes, 12 * 8'030'261'248);
+  EXPECT_FALSE(found.fits());
+  EXPECT_GT(found.time[Component::attention], 0);
+  EXPECT_GT(found.mfu, 0.3);
+  EXPECT_LT(found.mfu, 0.7);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,111 @@
+#include "train/plan/layout_search.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+#include "tests/testing.h"
+#include "tests/train/plan/cluster_rig.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Sharding = Config::Layout::Sharding;
+
+// Every layout of 8 ranks, in full.
+std::vector<Estimate> all_of(const Config& config, const Cluster& cluster) {
+  std::vector<Estimate> all;
+  for (const std::int64_t tensor : {1, 2, 4, 8})
+    for (std::int64_t shard = 1; shard <= 8 / tensor; shard *= 2)
+      for (const auto sharding : {Sharding::full, Sharding::gradients, Sharding::optimizer})
+        for (std::int64_t micro_batch = 1; micro_batch <= 8 * tensor; micro_batch *= 2)
+          for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
+            Config c = config;
+            c.layout.tensor = tensor;
+            c.layout.shard = shard;
+            c.layout.replicate = 8 / tensor / shard;
+            c.layout.sharding = sharding;
+            c.train.micro_batch = micro_batch;
+            c.train.recompute = recompute;
+            all.push_back(estimate(c, cluster));
+          }
+  return all;
+}
+
+void expect_found(const Config& config, const Cluster& cluster, double fastest) {
+  const auto search = search_layouts(config, cluster, 2);
+  ASSERT_FALSE(search.best.empty());
+  EXPECT_NEAR(search.best.front().estimate.time.total(), fastest, 0.01 * fastest);
+  EXPECT_LE(search.best.size(), 5u);
+  double before = 0;
+  for (const auto& one : search.best) {
+    EXPECT_TRUE(one.estimate.fits());
+    EXPECT_GE(one.estimate.time.total(), before);
+    before = one.estimate.time.total();
+    EXPECT_FALSE(one.why.empty());
+  }
+  for (const auto& miss : search.misses) {
+    const auto found = estimate(miss.config, cluster);
+    EXPECT_FALSE(found.fits());
+    EXPECT_EQ(found.missing_bytes(), miss.missing_bytes);
+    EXPECT_LT(miss.step_seconds, search.best.front().estimate.time.total());
+    expect_contains(miss.why, " too much, for ");
+  }
+}
+
+// In memory for few, some and all of them.
+TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
+  for (const int layers : {2, 24}) {
+    const Config config = small_run(8, layers);
+    Cluster cluster = processors(8);
+    const auto all = all_of(config, cluster);
+    std::vector<std::int64_t> needed;
+    for (const auto& one : all) {
+      const auto bytes = one.bytes.training;
+      needed.push_back(bytes.device + bytes.pinned);
+    }
+    std::ranges::sort(needed);
+    for (const double share : {0.02, 0.3, 1.0}) {
+      const auto at = static_cast<std::size_t>(share * static_cast<double>(needed.size() - 1));
+      // What is linear in layers is so but for alignment.
+      cluster.hardware.hbm_bytes = needed[at] + needed[at] / 100;
+      double fastest = 1e9;
+      for (const auto& one : all) {
+        const auto bytes = one.bytes.training;
+        if (bytes.device + bytes.pinned <= cluster.hardware.hbm_bytes)
+          fastest = std::min(fastest, one.time.total());
+      }
+      SCOPED_TRACE(str(layers, " layers, ", share));
+      expect_found(config, cluster, fastest);
+    }
+  }
+}
+
+TEST(LayoutSearch, says_where_nothing_fits) {
+  Cluster cluster = processors(8);
+  cluster.hardware.hbm_bytes = 1000;
+  const auto search = search_layouts(small_run(8), cluster, 2);
+  EXPECT_TRUE(search.best.empty());
+  EXPECT_EQ(search.priced, 0);
+}
+
+TEST(LayoutSearch, offloads_only_where_there_is_a_gpu) {
+  Config config = small_run(8);
+  config.precision.compute = DType::bf16;
+  Cluster cluster = h100s(1);
+  cluster.constant_bytes = 1;
+  const auto roomy = search_layouts(config, cluster, 2);
+  ASSERT_FALSE(roomy.best.empty());
+  for (const auto& one : roomy.best)
+    EXPECT_FALSE(one.config.train.offloads()) << "what fits without is slower with it";
+}
+
+TEST(LayoutSearch, names_a_layout_in_words) {
+  Config config = small_run(8);
+  config.train.recompute = Recompute::block;
+  EXPECT_EQ(layout_in_words(config),
+            "replicate 1 x shard 8 x tensor 1, sharding full, micro-batch 2, recompute block");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

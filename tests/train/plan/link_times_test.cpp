@@ -1,0 +1,91 @@
+#include "train/plan/link_times.h"
+
+#include <gtest/gtest.h>
+
+#include "dist/thread_world.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Times = std::vector<std::pair<double, double>>;
+
+TEST(LinkTimes, a_line_through_exact_times_is_found_again) {
+  for (const double latency : {0.0, 3e-6, 5e-3})
+    for (const double bandwidth : {1e6, 3e9}) {
+      Times times;
+      for (double bytes = 1000; bytes < 1e9; bytes *= 7)
+        times.emplace_back(bytes, latency + bytes / bandwidth);
+      const auto link = fit_link(times);
+      EXPECT_NEAR(link.latency_seconds, latency, 1e-6 * (latency + 1e-6));
+      EXPECT_NEAR(link.bytes_per_second, bandwidth, 1e-6 * bandwidth);
+      EXPECT_LT(link.worst_error, 1e-6);
+    }
+}
+
+// No other line has a smaller sum of squared relative errors.
+TEST(LinkTimes, the_line_is_the_best_one) {
+  const Times times{{1e3, 5e-6}, {1e4, 7e-6}, {1e5, 30e-6}, {1e6, 400e-6}, {1e7, 2.5e-3}};
+  const auto squares = [&](const LinkTime& link) {
+    double sum = 0;
+    for (const auto& [bytes, seconds] : times) {
+      const double off = (link.latency_seconds + bytes / link.bytes_per_second) / seconds - 1;
+      sum += off * off;
+    }
+    return sum;
+  };
+  const auto best = fit_link(times);
+  for (const double latency : {0.9, 0.99, 1.01, 1.1})
+    for (const double bandwidth : {0.9, 0.99, 1.01, 1.1}) {
+      LinkTime other = best;
+      other.latency_seconds *= latency;
+      other.bytes_per_second *= bandwidth;
+      EXPECT_GE(squares(other), squares(best));
+    }
+}
+
+TEST(LinkTimes, what_no_line_says_is_no_negative_number) {
+  const auto falling = fit_link({{1e3, 9e-3}, {1e6, 5e-3}, {1e7, 4e-3}});
+  EXPECT_GE(falling.latency_seconds, 0);
+  EXPECT_GT(falling.bytes_per_second, 0);
+  const auto steep = fit_link({{1e6, 1e-3}, {2e6, 5e-3}, {4e6, 50e-3}});
+  EXPECT_GE(steep.latency_seconds, 0);
+  EXPECT_GT(steep.bytes_per_second, 0);
+}
+
+TEST(LinkTimes, are_measured_between_ranks_and_survive_json) {
+  const Mesh mesh{{1, 2, 2}};
+  std::vector<LinkTimes> measured(4);
+  run_thread_ranks(4, [&](World& world) {
+    Stream compute(Device{}, "compute");
+    Comms comms = make_comms(world, mesh);
+    measured[static_cast<std::size_t>(world.rank())] = LinkTimes::measure(comms, compute);
+  });
+  // Of four and of two ranks on the compute stream, and of two beside it; three kinds each.
+  for (const auto& times : measured) {
+    EXPECT_EQ(times.links().size(), 9u);
+    for (const auto& link : times.links()) {
+      EXPECT_GE(link.latency_seconds, 0);
+      EXPECT_GT(link.bytes_per_second, 0);
+    }
+  }
+  const auto& times = measured.front();
+  const auto again = LinkTimes::parse(Json::parse(times.to_json().dump(), "links"));
+  ASSERT_EQ(again.links().size(), times.links().size());
+  for (const bool beside : {false, true})
+    for (const auto kind :
+         {Collective::all_gather, Collective::all_to_all, Collective::all_reduce}) {
+      const auto seconds = times.seconds(kind, {.ranks = 2, .domains = 1}, beside, 1 << 20);
+      ASSERT_TRUE(seconds);
+      EXPECT_DOUBLE_EQ(*again.seconds(kind, {.ranks = 2, .domains = 1}, beside, 1 << 20), *seconds);
+      EXPECT_GT(*times.seconds(kind, {.ranks = 2, .domains = 1}, beside, 1 << 30), *seconds);
+    }
+  EXPECT_FALSE(times.seconds(Collective::all_gather, {.ranks = 2, .domains = 2}, false, 1));
+  expect_contains(message_of<DataError>([&] {
+                    LinkTimes::parse(Json::parse(R"([{"collective": "gossip"}])", "links"));
+                  }),
+                  "gossip");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,132 @@
+#include "train/plan/plan_file.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+PlanFile plan() {
+  return {.step = {.seconds = 0.4123456789012345,
+                   .tokens_per_second = 158'900.5,
+                   .mfu = 0.483,
+                   .components = {{"products", 0.3}, {"communication_shard", 1e-9}}},
+          .corrected = PlanFile::Step{.seconds = 0.43,
+                                      .tokens_per_second = 152'000,
+                                      .mfu = 0.46,
+                                      .mfu_square = 0.5,
+                                      .components = {{"products", 0.32}}},
+          .memory = {{"weights", 9'007'199'254'740'993}, {"a \"b\"\n", 0}},  // no double holds it
+          .capacity_bytes = 85'899'345'920,
+          .checkpoint_bytes = 12,
+          .cluster = "8 GPUs </script>"};
+}
+
+void expect_same(const PlanFile::Step& read, const PlanFile::Step& step) {
+  EXPECT_EQ(read.seconds, step.seconds);
+  EXPECT_EQ(read.tokens_per_second, step.tokens_per_second);
+  EXPECT_EQ(read.mfu, step.mfu);
+  EXPECT_EQ(read.components, step.components);
+}
+
+TEST(PlanFile, what_is_written_is_what_is_read) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "plan.json";
+  EXPECT_FALSE(read_plan_file(path).has_value());
+  write_plan_file(path, plan());
+  const auto read = read_plan_file(path).value();
+  expect_same(read.step, plan().step);
+  EXPECT_TRUE(std::isnan(read.step.mfu_square));
+  ASSERT_TRUE(read.corrected.has_value());
+  expect_same(*read.corrected, *plan().corrected);
+  EXPECT_EQ(read.corrected->mfu_square, 0.5);
+  EXPECT_EQ(read.memory, plan().memory);
+  EXPECT_EQ(read.capacity_bytes, plan().capacity_bytes);
+  EXPECT_EQ(read.checkpoint_bytes, 12);
+  EXPECT_EQ(read.cluster, plan().cluster);
+  auto raw = plan();
+  raw.corrected.reset();
+  write_plan_file(path, raw);
+  EXPECT_FALSE(read_plan_file(path)->corrected.has_value());
+  EXPECT_EQ(std::ranges::distance(std::filesystem::directory_iterator(directory.path())), 1);
+}
+
+// What the reader says of the file, of which `damage` changed one member.
+template <class Damage>
+std::string refusal(Damage&& damage) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "plan.json";
+  write_plan_file(path, plan());
+  Json json = Json::parse(slurp(path), "plan");
+  damage(json);
+  spit(path, json.dump());
+  const auto message = message_of<DataError>([&] { read_plan_file(path); });
+  expect_contains(message, "plan.json: ");
+  return message;
+}
+
+TEST(PlanFile, each_member_that_is_missing_is_named) {
+  for (const char* member :
+       {"format", "step_seconds", "tokens_per_second", "mfu", "mfu_square", "components", "memory",
+        "capacity_bytes", "checkpoint_bytes", "cluster"}) {
+    const auto message = refusal([&](Json& json) {
+      Json::Object rest = json.as_object();
+      std::erase_if(rest, [&](const auto& pair) { return pair.first == member; });
+      json = rest;
+    });
+    expect_contains(message, member);
+  }
+}
+
+TEST(PlanFile, each_lie_is_refused_by_name) {
+  const auto with = [](const char* member, const Json& value) {
+    return refusal([&](Json& json) { json.set(member, value); });
+  };
+  const auto part = [](const char* name, const char* unit, const Json& value) {
+    return Json::Object{{"name", name}, {unit, value}};
+  };
+  expect_contains(with("format", "lockstep plan 2"),
+                  "format: expected lockstep plan 1, found lockstep plan 2");
+  expect_contains(with("step_seconds", "soon"), "step_seconds: expected a number, found a string");
+  expect_contains(with("step_seconds", {}), "step_seconds: expected a number, found null");
+  expect_contains(with("tokens_per_second", -1),
+                  "tokens_per_second: expected at least 0, found -1");
+  expect_contains(with("mfu", -0.5), "mfu: expected at least 0, found -0.5");
+  expect_contains(with("mfu_square", true), "mfu_square: expected a number, found");
+  expect_contains(with("components", "none"), "components: expected an array, found a string");
+  expect_contains(with("components", Json::Array{part("products", "seconds", -1)}),
+                  "components: seconds: expected at least 0, found -1");
+  expect_contains(with("components", Json::Array{part("a", "seconds", 1), part("a", "seconds", 1)}),
+                  "components: two are called a");
+  expect_contains(with("components", Json::Array{part("a", "bytes", 1)}), "seconds");
+  expect_contains(with("components", Json::Array(65, part("a", "seconds", 1))),
+                  "components: expected at most 64, found 65");
+  expect_contains(with("memory", Json::Array{part("weights", "bytes", 1.5)}),
+                  "memory: \"bytes\" is 1.5, expected an integer");
+  expect_contains(with("memory", Json::Array{part("weights", "bytes", -1)}),
+                  "memory: \"bytes\" is -1, expected 0 to");
+  expect_contains(with("capacity_bytes", -1), "capacity_bytes");
+  expect_contains(with("checkpoint_bytes", 0.5), "checkpoint_bytes");
+  expect_contains(with("cluster", 8), "\"cluster\" is 8, expected a string");
+  expect_contains(with("corrected", Json::Object{{"step_seconds", 1}}), "corrected: ");
+  expect_contains(with("corrected", 0.5), "corrected: ");
+}
+
+TEST(PlanFile, what_is_no_whole_file_is_refused_at_every_length) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "plan.json";
+  write_plan_file(path, plan());
+  const auto whole = slurp(path);
+  for (std::size_t length = 0; length + 2 < whole.size(); length += 7) {
+    spit(path, whole.substr(0, length));
+    expect_contains(message_of<DataError>([&] { read_plan_file(path); }), "plan.json: at byte");
+  }
+  spit(path, whole + std::string(2 << 20, ' '));
+  expect_contains(message_of<DataError>([&] { read_plan_file(path); }), "plan.json");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,103 @@
+#include "train/plan/run_plan.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+#include "train/plan/residuals.h"
+
+namespace lockstep::testing {
+namespace {
+
+Config config() {
+  Config c;
+  c.model = family_defaults(Family::llama3);
+  c.model.layers = 2;
+  c.model.width = 32;
+  c.model.heads = c.model.kv_heads = 4;
+  c.model.head_size = 8;
+  c.model.mlp_width = 64;
+  c.model.vocabulary = 257;
+  c.model.max_positions = 32;
+  c.model.rope_scaling.reset();
+  c.train.sequence_length = 32;
+  c.train.batch_tokens = 256;
+  c.train.micro_batch = 2;
+  c.train.threads = 1;
+  return c;
+}
+
+Cluster cluster() {
+  Cluster one;
+  one.name = "a machine";
+  one.device = Device::Kind::cpu;
+  one.hardware.fp32_flops = 1e11;
+  one.hardware.hbm_bytes_per_second = 1e10;
+  one.hardware.hbm_bytes = std::int64_t{1} << 32;
+  return one;
+}
+
+Meter::Config meter() {
+  Meter::Config config;
+  config.step_tokens = 256;
+  config.flops_per_token = 2e6;
+  config.flops_per_token_square = 3e6;
+  config.peak_flops = 5e10;
+  return config;
+}
+
+TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
+  const auto plan = planned_run(config(), cluster(), meter(), "");
+  const Estimate expected = estimate(config(), cluster());
+  EXPECT_EQ(plan.cluster, "a machine");
+  EXPECT_EQ(plan.step.seconds, expected.time.total());
+  EXPECT_EQ(time_of(plan.step).seconds, expected.time.seconds);
+  EXPECT_EQ(plan.checkpoint_bytes, expected.save.bytes);
+  EXPECT_FALSE(plan.corrected.has_value());
+  std::int64_t bytes = 0;
+  for (const auto& part : plan.memory)
+    bytes += part.bytes;
+  const auto sum = expected.bytes.sum();
+  EXPECT_EQ(bytes, sum.device + sum.pinned + expected.constant_bytes);
+}
+
+TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
+  const auto plan = planned_run(config(), cluster(), meter(), "");
+  const double tokens_per_second = 256 / plan.step.seconds;
+  EXPECT_DOUBLE_EQ(plan.step.tokens_per_second, tokens_per_second);
+  EXPECT_DOUBLE_EQ(plan.step.mfu, tokens_per_second * 2e6 / 5e10);
+  EXPECT_DOUBLE_EQ(plan.step.mfu_square, tokens_per_second * 3e6 / 5e10);
+  Meter::Config unknown = meter();
+  unknown.peak_flops = 0;
+  EXPECT_TRUE(std::isnan(planned_run(config(), cluster(), unknown, "").step.mfu));
+}
+
+TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_theirs) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "cluster.residuals.json";
+  const auto raw = planned_run(config(), cluster(), meter(), file);  // no such file
+  EXPECT_FALSE(raw.corrected.has_value());
+  StepTime planned, measured;
+  planned[Component::products] = 1;
+  measured[Component::products] = 1.5;
+  Residuals residuals;
+  residuals.add({.key = residual_key(config()), .planned = planned, .measured = measured});
+  residuals.write(file);
+  const auto plan = planned_run(config(), cluster(), meter(), file);
+  EXPECT_EQ(plan.step.seconds, raw.step.seconds);
+  const auto corrected = time_of(plan.corrected.value());
+  EXPECT_DOUBLE_EQ(corrected[Component::products], 1.5 * time_of(raw.step)[Component::products]);
+  EXPECT_DOUBLE_EQ(plan.corrected->seconds, corrected.total());
+}
+
+TEST(RunPlan, of_gpus_that_are_known_needs_no_file) {
+  const auto found = cluster_of_gpus("NVIDIA H100 80GB HBM3", 16, 2).value();
+  EXPECT_EQ(found.nodes, 2);
+  EXPECT_EQ(found.ranks_per_node, 8);
+  EXPECT_EQ(found.hardware.domain_ranks, 8);
+  EXPECT_EQ(cluster_of_gpus("NVIDIA H100 80GB HBM3", 2, 1)->hardware.domain_ranks, 2);
+  EXPECT_FALSE(cluster_of_gpus("Some Processor", 1, 1).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep::testing

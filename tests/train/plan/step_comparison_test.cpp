@@ -1,0 +1,103 @@
+#include "train/plan/step_comparison.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+StepReport step_of(const StepTime& time) {
+  StepReport report;
+  report.time = time;
+  return report;
+}
+
+StepTime time_of(std::initializer_list<std::pair<Component, double>> parts) {
+  StepTime time;
+  for (const auto& [component, seconds] : parts)
+    time[component] = seconds;
+  return time;
+}
+
+StepTime unknown_but_for_checkpoints(double seconds) {
+  StepTime time;
+  time.seconds.fill(StepReport::kUnknown);
+  time[Component::checkpoint] = seconds;
+  return time;
+}
+
+TEST(MeanStep, is_of_the_steps_that_were_timed_but_of_checkpoints_of_all_and_without_the_first) {
+  MeanStep mean;
+  mean.add(step_of(time_of({{Component::products, 100}, {Component::checkpoint, 100}})));
+  EXPECT_EQ(mean.timed_steps(), 0);
+  EXPECT_TRUE(std::isnan(mean.own_seconds()));
+  mean.add(step_of(time_of({{Component::products, 1}, {Component::data, 0.5}})));
+  mean.add(step_of(unknown_but_for_checkpoints(6)));
+  mean.add(step_of(time_of({{Component::products, 2}})));
+  EXPECT_EQ(mean.timed_steps(), 2);
+  EXPECT_EQ(mean.time()[Component::products], 1.5);
+  EXPECT_EQ(mean.time()[Component::data], 0.25);
+  EXPECT_EQ(mean.time()[Component::checkpoint], 2);
+  mean.clear();
+  mean.add(step_of(time_of({{Component::products, 3}})));  // the first came long ago
+  EXPECT_EQ(mean.time()[Component::products], 3);
+}
+
+TEST(MeanStep, own_seconds_are_those_in_which_a_rank_waits_for_no_other) {
+  StepTime all;
+  for (std::size_t i = 0; i < kComponents; ++i)
+    all.seconds[i] = std::pow(2.0, static_cast<double>(i));
+  const double waits = all[Component::communication_tensor] + all[Component::communication_shard] +
+                       all[Component::communication_replicate] +
+                       all[Component::communication_ranks] + all[Component::checkpoint];
+  MeanStep mean;
+  mean.add(step_of({}));
+  mean.add(step_of(all));
+  EXPECT_EQ(mean.own_seconds(), all.total() - waits);
+}
+
+TEST(StepComparison, a_component_is_off_by_more_than_a_tenth_and_a_hundredth_of_the_step) {
+  const auto planned = time_of({{Component::products, 0.5},
+                                {Component::attention, 0.3},
+                                {Component::optimizer, 0.2},
+                                {Component::data, 0.001}});
+  const auto measured = time_of({{Component::products, 0.54},   // 8 %
+                                 {Component::attention, 0.36},  // 20 %
+                                 {Component::optimizer, 0.15},  // - 25 %
+                                 {Component::data, 0.002},      // twice, but nothing
+                                 {Component::other, 0.02}});    // planned to be nothing
+  std::vector<Component> off;
+  for (const Deviation& deviation : deviations(planned, measured))
+    off.push_back(deviation.component);
+  EXPECT_EQ(off, (std::vector{Component::attention, Component::optimizer, Component::other}));
+}
+
+TEST(StepComparison, a_table_has_a_line_for_each_component_that_has_time_and_their_sum) {
+  EXPECT_EQ(comparison_table(time_of({{Component::products, 0.281}, {Component::optimizer, 0.02}}),
+                             time_of({{Component::products, 0.297}, {Component::data, 0.0004}})),
+            "  component                    plan measured differs\n"
+            "  products                   281 ms   297 ms     +6%\n"
+            "  optimizer                 20.0 ms        0   -100%\n"
+            "  data                            0  0.40 ms     new\n"
+            "  step                       301 ms   297 ms     -1%");
+}
+
+TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
+  const Deviation attention{Component::attention, 0.031, 0.0372};
+  expect_contains(in_words(attention, {}),
+                  "attention takes 37.2 ms, planned 31.0 ms (+20%): another engine");
+  expect_contains(in_words(attention, {"heat (hardware thermal slowdown)"}),
+                  "(+20%): the GPU's clocks are held down by heat (hardware thermal slowdown)");
+  expect_contains(in_words({Component::data, 0.1, 0.2}, {"heat"}), "(+100%): storage");
+  EXPECT_EQ(in_words({Component::products, 0.2, 0.1}, {"heat"}),
+            "products take 100 ms, planned 200 ms (-50%)");
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const auto text = in_words({static_cast<Component>(i), 0.1, 0.2}, {});
+    EXPECT_GT(text.size(), text.find("): ") + 20) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,169 @@
+#include "train/preflight/health.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Unit = Finding::Unit;
+
+std::vector<Who> hosts(int count) {
+  std::vector<Who> who;
+  for (int i = 1; i <= count; ++i)
+    who.push_back({str("host n", i, ", rank ", i - 1), str("n", i, "/0")});
+  return who;
+}
+
+// One check, of a value on each rank.
+std::vector<std::vector<Finding>> found(const Finding& like, const std::vector<double>& values) {
+  std::vector<std::vector<Finding>> by_rank;
+  for (const double value : values) {
+    by_rank.push_back({like});
+    by_rank.back().front().value = value;
+  }
+  return by_rank;
+}
+
+std::string faults(const std::vector<std::vector<Finding>>& by_rank, const Baseline& last = {}) {
+  const auto verdict = judge(by_rank, hosts(static_cast<int>(by_rank.size())), last);
+  std::string text;
+  for (const auto& fault : verdict.faults)
+    text += str(fault.whose, ": ", fault.what, "\n");
+  EXPECT_EQ(verdict.exit_code() == 0, text.empty());
+  return text;
+}
+
+const Finding kProduct{.check = "product", .unit = Unit::flops, .tolerance = 0.05};
+const Finding kStep{.check = "step", .unit = Unit::seconds, .tolerance = 0.05};
+
+TEST(Health, the_slower_of_two_is_named) {
+  EXPECT_EQ(faults(found(kProduct, {100e9, 97e9})), "");
+  EXPECT_EQ(faults(found(kProduct, {100e9, 94e9})),
+            "host n2, rank 1: product: 94.0 GFLOP/s, 6 % less than the 100 GFLOP/s of its peers\n");
+  EXPECT_EQ(faults(found(kStep, {1.5, 1.0})),
+            "host n1, rank 0: step: 1.50 s, 50 % more than the 1.00 s of its peers\n");
+}
+
+TEST(Health, one_that_is_fast_makes_no_others_slow) {
+  EXPECT_EQ(faults(found(kProduct, {100, 200, 101, 102})), "");
+  expect_contains(faults(found(kProduct, {100, 100, 50, 100})), "host n3, rank 2: product: ");
+}
+
+TEST(Health, what_is_not_compared_has_a_limit_at_most) {
+  Finding share{.check = "share", .unit = Unit::share, .limit = 0.9};
+  EXPECT_EQ(faults(found(share, {1.0, 0.95})), "");
+  EXPECT_EQ(faults(found(share, {1.0, 0.52})),
+            "host n2, rank 1: share: 52 %, expected at least 90 %\n");
+  Finding errors{.check = "errors", .limit = 0};
+  errors.detail = "eth0 rx_errors +2";
+  EXPECT_EQ(faults(found(errors, {0, 2})),
+            "host n2, rank 1: errors: 2 (eth0 rx_errors +2), expected at most 0\n");
+}
+
+TEST(Health, a_check_that_could_not_run_is_a_fault) {
+  auto by_rank = found(kProduct, {100, Finding::kNone, 100});
+  by_rank[1].front().failure = "no such folder";
+  EXPECT_EQ(faults(by_rank), "host n2, rank 1: product: could not be measured: no such folder\n");
+  const auto who = hosts(3);
+  EXPECT_EQ(judge(by_rank, who, {}).exit_code(), 75);
+  by_rank[1].front().is_wrong_configuration = true;
+  EXPECT_EQ(judge(by_rank, who, {}).exit_code(), 78);
+  // What nobody tells is no fault.
+  EXPECT_EQ(faults(found(kProduct, {Finding::kNone, Finding::kNone})), "");
+}
+
+TEST(Health, all_that_are_slower_than_the_last_time_are_named) {
+  const auto last = baseline_of(found(kProduct, {100e9, 100e9}), hosts(2));
+  EXPECT_EQ(
+      faults(found(kProduct, {80e9, 100e9}), last),
+      "host n1, rank 0: product: 80.0 GFLOP/s, 20 % less than the 100 GFLOP/s of its peers\n");
+  EXPECT_EQ(faults(found(kProduct, {80e9, 81e9}), last),
+            "host n1, rank 0: product: 80.0 GFLOP/s, 20 % less than the 100 GFLOP/s of the last "
+            "time\nhost n2, rank 1: product: 81.0 GFLOP/s, 19 % less than the 100 GFLOP/s of the "
+            "last time\n");
+  EXPECT_EQ(faults(found(kProduct, {96e9, 200e9 / 2}), last), "");
+}
+
+TEST(Health, the_last_time_survives_json) {
+  auto by_rank = found(kProduct, {100, 101});
+  by_rank[0].push_back(kStep);
+  by_rank[0].back().value = 3;
+  by_rank[0].back().whose = "hosts n1, n2";
+  by_rank[0].push_back({.check = "not compared", .value = 1, .limit = 2});
+  const auto last = baseline_of(by_rank, hosts(2));
+  const auto again = Baseline::parse(Json::parse(last.to_json().dump(), "it"));
+  ASSERT_NE(again.find("product", "n2/0"), nullptr);
+  EXPECT_EQ(*again.find("product", "n2/0"), 101);
+  EXPECT_EQ(*again.find("step", "hosts n1, n2"), 3);
+  EXPECT_EQ(again.find("product", "n3/0"), nullptr);
+  EXPECT_EQ(again.find("not compared", "n1/0"), nullptr);
+  EXPECT_EQ(again.to_json().dump(), last.to_json().dump());
+  const auto refused = [](const char* text) {
+    return message_of<DataError>([&] { Baseline::parse(Json::parse(text, "it")); });
+  };
+  expect_contains(refused(R"({"format": "x"})"), "\"format\" is \"x\"");
+  expect_contains(refused(R"({"format": "lockstep preflight 1", "checks": {"a": {"n": "b"}}})"),
+                  "a: n: expected a number");
+}
+
+TEST(Health, bits_that_few_have_are_wrong_and_of_two_it_is_one_of_them) {
+  auto by_rank = found(kProduct, {100, 100, 100});
+  by_rank[0].front().bits = by_rank[2].front().bits = "same";
+  by_rank[1].front().bits = "other";
+  EXPECT_EQ(faults(by_rank),
+            "host n2, rank 1: product: other bits than on most ranks; its memory or a processor "
+            "errs\n");
+  by_rank.pop_back();
+  const auto both = faults(by_rank);
+  expect_contains(both, "host n1, rank 0: product: other bits than on other ranks");
+  expect_contains(both, "host n2, rank 1: product: other bits than on other ranks");
+  by_rank[1].front().bits = "same";
+  EXPECT_EQ(faults(by_rank), "");
+}
+
+TEST(Health, the_table_has_the_worst_the_median_and_its_last_time) {
+  const auto last = baseline_of(found(kProduct, {98, 99, 97}), hosts(3));
+  const auto verdict = judge(found(kProduct, {100, 98, 99}), hosts(3), last);
+  ASSERT_EQ(verdict.rows.size(), 1u);
+  const auto& row = verdict.rows.front();
+  EXPECT_EQ(row.worst, 98);
+  EXPECT_EQ(row.median, 99);
+  EXPECT_EQ(row.last, 99);
+  EXPECT_EQ(row.ranks, 3);
+  EXPECT_TRUE(row.is_well);
+  EXPECT_FALSE(judge(found(kProduct, {100, 9}), hosts(2), {}).rows.front().is_well);
+}
+
+TEST(Health, a_finding_arrives_as_it_was_sent) {
+  Finding sent{.check = "a", .unit = Unit::share, .value = 0.5, .tolerance = 0.25};
+  sent.bits = "b";
+  sent.detail = "c";
+  sent.whose = "d";
+  sent.failure = "e";
+  sent.is_wrong_configuration = true;
+  const auto text = to_json(sent).dump();
+  EXPECT_EQ(text,
+            R"({"check":"a","unit":"share","value":0.5,"limit":null,"tolerance":0.25,"bits":"b",)"
+            R"("detail":"c","whose":"d","failure":"e","is_wrong_configuration":true})");
+  const auto came = finding(Json::parse(text, "it"));
+  EXPECT_EQ(to_json(came).dump(), text);
+  EXPECT_TRUE(std::isnan(came.limit));
+  EXPECT_EQ(came.unit, Unit::share);
+  EXPECT_EQ(came.whose, "d");
+}
+
+TEST(Health, numbers_have_units) {
+  EXPECT_EQ(in_words(118.2e9, Unit::flops), "118 GFLOP/s");
+  EXPECT_EQ(in_words(12, Unit::flops), "12 FLOP/s");
+  EXPECT_EQ(in_words(2.5e9, Unit::bytes_per_second), "2.50 GB/s");
+  EXPECT_EQ(in_words(0.963, Unit::share), "96 %");
+  EXPECT_EQ(in_words(14e-6, Unit::seconds), "14 us");
+  EXPECT_EQ(in_words(0.5, Unit::seconds), "500 ms");
+  EXPECT_EQ(in_words(3, Unit::count), "3");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,246 @@
+#include "train/plan/cluster.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <variant>
+
+#include "core/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFormat = "lockstep cluster 1";
+constexpr double kMost = 1e30;
+constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
+constexpr std::array<std::string_view, 3> kArchitectures{"ampere", "hopper", "blackwell"};
+
+struct Choice {
+  std::uint8_t* value;
+  std::span<const std::string_view> names;
+};
+struct Field {
+  std::string_view key;
+  std::variant<int*, std::int64_t*, double*, std::string*, Choice> value;
+  double least = 0, most = kMost;  // of numbers
+};
+
+constexpr std::string_view kHardware = "hardware.";
+
+std::vector<Field> fields(Cluster& c) {
+  Hardware& h = c.hardware;
+  constexpr double kCount = 1 << 20, kBytes = 1LL << 50;
+  return {
+      {"name", &c.name},
+      {"device", Choice{reinterpret_cast<std::uint8_t*>(&c.device), kDevices}},
+      {"nodes", &c.nodes, 1, kCount},
+      {"ranks_per_node", &c.ranks_per_node, 1, 1024},
+      {"threads", &c.threads, 1, 4096},
+      {"hardware.name", &h.name},
+      {"hardware.architecture",
+       Choice{reinterpret_cast<std::uint8_t*>(&h.architecture), kArchitectures}},
+      {"hardware.bf16_flops", &h.bf16_flops},
+      {"hardware.fp8_flops", &h.fp8_flops},
+      {"hardware.fp32_flops", &h.fp32_flops},
+      {"hardware.multiprocessors", &h.multiprocessors, 0, kCount},
+      {"hardware.hbm_bytes_per_second", &h.hbm_bytes_per_second},
+      {"hardware.hbm_bytes", &h.hbm_bytes, 1, kBytes},
+      {"hardware.nvlink_bytes_per_second", &h.nvlink_bytes_per_second},
+      {"hardware.nic_bytes_per_second", &h.nic_bytes_per_second},
+      {"hardware.host_bytes_per_second", &h.host_bytes_per_second},
+      {"hardware.domain_ranks", &h.domain_ranks, 1, kCount},
+      {"hardware.sustained", &h.sustained, 0.01, 1},
+      {"hardware.power", &h.power, 0.01, 1},
+      {"hardware.slowdown", &h.slowdown, 0, 1},
+      {"inside_latency_seconds", &c.inside_latency_seconds, 0, 60},
+      {"across_latency_seconds", &c.across_latency_seconds, 0, 60},
+      {"compute_beside", &c.compute_beside, 1, 1000},
+      {"other_beside", &c.other_beside, 1, 1000},
+      {"launch_seconds", &c.launch_seconds, 0, 1},
+      {"constant_bytes", &c.constant_bytes, 0, kBytes},
+      {"storage_read_bytes_per_second", &c.storage_read_bytes_per_second},
+      {"storage_write_bytes_per_second", &c.storage_write_bytes_per_second},
+      {"watts", &c.watts, 0, 1e6},
+      {"price_per_gpu_hour", &c.price_per_gpu_hour, 0, 1e9},
+      {"currency", &c.currency},
+      {"gpu_hours_per_interruption", &c.gpu_hours_per_interruption, 1e-6, 1e15},
+      {"restart_seconds", &c.restart_seconds, 0, 1e9},
+  };
+}
+
+std::string number_text(double value) {
+  return value < 1e15 && value == std::floor(value) ? str(static_cast<std::int64_t>(value))
+                                                    : str(value);
+}
+
+std::string range_text(double least, double most) {
+  return str(", at least ", number_text(least),
+             most < kMost ? str(" and at most ", number_text(most)) : std::string());
+}
+
+struct Set {
+  const Field& field;
+  const Json& json;
+
+  bool is_within(double value) const { return value >= field.least && value <= field.most; }
+  [[noreturn]] void refuse(const std::string& expected) const {
+    throw DataError(str("expected ", expected, ", found ", json.dump()));
+  }
+  void operator()(std::string* member) const {
+    if (!json.is_string() || json.as_string().empty()) refuse("a text that is not empty");
+    *member = json.as_string();
+  }
+  void operator()(const Choice& choice) const {
+    const auto at =
+        json.is_string() ? std::ranges::find(choice.names, json.as_string()) : choice.names.end();
+    if (at != choice.names.end()) {
+      *choice.value = static_cast<std::uint8_t>(at - choice.names.begin());
+      return;
+    }
+    std::string list;
+    for (const auto name : choice.names)
+      list += str(list.empty() ? "\"" : ", \"", name, "\"");
+    refuse(str("one of ", list));
+  }
+  void operator()(double* member) const {
+    if (!json.is_number() || !is_within(json.as_double()))
+      refuse(str("a number", range_text(field.least, field.most)));
+    *member = json.as_double();
+  }
+  template <class Integer>
+  void operator()(Integer* member) const {
+    if (!json.is_integer() || !is_within(json.as_double()))
+      refuse(str("an integer", range_text(field.least, field.most)));
+    *member = static_cast<Integer>(json.as_integer());
+  }
+};
+
+struct Get {
+  Json operator()(const Choice& choice) const { return std::string(choice.names[*choice.value]); }
+  template <class Value>
+  Json operator()(const Value* member) const {
+    return *member;
+  }
+};
+
+[[noreturn]] void refuse_key(std::string_view key, const std::string& why) {
+  throw DataError(str(key, ": ", why));
+}
+
+void require_positive(double value, std::string_view key, const char* whose) {
+  if (value > 0) return;
+  refuse_key(key, str("expected more than 0, as ", whose, " has it, found ", value));
+}
+
+}  // namespace
+
+std::vector<std::string> cluster_keys() {
+  Cluster any;
+  std::vector<std::string> keys;
+  for (const Field& field : fields(any))
+    keys.emplace_back(field.key);
+  return keys;
+}
+
+void set_key(Cluster& cluster, std::string_view key, const Json& value) {
+  const auto all = fields(cluster);
+  const auto field = std::ranges::find(all, key, &Field::key);
+  LOCKSTEP_CHECK(field != all.end(), "'", key, "' is no key of a cluster");
+  std::visit(Set{*field, value}, field->value);
+}
+
+void check(const Cluster& c) {
+  const Hardware& h = c.hardware;
+  const bool on_gpus = c.device == Device::Kind::cuda;
+  const char* whose = on_gpus ? "a GPU" : "a rank on processors";
+  require_positive(h.bf16_flops, "hardware.bf16_flops", whose);
+  require_positive(h.fp32_flops, "hardware.fp32_flops", whose);
+  require_positive(h.hbm_bytes_per_second, "hardware.hbm_bytes_per_second", whose);
+  if (on_gpus) {
+    require_positive(h.multiprocessors, "hardware.multiprocessors", whose);
+    require_positive(h.host_bytes_per_second, "hardware.host_bytes_per_second", whose);
+  }
+  const bool is_linked = on_gpus ? h.domain_ranks > 1 : c.ranks_per_node > 1;
+  if (is_linked)
+    require_positive(h.nvlink_bytes_per_second, "hardware.nvlink_bytes_per_second",
+                     on_gpus ? "a domain of several GPUs" : "a machine of several ranks");
+  if (c.ranks() > (on_gpus ? h.domain_ranks : c.ranks_per_node))
+    require_positive(h.nic_bytes_per_second, "hardware.nic_bytes_per_second",
+                     "a cluster of several domains");
+}
+
+Json to_json(const Cluster& cluster) {
+  Cluster copy = cluster;
+  Json json = Json::Object{{"format", kFormat}};
+  Json hardware;
+  for (const Field& field : fields(copy)) {
+    const bool is_hardware = field.key.starts_with(kHardware);
+    const auto key = is_hardware ? field.key.substr(kHardware.size()) : field.key;
+    if (is_hardware) hardware.set(std::string(key), std::visit(Get{}, field.value));
+    if (!is_hardware) json.set(std::string(key), std::visit(Get{}, field.value));
+  }
+  json.set("hardware", hardware);
+  json.set("links", cluster.links.to_json());
+  json.set("operators", cluster.operators.to_json());
+  return json;
+}
+
+Cluster parse_cluster(const Json& json) {
+  if (const auto& format = text_at(json, "format"); format != kFormat)
+    throw DataError(str("\"format\" is \"", format, "\", expected \"", kFormat, "\""));
+  Cluster cluster;
+  std::vector<std::string> found{"format", "hardware", "links", "operators"};
+  const Json& hardware = json.at("hardware");
+  for (const Field& field : fields(cluster)) {
+    const bool is_hardware = field.key.starts_with(kHardware);
+    const auto key = is_hardware ? field.key.substr(kHardware.size()) : field.key;
+    const Json& object = is_hardware ? hardware : json;
+    in_context([&] { std::visit(Set{field, object.at(key)}, field.value); }, field.key);
+    found.emplace_back(field.key);
+  }
+  const auto refuse_unknown = [&](const Json& object, std::string_view prefix) {
+    for (const auto& [key, value] : object.as_object())
+      if (std::ranges::find(found, str(prefix, key)) == found.end())
+        refuse_key(str(prefix, key), "no key of a cluster");
+  };
+  refuse_unknown(json, "");
+  refuse_unknown(hardware, kHardware);
+  cluster.links = in_context([&] { return LinkTimes::parse(json.at("links")); }, "links");
+  cluster.operators =
+      in_context([&] { return OperatorTimes::parse(json.at("operators")); }, "operators");
+  check(cluster);
+  return cluster;
+}
+
+void write_cluster(const std::filesystem::path& file, const Cluster& cluster) {
+  write_text(file, str(to_json(cluster).dump(1), "\n"));
+}
+
+ClusterPrices::ClusterPrices(const Cluster& cluster)
+    : on_gpus_(cluster.device == Device::Kind::cuda),
+      inside_latency_seconds_(cluster.inside_latency_seconds),
+      across_latency_seconds_(cluster.across_latency_seconds),
+      prices_(cluster.hardware) {}
+
+double ClusterPrices::seconds(const Op& op, const GroupPlace& place) const {
+  if (!on_gpus_) return on_processors(op, place);
+  return prices_.seconds(op, (place.ranks + place.domains - 1) / place.domains);
+}
+
+double ClusterPrices::on_processors(const Op& op, const GroupPlace& place) const {
+  const Hardware& hardware = prices_.hardware();
+  const auto bytes = static_cast<double>(op.bytes);
+  if (op.kind == Op::Kind::collective) {
+    if (place.ranks <= 1) return 0;
+    if (place.domains <= 1)
+      return inside_latency_seconds_ + bytes / hardware.nvlink_bytes_per_second;
+    return across_latency_seconds_ + bytes / hardware.nic_bytes_per_second;
+  }
+  const double peak = hardware.peak_flops(op.dtype);
+  const double rate = (peak > 0 ? peak : hardware.fp32_flops) * hardware.sustained;
+  return std::max(op.flops / rate, bytes / hardware.hbm_bytes_per_second);
+}
+
+}  // namespace lockstep

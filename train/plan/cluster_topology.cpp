@@ -1,0 +1,49 @@
+#include "train/plan/cluster_topology.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+#include "dist/topology_placement.h"
+
+namespace lockstep {
+namespace {
+
+// As launched.
+Topology launched_on(const Cluster& cluster, int ranks) {
+  const bool on_gpus = cluster.device == Device::Kind::cuda;
+  const int domain_ranks =
+      on_gpus ? std::max(cluster.hardware.domain_ranks, 1) : cluster.ranks_per_node;
+  Topology topology;
+  for (int rank = 0; rank < ranks; ++rank) {
+    RankPlace place;
+    place.host = str("node ", rank / cluster.ranks_per_node);
+    place.machine = place.host;
+    if (on_gpus) {
+      place.gpu = rank % cluster.ranks_per_node;
+      place.gpu_name = cluster.hardware.name;
+      place.rail = place.gpu;
+    }
+    topology.places.push_back(std::move(place));
+    const auto domain = static_cast<std::size_t>(rank / domain_ranks);
+    if (domain == topology.domains.size())
+      topology.domains.push_back({.name = str("NVLink domain ", domain), .ranks = {}});
+    topology.domains[domain].ranks.push_back(rank);
+    topology.domain_of.push_back(static_cast<int>(domain));
+  }
+  return topology;
+}
+
+}  // namespace
+
+Topology topology_on(const Cluster& cluster, const Mesh& mesh) {
+  const int ranks = mesh.world();
+  if (ranks > cluster.ranks())
+    throw ConfigError(str("the layout is of ", ranks, " ranks, and ", cluster.name, " has ",
+                          cluster.ranks(), ": ", cluster.nodes,
+                          cluster.nodes == 1 ? " node of " : " nodes of ", cluster.ranks_per_node,
+                          "; it takes ", divide_up(ranks, cluster.ranks_per_node), " nodes"));
+  const auto launched = launched_on(cluster, ranks);
+  return renumbered(launched, placement(mesh, launched));
+}
+
+}  // namespace lockstep

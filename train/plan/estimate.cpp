@@ -1,0 +1,181 @@
+#include "train/plan/estimate.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+
+#include "core/integer.h"
+#include "train/layout.h"
+#include "train/plan/cluster_step.h"
+#include "train/plan/cluster_topology.h"
+
+namespace lockstep {
+namespace {
+
+// What a process takes of a GPU where nobody measured it: as much as a run leaves free there.
+constexpr std::int64_t kConstantBytes = std::int64_t{1} << 30;
+
+std::int64_t constants_of(const Cluster& cluster) {
+  if (cluster.constant_bytes > 0 || cluster.device == Device::Kind::cpu)
+    return cluster.constant_bytes;
+  return kConstantBytes;
+}
+
+int nodes_of(const Cluster& cluster, int ranks) {
+  return static_cast<int>(divide_up(ranks, cluster.ranks_per_node));
+}
+
+double mean_of_each(double seconds, std::int64_t steps) {
+  return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
+}
+
+// Read ahead by the loader's threads, once a node.
+double data_wait_seconds(const Config& c, const Cluster& cluster, double step_seconds) {
+  if (cluster.storage_read_bytes_per_second <= 0) return 0;
+  const double token_bytes = c.model.vocabulary <= 1 << 16 ? 2 : 4;
+  const double bytes = token_bytes * static_cast<double>(c.train.batch_tokens) /
+                       nodes_of(cluster, static_cast<int>(c.layout.ranks));
+  return std::max(bytes / cluster.storage_read_bytes_per_second - step_seconds, 0.0);
+}
+
+void count_operators(const Cluster& cluster, const StepProgram& program, Estimate& found) {
+  std::map<std::string_view, bool> measured;
+  for (const auto& entry : program.log->entries()) {
+    const bool computes = entry.what == OpLog::What::op && entry.op.kind != Op::Kind::collective &&
+                          entry.op.kind != Op::Kind::transfer;
+    if (computes && !measured.contains(entry.op.name))
+      measured[entry.op.name] = cluster.operators.seconds(entry.op).has_value();
+  }
+  found.operators = static_cast<int>(measured.size());
+  for (const auto& [name, is_measured] : measured)
+    found.measured_operators += is_measured ? 1 : 0;
+}
+
+SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
+  const auto& hardware = cluster.hardware;
+  const auto ranks = static_cast<int>(c.layout.ranks);
+  const double step = found.time.total();
+  SaveTimes save{.bytes = checkpoint_bytes(c),
+                 .copies = found.bytes.copies != HostState::Copies::none,
+                 .nodes = nodes_of(cluster, ranks),
+                 .hidden_seconds = step - found.time[Component::optimizer]};
+  const auto bytes = static_cast<double>(save.bytes);
+  // A CPU reads it and writes it.
+  save.copied_per_second = cluster.device == Device::Kind::cuda ? hardware.host_bytes_per_second
+                                                                : hardware.hbm_bytes_per_second / 2;
+  save.copy_seconds = bytes / ranks / save.copied_per_second;
+  if (cluster.storage_write_bytes_per_second > 0)
+    save.write_seconds = bytes / save.nodes / cluster.storage_write_bytes_per_second;
+  save.stall_seconds =
+      std::max((save.copies ? save.copy_seconds : save.write_seconds) - save.hidden_seconds, 0.0);
+  // The next one begins when this one is written.
+  const auto steps = c.checkpoint.every_steps > 0 ? c.checkpoint.every_steps : c.train.steps;
+  save.stall_seconds += std::max(save.write_seconds - static_cast<double>(steps) * step, 0.0);
+  return save;
+}
+
+}  // namespace
+
+Config planned_on(const Cluster& cluster, Config config) {
+  const Device device{cluster.device};
+  if (cluster.device == Device::Kind::cuda)
+    config.train.threads = 1;
+  else if (config.train.threads == 0)
+    config.train.threads = cluster.threads;
+  config.data.document_mask = config.data.document_mask || config.data.rows == RowKind::packed;
+  config.train.attention = planned_attention(config, device);
+  return config;
+}
+
+MemoryRoom room_on(const Cluster& cluster, int ranks) {
+  const int here = std::min(ranks, cluster.ranks_per_node);
+  MemoryRoom room{.device = Device{cluster.device}, .ranks = here};
+  const auto each = std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
+  room.gpu = str("a GPU of ", cluster.name);
+  room.machine = str("a node of ", cluster.name);
+  (cluster.device == Device::Kind::cuda ? room.gpu_bytes : room.host_bytes) =
+      cluster.device == Device::Kind::cuda ? each : here * each;
+  return room;
+}
+
+std::int64_t Estimate::missing_bytes() const {
+  const auto each = bytes.sum();
+  if (room.device.kind == Device::Kind::cuda)
+    return std::max<std::int64_t>(
+        {each.device - room.gpu_bytes, each.pinned - room.host_bytes / room.ranks, 0});
+  return std::max<std::int64_t>(each.device + each.pinned - room.host_bytes / room.ranks, 0);
+}
+
+Estimate estimate(const Config& config, const Cluster& cluster) {
+  const Config c = planned_on(cluster, config);
+  const Device device{cluster.device};
+  const auto training = training_config(c);
+  const int ranks = training.mesh.world();
+  const auto topology = topology_on(cluster, training.mesh);
+  const auto program = record_step(training, device, threads_of(c), 0, &topology);
+  Estimate found;
+  found.time = step_time_on(cluster, program);
+  found.by_purpose = program.peak_by_purpose;
+  found.constant_bytes = constants_of(cluster);
+  found.room = room_on(cluster, ranks);
+  found.capacity_bytes = cluster.hardware.hbm_bytes;
+  found.ranks = ranks;
+  count_operators(cluster, program, found);
+  found.bytes = run_bytes(c, found.room);
+  LOCKSTEP_CHECK(std::accumulate(found.by_purpose.begin(), found.by_purpose.end(),
+                                 std::int64_t{0}) == found.bytes.training.device,
+                 "a recorded step takes other memory than a run");
+  found.save = save_times(c, cluster, found);
+  found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
+  found.time[Component::checkpoint] +=
+      mean_of_each(found.save.stall_seconds, c.checkpoint.every_steps);
+  found.meter = meter_config(
+      c, device, [&](DType dtype) { return ranks * cluster.hardware.peak_flops(dtype); });
+  found.tokens_per_second = found.tokens_per_second_of(found.time);
+  found.mfu = found.mfu_of(found.time);
+  found.mfu_square = found.mfu_square_of(found.time);
+  return found;
+}
+
+double Estimate::tokens_per_second_of(const StepTime& step) const {
+  return static_cast<double>(meter.step_tokens) / step.total();
+}
+
+double Estimate::mfu_of(const StepTime& step) const {
+  if (!(meter.peak_flops > 0)) return 0;
+  return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token);
+}
+
+double Estimate::mfu_square_of(const StepTime& step) const {
+  if (!(meter.peak_flops > 0)) return 0;
+  return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token_square);
+}
+
+PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
+                      const std::optional<StepTime>& corrected) {
+  const auto step_of = [&](const StepTime& time) {
+    PlanFile::Step step{.seconds = time.total(), .tokens_per_second = e.tokens_per_second_of(time)};
+    if (e.meter.peak_flops > 0) {
+      step.mfu = e.mfu_of(time);
+      step.mfu_square = e.mfu_square_of(time);
+    }
+    for (std::size_t i = 0; i < kComponents; ++i)
+      if (time.seconds[i] > 0)
+        step.components.push_back({name(static_cast<Component>(i)), time.seconds[i]});
+    return step;
+  };
+  PlanFile plan{.step = step_of(e.time),
+                .capacity_bytes = e.capacity_bytes,
+                .checkpoint_bytes = e.save.bytes,
+                .cluster = cluster.name};
+  if (corrected) plan.corrected = step_of(*corrected);
+  for (std::size_t i = 0; i < kPurposes; ++i)
+    plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});
+  if (cluster.device == Device::Kind::cpu)  // of whose memory these are, too
+    plan.memory.push_back({"host_copies", e.bytes.training.pinned + e.bytes.host_state});
+  plan.memory.push_back({"constants", e.constant_bytes});
+  return plan;
+}
+
+}  // namespace lockstep

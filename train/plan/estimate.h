@@ -1,0 +1,69 @@
+// Estimate: what a run would take on a Cluster, before it is started there: a step's time by
+// component, memory by purpose, checkpoints. The step is recorded from the code that trains
+// (train/plan/step_program.h) and priced by train/plan/cluster_step.h; docs/planning.md says how.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "train/config.h"
+#include "train/meter.h"
+#include "train/plan/cluster.h"
+#include "train/plan/plan_file.h"
+#include "train/plan/step_program.h"
+#include "train/plan/step_time.h"
+#include "train/run_parts.h"
+
+namespace lockstep {
+
+// A checkpoint. A rank copies what it saves beside the next step, whose update waits for it, and
+// writes the copy beside the steps after; without a copy the update waits until it is written.
+struct SaveTimes {
+  std::int64_t bytes = 0;        // of all ranks
+  bool copies = false;           // whether there is room for a copy
+  int nodes = 1;                 // that write it
+  double copied_per_second = 0;  // bytes, of a rank
+  double copy_seconds = 0;
+  double write_seconds = 0;   // 0: the cluster does not say how fast it writes
+  double hidden_seconds = 0;  // of a step, until its update
+  double stall_seconds = 0;   // that the run loses: C
+};
+
+struct Estimate {
+  StepTime time;  // a mean step: of data and checkpoints, what compute waits for them
+  double tokens_per_second = 0;                      // of all ranks
+  double mfu = 0, mfu_square = 0;                    // 0: the peak is not known
+  Meter::Config meter;                               // what MFU is counted by
+  RunBytes bytes;                                    // a rank, as `train` announces them
+  std::array<std::int64_t, kPurposes> by_purpose{};  // of bytes.training.device
+  std::int64_t constant_bytes = 0;                   // of a rank, beside them
+  MemoryRoom room;                                   // that ranks have, constants left out
+  std::int64_t capacity_bytes = 0;                   // of a rank's device, all of it
+  SaveTimes save;
+  int ranks = 1;
+  // Operators of the step by name, and how many of them were measured on the cluster.
+  int operators = 0, measured_operators = 0;
+
+  double tokens_per_second_of(const StepTime& step) const;
+  double mfu_of(const StepTime& step) const;         // 0: the peak is not known
+  double mfu_square_of(const StepTime& step) const;  // likewise
+
+  bool fits() const { return room.has(bytes.sum()); }
+  std::int64_t missing_bytes() const;  // of a GPU's memory, else of the host's; 0: it fits
+};
+
+// The configuration as such a cluster runs it: what is left open there settled, threads too.
+Config planned_on(const Cluster& cluster, Config config);
+
+MemoryRoom room_on(const Cluster& cluster, int ranks);
+
+// Of rank 0 of config.layout; others have the same but for padding. Throws ConfigError where no
+// such layout can be on the cluster.
+Estimate estimate(const Config& config, const Cluster& cluster);
+
+// corrected: by what earlier runs took (train/plan/residuals.h), where there are any.
+PlanFile plan_file_of(const Estimate& estimate, const Cluster& cluster,
+                      const std::optional<StepTime>& corrected = std::nullopt);
+
+}  // namespace lockstep

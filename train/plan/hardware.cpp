@@ -1,0 +1,152 @@
+#include "train/plan/hardware.h"
+
+#include <array>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+// What the members come from:
+//   flops, hbm, multiprocessors   NVIDIA's data sheets (A100, H100, H200, DGX B200, GB200 NVL72)
+//   nvlink      nccl-tests: 230 of 300 GB/s on A100, 370 of 450 on H100; Blackwell: twice that,
+//               from its specification
+//   nic         of 200 Gbit/s a GPU (A100), 400 (later ones)
+//   host        25 of PCIe 4.0's 31.5 GB/s, 55 of 5.0's 63; GB200: 400 of NVLink-C2C's 450
+//   sustained, power, slowdown of A100, H100, H200   fitted on published throughputs
+//               (docs/planning.md). Blackwell, H100 PCIe: from their kin, nothing was fitted.
+Hardware a100() {
+  return {.name = "NVIDIA A100",
+          .architecture = GpuArchitecture::ampere,
+          .bf16_flops = 312e12,
+          .fp8_flops = 0,
+          .fp32_flops = 19.5e12,
+          .multiprocessors = 108,
+          .hbm_bytes_per_second = 2.04e12,
+          .hbm_bytes = 80 * kGiB,
+          .nvlink_bytes_per_second = 230e9,
+          .nic_bytes_per_second = 23e9,
+          .host_bytes_per_second = 25e9,
+          .domain_ranks = 8,
+          .sustained = 0.812,
+          .power = 1,
+          .slowdown = 0.2};
+}
+
+Hardware a100_40g() {
+  Hardware gpu = a100();
+  gpu.name = "NVIDIA A100-SXM4-40GB";
+  gpu.hbm_bytes_per_second = 1.555e12;
+  gpu.hbm_bytes = 40 * kGiB;
+  return gpu;
+}
+
+Hardware h100() {
+  return {.name = "NVIDIA H100",
+          .architecture = GpuArchitecture::hopper,
+          .bf16_flops = 989.4e12,
+          .fp8_flops = 1978.9e12,
+          .fp32_flops = 67e12,
+          .multiprocessors = 132,
+          .hbm_bytes_per_second = 3.35e12,
+          .hbm_bytes = 80 * kGiB,
+          .nvlink_bytes_per_second = 370e9,
+          .nic_bytes_per_second = 46e9,
+          .host_bytes_per_second = 55e9,
+          .domain_ranks = 8,
+          .sustained = 0.709,
+          .power = 1,
+          .slowdown = 0.68};
+}
+
+// With HBM2e and a cap of 500 W, as Meta runs it (torchtitan's benchmarks). No driver says so.
+Hardware h100_500w() {
+  Hardware gpu = h100();
+  gpu.name = "NVIDIA H100 at 500 W";
+  gpu.hbm_bytes_per_second = 2.4e12;
+  gpu.hbm_bytes = 96 * kGiB;
+  gpu.sustained = 0.507;
+  gpu.power = 0.715;
+  return gpu;
+}
+
+Hardware h100_pcie() {  // 350 W; pairs of bridged cards
+  Hardware gpu = h100();
+  gpu.name = "NVIDIA H100 PCIe";
+  gpu.bf16_flops = 756e12;
+  gpu.fp8_flops = 1513e12;
+  gpu.fp32_flops = 51e12;
+  gpu.multiprocessors = 114;
+  gpu.hbm_bytes_per_second = 2.0e12;
+  gpu.nvlink_bytes_per_second = 230e9;
+  gpu.nic_bytes_per_second = 23e9;
+  gpu.domain_ranks = 2;
+  gpu.sustained = 0.60;
+  gpu.power = 0.73;
+  return gpu;
+}
+
+Hardware h200() {
+  Hardware gpu = h100();
+  gpu.name = "NVIDIA H200";
+  gpu.hbm_bytes_per_second = 4.8e12;
+  gpu.hbm_bytes = 141 * kGiB;
+  return gpu;
+}
+
+Hardware b200() {
+  return {.name = "NVIDIA B200",
+          .architecture = GpuArchitecture::blackwell,
+          .bf16_flops = 2250e12,
+          .fp8_flops = 4500e12,
+          .fp32_flops = 75e12,
+          .multiprocessors = 148,
+          .hbm_bytes_per_second = 7.7e12,
+          .hbm_bytes = 180 * kGiB,
+          .nvlink_bytes_per_second = 740e9,
+          .nic_bytes_per_second = 46e9,
+          .host_bytes_per_second = 55e9,
+          .domain_ranks = 8,
+          .sustained = 0.70,
+          .power = 1,
+          .slowdown = 0.68};
+}
+
+Hardware gb200() {
+  Hardware gpu = b200();
+  gpu.name = "NVIDIA GB200";
+  gpu.bf16_flops = 2500e12;
+  gpu.fp8_flops = 5000e12;
+  gpu.fp32_flops = 80e12;
+  gpu.hbm_bytes_per_second = 8.0e12;
+  gpu.hbm_bytes = 186 * kGiB;
+  gpu.host_bytes_per_second = 400e9;
+  gpu.domain_ranks = 72;
+  return gpu;
+}
+
+}  // namespace
+
+double Hardware::peak_flops(DType dtype) const {
+  if (dtype == DType::fp32) return fp32_flops;
+  return dtype == DType::bf16 ? bf16_flops : fp8_flops;
+}
+
+std::span<const Hardware> known_hardware() {
+  static const std::array known{a100_40g(), a100(), h100_pcie(), h100_500w(),
+                                h100(),     h200(), gb200(),     b200()};
+  return known;
+}
+
+const Hardware* find_hardware(std::string_view gpu) {
+  for (const Hardware& one : known_hardware())
+    if (gpu.starts_with(one.name)) return &one;
+  return nullptr;
+}
+
+double gpu_peak_flops(std::string_view gpu, DType dtype) {
+  const Hardware* found = find_hardware(gpu);
+  return found == nullptr ? 0 : found->peak_flops(dtype);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,341 @@
+#include "train/plan/layout_search.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <optional>
+
+#include "core/integer.h"
+#include "core/thread_pool.h"
+#include "core/units.h"
+#include "train/fp8_sizes.h"
+#include "train/plan/cluster_step.h"
+#include "train/plan/cluster_topology.h"
+
+namespace lockstep {
+namespace {
+
+using Sharding = Config::Layout::Sharding;
+
+// Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
+constexpr std::int64_t kFew = 3, kMore = 5;
+constexpr std::size_t kFinalists = 12;  // estimated in full
+constexpr int kMostThreads = 3;         // each measures with 32 TiB of addresses, of 128 there are
+
+const char* name_of(Recompute recompute) {
+  constexpr std::array kNames{"no recompute", "recompute cheap", "recompute block"};
+  return kNames[static_cast<std::size_t>(recompute)];
+}
+
+const char* name_of(Sharding sharding) {
+  constexpr std::array kNames{"none", "optimizer", "gradients", "full"};
+  return kNames[static_cast<std::size_t>(sharding)];
+}
+
+std::string offload_in_words(const Config::Train& train) {
+  if (!train.offloads()) return "nothing offloaded";
+  return str(train.offload_activations ? "activations" : "",
+             train.offload_activations && train.offload_optimizer ? " and " : "",
+             train.offload_optimizer ? "optimizer" : "", " offloaded");
+}
+
+// What of `config` is not as in `other`.
+std::string difference(const Config& config, const Config& other) {
+  std::string text;
+  const auto say = [&](bool differs, const std::string& what) {
+    if (differs) text += (text.empty() ? "" : ", ") + what;
+  };
+  const auto &l = config.layout, &o = other.layout;
+  say(l.tensor != o.tensor, str("tensor ", l.tensor));
+  say(l.shard != o.shard, str("shard ", l.shard));
+  say(l.sharding != o.sharding && l.shard > 1, str("sharding ", name_of(l.sharding)));
+  say(l.keep_gathered != o.keep_gathered, str("keep_gathered ", l.keep_gathered));
+  const auto &t = config.train, &s = other.train;
+  say(t.micro_batch != s.micro_batch, str("micro-batch ", t.micro_batch));
+  say(t.recompute != s.recompute, name_of(t.recompute));
+  say(t.offload_activations != s.offload_activations || t.offload_optimizer != s.offload_optimizer,
+      offload_in_words(t));
+  return text.empty() ? "the same" : text;
+}
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 1; i <= n; ++i)
+    if (n % i == 0) all.push_back(i);
+  return all;
+}
+
+// One of the axes' sizes, and what the shard axis shares.
+struct Group {
+  std::int64_t tensor = 1, shard = 1;
+  Sharding sharding = Sharding::full;
+};
+
+std::vector<Group> groups_of(const Config& c, const Cluster& cluster) {
+  const auto& m = c.model;
+  const auto domain = cluster.device == Device::Kind::cuda
+                          ? std::max(cluster.hardware.domain_ranks, 1)
+                          : cluster.ranks_per_node;
+  std::vector<Group> groups;
+  for (const auto tensor : divisors(c.layout.ranks)) {
+    if (domain % tensor != 0 || c.layout.ranks % domain % tensor != 0 || m.heads % tensor != 0 ||
+        m.kv_heads % tensor != 0 || m.mlp_width % tensor != 0 ||
+        !has_fp8_products(m, c.precision.fp8, tensor))
+      continue;
+    for (const auto shard : divisors(c.layout.ranks / tensor)) {
+      groups.push_back({tensor, shard, Sharding::full});
+      if (shard == 1) continue;
+      groups.push_back({tensor, shard, Sharding::gradients});
+      groups.push_back({tensor, shard, Sharding::optimizer});
+    }
+  }
+  return groups;
+}
+
+// Sequences of a micro-batch: powers of two, and all that a rank has of a step.
+std::vector<std::int64_t> micro_batches(const Config& c, std::int64_t tensor) {
+  const auto sequences = c.train.batch_tokens / c.train.sequence_length;
+  const auto each = divide_up(sequences, c.layout.ranks / tensor);
+  std::vector<std::int64_t> all;
+  for (std::int64_t n = 1; n < each; n *= 2)
+    all.push_back(n);
+  all.push_back(each);
+  std::erase_if(all, [&](std::int64_t n) { return !has_fp8_products(c, n); });
+  return all;
+}
+
+struct Offloads {
+  bool activations = false, optimizer = false;
+};
+
+struct Priced {
+  Config config;
+  double seconds = 0;
+};
+
+class Search {
+ public:
+  Search(const Config& config, const Cluster& cluster)
+      : base_(planned_on(cluster, config)),
+        cluster_(cluster),
+        device_{cluster.device},
+        room_(room_on(cluster, static_cast<int>(config.layout.ranks))) {
+    base_.train.attention = config.train.attention;  // of each layout anew
+    base_.layout.keep_gathered = 0;
+    base_.train.offload_activations = base_.train.offload_optimizer = false;
+  }
+
+  LayoutSearch run(int threads, std::size_t most) {
+    const auto groups = groups_of(base_, cluster_);
+    ThreadPool pool(threads);
+    pool.run(std::ssize(groups), [&](std::int64_t i, int /*thread*/) {
+      price_group(groups[static_cast<std::size_t>(i)]);
+    });
+    LayoutSearch found;
+    found.priced = std::ssize(priced_);
+    std::ranges::sort(priced_, {}, [](const Priced& one) { return one.seconds; });
+    if (priced_.size() > kFinalists) priced_.resize(kFinalists);
+    found.best.resize(priced_.size());
+    pool.run(std::ssize(priced_), [&](std::int64_t i, int /*thread*/) {
+      auto& one = found.best[static_cast<std::size_t>(i)];
+      one.config = with_attention(priced_[static_cast<std::size_t>(i)].config);
+      one.estimate = estimate(one.config, cluster_);
+    });
+    std::erase_if(found.best, [](const FoundLayout& one) { return !one.estimate.fits(); });
+    std::ranges::stable_sort(found.best, {},
+                             [](const FoundLayout& one) { return one.estimate.time.total(); });
+    if (found.best.size() > most) found.best.resize(most);
+    if (found.best.empty()) return found;
+    for (auto& one : found.best)
+      one.why = why(one, found.best.front());
+    found.misses = misses_near(found.best.front(), pool);
+    if (found.misses.size() > most) found.misses.resize(most);
+    return found;
+  }
+
+ private:
+  Config with(const Group& group, std::int64_t micro_batch, Recompute recompute,
+              const Offloads& offloads) const {
+    Config c = base_;
+    c.layout.tensor = group.tensor;
+    c.layout.shard = group.shard;
+    c.layout.replicate = c.layout.ranks / group.tensor / group.shard;
+    c.layout.sharding = group.sharding;
+    c.train.micro_batch = micro_batch;
+    c.train.recompute = recompute;
+    c.train.offload_activations = offloads.activations;
+    c.train.offload_optimizer = offloads.optimizer;
+    return c;
+  }
+
+  // Who computes attention depends on the micro-batch.
+  Config with_attention(const Config& c) const { return planned_on(cluster_, c); }
+
+  // act(configuration of as many layers) of two, and from it a number of all layers.
+  template <class Act>
+  auto of_all_layers(const Config& c, const Act& act) const {
+    const auto layers = c.model.layers;
+    if (layers <= kMore + 1) return act(c);
+    Config few = c, more = c;
+    few.model.layers = kFew;
+    more.model.layers = kMore;
+    const auto low = act(few), high = act(more);
+    return low + (high - low) / (kMore - kFew) * (layers - kFew);
+  }
+
+  // Of the memory that is short first: a GPU's, or the host's.
+  bool fits(const Config& c) const {
+    const auto bytes = of_all_layers(c, [&](const Config& few) {
+      const auto needed = measure_training(training_config(few), device_, threads_of(few));
+      return device_.kind == Device::Kind::cuda ? needed.device : needed.device + needed.pinned;
+    });
+    return room_.has({.device = bytes, .pinned = 0});
+  }
+
+  double seconds_of(const Config& c, const Topology& topology) const {
+    return of_all_layers(c, [&](const Config& few) {
+      const auto program =
+          record_step(training_config(few), device_, threads_of(few), 0, &topology);
+      return step_time_on(cluster_, program).total();
+    });
+  }
+
+  void price_group(const Group& group) {
+    const Config any = with(group, 1, Recompute::none, {});
+    const auto topology = topology_on(cluster_, training_config(any).mesh);
+    for (const auto micro_batch : micro_batches(base_, group.tensor)) {
+      bool any_fits = false;
+      for (const auto& c : fitting(group, micro_batch)) {
+        any_fits = true;
+        Priced priced{c, seconds_of(c, topology)};
+        const std::lock_guard lock(mutex_);
+        priced_.push_back(std::move(priced));
+      }
+      if (!any_fits) return;
+    }
+  }
+
+  // Of each offload the mildest recompute that fits, where it is milder than without.
+  std::vector<Config> fitting(const Group& group, std::int64_t micro_batch) const {
+    constexpr std::array kAll{Recompute::none, Recompute::cheap, Recompute::block};
+    std::vector<Config> found;
+    std::optional<Recompute> mildest;
+    const auto try_with = [&](const Offloads& offloads) {
+      for (const auto recompute : kAll) {
+        if (mildest && recompute >= *mildest) return;
+        // A link is too slow for all activations of other layers than those that keep one tensor.
+        if (offloads.activations && recompute != Recompute::block) continue;
+        const Config c = with_attention(with(group, micro_batch, recompute, offloads));
+        if (!fits(c)) continue;
+        mildest = recompute;
+        found.push_back(c);
+        return;
+      }
+    };
+    try_with({});
+    const bool may_offload =
+        device_.kind == Device::Kind::cuda && base_.train.cuda_graphs != Config::CudaGraphs::on;
+    if (!may_offload) return found;
+    try_with({.optimizer = true});
+    try_with({.activations = true});
+    try_with({.activations = true, .optimizer = true});
+    return found;
+  }
+
+  static std::string why(const FoundLayout& one, const FoundLayout& best) {
+    const double more = one.estimate.time.total() - best.estimate.time.total();
+    if (&one == &best) return "the fastest that fits";
+    std::size_t most = 0;
+    double most_seconds = -1;
+    for (std::size_t i = 0; i < kComponents; ++i) {
+      const double part = one.estimate.time.seconds[i] - best.estimate.time.seconds[i];
+      if (part > most_seconds) {
+        most = i;
+        most_seconds = part;
+      }
+    }
+    const auto text = str(difference(one.config, best.config), ": +", human_seconds(more));
+    return most_seconds > 0 ? str(text, " (", in_words(static_cast<Component>(most)), " +",
+                                  human_seconds(most_seconds), ")")
+                            : text;
+  }
+
+  // One setting away from `best`, and milder.
+  std::vector<Config> milder(const Config& best) const {
+    std::vector<Config> all;
+    const auto add = [&](auto&& change) {
+      Config c = best;
+      change(c);
+      if (has_fp8_products(c, c.train.micro_batch)) all.push_back(with_attention(c));
+    };
+    const auto sizes = micro_batches(base_, best.layout.tensor);
+    for (const auto size : sizes)
+      if (size > best.train.micro_batch) add([&](Config& c) { c.train.micro_batch = size; });
+    for (const auto recompute : {Recompute::none, Recompute::cheap})
+      if (recompute < best.train.recompute && !best.train.offload_activations)
+        add([&](Config& c) { c.train.recompute = recompute; });
+    for (const auto sharding : {Sharding::optimizer, Sharding::gradients})
+      if (sharding < best.layout.sharding && best.layout.shard > 1)
+        add([&](Config& c) { c.layout.sharding = sharding; });
+    if (best.train.offloads())
+      add([&](Config& c) { c.train.offload_activations = c.train.offload_optimizer = false; });
+    if (best.layout.shard % 2 == 0)
+      add([&](Config& c) {
+        c.layout.shard /= 2;
+        c.layout.replicate *= 2;
+      });
+    if (best.layout.tensor % 2 == 0)
+      add([&](Config& c) {
+        c.layout.tensor /= 2;
+        c.layout.shard *= 2;
+      });
+    return all;
+  }
+
+  std::vector<MissedLayout> misses_near(const FoundLayout& best, ThreadPool& pool) const {
+    const auto near = milder(best.config);
+    std::vector<MissedLayout> misses(near.size());
+    pool.run(std::ssize(near), [&](std::int64_t i, int /*thread*/) {
+      auto& miss = misses[static_cast<std::size_t>(i)];
+      miss.config = near[static_cast<std::size_t>(i)];
+      const auto found = estimate(miss.config, cluster_);
+      miss.missing_bytes = found.missing_bytes();
+      miss.step_seconds = found.time.total();
+    });
+    const double fastest = best.estimate.time.total();
+    std::erase_if(misses, [&](const MissedLayout& one) {
+      return one.missing_bytes <= 0 || one.step_seconds >= fastest;
+    });
+    std::ranges::stable_sort(misses, {}, &MissedLayout::missing_bytes);
+    for (auto& one : misses)
+      one.why = str(difference(one.config, best.config), ": ",
+                    human_memory(static_cast<double>(one.missing_bytes)), " too much, for ",
+                    human_seconds(fastest - one.step_seconds), " less");
+    return misses;
+  }
+
+  Config base_;
+  const Cluster& cluster_;
+  Device device_;
+  MemoryRoom room_;
+  std::mutex mutex_;
+  std::vector<Priced> priced_;
+};
+
+}  // namespace
+
+LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
+                            std::size_t most) {
+  return Search(config, cluster).run(std::min(threads, kMostThreads), most);
+}
+
+std::string layout_in_words(const Config& c) {
+  const auto& l = c.layout;
+  return str("replicate ", l.replicate, " x shard ", l.shard, " x tensor ", l.tensor,
+             l.shard > 1 ? str(", sharding ", name_of(l.sharding)) : "",
+             l.keep_gathered > 0 ? str(", keep_gathered ", l.keep_gathered) : "", ", micro-batch ",
+             c.train.micro_batch, ", ", name_of(c.train.recompute),
+             c.train.offloads() ? ", " + offload_in_words(c.train) : "");
+}
+
+}  // namespace lockstep

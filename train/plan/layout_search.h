@@ -1,0 +1,42 @@
+// LayoutSearch: how the same steps of the same model could be laid over a Cluster: ranks along each
+// axis, what they share, micro-batch, recompute and offload. It proposes what `train` runs.
+//
+// A layout is priced first with a few of the model's layers, to which as many more are added as the
+// last ones took; the best of them are then estimated in full, as `estimate` does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/plan/estimate.h"
+
+namespace lockstep {
+
+struct FoundLayout {
+  Config config;
+  Estimate estimate;
+  std::string why;  // what it takes longer than the best for: "tensor 2: +38 ms exposed"
+};
+
+struct MissedLayout {
+  Config config;
+  std::int64_t missing_bytes = 0;
+  double step_seconds = 0;  // that it would take
+  std::string why;          // "micro-batch 8: 3.1 GiB too much"
+};
+
+struct LayoutSearch {
+  std::vector<FoundLayout> best;     // that fit, the fastest first
+  std::vector<MissedLayout> misses;  // faster than the best but too large, the nearest first
+  std::int64_t priced = 0;           // layouts
+};
+
+// Of config.layout.ranks ranks. threads: that search.
+LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
+                            std::size_t most = 5);
+
+// "replicate 2 x shard 8 x tensor 1, sharding full, micro-batch 4, no recompute".
+std::string layout_in_words(const Config& config);
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "train/plan/link_times.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+#include <tuple>
+
+#include "kernels/elementwise.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kKinds{Collective::all_gather, Collective::all_to_all, Collective::all_reduce};
+// Received. NVLink is as fast as it is from some 100 MB on.
+constexpr std::array<std::int64_t, 6> kBytes{4 << 10, 32 << 10, 256 << 10,
+                                             1 << 20, 4 << 20,  16 << 20};
+constexpr std::array<std::int64_t, 6> kGpuBytes{32 << 10, 256 << 10, 2 << 20,
+                                                16 << 20, 64 << 20,  256 << 20};
+constexpr int kRounds = 9;
+
+Collective kind_of(const std::string& text) {
+  for (const auto kind : kKinds)
+    if (text == name(kind)) return kind;
+  throw DataError(str("\"", text, "\" is no collective that is measured"));
+}
+
+// Buffers of which a call receives `bytes`.
+class Call {
+ public:
+  Call(Arena& arena, Communicator& group, Collective kind, std::int64_t bytes)
+      : group_(group), kind_(kind) {
+    const std::int64_t n = group.size();
+    const auto each = std::max<std::int64_t>(
+        bytes / bytes_per_element(DType::fp32) / (kind == kReduce ? 2 : 1), n);
+    const auto part = each / (n - 1);
+    in_ = arena.allocate("sent", DType::fp32, {kind == kGather ? part : part * n});
+    out_ = arena.allocate("received", DType::fp32, {part * n});
+  }
+  void clear(Stream& stream) {
+    fill(stream, in_, 1.0f);
+    fill(stream, out_, 0.0f);
+  }
+  void make(Stream& stream) {
+    if (kind_ == kGather) group_.all_gather(out_, in_, stream);
+    if (kind_ == Collective::all_to_all) group_.all_to_all(out_, in_, stream);
+    if (kind_ == kReduce) group_.all_reduce(in_, ReduceOp::max, stream);
+  }
+
+ private:
+  static constexpr auto kGather = Collective::all_gather, kReduce = Collective::all_reduce;
+  Communicator& group_;
+  Collective kind_;
+  Tensor in_, out_;
+};
+
+double median_seconds(Call& call, Stream& stream) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> all;
+  for (int round = 0; round <= kRounds; ++round) {  // the first warms up
+    const auto begin = Clock::now();
+    call.make(stream);
+    stream.synchronize();
+    if (round > 0) all.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::nth_element(all.begin(), all.begin() + kRounds / 2, all.end());
+  return all[kRounds / 2];
+}
+
+LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Stream& stream) {
+  std::vector<std::pair<double, double>> times;
+  for (const auto bytes : compute.is_cuda() ? kGpuBytes : kBytes) {
+    Arena arena(compute.device(), Arena::Memory::device, 8 * bytes + (1 << 20));
+    Call call(arena, group, kind, bytes);
+    call.clear(compute);
+    compute.synchronize();
+    const auto before = group.traffic(kind);
+    const double seconds = median_seconds(call, stream);
+    const auto& after = group.traffic(kind);
+    times.emplace_back(static_cast<double>(after.bytes - before.bytes) /
+                           static_cast<double>(after.calls - before.calls),
+                       seconds);
+  }
+  LinkTime link = fit_link(times);
+  link.kind = kind;
+  link.ranks = group.size();
+  return link;
+}
+
+}  // namespace
+
+LinkTime fit_link(const std::vector<std::pair<double, double>>& times) {
+  // With x = bytes / t and w = 1 / t: least squares of a w + x / b = 1.
+  double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0;
+  for (const auto& [bytes, seconds] : times) {
+    const double w = 1 / seconds, x = bytes / seconds;
+    ww += w * w;
+    wx += w * x;
+    xx += x * x;
+    w1 += w;
+    x1 += x;
+  }
+  const double determinant = ww * xx - wx * wx;
+  double latency = (w1 * xx - x1 * wx) / determinant, inverse = (x1 * ww - w1 * wx) / determinant;
+  if (latency < 0) {
+    latency = 0;
+    inverse = x1 / xx;
+  } else if (inverse <= 0) {
+    inverse = 1e-15;
+    latency = w1 / ww;
+  }
+  LinkTime link{.latency_seconds = latency, .bytes_per_second = 1 / inverse};
+  for (const auto& [bytes, seconds] : times)
+    link.worst_error = std::max(
+        link.worst_error, std::abs(link.seconds(static_cast<std::int64_t>(bytes)) / seconds - 1));
+  return link;
+}
+
+LinkTimes LinkTimes::measure(Comms& comms, Stream& compute, const Topology* topology) {
+  std::vector<LinkTime> links;
+  std::set<std::tuple<int, int, bool>> seen;
+  const auto mode = compute.is_cuda() ? Stream::Mode::immediate : Stream::Mode::queued;
+  Stream beside(compute.device(), "links", mode);
+  for (std::size_t g = 0; g < kGroups; ++g) {
+    const auto id = static_cast<Group>(g);
+    auto& group = group_of(comms, id);
+    const auto place = place_of(comms, id, topology);
+    const bool is_beside = id != Group::all && id != Group::tensor;
+    if (place.ranks == 1 || !seen.emplace(place.ranks, place.domains, is_beside).second) continue;
+    for (const auto kind : kKinds) {
+      links.push_back(measure_link(group, kind, compute, is_beside ? beside : compute));
+      links.back().domains = place.domains;
+      links.back().beside = is_beside;
+    }
+  }
+  return LinkTimes(std::move(links));
+}
+
+std::optional<double> LinkTimes::seconds(Collective kind, const GroupPlace& place, bool beside,
+                                         std::int64_t bytes) const {
+  const LinkTime* nearest = nullptr;
+  for (const LinkTime& link : links_)
+    if (link.kind == kind && link.domains == place.domains && link.beside == beside &&
+        (nearest == nullptr ||
+         std::abs(link.ranks - place.ranks) < std::abs(nearest->ranks - place.ranks)))
+      nearest = &link;
+  if (nearest == nullptr) return std::nullopt;
+  return nearest->seconds(bytes);
+}
+
+namespace {
+
+LinkTime parse_link(const Json& json) {
+  LinkTime link{.kind = kind_of(text_at(json, "collective")),
+                .ranks = static_cast<int>(integer_at(json, "ranks", 2, 1 << 20)),
+                .domains = static_cast<int>(integer_at(json, "domains", 1, 1 << 20)),
+                .beside = json.at("beside").as_bool(),
+                .latency_seconds = json.at("latency_seconds").as_double(),
+                .bytes_per_second = json.at("bytes_per_second").as_double(),
+                .worst_error = json.at("worst_error").as_double()};
+  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0) return link;
+  throw DataError(str(name(link.kind), " of ", link.ranks,
+                      " ranks: expected a latency and an error of at least 0, and a positive "
+                      "bandwidth"));
+}
+
+}  // namespace
+
+LinkTimes LinkTimes::parse(const Json& json) {
+  std::vector<LinkTime> links;
+  for (const Json& one : json.as_array())
+    in_context([&] { links.push_back(parse_link(one)); }, "[", links.size(), "]");
+  return LinkTimes(std::move(links));
+}
+
+Json LinkTimes::to_json() const {
+  Json::Array all;
+  for (const LinkTime& link : links_)
+    all.emplace_back(Json::Object{{"collective", name(link.kind)},
+                                  {"ranks", link.ranks},
+                                  {"domains", link.domains},
+                                  {"beside", link.beside},
+                                  {"latency_seconds", link.latency_seconds},
+                                  {"bytes_per_second", link.bytes_per_second},
+                                  {"worst_error", link.worst_error}});
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+#include "train/plan/plan_watch.h"
+
+#include <utility>
+
+#include "core/gpu.h"
+#include "core/log.h"
+#include "core/units.h"
+#include "train/plan/residuals.h"
+#include "train/plan/run_plan.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kFewestSteps = 10;  // that say how far a plan was off
+
+std::filesystem::path residuals_of(const Config::Plan& config) {
+  return config.cluster.empty() ? std::filesystem::path() : Residuals::file_beside(config.cluster);
+}
+
+}  // namespace
+
+void PlanWatch::open() {
+  try {
+    plan();
+  } catch (const Error& error) {  // training is worth more
+    log_warning("no plan of this run: ", error.what());
+  }
+  if (!plan_) return;
+  log_info("planned for ", plan_->cluster, ": ", human_seconds(plan_->step.seconds), " a step, ",
+           human_count(plan_->step.tokens_per_second), " tok/s",
+           plan_->corrected
+               ? str("; by what earlier runs took ", human_seconds(plan_->corrected->seconds))
+               : "");
+}
+
+void PlanWatch::plan() {
+  const bool on_gpu = run_.compute.is_cuda();
+  auto cluster = run_.options.cluster;
+  if (!cluster && on_gpu)
+    cluster = cluster_of_gpus(gpu::properties(run_.compute.device().index).name, run_.world.size(),
+                              static_cast<int>(run_.hosts().size()));
+  if (!cluster) {
+    plan_ = read_plan_file(run_.directory.plan());  // that a person put there
+    if (!plan_)
+      log_info("no plan: plan.cluster names no file, and ",
+               on_gpu ? "this GPU is not known" : "what processors can is not known without one",
+               "; `lockstep preflight` measures and writes one");
+    return;
+  }
+  Config config = run_.config;
+  config.train.threads = run_.compute.threads();
+  config.train.attention = run_.options.config.train.attention;  // where that fell back, it shows
+  plan_ = planned_run(config, *cluster, run_.meter.config(), residuals_of(config.plan));
+  write_plan_file(run_.directory.plan(), *plan_);
+}
+
+void PlanWatch::fill_in(StepReport& report) {
+  if (plan_) report.planned_utilization = plan_->step.mfu;
+  if (!std::exchange(ranks_said_, false) || !run_.is_first()) return;
+  report.slowest = slowest_of(run_.training.rank_times().read());
+  if (report.slowest && stragglers_.observe(*report.slowest)) say_who_is_slow(*report.slowest);
+}
+
+void PlanWatch::observe(const StepReport& report) {
+  since_table_.add(report);
+  all_.add(report);
+  if (first_step_ == 0) first_step_ = report.step;
+  if (report.gpu) slowed_by_ = report.gpu->slowed_by;
+  const auto every = run_.config.plan.compare_every_steps;
+  if (every == 0 || !run_.due(every, report.step)) return;
+  if (run_.world.size() > 1) {  // read behind the next step, when the device is done
+    run_.training.rank_times().enqueue(run_.compute, since_table_.own_seconds());
+    ranks_said_ = true;
+  }
+  if (plan_ && since_table_.timed_steps() > 0) show_table(report);
+  since_table_.clear();
+  first_step_ = 0;
+}
+
+void PlanWatch::show_table(const StepReport& report) {
+  const StepTime planned = time_of(plan_->step), measured = since_table_.time();
+  const auto timed = since_table_.timed_steps();
+  std::string text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
+                         timed == 1 ? " was" : " were", " timed, beside the plan for ",
+                         plan_->cluster, ":\n", comparison_table(planned, measured));
+  for (const Deviation& deviation : deviations(planned, measured))
+    text += str("\n  ", in_words(deviation, slowed_by_));
+  log_info(text);
+}
+
+void PlanWatch::say_who_is_slow(const SlowestRank& slowest) {
+  const auto host = run_.topology == nullptr
+                        ? std::string()
+                        : str(" on ", hosts_in_words(*run_.topology, {slowest.rank}));
+  log_warning("rank ", slowest.rank, host, " needs ", human_seconds(slowest.seconds),
+              " of a step itself, ", three_digits(slowest.ratio()), " times the median of ",
+              run_.world.size(), " ranks, in the last ", stragglers_.reports(),
+              " comparisons; all wait for it. Its processors may be busy with something else, its "
+              "clocks held down, its data late");
+}
+
+void PlanWatch::end() {
+  const auto file = residuals_of(run_.config.plan);
+  if (!plan_ || file.empty() || all_.timed_steps() < kFewestSteps) return;
+  run_.log.attempt([&] {
+    auto residuals = Residuals::read(file);
+    residuals.add({.key = residual_key(run_.config),
+                   .planned = time_of(plan_->step),
+                   .measured = all_.time()});
+    residuals.write(file);
+    log_info("how far steps were from the plan is in ", file.string());
+  });
+}
+
+}  // namespace lockstep

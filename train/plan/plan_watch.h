@@ -1,0 +1,41 @@
+// PlanWatch: a run beside its plan. It plans the run at its start, shows now and then how far steps
+// are from that, component by component, with what is likely where one is off; finds the rank that
+// the others wait for; and keeps how far the plan was off for the next one.
+#pragma once
+
+#include "train/plan/plan_file.h"
+#include "train/plan/step_comparison.h"
+#include "train/run.h"
+#include "train/stragglers.h"
+
+namespace lockstep {
+
+class PlanWatch {
+ public:
+  explicit PlanWatch(Run& run) : run_(run) {}  // which outlives it
+
+  // Rank 0, when the first step begins: plans, writes RUN/plan.json and says what is planned, or
+  // why nothing is.
+  void open();
+  // Every rank, behind each step, before it is logged: fills in what the plan says of it, and which
+  // rank was the slowest.
+  void fill_in(StepReport& report);
+  // Likewise, behind the step's line.
+  void observe(const StepReport& report);
+  void end();  // rank 0: keeps what the plan was off by
+
+ private:
+  void plan();
+  void show_table(const StepReport& report);
+  void say_who_is_slow(const SlowestRank& slowest);
+
+  Run& run_;
+  std::optional<PlanFile> plan_;
+  MeanStep since_table_, all_;
+  std::int64_t first_step_ = 0;  // of those since the table; 0: none came yet
+  std::vector<std::string> slowed_by_;
+  Stragglers stragglers_;
+  bool ranks_said_ = false;  // and were not read yet
+};
+
+}  // namespace lockstep

@@ -1,0 +1,197 @@
+#include "train/plan/prices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+// Products. Prologue and epilogue of a tile, in steps of K; share of the last wave's idle
+// multiprocessors that is lost (split-K recovers the rest).
+constexpr double kTileSteps = 196, kQuantised = 0.5, kLaunchSeconds = 3e-6;
+struct Tile {
+  double rows, columns, rate;
+};
+constexpr std::array kTiles{Tile{128, 256, 1.0}, Tile{256, 128, 1.0}, Tile{128, 128, 0.9}};
+
+// Attention: share of the bf16 peak that cuDNN reaches on an H200 for long sequences and heads of
+// 128, and the sequence at which it reaches half of that.
+struct Kernel {
+  double share, half_sequence;
+};
+constexpr Kernel kForward{0.72, 969}, kBackward{0.637, 1439};
+constexpr double kHeadExponent = 0.0819;  // of (head size / 128), below 128
+
+// Collectives: NCCL's tuner.
+constexpr double kCallSeconds = 8.4e-6, kHopSeconds = 3.4e-6, kTreeHopSeconds = 4e-6;
+constexpr double kAllToAllShare = 0.8;  // of NVLink's bus bandwidth
+// Of one rank to the next, over NVLink and over adapters; these reach so much at least.
+constexpr double kSendSeconds = 10e-6, kSendAcrossSeconds = 20e-6, kSendShare = 0.3;
+
+double element_bytes(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::fp32 ? 4 : arithmetic == Arithmetic::bf16 ? 2 : 1;
+}
+
+}  // namespace
+
+Collective collective_of(const Op& op) {
+  for (std::size_t i = 0; i < kCollectives; ++i)
+    if (const auto kind = static_cast<Collective>(i); std::string_view(op.name) == name(kind))
+      return kind;
+  LOCKSTEP_FAIL("'", op.name, "' is no collective");
+}
+
+Arithmetic arithmetic_of(DType dtype) {
+  if (dtype == DType::fp32) return Arithmetic::fp32;
+  if (dtype == DType::bf16) return Arithmetic::bf16;
+  LOCKSTEP_CHECK(dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2, "no products are of ",
+                 name(dtype));
+  return Arithmetic::fp8;
+}
+
+ProductCall product_call(double M, double N, double K, Arithmetic arithmetic) {
+  const double in = element_bytes(arithmetic), out = std::max(in, 2.0);
+  return {M, N, K, arithmetic, in * (M * K + N * K) + out * M * N};
+}
+
+Prices::Prices(const Hardware& hardware, const EngineNumbers& engine)
+    : hardware_(hardware), engine_(engine) {}
+
+double Prices::seconds(const Op& op, int inside) const {
+  const auto bytes = static_cast<double>(op.bytes);
+  const auto size = [&](std::size_t i) { return static_cast<double>(op.sizes[i]); };
+  switch (op.kind) {
+    case Op::Kind::product:
+      return product_seconds({size(0), size(1), size(2), arithmetic_of(op.dtype), bytes});
+    case Op::Kind::attention:
+      return attention_seconds({.flops = op.flops,
+                                .sequence = size(1),
+                                .head_size = size(3),
+                                .is_backward = std::string_view(op.name).ends_with("backward"),
+                                .arithmetic = arithmetic_of(op.dtype)});
+    case Op::Kind::memory: return memory_seconds(bytes);
+    case Op::Kind::transfer: return transfer_seconds(bytes);
+    case Op::Kind::collective:
+      return collective_seconds({collective_of(op), bytes, op.ranks, inside});
+  }
+  LOCKSTEP_FAIL(op.name, " is of no kind");
+}
+
+double Prices::product_rate(Arithmetic arithmetic) const {
+  const double reached = hardware_.sustained * engine_.products;
+  if (arithmetic == Arithmetic::fp32) return hardware_.fp32_flops * reached;
+  const double gain = arithmetic == Arithmetic::fp8           ? kFp8Gain
+                      : arithmetic == Arithmetic::fp8_rowwise ? kRowwiseGain
+                                                              : 1.0;
+  return hardware_.bf16_flops * reached * gain;
+}
+
+double Prices::product_seconds(const ProductCall& call) const {
+  const double sms = hardware_.multiprocessors;
+  const bool is_fp8 = element_bytes(call.arithmetic) == 1;
+  const double steps = call.K + kTileSteps * (is_fp8 ? kFp8Gain : 1);  // these are no faster in fp8
+  double work = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kTiles) {
+    double waves = std::ceil(call.M / tile.rows) * std::ceil(call.N / tile.columns) / sms;
+    waves += kQuantised * (std::ceil(waves) - waves);
+    work = std::min(work, waves * sms * 2 * tile.rows * tile.columns * steps / tile.rate);
+  }
+  const double compute = work / product_rate(call.arithmetic);
+  const double traffic = call.bytes / hbm_bytes_per_second();
+  return std::pow(std::pow(compute, 4) + std::pow(traffic, 4), 0.25) + kLaunchSeconds;
+}
+
+double Prices::attention_seconds(const AttentionCall& call) const {
+  const Kernel& kernel = call.is_backward ? kBackward : kForward;
+  const double peak =
+      call.arithmetic == Arithmetic::fp32 ? hardware_.fp32_flops : hardware_.bf16_flops;
+  const double engine = engine_.attention[static_cast<std::size_t>(hardware_.architecture)] *
+                        (call.is_backward ? engine_.attention_backward : 1);
+  const double heads = std::pow(std::min(1.0, call.head_size / 128), kHeadExponent);
+  const double length = call.sequence / (call.sequence + kernel.half_sequence);
+  return call.flops / (peak * std::sqrt(hardware_.power) * engine * kernel.share * length * heads);
+}
+
+double Prices::memory_seconds(double bytes) const {
+  return bytes * engine_.memory_bound / hbm_bytes_per_second();
+}
+
+double Prices::transfer_seconds(double bytes) const {
+  return bytes / hardware_.host_bytes_per_second;
+}
+
+Prices::Ring Prices::ring(int ranks, int inside) const {
+  inside = std::clamp(inside, 1, ranks);
+  const int nodes = (ranks + inside - 1) / inside;
+  const double adapters = inside * hardware_.nic_bytes_per_second * engine_.network;
+  const double nvlink = hardware_.nvlink_bytes_per_second;
+  return {.bytes_per_second = nodes == 1 ? nvlink : std::min(nvlink, adapters),
+          .latency_seconds = kCallSeconds + (ranks - nodes) * kHopSeconds +
+                             (nodes - 1) * engine_.node_hop_seconds};
+}
+
+double Prices::gather_seconds(double bytes, int ranks, int inside, double calls) const {
+  if (ranks <= 1) return 0;
+  const Ring r = ring(ranks, inside);
+  return calls * r.latency_seconds + bytes * (ranks - 1) / ranks / r.bytes_per_second;
+}
+
+double Prices::all_reduce_seconds(double bytes, int ranks, int inside, double bucket_bytes) const {
+  if (ranks <= 1) return 0;
+  const Ring r = ring(ranks, inside);
+  inside = std::clamp(inside, 1, ranks);
+  const double nodes = static_cast<double>(ranks) / inside;
+  const double tree = kCallSeconds + 2 * ((inside - 1) * kTreeHopSeconds +
+                                          std::log2(nodes) * engine_.node_hop_seconds);
+  const double calls = std::ceil(bytes / bucket_bytes);
+  return calls * std::min(2 * r.latency_seconds, tree) +
+         2 * bytes * (ranks - 1) / ranks / r.bytes_per_second;
+}
+
+// Each pair of ranks has a way of its own: what comes from other domains crosses this rank's
+// adapter, beside what comes from its own.
+double Prices::all_to_all_seconds(const CollectiveCall& call) const {
+  const int inside = std::clamp(call.inside, 1, call.ranks);
+  const double across = call.bytes * (call.ranks - inside) / (call.ranks - 1);
+  return ring(call.ranks, inside).latency_seconds +
+         std::max((call.bytes - across) / (kAllToAllShare * hardware_.nvlink_bytes_per_second),
+                  across / (hardware_.nic_bytes_per_second * engine_.network));
+}
+
+double Prices::collective_seconds(const CollectiveCall& call) const {
+  if (call.ranks <= 1) return 0;
+  const Ring r = ring(call.ranks, call.inside);
+  switch (call.kind) {
+    case Collective::all_gather:
+    case Collective::broadcast: return r.latency_seconds + call.bytes / r.bytes_per_second;
+    case Collective::all_reduce: {
+      const double whole = call.bytes * call.ranks / (2.0 * (call.ranks - 1));
+      return all_reduce_seconds(whole, call.ranks, call.inside, std::max(whole, 1.0));
+    }
+    case Collective::all_to_all: return all_to_all_seconds(call);
+    case Collective::send_receive:
+      if (call.inside >= call.ranks)
+        return kSendSeconds + call.bytes / hardware_.nvlink_bytes_per_second;
+      return kSendAcrossSeconds +
+             call.bytes / (hardware_.nic_bytes_per_second * std::max(engine_.network, kSendShare));
+    case Collective::barrier: return 2 * r.latency_seconds;
+  }
+  LOCKSTEP_FAIL("a collective of no kind");
+}
+
+int ranks_in_domain(std::string_view group, const StepShape& step, int domain_ranks) {
+  const int tensor = step.mesh.size(Axis::tensor), shard = step.mesh.size(Axis::shard),
+            replicate = step.mesh.size(Axis::replicate);
+  const int each = std::max(1, domain_ranks / tensor);  // ranks of a data axis that a domain has
+  if (group == "tensor") return std::min(tensor, domain_ranks);
+  if (group.ends_with("across")) return 1;
+  if (group == "shard scatters inside" || group == "shard gathers")
+    return std::min({step.shard_inside, shard, each});
+  if (group == "replicate sums inside" || group == "replicate sums")
+    return std::min({step.replicate_inside, replicate, each});
+  LOCKSTEP_CHECK(group == "all ranks", "no group of ranks is called '", group, "'");
+  return std::min(step.mesh.world(), domain_ranks);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "train/plan/residuals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/file.h"
+#include "core/units.h"
+#include "train/layout.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFormat = "lockstep residuals 1";
+constexpr std::int64_t kMostBytes = std::int64_t{4} << 20;
+
+const char* in_words(Recompute recompute) {
+  if (recompute == Recompute::none) return "no recompute";
+  return recompute == Recompute::cheap ? "recompute cheap" : "recompute block";
+}
+
+const char* in_words(Config::Layout::Sharding sharding) {
+  constexpr std::array kNames{"none", "optimizer", "gradients", "full"};
+  return kNames[static_cast<std::size_t>(sharding)];
+}
+
+Component component_named(const std::string& text) {
+  for (std::size_t i = 0; i < kComponents; ++i)
+    if (const auto component = static_cast<Component>(i); text == name(component)) return component;
+  throw DataError(str("\"", text, "\" is no component of a step"));
+}
+
+double seconds_at(const Json& json, const char* key) {
+  const double seconds = json.at(key).as_double();
+  if (!(seconds >= 0 && seconds < 1e9))
+    throw DataError(str(key, ": expected seconds, at least 0, found ", seconds));
+  return seconds;
+}
+
+ResidualRun parse_run(const Json& json) {
+  ResidualRun run{.key = text_at(json, "key"), .planned = {}, .measured = {}};
+  if (run.key.empty()) throw DataError("key: expected what was run, found nothing");
+  std::set<Component> seen;
+  for (const Json& one : json.at("components").as_array()) {
+    const auto component = component_named(text_at(one, "name"));
+    if (!seen.insert(component).second)
+      throw DataError(str("components: ", name(component), " is there twice"));
+    run.planned[component] = seconds_at(one, "planned_seconds");
+    run.measured[component] = seconds_at(one, "measured_seconds");
+  }
+  return run;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+std::string residual_key(const Config& c) {
+  const auto& l = c.layout;
+  return str(name(c.model.family), " ", human_count(static_cast<double>(parameter_count(c.model))),
+             ", ", c.train.micro_batch, " x ", c.train.sequence_length, " of ",
+             c.train.batch_tokens, " tokens, ", name(c.precision.compute),
+             c.precision.fp8 == Fp8Products::off ? "" : " and fp8", ", replicate ", l.replicate,
+             " x shard ", l.shard, " x tensor ", l.tensor, ", sharding ", in_words(l.sharding),
+             l.keep_gathered > 0 ? str(", ", l.keep_gathered, " kept gathered") : "", ", ",
+             in_words(c.train.recompute),
+             c.train.offload_activations ? ", activations offloaded" : "",
+             c.train.offload_optimizer ? ", optimizer offloaded" : "");
+}
+
+std::filesystem::path Residuals::file_beside(const std::filesystem::path& cluster) {
+  return cluster.parent_path() / (cluster.stem().string() + ".residuals.json");
+}
+
+Residuals Residuals::read(const std::filesystem::path& file) {
+  if (!path_exists(file)) return {};
+  try {
+    return parse(Json::parse(read_text(file, kMostBytes), file.string()));
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError& error) {
+    const std::string what = error.what();
+    throw DataError(what.starts_with(file.string()) ? what : str(file.string(), ": ", what));
+  }
+}
+
+void Residuals::write(const std::filesystem::path& file) const {
+  write_text(file, str(to_json().dump(2), "\n"));
+}
+
+void Residuals::add(ResidualRun run) {
+  std::erase_if(runs_, [&](const ResidualRun& one) { return one.key == run.key; });
+  runs_.push_back(std::move(run));
+  if (runs_.size() > kMostRuns) runs_.erase(runs_.begin());
+}
+
+StepTime Residuals::corrected(const std::string& key, const StepTime& planned) const {
+  StepTime time = planned;
+  const auto same = std::ranges::find(runs_, key, &ResidualRun::key);
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    std::vector<double> ratios;
+    for (auto run = same == runs_.end() ? runs_.begin() : same; run != runs_.end(); ++run) {
+      if (run->planned.seconds[i] > 0)
+        ratios.push_back(run->measured.seconds[i] / run->planned.seconds[i]);
+      if (run == same) break;
+    }
+    if (!ratios.empty())
+      time.seconds[i] *= median(ratios);
+    else if (same != runs_.end())
+      time.seconds[i] += same->measured.seconds[i];
+  }
+  return time;
+}
+
+Residuals Residuals::parse(const Json& json) {
+  const auto& format = text_at(json, "format");
+  if (format != kFormat)
+    throw DataError(str("format: expected \"", kFormat, "\", found \"", format, "\""));
+  Residuals residuals;
+  for (const Json& run : json.at("runs").as_array())
+    residuals.add(parse_run(run));
+  return residuals;
+}
+
+Json Residuals::to_json() const {
+  Json::Array runs;
+  for (const auto& run : runs_) {
+    Json::Array components;
+    for (std::size_t i = 0; i < kComponents; ++i)
+      if (run.planned.seconds[i] > 0 || run.measured.seconds[i] > 0)
+        components.emplace_back(Json::Object{{"name", name(static_cast<Component>(i))},
+                                             {"planned_seconds", run.planned.seconds[i]},
+                                             {"measured_seconds", run.measured.seconds[i]}});
+    runs.emplace_back(Json::Object{{"key", run.key}, {"components", components}});
+  }
+  return Json::Object{{"format", kFormat}, {"runs", runs}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,241 @@
+#include "train/plan/run_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/integer.h"
+
+namespace lockstep {
+namespace {
+
+double real(std::int64_t value) {
+  return static_cast<double>(value);
+}
+
+// Checkpoints: what a run loses of its time between two of them, M seconds between interruptions.
+double goodput_of(const Estimate& e, const RunCosts& costs, double restart, double interval) {
+  if (!(interval > 0)) return 1;
+  const double lost = e.save.stall_seconds / interval +
+                      (interval / 2 + e.save.write_seconds + restart) / costs.interruption_seconds;
+  return std::max(1 - lost, 0.0);
+}
+
+double interval_as_set(const Config& c, const RunCosts& costs) {
+  const auto steps = c.checkpoint.every_steps > 0 ? c.checkpoint.every_steps : c.train.steps;
+  return real(steps) * costs.step_seconds;
+}
+
+class Explanation {
+ public:
+  Explanation(const Config& config, const Cluster& cluster, const Estimate& estimate)
+      : c_(config), cluster_(cluster), e_(estimate), costs_(run_costs(config, cluster, estimate)) {}
+
+  std::vector<Formula> formulas() {
+    model();
+    step();
+    memory();
+    checkpoints();
+    run();
+    return std::move(formulas_);
+  }
+
+ private:
+  void add(std::string name, std::string text, std::vector<Formula::Input> inputs, double value,
+           std::string unit) {
+    formulas_.push_back(
+        {std::move(name), std::move(text), std::move(inputs), value, std::move(unit)});
+  }
+
+  void model() {
+    const auto& m = c_.model;
+    const auto flops = flops_per_token(m, c_.train.sequence_length);
+    ModelConfig one = m, none = m;
+    one.layers = 1;
+    none.layers = 0;
+    const double tables = real(m.vocabulary * m.width) * (m.tied_head ? 1 : 2) +
+                          (m.learned_positions ? real(m.max_positions * m.width) : 0.0);
+    const double head = real(m.vocabulary * m.width);
+    const double matrices = real(matmul_parameters(one)) - head;
+    const double vectors = real(parameter_count(one)) - real(parameter_count(none)) - matrices;
+    const Formula::Input D{"D", real(m.width)}, H{"H", real(m.heads)}, G{"G", real(m.kv_heads)},
+        K{"K", real(m.head_size)}, F{"F", real(m.mlp_width)}, V{"V", real(m.vocabulary)},
+        L{"L", real(m.layers)}, T{"T", real(c_.train.sequence_length)};
+    add("layer_matrices", "D * (H + 2 * G) * K + H * K * D + mlp_matrices * D * F",
+        {D, H, G, K, F, {"mlp_matrices", m.is_gated() ? 3.0 : 2.0}}, matrices, "weights");
+    add("parameters", "tables + L * (layer_matrices + layer_vectors) + last_norm",
+        {{"tables", tables},
+         L,
+         {"layer_matrices", matrices},
+         {"layer_vectors", vectors},
+         {"last_norm", real(parameter_count(none)) - tables}},
+        real(parameter_count(m)), "weights");
+    add("matmul_parameters", "L * layer_matrices + V * D", {L, {"layer_matrices", matrices}, V, D},
+        real(matmul_parameters(m)), "weights");
+    const Formula::Input weights{"matmul_parameters", real(matmul_parameters(m))};
+    add("flops_per_token", "6 * matmul_parameters + 6 * L * H * K * T", {weights, L, H, K, T},
+        flops.causal, "FLOP");
+    add("flops_per_token_square", "6 * matmul_parameters + 12 * L * H * K * T",
+        {weights, L, H, K, T}, flops.square, "FLOP");
+  }
+
+  void step() {
+    std::string sum;
+    std::vector<Formula::Input> parts;
+    for (std::size_t i = 0; i < kComponents; ++i) {
+      if (e_.time.seconds[i] == 0) continue;
+      const auto* part = name(static_cast<Component>(i));
+      sum += str(sum.empty() ? "" : " + ", part);
+      parts.push_back({part, e_.time.seconds[i]});
+    }
+    add("step_seconds", sum, std::move(parts), e_.time.total(), "s");
+    add("tokens_per_second", "batch_tokens / step_seconds",
+        {{"batch_tokens", real(c_.train.batch_tokens)}, {"step_seconds", e_.time.total()}},
+        e_.tokens_per_second, "tokens/s");
+    if (e_.meter.peak_flops > 0) {
+      mfu("mfu", "flops_per_token", e_.meter.flops_per_token, e_.mfu);
+      mfu("mfu_square", "flops_per_token_square", e_.meter.flops_per_token_square, e_.mfu_square);
+    }
+  }
+
+  void mfu(const char* name, const std::string& flops, double count, double value) {
+    const Formula::Input rate{"tokens_per_second", e_.tokens_per_second}, all{flops, count},
+        peak{"peak_flops", e_.meter.peak_flops};
+    if (e_.meter.fp8_flops_per_token == 0)
+      return add(name, str("tokens_per_second * ", flops, " / peak_flops"), {rate, all, peak},
+                 value, "");
+    add(name,
+        str("tokens_per_second * ((", flops,
+            " - fp8_flops_per_token) / peak_flops + fp8_flops_per_token / fp8_peak_flops)"),
+        {rate,
+         all,
+         {"fp8_flops_per_token", e_.meter.fp8_flops_per_token},
+         peak,
+         {"fp8_peak_flops", e_.meter.fp8_peak_flops}},
+        value, "");
+  }
+
+  void memory() {
+    std::string sum;
+    std::vector<Formula::Input> parts;
+    for (std::size_t i = 0; i < kPurposes; ++i) {
+      const auto* part = name(static_cast<Purpose>(i));
+      sum += str(sum.empty() ? "" : " + ", part);
+      parts.push_back({part, real(e_.by_purpose[i])});
+    }
+    parts.push_back({"constants", real(e_.constant_bytes)});
+    add("device_bytes", sum + " + constants", std::move(parts),
+        real(e_.bytes.training.device + e_.constant_bytes), "B");
+    const double element = real(bytes_per_element(c_.precision.compute));
+    add("cache_bytes_per_token", "2 * L * G * K * element",
+        {{"L", real(c_.model.layers)},
+         {"G", real(c_.model.kv_heads)},
+         {"K", real(c_.model.head_size)},
+         {"element", element}},
+        real(costs_.cache_bytes_per_token), "B");
+  }
+
+  void checkpoints() {
+    const auto& save = e_.save;
+    const double weights = real(parameter_count(c_.model));
+    const double moment = real(bytes_per_element(c_.precision.moments));
+    add("checkpoint_bytes", "parameters * (weight + 2 * moment)",
+        {{"parameters", weights},
+         {"weight", real(save.bytes) / weights - 2 * moment},
+         {"moment", moment}},
+        real(save.bytes), "B");
+    add("save_copy_seconds", "checkpoint_bytes / ranks / copied_per_second",
+        {{"checkpoint_bytes", real(save.bytes)},
+         {"ranks", real(e_.ranks)},
+         {"copied_per_second", save.copied_per_second}},
+        save.copy_seconds, "s");
+    if (save.write_seconds > 0)
+      add("save_write_seconds", "checkpoint_bytes / nodes / written_per_second",
+          {{"checkpoint_bytes", real(save.bytes)},
+           {"nodes", real(save.nodes)},
+           {"written_per_second", cluster_.storage_write_bytes_per_second}},
+          save.write_seconds, "s");
+    const double interval = interval_as_set(c_, costs_);
+    add("save_stall_seconds",
+        str("max(", save.copies ? "save_copy_seconds" : "save_write_seconds",
+            " - hidden_seconds, 0) + max(save_write_seconds - interval_seconds, 0)"),
+        {{"save_copy_seconds", save.copy_seconds},
+         {"save_write_seconds", save.write_seconds},
+         {"hidden_seconds", save.hidden_seconds},
+         {"interval_seconds", interval}},
+        save.stall_seconds, "s");
+    add("write_bytes_per_second", "checkpoint_bytes / interval_seconds",
+        {{"checkpoint_bytes", real(save.bytes)}, {"interval_seconds", interval}},
+        costs_.write_bytes_per_second, "B/s");
+    add("interruption_seconds", "gpu_hours_per_interruption * 3600 / ranks",
+        {{"gpu_hours_per_interruption", cluster_.gpu_hours_per_interruption},
+         {"ranks", real(e_.ranks)}},
+        costs_.interruption_seconds, "s");
+    const Formula::Input M{"M", costs_.interruption_seconds}, R{"R", cluster_.restart_seconds},
+        C{"C", save.stall_seconds}, W{"W", save.write_seconds};
+    const std::string goodput = "max(1 - C / t - (t / 2 + W + R) / M, 0)";
+    add("goodput", goodput, {C, {"t", interval}, W, R, M}, costs_.goodput, "");
+    if (!(costs_.best_interval_seconds > 0)) return;
+    add("best_interval_seconds", "max(C + sqrt(2 * (M + R) * C + C * C), max(W, step_seconds))",
+        {C, M, R, W, {"step_seconds", costs_.step_seconds}}, costs_.best_interval_seconds, "s");
+    add("best_goodput", goodput, {C, {"t", costs_.best_interval_seconds}, W, R, M},
+        costs_.best_goodput, "");
+  }
+
+  void run() {
+    add("run_seconds", "steps * step_seconds",
+        {{"steps", real(c_.train.steps)}, {"step_seconds", costs_.step_seconds}},
+        costs_.run_seconds, "s");
+    if (costs_.goodput > 0)
+      add("wall_seconds", "run_seconds / goodput",
+          {{"run_seconds", costs_.run_seconds}, {"goodput", costs_.goodput}}, costs_.wall_seconds,
+          "s");
+    const Formula::Input ranks{"ranks", real(e_.ranks)}, wall{"wall_seconds", costs_.wall_seconds};
+    if (costs_.energy_joules > 0)
+      add("energy_joules", "watts * ranks * wall_seconds", {{"watts", cluster_.watts}, ranks, wall},
+          costs_.energy_joules, "J");
+    if (costs_.price > 0)
+      add("price", "price_per_gpu_hour * ranks * wall_seconds / 3600",
+          {{"price_per_gpu_hour", cluster_.price_per_gpu_hour}, ranks, wall}, costs_.price,
+          cluster_.currency);
+  }
+
+  const Config& c_;
+  const Cluster& cluster_;
+  const Estimate& e_;
+  RunCosts costs_;
+  std::vector<Formula> formulas_;
+};
+
+}  // namespace
+
+RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e) {
+  RunCosts costs;
+  costs.step_seconds = e.time.total() - e.time[Component::checkpoint];
+  costs.run_seconds = real(c.train.steps) * costs.step_seconds;
+  const double interval = interval_as_set(c, costs);
+  costs.write_bytes_per_second = real(e.save.bytes) / interval;
+  costs.interruption_seconds = cluster.gpu_hours_per_interruption * 3600 / e.ranks;
+  const double C = e.save.stall_seconds, M = costs.interruption_seconds,
+               R = cluster.restart_seconds;
+  costs.goodput = goodput_of(e, costs, R, interval);
+  if (e.save.write_seconds > 0) {
+    costs.best_interval_seconds = std::max(
+        {C + std::sqrt(2 * (M + R) * C + C * C), e.save.write_seconds, costs.step_seconds});
+    costs.best_interval_steps =
+        static_cast<std::int64_t>(std::ceil(costs.best_interval_seconds / costs.step_seconds));
+    costs.best_goodput = goodput_of(e, costs, R, costs.best_interval_seconds);
+  }
+  if (costs.goodput > 0) costs.wall_seconds = costs.run_seconds / costs.goodput;
+  costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *
+                                bytes_per_element(c.precision.compute);
+  costs.energy_joules = cluster.watts * e.ranks * costs.wall_seconds;
+  costs.price = cluster.price_per_gpu_hour * e.ranks * costs.wall_seconds / 3600;
+  return costs;
+}
+
+std::vector<Formula> explain(const Config& config, const Cluster& cluster,
+                             const Estimate& estimate) {
+  return Explanation(config, cluster, estimate).formulas();
+}
+
+}  // namespace lockstep

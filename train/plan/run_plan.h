@@ -1,0 +1,29 @@
+// RunPlan: what a run should take, by the estimate for its cluster: RUN/plan.json, and what the log
+// compares steps with.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "train/config.h"
+#include "train/meter.h"
+#include "train/plan/cluster.h"
+#include "train/plan/estimate.h"
+#include "train/plan/plan_file.h"
+
+namespace lockstep {
+
+// Of a plan's components; a name that is none of today's is left out.
+StepTime time_of(const PlanFile::Step& step);
+
+// What a run is planned for, where no file says it: so many ranks on so many machines with GPUs of
+// this name. Nothing where they are not known.
+std::optional<Cluster> cluster_of_gpus(const std::string& gpu, int ranks, int nodes);
+
+// Its MFU is by the peak that the run's own is by. residuals: of earlier runs, see
+// train/plan/residuals.h; no such file: no corrected figures. Throws ConfigError where the layout
+// does not fit the cluster.
+PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
+                     const std::filesystem::path& residuals);
+
+}  // namespace lockstep
