@@ -22,7 +22,7 @@ constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
 constexpr int kMostInterruptions = 1000;  // of a read or write: then the storage is broken
 // Of direct writing: what file systems want memory, places and sizes to be multiples of; and what
 // is written at once, of which there are two, so that the disk does not wait.
-constexpr std::size_t kBlockBytes = 4096, kBufferBytes = std::size_t{4} << 20;
+constexpr std::size_t kBlockBytes = 4096, kBufferBytes = RangeWriter::kDirectBytes / 2;
 
 // The limit of open files is the process's, and so is what was promised of it.
 struct Promises {

@@ -90,6 +90,7 @@ class RangeWriter {
   // time, and memory stays what it was. While 4 MiB are written the next are taken. Where a file
   // system does not offer it: cached.
   enum class Way : std::uint8_t { cached, direct };
+  static constexpr std::int64_t kDirectBytes = std::int64_t{8} << 20;  // of memory, for Way::direct
   enum class Start : std::uint8_t { empty, shared };  // shared: what is in the file stays
 
   // Creates the file where it is not there; begins at byte 0. `shown`: its name in errors.

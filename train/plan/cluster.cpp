@@ -58,6 +58,7 @@ std::vector<Field> fields(Cluster& c) {
       {"across_latency_seconds", &c.across_latency_seconds, 0, 60},
       {"compute_beside", &c.compute_beside, 1, 1000},
       {"other_beside", &c.other_beside, 1, 1000},
+      {"wait_share", &c.wait_share, 0, 1000},
       {"launch_seconds", &c.launch_seconds, 0, 1},
       {"constant_bytes", &c.constant_bytes, 0, kBytes},
       {"storage_read_bytes_per_second", &c.storage_read_bytes_per_second},

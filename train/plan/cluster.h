@@ -35,6 +35,7 @@ struct Cluster {
   OperatorTimes operators;
   LinkTimes links;
   double compute_beside = 1, other_beside = 1;  // as of StreamCosts
+  double wait_share = 0;                        // likewise
   double launch_seconds = 0;                    // likewise
 
   // What a process takes of its device that no arena knows: the context, NCCL, libraries.

@@ -24,9 +24,10 @@ class Calls {
 
   // How many times longer compute takes beside `op`.
   double compute_beside(const Op& op, const GroupPlace& place) const {
+    if (cluster_.device == Device::Kind::cpu)
+      return cluster_.compute_beside;  // takes its processor
     if (op.kind != Op::Kind::collective || op.ranks == 1) return 1;
-    if (cluster_.compute_beside != 1 || cluster_.device == Device::Kind::cpu)
-      return cluster_.compute_beside;
+    if (cluster_.compute_beside != 1) return cluster_.compute_beside;
     // A slower ring takes fewer multiprocessors, and less of HBM.
     const auto& hardware = cluster_.hardware;
     const int inside = std::max(place.ranks / place.domains, 1);
@@ -60,6 +61,7 @@ StepTime step_time_on(const Cluster& cluster, const StepProgram& program) {
   return step_time(program, {.seconds = alone,
                              .compute_beside = slower,
                              .other_beside = cluster.other_beside,
+                             .wait_share = cluster.wait_share,
                              .launch_seconds = cluster.launch_seconds,
                              .host_computes = cluster.device == Device::Kind::cpu});
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "kernels/elementwise.h"
@@ -14,8 +15,8 @@ namespace {
 
 constexpr std::array kKinds{Collective::all_gather, Collective::all_to_all, Collective::all_reduce};
 // Received. NVLink is as fast as it is from some 100 MB on.
-constexpr std::array<std::int64_t, 6> kBytes{4 << 10, 32 << 10, 256 << 10,
-                                             1 << 20, 4 << 20,  16 << 20};
+constexpr std::array<std::int64_t, 9> kBytes{4 << 10, 32 << 10, 128 << 10, 256 << 10, 512 << 10,
+                                             1 << 20, 2 << 20,  4 << 20,   16 << 20};
 constexpr std::array<std::int64_t, 6> kGpuBytes{32 << 10, 256 << 10, 2 << 20,
                                                 16 << 20, 64 << 20,  256 << 20};
 constexpr int kRounds = 9;
@@ -55,10 +56,15 @@ class Call {
   Tensor in_, out_;
 };
 
-double median_seconds(Call& call, Stream& stream) {
+// As in a step: what is sent was written just before, so that its sender's cache has it alone.
+double median_seconds(Call& call, Communicator& group, Stream& compute, Stream& stream) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> all;
   for (int round = 0; round <= kRounds; ++round) {  // the first warms up
+    call.clear(compute);
+    compute.synchronize();
+    group.barrier(stream);
+    stream.synchronize();
     const auto begin = Clock::now();
     call.make(stream);
     stream.synchronize();
@@ -70,19 +76,17 @@ double median_seconds(Call& call, Stream& stream) {
 
 LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Stream& stream) {
   std::vector<std::pair<double, double>> times;
-  for (const auto bytes : compute.is_cuda() ? kGpuBytes : kBytes) {
+  for (const auto bytes : compute.is_cuda() ? std::span<const std::int64_t>(kGpuBytes) : kBytes) {
     Arena arena(compute.device(), Arena::Memory::device, 8 * bytes + (1 << 20));
     Call call(arena, group, kind, bytes);
-    call.clear(compute);
-    compute.synchronize();
     const auto before = group.traffic(kind);
-    const double seconds = median_seconds(call, stream);
+    const double seconds = median_seconds(call, group, compute, stream);
     const auto& after = group.traffic(kind);
     times.emplace_back(static_cast<double>(after.bytes - before.bytes) /
                            static_cast<double>(after.calls - before.calls),
                        seconds);
   }
-  LinkTime link = fit_link(times);
+  LinkTime link = fit_link(std::move(times));
   link.kind = kind;
   link.ranks = group.size();
   return link;
@@ -90,7 +94,18 @@ LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Str
 
 }  // namespace
 
-LinkTime fit_link(const std::vector<std::pair<double, double>>& times) {
+double LinkTime::seconds(std::int64_t bytes) const {
+  const auto n = static_cast<double>(bytes);
+  const auto above = std::ranges::find_if(times, [&](const auto& time) { return time.first >= n; });
+  if (above == times.begin()) return above->second;
+  const auto& [low, low_seconds] = *(above - 1);
+  if (above == times.end()) return low_seconds * n / low;
+  const auto& [high, high_seconds] = *above;
+  return low_seconds *
+         std::pow(high_seconds / low_seconds, std::log(n / low) / std::log(high / low));
+}
+
+LinkTime fit_link(std::vector<std::pair<double, double>> times) {
   // With x = bytes / t and w = 1 / t: least squares of a w + x / b = 1.
   double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0;
   for (const auto& [bytes, seconds] : times) {
@@ -112,8 +127,9 @@ LinkTime fit_link(const std::vector<std::pair<double, double>>& times) {
   }
   LinkTime link{.latency_seconds = latency, .bytes_per_second = 1 / inverse};
   for (const auto& [bytes, seconds] : times)
-    link.worst_error = std::max(
-        link.worst_error, std::abs(link.seconds(static_cast<std::int64_t>(bytes)) / seconds - 1));
+    link.worst_error =
+        std::max(link.worst_error, std::abs((latency + bytes * inverse) / seconds - 1));
+  link.times = std::move(times);
   return link;
 }
 
@@ -159,10 +175,19 @@ LinkTime parse_link(const Json& json) {
                 .latency_seconds = json.at("latency_seconds").as_double(),
                 .bytes_per_second = json.at("bytes_per_second").as_double(),
                 .worst_error = json.at("worst_error").as_double()};
-  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0) return link;
+  double bytes = 0;  // of the one before
+  bool is_rising = true;
+  for (const Json& time : json.at("times").as_array()) {
+    link.times.emplace_back(time.at("bytes").as_double(), time.at("seconds").as_double());
+    is_rising &= link.times.back().first > bytes && link.times.back().second > 0;
+    bytes = link.times.back().first;
+  }
+  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0 &&
+      is_rising && !link.times.empty())
+    return link;
   throw DataError(str(name(link.kind), " of ", link.ranks,
-                      " ranks: expected a latency and an error of at least 0, and a positive "
-                      "bandwidth"));
+                      " ranks: expected a latency and an error of at least 0, a positive "
+                      "bandwidth, and positive seconds of bytes that rise"));
 }
 
 }  // namespace
@@ -176,14 +201,19 @@ LinkTimes LinkTimes::parse(const Json& json) {
 
 Json LinkTimes::to_json() const {
   Json::Array all;
-  for (const LinkTime& link : links_)
+  for (const LinkTime& link : links_) {
+    Json::Array times;
+    for (const auto& [bytes, seconds] : link.times)
+      times.emplace_back(Json::Object{{"bytes", bytes}, {"seconds", seconds}});
     all.emplace_back(Json::Object{{"collective", name(link.kind)},
                                   {"ranks", link.ranks},
                                   {"domains", link.domains},
                                   {"beside", link.beside},
                                   {"latency_seconds", link.latency_seconds},
                                   {"bytes_per_second", link.bytes_per_second},
-                                  {"worst_error", link.worst_error}});
+                                  {"worst_error", link.worst_error},
+                                  {"times", times}});
+  }
   return all;
 }
 

@@ -1,5 +1,6 @@
 // LinkTimes: what collectives take, measured between the ranks that are there: of each kind and
-// kind of group a latency and a bandwidth, by least squares over sizes.
+// kind of group the seconds of some sizes, and a latency and a bandwidth by least squares over
+// them.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,23 @@ struct LinkTime {
   Collective kind = Collective::all_gather;
   int ranks = 2, domains = 1;  // of the group, and over how many domains they are spread
   bool beside = false;         // on a stream beside compute, which on a CPU has a thread of its own
-  double latency_seconds = 0;  // of a call
-  double bytes_per_second = 0;  // that a rank receives (Communicator::Traffic)
-  double worst_error = 0;       // of the line, relative, over the sizes that were measured
+  // Bytes that a rank receives (Communicator::Traffic) and seconds, in the order of bytes.
+  std::vector<std::pair<double, double>> times{};
+  // The line latency + bytes / bandwidth with the least sum of squared relative errors: what people
+  // and `preflight` compare links by.
+  double latency_seconds = 0;
+  double bytes_per_second = 0;
+  double worst_error = 0;  // of the line, relative
 
-  double seconds(std::int64_t bytes) const {
-    return latency_seconds + static_cast<double>(bytes) / bytes_per_second;
-  }
+  // Of a call: between two sizes by the line through both in logarithms (small messages are sent
+  // otherwise than large ones, which are slower than caches: no one line is near all); below the
+  // first size what that takes, above the last in proportion.
+  double seconds(std::int64_t bytes) const;
 };
 
-// The line latency + bytes / bandwidth with the least sum of squared relative errors.
-//   times: bytes and seconds, at least two of unequal bytes
-LinkTime fit_link(const std::vector<std::pair<double, double>>& times);
+// With the line.
+//   times: at least two of unequal bytes
+LinkTime fit_link(std::vector<std::pair<double, double>> times);
 
 class LinkTimes {
  public:

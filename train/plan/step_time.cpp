@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -55,6 +56,10 @@ class Player {
     std::size_t entry() const { return entries[at]; }
   };
 
+  bool is_collective(const Track& track) const {
+    return entries_[track.entry()].op.kind == Op::Kind::collective;
+  }
+
   bool may_begin(const Track& track, std::size_t entry) const {
     if (!costs_.host_computes) return issued_[entry] <= now_ * (1 + 1e-12);
     const Track& compute = streams_.front();
@@ -73,7 +78,7 @@ class Player {
         if (entry.what == OpLog::What::wait && event.is_known && !event.is_done) break;
         if (entry.what == OpLog::What::op) {
           track.runs = true;
-          track.left = costs_.seconds(entry.op);
+          track.left = costs_.seconds(entry.op) + wait_for_others(track, entry.op);
           track.last = component_of(entry.op, entry.within);
           any = true;
           break;
@@ -85,6 +90,11 @@ class Player {
       }
     }
     return any;
+  }
+
+  double wait_for_others(const Track& track, const Op& op) {
+    if (&track != &streams_.front() || op.kind != Op::Kind::collective || op.ranks == 1) return 0;
+    return costs_.wait_share * std::exchange(alone_, 0);
   }
 
   // Until the next call ends, or the host gives the next one.
@@ -111,6 +121,7 @@ class Player {
                    "streams of a recorded step wait for each other");
     now_ += next;
     time_[waits_for()] += next;
+    if (computes && !is_collective(streams_.front())) alone_ += next;
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       Track& track = streams_[s];
       if (!track.runs) continue;
@@ -155,6 +166,7 @@ class Player {
   std::vector<Track> streams_;
   std::vector<double> issued_;  // when the host gives each
   double host_ = 0, now_ = 0;
+  double alone_ = 0;  // of compute, since it last met other ranks
   std::int64_t last_event_ = 0;
   std::vector<Event> done_;
   StepTime time_;

@@ -18,6 +18,9 @@ struct StreamCosts {
   // runs on another one (of several, what slows it most); and of the others while compute runs.
   FunctionRef<double(const Op& op)> compute_beside = kNotSlowed;
   double other_beside = 1;
+  // Ranks are never equally fast: of what compute has done itself since it last met others in a
+  // collective, the part that it waits for them at the next one.
+  double wait_share = 0;
   // What the host needs to give a stream a call, of a GPU, which runs behind it; 0: it is never
   // late. A CPU's compute stream is the host.
   double launch_seconds = 0;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "core/file.h"
 #include "core/gpu.h"
 #include "core/log.h"
 #include "core/progress.h"
@@ -66,8 +67,8 @@ class ModelSteps {
     training_.initialize();
   }
 
-  // The times of operators; adds this rank's own, of which no other rank is part.
-  OperatorTimes measure() {
+  // Makes steps, and keeps what their calls took; adds this rank's own, of which no other is part.
+  void measure() {
     for (int i = 0; i < kWarmSteps - 1; ++i)
       step(nullptr);
     const auto begin = Clock::now();
@@ -75,24 +76,45 @@ class ModelSteps {
     const double seconds =
         largest_of_ranks(rank_.world, std::chrono::duration<double>(Clock::now() - begin).count());
     const int steps = std::clamp(static_cast<int>(kStepsWindow / seconds), kFewSteps, kMostSteps);
-    std::vector<std::unique_ptr<OpLog>> logs;
-    std::vector<const OpLog*> all;
-    for (int i = 0; i < steps; ++i) {
-      all.push_back(logs.emplace_back(std::make_unique<OpLog>()).get());
-      step(logs.back().get());
-    }
+    for (int i = 0; i < steps; ++i)
+      step(logs_.emplace_back(std::make_unique<OpLog>()).get());
     Finding own{.check = "a step's own operators", .unit = Finding::Unit::seconds};
     own.tolerance = rank_.on_gpus() ? 0.05 : 0.25;
-    rank_.add(own, [&](Finding& f) { f.value = own_seconds(logs); });
+    rank_.add(own, [&](Finding& f) {
+      std::vector<double> all;
+      for (const auto& log : logs_)
+        all.push_back(own_seconds(*log));
+      f.value = median(all);
+    });
+  }
+
+  OperatorTimes operator_times() const {
+    std::vector<const OpLog*> all;
+    for (const auto& log : logs_)
+      all.push_back(log.get());
     return OperatorTimes(all);
   }
 
-  // What the process has beyond its arenas. A GPU's are taken whole; of a processor's what was
-  // written: steps write all of it.
-  std::int64_t constant_bytes() const {
-    const bool on_gpus = rank_.on_gpus();
-    const auto arenas = bytes_.device + (on_gpus ? 0 : bytes_.pinned);
-    return std::max<std::int64_t>(resident_memory_bytes(rank_.compute.device()) - arenas, 0);
+  // As of StreamCosts: the mean over ranks of their medians over steps.
+  double wait_share() {
+    std::vector<double> shares;
+    for (const auto& log : logs_) {
+      double waits = 0;
+      for (const Group id : {Group::tensor, Group::all})
+        waits += seconds_waited(*log, group_of(rank_.comms, id));
+      shares.push_back(waits / own_seconds(*log));
+    }
+    double sum = 0;
+    for (const auto& said : rank_.world.exchange(Json(median(shares)).dump()))
+      sum += Json::parse(said, "a rank's figure").as_double();
+    return sum / rank_.world.size();
+  }
+
+  // What the process has beyond its arenas: of a GPU, which takes arenas whole, all else; of
+  // processors what it had before any check, and what checkpoints are written by.
+  std::int64_t constant_bytes(std::int64_t before) const {
+    if (!rank_.on_gpus()) return before + RangeWriter::kDirectBytes;
+    return std::max<std::int64_t>(resident_memory_bytes(rank_.compute.device()) - bytes_.device, 0);
   }
 
  private:
@@ -119,18 +141,54 @@ class ModelSteps {
     made_progress();
   }
 
-  // Median over steps.
-  static double own_seconds(const std::vector<std::unique_ptr<OpLog>>& logs) {
-    std::vector<double> all;
-    for (const auto& log : logs) {
-      double sum = 0;
-      for (const auto& entry : log->entries())
-        if (entry.what == OpLog::What::op && entry.op.kind != Op::Kind::collective)
-          sum += entry.seconds;
-      all.push_back(sum);
-    }
+  static double median(std::vector<double> all) {
     std::ranges::sort(all);
     return all[all.size() / 2];
+  }
+
+  static double own_seconds(const OpLog& log) {
+    double sum = 0;
+    for (const auto& entry : log.entries())
+      if (entry.what == OpLog::What::op && entry.op.kind != Op::Kind::collective)
+        sum += entry.seconds;
+    return sum;
+  }
+
+  // Of the group's collectives in the log: who comes last does not wait, so that what each rank
+  // takes beyond the fastest one is for that.
+  double seconds_waited(const OpLog& log, Communicator& group) {
+    std::vector<float> mine;
+    for (const auto& entry : log.entries())
+      if (entry.what == OpLog::What::op && group.name() == entry.op.group)
+        mine.push_back(static_cast<float>(entry.seconds));
+    if (group.size() == 1 || mine.empty()) return 0;
+    const auto all = of_all(group, mine);
+    double waited = 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      float least = mine[i];
+      for (std::size_t other = i; other < all.size(); other += mine.size())
+        least = std::min(least, all[other]);
+      waited += mine[i] - least;
+    }
+    return waited;
+  }
+
+  // What all ranks of the group have, one rank's behind the other's.
+  std::vector<float> of_all(Communicator& group, const std::vector<float>& mine) {
+    const auto n = std::ssize(mine);
+    const std::int64_t bytes = 4 * n * (group.size() + 1) + (1 << 12);
+    Arena arena(rank_.compute.device(), Arena::Memory::device, bytes);
+    Arena pinned(rank_.compute.device(), Arena::Memory::pinned_host, bytes);
+    const Tensor sent = arena.allocate("sent", DType::fp32, {n});
+    const Tensor received = arena.allocate("received", DType::fp32, {group.size() * n});
+    const Tensor on_host = pinned.allocate("mine", DType::fp32, {n});
+    const Tensor all_on_host = pinned.allocate("all", DType::fp32, {group.size() * n});
+    std::ranges::copy(mine, on_host.as<float>());
+    rank_.compute.copy(sent, on_host);
+    group.all_gather(received, sent, rank_.compute);
+    rank_.compute.copy(all_on_host, received);
+    rank_.compute.synchronize();
+    return {all_on_host.as<float>(), all_on_host.as<float>() + all_on_host.elements()};
   }
 
   PreflightRank& rank_;
@@ -141,6 +199,7 @@ class ModelSteps {
   const Batch batch_;
   const std::int64_t micro_batches_;
   std::int64_t number_ = 0;
+  std::vector<std::unique_ptr<OpLog>> logs_;  // of steps that were measured
 };
 
 // The fastest link of collectives inside domains, or across them.
@@ -221,6 +280,7 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   const Hardware* known =
       on_gpus ? find_hardware(gpu::properties(options.device.index).name) : nullptr;
   PreflightRank rank{world, topology, comms, compute, known, {}};
+  const auto bytes_before = resident_memory_bytes(options.device);
   Preflight result;
   Cluster& cluster = result.cluster;
   const auto say = [&](const char* what) { log_info("preflight: ", what); };
@@ -250,8 +310,10 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   if (options.config != nullptr) {
     say("steps of the model");
     ModelSteps steps(*options.config, rank);
-    cluster.operators = steps.measure();
-    cluster.constant_bytes = steps.constant_bytes();
+    steps.measure();
+    cluster.operators = steps.operator_times();
+    cluster.wait_share = steps.wait_share();
+    cluster.constant_bytes = steps.constant_bytes(bytes_before);
   }
   check_counters(rank, counters, monitor);
 

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""The plan beside the run, as a user has them: twelve runs over models, layouts of 1 to 4 ranks, recompute and
+micro-batches. Each round of a run is `preflight` (which calibrates), `plan` from the cluster.json it wrote, and `train`.
+
+usage: plan_bench.py LOCKSTEP [--rounds N] [--steps N] [--only TEXT]
+
+Prints, of each run, seconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
+components differ most, and the most memory that a rank had beside what was planned. On an idle machine of 4 processors.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", LC_ALL="C")
+
+MODELS = {
+    "3M": {"family": "llama3", "layers": 4, "width": 256, "heads": 4, "mlp_width": 640, "vocabulary": 257},
+    "10M": {"family": "gpt2", "layers": 6, "width": 384, "heads": 6, "mlp_width": 1536, "vocabulary": 257},
+    "124M": {"family": "gpt2", "layers": 12, "width": 768, "heads": 12, "mlp_width": 3072, "vocabulary": 50257},
+}
+LENGTH = 256
+# Model, type, replicate x shard x tensor, recompute, sequences of a micro-batch, micro-batches of a step.
+RUNS = [
+    ("3M", "fp32", (1, 1, 1), "none", 6, 1),
+    ("3M", "fp32", (1, 1, 1), "block", 6, 1),
+    ("10M", "fp32", (1, 1, 1), "none", 4, 2),
+    ("10M", "bf16", (1, 1, 1), "cheap", 8, 1),
+    ("124M", "fp32", (1, 1, 1), "none", 1, 1),
+    ("10M", "fp32", (1, 2, 1), "none", 4, 2),
+    ("10M", "fp32", (2, 1, 1), "none", 4, 1),
+    ("10M", "fp32", (1, 1, 2), "none", 4, 1),
+    ("3M", "fp32", (1, 2, 1), "cheap", 3, 1),
+    ("10M", "fp32", (1, 4, 1), "none", 2, 1),
+    ("10M", "fp32", (2, 2, 1), "block", 2, 1),
+    ("10M", "fp32", (1, 2, 2), "none", 2, 1),
+]
+SKIPPED_STEPS = 3  # the first: memory is touched
+TRIES = 5          # of preflight, that finds the machine ill where others use it
+
+
+def pack(lockstep, folder):
+    rng = random.Random(1)
+    words = "the cat sat on a mat and then it ran away from dog".split()
+    text = "\n\n".join(" ".join(rng.choice(words) for _ in range(200)) for _ in range(2000))
+    (folder / "text.txt").write_text(text)
+    subprocess.run([lockstep, "data", "pack", str(folder / "text.txt"), "--tokenizer", "bytes",
+                    "--document-separator", r"\n\n", "--out", str(folder / "data")], check=True, capture_output=True)
+
+
+class Case:
+    def __init__(self, lockstep, folder, number, run, steps):
+        model, dtype, (replicate, shard, tensor), recompute, sequences, micro_batches = run
+        self.name = (f"{model:4} {dtype} r{replicate} s{shard} t{tensor} recompute {recompute:5} "
+                     f"micro-batch {sequences} x {micro_batches}")
+        self.lockstep, self.ranks = lockstep, replicate * shard * tensor
+        self.folder = folder / f"run-{number}"
+        self.folder.mkdir()
+        settings = [f"model.{key}={value}" for key, value in MODELS[model].items()]
+        settings += [f"model.max_positions={LENGTH}", f"train.sequence_length={LENGTH}",
+                     f"train.micro_batch={sequences}", f"train.recompute={recompute}", f"train.steps={steps}",
+                     f"train.batch_tokens={sequences * micro_batches * replicate * shard * LENGTH}",
+                     f"layout.replicate={replicate}", f"layout.shard={shard}", f"layout.tensor={tensor}",
+                     f"precision.compute={dtype}", "eval.every_steps=0", "log.every_steps=1",
+                     f"checkpoint.every_steps={steps}", f"data.train={folder / 'data'}"]
+        self.settings = [word for setting in settings for word in ("--set", setting)]
+        self.config = folder / "empty.toml"
+        self.config.write_text("")
+        self.cluster = self.folder / "cluster.json"
+        self.planned, self.measured, self.memory, self.parts = [], [], [], []
+
+    def ranks_of(self, *arguments):
+        started = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(self.ranks)] if self.ranks > 1 else []
+        return started + [self.lockstep, *arguments, *self.settings, "--device", "cpu"]
+
+    def preflight(self):
+        for _ in range(TRIES):
+            (self.folder / "preflight.json").unlink(missing_ok=True)
+            done = subprocess.run(self.ranks_of("preflight", str(self.config), "--cluster-out", str(self.cluster),
+                                                "--scratch", str(self.folder)), env=ENVIRONMENT, capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+        sys.exit(f"preflight ended {TRIES} times with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+    def plan(self):
+        done = subprocess.run([self.lockstep, "plan", str(self.config), *self.settings, "--cluster", str(self.cluster),
+                               "--check", "--json"], env=ENVIRONMENT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"plan ended with {done.returncode}:\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def train(self):
+        """The metrics of its steps, and the most resident bytes of a rank."""
+        run = self.folder / f"trained-{len(self.measured)}"
+        with open(self.folder / "log.txt", "w") as log:
+            process = subprocess.Popen(self.ranks_of("train", str(self.config), "--run", str(run)), env=ENVIRONMENT,
+                                       stdout=log, stderr=log)
+            most = 0
+            while process.poll() is None:
+                most = max(most, most_resident(str(run)))
+                time.sleep(0.2)
+        if process.returncode != 0:
+            sys.exit((self.folder / "log.txt").read_text())
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        return lines[SKIPPED_STEPS:], most
+
+    def round(self):
+        self.preflight()
+        plan = self.plan()
+        steps, most = self.train()
+        self.planned.append(plan["step_seconds"])
+        self.measured.append(statistics.median(step["step_seconds"] for step in steps))
+        # On processors the arenas of the device are in the process too.
+        self.memory.append((sum(part["bytes"] for part in plan["memory"]), most))
+        planned = {part["name"]: part["seconds"] for part in plan["components"]}
+        found = [name[:-len("_seconds")] for name in steps[0] if name.endswith("_seconds")]
+        self.parts.append({name: planned.get(name, 0) - statistics.median(step[name + "_seconds"] for step in steps)
+                           for name in found if name in planned or name == "other"})
+
+    def ratio(self):
+        return statistics.median(p / m for p, m in zip(self.planned, self.measured))
+
+    def memory_ratio(self):
+        return statistics.median(p / m for p, m in self.memory)
+
+    def line(self):
+        measured = statistics.median(self.measured)
+        apart = {name: statistics.median(parts[name] for parts in self.parts) / measured for name in self.parts[0]}
+        largest = sorted(apart.items(), key=lambda part: -abs(part[1]))[:3]
+        rounds = " ".join(f"{p / m:.3f}" for p, m in zip(self.planned, self.measured))
+        planned, most = self.memory[-1]
+        return (f"{self.name}: plan {1e3 * statistics.median(self.planned):6.1f} ms, run {1e3 * measured:6.1f} ms, ratio "
+                f"{self.ratio():.3f} ({rounds}); memory {planned / 2**20:.0f} of {most / 2**20:.0f} MiB, ratio "
+                f"{self.memory_ratio():.3f}; of the step: " + ", ".join(f"{n} {100 * s:+.1f}%" for n, s in largest))
+
+
+def most_resident(run):
+    """Bytes: the most that a rank of the run has had so far."""
+    most = 0
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit():
+                continue
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if run.encode() not in command or b"mpirun" in command[0]:
+                continue
+            for line in (entry / "status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    most = max(most, int(line.split()[1]) * 1024)
+        except OSError:  # it ended meanwhile
+            continue
+    return most
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1])
+    parser.add_argument("lockstep")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args()
+    lockstep = str(pathlib.Path(asked.lockstep).resolve())
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        pack(lockstep, folder)
+        cases = [Case(lockstep, folder, i, run, asked.steps) for i, run in enumerate(RUNS)]
+        cases = [case for case in cases if asked.only in case.name]
+        for case in cases:
+            for _ in range(asked.rounds):
+                case.round()
+            print(case.line(), flush=True)
+    off = [abs(case.ratio() - 1) for case in cases]
+    memory_off = [abs(case.memory_ratio() - 1) for case in cases]
+    print(f"{len(cases)} runs: step time off by {100 * statistics.mean(off):.1f}% on average, {100 * max(off):.1f}% at most; "
+          f"memory by {100 * statistics.mean(memory_off):.1f}% on average, {100 * max(memory_off):.1f}% at most")
+
+
+if __name__ == "__main__":
+    main()
