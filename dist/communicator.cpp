@@ -30,13 +30,13 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   auto& traffic = traffic_[static_cast<std::size_t>(kind)];
   ++traffic.calls;
   traffic.bytes += bytes;
+  Op op;
+  op.name = lockstep::name(kind);
+  op.kind = Op::Kind::collective;
+  op.bytes = bytes;
+  op.group = name_.c_str();
+  op.ranks = size_;
   if (stream.is_measuring()) {
-    Op op;
-    op.name = lockstep::name(kind);
-    op.kind = Op::Kind::collective;
-    op.bytes = bytes;
-    op.group = name_.c_str();
-    op.ranks = size_;
     const OpLog::Call made(stream, op);
     return true;
   }
@@ -49,8 +49,16 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
     if (stream.trace() != nullptr) component_.emplace(stream, component_of_group(name_));
     span_.emplace(stream, lockstep::name(kind), name_);
   }
-  call();
-  if (!grouped_) end_entry();
+  if (grouped_) {
+    call();
+    return true;
+  }
+  {
+    std::optional<OpLog::Call> made;  // with its seconds, for who logs the stream
+    if (stream.op_log() != nullptr) made.emplace(stream, op);
+    call();
+  }
+  end_entry();
   return true;
 }
 

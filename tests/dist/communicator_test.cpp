@@ -1,8 +1,11 @@
 #include "dist/communicator.h"
 
+#include <chrono>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <thread>
 
+#include "core/op_log.h"
 #include "dist/thread_world.h"
 #include "tests/testing.h"
 
@@ -157,6 +160,30 @@ INSTANTIATE_TEST_SUITE_P(all, ThreadCollectives,
                          ::testing::Combine(::testing::Values(1, 2, 3, 8),
                                             ::testing::Values(Stream::Mode::immediate,
                                                               Stream::Mode::queued)));
+
+// A log of a running stream has collectives too, with what their ranks waited.
+TEST(ThreadWorld, a_log_says_what_collectives_took) {
+  run_thread_ranks(3, [](World& world) {
+    const auto group = world.connect({"test", everyone(3)});
+    Bench b{.threads = 1};
+    const auto part = filled(b, 2, [](std::int64_t) { return 1.0f; });
+    const auto whole = filled(b, 6, [](std::int64_t) { return 0.0f; });
+    OpLog log;
+    b.stream.set_op_log(&log);
+    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    group->all_gather(whole, part, b.stream);
+    b.stream.set_op_log(nullptr);
+    group->all_gather(whole, part, b.stream);
+    ASSERT_EQ(log.entries().size(), 1u);
+    const auto& entry = log.entries()[0];
+    EXPECT_STREQ(entry.op.name, "all_gather");
+    EXPECT_STREQ(entry.op.group, "test");
+    EXPECT_EQ(entry.op.kind, Op::Kind::collective);
+    EXPECT_EQ(entry.op.bytes, 16);
+    EXPECT_EQ(entry.op.ranks, 3);
+    EXPECT_GE(entry.seconds, world.rank() == 0 ? 0.03 : 0.0);
+  });
+}
 
 TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
   const Mesh mesh{{2, 2, 2}};

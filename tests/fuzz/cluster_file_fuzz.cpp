@@ -9,7 +9,8 @@ std::vector<std::string> seeds() {
       "name = 'a'\nranks_per_node = 4\nnodes = 2\ngpu = 'H100'\nwatts = 1e3\n"
       "[hardware]\nnic_bytes_per_second = 23e9\n";
   Cluster cluster = cluster_of(toml, "seed");
-  cluster.links = LinkTimes({{.latency_seconds = 1e-5, .bytes_per_second = 1e9}});
+  cluster.links =
+      LinkTimes({{.times = {{9, 1}}, .latency_seconds = 1e-5, .bytes_per_second = 1e9}});
   cluster.operators = OperatorTimes::parse(
       Json::parse(R"([{"operator": "m", "type": "fp32", "bytes": 16, "calls": 1, "seconds": 0.5,)"
                   R"("sizes": [2, 3, 4, 0], "flops": 48}])",

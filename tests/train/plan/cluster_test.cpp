@@ -41,11 +41,13 @@ Cluster measured() {
                         .ranks = 6,
                         .domains = 3,
                         .beside = true,
+                        .times = {{1000, 0.25}, {2000, 0.5}},
                         .latency_seconds = 0.125,
                         .bytes_per_second = 1e9,
                         .worst_error = 0.0625}});
   c.compute_beside = 1.5;
   c.other_beside = 1.25;
+  c.wait_share = 0.375;
   c.launch_seconds = 2e-6;
   c.constant_bytes = 54321;
   c.storage_read_bytes_per_second = 8e9;
@@ -101,7 +103,7 @@ TEST(Cluster, each_member_has_its_own_name) {
             R"({"format":"lockstep cluster 1","name":"two racks","device":"cpu","nodes":3,)"
             R"("ranks_per_node":2,"threads":5,"inside_latency_seconds":3e-06,)"
             R"("across_latency_seconds":7e-05,"compute_beside":1.5,"other_beside":1.25,)"
-            R"("launch_seconds":2e-06,"constant_bytes":54321,)"
+            R"("wait_share":0.375,"launch_seconds":2e-06,"constant_bytes":54321,)"
             R"("storage_read_bytes_per_second":8e+09,)"
             R"("storage_write_bytes_per_second":9e+09,"watts":700.0,)"
             R"("price_per_gpu_hour":2.5,"currency":"EUR","gpu_hours_per_interruption":1000.0,)"

@@ -1,5 +1,6 @@
 #include "train/plan/link_times.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include "dist/thread_world.h"
@@ -42,6 +43,35 @@ TEST(LinkTimes, the_line_is_the_best_one) {
       other.bytes_per_second *= bandwidth;
       EXPECT_GE(squares(other), squares(best));
     }
+}
+
+// Between two sizes by the line through both in logarithms, below the first size as that, above the
+// last in proportion.
+TEST(LinkTimes, sizes_between_those_that_were_measured_take_what_these_say) {
+  const auto link = fit_link({{1e3, 5e-6}, {1e5, 5e-5}, {1e6, 1e-3}});
+  EXPECT_DOUBLE_EQ(link.seconds(10), 5e-6);
+  EXPECT_DOUBLE_EQ(link.seconds(1000), 5e-6);
+  EXPECT_NEAR(link.seconds(10'000), 5e-6 * std::sqrt(10), 1e-12);
+  EXPECT_DOUBLE_EQ(link.seconds(100'000), 5e-5);
+  EXPECT_NEAR(link.seconds(316'228), 5e-5 * std::sqrt(20), 1e-9);
+  EXPECT_DOUBLE_EQ(link.seconds(1'000'000), 1e-3);
+  EXPECT_DOUBLE_EQ(link.seconds(5'000'000), 5e-3);
+}
+
+TEST(LinkTimes, times_that_cannot_be_are_refused) {
+  const auto with = [](const std::string& times) {
+    return message_of<DataError>([&] {
+      LinkTimes::parse(Json::parse(
+          R"([{"collective": "all_gather", "ranks": 2, "domains": 1, "beside": false,)"
+          R"("latency_seconds": 0, "bytes_per_second": 1, "worst_error": 0, "times": )" +
+              times + "}]",
+          "links"));
+    });
+  };
+  for (const char* wrong :
+       {"[]", R"([{"bytes": 0, "seconds": 1}])", R"([{"bytes": 4, "seconds": 0}])",
+        R"([{"bytes": 4, "seconds": 1}, {"bytes": 4, "seconds": 2}])"})
+    expect_contains(with(wrong), "positive seconds of bytes that rise");
 }
 
 TEST(LinkTimes, what_no_line_says_is_no_negative_number) {

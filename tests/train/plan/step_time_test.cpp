@@ -26,6 +26,7 @@ struct Toy {
     op.kind = kind;
     op.bytes = milliseconds;
     op.group = kind == Op::Kind::collective ? "shard gathers" : "";
+    op.ranks = 2;
     const OpLog::Call call(stream, op);
   }
   StepTime time(StreamCosts costs) {
@@ -90,6 +91,22 @@ TEST(StepTime, what_runs_beside_each_other_slows_each_other) {
   const auto time =
       toy.time({.seconds = Toy::kSeconds, .compute_beside = slower, .other_beside = 2});
   EXPECT_NEAR(time.total(), 1e-3 * (8 + 10 - 8 / 1.5), 1e-9);
+}
+
+// A tenth of what compute did itself since it last met others; what it waited for then does not
+// count, nor what other streams do.
+TEST(StepTime, ranks_wait_for_each_other_where_they_meet) {
+  Toy toy;
+  toy.give(toy.compute, Op::Kind::product, 20);
+  toy.give(toy.gathers, Op::Kind::collective, 1);
+  toy.give(toy.compute, Op::Kind::collective, 3);  // + 2
+  toy.give(toy.compute, Op::Kind::collective, 3);  // + 0
+  toy.give(toy.compute, Op::Kind::memory, 40);
+  toy.give(toy.compute, Op::Kind::collective, 3);  // + 4
+  const auto time = toy.time({.seconds = Toy::kSeconds, .wait_share = 0.1});
+  EXPECT_NEAR(time.total(), 75e-3, 1e-12);
+  EXPECT_NEAR(time[Component::communication_shard], 15e-3, 1e-12);
+  EXPECT_NEAR(toy.time().total(), 69e-3, 1e-12);
 }
 
 TEST(StepTime, a_cpu_gives_other_streams_what_they_do_when_it_comes_to_it) {

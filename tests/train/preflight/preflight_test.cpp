@@ -40,12 +40,16 @@ Config tiny() {
 
 std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* config,
                                 const std::filesystem::path& scratch) {
+  const int tensor = config == nullptr ? 1 : config->layout.tensor;
   const Topology topology = hosts(ranks);
   const auto size = static_cast<int>(topology.places.size());
   std::vector<Preflight> all(topology.places.size());
   run_thread_ranks(size, [&](World& world) {
     all[static_cast<std::size_t>(world.rank())] =
-        preflight({.config = config, .mesh = Mesh{{1, size, 1}}, .device = {}, .scratch = scratch},
+        preflight({.config = config,
+                   .mesh = Mesh{{1, size / tensor, tensor}},
+                   .device = {},
+                   .scratch = scratch},
                   world, topology);
   });
   return all;
@@ -91,6 +95,16 @@ TEST(Preflight, measures_each_rank_and_what_plans_need) {
   EXPECT_GT(cluster.constant_bytes, 0);
   EXPECT_EQ(to_json(parse_cluster(to_json(cluster))).dump(), to_json(cluster).dump());
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+}
+
+// Where ranks wait at once for each other's parts of a layer.
+TEST(Preflight, measures_what_ranks_wait_for_each_other) {
+  const TemporaryDirectory scratch;
+  Config config = tiny();
+  config.layout.ranks = config.layout.tensor = 2;
+  const auto all = on_hosts({2}, &config, scratch.path());
+  EXPECT_GT(all[0].cluster.wait_share, 0);
+  EXPECT_EQ(all[0].cluster.wait_share, all[1].cluster.wait_share);
 }
 
 // Of tiny(), by hand: most FLOPs are in q, k and v together (3 x 64 columns), and in gate and up (2
