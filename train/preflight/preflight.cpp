@@ -131,10 +131,10 @@ void describe(Cluster& cluster, const PreflightOptions& options, const Topology&
 
 std::vector<Who> who_is_who(const Topology& topology) {
   std::vector<Who> all;
-  std::map<std::string, int> ranks_of;  // of a machine, so far
+  std::map<std::string, int> ranks_of;  // a host name, so far: machines may share one
   for (std::size_t rank = 0; rank < topology.places.size(); ++rank) {
     const RankPlace& place = topology.places[rank];
-    const int number = ranks_of[place.machine]++;
+    const int number = ranks_of[place.host]++;
     const auto gpu = place.gpu < 0 ? std::string() : str(", GPU ", place.gpu);
     all.push_back({str("host ", place.host, gpu, ", rank ", rank), str(place.host, "/", number)});
   }

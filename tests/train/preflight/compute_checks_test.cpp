@@ -51,6 +51,16 @@ TEST(ComputeChecks, processors_have_none_but_their_share) {
   EXPECT_LE(find(lone.rank.findings, "share of its processors' time")->value, 1);
 }
 
+// A measuring stream does nothing: what should have been copied is not there.
+TEST(ComputeChecks, a_copy_is_compared_with_what_was_copied) {
+  LoneRank lone;
+  Stream idle(Device{}, "idle", Stream::Mode::measuring, 1);
+  PreflightRank rank{lone.world, lone.topology, lone.comms, idle, nullptr, {}};
+  EXPECT_EQ(check_memory(rank), 0);
+  EXPECT_EQ(rank.findings.front().failure, "a copy has other bits");
+  EXPECT_GT(check_memory(lone.rank), 0);
+}
+
 // Each rank multiplies the same numbers, so that bits can be compared; others have other bits.
 TEST(ComputeChecks, a_product_has_bits_that_all_ranks_compute) {
   const auto bits = [](const ProductShape& shape) {

@@ -58,6 +58,27 @@ TEST(Preflight, measures_each_rank_and_what_plans_need) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
+// Whatever their machines are called: what was found of one is never taken for another's.
+TEST(Preflight, ranks_are_named_by_host_and_known_by_a_key_of_their_own) {
+  std::vector<RankPlace> places(4);
+  places[0].host = places[1].host = places[3].host = "vm";
+  places[2].host = "n1";
+  for (std::size_t i = 0; i < places.size(); ++i)
+    places[i].machine = str("machine ", i % 2);
+  places[1].gpu = 5;
+  Topology topology;
+  topology.places = places;
+  const auto who = who_is_who(topology);
+  ASSERT_EQ(who.size(), 4u);
+  EXPECT_EQ(who[0].words, "host vm, rank 0");
+  EXPECT_EQ(who[1].words, "host vm, GPU 5, rank 1");
+  EXPECT_EQ(who[2].words, "host n1, rank 2");
+  EXPECT_EQ(who[0].key, "vm/0");
+  EXPECT_EQ(who[1].key, "vm/1");
+  EXPECT_EQ(who[2].key, "n1/0");
+  EXPECT_EQ(who[3].key, "vm/2");
+}
+
 // Of two ranks that share a machine, and its processors: what joins hosts and steps are left out.
 TEST(Preflight, a_nodes_figures_are_of_its_ranks_together) {
   const TemporaryDirectory scratch;
