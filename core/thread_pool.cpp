@@ -100,10 +100,11 @@ void use_all_processors() {
 // finds the round over, or a later one under way, and joins that.
 struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> round{0};
-  // Its round in the upper half, the tasks that nobody has claimed in the lower one: a claim takes
-  // one off, and cannot by mistake take one of another round than it read. While a claimed task is
-  // not done the round does not end, so `tasks` and `body` stay those of the claim.
-  alignas(64) std::atomic<std::uint64_t> unclaimed{0};
+  // Tasks that nobody has claimed. A claim takes one off, of the round that it meets, even where it
+  // read the same count in an earlier one. While a claimed task is not done the round does not end,
+  // so `tasks` and `body` stay those of the claim.
+  alignas(64) std::atomic<std::uint32_t> unclaimed{0};
+  // Tasks that are not done: of those that a thread claims, it counts all when it leaves the round.
   alignas(64) std::atomic<std::uint32_t> unfinished{0};
   std::atomic<bool> stopping{false};
   std::int64_t tasks = 0;
@@ -114,35 +115,23 @@ struct ThreadPool::State {
   std::uint64_t callers_float_control = 0;
   bool pinned = false;
 
-  static std::uint32_t left(std::uint64_t claims) { return static_cast<std::uint32_t>(claims); }
-
   void publish(std::int64_t count, const FunctionRef<void(std::int64_t, int)>& of_each) {
     body = &of_each;
     tasks = count;
     unfinished.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
-    const std::uint64_t next = round.load(std::memory_order_relaxed) + 1;
-    unclaimed.store(next << 32 | static_cast<std::uint64_t>(count), std::memory_order_release);
+    unclaimed.store(static_cast<std::uint32_t>(count), std::memory_order_release);
     round.fetch_add(1, std::memory_order_release);
     round.notify_all();
   }
 
   // The number of a task that is now the caller's, or -1: none is left.
   std::int64_t claim() {
-    auto claims = unclaimed.load(std::memory_order_relaxed);
+    auto left = unclaimed.load(std::memory_order_relaxed);
     do {
-      if (left(claims) == 0) return -1;
-    } while (!unclaimed.compare_exchange_weak(claims, claims - 1, std::memory_order_acquire,
+      if (left == 0) return -1;
+    } while (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acquire,
                                               std::memory_order_relaxed));
-    return tasks - left(claims);
-  }
-
-  // Takes all that nobody has claimed: how many they were. Called by who has claimed one.
-  std::uint32_t claim_all() {
-    auto claims = unclaimed.load(std::memory_order_relaxed);
-    while (!unclaimed.compare_exchange_weak(claims, claims - left(claims),
-                                            std::memory_order_relaxed)) {
-    }
-    return left(claims);
+    return tasks - left;
   }
 
   void work(int thread) {
@@ -155,7 +144,7 @@ struct ThreadPool::State {
     } catch (...) {
       const std::lock_guard lock(error_mutex);
       if (!error) error = std::current_exception();
-      claimed += claim_all();
+      claimed += unclaimed.exchange(0, std::memory_order_relaxed);  // nobody does the others
     }
     if (claimed != 0 && unfinished.fetch_sub(claimed, std::memory_order_acq_rel) == claimed)
       unfinished.notify_one();

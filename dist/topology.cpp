@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "core/processors.h"
@@ -178,6 +177,17 @@ Topology renumbered(const Topology& topology, const std::vector<int>& order) {
   return topology_of(std::move(places), SharedGpus::meant);  // or refused before
 }
 
+std::vector<std::vector<int>> machines(const Topology& topology) {
+  std::vector<std::vector<int>> all;
+  std::map<std::string, std::size_t> numbers;  // of machines, in `all`
+  for (std::size_t rank = 0; rank < topology.places.size(); ++rank) {
+    const auto number = numbers.emplace(topology.places[rank].machine, all.size()).first->second;
+    if (number == all.size()) all.emplace_back();
+    all[number].push_back(static_cast<int>(rank));
+  }
+  return all;
+}
+
 std::vector<int> machine_ranks(const Topology& topology, int rank) {
   const auto& machine = topology.places[at(rank)].machine;
   std::vector<int> ranks;
@@ -199,9 +209,7 @@ std::string hosts_in_words(const Topology& topology, const std::vector<int>& ran
 }
 
 std::string in_words(const Topology& topology) {
-  std::set<std::string> machines;
-  for (const auto& place : topology.places)
-    machines.insert(place.machine);
+  const auto hosts = machines(topology).size();
   std::map<std::size_t, int, std::greater<>> sizes;
   int unknown = 0;
   for (const auto& domain : topology.domains) {
@@ -210,7 +218,7 @@ std::string in_words(const Topology& topology) {
   }
   const bool on_gpus = topology.places.front().gpu >= 0;
   auto text = str(topology.places.size(), topology.places.size() == 1 ? " rank on " : " ranks on ",
-                  machines.size(), machines.size() == 1 ? " host" : " hosts");
+                  hosts, hosts == 1 ? " host" : " hosts");
   const char* separator = on_gpus ? "; NVLink domains: " : "; without GPUs, a domain is a host: ";
   for (const auto& [size, count] : sizes) {
     text += str(separator, count, " of ", size, size == 1 ? " rank" : " ranks");

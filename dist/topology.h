@@ -54,7 +54,9 @@ Topology topology_of(std::vector<RankPlace> places, SharedGpus shared = SharedGp
 // The same run with other numbers: rank r of the result is rank order[r] of `topology`.
 Topology renumbered(const Topology& topology, const std::vector<int>& order);
 
-// The ranks on the machine of `rank`, ascending.
+// The ranks of each machine, ascending; machines by their first ranks.
+std::vector<std::vector<int>> machines(const Topology& topology);
+// Those on the machine of `rank`.
 std::vector<int> machine_ranks(const Topology& topology, int rank);
 
 // "host n1", "hosts n1, n2": those of these ranks.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 
 #include "core/file.h"
 #include "core/log.h"
@@ -70,18 +71,9 @@ std::string in_words(const HealthVerdict& verdict, int ranks, std::size_t hosts)
   return text;
 }
 
-std::size_t hosts_of(const Topology& topology) {
-  std::size_t hosts = 0;
-  for (int rank = 0; rank < std::ssize(topology.places); ++rank)
-    hosts += machine_ranks(topology, rank).front() == rank ? 1 : 0;
-  return hosts;
-}
-
-// By rank 0, for all.
-int conclude(const PreflightVerbOptions& options, const Preflight& mine, World& world,
-             const Topology& topology) {
+std::vector<std::vector<Finding>> findings_of_ranks(World& world, std::span<const Finding> mine) {
   Json said = Json::Array{};
-  for (const Finding& one : mine.findings)
+  for (const Finding& one : mine)
     said.push(to_json(one));
   std::vector<std::vector<Finding>> by_rank;
   for (const auto& text : world.exchange(said.dump())) {
@@ -90,22 +82,33 @@ int conclude(const PreflightVerbOptions& options, const Preflight& mine, World& 
     for (const Json& one : heard.as_array())
       findings.push_back(finding(one));
   }
-  int code = 0;
-  if (world.rank() == 0) {
-    const auto file = baseline_file(options);
-    const auto who = who_is_who(topology);
-    const auto verdict = judge(by_rank, who, read_baseline(file));
-    write_output(in_words(verdict, world.size(), hosts_of(topology)));
-    code = verdict.exit_code();
-    if (code == 0) {
-      write_cluster(options.cluster_out, mine.cluster);
-      write_text(file, str(baseline_of(by_rank, who).to_json().dump(1), "\n"));
-      log_info("wrote ", options.cluster_out, " and ", file.string());
-    } else {
-      log_warning(options.cluster_out, " and ", file.string(), " stay as they were");
-    }
+  return by_rank;
+}
+
+// Prints what is wrong; where nothing is, writes both files. Returns the exit code.
+int conclude(const PreflightVerbOptions& options, const Preflight& mine,
+             const std::vector<std::vector<Finding>>& by_rank, const Topology& topology) {
+  const auto file = baseline_file(options);
+  const auto who = who_is_who(topology);
+  const auto verdict = judge(by_rank, who, read_baseline(file));
+  write_output(in_words(verdict, static_cast<int>(who.size()), machines(topology).size()));
+  const int code = verdict.exit_code();
+  if (code == 0) {
+    write_cluster(options.cluster_out, mine.cluster);
+    write_text(file, str(baseline_of(by_rank, who).to_json().dump(1), "\n"));
+    log_info("wrote ", options.cluster_out, " and ", file.string());
+  } else {
+    log_warning(options.cluster_out, " and ", file.string(), " stay as they were");
   }
-  return std::stoi(world.exchange(std::to_string(code)).front());
+  return code;
+}
+
+// Before all is measured, what would be of no use then.
+void check_files(const PreflightVerbOptions& options) {
+  const auto folder = fs::absolute(options.cluster_out).parent_path();
+  if (!directory_exists(folder))
+    throw ConfigError(str("--cluster-out ", options.cluster_out, ": no folder ", folder.string()));
+  read_baseline(baseline_file(options));
 }
 
 int preflight_on(const PreflightVerbOptions& options, World& launched) {
@@ -124,6 +127,7 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
   const auto watched = watch_ranks(*placed.world, kStallSeconds);
   World& host = watched ? *watched : *placed.world;
   return host.ends_all([&] {
+    if (host.rank() == 0) check_files(options);
     const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
     const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
     World& world = nccl ? *nccl : host;
@@ -136,7 +140,9 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
                                   .threads = threads,
                                   .scratch = options.scratch},
                                  world, placed.topology);
-    return conclude(options, found, world, placed.topology);
+    const auto by_rank = findings_of_ranks(world, found.findings);
+    const int code = world.rank() == 0 ? conclude(options, found, by_rank, placed.topology) : 0;
+    return std::stoi(world.exchange(std::to_string(code)).front());
   });
 }
 

@@ -51,6 +51,31 @@ TEST(ThreadPool, an_exception_reaches_the_caller_and_the_pool_goes_on) {
   EXPECT_EQ(count.load(), 10);
 }
 
+// Rounds of one task to some, of which some end early: a worker that comes late meets another round
+// than it woke for.
+TEST(ThreadPool, rounds_that_throw_leave_nothing_to_later_ones) {
+  ThreadPool pool(4);
+  for (std::int64_t round = 0; round < 3000; ++round) {
+    const std::int64_t tasks = 2 + round % 7;
+    const std::int64_t thrower = round % 3 == 0 ? round % tasks : tasks;  // tasks: none throws
+    std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
+    const auto body = [&](std::int64_t task, int) {
+      runs[static_cast<std::size_t>(task)].fetch_add(1, std::memory_order_relaxed);
+      if (task == thrower) throw std::runtime_error("thrown");
+    };
+    if (thrower < tasks) {
+      EXPECT_THROW(pool.run(tasks, body), std::runtime_error);
+    } else {
+      pool.run(tasks, body);
+    }
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      const int count = runs[static_cast<std::size_t>(task)].load(std::memory_order_relaxed);
+      EXPECT_LE(count, 1) << "task " << task << " of round " << round;
+      EXPECT_TRUE(count == 1 || task > thrower) << "task " << task << " of round " << round;
+    }
+  }
+}
+
 // Calls body on each of the pool's threads once: none takes a second task before all have one.
 void on_each_thread(ThreadPool& pool, FunctionRef<void(int)> body) {
   std::atomic<int> waiting{pool.threads()};

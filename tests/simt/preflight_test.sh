@@ -36,6 +36,7 @@ says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; 
 
 LOCKSTEP_NVML=well preflight well 0 "$nvml"
 says well "nothing is wrong with 1 rank on 1 host"
+[[ -s well.json && -s well.baseline ]] || { echo "what is well was not written"; exit 1; }
 preflight hot 75 "$nvml"
 says hot ", GPU 0, rank 0: causes that hold clocks down: 1 (heat (hardware thermal slowdown)), expected at most 0"
 [[ ! -e hot.json && ! -e hot.baseline ]] || { echo "what is ill was written"; exit 1; }

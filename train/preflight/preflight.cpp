@@ -1,205 +1,28 @@
 #include "train/preflight/preflight.h"
 
 #include <algorithm>
-#include <memory>
+#include <map>
 #include <optional>
-#include <set>
 
-#include "core/file.h"
 #include "core/gpu.h"
 #include "core/log.h"
-#include "core/progress.h"
 #include "dist/topology_here.h"
 #include "train/memory.h"
-#include "train/preflight/preflight_checks.h"
-#include "train/run_parts.h"
-#include "train/training.h"
+#include "train/preflight/compute_checks.h"
+#include "train/preflight/counter_checks.h"
+#include "train/preflight/link_checks.h"
+#include "train/preflight/slowdown.h"
+#include "train/preflight/step_check.h"
+#include "train/preflight/storage_check.h"
 
 namespace lockstep {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr double kStepsWindow = 30;  // seconds that steps of the model may take
-constexpr int kWarmSteps = 2, kFewSteps = 3, kMostSteps = 9;
-constexpr std::int64_t kMostMicroBatches = 3;  // of a step: others are alike
 
 // Streams of checks end before their world does, so calls on them are not kept in its ring.
 class RinglessWorld final : public WorldOver {
  public:
   using WorldOver::WorldOver;
   CollectiveRing* ring() override { return nullptr; }
-};
-
-double largest_of_ranks(World& world, double mine) {
-  double most = mine;
-  for (const auto& said : world.exchange(Json(mine).dump()))
-    most = std::max(most, Json::parse(said, "a rank's figure").as_double());
-  return most;
-}
-
-// Without copies for checkpoints. Throws ConfigError where there is no room for it.
-Arenas::Bytes checked_bytes(const Config& config, const MemoryRoom& room) {
-  const RunBytes bytes = run_bytes(config, room, false);
-  require_room(config, bytes, room);
-  return bytes.training;
-}
-
-// Steps of the configuration's model on random tokens.
-class ModelSteps {
- public:
-  ModelSteps(const Config& config, PreflightRank& rank)
-      : rank_(rank),
-        bytes_(checked_bytes(
-            config, room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
-                                                         rank.topology, rank.world.rank())))))),
-        arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
-        training_(settings(config), rank.compute, arenas_,
-                  make_comms(rank.world, rank.comms.mesh, &rank.topology)),
-        pinned_(rank.compute.device(), Arena::Memory::pinned_host,
-                16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
-        batch_(training_.random_batch(pinned_)),
-        micro_batches_(std::min(kMostMicroBatches,
-                                config.train.batch_tokens /
-                                    (config.train.micro_batch * config.train.sequence_length *
-                                     (rank.world.size() / rank.comms.mesh.size(Axis::tensor))))) {
-    if (rank.on_gpus()) training_.choose_products({});
-    training_.initialize();
-  }
-
-  // Makes steps, and keeps what their calls took; adds this rank's own, of which no other is part.
-  void measure() {
-    for (int i = 0; i < kWarmSteps - 1; ++i)
-      step(nullptr);
-    const auto begin = Clock::now();
-    step(nullptr);
-    const double seconds =
-        largest_of_ranks(rank_.world, std::chrono::duration<double>(Clock::now() - begin).count());
-    const int steps = std::clamp(static_cast<int>(kStepsWindow / seconds), kFewSteps, kMostSteps);
-    for (int i = 0; i < steps; ++i)
-      step(logs_.emplace_back(std::make_unique<OpLog>()).get());
-    Finding own{.check = "a step's own operators", .unit = Finding::Unit::seconds};
-    own.tolerance = rank_.on_gpus() ? 0.05 : 0.25;
-    rank_.add(own, [&](Finding& f) {
-      std::vector<double> all;
-      for (const auto& log : logs_)
-        all.push_back(own_seconds(*log));
-      f.value = median(all);
-    });
-  }
-
-  OperatorTimes operator_times() const {
-    std::vector<const OpLog*> all;
-    for (const auto& log : logs_)
-      all.push_back(log.get());
-    return OperatorTimes(all);
-  }
-
-  // As of StreamCosts: the mean over ranks of their medians over steps.
-  double wait_share() {
-    std::vector<double> shares;
-    for (const auto& log : logs_) {
-      double waits = 0;
-      for (const Group id : {Group::tensor, Group::all})
-        waits += seconds_waited(*log, group_of(rank_.comms, id));
-      shares.push_back(waits / own_seconds(*log));
-    }
-    double sum = 0;
-    for (const auto& said : rank_.world.exchange(Json(median(shares)).dump()))
-      sum += Json::parse(said, "a rank's figure").as_double();
-    return sum / rank_.world.size();
-  }
-
-  // What the process has beyond its arenas: of a GPU, which takes arenas whole, all else; of
-  // processors what it had before any check, and what checkpoints are written by.
-  std::int64_t constant_bytes(std::int64_t before) const {
-    if (!rank_.on_gpus()) return before + RangeWriter::kDirectBytes;
-    return std::max<std::int64_t>(resident_memory_bytes(rank_.compute.device()) - bytes_.device, 0);
-  }
-
- private:
-  TrainingConfig settings(const Config& config) const {
-    auto settled = config;
-    settled.train.attention = attention_of(config, rank_.compute);
-    auto training = training_config(settled);
-    training.cuda_graphs = false;  // calls are timed one by one
-    return training;
-  }
-
-  void step(OpLog* log) {
-    rank_.world.exchange("");
-    rank_.compute.set_op_log(log);
-    training_.begin_step(++number_, 1e-4);
-    for (std::int64_t m = 1; m <= micro_batches_; ++m)
-      training_.micro_step(batch_, m == micro_batches_);
-    training_.finish_step();
-    training_.numbers(number_);
-    rank_.compute.synchronize();
-    rank_.compute.set_op_log(nullptr);
-    if (log != nullptr && rank_.on_gpus()) log->settle();
-    training_.trace().take();
-    made_progress();
-  }
-
-  static double median(std::vector<double> all) {
-    std::ranges::sort(all);
-    return all[all.size() / 2];
-  }
-
-  static double own_seconds(const OpLog& log) {
-    double sum = 0;
-    for (const auto& entry : log.entries())
-      if (entry.what == OpLog::What::op && entry.op.kind != Op::Kind::collective)
-        sum += entry.seconds;
-    return sum;
-  }
-
-  // Of the group's collectives in the log: who comes last does not wait, so that what each rank
-  // takes beyond the fastest one is for that.
-  double seconds_waited(const OpLog& log, Communicator& group) {
-    std::vector<float> mine;
-    for (const auto& entry : log.entries())
-      if (entry.what == OpLog::What::op && group.name() == entry.op.group)
-        mine.push_back(static_cast<float>(entry.seconds));
-    if (group.size() == 1 || mine.empty()) return 0;
-    const auto all = of_all(group, mine);
-    double waited = 0;
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      float least = mine[i];
-      for (std::size_t other = i; other < all.size(); other += mine.size())
-        least = std::min(least, all[other]);
-      waited += mine[i] - least;
-    }
-    return waited;
-  }
-
-  // What all ranks of the group have, one rank's behind the other's.
-  std::vector<float> of_all(Communicator& group, const std::vector<float>& mine) {
-    const auto n = std::ssize(mine);
-    const std::int64_t bytes = 4 * n * (group.size() + 1) + (1 << 12);
-    Arena arena(rank_.compute.device(), Arena::Memory::device, bytes);
-    Arena pinned(rank_.compute.device(), Arena::Memory::pinned_host, bytes);
-    const Tensor sent = arena.allocate("sent", DType::fp32, {n});
-    const Tensor received = arena.allocate("received", DType::fp32, {group.size() * n});
-    const Tensor on_host = pinned.allocate("mine", DType::fp32, {n});
-    const Tensor all_on_host = pinned.allocate("all", DType::fp32, {group.size() * n});
-    std::ranges::copy(mine, on_host.as<float>());
-    rank_.compute.copy(sent, on_host);
-    group.all_gather(received, sent, rank_.compute);
-    rank_.compute.copy(all_on_host, received);
-    rank_.compute.synchronize();
-    return {all_on_host.as<float>(), all_on_host.as<float>() + all_on_host.elements()};
-  }
-
-  PreflightRank& rank_;
-  const Arenas::Bytes bytes_;
-  Arenas arenas_;
-  Training training_;
-  Arena pinned_;
-  const Batch batch_;
-  const std::int64_t micro_batches_;
-  std::int64_t number_ = 0;
-  std::vector<std::unique_ptr<OpLog>> logs_;  // of steps that were measured
 };
 
 // The fastest link of collectives inside domains, or across them.
@@ -254,14 +77,65 @@ int largest_domain(const Topology& topology) {
   return static_cast<int>(most);
 }
 
+void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
+                   const GpuMonitor* monitor, Cluster& cluster) {
+  log_info("preflight: products");
+  const auto rates = check_products(rank, shapes, monitor);
+  log_info("preflight: memory");
+  const double memory = check_memory(rank);
+  const double host = check_host_copies(rank);
+  cluster.hardware =
+      rank.known != nullptr ? *rank.known : measured_hardware(rank, rates, memory, host);
+  cluster.launch_seconds = launch_seconds(rank.compute);
+}
+
+void check_links(PreflightRank& rank, const ProductShape& shape, Cluster& cluster) {
+  if (rank.world.size() > 1) log_info("preflight: links");
+  const double hosts = check_hosts(rank);
+  const double longest = largest_of_ranks(rank.world, hosts > 0 ? 1 / hosts : 0);
+  cluster.links = check_collectives(rank, longest > 0 ? 1 / longest : 0);
+  set_links(cluster, hosts);
+  if (cluster.links.links().empty()) return;  // one rank, or hosts that are joined too slowly
+  const auto slowdown = measure_slowdown(rank, shape);
+  cluster.compute_beside = slowdown.compute_beside;
+  cluster.other_beside = slowdown.other_beside;
+}
+
+void check_disks(PreflightRank& rank, const std::filesystem::path& scratch, Cluster& cluster) {
+  log_info("preflight: storage");
+  const auto rates = check_storage(rank, scratch);
+  const auto ranks = static_cast<double>(machine_ranks(rank.topology, rank.world.rank()).size());
+  cluster.storage_read_bytes_per_second = ranks * rates.read;
+  cluster.storage_write_bytes_per_second = ranks * rates.write;
+}
+
+void check_model(PreflightRank& rank, const Config& config, Cluster& cluster) {
+  log_info("preflight: steps of the model");
+  auto costs = check_steps(rank, config);
+  cluster.operators = std::move(costs.operators);
+  cluster.wait_share = costs.wait_share;
+  cluster.constant_bytes = costs.constant_bytes;
+}
+
+void describe(Cluster& cluster, const PreflightOptions& options, const Topology& topology) {
+  const auto ranks = static_cast<int>(topology.places.size());
+  cluster.device = options.device.kind;
+  cluster.nodes = static_cast<int>(machines(topology).size());
+  cluster.ranks_per_node = (ranks + cluster.nodes - 1) / cluster.nodes;
+  cluster.threads = options.threads;
+  cluster.hardware.domain_ranks = largest_domain(topology);
+  cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
+                     cluster.ranks_per_node, " x ", cluster.hardware.name);
+}
+
 }  // namespace
 
 std::vector<Who> who_is_who(const Topology& topology) {
   std::vector<Who> all;
-  std::map<std::string, int> ranks_of;  // of a machine, so far
+  std::map<std::string, int> ranks_of;  // a host name, so far: machines may share one
   for (std::size_t rank = 0; rank < topology.places.size(); ++rank) {
     const RankPlace& place = topology.places[rank];
-    const int number = ranks_of[place.machine]++;
+    const int number = ranks_of[place.host]++;
     const auto gpu = place.gpu < 0 ? std::string() : str(", GPU ", place.gpu);
     all.push_back({str("host ", place.host, gpu, ", rank ", rank), str(place.host, "/", number)});
   }
@@ -279,54 +153,22 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   Comms comms = make_comms(world, options.mesh, &topology);
   const Hardware* known =
       on_gpus ? find_hardware(gpu::properties(options.device.index).name) : nullptr;
-  PreflightRank rank{world, topology, comms, compute, known, {}};
-  const auto bytes_before = resident_memory_bytes(options.device);
+  PreflightRank rank{.world = world,
+                     .topology = topology,
+                     .comms = comms,
+                     .compute = compute,
+                     .known = known,
+                     .resident_bytes_before = resident_memory_bytes(options.device)};
   Preflight result;
   Cluster& cluster = result.cluster;
-  const auto say = [&](const char* what) { log_info("preflight: ", what); };
 
-  say("products");
   const auto shapes = product_shapes(options.config, compute, topology, world.rank());
-  const auto rates = check_products(rank, shapes, monitor);
-  say("memory");
-  const double memory = check_memory(rank);
-  const double host = check_host_copies(rank);
-  cluster.hardware = known != nullptr ? *known : measured_hardware(rank, rates, memory, host);
-  if (world.size() > 1) say("links");
-  const double hosts = check_hosts(rank);
-  double slowest = 1 / largest_of_ranks(world, hosts > 0 ? 1 / hosts : 0);
-  if (!(slowest < 1e300)) slowest = 0;
-  cluster.links = check_collectives(rank, slowest);
-  set_links(cluster, hosts);
-  const auto slowdown = check_slowdown(rank, shapes.front());
-  cluster.compute_beside = slowdown.compute_beside;
-  cluster.other_beside = slowdown.other_beside;
-  say("storage");
-  const auto storage = check_storage(rank, options.scratch);
-  const auto here = static_cast<double>(machine_ranks(topology, world.rank()).size());
-  cluster.storage_read_bytes_per_second = here * storage.read;
-  cluster.storage_write_bytes_per_second = here * storage.write;
-  cluster.launch_seconds = launch_seconds(compute);
-  if (options.config != nullptr) {
-    say("steps of the model");
-    ModelSteps steps(*options.config, rank);
-    steps.measure();
-    cluster.operators = steps.operator_times();
-    cluster.wait_share = steps.wait_share();
-    cluster.constant_bytes = steps.constant_bytes(bytes_before);
-  }
-  check_counters(rank, counters, monitor);
-
-  std::set<std::string> machines;
-  for (const RankPlace& place : topology.places)
-    machines.insert(place.machine);
-  cluster.device = options.device.kind;
-  cluster.nodes = static_cast<int>(machines.size());
-  cluster.ranks_per_node = (world.size() + cluster.nodes - 1) / cluster.nodes;
-  cluster.threads = options.threads;
-  cluster.hardware.domain_ranks = largest_domain(topology);
-  cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
-                     cluster.ranks_per_node, " x ", cluster.hardware.name);
+  check_compute(rank, shapes, monitor, cluster);
+  check_links(rank, shapes.front(), cluster);
+  check_disks(rank, options.scratch, cluster);
+  if (options.config != nullptr) check_model(rank, *options.config, cluster);
+  check_counters(rank, counters, read_counters(monitor));
+  describe(cluster, options, topology);
   result.findings = std::move(rank.findings);
   return result;
 }

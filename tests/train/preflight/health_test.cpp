@@ -43,6 +43,9 @@ TEST(Health, the_slower_of_two_is_named) {
   EXPECT_EQ(faults(found(kProduct, {100e9, 97e9})), "");
   EXPECT_EQ(faults(found(kProduct, {100e9, 94e9})),
             "host n2, rank 1: product: 94.0 GFLOP/s, 6 % less than the 100 GFLOP/s of its peers\n");
+  EXPECT_EQ(faults(found(kStep, {1.04, 1.0})), "");
+  EXPECT_EQ(faults(found(kStep, {1.0, 1.06})),
+            "host n2, rank 1: step: 1.06 s, 6 % more than the 1.00 s of its peers\n");
   EXPECT_EQ(faults(found(kStep, {1.5, 1.0})),
             "host n1, rank 0: step: 1.50 s, 50 % more than the 1.00 s of its peers\n");
 }

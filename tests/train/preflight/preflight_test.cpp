@@ -1,47 +1,18 @@
 #include "train/preflight/preflight.h"
 
 #include <cmath>
-#include <gtest/gtest.h>
 
 #include "dist/thread_world.h"
 #include "tests/files.h"
-#include "train/preflight/preflight_checks.h"
+#include "tests/train/preflight/preflight_rig.h"
 
 namespace lockstep::testing {
 namespace {
 
-// Ranks of pretend hosts, so many on each.
-Topology hosts(const std::vector<int>& ranks) {
-  std::vector<RankPlace> places;
-  for (std::size_t h = 0; h < ranks.size(); ++h)
-    for (int i = 0; i < ranks[h]; ++i) {
-      RankPlace place;
-      place.host = place.machine = str("n", h + 1);
-      places.push_back(place);
-    }
-  return topology_of(std::move(places));
-}
-
-Config tiny() {
-  Config config;
-  config.model = family_defaults(Family::llama3);
-  config.model.layers = 1;
-  config.model.width = 64;
-  config.model.heads = config.model.kv_heads = 2;
-  config.model.head_size = 32;
-  config.model.mlp_width = 96;
-  config.model.vocabulary = 257;
-  config.model.max_positions = 32;
-  config.train.sequence_length = 32;
-  config.train.micro_batch = 1;
-  config.train.batch_tokens = 32 * 8;
-  return config;
-}
-
 std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* config,
                                 const std::filesystem::path& scratch) {
   const int tensor = config == nullptr ? 1 : config->layout.tensor;
-  const Topology topology = hosts(ranks);
+  const Topology topology = pretend_hosts(ranks);
   const auto size = static_cast<int>(topology.places.size());
   std::vector<Preflight> all(topology.places.size());
   run_thread_ranks(size, [&](World& world) {
@@ -55,16 +26,10 @@ std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* con
   return all;
 }
 
-const Finding* find(const Preflight& of, const std::string& check) {
-  for (const Finding& one : of.findings)
-    if (one.check == check) return &one;
-  return nullptr;
-}
-
 TEST(Preflight, measures_each_rank_and_what_plans_need) {
   const TemporaryDirectory scratch;
   const Config config = [] {
-    Config c = tiny();
+    Config c = tiny_config();
     c.layout.ranks = c.layout.shard = 2;
     return c;
   }();
@@ -75,13 +40,13 @@ TEST(Preflight, measures_each_rank_and_what_plans_need) {
           "share of its processors' time", "memory, read and written", "copy from the host",
           "copy to the host", "sends to other hosts", "storage, written", "storage, read",
           "a step's own operators", "errors of adapters and processors, new"}) {
-      ASSERT_NE(find(one, check), nullptr) << check;
-      EXPECT_EQ(find(one, check)->failure, "") << check;
-      EXPECT_FALSE(std::isnan(find(one, check)->value)) << check;
+      ASSERT_NE(find(one.findings, check), nullptr) << check;
+      EXPECT_EQ(find(one.findings, check)->failure, "") << check;
+      EXPECT_FALSE(std::isnan(find(one.findings, check)->value)) << check;
     }
   const auto& product = "product 1024 x 1024 x 1024 fp32";
-  EXPECT_EQ(find(all[0], product)->bits, find(all[1], product)->bits);
-  EXPECT_EQ(find(all[0], product)->bits.size(), 32u);
+  EXPECT_EQ(find(all[0].findings, product)->bits, find(all[1].findings, product)->bits);
+  EXPECT_EQ(find(all[0].findings, product)->bits.size(), 32u);
   const Cluster& cluster = all[0].cluster;
   check(cluster);
   EXPECT_EQ(cluster.device, Device::Kind::cpu);
@@ -97,71 +62,62 @@ TEST(Preflight, measures_each_rank_and_what_plans_need) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
-// Where ranks wait at once for each other's parts of a layer.
+// Where ranks need each other's parts of a layer at once.
 TEST(Preflight, measures_what_ranks_wait_for_each_other) {
   const TemporaryDirectory scratch;
-  Config config = tiny();
+  Config config = tiny_config();
   config.layout.ranks = config.layout.tensor = 2;
   const auto all = on_hosts({2}, &config, scratch.path());
   EXPECT_GT(all[0].cluster.wait_share, 0);
   EXPECT_EQ(all[0].cluster.wait_share, all[1].cluster.wait_share);
 }
 
-// Of tiny(), by hand: most FLOPs are in q, k and v together (3 x 64 columns), and in gate and up (2
-// x 96): forward, and backward for inputs and weights, of 32 tokens.
-TEST(Preflight, products_are_those_that_a_step_spends_most_on) {
-  const Config config = tiny();
-  Stream compute(Device{}, "compute");
-  const auto shapes = product_shapes(&config, compute, hosts({1}), 0);
-  ASSERT_EQ(shapes.size(), 6u);
-  for (const ProductShape& shape : {ProductShape{1024, 1024, 1024, DType::fp32},
-                                    {1024, 1024, 1024, DType::bf16},
-                                    {32, 192, 64, DType::fp32},
-                                    {32, 64, 192, DType::fp32},
-                                    {192, 64, 32, DType::fp32}})
-    EXPECT_NE(std::find(shapes.begin(), shapes.end(), shape), shapes.end())
-        << shape.M << " x " << shape.N << " x " << shape.K;
+// Whatever their machines are called: what was found of one is never taken for another's.
+TEST(Preflight, ranks_are_named_by_host_and_known_by_a_key_of_their_own) {
+  std::vector<RankPlace> places(4);
+  places[0].host = places[1].host = places[3].host = "vm";
+  places[2].host = "n1";
+  for (std::size_t i = 0; i < places.size(); ++i)
+    places[i].machine = str("machine ", i % 2);
+  places[1].gpu = 5;
+  Topology topology;
+  topology.places = places;
+  const auto who = who_is_who(topology);
+  ASSERT_EQ(who.size(), 4u);
+  EXPECT_EQ(who[0].words, "host vm, rank 0");
+  EXPECT_EQ(who[1].words, "host vm, GPU 5, rank 1");
+  EXPECT_EQ(who[2].words, "host n1, rank 2");
+  EXPECT_EQ(who[0].key, "vm/0");
+  EXPECT_EQ(who[1].key, "vm/1");
+  EXPECT_EQ(who[2].key, "n1/0");
+  EXPECT_EQ(who[3].key, "vm/2");
 }
 
-TEST(Preflight, every_host_sends_whatever_their_number) {
+// Of two ranks that share a machine, and its processors: what joins hosts and steps are left out.
+TEST(Preflight, a_nodes_figures_are_of_its_ranks_together) {
   const TemporaryDirectory scratch;
-  for (const std::vector<int>& ranks :
-       {std::vector<int>{1, 1, 1}, {2, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
-    const Topology topology = hosts(ranks);
-    const auto size = static_cast<int>(topology.places.size());
-    std::vector<std::vector<Finding>> found(topology.places.size());
-    run_thread_ranks(size, [&](World& world) {
-      Stream compute(Device{}, "compute");
-      Comms comms = make_comms(world, Mesh{{1, size, 1}}, &topology);
-      PreflightRank rank{world, topology, comms, compute, nullptr, {}};
-      check_hosts(rank);
-      found[static_cast<std::size_t>(world.rank())] = rank.findings;
-    });
-    for (std::size_t r = 0; r < found.size(); ++r) {
-      // The second rank of the first of two hosts has no partner on the other.
-      const bool is_lonely = ranks.size() == 2 && r == 1;
-      ASSERT_EQ(found[r].size(), is_lonely ? 0u : ranks.size() > 2 ? 2u : 1u) << r;
-      for (const Finding& one : found[r])
-        EXPECT_GT(one.value, 0);
-    }
-    if (ranks.size() == 2) {
-      EXPECT_EQ(found[0].front().whose, "host n1, rank 0 (to host n2)");
-      EXPECT_EQ(found[2].front().whose, "host n2, rank 2 (to host n1)");
-    }
+  const auto all = on_hosts({2}, nullptr, scratch.path());
+  const Cluster& cluster = all[0].cluster;
+  EXPECT_EQ(cluster.nodes, 1);
+  EXPECT_EQ(cluster.ranks_per_node, 2);
+  EXPECT_EQ(cluster.name, "1 host of 2 x processors");
+  const auto value = [&](const char* check) { return find(all[0].findings, check)->value; };
+  EXPECT_EQ(cluster.storage_write_bytes_per_second, 2 * value("storage, written"));
+  EXPECT_EQ(cluster.storage_read_bytes_per_second, 2 * value("storage, read"));
+  EXPECT_EQ(cluster.hardware.hbm_bytes_per_second, value("memory, read and written"));
+  EXPECT_EQ(cluster.hardware.host_bytes_per_second,
+            std::min(value("copy from the host"), value("copy to the host")));
+  EXPECT_EQ(cluster.hardware.fp32_flops, value("product 1024 x 1024 x 1024 fp32"));
+  EXPECT_EQ(cluster.hardware.bf16_flops, value("product 1024 x 1024 x 1024 bf16"));
+  double fastest = 0;
+  for (const LinkTime& link : cluster.links.links()) {
+    EXPECT_EQ(link.domains, 1);
+    if (link.kind == Collective::all_gather) fastest = std::max(fastest, link.bytes_per_second);
   }
-}
-
-TEST(Preflight, a_folder_that_is_not_there_is_a_wrong_configuration) {
-  Stream compute(Device{}, "compute");
-  LoneWorld world;
-  const Topology topology = hosts({1});
-  Comms comms = make_comms();
-  PreflightRank rank{world, topology, comms, compute, nullptr, {}};
-  check_storage(rank, "/nowhere");
-  ASSERT_EQ(rank.findings.size(), 2u);
-  EXPECT_EQ(rank.findings[0].failure, "--scratch /nowhere: no such folder");
-  EXPECT_TRUE(rank.findings[0].is_wrong_configuration);
-  EXPECT_NE(rank.findings[1].failure, "");  // nothing was written that could be read
+  EXPECT_EQ(cluster.hardware.nvlink_bytes_per_second, fastest);
+  EXPECT_EQ(find(all[0].findings, "sends to other hosts"), nullptr);
+  EXPECT_TRUE(cluster.operators.times().empty());
+  EXPECT_EQ(cluster.constant_bytes, 0);
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include "train/preflight/link_checks.h"
+
+#include <cmath>
+
+#include "dist/thread_world.h"
+#include "tests/files.h"
+#include "tests/train/preflight/preflight_rig.h"
+
+namespace lockstep::testing {
+namespace {
+
+TEST(LinkChecks, every_host_sends_whatever_their_number) {
+  for (const std::vector<int>& ranks :
+       {std::vector<int>{1, 1, 1}, {2, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
+    const Topology topology = pretend_hosts(ranks);
+    const auto size = static_cast<int>(topology.places.size());
+    std::vector<std::vector<Finding>> found(topology.places.size());
+    run_thread_ranks(size, [&](World& world) {
+      Stream compute(Device{}, "compute");
+      Comms comms = make_comms(world, Mesh{{1, size, 1}}, &topology);
+      PreflightRank rank{world, topology, comms, compute, nullptr, {}};
+      check_hosts(rank);
+      found[static_cast<std::size_t>(world.rank())] = rank.findings;
+    });
+    for (std::size_t r = 0; r < found.size(); ++r) {
+      // The second rank of the first of two hosts has no partner on the other.
+      const bool is_lonely = ranks.size() == 2 && r == 1;
+      ASSERT_EQ(found[r].size(), is_lonely ? 0u : ranks.size() > 2 ? 2u : 1u) << r;
+      for (const Finding& one : found[r])
+        EXPECT_GT(one.value, 0);
+    }
+    if (ranks.size() == 2) {
+      EXPECT_EQ(found[0].front().whose, "host n1, rank 0 (to host n2)");
+      EXPECT_EQ(found[2].front().whose, "host n2, rank 2 (to host n1)");
+    }
+  }
+}
+
+// Of three hosts the first one is slow to send.
+TEST(LinkChecks, a_rank_has_the_best_of_what_its_partners_received) {
+  const std::vector<std::vector<Received>> received{
+      {{1, 90}, {2, 80}}, {{0, 20}, {2, 85}}, {{0, 10}, {1, 95}}};
+  std::vector<PairRates> rates(3);
+  run_thread_ranks(3, [&](World& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    rates[rank] = pair_rates(world, received[rank]);
+  });
+  EXPECT_EQ(rates[0].sent, 20);
+  EXPECT_EQ(rates[1].sent, 95);
+  EXPECT_EQ(rates[2].sent, 85);
+  EXPECT_EQ(rates[0].received, 90);
+  EXPECT_EQ(rates[1].received, 85);
+  EXPECT_EQ(rates[2].received, 95);
+  EXPECT_EQ(rates[0].partners, (std::vector<int>{1, 2}));
+}
+
+// Findings of the first rank of two hosts with `act`, which all ranks make.
+std::vector<Finding> found_on_two(const Hardware* known,
+                                  const std::function<void(PreflightRank&)>& act) {
+  const Topology topology = pretend_hosts({1, 1});
+  std::vector<Finding> found;
+  run_thread_ranks(2, [&](World& world) {
+    Stream compute(Device{}, "compute");
+    Comms comms = make_comms(world, Mesh{{1, 2, 1}}, &topology);
+    PreflightRank rank{world, topology, comms, compute, known, {}};
+    act(rank);
+    if (world.rank() == 0) found = rank.findings;
+  });
+  return found;
+}
+
+// Of an H100, as docs/preflight.md says: 0.94 of 0.9 of its adapter of 46 GB/s.
+TEST(LinkChecks, a_gpu_that_is_known_has_limits) {
+  const auto found = found_on_two(find_hardware("NVIDIA H100 80GB HBM3"), [](PreflightRank& rank) {
+    check_hosts(rank);
+    check_collectives(rank, 0);
+  });
+  const auto* sends = find(found, "sends to other hosts");
+  ASSERT_NE(sends, nullptr);
+  EXPECT_NEAR(sends->limit, 0.94 * 0.9 * 46e9, 1);
+  const auto* gather = find(found, "all_gather of 2 ranks in 2 domains, beside compute");
+  ASSERT_NE(gather, nullptr);
+  EXPECT_NEAR(gather->limit, 0.94 * 0.9 * 46e9, 1e9);
+  EXPECT_EQ(gather->whose, "hosts n1, n2");
+  const auto* latency = find(found, "all_gather of 2 ranks in 2 domains, beside compute, latency");
+  ASSERT_NE(latency, nullptr);
+  EXPECT_TRUE(std::isnan(latency->limit));
+  EXPECT_EQ(latency->tolerance, 3);
+  EXPECT_TRUE(std::isnan(find(found, "all_to_all of 2 ranks in 2 domains")->limit));
+}
+
+TEST(LinkChecks, hosts_that_are_joined_too_slowly_are_a_fault) {
+  std::size_t measured = 1;
+  const auto slow = found_on_two(nullptr, [&](PreflightRank& rank) {
+    const auto links = check_collectives(rank, 19e6);
+    if (rank.world.rank() == 0) measured = links.links().size();
+  });
+  EXPECT_EQ(measured, 0u);
+  ASSERT_EQ(slow.size(), 1u);
+  EXPECT_EQ(slow.front().failure,
+            "hosts are joined too slowly (19.0 MB/s) to measure them in time");
+  EXPECT_EQ(slow.front().whose, "hosts n1, n2");
+  const auto fast =
+      found_on_two(nullptr, [](PreflightRank& rank) { check_collectives(rank, 21e6); });
+  EXPECT_GT(fast.size(), 1u);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,66 @@
+// What tests of preflight share: pretend hosts, and a rank that checks alone.
+#pragma once
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "dist/comms.h"
+#include "train/config.h"
+#include "train/preflight/preflight_rank.h"
+
+namespace lockstep::testing {
+
+// Ranks of pretend hosts n1, n2, ..., so many on each. Not all of a host in a row: they sit as one
+// deals cards where `dealt`.
+inline Topology pretend_hosts(const std::vector<int>& ranks, bool dealt = false) {
+  std::vector<std::pair<int, std::size_t>> order;  // of ranks: number on the host, host
+  for (std::size_t h = 0; h < ranks.size(); ++h)
+    for (int i = 0; i < ranks[h]; ++i)
+      order.emplace_back(i, h);
+  if (dealt) std::ranges::sort(order);
+  std::vector<RankPlace> places;
+  for (const auto& [number, host] : order) {
+    RankPlace place;
+    place.host = place.machine = str("n", host + 1);
+    places.push_back(place);
+  }
+  return topology_of(std::move(places));
+}
+
+// The first of `ranks` on one host, of which no other is there.
+struct LoneRank {
+  explicit LoneRank(int ranks = 1) : topology(pretend_hosts({ranks})) {}
+
+  Stream compute{Device{}, "compute"};
+  LoneWorld world;
+  Topology topology;
+  Comms comms = make_comms();
+  PreflightRank rank{world, topology, comms, compute, nullptr, {}};
+};
+
+inline Config tiny_config() {
+  Config config;
+  config.model = family_defaults(Family::llama3);
+  config.model.layers = 1;
+  config.model.width = 64;
+  config.model.heads = config.model.kv_heads = 2;
+  config.model.head_size = 32;
+  config.model.mlp_width = 96;
+  config.model.vocabulary = 257;
+  config.model.max_positions = 32;
+  config.train.sequence_length = 32;
+  config.train.micro_batch = 1;
+  config.train.batch_tokens = 32 * 8;
+  return config;
+}
+
+inline const Finding* find(const std::vector<Finding>& findings, const std::string& check) {
+  for (const Finding& one : findings)
+    if (one.check == check) return &one;
+  return nullptr;
+}
+
+}  // namespace lockstep::testing

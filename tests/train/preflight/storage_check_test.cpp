@@ -1,0 +1,87 @@
+#include "train/preflight/storage_check.h"
+
+#include <cmath>
+
+#include "tests/files.h"
+#include "tests/train/preflight/preflight_rig.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A world that acts where its rank meets the others, each time another act.
+class ActingWorld final : public WorldOver {
+ public:
+  ActingWorld(World& under, std::vector<std::function<void()>> acts)
+      : WorldOver(under), acts_(std::move(acts)) {}
+  std::vector<std::string> exchange(const std::string& mine) override {
+    if (meetings_ < acts_.size()) acts_[meetings_]();
+    ++meetings_;
+    return under_.exchange(mine);
+  }
+
+ private:
+  std::vector<std::function<void()>> acts_;
+  std::size_t meetings_ = 0;
+};
+
+// Those of check_storage, where act(FILE) happens between its two halves.
+std::vector<Finding> found_when(const std::function<void(const fs::path&)>& act, int ranks = 1) {
+  const TemporaryDirectory scratch;
+  LoneRank lone(ranks);
+  ActingWorld world(lone.world, {[] {},
+                                 [&] {
+                                   for (const auto& file : fs::directory_iterator(scratch.path()))
+                                     act(file.path());
+                                 }});
+  PreflightRank rank{world, lone.topology, lone.comms, lone.compute, nullptr, {}};
+  const auto rates = check_storage(rank, scratch.path());
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+  EXPECT_EQ(rank.findings.size(), 2u);
+  EXPECT_EQ(rates.write, rank.findings[0].value);
+  EXPECT_EQ(rates.read > 0, rank.findings[1].failure.empty());
+  return rank.findings;
+}
+
+TEST(StorageCheck, a_nodes_file_is_divided_among_any_number_of_ranks) {
+  constexpr std::size_t kMiB = 1 << 20;
+  for (const auto& [ranks, mib] : {std::pair{1, 128}, {3, 40}, {64, 8}}) {
+    SCOPED_TRACE(str(ranks, " ranks"));
+    std::size_t bytes = 0;
+    const auto found =
+        found_when([&](const fs::path& file) { bytes = fs::file_size(file); }, ranks);
+    EXPECT_EQ(bytes, static_cast<std::size_t>(mib) * kMiB);
+    for (const Finding& one : found) {
+      EXPECT_EQ(one.failure, "") << one.check;
+      EXPECT_GT(one.value, 0) << one.check;
+      EXPECT_EQ(one.tolerance, 0.5) << one.check;
+    }
+  }
+}
+
+TEST(StorageCheck, what_is_read_must_be_what_was_written) {
+  const auto flipped = found_when([](const fs::path& file) { flip(file, 5'000'000, 3); }, 16);
+  EXPECT_EQ(flipped[0].failure, "");
+  expect_contains(flipped[1].failure, ": other bytes than were written");
+  EXPECT_FALSE(flipped[1].is_wrong_configuration);
+  const auto cut = found_when([](const fs::path& file) { fs::resize_file(file, 1 << 20); }, 16);
+  EXPECT_NE(cut[1].failure, "");
+  const auto gone = found_when([](const fs::path& file) { fs::remove(file); }, 16);
+  EXPECT_NE(gone[1].failure, "");
+}
+
+TEST(StorageCheck, a_folder_that_is_not_there_is_a_wrong_configuration) {
+  LoneRank lone;
+  const auto rates = check_storage(lone.rank, "/nowhere");
+  EXPECT_EQ(rates.write, 0);
+  EXPECT_EQ(rates.read, 0);
+  const auto& found = lone.rank.findings;
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].failure, "--scratch /nowhere: no such folder");
+  EXPECT_TRUE(found[0].is_wrong_configuration);
+  EXPECT_NE(found[1].failure, "");  // nothing was written that could be read
+}
+
+}  // namespace
+}  // namespace lockstep::testing

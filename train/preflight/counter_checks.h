@@ -1,0 +1,19 @@
+// Checks of what the machine and the GPU count of their own faults.
+#pragma once
+
+#include "core/counters.h"
+#include "core/gpu_monitor.h"
+#include "train/preflight/preflight_rank.h"
+
+namespace lockstep {
+
+struct HealthCounters {
+  Counters machine;
+  GpuHealth gpu;
+};
+HealthCounters read_counters(const GpuMonitor* monitor);
+
+// What grew since `before`, and what must never be.
+void check_counters(PreflightRank& rank, const HealthCounters& before, const HealthCounters& now);
+
+}  // namespace lockstep

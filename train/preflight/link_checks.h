@@ -1,0 +1,31 @@
+// Checks of what joins ranks: hosts in pairs, and the groups of the layout.
+#pragma once
+
+#include <vector>
+
+#include "train/plan/link_times.h"
+#include "train/preflight/preflight_rank.h"
+
+namespace lockstep {
+
+// Bytes a second that this rank sends to those at its place on other hosts, one at a time, to the
+// best of them; 0: there are none.
+double check_hosts(PreflightRank& rank);
+
+// Latency and bandwidth of collectives, along each axis. slowest: of check_hosts, over all ranks;
+// hosts that are joined too slowly are a finding instead.
+LinkTimes check_collectives(PreflightRank& rank, double slowest);
+
+// Of a rank and its partners on other hosts, from what each rank received of whom: the best rates,
+// so that no host is blamed for a slow partner while it has others.
+struct Received {
+  int from = 0;
+  double bytes_per_second = 0;
+};
+struct PairRates {
+  double sent = 0, received = 0;
+  std::vector<int> partners;  // that received something from it
+};
+PairRates pair_rates(World& world, const std::vector<Received>& received);
+
+}  // namespace lockstep

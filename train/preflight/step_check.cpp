@@ -1,0 +1,126 @@
+#include "train/preflight/step_check.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/file.h"
+#include "core/progress.h"
+#include "train/preflight/rank_waits.h"
+#include "train/memory.h"
+#include "train/run_parts.h"
+#include "train/training.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kStepsWindow = 30;  // seconds that steps of the model may take
+constexpr int kWarmSteps = 2, kFewSteps = 3, kMostSteps = 9;
+constexpr std::int64_t kMostMicroBatches = 3;  // of a step: others are alike
+
+// Without copies for checkpoints. Throws ConfigError where there is no room for it.
+Arenas::Bytes checked_bytes(const Config& config, const MemoryRoom& room) {
+  const RunBytes bytes = run_bytes(config, room, false);
+  require_room(config, bytes, room);
+  return bytes.training;
+}
+
+// Steps of the configuration's model on random tokens.
+class ModelSteps {
+ public:
+  ModelSteps(const Config& config, PreflightRank& rank)
+      : rank_(rank),
+        bytes_(checked_bytes(
+            config, room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
+                                                         rank.topology, rank.world.rank())))))),
+        arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
+        training_(settings(config), rank.compute, arenas_,
+                  make_comms(rank.world, rank.comms.mesh, &rank.topology)),
+        pinned_(rank.compute.device(), Arena::Memory::pinned_host,
+                16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
+        batch_(training_.random_batch(pinned_)),
+        micro_batches_(std::min(kMostMicroBatches,
+                                config.train.batch_tokens /
+                                    (config.train.micro_batch * config.train.sequence_length *
+                                     (rank.world.size() / rank.comms.mesh.size(Axis::tensor))))) {
+    if (rank.on_gpus()) training_.choose_products({});
+    training_.initialize();
+  }
+
+  // Steps with logs of compute; adds this rank's own seconds, of which no other rank is part.
+  void measure() {
+    for (int i = 0; i < kWarmSteps - 1; ++i)
+      step(nullptr);
+    const auto begin = Clock::now();
+    step(nullptr);
+    const double seconds = largest_of_ranks(rank_.world, seconds_since(begin));
+    const int steps = std::clamp(static_cast<int>(kStepsWindow / seconds), kFewSteps, kMostSteps);
+    for (int i = 0; i < steps; ++i)
+      step(logs_.emplace_back(std::make_unique<OpLog>()).get());
+    rank_.add({.check = "a step's own operators",
+               .unit = Finding::Unit::seconds,
+               .tolerance = rank_.tolerances().steps},
+              [&](Finding& f) { f.value = own_seconds(logs()); });
+  }
+
+  std::vector<const OpLog*> logs() const {
+    std::vector<const OpLog*> all;
+    for (const auto& log : logs_)
+      all.push_back(log.get());
+    return all;
+  }
+
+  // What the process has beyond its arenas: of a GPU, which takes arenas whole, all else; of
+  // processors what it had before any check, and what checkpoints are written by.
+  std::int64_t constant_bytes() const {
+    if (!rank_.on_gpus()) return rank_.resident_bytes_before + RangeWriter::kDirectBytes;
+    return std::max<std::int64_t>(resident_memory_bytes(rank_.compute.device()) - bytes_.device, 0);
+  }
+
+ private:
+  TrainingConfig settings(const Config& config) const {
+    auto settled = config;
+    settled.train.attention = attention_of(config, rank_.compute);
+    auto training = training_config(settled);
+    training.cuda_graphs = false;  // calls are timed one by one
+    return training;
+  }
+
+  void step(OpLog* log) {
+    rank_.world.exchange("");
+    rank_.compute.set_op_log(log);
+    training_.begin_step(++number_, 1e-4);
+    for (std::int64_t m = 1; m <= micro_batches_; ++m)
+      training_.micro_step(batch_, m == micro_batches_);
+    training_.finish_step();
+    training_.numbers(number_);
+    rank_.compute.synchronize();
+    rank_.compute.set_op_log(nullptr);
+    if (log != nullptr && rank_.on_gpus()) log->settle();
+    training_.trace().take();
+    made_progress();
+  }
+
+  PreflightRank& rank_;
+  const Arenas::Bytes bytes_;
+  Arenas arenas_;
+  Training training_;
+  Arena pinned_;
+  const Batch batch_;
+  const std::int64_t micro_batches_;
+  std::int64_t number_ = 0;
+  std::vector<std::unique_ptr<OpLog>> logs_;  // of steps that were measured
+};
+
+}  // namespace
+
+StepCosts check_steps(PreflightRank& rank, const Config& config) {
+  ModelSteps steps(config, rank);
+  steps.measure();
+  return {.operators = OperatorTimes(steps.logs()),
+          .wait_share = wait_share(rank, steps.logs()),
+          .constant_bytes = steps.constant_bytes()};
+}
+
+}  // namespace lockstep

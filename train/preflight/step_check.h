@@ -1,0 +1,18 @@
+// Check of steps: some of the configuration's model, on random tokens. Data need not be there.
+#pragma once
+
+#include "train/config.h"
+#include "train/plan/operator_times.h"
+#include "train/preflight/preflight_rank.h"
+
+namespace lockstep {
+
+struct StepCosts {
+  OperatorTimes operators;          // median times of each
+  double wait_share = 0;            // as of StreamCosts
+  std::int64_t constant_bytes = 0;  // that this process has beyond its arenas
+};
+// Throws ConfigError where there is no room for the model.
+StepCosts check_steps(PreflightRank& rank, const Config& config);
+
+}  // namespace lockstep
