@@ -319,7 +319,7 @@ double memory_bytes(const PublishedModel& m, const PublishedLayout& l) {
 
 PublishedLayout resolved_layout(const PublishedRow& row) {
   const auto all = candidates(row);
-  const double room = 0.96 * static_cast<double>(row.hardware().hbm_bytes);
+  const double room = 0.97 * static_cast<double>(row.hardware().hbm_bytes);
   const PublishedLayout *fastest = nullptr, *smallest = nullptr;
   double most = 0, least = std::numeric_limits<double>::infinity();
   for (const auto& layout : all) {

@@ -31,7 +31,7 @@ std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv);
 // else.
 double memory_bytes(const PublishedModel& model, const PublishedLayout& layout);
 
-// What the source states; of what it leaves open the fastest that fits in 0.96 of the memory, or,
+// What the source states; of what it leaves open the fastest that fits in 0.97 of the memory, or,
 // where none does, what needs least.
 PublishedLayout resolved_layout(const PublishedRow& row);
 

@@ -47,6 +47,10 @@ PAIR = re.compile(r'\{\s*"(\w+)",')
 # Where a header defines a type, and where its namespaces begin and end: clang-format has all of them in the first column.
 TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (?:alignas\(\w+\) )?(\w+)(?: final)?\s*(?::[^;{]*)?\{", re.MULTILINE)
 NAMESPACE = re.compile(r"^((?:inline )?namespace [\w:]+) \{|^(\})  // namespace", re.MULTILINE)
+# What train shows: metrics for Prometheus, members of metrics.jsonl, and the components that give some of both their names.
+METRIC = re.compile(r'\btext\.(?:gauge|gauges|counter)\(\s*"(\w+)"')
+LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
+COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
             "checkpoint/partners.cpp", "train/preflight/health.cpp", "train/replay.cpp")
@@ -241,7 +245,45 @@ def check_json_members(root):
                    "name: in backticks or in an example, as in docs/formats.md")
 
 
-CHECKS = [check_types, check_json_members, check_includes, check_links, check_single, check_text, check_paths]
+def listed_names(root, page, heading):
+    """The names in backticks of the first column of the tables below a heading, up to the next one; with their lines."""
+    path = root / "docs" / page
+    names, inside = {}, False
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.is_file() else [], 1):
+        if line.startswith("#"):
+            inside = line.strip("# ") == heading
+        elif inside and line.startswith("| `"):
+            names.update((name, number) for name in re.findall(r"`(\w+)`", line.split("|")[1]))
+    return names
+
+
+def check_lists(root, source, written, page, heading):
+    """The names that a source writes are those of the tables below a heading of docs/."""
+    listed = listed_names(root, page, heading)
+    for name in sorted(written - set(listed)):
+        yield f'{source}: writes "{name}", which docs/{page}, "{heading}", does not list'
+    for name in sorted(set(listed) - written):
+        yield f'docs/{page}:{listed[name]}: lists "{name}", which {source} does not write'
+
+
+def check_metrics(root):
+    """What train shows is what docs/ lists, and dashboard and alerts ask for nothing else."""
+    def text_of(name):
+        return (root / name).read_text() if (root / name).is_file() else ""
+    lines, prometheus = "train/metrics_log.cpp", "train/prometheus.cpp"
+    found = COMPONENTS.search(text_of("core/component.h"))
+    components = {f"{name}_seconds" for name in re.findall(r"\w+", found.group(1))} if found else set()
+    yield from check_lists(root, lines, components | set(LINE_MEMBER.findall(text_of(lines))), "formats.md",
+                           "metrics.jsonl")
+    metrics = set(METRIC.findall(text_of(prometheus)))
+    yield from check_lists(root, prometheus, metrics, "observability.md", "Prometheus and Grafana")
+    for path in sorted((root / "launch" / "grafana").glob("*")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            for name in set(re.findall(r"\blockstep_(\w+)", line)) - metrics:
+                yield f"{path.relative_to(root)}:{number}: asks for lockstep_{name}, which {prometheus} does not write"
+
+
+CHECKS = [check_types, check_json_members, check_metrics, check_includes, check_links, check_single, check_text, check_paths]
 
 
 def faults(root):

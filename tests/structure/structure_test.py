@@ -59,6 +59,39 @@ class Tree(unittest.TestCase):
                    "target_link_libraries(lockstep_checkpoint PUBLIC lockstep_dist)\n")
         self.assertEqual(structure.faults(self.root), [])
 
+    def write_metrics(self, metrics, listed, asked="lockstep_loss"):
+        self.write("train/prometheus.cpp", "".join(f'text.gauge("{name}", "Help.", 1);\n' for name in metrics))
+        self.write("docs/observability.md", "## Prometheus and Grafana\n\n| name | is |\n|---|---|\n" +
+                   "".join(f"| `{name}` | `other` |\n" for name in listed) + "\n## Energy\n\n| `else` | |\n")
+        self.write("launch/grafana/alerts.yml", f"\nexpr: {asked} > 1\n")
+        self.write("train/CMakeLists.txt", "lockstep_library(train prometheus.cpp)\n"
+                   "target_link_libraries(lockstep_train PUBLIC lockstep_model lockstep_data lockstep_checkpoint)\n")
+
+    def test_metrics_are_those_that_the_documents_list(self):
+        self.write_metrics(["loss", "mfu_ratio"], ["loss", "mfu_ratio"])
+        self.assertEqual(structure.faults(self.root), [])
+        self.write_metrics(["loss", "mfu_ratio"], ["loss"])
+        self.expect("train/prometheus.cpp", '"mfu_ratio"', "does not list")
+        self.write_metrics(["loss"], ["loss", "mfu_ratio"])
+        self.expect("docs/observability.md:6", '"mfu_ratio"', "does not write")
+
+    def test_a_dashboard_asks_only_for_metrics_that_there_are(self):
+        self.write_metrics(["loss"], ["loss"], "lockstep_los")
+        self.expect("launch/grafana/alerts.yml:2", "lockstep_los,")
+
+    def test_members_of_metrics_jsonl_are_those_that_the_documents_list(self):
+        self.write("core/component.h", "#pragma once\nenum class Component : int {\n  products,\n  other\n};\n")
+        self.write("train/metrics_log.cpp", 'line.add("loss", r.loss);\n')
+        self.write("train/CMakeLists.txt", "lockstep_library(train metrics_log.cpp)\n"
+                   "target_link_libraries(lockstep_train PUBLIC lockstep_model lockstep_data lockstep_checkpoint)\n")
+        rows = ["| `loss` | nats |\n", "| `products_seconds`, `other_seconds` | s |\n"]
+        self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows))
+        self.assertEqual(structure.faults(self.root), [])
+        self.write("docs/formats.md", "`other_seconds`\n\n### metrics.jsonl\n\n" + rows[0] + "| `products_seconds` | s |\n")
+        self.expect("train/metrics_log.cpp", '"other_seconds"')
+        self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows) + "| `grad_norm` | |\n")
+        self.expect("docs/formats.md:5", '"grad_norm"')
+
     def test_an_include_against_the_graph(self):
         self.write("core/tensor.cpp", '#include "kernels/gelu.h"\n')
         self.expect("core/tensor.cpp", "kernels/gelu.h", "may include only core")

@@ -44,7 +44,7 @@ struct Cluster {
   double storage_write_bytes_per_second = 0;
 
   // Of the run as a whole; 0: not known.
-  double watts = 0;               // a GPU, with its share of the node and of cooling
+  double watts = 0;               // a GPU, with its share of the node
   double price_per_gpu_hour = 0;  // in `currency`
   std::string currency = "USD";
   double gpu_hours_per_interruption = 50'700;  // Llama 3: 419 in 54 days on 16,384 GPUs

@@ -11,7 +11,7 @@ constexpr double kMostLost = 0.9;
 class Calls {
  public:
   explicit Calls(const Cluster& cluster)
-      : cluster_(cluster), prices_(cluster), ring_prices_(cluster.hardware) {}
+      : cluster_(cluster), prices_(cluster), gpu_prices_(cluster.hardware) {}
 
   double seconds(const Op& op, const GroupPlace& place) const {
     if (op.kind == Op::Kind::collective && op.ranks == 1) return 0;
@@ -28,12 +28,11 @@ class Calls {
       return cluster_.compute_beside;  // takes its processor
     if (op.kind != Op::Kind::collective || op.ranks == 1) return 1;
     if (cluster_.compute_beside != 1) return cluster_.compute_beside;
-    // A slower ring takes fewer multiprocessors, and less of HBM.
-    const auto& hardware = cluster_.hardware;
-    const int inside = std::max(place.ranks / place.domains, 1);
-    const double lost = hardware.slowdown *
-                        ring_prices_.ring(place.ranks, inside).bytes_per_second /
-                        hardware.nvlink_bytes_per_second;
+    const double lost =
+        gpu_prices_.lost_share({.kind = collective_of(op),
+                                .bytes = static_cast<double>(op.bytes),
+                                .ranks = place.ranks,
+                                .inside = std::max(place.ranks / place.domains, 1)});
     return 1 / (1 - std::min(lost, kMostLost));
   }
 
@@ -45,7 +44,7 @@ class Calls {
 
   const Cluster& cluster_;
   ClusterPrices prices_;
-  Prices ring_prices_;
+  Prices gpu_prices_;
 };
 
 }  // namespace

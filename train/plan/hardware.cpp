@@ -5,16 +5,25 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::int64_t gib(double count) {
+  return static_cast<std::int64_t>(count * (1 << 30));
+}
 
-// What the members come from:
-//   flops, hbm, multiprocessors   NVIDIA's data sheets (A100, H100, H200, DGX B200, GB200 NVL72)
-//   nvlink      nccl-tests: 230 of 300 GB/s on A100, 370 of 450 on H100; Blackwell: twice that,
-//               from its specification
-//   nic         of 200 Gbit/s a GPU (A100), 400 (later ones)
-//   host        25 of PCIe 4.0's 31.5 GB/s, 55 of 5.0's 63; GB200: 400 of NVLink-C2C's 450
-//   sustained, power, slowdown of A100, H100, H200   fitted on published throughputs
-//               (docs/planning.md). Blackwell, H100 PCIe: from their kin, nothing was fitted.
+// What the members come from. [A]: measured by Microsoft on its machines with A100, H200 and GB200
+// (github.com/Azure/AI-benchmarking-guide, Azure_Results).
+//   flops, hbm_bytes_per_second   NVIDIA's data sheets (A100; H100; H200; HGX B200; GB200 NVL72),
+//               of rates with sparsity half. B200: the bus and clock that its driver reports
+//               (pytorch/ao, pull request 4002), under the sheet's 8 TB/s.
+//   multiprocessors, hbm_bytes    as drivers report them: what can be allocated is a little less
+//               than the sheet's GB ("total capacity" in PyTorch's messages)
+//   nvlink      a ring by nccl-tests: 231 of 300 GB/s on A100 [A], 370 of 450 on H100
+//               (NVIDIA/nccl-tests, issue 212), 680 of 900 on GB200 [A]; the same on B200
+//   nic         assumed: 92 % of 200 Gbit/s a GPU (A100), 400 (later ones)
+//   host        A100 25 of PCIe 4.0's 31.5 GB/s ([A]: 26), H100 55 of 5.0's 63 ([A]: 52 on H200),
+//               GB200 193 of NVLink-C2C's 450 [A]
+//   sustained, power, slowdown    of A100, H100, H200 fitted on published throughputs
+//               (docs/planning.md). GB200's sustained: products of 8192 in fp8 [A]. Others:
+//               assumed, from their kin.
 Hardware a100() {
   return {.name = "NVIDIA A100",
           .architecture = GpuArchitecture::ampere,
@@ -23,7 +32,7 @@ Hardware a100() {
           .fp32_flops = 19.5e12,
           .multiprocessors = 108,
           .hbm_bytes_per_second = 2.04e12,
-          .hbm_bytes = 80 * kGiB,
+          .hbm_bytes = gib(79.1),
           .nvlink_bytes_per_second = 230e9,
           .nic_bytes_per_second = 23e9,
           .host_bytes_per_second = 25e9,
@@ -37,7 +46,7 @@ Hardware a100_40g() {
   Hardware gpu = a100();
   gpu.name = "NVIDIA A100-SXM4-40GB";
   gpu.hbm_bytes_per_second = 1.555e12;
-  gpu.hbm_bytes = 40 * kGiB;
+  gpu.hbm_bytes = gib(39.4);
   return gpu;
 }
 
@@ -49,7 +58,7 @@ Hardware h100() {
           .fp32_flops = 67e12,
           .multiprocessors = 132,
           .hbm_bytes_per_second = 3.35e12,
-          .hbm_bytes = 80 * kGiB,
+          .hbm_bytes = gib(79.1),
           .nvlink_bytes_per_second = 370e9,
           .nic_bytes_per_second = 46e9,
           .host_bytes_per_second = 55e9,
@@ -59,12 +68,13 @@ Hardware h100() {
           .slowdown = 0.68};
 }
 
-// With HBM2e and a cap of 500 W, as Meta runs it (torchtitan's benchmarks). No driver says so.
+// With 96 GB of HBM2e and a cap of 500 W, as Meta runs it (torchtitan's benchmarks). No driver
+// says so.
 Hardware h100_500w() {
   Hardware gpu = h100();
   gpu.name = "NVIDIA H100 at 500 W";
   gpu.hbm_bytes_per_second = 2.4e12;
-  gpu.hbm_bytes = 96 * kGiB;
+  gpu.hbm_bytes = gib(95.0);
   gpu.sustained = 0.507;
   gpu.power = 0.715;
   return gpu;
@@ -90,7 +100,7 @@ Hardware h200() {
   Hardware gpu = h100();
   gpu.name = "NVIDIA H200";
   gpu.hbm_bytes_per_second = 4.8e12;
-  gpu.hbm_bytes = 141 * kGiB;
+  gpu.hbm_bytes = gib(139.7);
   return gpu;
 }
 
@@ -102,8 +112,8 @@ Hardware b200() {
           .fp32_flops = 75e12,
           .multiprocessors = 148,
           .hbm_bytes_per_second = 7.7e12,
-          .hbm_bytes = 180 * kGiB,
-          .nvlink_bytes_per_second = 740e9,
+          .hbm_bytes = gib(178.3),
+          .nvlink_bytes_per_second = 680e9,
           .nic_bytes_per_second = 46e9,
           .host_bytes_per_second = 55e9,
           .domain_ranks = 8,
@@ -118,10 +128,12 @@ Hardware gb200() {
   gpu.bf16_flops = 2500e12;
   gpu.fp8_flops = 5000e12;
   gpu.fp32_flops = 80e12;
+  gpu.multiprocessors = 152;
   gpu.hbm_bytes_per_second = 8.0e12;
-  gpu.hbm_bytes = 186 * kGiB;
-  gpu.host_bytes_per_second = 400e9;
+  gpu.hbm_bytes = gib(184.3);
+  gpu.host_bytes_per_second = 193e9;
   gpu.domain_ranks = 72;
+  gpu.sustained = 0.67;
   return gpu;
 }
 

@@ -126,7 +126,10 @@ Prices::Ring Prices::ring(int ranks, int inside) const {
   const int nodes = (ranks + inside - 1) / inside;
   const double adapters = inside * hardware_.nic_bytes_per_second * engine_.network;
   const double nvlink = hardware_.nvlink_bytes_per_second;
-  return {.bytes_per_second = nodes == 1 ? nvlink : std::min(nvlink, adapters),
+  const bool has_inside = inside > 1;  // else NVLink has no part in it, and may not be there
+  return {.bytes_per_second = nodes == 1   ? nvlink
+                              : has_inside ? std::min(nvlink, adapters)
+                                           : adapters,
           .latency_seconds = kCallSeconds + (ranks - nodes) * kHopSeconds +
                              (nodes - 1) * engine_.node_hop_seconds};
 }
@@ -149,33 +152,48 @@ double Prices::all_reduce_seconds(double bytes, int ranks, int inside, double bu
          2 * bytes * (ranks - 1) / ranks / r.bytes_per_second;
 }
 
-// Each pair of ranks has a way of its own: what comes from other domains crosses this rank's
-// adapter, beside what comes from its own.
-double Prices::all_to_all_seconds(const CollectiveCall& call) const {
-  const int inside = std::clamp(call.inside, 1, call.ranks);
-  const double across = call.bytes * (call.ranks - inside) / (call.ranks - 1);
-  return ring(call.ranks, inside).latency_seconds +
-         std::max((call.bytes - across) / (kAllToAllShare * hardware_.nvlink_bytes_per_second),
-                  across / (hardware_.nic_bytes_per_second * engine_.network));
+double Prices::received_per_second(const CollectiveCall& call) const {
+  const double nvlink = hardware_.nvlink_bytes_per_second;
+  const double adapter = hardware_.nic_bytes_per_second;
+  switch (call.kind) {
+    case Collective::all_gather:
+    case Collective::broadcast:
+    case Collective::all_reduce:
+    case Collective::barrier: return ring(call.ranks, call.inside).bytes_per_second;
+    case Collective::all_to_all: {
+      // Each pair of ranks has a way of its own: what comes from other domains crosses this rank's
+      // adapter, beside what comes from its own.
+      const int inside = std::clamp(call.inside, 1, call.ranks);
+      const double across = static_cast<double>(call.ranks - inside) / (call.ranks - 1);
+      const double own = inside > 1 ? (1 - across) / (kAllToAllShare * nvlink) : 0;
+      return 1 / std::max(own, across / (adapter * engine_.network));
+    }
+    case Collective::send_receive:
+      return call.inside >= call.ranks ? nvlink : adapter * std::max(engine_.network, kSendShare);
+  }
+  LOCKSTEP_FAIL("a collective of no kind");
+}
+
+double Prices::lost_share(const CollectiveCall& call) const {
+  if (call.ranks <= 1 || hardware_.nvlink_bytes_per_second == 0) return 0;
+  return hardware_.slowdown * received_per_second(call) / hardware_.nvlink_bytes_per_second;
 }
 
 double Prices::collective_seconds(const CollectiveCall& call) const {
   if (call.ranks <= 1) return 0;
-  const Ring r = ring(call.ranks, call.inside);
+  const double latency = ring(call.ranks, call.inside).latency_seconds;
+  const double moving = call.bytes / received_per_second(call);
   switch (call.kind) {
     case Collective::all_gather:
-    case Collective::broadcast: return r.latency_seconds + call.bytes / r.bytes_per_second;
+    case Collective::broadcast:
+    case Collective::all_to_all: return latency + moving;
     case Collective::all_reduce: {
       const double whole = call.bytes * call.ranks / (2.0 * (call.ranks - 1));
       return all_reduce_seconds(whole, call.ranks, call.inside, std::max(whole, 1.0));
     }
-    case Collective::all_to_all: return all_to_all_seconds(call);
     case Collective::send_receive:
-      if (call.inside >= call.ranks)
-        return kSendSeconds + call.bytes / hardware_.nvlink_bytes_per_second;
-      return kSendAcrossSeconds +
-             call.bytes / (hardware_.nic_bytes_per_second * std::max(engine_.network, kSendShare));
-    case Collective::barrier: return 2 * r.latency_seconds;
+      return (call.inside >= call.ranks ? kSendSeconds : kSendAcrossSeconds) + moving;
+    case Collective::barrier: return 2 * latency;
   }
   LOCKSTEP_FAIL("a collective of no kind");
 }

@@ -78,6 +78,11 @@ class Prices {
   double memory_seconds(double bytes) const;
   double transfer_seconds(double bytes) const;
   double collective_seconds(const CollectiveCall& call) const;
+  // Bytes that a rank receives a second, while they come.
+  double received_per_second(const CollectiveCall& call) const;
+  // Of the seconds that a collective runs beside compute, the share that compute loses: a slower
+  // one takes fewer multiprocessors, and less of HBM. 0 of a GPU without NVLink.
+  double lost_share(const CollectiveCall& call) const;
 
   // A ring of `ranks`, `inside` of them in each domain: it enters a domain over the adapters of its
   // own ranks only.
@@ -93,7 +98,6 @@ class Prices {
 
  private:
   double hbm_bytes_per_second() const { return hardware_.hbm_bytes_per_second * kHbmShare; }
-  double all_to_all_seconds(const CollectiveCall& call) const;
 
   Hardware hardware_;
   EngineNumbers engine_;

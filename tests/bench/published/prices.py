@@ -133,7 +133,8 @@ def ring(hw, group, inside, engine):
     inside = max(1, min(inside, group))
     nodes = -(-group // inside)
     latency = PHYSICS["call"] + (group - nodes) * PHYSICS["hop_inside"] + (nodes - 1) * engine["hop_nodes"]
-    return (hw["nvlink"] if nodes == 1 else min(hw["nvlink"], inside * hw["nic"] * engine["network"])), latency
+    adapters = inside * hw["nic"] * engine["network"]
+    return (hw["nvlink"] if nodes == 1 else min(hw["nvlink"], adapters) if inside > 1 else adapters), latency
 
 def gather_seconds(total, hw, group, inside, engine, calls=1):
     """All-gather or reduce-scatter of `total` bytes (the whole) in `calls` pieces."""

@@ -122,7 +122,7 @@ def resolve(row, engine):
     if len(cs) == 1: return cs[0]
     hw = HARDWARE[row.hw]
     sized = [(memory(row.model, c, row.engine), c) for c in cs]
-    fits = [c for b, c in sized if b <= hw["gib"] * 2**30 * 0.96]
+    fits = [c for b, c in sized if b <= hw["gib"] * 2**30 * 0.97]
     if not fits: return min(sized, key=lambda x: x[0])[1]
     return max(fits, key=lambda c: price(row.model, c, hw, engine)[0])
 

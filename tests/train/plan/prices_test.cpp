@@ -295,6 +295,28 @@ TEST(Prices, of_collectives_are_those_of_the_bytes_that_a_rank_receives) {
   }
 }
 
+TEST(Prices, of_rings_of_one_gpu_a_machine_need_no_nvlink) {
+  Hardware hardware = *find_hardware("NVIDIA H100");
+  const double with = Prices(hardware).gather_seconds(1e9, 16, 1);
+  hardware.nvlink_bytes_per_second = 0;
+  EXPECT_EQ(Prices(hardware).gather_seconds(1e9, 16, 1), with);
+  EXPECT_EQ(Prices(hardware).lost_share({.ranks = 16}), 0);
+}
+
+TEST(Prices, of_what_compute_loses_fall_with_the_rate_of_what_comes) {
+  const Hardware& hardware = *find_hardware("NVIDIA H100");
+  const Prices prices(hardware);
+  const auto lost = [&](Collective kind, int ranks, int inside) {
+    return prices.lost_share({.kind = kind, .bytes = 1 << 20, .ranks = ranks, .inside = inside});
+  };
+  EXPECT_EQ(lost(Collective::all_gather, 1, 1), 0);
+  EXPECT_DOUBLE_EQ(lost(Collective::all_gather, 8, 8), hardware.slowdown);
+  EXPECT_DOUBLE_EQ(lost(Collective::all_gather, 16, 1), hardware.slowdown * 46 * 0.9 / 370);
+  // Of what comes to one of two machines' eight ranks 8 / 15 crosses its own adapter, not eight.
+  EXPECT_DOUBLE_EQ(lost(Collective::all_to_all, 16, 8),
+                   hardware.slowdown * 46 * 0.9 * 15 / 8 / 370);
+}
+
 TEST(Prices, know_every_group_and_call_of_a_step) {
   const Hardware& hardware = *find_hardware("NVIDIA H100");
   const Prices prices(hardware);
