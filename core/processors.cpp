@@ -3,6 +3,8 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 #include <sched.h>
 
 #include "core/error.h"
@@ -42,6 +44,20 @@ void set_affinity(std::span<const int> processors, pthread_t thread) {
       mask[i / kBits] |= 1ul << i % kBits;
   if (!processors.empty())
     pthread_setaffinity_np(thread, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data()));
+}
+
+std::optional<double> seconds_without_processor() {
+  std::error_code error;
+  double sum = 0;
+  bool is_told = false;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::ifstream file(thread.path() / "schedstat");
+    double ran = 0, waited = 0;              // nanoseconds
+    if (!(file >> ran >> waited)) continue;  // it ended
+    sum += 1e-9 * waited;
+    is_told = true;
+  }
+  return is_told ? std::optional(sum) : std::nullopt;
 }
 
 std::string processor_list(std::span<const int> processors) {

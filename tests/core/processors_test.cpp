@@ -1,6 +1,9 @@
 #include "core/processors.h"
 
+#include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
+#include <optional>
 #include <thread>
 
 namespace lockstep::testing {
@@ -25,6 +28,32 @@ TEST(Processors, a_list_is_written_and_read_as_the_kernel_does) {
   EXPECT_EQ(processor_list({}), "");
   for (const char* none : {"", "\n", "a", "3-1", "1,", "1-", "-1", "0-99999999", "1 2"})
     EXPECT_EQ(listed_processors(none), std::vector<int>{}) << none;
+}
+
+// Two threads that want the same processor have half of it each, at most.
+TEST(Processors, what_threads_wait_for_a_processor_is_counted) {
+  const auto before = seconds_without_processor();
+  if (!before) GTEST_SKIP() << "this system keeps no schedstat";
+  const auto all = affinity();
+  std::atomic<int> ready{0};
+  std::optional<double> after;
+  const auto compute = [&] {
+    set_affinity({all.data(), 1});
+    ++ready;
+    while (ready < 2) {
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    if (++ready == 3) after = seconds_without_processor();
+  };
+  std::thread one(compute), other(compute);
+  one.join();
+  other.join();
+  EXPECT_GT(*after - *before, 0.2);
+  const auto rested = *seconds_without_processor();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LT(*seconds_without_processor() - rested, 0.05);
 }
 
 }  // namespace

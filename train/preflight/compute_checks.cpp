@@ -5,12 +5,12 @@
 #include <ctime>
 
 #include "core/hash.h"
+#include "core/processors.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Unit = Finding::Unit;
 
 constexpr double kProductLimit = 0.9;  // of the rate at a product's price
@@ -18,7 +18,8 @@ constexpr double kShareLimit = 0.9;    // of the time that processors work for t
 
 // What the rank had while it multiplied.
 struct Load {
-  double busy_seconds = 0, seconds = 0;  // of processors, all threads together; of the clock
+  // Of processors, all threads together: what they did for it, and what it waited for them.
+  double busy_seconds = 0, waited_seconds = 0;
   GpuReading gpu;
 };
 
@@ -31,15 +32,16 @@ double processor_seconds() {
 // Seconds of a product.
 double timed_product(Stream& compute, TimedProduct& product, const GpuMonitor* monitor,
                      Load& load) {
-  const auto begin = Clock::now();
   const double busy_before = processor_seconds();
+  const auto waited_before = seconds_without_processor();
   const double seconds = mean_seconds(
       compute, [&] { product.make(); },
       [&] {
         if (monitor != nullptr) load.gpu = monitor->read();
       });
   load.busy_seconds += processor_seconds() - busy_before;
-  load.seconds += seconds_since(begin);
+  const auto waited = seconds_without_processor();
+  load.waited_seconds += waited && waited_before ? *waited - *waited_before : Finding::kNone;
   return seconds;
 }
 
@@ -62,10 +64,9 @@ double check_product(PreflightRank& rank, const ProductShape& shape, const GpuMo
 }
 
 void check_share(PreflightRank& rank, const Load& load) {
-  rank.add({.check = "share of its processors' time", .unit = Unit::share, .limit = kShareLimit},
-           [&](Finding& f) {
-             f.value = std::min(load.busy_seconds / (load.seconds * rank.compute.threads()), 1.0);
-           });
+  rank.add(
+      {.check = "share of its processors' time", .unit = Unit::share, .limit = kShareLimit},
+      [&](Finding& f) { f.value = load.busy_seconds / (load.busy_seconds + load.waited_seconds); });
 }
 
 void check_clock(PreflightRank& rank, const GpuMonitor* monitor, const GpuReading& under_load) {

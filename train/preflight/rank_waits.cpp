@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/median.h"
 #include "dist/volume.h"
 
 namespace lockstep {

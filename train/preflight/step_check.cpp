@@ -5,8 +5,8 @@
 
 #include "core/file.h"
 #include "core/progress.h"
-#include "train/preflight/rank_waits.h"
 #include "train/memory.h"
+#include "train/preflight/rank_waits.h"
 #include "train/run_parts.h"
 #include "train/training.h"
 
