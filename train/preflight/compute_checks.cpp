@@ -11,6 +11,7 @@
 namespace lockstep {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Unit = Finding::Unit;
 
 constexpr double kProductLimit = 0.9;  // of the rate at a product's price
