@@ -101,6 +101,7 @@ std::vector<Setting> settings_of(const PlanOptions& options, int ranks) {
 std::vector<std::string> notes_of(const Plan& plan) {
   std::vector<std::string> notes;
   const auto& e = plan.estimate;
+  if (auto masked = masked_in_words(plan.config); !masked.empty()) notes.push_back(masked);
   const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
   if (on_gpus && !LOCKSTEP_WITH_CUDA)
     notes.emplace_back(

@@ -58,10 +58,7 @@ class ModelSteps {
         pinned_(rank.compute.device(), Arena::Memory::pinned_host,
                 16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
         batch_(training_.random_batch(pinned_)),
-        micro_batches_(std::min(kMostMicroBatches,
-                                config.train.batch_tokens /
-                                    (config.train.micro_batch * config.train.sequence_length *
-                                     (rank.world.size() / rank.comms.mesh.size(Axis::tensor))))) {
+        micro_batches_(std::min(kMostMicroBatches, step_split(config).micro_batches)) {
     if (rank.on_gpus()) training_.choose_products({});
     training_.initialize();
   }
