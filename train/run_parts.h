@@ -76,8 +76,6 @@ Loader::Config train_loader(const Config& config, ShardFiles& files);
 // Held-out rows in the order of the dataset, each once, up to eval.tokens.
 Loader::Config validation_loader(const Config& config, ShardFiles& files);
 
-std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
-
 // With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
 // not in the table. All ranks at once.
 Meter::Config meter_config(const Config& config, Stream& compute, World& world);

@@ -49,9 +49,9 @@ class ModelSteps {
  public:
   ModelSteps(const Config& config, PreflightRank& rank)
       : rank_(rank),
-        bytes_(checked_bytes(
-            config, room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
-                                                         rank.topology, rank.world.rank())))))),
+        room_(room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
+                                                   rank.topology, rank.world.rank()))))),
+        bytes_(checked_bytes(config, room_)),
         arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
         training_(settings(config), rank.compute, arenas_,
                   make_comms(rank.world, rank.comms.mesh, &rank.topology)),
@@ -84,12 +84,14 @@ class ModelSteps {
     return OperatorTimes(all);
   }
 
-  // What the process has beyond its arenas. A GPU's are taken whole; of a processor's what was
-  // written: steps write all of it.
+  // What the process cannot give to its arenas. A GPU's are taken whole, and before them a run
+  // leaves some free; of a processor's memory steps write all that they take.
   std::int64_t constant_bytes() const {
+    const Device device = rank_.compute.device();
     const bool on_gpus = rank_.on_gpus();
     const auto arenas = bytes_.device + (on_gpus ? 0 : bytes_.pinned);
-    return std::max<std::int64_t>(resident_memory_bytes(rank_.compute.device()) - arenas, 0);
+    const auto kept = on_gpus ? all_memory_bytes(device) - room_.gpu_bytes : 0;
+    return std::max<std::int64_t>(resident_memory_bytes(device) - arenas, kept);
   }
 
  private:
@@ -131,6 +133,7 @@ class ModelSteps {
   }
 
   PreflightRank& rank_;
+  const MemoryRoom room_;
   const Arenas::Bytes bytes_;
   Arenas arenas_;
   Training training_;
@@ -259,6 +262,7 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   cluster.nodes = static_cast<int>(machines.size());
   cluster.ranks_per_node = (world.size() + cluster.nodes - 1) / cluster.nodes;
   cluster.threads = options.threads;
+  if (on_gpus) cluster.host_memory_bytes = all_memory_bytes(Device{});
   cluster.hardware.domain_ranks = largest_domain(topology);
   cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
                      cluster.ranks_per_node, " x ", cluster.hardware.name);
