@@ -62,7 +62,7 @@ for i in {1..200}; do echo "line $i of a text"; done >text
 "$lockstep" data pack text --out data >/dev/null 2>&1
 for offloads in false true; do
   set=(--set precision.compute=bf16 --set train.recompute=block --set train.offload_optimizer=$offloads
-       --set train.offload_activations=$offloads --set model.layers=4)
+       --set train.offload_activations=$offloads --set model.layers=4 --set train.steps=1 --set schedule.warmup_steps=0)
   "$lockstep" plan tiny.toml --cluster well.json --check --json "${set[@]}" >plan.json
   "$lockstep" train tiny.toml --run run-$offloads --device cuda "${set[@]}" --set train.threads=1 >train.out 2>&1 ||
     { cat train.out; exit 1; }
