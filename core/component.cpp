@@ -44,4 +44,8 @@ double StepTime::total() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
+bool StepTime::shows(Component component) const {
+  return (*this)[component] > 5e-5 * total();
+}
+
 }  // namespace lockstep

@@ -35,6 +35,8 @@ Component component_of_group(std::string_view group);  // of a Communicator by i
 struct StepTime {
   std::array<double, kComponents> seconds{};
   double total() const;
+  // Whether a table has a row for it: what is less than 0.005 % of the step reads as nothing.
+  bool shows(Component component) const;
   double& operator[](Component component) { return seconds[static_cast<std::size_t>(component)]; }
   double operator[](Component component) const {
     return seconds[static_cast<std::size_t>(component)];

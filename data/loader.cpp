@@ -11,6 +11,7 @@
 #include <span>
 #include <thread>
 
+#include "core/integer.h"
 #include "core/start_thread.h"
 #include "core/thread_pool.h"
 
@@ -142,7 +143,7 @@ Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks
   for (std::size_t s = 0; s < sources.count(); ++s)
     is_distant = is_distant || sources.dataset(s).is_distant();
   samples = sources.total_rows();
-  micro_steps = static_cast<int>((S + B * ranks - 1) / (B * ranks));
+  micro_steps = static_cast<int>(micro_steps_of(S, B, ranks));
   if (c.most_samples > 0) samples = std::min(samples, c.most_samples);
   scratch = allocate_buffers(pinned, B, T, buffers);
   threads.reserve(kThreads);
@@ -315,6 +316,11 @@ void Loader::go_on(DataHistory history) {
   impl_->stop();  // what they read ahead would be of before
   impl_->sources.go_on(std::move(history));
 }
+std::int64_t Loader::micro_steps_of(std::int64_t step_sequences, std::int64_t sequences,
+                                    std::int64_t data_ranks) {
+  return divide_up(step_sequences, sequences * data_ranks);
+}
+
 std::int64_t Loader::pinned_bytes(int sequences, int sequence_length) {
   Arena pinned = Arena::measure(Device{});
   std::array<Buffer, kBuffers> buffers;

@@ -61,6 +61,11 @@ class Loader {
   // What is read of which sample, where a run goes on. While no batch is held.
   void go_on(DataHistory history);
 
+  // Of a step of so many sequences, the micro-batches that each of the data ranks computes: what
+  // they hold beyond the step's sequences is masked.
+  static std::int64_t micro_steps_of(std::int64_t step_sequences, std::int64_t sequences,
+                                     std::int64_t data_ranks);
+
   // What a loader takes from `pinned`.
   static std::int64_t pinned_bytes(int sequences, int sequence_length);
 

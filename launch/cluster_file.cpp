@@ -14,9 +14,6 @@ namespace {
 constexpr std::int64_t kMostBytes = 64 << 20;
 constexpr std::string_view kVendor = "NVIDIA ";
 
-// NVLink of up to so many GPUs is inside one machine; of more, switches join machines.
-constexpr int kMachineDomain = 8;
-
 // Of a GPU that does not say, as of an H100.
 constexpr double kSustained = 0.7, kSlowdown = 0.68;
 
@@ -98,12 +95,9 @@ class Reader {
     if (name == nullptr)
       throw ConfigError(str(origin, ": gpu: expected a string, found ", describe(gpu->value)));
     if (!on_gpus) throw ConfigError(str(origin, ": gpu is ", *name, ", but device is \"cpu\""));
-    cluster_.hardware = hardware_of(*name, origin);
     const TomlEntry* ranks = find("ranks_per_node");
     if (ranks != nullptr) set(*ranks);
-    if (cluster_.hardware.domain_ranks <= kMachineDomain)
-      cluster_.hardware.domain_ranks =
-          std::min(cluster_.hardware.domain_ranks, cluster_.ranks_per_node);
+    cluster_.hardware = in_machines_of(cluster_.ranks_per_node, hardware_of(*name, origin));
   }
 
   void set(const TomlEntry& entry) {

@@ -12,35 +12,20 @@
 #include "launch/output.h"
 #include "launch/plan/plan.h"
 #include "train/plan/residuals.h"
+#include "train/plan/run_plan.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see train/plan/hardware.cpp
 
-// NVLink domains of more than a machine's GPUs are those of racks.
-constexpr int kMostOfMachine = 8;
+// One machine, where nothing says how many GPUs it has.
+constexpr int kRanksOfMachine = 8;
 
-Hardware in_machines(Hardware gpu, int ranks_per_node) {
-  if (gpu.domain_ranks <= kMostOfMachine)
-    gpu.domain_ranks = std::min(gpu.domain_ranks, ranks_per_node);
-  return gpu;
-}
-
-Cluster of_gpus(const Hardware& gpu, int ranks_per_node) {
-  Cluster cluster;
-  cluster.name = gpu.name;
-  cluster.ranks_per_node = ranks_per_node;
-  cluster.hardware = in_machines(gpu, ranks_per_node);
-  return cluster;
-}
-
-// Of the GPUs that are here.
-Cluster cluster_here() {
+Cluster cluster_of_this_machine() {
   const auto here = gpu::devices();
   const auto name = here.count > 0 ? gpu::properties(0).name : "";
-  const auto* known = here.count > 0 ? find_hardware(name) : nullptr;
-  if (known != nullptr) return of_gpus(*known, here.count);
+  if (const auto found = cluster_here(name, here.count, 1)) return *found;
   throw ConfigError(str(
       "plan: for which machines? ",
       here.count > 0 ? str(name, " is no GPU that is known; name") : std::string("Name"),
@@ -55,7 +40,7 @@ Cluster cluster_of(const PlanOptions& options) {
     if (!options.gpu.empty()) {  // of another GPU nothing was measured, nor is its price known
       if (cluster.device == Device::Kind::cpu)
         throw ConfigError(str("--gpu: ", cluster.name, " has no GPUs"));
-      cluster.hardware = in_machines(hardware_of(options.gpu, "--gpu"), cluster.ranks_per_node);
+      cluster.hardware = in_machines_of(cluster.ranks_per_node, hardware_of(options.gpu, "--gpu"));
       cluster.operators = {};
       cluster.links = {};
       cluster.compute_beside = cluster.other_beside = 1;
@@ -65,9 +50,9 @@ Cluster cluster_of(const PlanOptions& options) {
       cluster.name += str(" with ", cluster.hardware.name);
     }
   } else if (!options.gpu.empty()) {
-    cluster = of_gpus(hardware_of(options.gpu, "--gpu"), kMostOfMachine);
+    cluster = cluster_of_gpus(hardware_of(options.gpu, "--gpu"), kRanksOfMachine);
   } else {
-    cluster = cluster_here();
+    cluster = cluster_of_this_machine();
   }
   if (options.nodes > 0)
     cluster.nodes = static_cast<int>(options.nodes);
@@ -102,6 +87,7 @@ std::vector<Setting> settings_of(const PlanOptions& options, int ranks) {
 std::vector<std::string> notes_of(const Plan& plan) {
   std::vector<std::string> notes;
   const auto& e = plan.estimate;
+  if (auto masked = masked_in_words(plan.config); !masked.empty()) notes.push_back(masked);
   const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
   if (on_gpus && !LOCKSTEP_WITH_CUDA)
     notes.emplace_back(
@@ -120,8 +106,10 @@ std::vector<std::string> notes_of(const Plan& plan) {
                         " operators were measured, the others have prices"));
   if (plan.cluster.links.links().empty() && e.ranks > 1 && e.measured_operators > 0)
     notes.emplace_back("no collective was measured: they have prices");
-  if (on_gpus && plan.config.train.offloads())
-    notes.emplace_back("how much memory the hosts have is not known");
+  if (on_gpus && plan.cluster.host_memory_bytes == 0)
+    notes.emplace_back(
+        "the cluster does not say how much memory a host has (host_memory_bytes): it is taken to "
+        "have enough");
   if (e.save.write_seconds == 0)
     notes.emplace_back(
         "the cluster does not say how fast it writes (storage_write_bytes_per_second): checkpoints "

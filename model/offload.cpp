@@ -5,6 +5,7 @@
 namespace lockstep {
 
 Offload::Offload(const To& to, const std::vector<std::vector<Tensor>>& kept) : copies_(&to.copies) {
+  const Arena::For use(to.pinned, Purpose::activations);
   for (const auto& tensors : kept) {
     auto& layer = layers_.emplace_back();
     for (const Tensor& t : tensors)

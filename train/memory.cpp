@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-// For the code of kernels and libraries, which is loaded when it is first used.
-constexpr std::int64_t kGpuReserve = std::int64_t{1} << 30;
 constexpr auto kUnknown = MemoryRoom::kUnknown;
 
 // The value of "key:   123 kB" in a /proc file, in bytes; `absent` without it.
@@ -47,7 +45,7 @@ std::int64_t all_memory_bytes(Device device) {
 }
 
 std::int64_t available_memory_bytes(Device device) {
-  if (is_gpu(device)) return std::max<std::int64_t>(gpu::free_bytes() - kGpuReserve, 0);
+  if (is_gpu(device)) return std::max<std::int64_t>(gpu::free_bytes() - kGpuReserveBytes, 0);
   return std::min(proc_bytes("/proc/meminfo", "MemAvailable:", kUnknown),
                   memory_granted(control_groups()).left);
 }

@@ -19,6 +19,10 @@ std::int64_t resident_memory_bytes(Device device);
 std::int64_t all_memory_bytes(Device device);
 std::int64_t available_memory_bytes(Device device);
 
+// Of a GPU's memory, left for the code of kernels and libraries, which is loaded when it is first
+// used: available memory is without it.
+constexpr std::int64_t kGpuReserveBytes = std::int64_t{1} << 30;
+
 // What ranks of one machine may take, here or on a machine that is planned for.
 struct MemoryRoom {
   static constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();

@@ -296,6 +296,7 @@ void log_step(const Config& config, const Loader& loader, int ranks, const Meter
            loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
            config.train.micro_batch, " x ", config.train.sequence_length,
            ranks > 1 ? str(" on each of ", data_ranks, " ranks that read data") : "");
+  if (const auto masked = masked_in_words(config); !masked.empty()) log_warning(masked);
   if (sources.row_kind() != RowKind::windows) log_rows(sources);
   log_info("MFU = tokens/s x ", human_count(flops.causal),
            " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),

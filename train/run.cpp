@@ -41,7 +41,7 @@ Run::Run(const TrainOptions& given, const RunRanks& ranks)
       mesh(mesh_of(config.layout, world.size())),
       place(data_place(mesh, world.rank())),
       bytes(announced_bytes(config, compute, world, gpu ? gpu->others() : "")),
-      pinned(options.device, Arena::Memory::pinned_host, pinned_bytes(config)),
+      pinned(options.device, Arena::Memory::pinned_host, bytes.batches),
       loader(train_loader(config, files.files()), static_cast<int>(config.train.micro_batch),
              place.rank, place.ranks, pinned),
       validation(held_out(with_rows(config, loader), loader.sources(), world, place, pinned,

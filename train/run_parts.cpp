@@ -124,10 +124,16 @@ std::string in_words(Device device, const Arenas::Bytes& bytes) {
   return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
 }
 
-std::string in_words(const TrainingConfig& config, bool graphs_go) {
-  return str(config.offload_activations ? " and train.offload_activations = true" : "",
-             config.offload_optimizer ? " and train.offload_optimizer = true" : "",
-             graphs_go ? " and train.cuda_graphs = \"auto\"" : "");
+// What of the offloads, and of the graphs that they exclude, is to be said beside `c`.
+std::string in_words(const TrainingConfig& config, const Config& c) {
+  const auto offload = [](const char* key, bool is, bool was) {
+    return is ? str(" and ", key, " = true") : was ? str(" and ", key, " = false") : std::string();
+  };
+  const bool graphs_go = c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs;
+  return str(
+      offload("train.offload_activations", config.offload_activations, c.train.offload_activations),
+      offload("train.offload_optimizer", config.offload_optimizer, c.train.offload_optimizer),
+      graphs_go ? " and train.cuda_graphs = \"auto\"" : "");
 }
 
 const char* name_of(Recompute recompute) {
@@ -137,6 +143,13 @@ const char* name_of(Recompute recompute) {
     case Recompute::block: return "block";
   }
   return "?";
+}
+
+// The buffers of both loaders.
+std::int64_t pinned_bytes(const Config& c, std::int64_t micro_batch) {
+  const auto bytes = Loader::pinned_bytes(static_cast<int>(micro_batch),
+                                          static_cast<int>(c.train.sequence_length));
+  return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
 // tell(training), of one that measures.
@@ -149,12 +162,15 @@ std::int64_t told_by(const TrainingConfig& config, Device device, int threads, c
   return tell(training);
 }
 
-RunBytes measure_run(const TrainingConfig& config, Device device, int threads,
+// c: as it was configured, of which `config` differs in what training takes.
+RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device,
                      HostState::Copies copies = HostState::Copies::none) {
+  const int threads = threads_of(c);
   const auto host_state = told_by(config, device, threads, [&](Training& training) {
     return HostState::bytes(state_slices(training.params(), training.optimizer()), device, copies);
   });
   return {.training = measure_training(config, device, threads),
+          .batches = pinned_bytes(c, config.micro_batch_sequences),
           .host_state = host_state,
           .copies = copies};
 }
@@ -168,13 +184,14 @@ std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int thr
 
 // The mildest change of the configuration that fits: no weights are kept gathered; a smaller
 // micro-batch computes the same, recomputing costs time, copies of a GPU's activations to the host
-// cost more, and those of the optimizer's state help where the former do not.
+// cost more, and those of the optimizer's state help where the former do not; where it is the host
+// that has too little, fewer copies do.
 std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   const Device device = room.device;
   TrainingConfig config = training_config(c);
   config.keep_gathered = 0;
   const auto settings = [&] {
-    return in_words(config, c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs) +
+    return in_words(config, c) +
            (c.layout.keep_gathered > 0 ? " and layout.keep_gathered = 0" : "");
   };
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
@@ -182,7 +199,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_fp8_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = measure_run(config, device, threads_of(c)).sum();
+      const auto bytes = measure_run(c, config, device).sum();
       if (room.has(bytes))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
                    name_of(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
@@ -192,17 +209,33 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   struct Offload {
     bool activations, optimizer;
   };
-  constexpr Offload kOffloads[] = {{false, false}, {true, false}, {false, true}, {true, true}};
-  for (const auto& [activations, optimizer] : kOffloads) {
-    if ((activations || optimizer) && device.kind != Device::Kind::cuda) continue;
-    config.offload_activations = c.train.offload_activations || activations;
-    config.offload_optimizer = c.train.offload_optimizer || optimizer;
-    config.cuda_graphs = config.cuda_graphs && !activations && !optimizer;
+  constexpr Offload kNone{false, false}, kActivations{true, false}, kOptimizer{false, true},
+      kBoth{true, true};
+  const auto with = [&](const Offload& offload) -> std::optional<std::string> {
+    config.offload_activations = offload.activations;
+    config.offload_optimizer = offload.optimizer;
+    config.cuda_graphs = config.cuda_graphs && !offload.activations && !offload.optimizer;
     for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
       // A link is too slow for all activations of other layers than those that keep one tensor.
-      if (recompute < c.train.recompute || (activations && recompute != Recompute::block)) continue;
-      if (const auto answer = fitting(recompute)) return *answer;
+      const bool is_new = offload.activations && !c.train.offload_activations;
+      if (recompute < c.train.recompute || (is_new && recompute != Recompute::block)) continue;
+      if (auto answer = fitting(recompute)) return answer;
     }
+    return std::nullopt;
+  };
+  const bool on_gpu = device.kind == Device::Kind::cuda;
+  const Offload own{c.train.offload_activations, c.train.offload_optimizer};
+  for (const auto& more : {kNone, kActivations, kOptimizer, kBoth}) {
+    if (!on_gpu && (more.activations || more.optimizer)) continue;
+    const Offload all{own.activations || more.activations, own.optimizer || more.optimizer};
+    if (auto answer = with(all)) return *answer;
+  }
+  for (const auto& fewer : {kOptimizer, kActivations, kNone}) {
+    const bool is_fewer = fewer.activations < own.activations || fewer.optimizer < own.optimizer;
+    if (!on_gpu || !is_fewer) continue;
+    if (auto answer =
+            with({own.activations && fewer.activations, own.optimizer && fewer.optimizer}))
+      return *answer;
   }
   return str("make the model smaller: one sequence with train.recompute = \"block\"", settings(),
              " does not fit either");
@@ -213,10 +246,10 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
 RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy) {
   const auto config = training_config(c);
   if (may_copy) {
-    const auto most = measure_run(config, room.device, threads_of(c), HostState::Copies::owned);
+    const auto most = measure_run(c, config, room.device, HostState::Copies::owned);
     if (room.has(most.sum())) return most;
   }
-  return measure_run(config, room.device, threads_of(c));
+  return measure_run(c, config, room.device);
 }
 
 void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room) {
@@ -237,7 +270,7 @@ Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Cop
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(config, room.device, threads_of(c), copies).sum();
+    const auto bytes = measure_run(c, config, room.device, copies).sum();
     // NCCL, and the system's cache of files, need some too.
     if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
       found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
@@ -276,6 +309,32 @@ void require_fp8(const Config& c, const Stream& compute) {
                 ") bf16 is usually as fast");
 }
 
+StepSplit step_split(const Config& c) {
+  StepSplit split{.sequences = c.train.batch_tokens / c.train.sequence_length,
+                  .data_ranks = c.layout.ranks / c.layout.tensor};
+  split.micro_batches =
+      Loader::micro_steps_of(split.sequences, c.train.micro_batch, split.data_ranks);
+  split.computed = split.micro_batches * c.train.micro_batch * split.data_ranks;
+  return split;
+}
+
+std::string masked_in_words(const Config& c) {
+  const auto [sequences, ranks, micro_batches, computed] = step_split(c);
+  if (computed == sequences) return "";
+  const auto masked = computed - sequences;
+  return str(
+      "a step has ", sequences, sequences == 1 ? " sequence" : " sequences", ", but ", computed,
+      " are computed, ", micro_batches, " x ", c.train.micro_batch,
+      ranks == 1 ? std::string() : str(" on each of ", ranks, " ranks that read data"), ": ",
+      masked,
+      masked == 1 ? " is masked, which takes as long and teaches nothing; "
+                  : " are masked, which take as long and teach nothing; ",
+      sequences % ranks == 0
+          ? str("a train.micro_batch that divides ", sequences / ranks, " would leave none")
+          : str("a train.batch_tokens of a multiple of ", ranks,
+                " sequences, or ranks whose number divides ", sequences, ", would leave none"));
+}
+
 Loader::Config train_loader(const Config& c, ShardFiles& files) {
   return {.sources = c.data.sources(),
           .seed = c.data.seed,
@@ -298,12 +357,6 @@ Loader::Config validation_loader(const Config& c, ShardFiles& files) {
   loader.repeat = false;
   loader.most_samples = most_windows(c.eval.tokens, c.train.sequence_length);
   return loader;
-}
-
-std::int64_t pinned_bytes(const Config& c) {
-  const auto bytes = Loader::pinned_bytes(static_cast<int>(c.train.micro_batch),
-                                          static_cast<int>(c.train.sequence_length));
-  return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
 namespace {

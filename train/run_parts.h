@@ -33,11 +33,24 @@ TrainingConfig training_config(const Config& config);
 // worth it.
 void require_fp8(const Config& c, const Stream& compute);
 
+// What ranks compute in a step: each of those that read data as many whole micro-batches. What is
+// beyond the step's sequences is masked: it takes as long as they do, and teaches nothing.
+struct StepSplit {
+  std::int64_t sequences = 0;  // of the step
+  std::int64_t data_ranks = 1;
+  std::int64_t micro_batches = 1;  // of each
+  std::int64_t computed = 0;       // sequences, of all
+};
+StepSplit step_split(const Config& config);
+// A sentence of it, with what would leave none; nothing where there is none.
+std::string masked_in_words(const Config& config);
+
 struct RunBytes {
   Arenas::Bytes training;
-  std::int64_t host_state = 0;  // of the host's memory, see HostState
+  std::int64_t batches = 0;     // that loaders read ahead, in the host's memory
+  std::int64_t host_state = 0;  // likewise, see HostState
   HostState::Copies copies = HostState::Copies::none;
-  Arenas::Bytes sum() const { return {training.device, training.pinned + host_state}; }
+  Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_state}; }
 };
 // What a rank of a run takes, with copies for checkpoints where there is room for them and
 // `may_copy`.
@@ -62,8 +75,6 @@ Loader::Config train_loader(const Config& config, ShardFiles& files);
 
 // Held-out rows in the order of the dataset, each once, up to eval.tokens.
 Loader::Config validation_loader(const Config& config, ShardFiles& files);
-
-std::int64_t pinned_bytes(const Config& config);  // the buffers of both loaders
 
 // With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
 // not in the table. All ranks at once.

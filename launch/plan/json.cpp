@@ -51,6 +51,7 @@ Json search_json(const LayoutSearch& search) {
     Json miss = layout_json(one.config);
     miss.set("step_seconds", one.step_seconds);
     miss.set("missing_bytes", one.missing_bytes);
+    miss.set("missing_host_bytes", one.missing_host_bytes);
     miss.set("why", one.why);
     misses.push_back(std::move(miss));
   }
@@ -78,7 +79,13 @@ Json plan_json(const Plan& plan) {
   json.set("layout", layout_json(plan.config));
   json.set("fits", e.fits());
   json.set("missing_bytes", e.missing_bytes());
-  json.set("host_bytes", e.bytes.sum().pinned);
+  json.set("constants_measured", e.constants_measured);
+  Json::Array host;
+  for (const auto& [name, bytes] : host_memory(e))
+    host.emplace_back(Json::Object{{"name", name}, {"bytes", bytes}});
+  json.set("host_memory", host);
+  json.set("host_capacity_bytes", plan.cluster.host_memory_bytes);
+  json.set("missing_host_bytes", e.missing_host_bytes());
   json.set("parameters", parameter_count(plan.config.model));
   json.set("flops_per_token", e.meter.flops_per_token);
   json.set("flops_per_token_square", e.meter.flops_per_token_square);

@@ -24,8 +24,7 @@ std::string percent(double share) {
   return str(three_digits(100 * share), "%");
 }
 
-std::string words_of(const char* name) {
-  std::string text = name;
+std::string words_of(std::string text) {
   std::ranges::replace(text, '_', ' ');
   return text;
 }
@@ -46,27 +45,44 @@ std::string heading(const Plan& plan) {
              with_commas(c.train.sequence_length), "\n");
 }
 
+// "of 79 GiB: fits, 3 GiB are left".
+std::string in_room(std::int64_t sum, std::int64_t capacity, std::int64_t missing) {
+  const auto left_over = std::max<std::int64_t>(capacity - sum, 0);
+  return str("of ", memory(capacity),
+             missing == 0 ? str(": fits, ", memory(left_over), " are left")
+                          : str(": ", memory(missing), " too much"));
+}
+
+// What stays on the host where ranks have GPUs.
+std::string host_table(const Plan& plan) {
+  const auto& e = plan.estimate;
+  const auto ranks = e.room.ranks;
+  const auto capacity = plan.cluster.host_memory_bytes;
+  std::string text = str("\nMemory of a host, for ", ranks, ranks == 1 ? " rank\n" : " ranks\n");
+  for (const auto& [name, bytes] : host_memory(e))
+    text += row(words_of(name), memory(ranks * bytes));
+  const auto sum = ranks * e.bytes.sum().pinned;
+  return text + row("sum", memory(sum),
+                    capacity > 0 ? in_room(sum, capacity, ranks * e.missing_host_bytes())
+                                 : std::string("of what the cluster does not say"));
+}
+
 std::string memory_table(const Plan& plan) {
   const auto& e = plan.estimate;
+  const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
   std::string text = "\nMemory of a rank\n";
   for (std::size_t i = 0; i < kPurposes; ++i)
     if (e.by_purpose[i] > 0)
       text += row(words_of(name(static_cast<Purpose>(i))), memory(e.by_purpose[i]));
-  if (e.constant_bytes > 0)
-    text += row("constants", memory(e.constant_bytes), "context, libraries");
-  const auto all = e.bytes.training.device + e.constant_bytes;
-  const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
-  const auto host = e.bytes.sum().pinned;
-  const auto sum = on_gpus ? all : all + host;
-  if (!on_gpus && host > 0) text += row("host", memory(host), "what files are read and written by");
-  text +=
-      row("sum", memory(sum),
-          str("of ", memory(e.capacity_bytes),
-              e.fits() ? str(": fits, ", memory(std::max<std::int64_t>(e.capacity_bytes - sum, 0)),
-                             " are left")
-                       : str(": ", memory(e.missing_bytes()), " too much")));
-  if (on_gpus && host > 0) text += row("of the host's", memory(host), "pinned");
-  return text;
+  if (!on_gpus)
+    for (const auto& [name, bytes] : host_memory(e))
+      text += row(words_of(name), memory(bytes));
+  text += row("constants", memory(e.constant_bytes),
+              str(e.constants_measured ? "measured" : "assumed", ": context, libraries"));
+  const auto sum =
+      e.bytes.training.device + e.constant_bytes + (on_gpus ? 0 : e.bytes.sum().pinned);
+  text += row("sum", memory(sum), in_room(sum, e.capacity_bytes, e.missing_bytes()));
+  return on_gpus ? text + host_table(plan) : text;
 }
 
 std::string time_table(const Plan& plan) {
@@ -75,9 +91,10 @@ std::string time_table(const Plan& plan) {
   std::string text =
       str("\n", left("Time of a step", 42), corrects ? "        corrected" : "", "\n");
   for (std::size_t i = 0; i < kComponents; ++i) {
-    const double seconds = e.time.seconds[i], better = corrects ? plan.corrected->seconds[i] : 0.0;
-    if (seconds == 0 && better == 0) continue;
-    text += row(in_words(static_cast<Component>(i)), human_seconds(seconds),
+    const auto component = static_cast<Component>(i);
+    const double seconds = e.time[component], better = corrects ? (*plan.corrected)[component] : 0;
+    if (!e.time.shows(component) && !(corrects && plan.corrected->shows(component))) continue;
+    text += row(in_words(component), human_seconds(seconds),
                 str(right(percent(seconds / e.time.total()), 6),
                     corrects ? str("   ", right(human_seconds(better), 8)) : std::string()));
   }

@@ -85,11 +85,68 @@ def check_against_train(config, cluster, folder):
     _, log = run("train", config, "--run", folder / "run", "--device", "cpu", *threads)
     said = re.search(r"memory: (\S+ \S+) for weights, optimizer and activations, (\S+ \S+) for checkpoints", log)
     expect(said is not None, f"no memory in {log}")
-    sums = (sum(part["bytes"] for part in found["memory"] if part["name"] != "host_copies"), found["host_bytes"])
+    sums = (sum(part["bytes"] for part in found["memory"] if part["name"] not in ("host_copies", "constants")),
+            {part["name"]: part["bytes"] for part in found["host_memory"]}["checkpoints"])
     units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
     for text, planned in zip(said.groups(), sums):
         number, unit = text.split()
         expect(abs(float(number) * units[unit] - planned) <= 0.005 * planned, f"train says {text}, plan {planned}")
+
+
+def check_masked(config, cluster, folder):
+    """Sequences that leave ranks without work are said alike by the plan and as `train` starts."""
+    odd = ("--set", "train.batch_tokens=96", "--set", "train.micro_batch=2", "--set", "train.steps=1")
+    notes = [note for note in plan(config, "--cluster", cluster, "--ranks", 1, *odd)["notes"] if "masked" in note]
+    expect(len(notes) == 1 and notes[0].startswith("a step has 3 sequences, but 4 are computed"), f"{notes}")
+    _, log = run("train", config, "--run", folder / "masked", "--device", "cpu", *odd)
+    expect(notes[0] in log, f"train does not say '{notes}': {log[-2000:]}")
+    even = plan(config, "--cluster", cluster, "--ranks", 1)
+    expect(not any("masked" in note for note in even["notes"]), f"nothing is masked: {even['notes']}")
+    text, _ = run("plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 128, "--check")
+    expect("\nNote: a step has 512 sequences, but 1024 are computed, 1 x 1 on each of 1024 ranks that read data: 512 are"
+           " masked" in text, text)
+
+
+def check_text():
+    """A row is there for what there is, and says what it comes from."""
+    model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.replicate=1")
+    text, _ = run("plan", *model)
+    for part in ("communication, shard ", "assumed: context, libraries", "\nMemory of a host, for 8 ranks\n",
+                 "of 2.00 TiB: fits, "):
+        expect(part in text, f"no '{part}' in {text}")
+    expect("communication, host" not in text and "communication, tensor" not in text, text)
+    offload = ("--set", "train.offload_optimizer=true", "--set", "train.recompute=block")
+    text, _ = run("plan", *model, *offload)
+    host = text[text.index("Memory of a host"):text.index("Time of a step")]
+    expect("communication, host" in text and "master weights" in host and "moments" in host, text)
+
+
+def check_hosts(folder):
+    """A host that is too small is refused as a GPU is, with what would fit."""
+    model = CONFIGS / "llama3_8b.toml"
+    offload = ("--nodes", 2, "--set", "train.offload_optimizer=true", "--set", "train.recompute=block", "--set",
+               "layout.replicate=1")
+    gpus = folder / "gpus.toml"
+    base = "name = 'ours'\ngpu = 'H100'\nranks_per_node = 8\n"
+    gpus.write_text(base)
+    free = plan(model, "--cluster", gpus, "--check", *offload)
+    expect(any("host_memory_bytes" in note for note in free["notes"]) and free["fits"], f"{free['notes']}")
+    expect(free["host_capacity_bytes"] == 0 and not free["constants_measured"], "nothing is known")
+    each = sum(part["bytes"] for part in free["host_memory"])
+    parts = {part["name"]: part["bytes"] for part in free["host_memory"]}
+    # Masters and moments of a sixteenth, 12 bytes a weight, and the padding of shards.
+    state = parts["master_weights"] + parts["moments"]
+    expect(1 <= state / (12 * PARAMETERS["llama3_8b"] / 16) < 1.01, f"{parts}")
+    gpus.write_text(base + f"host_memory_bytes = {8 * each}\n")
+    expect(plan(model, "--cluster", gpus, "--check", *offload)["fits"], "it is enough")
+    gpus.write_text(base + f"host_memory_bytes = {8 * state}\n")
+    out, why = run("plan", model, "--cluster", gpus, "--check", "--json", *offload, code=78)
+    found = json.loads(out)
+    expect(not found["fits"] and found["missing_bytes"] == 0 and found["missing_host_bytes"] > 0, f"{found['notes']}")
+    expect("for 8 ranks on a node of ours, and " in why and "train.offload_optimizer = false it needs" in why, why)
+    gpus.write_text(base + "host_memory_bytes = 'much'\n")
+    _, why = run("plan", model, "--cluster", gpus, "--check", code=78)
+    expect("gpus.toml:4: host_memory_bytes: expected an integer" in why, why)
 
 
 def check_models():
@@ -126,6 +183,46 @@ def check_without_limit_of_stack():
                           timeout=300, check=False, preexec_fn=lambda: resource.setrlimit(
                               resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
     expect(done.returncode == 0, f"without a limit of the stack: {done.returncode}: {done.stderr[-500:]}")
+
+
+# As `preflight` writes one.
+MEASURED = {
+    "format": "lockstep cluster 1", "name": "measured", "device": "cuda", "nodes": 2, "ranks_per_node": 8, "threads": 1,
+    "inside_latency_seconds": 1e-5, "across_latency_seconds": 1e-4, "compute_beside": 1.5, "other_beside": 1.5, "wait_share": 0,
+    "launch_seconds": 1e-4, "constant_bytes": 2**32, "host_memory_bytes": 2**41, "storage_read_bytes_per_second": 0,
+    "storage_write_bytes_per_second": 0, "watts": 0, "price_per_gpu_hour": 0, "currency": "USD",
+    "gpu_hours_per_interruption": 50700, "restart_seconds": 300,
+    "hardware": {"name": "NVIDIA A100", "architecture": "ampere", "bf16_flops": 312e12, "fp8_flops": 0,
+                 "fp32_flops": 19.5e12, "multiprocessors": 108, "hbm_bytes_per_second": 2.04e12, "hbm_bytes": 80 * 2**30,
+                 "nvlink_bytes_per_second": 230e9, "nic_bytes_per_second": 23e9, "host_bytes_per_second": 25e9,
+                 "domain_ranks": 8, "sustained": 0.812, "power": 1, "slowdown": 0.2},
+    "links": [{"collective": "all_gather", "ranks": ranks, "domains": domains, "beside": True, "latency_seconds": 0.5,
+               "bytes_per_second": 1e9, "worst_error": 0, "times": [{"bytes": 1, "seconds": 0.5}, {"bytes": 1e9, "seconds": 1.5}]} for ranks, domains in ((2, 1), (16, 2))],
+    "operators": [{"operator": "swiglu_forward", "type": "bf16", "bytes": 1, "calls": 1, "seconds": 1e-3}]}
+
+
+def check_what_was_measured(folder):
+    """It is left out of what a plan asks of another GPU, or of another network, and nothing else is."""
+    model = (CONFIGS / "llama3_8b.toml", "--check", "--set", "layout.replicate=1")
+    measured, without, known = folder / "measured.json", folder / "without.json", folder / "known.toml"
+    measured.write_text(json.dumps(MEASURED))
+    base = plan(*model, "--cluster", measured)
+    expect(base["constants_measured"] and base["step_seconds"] > 10, "what was measured counts")
+    less = dict(MEASURED, links=MEASURED["links"][:1])  # inside a domain
+    less["hardware"] = dict(MEASURED["hardware"], nic_bytes_per_second=46e9)
+    without.write_text(json.dumps(less))
+    faster = plan(*model, "--cluster", measured, "--network", 400)
+    expect(faster["step_seconds"] == plan(*model, "--cluster", without)["step_seconds"], "links of another network")
+    expect(faster["step_seconds"] < base["step_seconds"], "it is faster")
+    known.write_text("name = 'known'\ngpu = 'H100'\nnodes = 2\nranks_per_node = 8\n")
+    other, fresh = plan(*model, "--cluster", measured, "--gpu", "H100"), plan(*model, "--cluster", known)
+    expect(other["components"] == fresh["components"] and other["memory"] == fresh["memory"], f"{other}, {fresh}")
+    expect(not other["constants_measured"] and other["host_capacity_bytes"] == 2**41, f"{other}")
+    longer = plan(*model, "--cluster", known, "--sequence-length", 6000, "--set", "train.micro_batch=3", "--set",
+                  "train.recompute=block")
+    expect(longer["layout"]["micro_batch"] == 4, "3 x 8192 tokens are 4 x 6000")
+    tokens = longer["tokens_per_second"] * longer["step_seconds"]
+    expect(math.isclose(tokens, math.ceil(4194304 / 6000) * 6000, rel_tol=1e-9), f"{tokens} tokens of whole sequences")
 
 
 def check_residuals(config, cluster, folder):
@@ -200,9 +297,13 @@ def main():
         cluster = folder / "cpu.toml"
         cluster.write_text(PROCESSORS.format(nodes=2, ranks=2, memory=2**30))
         check_against_train(config, cluster, folder)
+        check_masked(config, cluster, folder)
+        check_text()
+        check_hosts(folder)
         check_models()
         check_what_if()
         check_without_limit_of_stack()
+        check_what_was_measured(folder)
         check_residuals(config, cluster, folder)
         check_refusals(config, cluster, folder)
         check_any_bytes(config, folder)

@@ -117,10 +117,11 @@ int run(int count, char** words) {
     Training training(training_settings, compute, arenas, make_comms(world, mesh, &topology));
     training.initialize();
     const auto place = data_place(mesh, real.rank());
-    Arena pinned(Device{}, Arena::Memory::host, pinned_bytes(config));
+    const auto sequences = static_cast<int>(config.train.micro_batch);
+    Arena pinned(Device{}, Arena::Memory::host,
+                 Loader::pinned_bytes(sequences, static_cast<int>(config.train.sequence_length)));
     LocalFiles files;
-    Loader loader(train_loader(config, files), static_cast<int>(config.train.micro_batch),
-                  place.rank, place.ranks, pinned);
+    Loader loader(train_loader(config, files), sequences, place.rank, place.ranks, pinned);
     step(training, loader, 1);
     mine.in_step = true;
     step(training, loader, 2);

@@ -53,6 +53,31 @@ import json
 cluster = json.load(open("well.json"))
 assert cluster["device"] == "cuda" and cluster["nodes"] == 1 and cluster["ranks_per_node"] == 1, cluster
 assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 2 << 30
-assert cluster["launch_seconds"] > 0 and cluster["constant_bytes"] >= 0
+assert cluster["launch_seconds"] > 0 and cluster["constant_bytes"] >= 1 << 30  # what a run leaves free
+assert cluster["host_memory_bytes"] > 1 << 30
 assert {"matmul_forward", "layernorm_forward"} <= {one["operator"] for one in cluster["operators"]}
 PYTHON
+
+# A plan for it has the memory of the GPU and of the host that a run announces, to its three digits.
+for i in {1..200}; do echo "line $i of a text"; done >text
+"$lockstep" data pack text --out data >/dev/null 2>&1
+for offloads in false true; do
+  set=(--set precision.compute=bf16 --set train.recompute=block --set train.offload_optimizer=$offloads
+       --set train.offload_activations=$offloads --set model.layers=4 --set train.steps=1 --set schedule.warmup_steps=0)
+  "$lockstep" plan tiny.toml --cluster well.json --check --json "${set[@]}" >plan.json
+  "$lockstep" train tiny.toml --run run-$offloads --device cuda "${set[@]}" --set train.threads=1 >train.out 2>&1 ||
+    { cat train.out; exit 1; }
+  python3 - <<'PYTHON'
+import json, re
+plan = json.load(open("plan.json"))
+assert plan["constants_measured"] and plan["missing_host_bytes"] == 0, plan
+log = open("train.out").read()
+said = re.search(r"memory: (\S+ \S+) for weights, optimizer and activations, (\S+ \S+) of the host's beside it", log)
+device = sum(part["bytes"] for part in plan["memory"] if part["name"] != "constants")
+host = sum(part["bytes"] for part in plan["host_memory"])
+units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+for text, planned in zip(said.groups(), (device, host)):
+    number, unit = text.split()
+    assert abs(float(number) * units[unit] - planned) <= 0.005 * planned, f"train says {text}, plan {planned}: {plan}"
+PYTHON
+done

@@ -103,6 +103,33 @@ TEST(Memory, blocks_that_are_never_gathered_cannot_stay) {
   EXPECT_EQ(keepable_blocks(sharded(1), room_here(Device{}), HostState::Copies::none).blocks, 0);
 }
 
+// Of a GPU that is not here, whose host has little.
+TEST(Memory, what_would_fit_takes_less_of_a_host_where_that_is_short) {
+  Config config = sharded(8);
+  config.precision.compute = DType::bf16;
+  config.train.recompute = Recompute::block;
+  MemoryRoom room{.device = Device{Device::Kind::cuda}, .ranks = 8, .gpu = "a GPU"};
+  const auto needs = [&] { return run_bytes(config, room, /*may_copy=*/false).sum(); };
+  const auto message = [&] {
+    const auto bytes = run_bytes(config, room, /*may_copy=*/false);
+    return message_of<ConfigError>([&] { require_room(config, bytes, room); });
+  };
+  const auto none = needs();
+  config.train.offload_activations = true;
+  const auto activations = needs();
+  config.train.offload_optimizer = true;
+  ASSERT_GT(needs().pinned, activations.pinned);
+  ASSERT_GT(activations.pinned, none.pinned);
+  room.host_bytes = 8 * activations.pinned;
+  expect_contains(message(),
+                  "train.offload_activations = true and train.offload_optimizer = false it needs ");
+  room.host_bytes = 8 * none.pinned;
+  expect_contains(
+      message(), "train.offload_activations = false and train.offload_optimizer = false it needs ");
+  room.host_bytes = 0;
+  expect_contains(message(), "make the model smaller");
+}
+
 // What no machine has is measured; sanitizers leave too few addresses for that.
 class TooLarge : public ::testing::Test {
   void SetUp() override {

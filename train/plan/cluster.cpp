@@ -61,6 +61,7 @@ std::vector<Field> fields(Cluster& c) {
       {"wait_share", &c.wait_share, 0, 1000},
       {"launch_seconds", &c.launch_seconds, 0, 1},
       {"constant_bytes", &c.constant_bytes, 0, kBytes},
+      {"host_memory_bytes", &c.host_memory_bytes, 0, kBytes},
       {"storage_read_bytes_per_second", &c.storage_read_bytes_per_second},
       {"storage_write_bytes_per_second", &c.storage_write_bytes_per_second},
       {"watts", &c.watts, 0, 1e6},
@@ -137,6 +138,22 @@ void require_positive(double value, std::string_view key, const char* whose) {
 
 }  // namespace
 
+Hardware in_machines_of(int ranks_per_node, Hardware gpu) {
+  constexpr int kMostOfMachine = 8;
+  if (gpu.domain_ranks <= kMostOfMachine)
+    gpu.domain_ranks = std::min(gpu.domain_ranks, ranks_per_node);
+  return gpu;
+}
+
+Cluster cluster_of_gpus(const Hardware& gpu, int ranks_per_node, int nodes) {
+  Cluster cluster;
+  cluster.name = gpu.name;
+  cluster.nodes = nodes;
+  cluster.ranks_per_node = ranks_per_node;
+  cluster.hardware = in_machines_of(ranks_per_node, gpu);
+  return cluster;
+}
+
 std::vector<std::string> cluster_keys() {
   Cluster any;
   std::vector<std::string> keys;
@@ -163,6 +180,10 @@ void check(const Cluster& c) {
     require_positive(h.multiprocessors, "hardware.multiprocessors", whose);
     require_positive(h.host_bytes_per_second, "hardware.host_bytes_per_second", whose);
   }
+  if (!on_gpus && c.host_memory_bytes > 0)
+    refuse_key("host_memory_bytes", str("expected nothing without GPUs, where ranks have "
+                                        "hardware.hbm_bytes each, found ",
+                                        c.host_memory_bytes));
   const bool is_linked = on_gpus ? h.domain_ranks > 1 : c.ranks_per_node > 1;
   if (is_linked)
     require_positive(h.nvlink_bytes_per_second, "hardware.nvlink_bytes_per_second",

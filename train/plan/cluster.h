@@ -38,8 +38,11 @@ struct Cluster {
   double wait_share = 0;                        // likewise
   double launch_seconds = 0;                    // likewise
 
-  // What a process takes of its device that no arena knows: the context, NCCL, libraries.
+  // Of a GPU or a rank without, what its process cannot give to arenas: the context, NCCL,
+  // libraries, and what is left free for them. 0: not measured.
   std::int64_t constant_bytes = 0;
+  // Of a machine with GPUs, all of it; 0: not known. A rank without has hardware.hbm_bytes.
+  std::int64_t host_memory_bytes = 0;
   double storage_read_bytes_per_second = 0;  // of a node; 0: not known
   double storage_write_bytes_per_second = 0;
 
@@ -52,6 +55,12 @@ struct Cluster {
 
   int ranks() const { return nodes * ranks_per_node; }
 };
+
+// A GPU as it is in machines of so many. An NVLink domain of up to eight GPUs ends with the
+// machine; those of more are of racks, where switches join machines.
+Hardware in_machines_of(int ranks_per_node, Hardware gpu);
+// Machines of which nothing else is known.
+Cluster cluster_of_gpus(const Hardware& gpu, int ranks_per_node, int nodes = 1);
 
 // What may be written of a cluster, but for what was measured: "nodes", "hardware.hbm_bytes".
 std::vector<std::string> cluster_keys();

@@ -13,13 +13,17 @@
 namespace lockstep {
 namespace {
 
-// What a process takes of a GPU where nobody measured it: as much as a run leaves free there.
-constexpr std::int64_t kConstantBytes = std::int64_t{1} << 30;
+// Where nobody measured it. Of a GPU a context of half a GiB, and what `train` leaves free there.
+constexpr std::int64_t kGpuConstantBytes = (std::int64_t{1} << 29) + kGpuReserveBytes;
+constexpr std::int64_t kHostConstantBytes = std::int64_t{64} << 20;
 
 std::int64_t constants_of(const Cluster& cluster) {
-  if (cluster.constant_bytes > 0 || cluster.device == Device::Kind::cpu)
-    return cluster.constant_bytes;
-  return kConstantBytes;
+  if (cluster.constant_bytes > 0) return cluster.constant_bytes;
+  return cluster.device == Device::Kind::cuda ? kGpuConstantBytes : kHostConstantBytes;
+}
+
+std::int64_t sum_of(const std::array<std::int64_t, kPurposes>& by_purpose) {
+  return std::accumulate(by_purpose.begin(), by_purpose.end(), std::int64_t{0});
 }
 
 int nodes_of(const Cluster& cluster, int ranks) {
@@ -94,17 +98,26 @@ MemoryRoom room_on(const Cluster& cluster, int ranks) {
   const auto each = std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
   room.gpu = str("a GPU of ", cluster.name);
   room.machine = str("a node of ", cluster.name);
-  (cluster.device == Device::Kind::cuda ? room.gpu_bytes : room.host_bytes) =
-      cluster.device == Device::Kind::cuda ? each : here * each;
+  if (cluster.device == Device::Kind::cuda) {
+    room.gpu_bytes = each;
+    if (cluster.host_memory_bytes > 0) room.host_bytes = cluster.host_memory_bytes;
+  } else {
+    room.host_bytes = here * each;
+  }
   return room;
 }
 
 std::int64_t Estimate::missing_bytes() const {
   const auto each = bytes.sum();
-  if (room.device.kind == Device::Kind::cuda)
-    return std::max<std::int64_t>(
-        {each.device - room.gpu_bytes, each.pinned - room.host_bytes / room.ranks, 0});
-  return std::max<std::int64_t>(each.device + each.pinned - room.host_bytes / room.ranks, 0);
+  const auto missing = room.device.kind == Device::Kind::cuda
+                           ? each.device - room.gpu_bytes
+                           : each.device + each.pinned - room.host_bytes / room.ranks;
+  return std::max<std::int64_t>(missing, 0);
+}
+
+std::int64_t Estimate::missing_host_bytes() const {
+  if (room.device.kind == Device::Kind::cpu) return 0;
+  return std::max<std::int64_t>(bytes.sum().pinned - room.host_bytes / room.ranks, 0);
 }
 
 Estimate estimate(const Config& config, const Cluster& cluster) {
@@ -117,14 +130,16 @@ Estimate estimate(const Config& config, const Cluster& cluster) {
   Estimate found;
   found.time = step_time_on(cluster, program);
   found.by_purpose = program.peak_by_purpose;
+  found.pinned_by_purpose = program.pinned_by_purpose;
   found.constant_bytes = constants_of(cluster);
+  found.constants_measured = cluster.constant_bytes > 0;
   found.room = room_on(cluster, ranks);
   found.capacity_bytes = cluster.hardware.hbm_bytes;
   found.ranks = ranks;
   count_operators(cluster, program, found);
   found.bytes = run_bytes(c, found.room);
-  LOCKSTEP_CHECK(std::accumulate(found.by_purpose.begin(), found.by_purpose.end(),
-                                 std::int64_t{0}) == found.bytes.training.device,
+  LOCKSTEP_CHECK(sum_of(found.by_purpose) == found.bytes.training.device &&
+                     sum_of(found.pinned_by_purpose) == found.bytes.training.pinned,
                  "a recorded step takes other memory than a run");
   found.save = save_times(c, cluster, found);
   found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
@@ -152,6 +167,21 @@ double Estimate::mfu_square_of(const StepTime& step) const {
   return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token_square);
 }
 
+std::vector<PlanFile::Memory> host_memory(const Estimate& e) {
+  std::vector<PlanFile::Memory> all;
+  const auto add = [&](const char* name, std::int64_t bytes) {
+    if (bytes > 0) all.push_back({name, bytes});
+  };
+  for (std::size_t i = 0; i < kPurposes; ++i) {
+    const auto purpose = static_cast<Purpose>(i);
+    // What nothing else names are numbers of a step, which the host reads.
+    add(purpose == Purpose::workspaces ? "numbers" : name(purpose), e.pinned_by_purpose[i]);
+  }
+  add("batches", e.bytes.batches);
+  add("checkpoints", e.bytes.host_state);
+  return all;
+}
+
 PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
                       const std::optional<StepTime>& corrected) {
   const auto step_of = [&](const StepTime& time) {
@@ -173,7 +203,7 @@ PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
   for (std::size_t i = 0; i < kPurposes; ++i)
     plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});
   if (cluster.device == Device::Kind::cpu)  // of whose memory these are, too
-    plan.memory.push_back({"host_copies", e.bytes.training.pinned + e.bytes.host_state});
+    plan.memory.push_back({"host_copies", e.bytes.sum().pinned});
   plan.memory.push_back({"constants", e.constant_bytes});
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "train/config.h"
 #include "train/meter.h"
@@ -32,14 +33,16 @@ struct SaveTimes {
 
 struct Estimate {
   StepTime time;  // a mean step: of data and checkpoints, what compute waits for them
-  double tokens_per_second = 0;                      // of all ranks
-  double mfu = 0, mfu_square = 0;                    // 0: the peak is not known
-  Meter::Config meter;                               // what MFU is counted by
-  RunBytes bytes;                                    // a rank, as `train` announces them
-  std::array<std::int64_t, kPurposes> by_purpose{};  // of bytes.training.device
-  std::int64_t constant_bytes = 0;                   // of a rank, beside them
-  MemoryRoom room;                                   // that ranks have, constants left out
-  std::int64_t capacity_bytes = 0;                   // of a rank's device, all of it
+  double tokens_per_second = 0;                             // of all ranks
+  double mfu = 0, mfu_square = 0;                           // 0: the peak is not known
+  Meter::Config meter;                                      // what MFU is counted by
+  RunBytes bytes;                                           // a rank, as `train` announces them
+  std::array<std::int64_t, kPurposes> by_purpose{};         // of bytes.training.device
+  std::array<std::int64_t, kPurposes> pinned_by_purpose{};  // of bytes.training.pinned
+  std::int64_t constant_bytes = 0;                          // of a rank, beside them
+  bool constants_measured = false;                          // else they are assumed
+  MemoryRoom room;                                          // that ranks have, constants left out
+  std::int64_t capacity_bytes = 0;                          // of a rank's device, all of it
   SaveTimes save;
   int ranks = 1;
   // Operators of the step by name, and how many of them were measured on the cluster.
@@ -50,7 +53,10 @@ struct Estimate {
   double mfu_square_of(const StepTime& step) const;  // likewise
 
   bool fits() const { return room.has(bytes.sum()); }
-  std::int64_t missing_bytes() const;  // of a GPU's memory, else of the host's; 0: it fits
+  // Of a rank; 0: there is enough. Of its device's memory, and, where that is a GPU, of its part of
+  // the host's.
+  std::int64_t missing_bytes() const;
+  std::int64_t missing_host_bytes() const;
 };
 
 // The configuration as such a cluster runs it: what is left open there settled, threads too.
@@ -61,6 +67,10 @@ MemoryRoom room_on(const Cluster& cluster, int ranks);
 // Of rank 0 of config.layout; others have the same but for padding. Throws ConfigError where no
 // such layout can be on the cluster.
 Estimate estimate(const Config& config, const Cluster& cluster);
+
+// Of a rank in its host's memory, by what it is for: bytes.sum().pinned in all. What is nothing is
+// not there.
+std::vector<PlanFile::Memory> host_memory(const Estimate& estimate);
 
 // corrected: by what earlier runs took (train/plan/residuals.h), where there are any.
 PlanFile plan_file_of(const Estimate& estimate, const Cluster& cluster,

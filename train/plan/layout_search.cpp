@@ -171,25 +171,51 @@ class Search {
   // Who computes attention depends on the micro-batch.
   Config with_attention(const Config& c) const { return planned_on(cluster_, c); }
 
-  // act(configuration of as many layers) of two, and from it a number of all layers.
+  // act(configuration of as many layers) of two, and from it a number of all layers. Of blocks all
+  // stay gathered, or none.
   template <class Act>
   auto of_all_layers(const Config& c, const Act& act) const {
     const auto layers = c.model.layers;
     if (layers <= kMore + 1) return act(c);
-    Config few = c, more = c;
-    few.model.layers = kFew;
-    more.model.layers = kMore;
-    const auto low = act(few), high = act(more);
+    const auto low = act(with_layers(c, kFew)), high = act(with_layers(c, kMore));
     return low + (high - low) / (kMore - kFew) * (layers - kFew);
   }
 
-  // Of the memory that is short first: a GPU's, or the host's.
-  bool fits(const Config& c) const {
-    const auto bytes = of_all_layers(c, [&](const Config& few) {
-      const auto needed = measure_training(training_config(few), device_, threads_of(few));
-      return device_.kind == Device::Kind::cuda ? needed.device : needed.device + needed.pinned;
+  static Config with_layers(Config c, std::int64_t layers) {
+    if (c.layout.keep_gathered == c.model.layers) c.layout.keep_gathered = layers;
+    c.model.layers = layers;
+    return c;
+  }
+
+  static Config keeping(Config c, std::int64_t blocks) {
+    c.layout.keep_gathered = blocks;
+    return c;
+  }
+
+  bool on_gpus() const { return device_.kind == Device::Kind::cuda; }
+
+  // Of the device's memory, which gathered weights take.
+  std::int64_t device_bytes(const Config& c) const {
+    return of_all_layers(c, [&](const Config& few) {
+      const auto needed = run_bytes(few, room_, /*may_copy=*/false).sum();
+      return on_gpus() ? needed.device : needed.device + needed.pinned;
     });
-    return room_.has({.device = bytes, .pinned = 0});
+  }
+  // Of a host's, beside GPUs.
+  std::int64_t host_bytes(const Config& c) const {
+    return of_all_layers(c, [&](const Config& few) {
+      return run_bytes(few, room_, /*may_copy=*/false).sum().pinned;
+    });
+  }
+  // A rank's part of what there is.
+  std::int64_t device_room() const {
+    return on_gpus() ? room_.gpu_bytes : room_.host_bytes / room_.ranks;
+  }
+
+  bool fits(const Config& c) const {
+    if (device_bytes(c) > device_room()) return false;
+    const bool is_known = on_gpus() && room_.host_bytes != MemoryRoom::kUnknown;
+    return !is_known || host_bytes(c) <= room_.host_bytes / room_.ranks;
   }
 
   double seconds_of(const Config& c, const Topology& topology) const {
@@ -204,15 +230,71 @@ class Search {
     const Config any = with(group, 1, Recompute::none, {});
     const auto topology = topology_on(cluster_, training_config(any).mesh);
     for (const auto micro_batch : micro_batches(base_, group.tensor)) {
-      bool any_fits = false;
-      for (const auto& c : fitting(group, micro_batch)) {
-        any_fits = true;
+      const auto all = fitting(group, micro_batch);
+      if (all.empty()) return;
+      for (const auto& c : all) {
         Priced priced{c, seconds_of(c, topology)};
+        if (may_keep(c)) priced = with_kept(priced, topology);
         const std::lock_guard lock(mutex_);
         priced_.push_back(std::move(priced));
       }
-      if (!any_fits) return;
     }
+  }
+
+  static bool may_keep(const Config& c) {
+    return c.layout.shard > 1 && c.layout.sharding == Sharding::full;
+  }
+
+  // The fastest with as many blocks gathered as there is memory for: as it is, or, where that is
+  // too few for all, with more recomputed, which leaves memory for more. Where weights can be whole
+  // all the time, sharding of gradients has them so.
+  Priced with_kept(const Priced& none, const Topology& topology) const {
+    constexpr double kWorthIt = 0.998;
+    const auto layers = none.config.model.layers;
+    Priced best = none;
+    Config c = none.config;
+    for (;;) {
+      Config whole = c;
+      whole.layout.sharding = Sharding::gradients;
+      if (device_bytes(whole) <= device_room()) return best;
+      const double with_all = seconds_of(keeping(c, layers), topology);
+      if (with_all > kWorthIt * best.seconds) return best;
+      const auto blocks = most_kept(c);
+      if (blocks > 0) {
+        const double seconds = seconds_keeping(c, blocks, with_all, topology);
+        if (seconds < best.seconds) best = {keeping(c, blocks), seconds};
+      }
+      if (blocks == layers || c.train.recompute == Recompute::block || c.train.offloads())
+        return best;
+      c.train.recompute =
+          c.train.recompute == Recompute::none ? Recompute::cheap : Recompute::block;
+    }
+  }
+
+  // Each block that stays spares as much as another.
+  double seconds_keeping(const Config& c, std::int64_t blocks, double with_all,
+                         const Topology& topology) const {
+    const auto layers = c.model.layers;
+    if (blocks == layers) return with_all;
+    if (layers <= kMore + 1) return seconds_of(keeping(c, blocks), topology);
+    const double with_none = seconds_of(c, topology);
+    const double share = static_cast<double>(blocks) / static_cast<double>(layers);
+    return with_none + (with_all - with_none) * share;
+  }
+
+  // Blocks that can stay gathered. All take less than all but one or two: these share buffers.
+  std::int64_t most_kept(const Config& c) const {
+    const auto layers = c.model.layers;
+    if (device_bytes(keeping(c, layers)) <= device_room()) return layers;
+    if (layers <= kMore + 1) {
+      auto blocks = layers - 1;
+      while (blocks > 0 && device_bytes(keeping(c, blocks)) > device_room())
+        --blocks;
+      return blocks;
+    }
+    const Config few = with_layers(c, kFew);
+    const auto each = device_bytes(keeping(few, 1)) - device_bytes(few);
+    return std::clamp<std::int64_t>((device_room() - device_bytes(c)) / each, 0, layers - 1);
   }
 
   // Of each offload the mildest recompute that fits, where it is milder than without.
@@ -233,9 +315,7 @@ class Search {
       }
     };
     try_with({});
-    const bool may_offload =
-        device_.kind == Device::Kind::cuda && base_.train.cuda_graphs != Config::CudaGraphs::on;
-    if (!may_offload) return found;
+    if (!on_gpus() || base_.train.cuda_graphs == Config::CudaGraphs::on) return found;
     try_with({.optimizer = true});
     try_with({.activations = true});
     try_with({.activations = true, .optimizer = true});
@@ -276,7 +356,10 @@ class Search {
         add([&](Config& c) { c.train.recompute = recompute; });
     for (const auto sharding : {Sharding::optimizer, Sharding::gradients})
       if (sharding < best.layout.sharding && best.layout.shard > 1)
-        add([&](Config& c) { c.layout.sharding = sharding; });
+        add([&](Config& c) {
+          c.layout.sharding = sharding;
+          c.layout.keep_gathered = 0;
+        });
     if (best.train.offloads())
       add([&](Config& c) { c.train.offload_activations = c.train.offload_optimizer = false; });
     if (best.layout.shard % 2 == 0)
@@ -300,17 +383,22 @@ class Search {
       miss.config = near[static_cast<std::size_t>(i)];
       const auto found = estimate(miss.config, cluster_);
       miss.missing_bytes = found.missing_bytes();
+      miss.missing_host_bytes = found.missing_host_bytes();
       miss.step_seconds = found.time.total();
     });
     const double fastest = best.estimate.time.total();
     std::erase_if(misses, [&](const MissedLayout& one) {
-      return one.missing_bytes <= 0 || one.step_seconds >= fastest;
+      return one.missing_bytes + one.missing_host_bytes <= 0 || one.step_seconds >= fastest;
     });
     std::ranges::stable_sort(misses, {}, &MissedLayout::missing_bytes);
-    for (auto& one : misses)
-      one.why = str(difference(one.config, best.config), ": ",
-                    human_memory(static_cast<double>(one.missing_bytes)), " too much, for ",
-                    human_seconds(fastest - one.step_seconds), " less");
+    for (auto& one : misses) {
+      const bool is_host = one.missing_bytes == 0;
+      const auto missing = is_host ? one.missing_host_bytes : one.missing_bytes;
+      one.why =
+          str(difference(one.config, best.config), ": ", human_memory(static_cast<double>(missing)),
+              " too much", is_host ? " for the host" : "", ", for ",
+              human_seconds(fastest - one.step_seconds), " less");
+    }
     return misses;
   }
 

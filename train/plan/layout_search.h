@@ -1,5 +1,6 @@
 // LayoutSearch: how the same steps of the same model could be laid over a Cluster: ranks along each
-// axis, what they share, micro-batch, recompute and offload. It proposes what `train` runs.
+// axis, what they share and keep gathered, micro-batch, recompute, offload. It proposes what
+// `train` runs.
 //
 // A layout is priced first with a few of the model's layers, to which as many more are added as the
 // last ones took; the best of them are then estimated in full, as `estimate` does.
@@ -21,9 +22,9 @@ struct FoundLayout {
 
 struct MissedLayout {
   Config config;
-  std::int64_t missing_bytes = 0;
-  double step_seconds = 0;  // that it would take
-  std::string why;          // "micro-batch 8: 3.1 GiB too much"
+  std::int64_t missing_bytes = 0, missing_host_bytes = 0;  // as of an Estimate
+  double step_seconds = 0;                                 // that it would take
+  std::string why;  // "micro-batch 8: 3.1 GiB too much, for 12 ms less"
 };
 
 struct LayoutSearch {

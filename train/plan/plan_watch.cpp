@@ -38,8 +38,8 @@ void PlanWatch::plan() {
   const bool on_gpu = run_.compute.is_cuda();
   auto cluster = run_.options.cluster;
   if (!cluster && on_gpu)
-    cluster = cluster_of_gpus(gpu::properties(run_.compute.device().index).name, run_.world.size(),
-                              static_cast<int>(run_.hosts().size()));
+    cluster = cluster_here(gpu::properties(run_.compute.device().index).name, run_.world.size(),
+                           static_cast<int>(run_.hosts().size()));
   if (!cluster) {
     plan_ = read_plan_file(run_.directory.plan());  // that a person put there
     if (!plan_)

@@ -4,14 +4,10 @@
 #include <string_view>
 
 #include "core/integer.h"
+#include "train/memory.h"
 #include "train/plan/residuals.h"
 
 namespace lockstep {
-namespace {
-
-constexpr int kMachineDomain = 8;
-
-}  // namespace
 
 StepTime time_of(const PlanFile::Step& step) {
   StepTime time;
@@ -21,16 +17,11 @@ StepTime time_of(const PlanFile::Step& step) {
   return time;
 }
 
-std::optional<Cluster> cluster_of_gpus(const std::string& gpu, int ranks, int nodes) {
+std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes) {
   const Hardware* hardware = find_hardware(gpu);
   if (hardware == nullptr) return std::nullopt;
-  Cluster cluster;
-  cluster.name = str(ranks, " x ", hardware->name);
-  cluster.nodes = nodes;
-  cluster.ranks_per_node = static_cast<int>(divide_up(ranks, nodes));
-  cluster.hardware = *hardware;
-  if (cluster.hardware.domain_ranks <= kMachineDomain)  // which ends with the machine
-    cluster.hardware.domain_ranks = std::min(cluster.hardware.domain_ranks, cluster.ranks_per_node);
+  Cluster cluster = cluster_of_gpus(*hardware, static_cast<int>(divide_up(ranks, nodes)), nodes);
+  cluster.host_memory_bytes = all_memory_bytes(Device{});
   return cluster;
 }
 

@@ -16,9 +16,9 @@ namespace lockstep {
 // Of a plan's components; a name that is none of today's is left out.
 StepTime time_of(const PlanFile::Step& step);
 
-// What a run is planned for, where no file says it: so many ranks on so many machines with GPUs of
-// this name. Nothing where they are not known.
-std::optional<Cluster> cluster_of_gpus(const std::string& gpu, int ranks, int nodes);
+// What a run is planned for, where no file says it: so many ranks on so many machines like this
+// one, with GPUs of this name. Nothing where they are not known.
+std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes);
 
 // Its MFU is by the peak that the run's own is by. residuals: of earlier runs, see
 // train/plan/residuals.h; no such file: no corrected figures. Throws ConfigError where the layout

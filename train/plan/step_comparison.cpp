@@ -123,7 +123,7 @@ std::string comparison_table(const StepTime& planned, const StepTime& measured) 
         str('\n', row(name, seconds_text(plan), seconds_text(seconds), difference(plan, seconds)));
   };
   for (const Component component : kComponentsInOrder)
-    if (planned[component] > 0 || measured[component] > 0)
+    if (planned.shows(component) || measured.shows(component))
       add(in_words(component), planned[component], measured[component]);
   add("step", planned.total(), measured.total());
   return text;

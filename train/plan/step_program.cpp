@@ -37,6 +37,7 @@ StepProgram record_step(const TrainingConfig& config, Device device, int threads
   program.log->cut(end);
   program.peak = arenas.peak();
   program.peak_by_purpose = arenas.device.peak_by_purpose();
+  program.pinned_by_purpose = arenas.pinned.peak_by_purpose();
   return program;
 }
 

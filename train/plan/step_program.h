@@ -28,6 +28,7 @@ struct StepProgram {
   std::map<std::string, GroupPlace, std::less<>> groups;  // by their communicators' names
   Arenas::Bytes peak;                                     // of a run, as measure_training says
   std::array<std::int64_t, kPurposes> peak_by_purpose{};  // of the device's
+  std::array<std::int64_t, kPurposes> pinned_by_purpose{};
 
   std::int64_t tokens() const { return micro_batches * shape.tokens; }  // that this rank reads
 };

@@ -123,6 +123,7 @@ void describe(Cluster& cluster, const PreflightOptions& options, const Topology&
   cluster.nodes = static_cast<int>(machines(topology).size());
   cluster.ranks_per_node = (ranks + cluster.nodes - 1) / cluster.nodes;
   cluster.threads = options.threads;
+  if (cluster.device == Device::Kind::cuda) cluster.host_memory_bytes = all_memory_bytes(Device{});
   cluster.hardware.domain_ranks = largest_domain(topology);
   cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
                      cluster.ranks_per_node, " x ", cluster.hardware.name);

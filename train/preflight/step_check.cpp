@@ -31,19 +31,16 @@ class ModelSteps {
  public:
   ModelSteps(const Config& config, PreflightRank& rank)
       : rank_(rank),
-        bytes_(checked_bytes(
-            config, room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
-                                                         rank.topology, rank.world.rank())))))),
+        room_(room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
+                                                   rank.topology, rank.world.rank()))))),
+        bytes_(checked_bytes(config, room_)),
         arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
         training_(settings(config), rank.compute, arenas_,
                   make_comms(rank.world, rank.comms.mesh, &rank.topology)),
         pinned_(rank.compute.device(), Arena::Memory::pinned_host,
                 16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
         batch_(training_.random_batch(pinned_)),
-        micro_batches_(std::min(kMostMicroBatches,
-                                config.train.batch_tokens /
-                                    (config.train.micro_batch * config.train.sequence_length *
-                                     (rank.world.size() / rank.comms.mesh.size(Axis::tensor))))) {
+        micro_batches_(std::min(kMostMicroBatches, step_split(config).micro_batches)) {
     if (rank.on_gpus()) training_.choose_products({});
     training_.initialize();
   }
@@ -71,11 +68,14 @@ class ModelSteps {
     return all;
   }
 
-  // What the process has beyond its arenas: of a GPU, which takes arenas whole, all else; of
-  // processors what it had before any check, and what checkpoints are written by.
+  // What the process cannot give to its arenas. A GPU's are taken whole, and before them a run
+  // leaves some free; of processors what it had before any check, and what checkpoints are written
+  // by.
   std::int64_t constant_bytes() const {
+    const Device device = rank_.compute.device();
     if (!rank_.on_gpus()) return rank_.resident_bytes_before + RangeWriter::kDirectBytes;
-    return std::max<std::int64_t>(resident_memory_bytes(rank_.compute.device()) - bytes_.device, 0);
+    const auto kept = all_memory_bytes(device) - room_.gpu_bytes;
+    return std::max(resident_memory_bytes(device) - bytes_.device, kept);
   }
 
  private:
@@ -103,6 +103,7 @@ class ModelSteps {
   }
 
   PreflightRank& rank_;
+  const MemoryRoom room_;
   const Arenas::Bytes bytes_;
   Arenas arenas_;
   Training training_;

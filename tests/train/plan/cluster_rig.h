@@ -20,6 +20,7 @@ inline Cluster processors(int ranks) {
   cluster.name = "processors";
   cluster.device = Device::Kind::cpu;
   cluster.ranks_per_node = ranks;
+  cluster.constant_bytes = 1;  // nothing, as if that was measured
   auto& hardware = cluster.hardware;
   hardware.fp32_flops = hardware.bf16_flops = 1e11;
   hardware.hbm_bytes_per_second = hardware.nvlink_bytes_per_second = 1e10;

@@ -91,11 +91,33 @@ TEST(Cluster, what_is_written_reads_back_equal) {
   // No member is left out: each of measured() differs from what a Cluster begins with.
   const Json defaults = to_json(Cluster());
   for (const auto& [key, value] : written.as_object()) {
-    if (key == "format" || key == "hardware") continue;
+    if (key == "format" || key == "hardware" || key == "host_memory_bytes") continue;
     EXPECT_NE(value.dump(), defaults.at(key).dump()) << key;
   }
   for (const auto& [key, value] : written.at("hardware").as_object())
     EXPECT_NE(value.dump(), defaults.at("hardware").at(key).dump()) << key;
+}
+
+TEST(Cluster, a_host_has_memory_of_its_own_beside_gpus_alone) {
+  Cluster c = measured();
+  c.host_memory_bytes = 98765;
+  EXPECT_EQ(message_of<DataError>([&] { check(c); }),
+            "host_memory_bytes: expected nothing without GPUs, where ranks have "
+            "hardware.hbm_bytes each, found 98765");
+  c.device = Device::Kind::cuda;
+  EXPECT_EQ(parse_cluster(to_json(c)).host_memory_bytes, 98765);
+}
+
+TEST(Cluster, an_nvlink_domain_ends_with_the_machine_but_that_of_a_rack) {
+  const auto domain = [](const char* gpu, int ranks_per_node) {
+    return cluster_of_gpus(*find_hardware(gpu), ranks_per_node).hardware.domain_ranks;
+  };
+  EXPECT_EQ(domain("NVIDIA H100", 8), 8);
+  EXPECT_EQ(domain("NVIDIA H100", 2), 2);
+  EXPECT_EQ(domain("NVIDIA H100", 16), 8);
+  EXPECT_EQ(domain("NVIDIA H100 PCIe", 8), 2);
+  EXPECT_EQ(domain("NVIDIA GB200", 4), 72);
+  EXPECT_EQ(cluster_of_gpus(*find_hardware("NVIDIA H100"), 4, 3).ranks(), 12);
 }
 
 TEST(Cluster, each_member_has_its_own_name) {
@@ -104,6 +126,7 @@ TEST(Cluster, each_member_has_its_own_name) {
             R"("ranks_per_node":2,"threads":5,"inside_latency_seconds":3e-06,)"
             R"("across_latency_seconds":7e-05,"compute_beside":1.5,"other_beside":1.25,)"
             R"("wait_share":0.375,"launch_seconds":2e-06,"constant_bytes":54321,)"
+            R"("host_memory_bytes":0,)"
             R"("storage_read_bytes_per_second":8e+09,)"
             R"("storage_write_bytes_per_second":9e+09,"watts":700.0,)"
             R"("price_per_gpu_hour":2.5,"currency":"EUR","gpu_hours_per_interruption":1000.0,)"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <numeric>
+#include <tuple>
 
 #include "dist/topology_placement.h"
 #include "tests/files.h"
@@ -158,14 +159,151 @@ TEST(Estimate, too_little_memory_is_said_in_bytes) {
   EXPECT_TRUE(roomy.fits());
   EXPECT_EQ(roomy.missing_bytes(), 0);
   EXPECT_EQ(roomy.bytes.copies, HostState::Copies::owned);
-  cluster.hardware.hbm_bytes = roomy.bytes.sum().device + roomy.bytes.sum().pinned - 1;
+  const auto short_of = [](const Estimate& e) {
+    return e.bytes.sum().device + e.bytes.sum().pinned + e.constant_bytes - 1;
+  };
+  cluster.hardware.hbm_bytes = short_of(roomy);
   const auto tight = estimate(config, cluster);
   EXPECT_TRUE(tight.fits());
   EXPECT_EQ(tight.bytes.copies, HostState::Copies::none) << "there is no room for them";
-  cluster.hardware.hbm_bytes = tight.bytes.sum().device + tight.bytes.sum().pinned - 1;
+  cluster.hardware.hbm_bytes = short_of(tight);
   const auto small = estimate(config, cluster);
   EXPECT_FALSE(small.fits());
   EXPECT_EQ(small.missing_bytes(), 1);
+  EXPECT_EQ(small.missing_host_bytes(), 0);
+}
+
+std::int64_t sum_of(const std::vector<PlanFile::Memory>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& part) { return sum + part.bytes; });
+}
+
+Config offloading(int ranks) {
+  Config config = small_run(ranks, 6);
+  config.precision.compute = DType::bf16;
+  config.train.recompute = Recompute::block;
+  config.train.offload_activations = config.train.offload_optimizer = true;
+  return config;
+}
+
+// By hand: what an update needs of a rank's part, 4 + 8 bytes a weight; of each layer but the last
+// two what it keeps, which is one tensor in bf16; 12 bytes a weight of the checkpoint's copy are of
+// what is on the host already, so there is none. Four buffers of four tensors of two sequences, and
+// what two threads read into.
+TEST(Estimate, a_host_has_what_is_offloaded_and_read_ahead) {
+  const Config config = offloading(8);
+  const auto found = estimate(config, h100s(1));
+  const auto parts = host_memory(found);
+  EXPECT_EQ(sum_of(parts), found.bytes.sum().pinned);
+  const auto of = [&](const std::string& name) {
+    for (const auto& part : parts)
+      if (part.name == name) return part.bytes;
+    return std::int64_t{0};
+  };
+  const auto weights = static_cast<double>(parameter_count(config.model)) / 8;
+  EXPECT_NEAR(static_cast<double>(of("master_weights")), 4 * weights, 0.3 * 4 * weights);
+  EXPECT_NEAR(static_cast<double>(of("moments")), 8 * weights, 0.3 * 8 * weights);
+  EXPECT_GE(of("moments"), 2 * 4 * parameter_count(config.model) / 8);
+  EXPECT_EQ(of("activations"), 4 * (2 * 32 * 64 * 2));
+  EXPECT_GE(of("batches"), 4 * 4 * 2 * 32 * 4);
+  EXPECT_LT(of("batches"), 2 * 4 * 4 * 2 * 32 * 4);
+
+  Config held_out = config;
+  held_out.data.validation = {"held out"};
+  EXPECT_EQ(estimate(held_out, h100s(1)).bytes.batches, 2 * found.bytes.batches);
+
+  Config on_gpus = config;
+  on_gpus.train.offload_activations = on_gpus.train.offload_optimizer = false;
+  const auto copies = estimate(on_gpus, h100s(1));
+  EXPECT_EQ(copies.bytes.copies, HostState::Copies::owned);
+  const auto saved = static_cast<double>(checkpoint_bytes(config)) / 8;
+  EXPECT_NEAR(static_cast<double>(copies.bytes.host_state), saved, 0.3 * saved);
+}
+
+TEST(Estimate, a_host_that_is_too_small_is_said_in_bytes_of_a_rank) {
+  const Config config = offloading(4);
+  Cluster cluster = h100s(1);
+  const auto unknown = estimate(config, cluster);
+  EXPECT_TRUE(unknown.fits());
+  const auto each = unknown.bytes.sum().pinned;
+  cluster.host_memory_bytes = 4 * each;  // of a node that has eight GPUs, of which four are used
+  EXPECT_TRUE(estimate(config, cluster).fits());
+  EXPECT_EQ(estimate(config, cluster).missing_host_bytes(), 0);
+  cluster.host_memory_bytes = 4 * (each - 5);
+  const auto small = estimate(config, cluster);
+  EXPECT_FALSE(small.fits());
+  EXPECT_EQ(small.missing_bytes(), 0);
+  EXPECT_EQ(small.missing_host_bytes(), 5);
+  EXPECT_THROW(require_room(planned_on(cluster, config), small.bytes, small.room), ConfigError);
+  // Without what is copied for checkpoints: they take turns, and updates wait.
+  Config on_gpus = config;
+  on_gpus.train.offload_activations = on_gpus.train.offload_optimizer = false;
+  cluster.host_memory_bytes = 0;
+  const auto copying = estimate(on_gpus, cluster);
+  cluster.host_memory_bytes = 4 * copying.bytes.sum().pinned - 1;
+  const auto turns = estimate(on_gpus, cluster);
+  EXPECT_TRUE(turns.fits());
+  EXPECT_EQ(turns.bytes.copies, HostState::Copies::none);
+  EXPECT_LT(turns.bytes.host_state, copying.bytes.host_state);
+}
+
+TEST(Estimate, constants_are_as_measured_or_assumed_and_said_to_be) {
+  const Config config = small_run(8);
+  Cluster cluster = h100s(1);
+  const auto assumed = estimate(config, cluster);
+  EXPECT_FALSE(assumed.constants_measured);
+  EXPECT_EQ(assumed.constant_bytes, (std::int64_t{3} << 30) / 2);
+  EXPECT_GE(assumed.constant_bytes, kGpuReserveBytes) << "which a run leaves free";
+  cluster.constant_bytes = 12345;
+  const auto measured = estimate(config, cluster);
+  EXPECT_TRUE(measured.constants_measured);
+  EXPECT_EQ(measured.constant_bytes, 12345);
+  EXPECT_EQ(measured.room.gpu_bytes, cluster.hardware.hbm_bytes - 12345);
+  Cluster host = processors(8);
+  host.constant_bytes = 0;
+  EXPECT_EQ(estimate(config, host).constant_bytes, std::int64_t{64} << 20);
+}
+
+// Two bytes a token, four where ids need them, of the step that is read while another is computed.
+TEST(Estimate, a_step_waits_for_what_a_node_cannot_read_beside_it) {
+  for (const auto& [nodes, vocabulary, bytes] :
+       {std::tuple{1, 256, 2.0}, std::tuple{2, 256, 2.0}, std::tuple{1, 70'000, 4.0}}) {
+    Config config = small_run(8 * nodes);
+    config.model.vocabulary = vocabulary;
+    Cluster cluster = h100s(nodes);
+    const double step = estimate(config, cluster).time.total();
+    EXPECT_EQ(estimate(config, cluster).time[Component::data], 0) << "it is not known how fast";
+    const double read = bytes * static_cast<double>(config.train.batch_tokens) / nodes;
+    cluster.storage_read_bytes_per_second = read / (3 * step);
+    EXPECT_NEAR(estimate(config, cluster).time[Component::data], 2 * step, 1e-9);
+    cluster.storage_read_bytes_per_second = read / (0.9 * step);
+    EXPECT_EQ(estimate(config, cluster).time[Component::data], 0);
+  }
+}
+
+// By the formulas of docs/planning.md.
+TEST(Estimate, a_checkpoint_costs_what_its_copy_and_its_write_take_beyond_steps) {
+  Config config = small_run(8);
+  config.checkpoint.every_steps = 5;
+  for (const bool is_gpu : {true, false}) {
+    Cluster cluster = is_gpu ? h100s(1) : processors(8);
+    cluster.hardware.host_bytes_per_second = 1e6;
+    if (!is_gpu) cluster.hardware.hbm_bytes_per_second = 2e6;  // of which a copy takes both ways
+    const auto copied = estimate(config, cluster);
+    const auto bytes = static_cast<double>(checkpoint_bytes(config));
+    const double step = copied.time.total() - copied.time[Component::checkpoint];
+    const double hidden = step - copied.time[Component::optimizer];
+    EXPECT_NEAR(copied.save.copy_seconds, bytes / 8 / 1e6, 1e-9);
+    const double stall = std::max(bytes / 8 / 1e6 - hidden, 0.0);
+    EXPECT_NEAR(copied.save.stall_seconds, stall, 1e-9);
+    EXPECT_NEAR(copied.time[Component::checkpoint], stall / 5, 1e-9);
+    EXPECT_EQ(copied.save.write_seconds, 0) << "it is not known how fast";
+    cluster.storage_write_bytes_per_second = bytes / (7 * step);  // and the next is due behind 5
+    const auto late = estimate(config, cluster);
+    EXPECT_NEAR(late.save.write_seconds, 7 * step, 1e-6 * step);
+    EXPECT_NEAR(late.save.stall_seconds, stall + 2 * step, 1e-6 * step);
+    EXPECT_NEAR(late.time[Component::checkpoint], (stall + 2 * step) / 5, 1e-6 * step);
+  }
 }
 
 // 2 + 4 bytes a weight of all, and 12 of a rank's part: docs/parallelism.md.

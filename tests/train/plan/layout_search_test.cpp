@@ -27,9 +27,19 @@ std::vector<Estimate> all_of(const Config& config, const Cluster& cluster) {
             c.layout.sharding = sharding;
             c.train.micro_batch = micro_batch;
             c.train.recompute = recompute;
-            all.push_back(estimate(c, cluster));
+            const auto layers = c.model.layers, apart = std::max<std::int64_t>(layers / 6, 1);
+            const bool may_keep = shard > 1 && sharding == Sharding::full;
+            for (std::int64_t kept = 0; kept <= (may_keep ? layers : 0); kept += apart) {
+              c.layout.keep_gathered = kept;
+              all.push_back(estimate(c, cluster));
+            }
           }
   return all;
+}
+
+// Without copies for checkpoints.
+std::int64_t needed_by(const Estimate& one) {
+  return one.bytes.training.device + one.bytes.training.pinned + one.bytes.batches;
 }
 
 void expect_found(const Config& config, const Cluster& cluster, double fastest) {
@@ -48,6 +58,7 @@ void expect_found(const Config& config, const Cluster& cluster, double fastest) 
     const auto found = estimate(miss.config, cluster);
     EXPECT_FALSE(found.fits());
     EXPECT_EQ(found.missing_bytes(), miss.missing_bytes);
+    EXPECT_EQ(found.missing_host_bytes(), miss.missing_host_bytes);
     EXPECT_LT(miss.step_seconds, search.best.front().estimate.time.total());
     expect_contains(miss.why, " too much, for ");
   }
@@ -61,18 +72,16 @@ TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
     const auto all = all_of(config, cluster);
     std::vector<std::int64_t> needed;
     for (const auto& one : all) {
-      const auto bytes = one.bytes.training;
-      needed.push_back(bytes.device + bytes.pinned);
+      needed.push_back(needed_by(one));
     }
     std::ranges::sort(needed);
     for (const double share : {0.02, 0.3, 1.0}) {
       const auto at = static_cast<std::size_t>(share * static_cast<double>(needed.size() - 1));
       // What is linear in layers is so but for alignment.
-      cluster.hardware.hbm_bytes = needed[at] + needed[at] / 100;
+      cluster.hardware.hbm_bytes = needed[at] + needed[at] / 100 + cluster.constant_bytes;
       double fastest = 1e9;
       for (const auto& one : all) {
-        const auto bytes = one.bytes.training;
-        if (bytes.device + bytes.pinned <= cluster.hardware.hbm_bytes)
+        if (needed_by(one) <= cluster.hardware.hbm_bytes - cluster.constant_bytes)
           fastest = std::min(fastest, one.time.total());
       }
       SCOPED_TRACE(str(layers, " layers, ", share));
@@ -98,6 +107,62 @@ TEST(LayoutSearch, offloads_only_where_there_is_a_gpu) {
   ASSERT_FALSE(roomy.best.empty());
   for (const auto& one : roomy.best)
     EXPECT_FALSE(one.config.train.offloads()) << "what fits without is slower with it";
+}
+
+// Where ranks talk slowly, and a sequence takes more memory than all blocks do.
+TEST(LayoutSearch, keeps_as_many_blocks_gathered_as_there_is_memory_for) {
+  Config config = small_run(8, 24);
+  config.model.max_positions = config.train.sequence_length = 512;
+  config.train.batch_tokens = std::int64_t{8} * 8 * 512;
+  Cluster cluster = processors(8);
+  cluster.hardware.nvlink_bytes_per_second = 1e8;
+  Config least = config;
+  least.train.micro_batch = 1;
+  least.train.recompute = Recompute::block;
+  const auto needed = [&](std::int64_t kept) {
+    least.layout.keep_gathered = kept;
+    return needed_by(estimate(least, cluster));
+  };
+  const auto kept = [&](std::int64_t bytes) {
+    cluster.hardware.hbm_bytes = bytes + cluster.constant_bytes;
+    const auto search = search_layouts(config, cluster, 2);
+    if (search.best.empty()) return std::int64_t{-1};
+    const auto& best = search.best.front();
+    EXPECT_EQ(best.config.layout.shard, 8);
+    const auto blocks = best.config.layout.keep_gathered;
+    expect_contains(layout_in_words(best.config),
+                    blocks > 0 ? str("keep_gathered ", blocks) : std::string("sharding"));
+    return blocks;
+  };
+  EXPECT_EQ(kept(needed(0)), 0);
+  EXPECT_EQ(kept(needed(1)), 1);
+  EXPECT_EQ(kept(needed(12)), 12);
+  EXPECT_EQ(kept(needed(12) - 1), 11);
+  EXPECT_LT(needed(24), needed(22)) << "blocks that share no buffer need none";
+  EXPECT_EQ(kept(needed(24)), 24);
+}
+
+// Of GPUs with little memory, whose optimizer has to be offloaded.
+TEST(LayoutSearch, offloads_as_much_as_the_hosts_have_room_for) {
+  Config config = small_run(8, 24);
+  config.model.vocabulary = 64;
+  config.precision.compute = DType::bf16;
+  config.train.batch_tokens = std::int64_t{8} * 32;
+  Config tight = config;
+  tight.train.micro_batch = 1;
+  tight.train.recompute = Recompute::block;
+  tight.train.offload_optimizer = true;
+  Cluster cluster = h100s(1);
+  cluster.constant_bytes = 1;
+  const auto needed = estimate(tight, cluster).bytes.training;
+  cluster.hardware.hbm_bytes = needed.device + needed.device / 50;
+  const auto open = search_layouts(config, cluster, 2);
+  ASSERT_FALSE(open.best.empty());
+  EXPECT_TRUE(open.best.front().config.train.offloads());
+  cluster.host_memory_bytes = needed.pinned / 2;
+  const auto closed = search_layouts(config, cluster, 2);
+  for (const auto& one : closed.best)
+    EXPECT_LE(8 * one.estimate.bytes.sum().pinned, cluster.host_memory_bytes);
 }
 
 TEST(LayoutSearch, names_a_layout_in_words) {

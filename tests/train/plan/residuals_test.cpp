@@ -95,6 +95,12 @@ TEST(Residuals, keys_tell_apart_what_changes_a_step) {
   differs([](Config& c) { c.precision.compute = DType::bf16; });
   differs([](Config& c) { c.layout.sharding = Config::Layout::Sharding::optimizer; });
   differs([](Config& c) { c.layout.tensor = 2; });
+  differs([](Config& c) { c.layout.keep_gathered = 2; });
+  differs([](Config& c) { c.train.batch_tokens *= 2; });
+  differs([](Config& c) { c.train.offload_activations = true; });
+  differs([](Config& c) { c.train.offload_optimizer = true; });
+  differs([](Config& c) { c.precision.fp8 = Fp8Products::tensor; });
+  differs([](Config& c) { std::swap(c.layout.shard, c.layout.replicate); });
 }
 
 TEST(Residuals, damage_is_refused_by_name) {

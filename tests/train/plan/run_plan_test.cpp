@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/files.h"
+#include "train/memory.h"
 #include "train/plan/residuals.h"
 
 namespace lockstep::testing {
@@ -91,12 +92,13 @@ TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_thei
 }
 
 TEST(RunPlan, of_gpus_that_are_known_needs_no_file) {
-  const auto found = cluster_of_gpus("NVIDIA H100 80GB HBM3", 16, 2).value();
+  const auto found = cluster_here("NVIDIA H100 80GB HBM3", 16, 2).value();
   EXPECT_EQ(found.nodes, 2);
   EXPECT_EQ(found.ranks_per_node, 8);
   EXPECT_EQ(found.hardware.domain_ranks, 8);
-  EXPECT_EQ(cluster_of_gpus("NVIDIA H100 80GB HBM3", 2, 1)->hardware.domain_ranks, 2);
-  EXPECT_FALSE(cluster_of_gpus("Some Processor", 1, 1).has_value());
+  EXPECT_EQ(found.host_memory_bytes, all_memory_bytes(Device{}));
+  EXPECT_EQ(cluster_here("NVIDIA H100 80GB HBM3", 2, 1)->hardware.domain_ranks, 2);
+  EXPECT_FALSE(cluster_here("Some Processor", 1, 1).has_value());
 }
 
 }  // namespace

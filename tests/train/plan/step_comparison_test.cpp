@@ -58,6 +58,19 @@ TEST(MeanStep, own_seconds_are_those_in_which_a_rank_waits_for_no_other) {
   EXPECT_EQ(mean.own_seconds(), all.total() - waits);
 }
 
+TEST(StepComparison, has_rows_of_what_plan_or_run_has_alone) {
+  const auto planned = time_of({{Component::products, 0.5},
+                                {Component::attention, 1e-3},
+                                {Component::communication_host, 1e-9}});
+  const auto measured =
+      time_of({{Component::products, 0.5}, {Component::data, 1e-3}, {Component::other, 1e-6}});
+  const auto table = comparison_table(planned, measured);
+  for (const char* there : {"products", "attention", "data", "step"})
+    expect_contains(table, str("\n  ", there, " "));
+  for (const char* none : {"host", "other", "checkpoint", "memory-bound"})
+    EXPECT_EQ(table.find(none), std::string::npos) << table;
+}
+
 TEST(StepComparison, a_component_is_off_by_more_than_a_tenth_and_a_hundredth_of_the_step) {
   const auto planned = time_of({{Component::products, 0.5},
                                 {Component::attention, 0.3},
