@@ -303,7 +303,7 @@ TEST(Estimate, constants_are_as_measured_or_assumed_and_said_to_be) {
   EXPECT_EQ(measured.room.gpu_bytes, cluster.hardware.hbm_bytes - 12345);
   Cluster host = processors(8);
   host.constant_bytes = 0;
-  EXPECT_EQ(estimate(config, host).constant_bytes, std::int64_t{64} << 20);
+  EXPECT_EQ(estimate(config, host).constant_bytes, std::int64_t{32} << 20);
 }
 
 // Two bytes a token, four where ids need them, of the step that is read while another is computed.
