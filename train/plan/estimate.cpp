@@ -13,9 +13,10 @@
 namespace lockstep {
 namespace {
 
-// Where nobody measured it. Of a GPU a context of half a GiB, and what `train` leaves free there.
+// Where nobody measured it. Of a GPU a context of half a GiB, and what `train` leaves free there; of
+// processes on CPUs: 16 MiB were seen, 26 under MPI.
 constexpr std::int64_t kGpuConstantBytes = (std::int64_t{1} << 29) + kGpuReserveBytes;
-constexpr std::int64_t kHostConstantBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kHostConstantBytes = std::int64_t{32} << 20;
 
 std::int64_t constants_of(const Cluster& cluster) {
   if (cluster.constant_bytes > 0) return cluster.constant_bytes;

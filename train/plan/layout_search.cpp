@@ -245,41 +245,26 @@ class Search {
     return c.layout.shard > 1 && c.layout.sharding == Sharding::full;
   }
 
-  // The fastest with as many blocks gathered as there is memory for: as it is, or, where that is
-  // too few for all, with more recomputed, which leaves memory for more. Where weights can be whole
-  // all the time, sharding of gradients has them so.
+  // With as many blocks gathered as there is memory for, where that is faster. Where weights can be
+  // whole all the time, sharding of gradients has them so.
   Priced with_kept(const Priced& none, const Topology& topology) const {
-    constexpr double kWorthIt = 0.998;
-    const auto layers = none.config.model.layers;
-    Priced best = none;
-    Config c = none.config;
-    for (;;) {
-      Config whole = c;
-      whole.layout.sharding = Sharding::gradients;
-      if (device_bytes(whole) <= device_room()) return best;
-      const double with_all = seconds_of(keeping(c, layers), topology);
-      if (with_all > kWorthIt * best.seconds) return best;
-      const auto blocks = most_kept(c);
-      if (blocks > 0) {
-        const double seconds = seconds_keeping(c, blocks, with_all, topology);
-        if (seconds < best.seconds) best = {keeping(c, blocks), seconds};
-      }
-      if (blocks == layers || c.train.recompute == Recompute::block || c.train.offloads())
-        return best;
-      c.train.recompute =
-          c.train.recompute == Recompute::none ? Recompute::cheap : Recompute::block;
-    }
+    const Config& c = none.config;
+    Config whole = c;
+    whole.layout.sharding = Sharding::gradients;
+    if (device_bytes(whole) <= device_room()) return none;
+    const auto blocks = most_kept(c);
+    if (blocks == 0) return none;
+    const double seconds = seconds_keeping(none, blocks, topology);
+    return seconds < none.seconds ? Priced{keeping(c, blocks), seconds} : none;
   }
 
   // Each block that stays spares as much as another.
-  double seconds_keeping(const Config& c, std::int64_t blocks, double with_all,
-                         const Topology& topology) const {
-    const auto layers = c.model.layers;
-    if (blocks == layers) return with_all;
-    if (layers <= kMore + 1) return seconds_of(keeping(c, blocks), topology);
-    const double with_none = seconds_of(c, topology);
+  double seconds_keeping(const Priced& none, std::int64_t blocks, const Topology& topology) const {
+    const auto layers = none.config.model.layers;
+    if (layers <= kMore + 1) return seconds_of(keeping(none.config, blocks), topology);
+    const double with_all = seconds_of(keeping(none.config, layers), topology);
     const double share = static_cast<double>(blocks) / static_cast<double>(layers);
-    return with_none + (with_all - with_none) * share;
+    return none.seconds + (with_all - none.seconds) * share;
   }
 
   // Blocks that can stay gathered. All take less than all but one or two: these share buffers.

@@ -117,6 +117,48 @@ TEST(Estimate, what_was_measured_comes_before_prices) {
   EXPECT_NE(priced.time.total(), measured.time.total());
 }
 
+// Compute waits for tensor ranks at once; other groups talk on streams of their own.
+TEST(Estimate, a_collective_takes_what_was_measured_on_a_stream_like_its_own) {
+  Cluster cluster = h100s(1);
+  std::vector<LinkTime> links;
+  for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
+    for (const bool beside : {false, true})
+      links.push_back({.kind = kind,
+                       .ranks = 8,
+                       .domains = 1,
+                       .beside = beside,
+                       .latency_seconds = beside ? 1.0 : 0.0,
+                       .bytes_per_second = 1e12});
+  cluster.links = LinkTimes(std::move(links));
+  Config config = small_run(8);
+  EXPECT_GT(estimate(config, cluster).time.total(), 1);
+  config.layout.tensor = 8;
+  config.layout.shard = 1;
+  const auto tensor = estimate(config, cluster).time;
+  EXPECT_GT(tensor[Component::communication_tensor], 0);
+  EXPECT_LT(tensor.total(), 1);
+}
+
+TEST(Estimate, compute_is_as_much_slower_beside_collectives_as_was_measured) {
+  Cluster cluster = h100s(1);
+  cluster.hardware.slowdown = 0;
+  const auto alone = estimate(small_run(8), cluster).time;
+  cluster.compute_beside = 3;
+  const auto beside = estimate(small_run(8), cluster).time;
+  EXPECT_GT(beside[Component::products], 1.1 * alone[Component::products]);
+  EXPECT_LT(beside[Component::products], 3 * alone[Component::products]);
+}
+
+TEST(Estimate, threads_are_the_clusters_unless_they_are_set) {
+  Cluster cluster = processors(2);
+  cluster.threads = 5;
+  Config config = small_run(2);
+  EXPECT_EQ(planned_on(cluster, config).train.threads, 1);
+  config.train.threads = 0;
+  EXPECT_EQ(planned_on(cluster, config).train.threads, 5);
+  EXPECT_EQ(planned_on(h100s(1), config).train.threads, 1);
+}
+
 TEST(Estimate, mfu_is_by_the_counts_of_the_meter) {
   Config config = small_run(8);
   config.precision.compute = DType::bf16;
@@ -261,7 +303,7 @@ TEST(Estimate, constants_are_as_measured_or_assumed_and_said_to_be) {
   EXPECT_EQ(measured.room.gpu_bytes, cluster.hardware.hbm_bytes - 12345);
   Cluster host = processors(8);
   host.constant_bytes = 0;
-  EXPECT_EQ(estimate(config, host).constant_bytes, std::int64_t{64} << 20);
+  EXPECT_EQ(estimate(config, host).constant_bytes, std::int64_t{32} << 20);
 }
 
 // Two bytes a token, four where ids need them, of the step that is read while another is computed.

@@ -64,27 +64,26 @@ void expect_found(const Config& config, const Cluster& cluster, double fastest) 
   }
 }
 
-// In memory for few, some and all of them.
+// In memory for few, some and all of them, where ranks talk fast and slowly.
 TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
-  for (const int layers : {2, 24}) {
+  for (const auto& [layers, link] : {std::pair{2, 1e10}, std::pair{24, 1e10}, std::pair{24, 1e8}}) {
     const Config config = small_run(8, layers);
     Cluster cluster = processors(8);
+    cluster.hardware.nvlink_bytes_per_second = link;
     const auto all = all_of(config, cluster);
     std::vector<std::int64_t> needed;
-    for (const auto& one : all) {
+    for (const auto& one : all)
       needed.push_back(needed_by(one));
-    }
     std::ranges::sort(needed);
-    for (const double share : {0.02, 0.3, 1.0}) {
+    for (const double share : {0.02, 0.1, 0.3, 1.0}) {
       const auto at = static_cast<std::size_t>(share * static_cast<double>(needed.size() - 1));
       // What is linear in layers is so but for alignment.
       cluster.hardware.hbm_bytes = needed[at] + needed[at] / 100 + cluster.constant_bytes;
       double fastest = 1e9;
-      for (const auto& one : all) {
+      for (const auto& one : all)
         if (needed_by(one) <= cluster.hardware.hbm_bytes - cluster.constant_bytes)
           fastest = std::min(fastest, one.time.total());
-      }
-      SCOPED_TRACE(str(layers, " layers, ", share));
+      SCOPED_TRACE(str(layers, " layers, ", link, " bytes a second, ", share));
       expect_found(config, cluster, fastest);
     }
   }
@@ -140,6 +139,10 @@ TEST(LayoutSearch, keeps_as_many_blocks_gathered_as_there_is_memory_for) {
   EXPECT_EQ(kept(needed(12) - 1), 11);
   EXPECT_LT(needed(24), needed(22)) << "blocks that share no buffer need none";
   EXPECT_EQ(kept(needed(24)), 24);
+  // With memory for all weights sharding of gradients says the same plainly.
+  cluster.hardware.hbm_bytes = std::int64_t{4} << 30;
+  for (const auto& one : search_layouts(config, cluster, 2).best)
+    EXPECT_EQ(one.config.layout.keep_gathered, 0) << one.why;
 }
 
 // Of GPUs with little memory, whose optimizer has to be offloaded.
@@ -158,11 +161,15 @@ TEST(LayoutSearch, offloads_as_much_as_the_hosts_have_room_for) {
   cluster.hardware.hbm_bytes = needed.device + needed.device / 50;
   const auto open = search_layouts(config, cluster, 2);
   ASSERT_FALSE(open.best.empty());
-  EXPECT_TRUE(open.best.front().config.train.offloads());
+  EXPECT_TRUE(open.best.front().config.train.offload_optimizer);
+  EXPECT_FALSE(open.best.front().config.train.offload_activations) << "that is not needed";
   cluster.host_memory_bytes = needed.pinned / 2;
   const auto closed = search_layouts(config, cluster, 2);
   for (const auto& one : closed.best)
     EXPECT_LE(8 * one.estimate.bytes.sum().pinned, cluster.host_memory_bytes);
+  config.train.cuda_graphs = Config::CudaGraphs::on;  // beside which nothing is offloaded
+  EXPECT_EQ(closed.priced, search_layouts(config, cluster, 2).priced);
+  EXPECT_LT(closed.priced, open.priced);
 }
 
 TEST(LayoutSearch, names_a_layout_in_words) {

@@ -51,7 +51,7 @@ TEST(Residuals, the_oldest_go) {
 TEST(Residuals, correct_a_plan_of_their_run) {
   Residuals residuals;
   residuals.add(run("a", 1, 1.25));
-  residuals.add(run("b", 1, 3));
+  residuals.add(run("b", 1, 0.5));
   residuals.add(run("c", 1, 2));
   StepTime plan;
   plan[Component::products] = 4;
@@ -60,9 +60,9 @@ TEST(Residuals, correct_a_plan_of_their_run) {
   EXPECT_DOUBLE_EQ(same[Component::products], 5);
   EXPECT_DOUBLE_EQ(same[Component::attention], 0.5) << "nothing is known of it";
   EXPECT_DOUBLE_EQ(same[Component::other], 0.01) << "it was planned to take nothing";
-  EXPECT_DOUBLE_EQ(residuals.corrected("b", plan)[Component::products], 12);
+  EXPECT_DOUBLE_EQ(residuals.corrected("b", plan)[Component::products], 2);
   const auto other = residuals.corrected("d", plan);
-  EXPECT_DOUBLE_EQ(other[Component::products], 8) << "the median of all";
+  EXPECT_DOUBLE_EQ(other[Component::products], 5) << "the median of all";
   EXPECT_DOUBLE_EQ(other[Component::other], 0);
   EXPECT_DOUBLE_EQ(Residuals().corrected("a", plan).total(), plan.total());
 }
