@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`plan` says what `train` then takes, its formulas hold, and what is wrong is refused by name.
 
-usage: plan_test.py LOCKSTEP
+usage: plan_test.py LOCKSTEP [SANITIZERS]
 """
 
 import json
@@ -151,6 +151,8 @@ def check_hosts(folder):
 
 def check_models():
     for name, parameters in PARAMETERS.items():
+        if name == "llama3_70b" and "thread" in sys.argv[2:]:
+            continue  # ThreadSanitizer leaves too few addresses to measure it
         out, _ = run("plan", CONFIGS / f"{name}.toml", "--cluster", DGX, "--json")
         found = json.loads(out)
         expect(found["parameters"] == parameters, f"{name}: {found['parameters']}, published {parameters}")

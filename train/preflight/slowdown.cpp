@@ -35,8 +35,8 @@ class Overlap {
   }
 
   Slowdown measure() {
-    const double gather = median_of_ranks(rank_.world, gathers_seconds(5) / 5);
-    const int gathers = calls_in_window(gather);  // the same on all ranks
+    const double gather_seconds = median_of_ranks(rank_.world, gathers_seconds(5) / 5);
+    const int gathers = calls_in_window(gather_seconds);  // the same on all ranks
     const double gathers_alone = gathers_seconds(gathers);
     rank_.meet();
     const int products = calls_in_window(products_seconds(3) / 3);
