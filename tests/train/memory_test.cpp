@@ -139,11 +139,11 @@ class TooLarge : public ::testing::Test {
   }
 };
 
-// A micro-batch of 16384 sequences does not fit; of the smaller ones, the largest that
+// A micro-batch of 4096 sequences does not fit; of the smaller ones, the largest that
 // does is named, and it does.
 TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
   Config config = config_of(Family::gpt2, 12, 768);
-  config.train.micro_batch = 1 << 14;
+  config.train.micro_batch = 1 << 12;
   config.train.batch_tokens = config.train.micro_batch * 1024;
   const auto message = message_of<ConfigError>([&] { checked(config); });
   const std::string before = "with train.micro_batch = ";
@@ -158,7 +158,7 @@ TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
 
 // One sequence of 24 tokens would have no products of fp8: it is not proposed.
 TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
-  Config config = config_of(Family::llama3, 200, 16384);
+  Config config = config_of(Family::llama3, 100, 16384);
   config.precision.compute = DType::bf16;
   config.precision.fp8 = Fp8Products::tensor;
   config.train.sequence_length = 24;
@@ -168,7 +168,7 @@ TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
 }
 
 TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
-  Config config = config_of(Family::llama3, 200, 16384);
+  Config config = config_of(Family::llama3, 100, 16384);
   config.train.micro_batch = 2;
   config.train.batch_tokens = 2048;
   config.layout.keep_gathered = 1;
