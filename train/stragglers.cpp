@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <limits>
 
 namespace lockstep {
 
@@ -22,12 +22,30 @@ std::optional<SlowestRank> slowest_of(std::span<const double> seconds_of_ranks) 
   return slowest.median > 0 ? std::optional(slowest) : std::nullopt;
 }
 
-bool Stragglers::observe(const SlowestRank& slowest) {
-  const bool stands_out = slowest.ratio() > kMostRatio;
-  reports_ = !stands_out ? 0 : slowest.rank == rank_ ? reports_ + 1 : 1;
-  rank_ = slowest.rank;
+std::optional<SlowRanks> Stragglers::observe(std::span<const double> seconds_of_ranks) {
+  const auto slowest = slowest_of(seconds_of_ranks);
+  if (!slowest) return std::nullopt;
+  SlowRanks slow{.ranks = {},
+                 .reports = std::numeric_limits<std::int64_t>::max(),
+                 .seconds = 0,
+                 .median = slowest->median};
+  bool is_new = false;
+  reports_.resize(seconds_of_ranks.size());
+  for (std::size_t rank = 0; rank < reports_.size(); ++rank) {
+    const double seconds = seconds_of_ranks[rank];
+    auto& reports = reports_[rank];
+    reports = seconds > kMostRatio * slow.median ? reports + 1 : 0;
+    if (reports < kReports) continue;
+    is_new = is_new || reports == kReports;
+    slow.ranks.push_back(static_cast<int>(rank));
+    slow.reports = std::min(slow.reports, reports);
+    slow.seconds = std::max(slow.seconds, seconds);
+  }
   constexpr std::int64_t kAgain = 10;
-  return reports_ >= kReports && (reports_ - kReports) % kAgain == 0;
+  ++since_said_;
+  if (slow.ranks.empty() || (!is_new && since_said_ < kAgain)) return std::nullopt;
+  since_said_ = 0;
+  return slow;
 }
 
 }  // namespace lockstep

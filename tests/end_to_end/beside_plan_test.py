@@ -146,6 +146,17 @@ def check_with(lockstep, folder, cluster):
     return run
 
 
+def check_of_other_machines(run, gpus):
+    """A file of GPUs is no plan of a run on processors: what an earlier start planned goes, and nobody learns from it."""
+    expect((run.path / "plan.json").exists(), "nothing was planned before")
+    log = run.train(f"plan.cluster={gpus}", "train.steps=45")
+    expect("no plan of this run: plan.cluster: " in log and "describes GPUs, and this run is on processors" in log,
+           f"planned for GPUs: {log[-3000:]}")
+    expect("(plan" not in log and "beside the plan" not in log, f"compared with GPUs: {log[-3000:]}")
+    expect(not (run.path / "plan.json").exists(), "the plan of an earlier start stays")
+    expect(not gpus.with_suffix(".residuals.json").exists(), "plans for GPUs learn from processors")
+
+
 def check_residuals(run, plan, lines, cluster):
     residuals = json.loads(cluster.with_suffix(".residuals.json").read_text())
     expect(len(residuals["runs"]) == 1, f"residuals: {residuals}")
@@ -198,9 +209,12 @@ def main():
         pack(lockstep, folder)
         cluster = folder / "machine.toml"
         shutil.copy(toml, cluster)
+        gpus = folder / "gpus.toml"
+        shutil.copy(toml.with_name("dgx_h100.toml"), gpus)
         check_without(lockstep, folder)
         run = check_with(lockstep, folder, cluster)
         check_old_lines(lockstep, run)
+        check_of_other_machines(run, gpus)
     return 1 if failures else 0
 
 

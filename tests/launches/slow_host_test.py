@@ -61,6 +61,11 @@ def main():
     with Slowed(job.ranks()[SLOW]):
         named_soon = hosts.passes(lambda: named.search(tiny.log("slow")) or process.poll() is not None, 2 * hosts.PATIENCE)
     job.expect(named_soon, "the slow rank is named within some minutes")
+    # Of both ranks of the host now this one is the slower, now that one.
+    both = re.compile(r"ranks 2, 3 on host n2 need up to [\d.]+ m?s of a step themselves, ")
+    with Slowed(job.ranks()[SLOW - 1]), Slowed(job.ranks()[SLOW]):
+        named_soon = hosts.passes(lambda: both.search(tiny.log("slow")) or process.poll() is not None, 2 * hosts.PATIENCE)
+    job.expect(named_soon and both.search(tiny.log("slow")), f"both ranks of a host are slow: {tiny.log('slow')[-3000:]}")
     process.send_signal(signal.SIGUSR1)
     code = process.wait(timeout=hosts.PATIENCE)
     log = tiny.log("slow")

@@ -5,6 +5,7 @@
 #include "core/gpu.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "dist/agreement.h"
 #include "train/plan/residuals.h"
 #include "train/plan/run_plan.h"
 
@@ -47,6 +48,12 @@ void PlanWatch::plan() {
                "; `lockstep preflight` measures and writes one");
     return;
   }
+  std::error_code ignored;
+  std::filesystem::remove(run_.directory.plan(), ignored);  // an earlier start's
+  if ((cluster->device == Device::Kind::cuda) != on_gpu)
+    throw ConfigError(str(
+        "plan.cluster: ", run_.config.plan.cluster, " describes ",
+        on_gpu ? "processors, and this run is on GPUs" : "GPUs, and this run is on processors"));
   Config config = run_.config;
   config.train.threads = run_.compute.threads();
   config.train.attention = run_.options.config.train.attention;  // where that fell back, it shows
@@ -57,8 +64,9 @@ void PlanWatch::plan() {
 void PlanWatch::fill_in(StepReport& report) {
   if (plan_) report.planned_utilization = plan_->step.mfu;
   if (!std::exchange(ranks_said_, false) || !run_.is_first()) return;
-  report.slowest = slowest_of(run_.training.rank_times().read());
-  if (report.slowest && stragglers_.observe(*report.slowest)) say_who_is_slow(*report.slowest);
+  const auto seconds = run_.training.rank_times().read();
+  report.slowest = slowest_of(seconds);
+  if (const auto slow = stragglers_.observe(seconds)) say_who_is_slow(*slow);
 }
 
 void PlanWatch::observe(const StepReport& report) {
@@ -88,15 +96,18 @@ void PlanWatch::show_table(const StepReport& report) {
   log_info(text);
 }
 
-void PlanWatch::say_who_is_slow(const SlowestRank& slowest) {
-  const auto host = run_.topology == nullptr
-                        ? std::string()
-                        : str(" on ", hosts_in_words(*run_.topology, {slowest.rank}));
-  log_warning("rank ", slowest.rank, host, " needs ", human_seconds(slowest.seconds),
-              " of a step itself, ", three_digits(slowest.ratio()), " times the median of ",
-              run_.world.size(), " ranks, in the last ", stragglers_.reports(),
-              " comparisons; all wait for it. Its processors may be busy with something else, its "
-              "clocks held down, its data late");
+void PlanWatch::say_who_is_slow(const SlowRanks& slow) {
+  const auto where = run_.topology == nullptr
+                         ? std::string()
+                         : str(" on ", hosts_in_words(*run_.topology, slow.ranks));
+  const auto needs = str(human_seconds(slow.seconds), " of a step ");
+  log_warning(rank_list(slow.ranks), where,
+              slow.ranks.size() == 1 ? str(" needs ", needs, "itself, ")
+                                     : str(" need up to ", needs, "themselves, "),
+              trimmed(three_digits(slow.ratio())), " times the median of ", run_.world.size(),
+              " ranks, in the last ", slow.reports,
+              " comparisons; all others wait. Processors may be busy with something else there, "
+              "clocks held down, data late");
 }
 
 void PlanWatch::end() {

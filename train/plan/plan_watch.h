@@ -1,5 +1,5 @@
 // PlanWatch: a run beside its plan. It plans the run at its start, shows now and then how far steps
-// are from that, component by component, with what is likely where one is off; finds the rank that
+// are from that, component by component, with what is likely where one is off; finds the ranks that
 // the others wait for; and keeps how far the plan was off for the next one.
 #pragma once
 
@@ -27,7 +27,7 @@ class PlanWatch {
  private:
   void plan();
   void show_table(const StepReport& report);
-  void say_who_is_slow(const SlowestRank& slowest);
+  void say_who_is_slow(const SlowRanks& slow);
 
   Run& run_;
   std::optional<PlanFile> plan_;
