@@ -52,7 +52,7 @@ Cluster cluster_of(const PlanOptions& options) {
   Cluster cluster;
   if (!options.cluster.empty()) {
     cluster = load_cluster(options.cluster);
-    if (!options.gpu.empty()) {  // nothing was measured on another GPU
+    if (!options.gpu.empty()) {  // of another GPU nothing was measured, nor is its price known
       if (cluster.device == Device::Kind::cpu)
         throw ConfigError(str("--gpu: ", cluster.name, " has no GPUs"));
       cluster.hardware = in_machines(hardware_of(options.gpu, "--gpu"), cluster.ranks_per_node);
@@ -61,6 +61,7 @@ Cluster cluster_of(const PlanOptions& options) {
       cluster.compute_beside = cluster.other_beside = 1;
       cluster.launch_seconds = 0;
       cluster.constant_bytes = 0;
+      cluster.watts = cluster.price_per_gpu_hour = 0;
       cluster.name += str(" with ", cluster.hardware.name);
     }
   } else if (!options.gpu.empty()) {
@@ -135,7 +136,8 @@ Plan make_plan(const PlanOptions& options) {
   const auto config = load_config(options.config, settings_of(options, ranks), ranks).values;
   plan.config = planned_on(plan.cluster, config);
   plan.estimate = estimate(config, plan.cluster);
-  if (!options.cluster.empty()) {
+  const bool is_as_it_ran = options.gpu.empty() && options.network_gbits == 0;
+  if (!options.cluster.empty() && is_as_it_ran) {
     const auto residuals = Residuals::read(Residuals::file_beside(options.cluster));
     if (!residuals.runs().empty())
       plan.corrected = residuals.corrected(residual_key(config), plan.estimate.time);

@@ -112,6 +112,9 @@ def check_what_if():
     expect(slow["step_seconds"] > base["step_seconds"], "a slower network takes longer")
     other = plan(*args, "--nodes", 2, "--gpu", "A100")
     expect(other["step_seconds"] > base["step_seconds"] and "A100" in other["cluster"], "an A100 is slower")
+    expect(base["run"]["energy_joules"] > 0 and other["run"]["energy_joules"] == 0, "an A100 takes the energy of an H100")
+    aws = (model, "--cluster", DGX.with_name("aws_p5.toml"), "--check", *args[4:], "--nodes", 2)
+    expect(plan(*aws)["run"]["price"] > 0 and plan(*aws, "--gpu", "A100")["run"]["price"] == 0, "an A100 has the price of an H100")
     longer = plan(*args, "--nodes", 2, "--sequence-length", 16384, "--set", "train.micro_batch=1")
     expect(longer["flops_per_token"] > base["flops_per_token"], "longer sequences take more")
 
@@ -129,6 +132,8 @@ def check_residuals(config, cluster, folder):
     expect(math.isclose(products, 1.5 * before), f"{products}, {before}")
     text, _ = run("plan", config, "--cluster", cluster, "--ranks", 1)
     expect("corrected" in text, text)
+    other = plan(config, "--cluster", cluster, "--ranks", 1, "--network", 1)
+    expect("corrected" not in other, "over another network nothing ran")
     residuals.write_text("{")
     _, why = run("plan", config, "--cluster", cluster, "--ranks", 1, code=65)
     expect("cpu.residuals.json" in why, why)
