@@ -1,6 +1,6 @@
 // RunLog: what rank 0 keeps of a run and shows of it: metrics.jsonl, event files of TensorBoard,
-// the ledger, and what Prometheus reads. Training is worth more than its log: where it cannot be
-// written, that is said once, and training goes on.
+// the ledger, and what Prometheus reads. Training is worth more than its log: where one of them
+// cannot be written, that is said once, and training goes on.
 #pragma once
 
 #include <atomic>
@@ -28,16 +28,19 @@ class RunLog {
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
   // Returns when all that was appended is on the disk; by any thread.
   void sync();
-  void attempt(FunctionRef<void()> act);  // to write what else is of the log
+  void attempt(FunctionRef<void()> act);  // to write what else is of the log, once
 
  private:
+  using Failed = std::atomic<bool>;
+
   std::optional<Goodput> goodput() const;
+  void attempt(Failed& failed, FunctionRef<void()> act);  // what is written again and again
 
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<Ledger> ledger_;
   std::optional<MetricsPage> page_;
-  std::atomic<bool> failed_ = false;
+  Failed metrics_failed_ = false, ledger_failed_ = false, page_failed_ = false;
 };
 
 }  // namespace lockstep
