@@ -1,7 +1,6 @@
 #include "launch/report_verb.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 
@@ -9,6 +8,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "core/wall_clock.h"
 #include "launch/report/page.h"
 
 namespace lockstep {
@@ -49,8 +49,7 @@ int run_report(const ReportOptions& options) {
       log_warning(run, ": ", note);
   }
   tell_apart(runs);
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  const auto text = report_page(runs, now.count());
+  const auto text = report_page(runs, seconds_since_1970());
   write_text(page, text);
   std::cout << page.string() << "  " << human_bytes(static_cast<double>(text.size())) << "\n";
   return 0;

@@ -1,18 +1,20 @@
 #include "launch/watch_verb.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "core/error.h"
+#include "core/median.h"
+#include "core/wall_clock.h"
 #include "launch/report/run_files.h"
 #include "launch/watch/screen.h"
 #include "launch/watch/terminal.h"
 #include "train/metrics_reader.h"
+#include "train/run_directory.h"
 
 namespace lockstep {
 namespace {
@@ -22,8 +24,7 @@ class Watched {
  public:
   explicit Watched(const std::filesystem::path& run)
       : directory_(run), reader_(run / "metrics.jsonl") {
-    const auto whole = std::filesystem::absolute(run).lexically_normal();
-    run_.name = (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+    run_.name = run_name(run);
     run_.path = run.string();
   }
 
@@ -39,8 +40,7 @@ class Watched {
     attempt([&] { run_.end = read_last_end(directory_ / "ledger.jsonl"); });
     run_.parts = parts_of_step(run_.plan ? &*run_.plan : nullptr,
                                [&](Metric metric) { return recently(metric); });
-    run_.now_seconds =
-        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    run_.now_seconds = seconds_since_1970();
     return run_;
   }
 
@@ -68,10 +68,7 @@ class Watched {
     std::vector<double> values;
     for (const StepMetrics& line : recent_)
       if (!std::isnan(line[metric])) values.push_back(line[metric]);
-    if (values.empty()) return StepMetrics::kUnknown;
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+    return median(std::move(values));
   }
 
   template <class Act>

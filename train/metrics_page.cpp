@@ -10,19 +10,10 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "core/wall_clock.h"
 
 namespace lockstep {
 namespace {
-
-double now_seconds() {
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return now.count();
-}
-
-std::string name_of(const std::filesystem::path& run) {
-  const auto path = std::filesystem::absolute(run).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
 
 // At once the new text or the old one to who reads it. What a power failure leaves is no matter: it
 // is written again soon, and an fsync a second is more than numbers are worth.
@@ -46,9 +37,9 @@ double known(double seconds) {
 MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t step)
     : file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
       plan_(run.plan()) {
-  exposed_.run = name_of(run.path());
+  exposed_.run = run_name(run.path());
   exposed_.report.step = step;
-  exposed_.last_step_time_seconds = now_seconds();
+  exposed_.last_step_time_seconds = seconds_since_1970();
   if (config.metrics_port == 0) return;
   try {
     server_.emplace(config.metrics_address, static_cast<std::uint16_t>(config.metrics_port));
@@ -61,7 +52,7 @@ MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std
 
 void MetricsPage::count(const StepReport& r) {
   exposed_.report = r;
-  exposed_.last_step_time_seconds = now_seconds();
+  exposed_.last_step_time_seconds = seconds_since_1970();
   exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
   exposed_.skipped_steps += r.skipped ? 1 : 0;
   exposed_.data_wait_seconds += known(r.data_wait_seconds);

@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+std::string run_name(const std::filesystem::path& run) {
+  const auto whole = std::filesystem::absolute(run).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(std::move(path)) {
   if (!takes_lock) {
     if (!path_exists(checkpoints()))

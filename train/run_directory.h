@@ -11,11 +11,15 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <utility>
 
 #include "dist/agreement.h"
 
 namespace lockstep {
+
+// The name of the directory, which labels and pages call a run by.
+std::string run_name(const std::filesystem::path& run);
 
 class RunDirectory {
  public:

@@ -2,10 +2,11 @@
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <unistd.h>
 #include <vector>
+
+#include "core/wall_clock.h"
 
 namespace lockstep {
 namespace {
@@ -61,11 +62,6 @@ std::string event_head(double wall_time, std::int64_t step) {
   return event;
 }
 
-double wall_time() {
-  using Seconds = std::chrono::duration<double>;
-  return Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string host() {
   std::array<char, 256> text{};
   return gethostname(text.data(), text.size() - 1) == 0 ? text.data() : "localhost";
@@ -73,7 +69,7 @@ std::string host() {
 
 // events.out.tfevents.UNIX.HOST.PID; another number behind it where that exists already.
 std::filesystem::path file_name(const std::filesystem::path& directory) {
-  const auto seconds = static_cast<std::int64_t>(wall_time());
+  const auto seconds = static_cast<std::int64_t>(seconds_since_1970());
   auto path = directory / str("events.out.tfevents.", seconds, ".", host(), ".", getpid());
   const auto base = path.string();
   for (int i = 1; std::filesystem::exists(path); ++i)
@@ -133,8 +129,8 @@ TensorBoardLog::TensorBoardLog(const std::filesystem::path& directory, std::int6
   file_.emplace(file_name(directory), AppendFile::Mode::create_new);
   // START drops what has its step or a later one, so it names the step that comes next. A reader
   // ignores the first START it meets, so a run that begins needs one too.
-  file_->append(event_record(version_event(wall_time())) +
-                event_record(session_start_event(wall_time(), resumed_step + 1)));
+  file_->append(event_record(version_event(seconds_since_1970())) +
+                event_record(session_start_event(seconds_since_1970(), resumed_step + 1)));
 }
 
 void TensorBoardLog::append(const StepReport& r) {
@@ -157,7 +153,7 @@ void TensorBoardLog::append(const StepReport& r) {
     add("gpu/temperature_celsius", r.gpu->temperature_celsius);
   }
   if (r.validation_loss) add("validation/loss", *r.validation_loss);
-  file_->append(event_record(scalars_event(wall_time(), r.step, scalars)));
+  file_->append(event_record(scalars_event(seconds_since_1970(), r.step, scalars)));
 }
 
 }  // namespace lockstep

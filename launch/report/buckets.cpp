@@ -1,6 +1,9 @@
 #include "launch/report/buckets.h"
 
 #include <cmath>
+#include <utility>
+
+#include "core/median.h"
 
 namespace lockstep {
 namespace {
@@ -52,10 +55,7 @@ double Buckets::median(Metric metric) const {
   std::vector<double> means;
   for (const Bucket& bucket : buckets_)
     if (bucket[metric].count > 0) means.push_back(bucket[metric].mean());
-  if (means.empty()) return StepMetrics::kUnknown;
-  const auto middle = means.begin() + std::ssize(means) / 2;
-  std::nth_element(means.begin(), middle, means.end());
-  return *middle;
+  return lockstep::median(std::move(means));
 }
 
 double Buckets::mean(Metric metric) const {

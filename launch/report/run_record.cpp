@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "train/ledger.h"
+#include "train/run_directory.h"
 
 namespace lockstep {
 namespace {
@@ -51,11 +52,6 @@ void attempt(RunRecord& run, Act&& act) {
   }
 }
 
-std::string name_of(const std::filesystem::path& run) {
-  const auto whole = std::filesystem::absolute(run).lexically_normal();
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
-}
-
 // The program of the last start that said it.
 void add_version(RunRecord& run, const std::vector<LedgerLine>& ledger) {
   std::string version;
@@ -67,7 +63,7 @@ void add_version(RunRecord& run, const std::vector<LedgerLine>& ledger) {
 }  // namespace
 
 RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
-  RunRecord record{.name = name_of(run),
+  RunRecord record{.name = run_name(run),
                    .path = run,
                    .steps = Buckets(most_points),
                    .evaluations = Buckets(std::min(most_points, kMostEvaluations)),

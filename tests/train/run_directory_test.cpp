@@ -17,6 +17,12 @@ TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
   EXPECT_EQ(run.numerics(), temporary / "a/b/numerics.json");
 }
 
+TEST(RunDirectory, has_a_name_however_it_is_written) {
+  for (const char* path : {"a/b", "/a/b/", "b", "./b/.", "a/c/../b//"})
+    EXPECT_EQ(run_name(path), "b") << path;
+  EXPECT_EQ(run_name("."), std::filesystem::current_path().filename().string());
+}
+
 TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";

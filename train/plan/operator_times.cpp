@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/median.h"
+
 namespace lockstep {
 namespace {
 
@@ -19,12 +21,6 @@ double work_of(const Call& call) {
 template <class Call>
 auto key_of(const Call& call) {
   return std::tuple(std::string_view(call.name), call.dtype, work_of(call), call.bytes, call.sizes);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 DType dtype_of_name(const std::string& text) {
