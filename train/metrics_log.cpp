@@ -1,7 +1,6 @@
 #include "train/metrics_log.h"
 
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -9,6 +8,8 @@
 #include <string_view>
 
 #include "core/json.h"
+#include "core/wall_clock.h"
+#include "data/source.h"
 #include "train/weight_hash.h"
 
 namespace lockstep {
@@ -84,7 +85,10 @@ std::string to_json_line(const StepReport& r, double time_seconds) {
     line.add("gpu_clock_mhz", r.gpu->clock_mhz);
     line.add("gpu_power_watts", r.gpu->power_watts);
     line.add("gpu_temperature_celsius", r.gpu->temperature_celsius);
-    if (r.gpu->power_capped) line.add("gpu_power_capped", *r.gpu->power_capped);
+    if (r.gpu->power_capped) {
+      line.add("gpu_power_capped", *r.gpu->power_capped);
+      line.add("gpu_slowed_by", joined(r.gpu->slowed_by));
+    }
     line.add("energy_joules", r.gpu->step_joules);
     line.add("joules_per_token", r.joules_per_token);
   }
@@ -140,9 +144,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_s
 }
 
 void MetricsLog::append(const StepReport& report) {
-  using Seconds = std::chrono::duration<double>;
-  const Seconds now = std::chrono::system_clock::now().time_since_epoch();
-  file_.append(to_json_line(report, now.count()));
+  file_.append(to_json_line(report, seconds_since_1970()));
 }
 
 }  // namespace lockstep

@@ -90,7 +90,7 @@ def gpu(step):
     return {key: value for key, value in step.items() if key.startswith("gpu_")}
 
 expected = {"gpu_clock_mhz": 1755, "gpu_power_watts": 612.5, "gpu_temperature_celsius": 64,
-            "gpu_power_capped": True}
+            "gpu_power_capped": True, "gpu_slowed_by": "heat (hardware thermal slowdown)"}
 def check_energy(run, watts):
     read = [step for step in steps(run) if gpu(step)]
     assert read[0]["energy_joules"] is None and read[0]["joules_per_token"] is None, read[0]

@@ -69,6 +69,10 @@ TEST(MetricsLog, a_line_is_one_flat_object_with_the_step_first) {
   r.slowest = SlowestRank{.rank = 3, .seconds = 0.5, .median = 0.4};
   EXPECT_NE(to_json_line(r, 0).find("\"slowest_rank\":3,\"slowest_rank_ratio\":1.25"),
             std::string::npos);
+  r.gpu = GpuReading{.clock_mhz = 1100, .power_capped = false, .slowed_by = {"heat", "power"}};
+  EXPECT_NE(to_json_line(r, 0).find("\"gpu_power_capped\":false,\"gpu_slowed_by\":\"heat, power\""),
+            std::string::npos);
+  r.gpu.reset();
   r.validation_loss = 3.5;
   EXPECT_NE(to_json_line(r, 0).find("\"validation_loss\":3.5}"), std::string::npos);
 }

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {
@@ -137,10 +138,7 @@ std::string in_words(const Deviation& d, const std::vector<std::string>& slowed_
       d.component == Component::products || d.component == Component::attention ||
       d.component == Component::memory_bound || d.component == Component::optimizer;
   if (!by_clocks || slowed_by.empty()) return str(what, ": ", likely_cause(d.component));
-  std::string reasons;
-  for (const auto& reason : slowed_by)
-    reasons += str(reasons.empty() ? "" : ", ", reason);
-  return str(what, ": the GPU's clocks are held down by ", reasons);
+  return str(what, ": the GPU's clocks are held down by ", joined(slowed_by));
 }
 
 }  // namespace lockstep
