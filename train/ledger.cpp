@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/units.h"
+#include "core/wall_clock.h"
 
 namespace lockstep {
 namespace {
@@ -120,7 +121,9 @@ class Account {
     const double share = whole ? 1
                                : static_cast<double>(steps.last - step) /
                                      static_cast<double>(steps.last - steps.first + 1);
-    sum.productive_seconds -= share * steps.computing_seconds;
+    // Of what was added in another order sums may come out below nothing.
+    sum.productive_seconds =
+        std::max(sum.productive_seconds - share * steps.computing_seconds, 0.0);
     sum.replayed_seconds += share * steps.computing_seconds;
     steps.end_seconds -= share * steps.seconds;
     starts[steps.start].replayed_from_seconds = steps.end_seconds;
@@ -295,9 +298,8 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
       written_(accounted_),
       last_step_(start.step) {
   file_.truncate(whole_bytes(path));
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   const std::chrono::duration<double> starting = accounted_ - began_;
-  start_seconds_ = now.count() - starting.count();
+  start_seconds_ = seconds_since_1970() - starting.count();
   auto lines = read_ledger(path);
   const LedgerLine& line = lines.emplace_back(LedgerLine{.kind = Kind::start,
                                                          .time_seconds = start_seconds_,

@@ -116,6 +116,15 @@ TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   }
 }
 
+TEST(Ledger, where_all_is_taken_back_nothing_is_left_not_less) {
+  // 3.1 + 5.9 + 5.4 - 5.4 - 5.9 - 3.1 is -4e-16.
+  const std::vector lines{start_at(0, 0), steps_at(3.1, 1, 1, 3.1, 0, 0, 0),
+                          steps_at(9, 2, 2, 5.9, 0, 0, 0), steps_at(14.4, 3, 3, 5.4, 0, 0, 0),
+                          start_at(14.4, 0)};
+  EXPECT_EQ(goodput_of(lines).productive_seconds, 0);
+  expect_contains(in_words(goodput_of(lines)), "goodput 0% of 14s: productive 0s, replayed 14s,");
+}
+
 TEST(Ledger, starts_say_when_they_did_what) {
   // Of steps 1 to 30 those from 21 on were taken back: two of the second line's six, and the third.
   const std::vector lines{start_at(1000, 0),
