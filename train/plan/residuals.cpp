@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/file.h"
+#include "core/median.h"
 #include "core/units.h"
 #include "train/layout.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr const char* kFormat = "lockstep residuals 1";
 constexpr std::int64_t kMostBytes = std::int64_t{4} << 20;
+constexpr double kLeastSeconds = 1e-9;  // what was planned to take less says nothing of a ratio
 
 const char* in_words(Recompute recompute) {
   if (recompute == Recompute::none) return "no recompute";
@@ -49,12 +51,6 @@ ResidualRun parse_run(const Json& json) {
     run.measured[component] = seconds_at(one, "measured_seconds");
   }
   return run;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace
@@ -104,7 +100,7 @@ StepTime Residuals::corrected(const std::string& key, const StepTime& planned) c
   for (std::size_t i = 0; i < kComponents; ++i) {
     std::vector<double> ratios;
     for (auto run = same == runs_.end() ? runs_.begin() : same; run != runs_.end(); ++run) {
-      if (run->planned.seconds[i] > 0)
+      if (run->planned.seconds[i] >= kLeastSeconds)
         ratios.push_back(run->measured.seconds[i] / run->planned.seconds[i]);
       if (run == same) break;
     }

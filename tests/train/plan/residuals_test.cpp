@@ -67,6 +67,15 @@ TEST(Residuals, correct_a_plan_of_their_run) {
   EXPECT_DOUBLE_EQ(Residuals().corrected("a", plan).total(), plan.total());
 }
 
+TEST(Residuals, what_was_planned_to_take_next_to_nothing_has_no_ratio) {
+  Residuals residuals;
+  residuals.add(run("a", 1e-320, 0.5));
+  StepTime plan;
+  plan[Component::products] = 4;
+  EXPECT_EQ(residuals.corrected("a", plan)[Component::products], 4.5);
+  EXPECT_EQ(residuals.corrected("d", plan)[Component::products], 4);
+}
+
 TEST(Residuals, keys_tell_apart_what_changes_a_step) {
   const Config config = small_run(8);
   const auto key = residual_key(config);

@@ -1,0 +1,52 @@
+// Any residuals are refused, or correct a plan by numbers and read back from what is written of
+// them.
+#include <cmath>
+
+#include "tests/fuzz/fuzz.h"
+#include "train/plan/residuals.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+void check_corrected(const Residuals& residuals, const std::string& key) {
+  StepTime planned;
+  planned.seconds.fill(1);
+  for (const double seconds : residuals.corrected(key, planned).seconds)
+    LOCKSTEP_CHECK(seconds >= 0 && std::isfinite(seconds), key, ": ", seconds);
+}
+
+void check(std::string_view text) {
+  const auto residuals = Residuals::parse(Json::parse(text, "residuals"));
+  LOCKSTEP_CHECK(residuals.runs().size() <= Residuals::kMostRuns, "runs");
+  for (const ResidualRun& run : residuals.runs())
+    check_corrected(residuals, run.key);
+  check_corrected(residuals, "of another run");
+  const auto written = residuals.to_json().dump();
+  try {
+    const auto again = Residuals::parse(Json::parse(written, "written"));
+    LOCKSTEP_CHECK(again.to_json().dump() == written, "it reads back as another");
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  Residuals residuals;
+  const auto one = residuals.to_json().dump();
+  for (const char* key : {"llama3 8.03B, 1 x 8192 of 4194304 tokens", "gpt2"}) {
+    ResidualRun run{.key = key, .planned = {}, .measured = {}};
+    run.planned[Component::products] = 0.25;
+    run.measured[Component::products] = 0.5;
+    run.measured[Component::other] = 1e-3;
+    residuals.add(run);
+  }
+  return {one, residuals.to_json().dump(2)};
+}
+
+}  // namespace lockstep::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
+}
