@@ -22,7 +22,7 @@ constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 38;
 #elif defined(__SANITIZE_ADDRESS__)  // less than half of them
 constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 41;
 #else
-constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 44;  // 16 TiB of addresses
+constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 43;  // 8 TiB of addresses
 #endif
 constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 

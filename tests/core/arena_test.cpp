@@ -5,6 +5,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -43,6 +44,16 @@ TEST(Arena, what_does_not_fit_is_refused_with_the_largest_names) {
     EXPECT_NE(std::string(e.what()).find("logits [100000]"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("activations"), std::string::npos) << e.what();
   }
+}
+
+// A search measures on several threads, with two each; what lies between them splits the rest.
+TEST(Arena, twelve_can_measure_at_once) {
+  std::vector<Arena> arenas;
+  for (int i = 0; i < 12; ++i)
+    arenas.push_back(Arena::measure(Device{}));
+  for (Arena& arena : arenas)
+    arena.allocate("t", DType::uint8, {1 << 20});
+  EXPECT_EQ(arenas.back().peak_bytes(), 1 << 20);
 }
 
 TEST(Arena, a_shape_that_is_no_size_is_refused_and_takes_no_memory) {
