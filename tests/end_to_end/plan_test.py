@@ -9,6 +9,7 @@ import math
 import pathlib
 import random
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -119,6 +120,14 @@ def check_what_if():
     expect(longer["flops_per_token"] > base["flops_per_token"], "longer sequences take more")
 
 
+def check_without_limit_of_stack():
+    """As clusters have it; half of a process's addresses are no memory's then."""
+    done = subprocess.run([LOCKSTEP, "plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX], capture_output=True, text=True,
+                          timeout=300, check=False, preexec_fn=lambda: resource.setrlimit(
+                              resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
+    expect(done.returncode == 0, f"without a limit of the stack: {done.returncode}: {done.stderr[-500:]}")
+
+
 def check_residuals(config, cluster, folder):
     raw = plan(config, "--cluster", cluster, "--ranks", 1)
     expect("corrected" not in raw, "nothing is known to correct by")
@@ -193,6 +202,7 @@ def main():
         check_against_train(config, cluster, folder)
         check_models()
         check_what_if()
+        check_without_limit_of_stack()
         check_residuals(config, cluster, folder)
         check_refusals(config, cluster, folder)
         check_any_bytes(config, folder)
