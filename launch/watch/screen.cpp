@@ -105,6 +105,10 @@ std::string seconds_text(double seconds) {
   return std::isfinite(seconds) ? human_seconds(seconds) : "n/a";
 }
 
+std::string rate_text(double rate) {
+  return formatted("%.3g", rate);
+}
+
 struct Status {
   std::string text;
   bool is_alarm = false;
@@ -166,7 +170,7 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
     return std::isfinite(value) ? trimmed(text(value)) : std::string("n/a");
   };
   numbers.push_back({"grad norm", known(last[Metric::grad_norm], three_digits)});
-  numbers.push_back({"learning rate", formatted("%.3g", last[Metric::learning_rate])});
+  numbers.push_back({"learning rate", known(last[Metric::learning_rate], rate_text)});
   numbers.push_back({"tokens/s", beside(known(last[Metric::tokens_per_second], human_count),
                                         of_plan(planned.tokens_per_second, human_count))});
   numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(planned.mfu, percent))});
