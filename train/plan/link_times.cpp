@@ -159,10 +159,13 @@ LinkTime parse_link(const Json& json) {
                 .latency_seconds = json.at("latency_seconds").as_double(),
                 .bytes_per_second = json.at("bytes_per_second").as_double(),
                 .worst_error = json.at("worst_error").as_double()};
-  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0) return link;
+  constexpr double kMostSeconds = 1e9;  // sums of them are numbers
+  if (link.latency_seconds >= 0 && link.latency_seconds < kMostSeconds &&
+      link.bytes_per_second >= 1 && link.worst_error >= 0)
+    return link;
   throw DataError(str(name(link.kind), " of ", link.ranks,
-                      " ranks: expected a latency and an error of at least 0, and a positive "
-                      "bandwidth"));
+                      " ranks: expected seconds of latency and an error of at least 0, and a "
+                      "bandwidth of at least 1 byte a second"));
 }
 
 }  // namespace
