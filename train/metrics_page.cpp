@@ -73,7 +73,7 @@ void MetricsPage::show(const StepReport& report, const std::optional<Goodput>& g
   next_ = now + std::chrono::seconds(1);
   exposed_.goodput = goodput;
   if (!std::exchange(knows_plan_, true))
-    if (auto plan = read_plan_file(plan_)) exposed_.planned = std::move(plan->step);
+    if (auto plan = read_plan_file(plan_)) exposed_.planned = plan->step.without_checkpoints();
   publish();
 }
 

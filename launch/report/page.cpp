@@ -68,10 +68,12 @@ Json json_of(const PlanFile& plan) {
   Json json, memory{Json::Array{}};
   for (const auto& [part, bytes] : plan.memory)
     memory.push(Json::Object{{"name", part}, {"bytes", bytes}});
-  json.set("step_seconds", rounded(plan.step.seconds));
-  json.set("tokens_per_second", rounded(plan.step.tokens_per_second));
-  set_known(json, "mfu", plan.step.mfu);
-  if (plan.corrected) json.set("corrected_step_seconds", rounded(plan.corrected->seconds));
+  const auto step = plan.step.without_checkpoints();
+  json.set("step_seconds", rounded(step.seconds));
+  json.set("tokens_per_second", rounded(step.tokens_per_second));
+  set_known(json, "mfu", step.mfu);
+  if (plan.corrected)
+    json.set("corrected_step_seconds", rounded(plan.corrected->without_checkpoints().seconds));
   json.set("memory", std::move(memory));
   json.set("capacity_bytes", plan.capacity_bytes);
   json.set("cluster", plan.cluster);

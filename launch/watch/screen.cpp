@@ -105,6 +105,10 @@ std::string seconds_text(double seconds) {
   return std::isfinite(seconds) ? human_seconds(seconds) : "n/a";
 }
 
+std::string rate_text(double rate) {
+  return formatted("%.3g", rate);
+}
+
 struct Status {
   std::string text;
   bool is_alarm = false;
@@ -157,6 +161,7 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
     return run.plan && std::isfinite(value) ? trimmed(text(value)) : std::string();
   };
   const PlanFile plan = run.plan.value_or(PlanFile());
+  const auto planned = plan.step.without_checkpoints();
   std::vector<Number> numbers{{"loss", loss_text(last[Metric::loss])}};
   if (run.evaluation)
     numbers.push_back({"validation", str(loss_text((*run.evaluation)[Metric::validation_loss]),
@@ -165,12 +170,12 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
     return std::isfinite(value) ? trimmed(text(value)) : std::string("n/a");
   };
   numbers.push_back({"grad norm", known(last[Metric::grad_norm], three_digits)});
-  numbers.push_back({"learning rate", formatted("%.3g", last[Metric::learning_rate])});
+  numbers.push_back({"learning rate", known(last[Metric::learning_rate], rate_text)});
   numbers.push_back({"tokens/s", beside(known(last[Metric::tokens_per_second], human_count),
-                                        of_plan(plan.step.tokens_per_second, human_count))});
-  numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(plan.step.mfu, percent))});
+                                        of_plan(planned.tokens_per_second, human_count))});
+  numbers.push_back({"MFU", beside(percent(last[Metric::mfu]), of_plan(planned.mfu, percent))});
   numbers.push_back({"step time", beside(seconds_text(last[Metric::step_seconds]),
-                                         of_plan(plan.step.seconds, human_seconds))});
+                                         of_plan(planned.seconds, human_seconds))});
   numbers.push_back(
       {"data wait", percent(last[Metric::data_wait_seconds] / last[Metric::step_seconds])});
   const auto capacity = of_plan(static_cast<double>(plan.capacity_bytes), human_memory);

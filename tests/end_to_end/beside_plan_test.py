@@ -148,6 +148,28 @@ def check_with(lockstep, folder, cluster):
     return run
 
 
+def check_saves(lockstep, folder, toml):
+    """What steps wait for saves is a row of the table, and in neither MFU."""
+    slow = folder / "slow_disk.toml"
+    slow.write_text(toml.read_text().replace("[hardware]", "storage_write_bytes_per_second = 20e6\n[hardware]"))
+    run = Run(lockstep, folder, "saves")
+    log = run.train(f"plan.cluster={slow}", "checkpoint.every_steps=2")
+    plan = run.plan()
+    saves = planned(plan)["checkpoint"]
+    expect(saves > 0.1 * plan["step_seconds"], f"no time of saves is planned: {plan}")
+    steps = plan["step_seconds"] - saves
+    shown = re.findall(r"\(plan ([\d.]+)%\)", log)
+    expect(shown and abs(float(shown[0]) - 100 * plan["mfu"] * plan["step_seconds"] / steps) < 0.051, f"MFU {shown} of {plan}")
+    prom = (run.path / "metrics.prom").read_text()
+    seconds = float(re.search(r"lockstep_plan_step_seconds\{.*\} (.*)", prom)[1])
+    expect(abs(seconds - steps) < 1e-9, f"Prometheus has {seconds} s a step, planned are {steps}")
+    told = subprocess.run([lockstep, "watch", str(run.path)], capture_output=True, text=True, check=True).stdout
+    text = re.search(r"step time .*\(plan (.*)\)", told)
+    expect(text and is_shown(text[1], steps), f"planned are {steps} s a step: {told}")
+    page = report_of(lockstep, run)
+    expect(abs(page["plan"]["step_seconds"] - steps) < 1e-5 * steps, f"the report has {page['plan']}")
+
+
 def check_of_other_machines(run, gpus):
     """A file of GPUs is no plan of a run on processors: what an earlier start planned goes, and nobody learns from it."""
     expect((run.path / "plan.json").exists(), "nothing was planned before")
@@ -185,6 +207,13 @@ def check_residuals(run, plan, lines, cluster):
     expect(abs(corrected - expected) < 1e-9, f"products that `plan` corrects: {corrected}, expected {expected}")
 
 
+def report_of(lockstep, run):
+    page = run.path / "report.html"
+    subprocess.run([lockstep, "report", str(run.path), "--out", str(page)], check=True, capture_output=True)
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(),
+                                re.DOTALL)[1])["runs"][0]
+
+
 def check_old_lines(lockstep, run):
     """Lines as versions before wrote them are read beside those of today, by what goes on with the run too."""
     path = run.path / "metrics.jsonl"
@@ -198,10 +227,7 @@ def check_old_lines(lockstep, run):
     lines = metrics(run.path)
     expect(len(lines) == 30 and "gemm_seconds" in lines[24] and "products_seconds" in lines[25],
            f"old lines: {lines[24:26]}")
-    page = run.path / "report.html"
-    subprocess.run([lockstep, "report", str(run.path), "--out", str(page)], check=True, capture_output=True)
-    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(),
-                                re.DOTALL)[1])["runs"][0]
+    data = report_of(lockstep, run)
     expect(data["notes"] == [], f"the report leaves out: {data['notes']}")
     parts = {part["name"]: part["measured"] for part in data["parts"] if "measured" in part}
     values = sorted(line.get("products_seconds", line.get("gemm_seconds")) for line in lines)
@@ -223,6 +249,7 @@ def main():
         check_without(lockstep, folder)
         run = check_with(lockstep, folder, cluster)
         check_old_lines(lockstep, run)
+        check_saves(lockstep, folder, toml)
         check_of_other_machines(run, gpus)
     return 1 if failures else 0
 

@@ -133,7 +133,9 @@ TEST(Screen, what_names_say_a_terminal_does_not_obey) {
 }
 
 TEST(Screen, plain_lines_are_a_number_each) {
-  const auto text = joined(lines_of(watched(200, true)));
+  const auto text = joined(lines_of(watched(200, true)));  // that says no learning rate
+  EXPECT_EQ(text.find("nan"), std::string::npos) << text;
+  expect_contains(text, "learning rate   n/a\n");
   expect_contains(text, "a run: step 200/400  50.0%, last line 3s ago\n");
   expect_contains(text, "loss            3.0000\n");
   expect_contains(text, "products ");

@@ -95,6 +95,7 @@ LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Str
 }  // namespace
 
 double LinkTime::seconds(std::int64_t bytes) const {
+  LOCKSTEP_CHECK(!times.empty(), name(kind), " of ", ranks, " ranks has no times");
   const auto n = static_cast<double>(bytes);
   const auto above = std::ranges::find_if(times, [&](const auto& time) { return time.first >= n; });
   if (above == times.begin()) return above->second;
@@ -175,19 +176,22 @@ LinkTime parse_link(const Json& json) {
                 .latency_seconds = json.at("latency_seconds").as_double(),
                 .bytes_per_second = json.at("bytes_per_second").as_double(),
                 .worst_error = json.at("worst_error").as_double()};
-  double bytes = 0;  // of the one before
+  constexpr double kMostSeconds = 1e9;  // sums of them are numbers
+  double bytes = 0;                     // of the one before
   bool is_rising = true;
   for (const Json& time : json.at("times").as_array()) {
     link.times.emplace_back(time.at("bytes").as_double(), time.at("seconds").as_double());
-    is_rising &= link.times.back().first > bytes && link.times.back().second > 0;
-    bytes = link.times.back().first;
+    const auto& [now, seconds] = link.times.back();
+    is_rising &= now > bytes && seconds > 0 && seconds < kMostSeconds;
+    bytes = now;
   }
-  if (link.latency_seconds >= 0 && link.bytes_per_second > 0 && link.worst_error >= 0 &&
-      is_rising && !link.times.empty())
+  if (link.latency_seconds >= 0 && link.latency_seconds < kMostSeconds &&
+      link.bytes_per_second >= 1 && link.worst_error >= 0 && is_rising && !link.times.empty())
     return link;
   throw DataError(str(name(link.kind), " of ", link.ranks,
-                      " ranks: expected a latency and an error of at least 0, a positive "
-                      "bandwidth, and positive seconds of bytes that rise"));
+                      " ranks: expected seconds of latency and an error of at least 0, a "
+                      "bandwidth of at least 1 byte a second, and positive seconds of bytes that "
+                      "rise"));
 }
 
 }  // namespace

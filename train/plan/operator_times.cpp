@@ -12,6 +12,8 @@ namespace {
 constexpr std::array kTypes{DType::fp32,  DType::bf16,     DType::int32,
                             DType::uint8, DType::fp8_e4m3, DType::fp8_e5m2};
 
+constexpr double kMostSeconds = 1e9;  // sums of them are numbers
+
 // What the time of a call grows with.
 template <class Call>
 double work_of(const Call& call) {
@@ -89,7 +91,9 @@ OperatorTimes::Time parse_time(const Json& json) {
   time.bytes = integer_at(json, "bytes", 0, INT64_MAX);
   time.calls = integer_at(json, "calls", 1, INT64_MAX);
   time.seconds = json.at("seconds").as_double();
-  if (!(time.seconds >= 0)) throw DataError(str(time.name, ": negative seconds"));
+  if (!(time.seconds >= 0 && time.seconds < kMostSeconds))
+    throw DataError(
+        str(time.name, ": expected seconds from 0 on, of a call, found ", time.seconds));
   const Json* sizes = json.find("sizes");
   if (sizes == nullptr) return time;
   if (sizes->as_array().size() != time.sizes.size())

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/component.h"
 #include "core/file.h"
 
 namespace lockstep {
@@ -70,6 +71,18 @@ void set_step(Json& json, const PlanFile::Step& step) {
 }
 
 }  // namespace
+
+PlanFile::Step PlanFile::Step::without_checkpoints() const {
+  Step steps = *this;
+  const auto saves = std::ranges::find(components, name(Component::checkpoint), &Time::name);
+  if (saves == components.end() || saves->seconds >= seconds) return steps;
+  steps.seconds -= saves->seconds;
+  const double faster = seconds / steps.seconds;
+  steps.tokens_per_second *= faster;
+  steps.mfu *= faster;
+  steps.mfu_square *= faster;
+  return steps;
+}
 
 PlanFile PlanFile::parse(const Json& json) {
   if (const auto& format = text_at(json, "format"); format != kFormat)

@@ -33,6 +33,9 @@ struct PlanFile {
     double mfu = kUnknown;           // by the causal count; kUnknown where no peak is known
     double mfu_square = kUnknown;    // by the other one
     std::vector<Time> components{};  // in the order in which tables have them
+
+    // Seconds and rates as a run counts its own: what steps wait for saves is beside them.
+    Step without_checkpoints() const;
   };
 
   Step step{};

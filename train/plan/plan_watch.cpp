@@ -27,11 +27,12 @@ void PlanWatch::open() {
     log_warning("no plan of this run: ", error.what());
   }
   if (!plan_) return;
-  log_info("planned for ", plan_->cluster, ": ", human_seconds(plan_->step.seconds), " a step, ",
-           human_count(plan_->step.tokens_per_second), " tok/s",
-           plan_->corrected
-               ? str("; by what earlier runs took ", human_seconds(plan_->corrected->seconds))
-               : "");
+  const auto step = plan_->step.without_checkpoints();
+  log_info("planned for ", plan_->cluster, ": ", human_seconds(step.seconds), " a step, ",
+           human_count(step.tokens_per_second), " tok/s",
+           plan_->corrected ? str("; by what earlier runs took ",
+                                  human_seconds(plan_->corrected->without_checkpoints().seconds))
+                            : "");
 }
 
 void PlanWatch::plan() {
@@ -62,7 +63,7 @@ void PlanWatch::plan() {
 }
 
 void PlanWatch::fill_in(StepReport& report) {
-  if (plan_) report.planned_utilization = plan_->step.mfu;
+  if (plan_) report.planned_utilization = plan_->step.without_checkpoints().mfu;
   if (!std::exchange(ranks_said_, false) || !run_.is_first()) return;
   const auto seconds = run_.training.rank_times().read();
   report.slowest = slowest_of(seconds);

@@ -127,8 +127,7 @@ TEST(Estimate, a_collective_takes_what_was_measured_on_a_stream_like_its_own) {
                        .ranks = 8,
                        .domains = 1,
                        .beside = beside,
-                       .latency_seconds = beside ? 1.0 : 0.0,
-                       .bytes_per_second = 1e12});
+                       .times = {{1e12, beside ? 1.0 : 1e-9}}});
   cluster.links = LinkTimes(std::move(links));
   Config config = small_run(8);
   EXPECT_GT(estimate(config, cluster).time.total(), 1);

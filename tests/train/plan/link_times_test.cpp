@@ -115,6 +115,17 @@ TEST(LinkTimes, are_measured_between_ranks_and_survive_json) {
                     LinkTimes::parse(Json::parse(R"([{"collective": "gossip"}])", "links"));
                   }),
                   "gossip");
+  for (const char* lie : {R"("latency_seconds": -1, "bytes_per_second": 1e9)",
+                          R"("latency_seconds": 1e308, "bytes_per_second": 1e9)",
+                          R"("latency_seconds": 0, "bytes_per_second": 1e-300)"})
+    expect_contains(
+        message_of<DataError>([&] {
+          LinkTimes::parse(Json::parse(str(R"([{"collective": "all_gather", "ranks": 2,)",
+                                           R"("domains": 1, "beside": true, "worst_error": 0,)",
+                                           R"("times": [{"bytes": 4, "seconds": 1}],)", lie, "}]"),
+                                       "links"));
+        }),
+        "[0]: all_gather of 2 ranks: expected");
 }
 
 }  // namespace

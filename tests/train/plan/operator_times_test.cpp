@@ -83,7 +83,8 @@ TEST(OperatorTimes, what_is_no_such_list_is_refused) {
   for (const char* text :
        {R"([{"operator": "x"}])", R"([{"operator": "x", "type": "fp64"}])",
         R"([{"operator": "x", "type": "fp32", "bytes": -1}])",
-        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": -1}])"})
+        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": -1}])",
+        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1e308}])"})
     EXPECT_NE(message_of<DataError>([&] { OperatorTimes::parse(Json::parse(text, "times")); }), "")
         << text;
 }

@@ -54,6 +54,20 @@ TEST(PlanFile, what_is_written_is_what_is_read) {
   EXPECT_EQ(std::ranges::distance(std::filesystem::directory_iterator(directory.path())), 1);
 }
 
+TEST(PlanFile, a_run_counts_no_checkpoint_in_its_steps) {
+  PlanFile::Step step{.seconds = 0.5, .tokens_per_second = 1000, .mfu = 0.4, .mfu_square = 0.48};
+  step.components = {{"products", 0.4}, {"checkpoint", 0.1}};
+  const auto alone = step.without_checkpoints();
+  EXPECT_DOUBLE_EQ(alone.seconds, 0.4);
+  EXPECT_DOUBLE_EQ(alone.tokens_per_second, 1250);
+  EXPECT_DOUBLE_EQ(alone.mfu, 0.5);
+  EXPECT_DOUBLE_EQ(alone.mfu_square, 0.6);
+  EXPECT_EQ(alone.components, step.components);
+  expect_same(plan().step.without_checkpoints(), plan().step);  // that has none
+  step.components[1].seconds = 0.5;                             // of a file that lies
+  EXPECT_EQ(step.without_checkpoints().seconds, 0.5);
+}
+
 // What the reader says of the file, of which `damage` changed one member.
 template <class Damage>
 std::string refusal(Damage&& damage) {
