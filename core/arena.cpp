@@ -22,8 +22,9 @@ constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 38;
 #elif defined(__SANITIZE_ADDRESS__)  // less than half of them
 constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 41;
 #else
-constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 43;  // 8 TiB of addresses
+constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 44;  // 16 TiB of addresses
 #endif
+constexpr std::int64_t kLeastMeasureBytes = std::int64_t{1} << 33;
 constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 #ifdef NDEBUG
@@ -167,9 +168,15 @@ Arena::Arena(Device device, Memory memory, std::int64_t capacity_bytes)
 Arena::Arena(Device device, std::shared_ptr<std::byte> memory, std::int64_t bytes)
     : Arena(std::make_unique<State>(device, bytes / kAlignment * kAlignment, std::move(memory))) {}
 
+// As many addresses as are left: a limit, a stack without one, and other arenas leave fewer.
 Arena Arena::measure(Device device) {
-  return Arena(
-      std::make_unique<State>(device, kMeasureBytes, Block::Source::addresses, kMeasureBytes));
+  for (std::int64_t bytes = kMeasureBytes;; bytes /= 2) {
+    try {
+      return Arena(std::make_unique<State>(device, bytes, Block::Source::addresses, bytes));
+    } catch (const Error&) {
+      if (bytes <= kLeastMeasureBytes) throw;
+    }
+  }
 }
 
 Arena::~Arena() = default;
