@@ -162,6 +162,13 @@ def check_models():
             expect("are free on a GPU of DGX H100; " in why, why)
 
 
+def check_kept():
+    """With memory for all weights sharding of gradients says what keeping all blocks does."""
+    found = plan(CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 128)["search"]["best"]
+    expect(all(one["keep_gathered"] == 0 for one in found), f"{found}")
+    expect(found[0]["mfu"] > 0.4, f"{found[0]}")
+
+
 def check_what_if():
     model = CONFIGS / "llama3_8b.toml"
     args = (model, "--cluster", DGX, "--check", "--set", "layout.sharding=full", "--set", "train.recompute=block",
@@ -303,6 +310,7 @@ def main():
         check_text()
         check_hosts(folder)
         check_models()
+        check_kept()
         check_what_if()
         check_without_limit_of_stack()
         check_what_was_measured(folder)
