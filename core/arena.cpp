@@ -22,8 +22,9 @@ constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 38;
 #elif defined(__SANITIZE_ADDRESS__)  // less than half of them
 constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 41;
 #else
-constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 43;  // 8 TiB of addresses
+constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 44;  // 16 TiB of addresses
 #endif
+constexpr std::int64_t kFewestBytes = std::int64_t{1} << 40;  // that a measuring arena does with
 constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 #ifdef NDEBUG
@@ -87,15 +88,24 @@ class Block {
 
   bool is_on_device() const { return source_ == Source::device; }
   bool is_measuring() const { return source_ == Source::addresses; }
+  std::int64_t addresses() const { return mapped_ - kHugePage; }  // of one that measures
 
   std::byte* base = nullptr;
 
  private:
   void map(std::int64_t bytes) {
-    mapped_ = round_up(bytes, kHugePage) + kHugePage;
-    void* p = mmap(nullptr, static_cast<std::size_t>(mapped_),
-                   is_measuring() ? PROT_NONE : PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const auto reserve = [&] {
+      mapped_ = round_up(bytes, kHugePage) + kHugePage;
+      return mmap(nullptr, static_cast<std::size_t>(mapped_),
+                  is_measuring() ? PROT_NONE : PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    };
+    void* p = reserve();
+    // Of 128 TiB, what lies between those of other threads may leave less in one piece.
+    while (p == MAP_FAILED && is_measuring() && bytes > kFewestBytes) {
+      bytes /= 2;
+      p = reserve();
+    }
     LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", mib(bytes),
                    " MiB of memory: ", std::strerror(errno));
     mapping_ = static_cast<std::byte*>(p);
@@ -139,7 +149,7 @@ struct Arena::State {
   State(Device d, std::int64_t bytes, Memory&&... memory)
       : device(d),
         block(std::forward<Memory>(memory)...),
-        capacity(round_up(bytes, kAlignment)),
+        capacity(block.is_measuring() ? block.addresses() : round_up(bytes, kAlignment)),
         gap(d.kind == Device::Kind::cuda ? gpu::bytes_between_tensors() : 0) {
     names.reserve(4096);
   }

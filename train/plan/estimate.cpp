@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Where nobody measured it. Of a GPU a context of half a GiB, and what `train` leaves free there; of
-// processes on CPUs: 16 MiB were seen, 26 under MPI.
+// Where nobody measured it. Of a GPU a context of half a GiB, and what `train` leaves free there;
+// of processes on CPUs: 16 MiB were seen, 26 under MPI.
 constexpr std::int64_t kGpuConstantBytes = (std::int64_t{1} << 29) + kGpuReserveBytes;
 constexpr std::int64_t kHostConstantBytes = std::int64_t{32} << 20;
 
