@@ -43,7 +43,7 @@ RUNS = [
     ("10M", "fp32", (1, 2, 2), "none", 2, 1),
 ]
 SKIPPED_STEPS = 3  # the first: memory is touched
-TRIES = 5          # of preflight, that finds the machine ill where others use it
+TRIES = 10         # of preflight, which finds the machine ill where others use it
 
 
 def pack(lockstep, folder):
@@ -87,6 +87,7 @@ class Case:
                                                 "--scratch", str(self.folder)), env=ENVIRONMENT, capture_output=True, text=True)
             if done.returncode == 0:
                 return
+            time.sleep(5)
         sys.exit(f"preflight ended {TRIES} times with {done.returncode}:\n{done.stdout}{done.stderr}")
 
     def plan(self):
