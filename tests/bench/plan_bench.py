@@ -4,7 +4,7 @@ micro-batches. Each round of a run is `preflight` (which calibrates), `plan` fro
 
 usage: plan_bench.py LOCKSTEP [--rounds N] [--steps N] [--only TEXT]
 
-Prints, of each run, seconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
+Prints, of each run, milliseconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
 components differ most, and the most memory that a rank had beside what was planned. On an idle machine of 4 processors.
 """
 
@@ -52,7 +52,7 @@ def pack(lockstep, folder):
     text = "\n\n".join(" ".join(rng.choice(words) for _ in range(200)) for _ in range(2000))
     (folder / "text.txt").write_text(text)
     subprocess.run([lockstep, "data", "pack", str(folder / "text.txt"), "--tokenizer", "bytes",
-                    "--document-separator", r"\n\n", "--out", str(folder / "data")], check=True, capture_output=True)
+                    "--document-separator", r"\n\n", "--validation", "5%", "--out", str(folder / "data")], check=True, capture_output=True)
 
 
 class Case:
@@ -68,8 +68,10 @@ class Case:
                      f"train.micro_batch={sequences}", f"train.recompute={recompute}", f"train.steps={steps}",
                      f"train.batch_tokens={sequences * micro_batches * replicate * shard * LENGTH}",
                      f"layout.replicate={replicate}", f"layout.shard={shard}", f"layout.tensor={tensor}",
-                     f"precision.compute={dtype}", "eval.every_steps=0", "log.every_steps=1",
-                     f"checkpoint.every_steps={steps}", f"data.train={folder / 'data'}"]
+                     f"precision.compute={dtype}", "log.every_steps=1",
+                     f"checkpoint.every_steps={steps}", f"data.train={folder / 'data' / 'train'}",
+                     # At the end: its memory is planned too, its time is no step's.
+                     f"eval.every_steps={steps}", "eval.tokens=2048", f"data.validation={folder / 'data' / 'validation'}"]
         self.settings = [word for setting in settings for word in ("--set", setting)]
         self.config = folder / "empty.toml"
         self.config.write_text("")
