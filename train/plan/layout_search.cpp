@@ -20,7 +20,7 @@ using Sharding = Config::Layout::Sharding;
 // Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
 constexpr std::size_t kFinalists = 12;  // estimated in full
-constexpr int kMostThreads = 3;         // each measures with up to 32 TiB of addresses, of 128 there are
+constexpr int kMostThreads = 3;  // each measures with up to 32 TiB of addresses, of 128 there are
 
 const char* name_of(Recompute recompute) {
   constexpr std::array kNames{"no recompute", "recompute cheap", "recompute block"};
