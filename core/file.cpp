@@ -54,6 +54,39 @@ fs::file_status status_of(const fs::path& path) {
   return status;
 }
 
+const char* kind_of(fs::file_type type) {
+  return type == fs::file_type::directory ? "a directory" : "something else";
+}
+
+// What a rename to `path` is meant to replace: behind symbolic links, the last of which may lead to
+// nothing.
+fs::path target_of(fs::path path) {
+  const auto type = status_of(path).type();
+  if (type != fs::file_type::regular && type != fs::file_type::not_found)
+    throw DataError(str(path.string(), ": expected a regular file or none, found ", kind_of(type)));
+  constexpr int kMostLinks = 40;  // as Linux has it
+  std::error_code unknown;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(path, unknown)); ++i)
+    path = directory_of(path) / fs::read_symlink(path, unknown);
+  return path;
+}
+
+// Of what takes bytes and keeps none.
+void write_stream(const fs::path& path, std::string_view text) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0) fail_writing(path, "cannot open", errno);
+  int error = 0;
+  while (!text.empty() && error == 0) {
+    const auto n = write(descriptor, text.data(), text.size());
+    if (n >= 0)
+      text.remove_prefix(static_cast<std::size_t>(n));
+    else if (errno != EINTR)
+      error = errno;
+  }
+  close(descriptor);
+  if (error != 0) fail_writing(path, "cannot write", error);
+}
+
 }  // namespace
 
 bool path_exists(const fs::path& path) {
@@ -99,8 +132,9 @@ void ReadFile::look() {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor_);
-    throw DataError(str(path_.string(), ": expected a regular file, found ",
-                        S_ISDIR(status.st_mode) ? "a directory" : "something else"));
+    throw DataError(
+        str(path_.string(), ": expected a regular file, found ",
+            kind_of(S_ISDIR(status.st_mode) ? fs::file_type::directory : fs::file_type::unknown)));
   }
   size_bytes_ = status.st_size;
 }
@@ -192,7 +226,7 @@ RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start st
     may_be_direct_ = is_direct_ = descriptor_ >= 0;
   }
   if (descriptor_ < 0) descriptor_ = open(path.c_str(), flags, 0666);
-  if (descriptor_ < 0) fail_writing(path, "cannot create", errno);
+  if (descriptor_ < 0) fail_writing(shown_, "cannot create", errno);
 }
 
 RangeWriter::~RangeWriter() {
@@ -299,7 +333,7 @@ void RangeWriter::commit() {
 }
 
 WriteFile::WriteFile(fs::path path)
-    : path_(std::move(path)), temporary_(str(path_.string(), ".tmp-", getpid())) {
+    : path_(target_of(std::move(path))), temporary_(str(path_.string(), ".tmp-", getpid())) {
   writer_.emplace(temporary_, path_, RangeWriter::Way::cached, RangeWriter::Start::empty);
 }
 
@@ -332,6 +366,8 @@ void WriteFile::commit() {
 }
 
 void write_text(const fs::path& path, std::string_view text) {
+  if (const auto status = status_of(path); fs::is_character_file(status) || fs::is_fifo(status))
+    return write_stream(path, text);
   WriteFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();

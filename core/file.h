@@ -128,8 +128,9 @@ class RangeWriter {
 };
 
 // A file that gets its name only when commit() returns: written as PATH.tmp-PID, then fsynced,
-// closed and renamed, and the directory fsynced. Destroyed without commit, it is removed. Throws as
-// RangeWriter does.
+// closed and renamed, and the directory fsynced. Destroyed without commit, it is removed. A
+// symbolic link stays one: what it leads to is replaced. Throws as RangeWriter does, and where PATH
+// is neither a file nor free.
 class WriteFile {
  public:
   explicit WriteFile(std::filesystem::path path);
@@ -149,7 +150,8 @@ class WriteFile {
 };
 
 // Each throws DataError where it cannot be done.
-void write_text(const std::filesystem::path& path, std::string_view text);  // WriteFile, committed
+// WriteFile, committed; a pipe or a character device is given the text.
+void write_text(const std::filesystem::path& path, std::string_view text);
 void make_directories(const std::filesystem::path& directory);  // durably; they may exist already
 void sync_directory(const std::filesystem::path& directory);    // fsync of its entries; "": of .
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);

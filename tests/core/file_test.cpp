@@ -1,6 +1,7 @@
 #include "core/file.h"
 
 #include <csignal>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -135,6 +136,44 @@ TEST(WriteFile, completes_what_the_system_wrote_in_part) {
   setrlimit(RLIMIT_FSIZE, &kept);
   std::signal(SIGXFSZ, handler);
   expect_contains(message, "cannot write at byte 10: File too large");
+}
+
+TEST(WriteFile, a_symbolic_link_stays_one_and_its_target_is_written) {
+  const TemporaryDirectory directory;
+  make_directories(directory / "there");
+  spit(directory / "there/a", "old");
+  std::filesystem::create_symlink("there/a", directory / "link");
+  std::filesystem::create_symlink("link", directory / "second");
+  std::filesystem::create_symlink(directory / "there/b", directory / "to_none");
+  write_text(directory / "second", "new");
+  write_text(directory / "to_none", "b");
+  for (const char* name : {"link", "second", "to_none"})
+    EXPECT_TRUE(std::filesystem::is_symlink(directory / name)) << name;
+  EXPECT_EQ(slurp(directory / "there/a"), "new");
+  EXPECT_EQ(slurp(directory / "there/b"), "b");
+  EXPECT_EQ(entries(directory / "there"), 2);
+  std::filesystem::create_symlink("loop", directory / "loop");
+  expect_contains(message_of<DataError>([&] { write_text(directory / "loop", "x"); }), "loop: ");
+}
+
+TEST(WriteFile, what_is_no_file_is_never_replaced) {
+  const TemporaryDirectory directory;
+  const auto pipe = directory / "pipe", folder = directory / "folder";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  make_directories(folder);
+  const int reader = open(pipe.c_str(), O_RDWR | O_NONBLOCK);
+  write_text(pipe, "text");
+  std::string got(8, ' ');
+  EXPECT_EQ(::read(reader, got.data(), got.size()), 4);
+  EXPECT_EQ(got.substr(0, 4), "text");
+  close(reader);
+  const auto message = [&](const std::filesystem::path& path) {
+    return message_of<DataError>([&] { const WriteFile file(path); });
+  };
+  expect_contains(message(pipe), "pipe: expected a regular file or none, found something else");
+  expect_contains(message(folder), "folder: expected a regular file or none, found a directory");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe) && std::filesystem::is_directory(folder));
+  EXPECT_EQ(entries(directory.path()), 2);
 }
 
 // Where files are on a disk, and in memory, which may not offer it.
