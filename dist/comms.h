@@ -2,6 +2,7 @@
 // reaches all others, which groups are made from.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,10 @@ class World {
   virtual std::string broadcast(const std::string& tag, const std::string& text);
   // Where other ranks may reach this one's machine.
   virtual std::vector<std::string> addresses() const;
+  // What is left to do, in another thread and within two seconds, where the ranks' watch ends this
+  // process (watched_world.h); {}: nothing. Returns when the one before is not under way.
+  using LastAct = std::function<void(const std::string& why, int exit_code)>;
+  virtual void set_last_act(const LastAct& /*act*/) {}
   // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
   // Of the collectives of this rank, where they are watched (watched_world.h).
@@ -110,6 +115,7 @@ class WorldOver : public World {
     return under_.broadcast(tag, text);
   }
   std::vector<std::string> addresses() const override { return under_.addresses(); }
+  void set_last_act(const LastAct& act) override { under_.set_last_act(act); }
   void abort(const std::string& why, int exit_code) noexcept override {
     under_.abort(why, exit_code);
   }

@@ -75,9 +75,19 @@ std::vector<Domain> find_domains(const std::vector<RankPlace>& places) {
   }
   for (auto& domain : domains)
     std::sort(domain.ranks.begin(), domain.ranks.end());
-  std::sort(domains.begin(), domains.end(),
-            [](const Domain& a, const Domain& b) { return a.ranks < b.ranks; });
   return domains;
+}
+
+// `domains` come in any order, the ranks of each ascending.
+Topology with_domains(std::vector<RankPlace> places, std::vector<Domain> domains) {
+  std::sort(domains.begin(), domains.end(),
+            [](const Domain& a, const Domain& b) { return a.ranks.front() < b.ranks.front(); });
+  Topology topology{std::move(places), std::move(domains), {}};
+  topology.domain_of.resize(topology.places.size());
+  for (std::size_t i = 0; i < topology.domains.size(); ++i)
+    for (const int rank : topology.domains[i].ranks)
+      topology.domain_of[at(rank)] = static_cast<int>(i);
+  return topology;
 }
 
 // "8f00.../32766" of a UUID with many digits.
@@ -154,27 +164,30 @@ Topology topology_of(std::vector<RankPlace> places, SharedGpus shared) {
   std::map<std::string, std::size_t> ranks_on;
   for (const auto& place : places)
     ++ranks_on[place.machine];
-  Topology topology{std::move(places), {}, {}};
-  topology.domains = find_domains(topology.places);
-  topology.domain_of.resize(topology.places.size());
-  for (std::size_t i = 0; i < topology.domains.size(); ++i) {
-    auto& domain = topology.domains[i];
-    domain.name = name_of(domain, topology.places, ranks_on);
-    const auto& first = topology.places[at(domain.ranks.front())];
+  auto domains = find_domains(places);
+  for (auto& domain : domains) {
+    domain.name = name_of(domain, places, ranks_on);
+    const auto& first = places[at(domain.ranks.front())];
     domain.links_unknown = first.gpu >= 0 && first.fabric_clique.empty() && !first.nvlink_peers &&
                            domain.ranks.size() < ranks_on.at(first.machine);
-    for (const int rank : domain.ranks)
-      topology.domain_of[at(rank)] = static_cast<int>(i);
   }
-  return topology;
+  return with_domains(std::move(places), std::move(domains));
 }
 
 Topology renumbered(const Topology& topology, const std::vector<int>& order) {
   std::vector<RankPlace> places;
-  places.reserve(order.size());
-  for (const int rank : order)
+  std::vector<int> number(order.size());  // of each rank of `topology`
+  for (const int rank : order) {
+    number[at(rank)] = static_cast<int>(places.size());
     places.push_back(topology.places[at(rank)]);
-  return topology_of(std::move(places), SharedGpus::meant);  // or refused before
+  }
+  auto domains = topology.domains;
+  for (auto& domain : domains) {
+    for (int& rank : domain.ranks)
+      rank = number[at(rank)];
+    std::sort(domain.ranks.begin(), domain.ranks.end());
+  }
+  return with_domains(std::move(places), std::move(domains));
 }
 
 std::vector<std::vector<int>> machines(const Topology& topology) {

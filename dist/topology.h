@@ -51,7 +51,8 @@ enum class SharedGpus : unsigned char { refused, meant };
 // refused.
 Topology topology_of(std::vector<RankPlace> places, SharedGpus shared = SharedGpus::refused);
 
-// The same run with other numbers: rank r of the result is rank order[r] of `topology`.
+// The same run with other numbers: rank r of the result is rank order[r] of `topology`. `order` has
+// each rank once.
 Topology renumbered(const Topology& topology, const std::vector<int>& order);
 
 // The ranks of each machine, ascending; machines by their first ranks.

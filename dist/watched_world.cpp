@@ -91,6 +91,11 @@ std::vector<std::string> WatchedWorld::addresses() const {
   return local_addresses(interfaces_);
 }
 
+void WatchedWorld::set_last_act(const LastAct& act) {
+  const std::lock_guard lock(ending_);
+  last_act_ = act;
+}
+
 void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
   {
     const std::lock_guard lock(aborting_);  // a second error waits, and is not said
@@ -120,15 +125,19 @@ void WatchedWorld::look() {
 }
 
 void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {
-  const auto ended = directory / "ended";
-  const auto file = ended / rank_file(rank(), ".txt");
   end_process(verdict, {.rank = rank(), .last_words = [&] {
-                          if (directory.empty()) return;
-                          // Not synced: that a disk hangs may be why all end.
-                          std::error_code no_run_yet;
-                          std::filesystem::create_directory(ended, no_run_yet);
-                          std::ofstream(file) << verdict.text << "\n\n" << ring_.in_words();
+                          if (!directory.empty()) leave_words(verdict.text, directory);
+                          const std::lock_guard lock(ending_);
+                          if (last_act_) last_act_(verdict.text, verdict.exit_code);
                         }});
+}
+
+// Not synced: that a disk hangs may be why all end.
+void WatchedWorld::leave_words(const std::string& why, const std::filesystem::path& directory) {
+  const auto ended = directory / "ended";
+  std::error_code no_run_yet;
+  std::filesystem::create_directory(ended, no_run_yet);
+  std::ofstream(ended / rank_file(rank(), ".txt")) << why << "\n\n" << ring_.in_words();
 }
 
 }  // namespace lockstep

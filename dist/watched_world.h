@@ -40,6 +40,7 @@ class WatchedWorld final : public WorldOver {
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
   std::string broadcast(const std::string& tag, const std::string& text) override;
   std::vector<std::string> addresses() const override;
+  void set_last_act(const LastAct& act) override;
   // The others hear of it, and end with the same code.
   void abort(const std::string& why, int exit_code) noexcept override;
   CollectiveRing* ring() override { return &ring_; }
@@ -47,6 +48,7 @@ class WatchedWorld final : public WorldOver {
  private:
   Membership meet(const WatchOptions& options);
   void end(const Verdict& verdict, const std::filesystem::path& directory);
+  void leave_words(const std::string& why, const std::filesystem::path& directory);
   void look();
 
   CollectiveRing ring_;
@@ -58,6 +60,8 @@ class WatchedWorld final : public WorldOver {
   Activity activity_{};
   bool leaving_ = false;
   std::condition_variable wakes_;
+  std::mutex ending_;  // of the next one
+  LastAct last_act_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::thread looker_;
   std::mutex aborting_;

@@ -29,8 +29,10 @@ TEST(Topology, a_host_whose_gpus_are_all_linked_is_a_domain) {
   EXPECT_EQ(topology.domain_of[8], 1);
   EXPECT_EQ(in_words(topology), "16 ranks on 2 hosts; NVLink domains: 2 of 8 ranks");
   EXPECT_EQ(machine_ranks(topology, 9), topology.domains[1].ranks);
-  EXPECT_EQ(machines(renumbered(topology, {8, 0, 9, 1})),
-            (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
+  const auto dealt = renumbered(topology, {8, 0, 9, 1, 10, 2, 11, 3, 12, 4, 13, 5, 14, 6, 15, 7});
+  EXPECT_EQ(machines(dealt), (std::vector<std::vector<int>>{{0, 2, 4, 6, 8, 10, 12, 14},
+                                                            {1, 3, 5, 7, 9, 11, 13, 15}}));
+  EXPECT_EQ(names(dealt), (Names{"host n2", "host n1"}));
 }
 
 TEST(Topology, a_rack_that_a_fabric_joins_is_a_domain) {

@@ -49,7 +49,8 @@ TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
   });
 }
 
-// Rank 0 only sees a connection break; the disk of rank 1 is what all end with, and say.
+// Rank 0 only sees a connection break; the disk of rank 1 is what all end with, and say, and what
+// the last act is told.
 TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
   const testing::TemporaryDirectory run;
   const auto breaks = [&] {
@@ -57,6 +58,9 @@ TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
       WatchedWorld watched(world,
                            {.timing = {.interval = Milliseconds(1000)}, .directory = run.path()});
       if (world.rank() == 0) {
+        watched.set_last_act([&](const std::string& why, int exit_code) {
+          testing::spit(run / "last_act", str(exit_code, " ", why));
+        });
         watched.abort("the connection to rank 1 is lost", TransientError("").exit_code());
       } else {
         std::this_thread::sleep_for(Milliseconds(100));
@@ -66,6 +70,7 @@ TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
   };
   EXPECT_EXIT(breaks(), ::testing::ExitedWithCode(65), "the run ends: rank 1 .*the disk is full");
   expect_contains(read_text(run / "ended/rank-00000.txt", 100'000), "the disk is full");
+  expect_contains(read_text(run / "last_act", 1000), "65 rank 1 ");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ usage: deaths_test.py LOCKSTEP FAULT_LIBRARY
 Exit 77 (skipped) without mpirun.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -59,6 +60,18 @@ class Run:
         self.pids = processes_of(self.run)
         expect(sorted(self.pids) == list(range(RANKS)), f"{name}: ranks run: {self.pids}\n{self.said()}")
 
+    def expect_end_on_record(self, sentence):
+        """Rank 0 has written why the run ended, and what its last steps took; to Prometheus too."""
+        lines = [json.loads(line) for line in (self.run / "ledger.jsonl").read_text().splitlines()]
+        steps = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
+        expect(lines[-1]["event"] == "end" and re.search(sentence, lines[-1]["why"]) is not None
+               and lines[-1]["step"] == steps[-1]["step"]
+               and max(line.get("last", 0) for line in lines) == steps[-1]["step"],
+               f"{self.run.name}: the ledger ends with {lines[-2:]}, the steps with {steps[-1]}")
+        page = (self.run / "metrics.prom").read_text()
+        expect(re.search(r"^lockstep_running\{.*\} 0$", page, re.MULTILINE) is not None,
+               f"{self.run.name}: {page[:500]}")
+
     def said(self):
         return self.log.read_text(errors="replace")[-3000:]
 
@@ -84,6 +97,8 @@ class Run:
             text = file.read_text() if file.exists() else ""
             expect(re.search(sentence, text) is not None and "all_gather" in text,
                    f"{name}: what rank {rank} left: {text[:1500]}")
+        if 0 in writers:
+            self.expect_end_on_record(sentence)
         deadline = time.time() + 5
         while processes_of(self.run) and time.time() < deadline:
             time.sleep(0.1)
