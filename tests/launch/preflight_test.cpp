@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/machine.h"
+#include "launch/preflight_report.h"
 #include "launch/preflight_verb.h"
 #include "tests/files.h"
 
@@ -11,12 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Two files of the last time; memory was as fast then as `memory` says.
+// Two files of the last time; memory was as fast then as `memory` says, of one thread.
 struct LastTime {
   explicit LastTime(const std::string& memory = "1") {
     spit(cluster, "the cluster of the last time");
-    spit(baseline, str(R"({"format": "lockstep preflight 1", "checks": {"memory, read and )",
-                       R"(written": {")", host_name(), R"(/0": )", memory, "}}}"));
+    spit(baseline, str(R"({"format": "lockstep preflight 2", "checks": {"memory, read and )",
+                       R"(written": {")", host_name(),
+                       R"(/0": {"1 rank on the host, 1 thread each": )", memory, "}}}}"));
   }
 
   int preflight(const fs::path& scratch) const {
@@ -45,26 +47,58 @@ TEST(Preflight, both_files_stay_as_they_were_where_something_is_wrong) {
   const auto before = slurp(slower.baseline);
   EXPECT_EQ(slower.finish(slower.folder.path()), 75);
   expect_contains(slower.out, str("host ", host_name(), ", rank 0: memory, read and written: "));
-  expect_contains(slower.out, " less than the 1000000 TB/s of the last time");
+  expect_contains(slower.out, " less than the 1000000 TB/s of its best so far");
   EXPECT_EQ(slurp(slower.cluster), "the cluster of the last time");
   EXPECT_EQ(slurp(slower.baseline), before);
-  LastTime wrong;
-  EXPECT_EQ(wrong.finish(wrong.folder / "nowhere"), 78);
-  expect_contains(wrong.out, "storage, written: could not be measured: --scratch ");
-  EXPECT_EQ(slurp(wrong.cluster), "the cluster of the last time");
-  for (const auto& one : {&slower, &wrong})  // and nothing else is left
-    EXPECT_EQ(std::distance(fs::directory_iterator(one->folder.path()), {}), 2);
+  // And nothing else is left.
+  EXPECT_EQ(std::distance(fs::directory_iterator(slower.folder.path()), {}), 2);
 }
 
 TEST(Preflight, files_that_it_could_not_use_are_refused_before_it_measures) {
-  LastTime last("[]");
+  LastTime last("0");
   const auto message = message_of<DataError>([&] { last.preflight(last.folder.path()); });
   expect_contains(message, last.baseline.string());
   expect_contains(message, "memory, read and written: ");
-  expect_contains(message, "expected a number");
+  expect_contains(message, "expected a number above 0");
   last.cluster = last.folder / "nowhere/cluster.json";
   expect_contains(message_of<ConfigError>([&] { last.preflight(last.folder.path()); }),
                   "nowhere/cluster.json: no folder ");
+  LastTime wrong;
+  expect_contains(message_of<ConfigError>([&] { wrong.preflight(wrong.folder / "nowhere"); }),
+                  str("/nowhere: no such folder on host ", host_name()));
+  fs::remove(wrong.baseline);
+  fs::create_directory(wrong.baseline);
+  expect_contains(message_of<ConfigError>([&] { wrong.preflight(wrong.folder.path()); }),
+                  "preflight.json: is a folder");
+  EXPECT_EQ(std::distance(fs::directory_iterator(wrong.folder.path()), {}), 2);
+}
+
+TEST(Preflight, what_was_found_is_said_where_it_ends_with_an_error) {
+  const LastTime slower("1e18");
+  const auto said = [&](const std::vector<std::vector<Finding>>& by_rank) {
+    LoneWorld alone;
+    Topology topology;
+    topology.places.resize(1);
+    topology.places.front().host = host_name();
+    ::testing::internal::CaptureStdout();
+    {
+      PreflightReport report(alone, topology, {slower.cluster, slower.baseline});
+      report.hear(by_rank);
+    }
+    return ::testing::internal::GetCapturedStdout();
+  };
+  Finding memory{.check = "memory, read and written",
+                 .unit = Finding::Unit::bytes_per_second,
+                 .value = 1e9,
+                 .tolerance = 0.4,
+                 .of = "1 rank on the host, 1 thread each"};
+  expect_contains(said({{memory}}), str("host ", host_name(), ", rank 0: memory, read and "));
+  memory.of = "1 rank on the host, 2 threads each";
+  const auto other = said({{memory}});
+  expect_contains(other, "(other): what is known from before is of another configuration");
+  expect_contains(other, "nothing was wrong up to there");
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(slurp(slower.cluster), "the cluster of the last time");
 }
 
 }  // namespace

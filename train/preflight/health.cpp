@@ -10,7 +10,8 @@ namespace lockstep {
 namespace {
 
 using Unit = Finding::Unit;
-constexpr const char* kFormat = "lockstep preflight 1";
+constexpr const char* kFormat = "lockstep preflight 2";
+constexpr double kMost = 1e30;  // of any figure
 constexpr std::array kUnits{"flops", "bytes_per_second", "share", "seconds", "count"};
 
 Unit unit_of(const std::string& text) {
@@ -62,9 +63,8 @@ std::string in_percent(double share) {
 
 // "48 % less than the 118 GFLOP/s of its peers".
 std::string compared(double value, double with, Unit unit, const char* whose) {
-  const bool is_less = value < with;
-  return str(in_percent(std::abs(value / with - 1)), is_less ? " less" : " more", " than the ",
-             in_words(with, unit), " ", whose);
+  const auto by = with == 0 ? std::string() : in_percent(std::abs(value / with - 1)) + " ";
+  return str(by, value < with ? "less" : "more", " than the ", in_words(with, unit), " ", whose);
 }
 
 bool is_beyond(double value, double reference, double tolerance, Unit unit) {
@@ -72,8 +72,14 @@ bool is_beyond(double value, double reference, double tolerance, Unit unit) {
   return is_worse(value, reference * (more_is_better ? 1 - tolerance : 1 + tolerance), unit);
 }
 
+double best_of(const Baseline::ByConfiguration* known, const Finding& f) {
+  if (known == nullptr) return Finding::kNone;
+  const auto value = known->find(f.of);
+  return value == known->end() ? Finding::kNone : value->second;
+}
+
 // What is wrong with it, or nothing.
-std::string wrong_with(const Finding& f, double peers, const double* last) {
+std::string wrong_with(const Finding& f, double peers, double best) {
   if (!f.failure.empty()) return str("could not be measured: ", f.failure);
   if (std::isnan(f.value)) return "";
   if (is_worse(f.value, f.limit, f.unit))
@@ -83,9 +89,9 @@ std::string wrong_with(const Finding& f, double peers, const double* last) {
   if (f.tolerance <= 0) return "";
   if (is_beyond(f.value, peers, f.tolerance, f.unit))
     return str(in_words(f.value, f.unit), ", ", compared(f.value, peers, f.unit, "of its peers"));
-  if (last != nullptr && is_beyond(f.value, *last, f.tolerance, f.unit))
+  if (!std::isnan(best) && is_beyond(f.value, best, f.tolerance, f.unit))
     return str(in_words(f.value, f.unit), ", ",
-               compared(f.value, *last, f.unit, "of the last time"));
+               compared(f.value, best, f.unit, "of its best so far"));
   return "";
 }
 
@@ -112,12 +118,17 @@ void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& i
 }  // namespace
 
 Json to_json(const Finding& f) {
-  return Json::Object{
-      {"check", f.check},         {"unit", kUnits[static_cast<std::size_t>(f.unit)]},
-      {"value", f.value},         {"limit", f.limit},
-      {"tolerance", f.tolerance}, {"bits", f.bits},
-      {"detail", f.detail},       {"whose", f.whose},
-      {"failure", f.failure},     {"is_wrong_configuration", f.is_wrong_configuration}};
+  return Json::Object{{"check", f.check},
+                      {"unit", kUnits[static_cast<std::size_t>(f.unit)]},
+                      {"value", f.value},
+                      {"limit", f.limit},
+                      {"tolerance", f.tolerance},
+                      {"bits", f.bits},
+                      {"detail", f.detail},
+                      {"of", f.of},
+                      {"whose", f.whose},
+                      {"failure", f.failure},
+                      {"is_wrong_configuration", f.is_wrong_configuration}};
 }
 
 Finding finding(const Json& json) {
@@ -128,6 +139,7 @@ Finding finding(const Json& json) {
           .tolerance = json.at("tolerance").as_double(),
           .bits = text_at(json, "bits"),
           .detail = text_at(json, "detail"),
+          .of = text_at(json, "of"),
           .whose = text_at(json, "whose"),
           .failure = text_at(json, "failure"),
           .is_wrong_configuration = json.at("is_wrong_configuration").as_bool()};
@@ -153,35 +165,49 @@ bool is_worse(double value, double than, Unit unit) {
   return unit == Unit::seconds || unit == Unit::count ? value > than : value < than;
 }
 
-void Baseline::set(const std::string& check, const std::string& key, double value) {
-  values_[check][key] = value;
+void Baseline::keep(const Finding& f, const std::string& key) {
+  const auto [best, is_first] = values_[f.check][key].emplace(f.of, f.value);
+  if (!is_first && is_worse(best->second, f.value, f.unit)) best->second = f.value;
 }
 
-const double* Baseline::find(const std::string& check, const std::string& key) const {
+const Baseline::ByConfiguration* Baseline::find(const std::string& check,
+                                                const std::string& key) const {
   const auto found = values_.find(check);
   if (found == values_.end()) return nullptr;
-  const auto value = found->second.find(key);
-  return value == found->second.end() ? nullptr : &value->second;
+  const auto values = found->second.find(key);
+  return values == found->second.end() ? nullptr : &values->second;
 }
 
 Baseline Baseline::parse(const Json& json) {
   if (const auto& format = text_at(json, "format"); format != kFormat)
-    throw DataError(str("\"format\" is \"", format, "\", expected \"", kFormat, "\""));
+    throw DataError(str("\"format\" is \"", format, "\", expected \"", kFormat,
+                        "\"; without the file nothing is compared with before"));
+  const auto figure = [](const Json& value) {
+    const double number = value.as_double();
+    if (!(number > 0 && number < kMost))
+      throw DataError(str("expected a number above 0 and below ", kMost, ", found ", number));
+    return number;
+  };
   Baseline baseline;
-  for (const auto& check : json.at("checks").as_object())
-    for (const auto& one : check.second.as_object())
-      in_context([&] { baseline.set(check.first, one.first, one.second.as_double()); }, check.first,
-                 ": ", one.first);
+  for (const auto& [check, by_key] : json.at("checks").as_object())
+    for (const auto& [key, values] : by_key.as_object())
+      for (const auto& [of, value] : values.as_object())
+        baseline.values_[check][key][of] =
+            in_context([&, &one = value] { return figure(one); }, check, ": ", key, ": ", of);
   return baseline;
 }
 
 Json Baseline::to_json() const {
   Json checks = Json::Object{};
-  for (const auto& [check, values] : values_) {
-    Json all;
-    for (const auto& [key, value] : values)
-      all.set(key, value);
-    checks.set(check, all);
+  for (const auto& [check, by_key] : values_) {
+    Json keys = Json::Object{};
+    for (const auto& [key, values] : by_key) {
+      Json all = Json::Object{};
+      for (const auto& [of, value] : values)
+        all.set(of, value);
+      keys.set(key, all);
+    }
+    checks.set(check, keys);
   }
   return Json::Object{{"format", kFormat}, {"checks", checks}};
 }
@@ -193,7 +219,7 @@ int HealthVerdict::exit_code() const {
 }
 
 HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
-                    const Baseline& last) {
+                    const Baseline& before) {
   HealthVerdict verdict;
   for (const auto& found : by_check(by_rank, who)) {
     const Finding& first = *found.front().finding;
@@ -203,13 +229,15 @@ HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std:
     if (!values.empty()) row.median = values[(values.size() - 1) / 2];
     for (const Found& one : found) {
       const Finding& f = *one.finding;
-      const double* before = last.find(f.check, one.key());
+      const auto* known = before.find(f.check, one.key());
+      const double best = best_of(known, f);
       if (!values.empty() && f.value == values.back()) {
         row.worst = f.value;
         row.limit = f.limit;
-        row.last = before == nullptr ? Finding::kNone : *before;
+        row.best = best;
+        row.is_new = known != nullptr && std::isnan(best);
       }
-      const auto wrong = wrong_with(f, row.median, before);
+      const auto wrong = wrong_with(f, row.median, best);
       if (wrong.empty()) continue;
       row.is_well = false;
       verdict.faults.push_back({one.whose(), str(f.check, ": ", wrong), f.is_wrong_configuration});
@@ -220,14 +248,13 @@ HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std:
   return verdict;
 }
 
-Baseline baseline_of(const std::vector<std::vector<Finding>>& by_rank,
-                     const std::vector<Who>& who) {
-  Baseline baseline;
+Baseline baseline_of(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
+                     Baseline before) {
   for (const auto& found : by_check(by_rank, who))
     for (const Found& one : found)
-      if (one.finding->tolerance > 0 && !std::isnan(one.finding->value))
-        baseline.set(one.finding->check, one.key(), one.finding->value);
-  return baseline;
+      if (one.finding->tolerance > 0 && one.finding->value > 0 && one.finding->value < kMost)
+        before.keep(*one.finding, one.key());
+  return before;
 }
 
 }  // namespace lockstep

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <optional>
 
+#include "core/log.h"
+#include "core/progress.h"
+#include "dist/agreement.h"
 #include "kernels/elementwise.h"
 #include "train/plan/prices.h"
 #include "train/preflight/host_pairs.h"
@@ -16,59 +18,81 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Unit = Finding::Unit;
 
-// Bytes a second from rank `root` of the pair to the other, as that one sees it; 0: of the root.
-double one_way(Communicator& pair, int root, Tensor buffer, Stream& stream) {
-  constexpr int kCalls = 4;
+constexpr std::int64_t kProbeBytes = kMiB / 4;
+
+// Bytes a second from rank `root` of the pair to the other.
+double one_way(Communicator& pair, int root, Tensor buffer, int calls, Stream& stream) {
   pair.barrier(stream);
   stream.synchronize();
   const auto begin = Clock::now();
-  for (int i = 0; i < kCalls; ++i)
+  for (int i = 0; i < calls; ++i)
     pair.broadcast(buffer, root, stream);
   stream.synchronize();
-  const double seconds = seconds_since(begin);
-  return pair.rank() == root ? 0.0 : kCalls * static_cast<double>(buffer.bytes()) / seconds;
+  return calls * static_cast<double>(buffer.bytes()) / seconds_since(begin);
+}
+
+// What of `buffer` passes in an eighth of a second at the rate that a probe had, by the slower of
+// the two ranks: both say the same. All ranks meet here.
+Tensor sized(World& world, std::optional<int> partner, double probed, Tensor buffer) {
+  constexpr double kSeconds = 0.125;
+  const auto rates = numbers_of_ranks(world, probed);
+  if (!partner) return buffer;
+  const double rate = std::min(probed, rates[static_cast<std::size_t>(*partner)]);
+  const auto bytes = std::min(kSeconds * rate, static_cast<double>(buffer.bytes()));
+  return buffer.rows(0, std::max(static_cast<std::int64_t>(bytes), kProbeBytes) / 4);
 }
 
 // What this rank received, round by round.
 std::vector<Received> receive_from(PreflightRank& rank,
                                    const std::vector<std::optional<int>>& partners) {
+  constexpr int kCalls = 4;
   const auto bytes = (rank.on_gpus() ? 64 : 8) * kMiB;
   Arena arena(rank.compute.device(), Arena::Memory::device, bytes);
   const Tensor buffer = arena.allocate("buffer", DType::fp32, {bytes / 4});
   fill(rank.compute, buffer, 1.0f);
   std::vector<Received> all;
   for (std::size_t round = 0; round < partners.size(); ++round) {
+    const auto partner = partners[round];
     std::vector<int> ranks{rank.world.rank()};
-    if (partners[round]) ranks.push_back(*partners[round]);
+    if (partner) ranks.push_back(*partner);
     std::ranges::sort(ranks);
     const auto pair = rank.world.connect({str("pair ", round), ranks, Carries::parameters});
-    rank.meet();
-    for (int root = 0; root < 2 && pair->size() == 2; ++root) {
-      const double rate = one_way(*pair, root, buffer, rank.compute);
-      if (rate > 0) all.push_back({*partners[round], rate});
+    for (int root = 0; root < 2; ++root) {
+      const auto rate = [&](const Tensor& part, int calls) {
+        return partner ? one_way(*pair, root, part, calls, rank.compute) : 0;
+      };
+      const Tensor probe = buffer.rows(0, kProbeBytes / 4);
+      rate(probe, 1);  // the pair connects
+      const Tensor part = sized(rank.world, partner, rate(probe, 1), buffer);
+      const double sent = rate(part, kCalls);
+      if (partner && pair->rank() != root) all.push_back({*partner, sent});
+      made_progress();
     }
   }
   return all;
 }
 
-void add_link(PreflightRank& rank, const LinkTime& link, const std::string& whose) {
+void add_link(PreflightRank& rank, const LinkTime& link) {
   const auto what = str(name(link.kind), " of ", link.ranks, " ranks",
                         link.domains > 1 ? str(" in ", link.domains, " domains") : "",
                         link.beside ? ", beside compute" : "");
+  const auto& sizes = rank.comms.mesh.sizes;
+  const auto of = str("replicate ", sizes[0], " x shard ", sizes[1], " x tensor ", sizes[2]);
   Finding bandwidth{.check = what,
                     .unit = Unit::bytes_per_second,
                     .value = link.bytes_per_second,
                     .tolerance = rank.tolerances().links,
-                    .whose = whose};
+                    .of = of};
   const int inside = (link.ranks + link.domains - 1) / link.domains;
   if (rank.known != nullptr && link.kind != Collective::all_to_all)
     bandwidth.limit = kLinkLimit * Prices(*rank.known).ring(link.ranks, inside).bytes_per_second;
-  rank.findings.push_back(bandwidth);
-  rank.findings.push_back({.check = str(what, ", latency"),
-                           .unit = Unit::seconds,
-                           .value = link.latency_seconds,
-                           .tolerance = rank.tolerances().latency,
-                           .whose = whose});
+  rank.add_of_all(bandwidth);
+  // Of the smallest call: the line's own is 0 where larger calls are disturbed.
+  rank.add_of_all({.check = str(what, ", latency"),
+                   .unit = Unit::seconds,
+                   .value = link.times.front().second,
+                   .tolerance = rank.tolerances().latency,
+                   .of = of});
 }
 
 }  // namespace
@@ -92,9 +116,25 @@ PairRates pair_rates(World& world, const std::vector<Received>& received) {
   return mine;
 }
 
+std::vector<int> ranks_without_partners(const Topology& topology) {
+  std::vector<int> lonely;
+  if (machines(topology).size() == 1) return lonely;
+  for (int r = 0; r < static_cast<int>(topology.places.size()); ++r)
+    if (std::ranges::none_of(partners_on_hosts(topology, r),
+                             [](const auto& partner) { return partner.has_value(); }))
+      lonely.push_back(r);
+  return lonely;
+}
+
 double check_hosts(PreflightRank& rank) {
   const auto partners = partners_on_hosts(rank.topology, rank.world.rank());
   if (partners.empty()) return 0;
+  const auto lonely = ranks_without_partners(rank.topology);
+  if (!lonely.empty() && rank.world.rank() == 0)
+    log_warning(rank_list(lonely), " on ", hosts_in_words(rank.topology, lonely),
+                lonely.size() == 1 ? " has" : " have",
+                " no rank of the same number on another host that is met: what ",
+                lonely.size() == 1 ? "it sends" : "they send", " is not measured alone");
   const auto rates = pair_rates(rank.world, receive_from(rank, partners));
   if (rates.partners.empty()) return 0;
   Finding finding{.check = "sends to other hosts",
@@ -108,11 +148,11 @@ double check_hosts(PreflightRank& rank) {
     finding.whose = str(who_is_who(rank.topology)[mine].words, " (to ",
                         hosts_in_words(rank.topology, rates.partners), ")");
   }
-  rank.findings.push_back(finding);
+  rank.keep(finding);
   if (rates.partners.size() > 1) {
     finding.check = "receives from other hosts";
     finding.value = rates.received;
-    rank.findings.push_back(finding);
+    rank.keep(finding);
   }
   return rates.sent;
 }
@@ -120,22 +160,17 @@ double check_hosts(PreflightRank& rank) {
 LinkTimes check_collectives(PreflightRank& rank, double slowest) {
   if (rank.world.size() == 1) return {};
   constexpr double kLeast = 20e6;  // bytes a second: below, sweeps take minutes
-  std::vector<int> everybody(static_cast<std::size_t>(rank.world.size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const auto whose = hosts_in_words(rank.topology, everybody);
   if (slowest > 0 && slowest < kLeast) {
-    rank.findings.push_back(
+    rank.add_of_all(
         {.check = "collectives",
-         .whose = whose,
          .failure = str("hosts are joined too slowly (", in_words(slowest, Unit::bytes_per_second),
                         ") to measure them in time")});
     return {};
   }
   rank.meet();
   auto links = LinkTimes::measure(rank.comms, rank.compute, &rank.topology);
-  if (rank.world.rank() == 0)  // its are of all
-    for (const LinkTime& link : links.links())
-      add_link(rank, link, whose);
+  for (const LinkTime& link : links.links())
+    add_link(rank, link);
   return links;
 }
 

@@ -12,6 +12,9 @@ namespace lockstep {
 // best of them; 0: there are none.
 double check_hosts(PreflightRank& rank);
 
+// Those that check_hosts measures nothing of, as hosts have unequal numbers of ranks.
+std::vector<int> ranks_without_partners(const Topology& topology);
+
 // Latency and bandwidth of collectives, along each axis. slowest: of check_hosts, over all ranks;
 // hosts that are joined too slowly are a finding instead.
 LinkTimes check_collectives(PreflightRank& rank, double slowest);

@@ -89,16 +89,20 @@ void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
   cluster.launch_seconds = launch_seconds(rank.compute);
 }
 
-void check_links(PreflightRank& rank, const ProductShape& shape, Cluster& cluster) {
+// Bytes a second that the slowest rank sends to other hosts; 0: there are none.
+double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& cluster) {
   if (rank.world.size() > 1) log_info("preflight: links");
   const double hosts = check_hosts(rank);
   const double longest = largest_of_ranks(rank.world, hosts > 0 ? 1 / hosts : 0);
-  cluster.links = check_collectives(rank, longest > 0 ? 1 / longest : 0);
+  const double slowest = longest > 0 ? 1 / longest : 0;
+  cluster.links = check_collectives(rank, slowest);
   set_links(cluster, hosts);
-  if (cluster.links.links().empty()) return;  // one rank, or hosts that are joined too slowly
-  const auto slowdown = measure_slowdown(rank, shape);
-  cluster.compute_beside = slowdown.compute_beside;
-  cluster.other_beside = slowdown.other_beside;
+  if (!cluster.links.links().empty()) {  // else one rank, or hosts that are joined too slowly
+    const auto slowdown = measure_slowdown(rank, shape);
+    cluster.compute_beside = slowdown.compute_beside;
+    cluster.other_beside = slowdown.other_beside;
+  }
+  return slowest;
 }
 
 void check_disks(PreflightRank& rank, const std::filesystem::path& scratch, Cluster& cluster) {
@@ -109,9 +113,9 @@ void check_disks(PreflightRank& rank, const std::filesystem::path& scratch, Clus
   cluster.storage_write_bytes_per_second = ranks * rates.write;
 }
 
-void check_model(PreflightRank& rank, const Config& config, Cluster& cluster) {
+void check_model(PreflightRank& rank, const Config& config, double slowest, Cluster& cluster) {
   log_info("preflight: steps of the model");
-  auto costs = check_steps(rank, config);
+  auto costs = check_steps(rank, config, slowest);
   cluster.operators = std::move(costs.operators);
   cluster.wait_share = costs.wait_share;
   cluster.constant_bytes = costs.constant_bytes;
@@ -143,7 +147,8 @@ std::vector<Who> who_is_who(const Topology& topology) {
   return all;
 }
 
-Preflight preflight(const PreflightOptions& options, World& watched, const Topology& topology) {
+Preflight preflight(const PreflightOptions& options, World& watched, const Topology& topology,
+                    FunctionRef<void(const std::vector<Finding>&)> so_far) {
   RinglessWorld world(watched);
   const bool on_gpus = options.device.kind == Device::Kind::cuda;
   std::optional<GpuMonitor> gpu;
@@ -163,12 +168,17 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   Preflight result;
   Cluster& cluster = result.cluster;
 
+  if (options.config != nullptr) require_room_for_steps(rank, *options.config);
   const auto shapes = product_shapes(options.config, compute, topology, world.rank());
   check_compute(rank, shapes, monitor, cluster);
-  check_links(rank, shapes.front(), cluster);
+  so_far(rank.findings);
+  const double slowest = check_links(rank, shapes.front(), cluster);
+  so_far(rank.findings);
   check_disks(rank, options.scratch, cluster);
-  if (options.config != nullptr) check_model(rank, *options.config, cluster);
+  so_far(rank.findings);
+  if (options.config != nullptr) check_model(rank, *options.config, slowest, cluster);
   check_counters(rank, counters, read_counters(monitor));
+  so_far(rank.findings);
   describe(cluster, options, topology);
   result.findings = std::move(rank.findings);
   return result;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "dist/comms.h"
 #include "train/config.h"
 #include "train/plan/cluster.h"
@@ -27,8 +28,11 @@ struct Preflight {
 };
 
 // All ranks at once. What one rank cannot measure alone is a finding that says so; where ranks
-// cannot talk, an error. Throws ConfigError where the configuration cannot run.
-Preflight preflight(const PreflightOptions& options, World& world, const Topology& topology);
+// cannot talk, an error. Throws ConfigError where the configuration cannot run. so_far(findings):
+// behind each part, what this rank found up to there.
+Preflight preflight(
+    const PreflightOptions& options, World& world, const Topology& topology,
+    FunctionRef<void(const std::vector<Finding>&)> so_far = [](const auto&) {});
 
 // How ranks are named, and known again the next time.
 std::vector<Who> who_is_who(const Topology& topology);

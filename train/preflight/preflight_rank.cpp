@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/arena.h"
 #include "core/gpu.h"
@@ -53,8 +54,26 @@ double PreflightRank::add(Finding finding, const std::function<void(Finding&)>& 
   }
   const bool is_found = finding.failure.empty() && !std::isnan(finding.value);
   const double value = is_found ? finding.value : 0;
-  findings.push_back(std::move(finding));
+  keep(std::move(finding));
   return value;
+}
+
+void PreflightRank::add_of_all(Finding finding) {
+  if (world.rank() != 0) return;
+  std::vector<int> everybody(static_cast<std::size_t>(world.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  finding.whose = hosts_in_words(topology, everybody);
+  keep(std::move(finding));
+}
+
+void PreflightRank::keep(Finding finding) {
+  const auto ranks = std::ssize(machine_ranks(topology, world.rank()));
+  const int threads = compute.threads();
+  const auto each =
+      on_gpus() ? "" : str(", ", threads, threads == 1 ? " thread each" : " threads each");
+  finding.of = str(ranks, ranks == 1 ? " rank" : " ranks", " on the host", each,
+                   finding.of.empty() ? "" : ", ", finding.of);
+  findings.push_back(std::move(finding));
 }
 
 std::vector<double> numbers_of_ranks(World& world, double mine) {

@@ -18,7 +18,7 @@ namespace lockstep {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// How much worse than others, and than the last time, is too much (Finding::tolerance). GPUs are
+// How much worse than others, and than the best so far, is too much (Finding::tolerance). GPUs are
 // alike and alone; processors of clouds share caches, clocks and networks with strangers.
 struct Tolerances {
   double products, clocks, memory, copies, links, latency, storage, steps;
@@ -45,6 +45,9 @@ struct PreflightRank {
   // All meet; then adds `finding`, completed by measure(finding), or with the reason why that
   // failed. Returns its value; 0: there is none.
   double add(Finding finding, const std::function<void(Finding&)>& measure);
+  // What all ranks found together, of all hosts: the first one says it.
+  void add_of_all(Finding finding);
+  void keep(Finding finding);  // with what all figures of this rank depend on (Finding::of)
 };
 
 // What each rank says, in their order.

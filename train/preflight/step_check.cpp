@@ -5,7 +5,10 @@
 
 #include "core/file.h"
 #include "core/progress.h"
+#include "core/units.h"
 #include "train/memory.h"
+#include "train/plan/residuals.h"
+#include "train/plan/step_program.h"
 #include "train/preflight/rank_waits.h"
 #include "train/run_parts.h"
 #include "train/training.h"
@@ -16,8 +19,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kStepsWindow = 30;  // seconds that steps of the model may take
-constexpr int kWarmSteps = 2, kFewSteps = 3, kMostSteps = 9;
+constexpr double kMostMeeting = 45;  // seconds of one that it may wait for other hosts
+constexpr int kMostSteps = 9;
 constexpr std::int64_t kMostMicroBatches = 3;  // of a step: others are alike
+
+MemoryRoom room_of(const PreflightRank& rank) {
+  const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
+  return room_here(rank.compute.device(), static_cast<int>(ranks));
+}
 
 // Without copies for checkpoints. Throws ConfigError where there is no room for it.
 Arenas::Bytes checked_bytes(const Config& config, const MemoryRoom& room) {
@@ -31,8 +40,8 @@ class ModelSteps {
  public:
   ModelSteps(const Config& config, PreflightRank& rank)
       : rank_(rank),
-        room_(room_here(rank.compute.device(), static_cast<int>(std::ssize(machine_ranks(
-                                                   rank.topology, rank.world.rank()))))),
+        config_(config),
+        room_(room_of(rank)),
         bytes_(checked_bytes(config, room_)),
         arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
         training_(settings(config), rank.compute, arenas_,
@@ -47,17 +56,15 @@ class ModelSteps {
 
   // Steps with logs of compute; adds this rank's own seconds, of which no other rank is part.
   void measure() {
-    for (int i = 0; i < kWarmSteps - 1; ++i)
-      step(nullptr);
-    const auto begin = Clock::now();
-    step(nullptr);
-    const double seconds = largest_of_ranks(rank_.world, seconds_since(begin));
-    const int steps = std::clamp(static_cast<int>(kStepsWindow / seconds), kFewSteps, kMostSteps);
+    double seconds = warm_step();
+    if (seconds < kStepsWindow / 3) seconds = warm_step();
+    const int steps = std::clamp(static_cast<int>(kStepsWindow / seconds), 1, kMostSteps);
     for (int i = 0; i < steps; ++i)
       step(logs_.emplace_back(std::make_unique<OpLog>()).get());
     rank_.add({.check = "a step's own operators",
                .unit = Finding::Unit::seconds,
-               .tolerance = rank_.tolerances().steps},
+               .tolerance = rank_.tolerances().steps,
+               .of = residual_key(config_)},
               [&](Finding& f) { f.value = own_seconds(logs()); });
   }
 
@@ -87,6 +94,13 @@ class ModelSteps {
     return training;
   }
 
+  // Seconds that the slowest rank takes.
+  double warm_step() {
+    const auto begin = Clock::now();
+    step(nullptr);
+    return largest_of_ranks(rank_.world, seconds_since(begin));
+  }
+
   void step(OpLog* log) {
     rank_.world.exchange("");
     rank_.compute.set_op_log(log);
@@ -103,6 +117,7 @@ class ModelSteps {
   }
 
   PreflightRank& rank_;
+  const Config& config_;
   const MemoryRoom room_;
   const Arenas::Bytes bytes_;
   Arenas arenas_;
@@ -114,9 +129,36 @@ class ModelSteps {
   std::vector<std::unique_ptr<OpLog>> logs_;  // of steps that were measured
 };
 
+// Seconds that a step waits for what other hosts send, where `slowest` bytes a second come.
+double meeting_seconds(PreflightRank& rank, const Config& config, double slowest) {
+  if (slowest == 0) return 0;
+  const auto program = record_step(training_config(config), rank.compute.device(),
+                                   rank.compute.threads(), rank.world.rank(), &rank.topology);
+  double bytes = 0;
+  for (const auto& entry : program.log->entries()) {
+    if (entry.what != OpLog::What::op || entry.op.kind != Op::Kind::collective) continue;
+    const auto group = program.groups.find(std::string_view(entry.op.group));
+    if (group != program.groups.end() && group->second.domains > 1)
+      bytes += static_cast<double>(entry.op.bytes);
+  }
+  return largest_of_ranks(rank.world, bytes) / slowest;
+}
+
 }  // namespace
 
-StepCosts check_steps(PreflightRank& rank, const Config& config) {
+void require_room_for_steps(const PreflightRank& rank, const Config& config) {
+  checked_bytes(config, room_of(rank));
+}
+
+StepCosts check_steps(PreflightRank& rank, const Config& config, double slowest) {
+  if (const double seconds = meeting_seconds(rank, config, slowest); seconds > kMostMeeting) {
+    rank.add_of_all({.check = "a step's own operators",
+                     .failure = str("a step would wait ", human_seconds(seconds),
+                                    " for other hosts, which send ",
+                                    in_words(slowest, Finding::Unit::bytes_per_second),
+                                    ": too long to measure some")});
+    return {};
+  }
   ModelSteps steps(config, rank);
   steps.measure();
   return {.operators = OperatorTimes(steps.logs()),

@@ -13,6 +13,10 @@ struct StepCosts {
   std::int64_t constant_bytes = 0;  // that this process has beyond its arenas
 };
 // Throws ConfigError where there is no room for the model.
-StepCosts check_steps(PreflightRank& rank, const Config& config);
+void require_room_for_steps(const PreflightRank& rank, const Config& config);
+
+// slowest: as of check_collectives; where steps would take minutes for it, that is a finding
+// instead. Throws ConfigError where there is no room for the model.
+StepCosts check_steps(PreflightRank& rank, const Config& config, double slowest);
 
 }  // namespace lockstep

@@ -1,10 +1,15 @@
 #include "train/preflight/storage_check.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <optional>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "core/file.h"
-#include "core/hash.h"
 #include "core/machine.h"
 #include "core/progress.h"
 
@@ -17,13 +22,27 @@ using Unit = Finding::Unit;
 
 constexpr std::int64_t kPiece = 4 * kMiB;
 
-// A file that goes with it.
-struct Scratch {
-  fs::path path;
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove(path, ignored);
+// A file without a name: nothing is left of it, however this process ends.
+class Scratch {
+ public:
+  Scratch(const fs::path& folder, int rank)
+      : shown(folder / str("preflight-", host_name(), "-", getpid(), "-", rank, ".tmp")) {
+    if (!directory_exists(folder))
+      throw ConfigError(str("--scratch ", folder.string(), ": no such folder"));
+    descriptor_ = open(shown.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (descriptor_ < 0)
+      throw DataError(str(shown.string(), ": cannot create: ", std::strerror(errno)));
+    unlink(shown.c_str());
   }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { close(descriptor_); }
+
+  fs::path path() const { return str("/proc/self/fd/", descriptor_); }
+  const fs::path shown;  // its name in errors
+
+ private:
+  int descriptor_ = -1;
 };
 
 // Sums the time of some calls, and not of what is between them.
@@ -41,6 +60,13 @@ class Stopwatch {
   double seconds_ = 0;
 };
 
+// Of the file system: "device 8:1".
+std::string device_of(const fs::path& folder) {
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) return "";
+  return str("device ", major(status.st_dev), ":", minor(status.st_dev));
+}
+
 // Bytes of this rank's file: a node's are divided among its ranks.
 std::int64_t bytes_of_file(const PreflightRank& rank) {
   const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
@@ -48,65 +74,73 @@ std::int64_t bytes_of_file(const PreflightRank& rank) {
   return std::max(of_node / ranks / kPiece, std::int64_t{2}) * kPiece;
 }
 
-// The bytes of a file: their hash, and how fast they went.
-struct Passed {
-  std::string hash;
+void fill_piece(std::vector<std::byte>& piece, std::int64_t at) {
+  fill_words(piece, static_cast<std::uint64_t>(at / kPiece) + 1);
+}
+
+// How much was written in the time there is, a piece at least, and how fast.
+struct Written {
+  std::int64_t bytes = 0;
   double bytes_per_second = 0;
 };
 
-Passed write_words(const fs::path& path, std::int64_t bytes) {
-  Hasher hasher;
+Written write_words(const Scratch& scratch, std::int64_t bytes, double most_seconds) {
   Stopwatch watch;
   std::vector<std::byte> piece(kPiece);
-  RangeWriter writer(path, path, RangeWriter::Way::direct, RangeWriter::Start::empty);
-  for (std::int64_t at = 0; at < bytes; at += kPiece) {
-    fill_words(piece, static_cast<std::uint64_t>(at / kPiece) + 1);
-    hasher.add(piece);
+  RangeWriter writer(scratch.path(), scratch.shown, RangeWriter::Way::direct,
+                     RangeWriter::Start::empty);
+  std::int64_t at = 0;
+  while (at == 0 || (at < bytes && watch.seconds() < most_seconds)) {
+    fill_piece(piece, at);
     watch.time([&] { writer.write(piece); });
+    at += kPiece;
     made_progress();
   }
   watch.time([&] { writer.commit(); });
-  return {hasher.hex(), static_cast<double>(bytes) / watch.seconds()};
+  return {at, static_cast<double>(at) / watch.seconds()};
 }
 
-Passed read_words(const fs::path& path, std::int64_t bytes) {
-  const ReadFile file(path);
+// Bytes a second of those, or of as many as there is time for.
+double read_words(const Scratch& scratch, std::int64_t bytes, double most_seconds) {
+  const ReadFile file(open(scratch.path().c_str(), O_RDONLY | O_CLOEXEC), scratch.shown);
   file.drop_cache();
-  Hasher hasher;
   Stopwatch watch;
-  std::vector<std::byte> piece(kPiece);
-  for (std::int64_t at = 0; at < bytes; at += kPiece) {
+  std::vector<std::byte> piece(kPiece), written(kPiece);
+  std::int64_t at = 0;
+  while (at == 0 || (at < bytes && watch.seconds() < most_seconds)) {
     watch.time([&] { file.read(piece, at); });
-    hasher.add(piece);
+    fill_piece(written, at);
+    if (piece != written)
+      throw TransientError(str(scratch.shown.string(), ": other bytes than were written"));
+    at += kPiece;
     made_progress();
   }
-  return {hasher.hex(), static_cast<double>(bytes) / watch.seconds()};
+  return static_cast<double>(at) / watch.seconds();
 }
 
 }  // namespace
 
-StorageRates check_storage(PreflightRank& rank, const fs::path& scratch) {
+StorageRates check_storage(PreflightRank& rank, const fs::path& scratch, double most_seconds) {
   const auto bytes = bytes_of_file(rank);
-  const Scratch file{scratch / str("preflight-", host_name(), "-", getpid(), ".tmp")};
   const auto check = [&](const char* what, const std::function<double()>& rate) {
-    return rank.add(
-        {.check = what, .unit = Unit::bytes_per_second, .tolerance = rank.tolerances().storage},
-        [&](Finding& f) { f.value = rate(); });
+    return rank.add({.check = what,
+                     .unit = Unit::bytes_per_second,
+                     .tolerance = rank.tolerances().storage,
+                     .of = device_of(scratch)},
+                    [&](Finding& f) { f.value = rate(); });
   };
-  std::string written;
+  std::optional<Scratch> file;
+  std::int64_t written = 0;
   StorageRates rates;
   rates.write = check("storage, written", [&] {
-    if (!directory_exists(scratch))
-      throw ConfigError(str("--scratch ", scratch.string(), ": no such folder"));
-    const auto passed = write_words(file.path, bytes);
-    written = passed.hash;
-    return passed.bytes_per_second;
+    file.emplace(scratch, rank.world.rank());
+    const auto all = write_words(*file, bytes, most_seconds);
+    written = all.bytes;
+    return all.bytes_per_second;
   });
   rates.read = check("storage, read", [&] {
-    const auto passed = read_words(file.path, bytes);
-    if (passed.hash != written)
-      throw TransientError(str(file.path.string(), ": other bytes than were written"));
-    return passed.bytes_per_second;
+    if (written == 0) throw TransientError("nothing was written that could be read");
+    return read_words(*file, written, most_seconds);
   });
   return rates;
 }

@@ -78,38 +78,87 @@ TEST(Health, a_check_that_could_not_run_is_a_fault) {
   EXPECT_EQ(faults(found(kProduct, {Finding::kNone, Finding::kNone})), "");
 }
 
-TEST(Health, all_that_are_slower_than_the_last_time_are_named) {
+TEST(Health, all_that_are_slower_than_their_best_are_named) {
   const auto last = baseline_of(found(kProduct, {100e9, 100e9}), hosts(2));
   EXPECT_EQ(
       faults(found(kProduct, {80e9, 100e9}), last),
       "host n1, rank 0: product: 80.0 GFLOP/s, 20 % less than the 100 GFLOP/s of its peers\n");
   EXPECT_EQ(faults(found(kProduct, {80e9, 81e9}), last),
-            "host n1, rank 0: product: 80.0 GFLOP/s, 20 % less than the 100 GFLOP/s of the last "
-            "time\nhost n2, rank 1: product: 81.0 GFLOP/s, 19 % less than the 100 GFLOP/s of the "
-            "last time\n");
+            "host n1, rank 0: product: 80.0 GFLOP/s, 20 % less than the 100 GFLOP/s of its best "
+            "so far\nhost n2, rank 1: product: 81.0 GFLOP/s, 19 % less than the 100 GFLOP/s of its "
+            "best so far\n");
   EXPECT_EQ(faults(found(kProduct, {96e9, 200e9 / 2}), last), "");
 }
 
-TEST(Health, the_last_time_survives_json) {
+// A model, another number of threads, another disk.
+TEST(Health, figures_of_another_configuration_are_not_compared) {
+  auto two_threads = found(kProduct, {100e9, 100e9});
+  for (auto& of_rank : two_threads)
+    of_rank.front().of = "1 rank on the host, 2 threads each";
+  const auto before = baseline_of(two_threads, hosts(2));
+  const auto one_thread = found(kProduct, {50e9, 51e9});
+  EXPECT_EQ(faults(one_thread, before), "");
+  const auto row = judge(one_thread, hosts(2), before).rows.front();
+  EXPECT_TRUE(row.is_new);
+  EXPECT_TRUE(std::isnan(row.best));
+  // Both are kept.
+  const auto both = baseline_of(one_thread, hosts(2), before);
+  expect_contains(faults(found(kProduct, {20e9, 20e9}), both), "60 % less than the 50.0 GFLOP/s");
+  for (auto& of_rank : two_threads)
+    of_rank.front().value /= 2;
+  expect_contains(faults(two_threads, both), "50 % less than the 100 GFLOP/s of its best so far");
+}
+
+TEST(Health, the_best_stays_and_so_do_other_hosts) {
+  auto before = baseline_of(found(kProduct, {100e9, 100e9, 100e9}), hosts(3));
+  for (const double now : {97e9, 94.5e9}) {  // slower by less than the tolerance, each time
+    EXPECT_EQ(faults(found(kProduct, {now, now}), now > 95e9 ? before : Baseline()), "");
+    before = baseline_of(found(kProduct, {now, now}), hosts(2), before);
+  }
+  EXPECT_EQ(before.find("product", "n1/0")->at(""), 100e9);
+  EXPECT_EQ(before.find("product", "n3/0")->at(""), 100e9);
+  expect_contains(faults(found(kProduct, {94.5e9, 94.5e9}), before), "of its best so far");
+  before = baseline_of(found(kStep, {2, 3}), hosts(2), baseline_of(found(kStep, {3, 2}), hosts(2)));
+  EXPECT_EQ(before.find("step", "n1/0")->at(""), 2);
+  EXPECT_EQ(before.find("step", "n2/0")->at(""), 2);
+}
+
+TEST(Health, what_is_known_from_before_survives_json) {
   auto by_rank = found(kProduct, {100, 101});
+  by_rank[0].front().of = "2 ranks";
   by_rank[0].push_back(kStep);
   by_rank[0].back().value = 3;
   by_rank[0].back().whose = "hosts n1, n2";
   by_rank[0].push_back({.check = "not compared", .value = 1, .limit = 2});
+  by_rank[0].push_back(kStep);
+  by_rank[0].back().check = "nothing";
+  by_rank[0].back().value = 0;
   const auto last = baseline_of(by_rank, hosts(2));
   const auto again = Baseline::parse(Json::parse(last.to_json().dump(), "it"));
-  ASSERT_NE(again.find("product", "n2/0"), nullptr);
-  EXPECT_EQ(*again.find("product", "n2/0"), 101);
-  EXPECT_EQ(*again.find("step", "hosts n1, n2"), 3);
+  ASSERT_NE(again.find("product", "n1/0"), nullptr);
+  EXPECT_EQ(again.find("product", "n1/0")->at("2 ranks"), 100);
+  EXPECT_EQ(again.find("product", "n2/0")->at(""), 101);
+  EXPECT_EQ(again.find("step", "hosts n1, n2")->at(""), 3);
   EXPECT_EQ(again.find("product", "n3/0"), nullptr);
   EXPECT_EQ(again.find("not compared", "n1/0"), nullptr);
+  EXPECT_EQ(again.find("nothing", "n1/0"), nullptr);
   EXPECT_EQ(again.to_json().dump(), last.to_json().dump());
-  const auto refused = [](const char* text) {
+  const auto refused = [](const std::string& value) {
+    const auto text =
+        str(R"({"format": "lockstep preflight 2", "checks": {"a": {"n": {"2": )", value, "}}}}");
     return message_of<DataError>([&] { Baseline::parse(Json::parse(text, "it")); });
   };
-  expect_contains(refused(R"({"format": "x"})"), "\"format\" is \"x\"");
-  expect_contains(refused(R"({"format": "lockstep preflight 1", "checks": {"a": {"n": "b"}}})"),
-                  "a: n: expected a number");
+  expect_contains(
+      message_of<DataError>([] { Baseline::parse(Json::parse(R"({"format": "x"})", "it")); }),
+      "\"format\" is \"x\"");
+  expect_contains(refused("\"b\""), "a: n: 2: expected a number");
+  for (const char* value : {"0", "-1", "1e300"})
+    expect_contains(refused(value), "a: n: 2: expected a number above 0 and below 1e+30, found ");
+}
+
+TEST(Health, of_nothing_there_is_no_percentage) {
+  EXPECT_EQ(faults(found(kStep, {0.0, 1.0})),
+            "host n2, rank 1: step: 1.00 s, more than the 0 us of its peers\n");
 }
 
 TEST(Health, bits_that_few_have_are_wrong_and_of_two_it_is_one_of_them) {
@@ -127,14 +176,14 @@ TEST(Health, bits_that_few_have_are_wrong_and_of_two_it_is_one_of_them) {
   EXPECT_EQ(faults(by_rank), "");
 }
 
-TEST(Health, the_table_has_the_worst_the_median_and_its_last_time) {
+TEST(Health, the_table_has_the_worst_the_median_and_its_best) {
   const auto last = baseline_of(found(kProduct, {98, 99, 97}), hosts(3));
   const auto verdict = judge(found(kProduct, {100, 98, 99}), hosts(3), last);
   ASSERT_EQ(verdict.rows.size(), 1u);
   const auto& row = verdict.rows.front();
   EXPECT_EQ(row.worst, 98);
   EXPECT_EQ(row.median, 99);
-  EXPECT_EQ(row.last, 99);
+  EXPECT_EQ(row.best, 99);
   EXPECT_EQ(row.ranks, 3);
   EXPECT_TRUE(row.is_well);
   EXPECT_FALSE(judge(found(kProduct, {100, 9}), hosts(2), {}).rows.front().is_well);
@@ -144,13 +193,14 @@ TEST(Health, a_finding_arrives_as_it_was_sent) {
   Finding sent{.check = "a", .unit = Unit::share, .value = 0.5, .tolerance = 0.25};
   sent.bits = "b";
   sent.detail = "c";
+  sent.of = "f";
   sent.whose = "d";
   sent.failure = "e";
   sent.is_wrong_configuration = true;
   const auto text = to_json(sent).dump();
   EXPECT_EQ(text,
             R"({"check":"a","unit":"share","value":0.5,"limit":null,"tolerance":0.25,"bits":"b",)"
-            R"("detail":"c","whose":"d","failure":"e","is_wrong_configuration":true})");
+            R"("detail":"c","of":"f","whose":"d","failure":"e","is_wrong_configuration":true})");
   const auto came = finding(Json::parse(text, "it"));
   EXPECT_EQ(to_json(came).dump(), text);
   EXPECT_TRUE(std::isnan(came.limit));

@@ -29,6 +29,8 @@ TEST(LinkChecks, every_host_sends_whatever_their_number) {
       for (const Finding& one : found[r])
         EXPECT_GT(one.value, 0);
     }
+    EXPECT_EQ(ranks_without_partners(topology),
+              ranks.size() == 2 ? std::vector{1} : std::vector<int>());
     if (ranks.size() == 2) {
       EXPECT_EQ(found[0].front().whose, "host n1, rank 0 (to host n2)");
       EXPECT_EQ(found[2].front().whose, "host n2, rank 2 (to host n1)");
@@ -86,6 +88,8 @@ TEST(LinkChecks, a_gpu_that_is_known_has_limits) {
   ASSERT_NE(latency, nullptr);
   EXPECT_TRUE(std::isnan(latency->limit));
   EXPECT_EQ(latency->tolerance, 3);
+  EXPECT_GT(latency->value, 0);
+  EXPECT_EQ(latency->of.substr(latency->of.find("replicate")), "replicate 1 x shard 2 x tensor 1");
   EXPECT_TRUE(std::isnan(find(found, "all_to_all of 2 ranks in 2 domains")->limit));
 }
 

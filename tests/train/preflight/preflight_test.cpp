@@ -5,6 +5,7 @@
 #include "dist/thread_world.h"
 #include "tests/files.h"
 #include "tests/train/preflight/preflight_rig.h"
+#include "train/plan/residuals.h"
 
 namespace lockstep::testing {
 namespace {
@@ -60,6 +61,40 @@ TEST(Preflight, measures_each_rank_and_what_plans_need) {
   EXPECT_GT(cluster.constant_bytes, 0);
   EXPECT_EQ(to_json(parse_cluster(to_json(cluster))).dump(), to_json(cluster).dump());
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+}
+
+// Figures of another model are not compared with these, nor those that were found where it ended.
+TEST(Preflight, says_what_it_found_part_by_part_and_what_that_is_of) {
+  const TemporaryDirectory scratch;
+  Config config = tiny_config();
+  LoneWorld alone;
+  std::vector<std::size_t> counts;
+  const auto all =
+      preflight({.config = &config, .mesh = {}, .device = {}, .scratch = scratch.path()}, alone,
+                pretend_hosts({1}),
+                [&](const std::vector<Finding>& findings) { counts.push_back(findings.size()); });
+  ASSERT_EQ(counts.size(), 4u);
+  EXPECT_GT(counts.front(), 0u);
+  EXPECT_EQ(counts.back(), all.findings.size());
+  EXPECT_TRUE(std::ranges::is_sorted(counts));
+  EXPECT_EQ(find(all.findings, "memory, read and written")->of,
+            "1 rank on the host, 1 thread each");
+  expect_contains(find(all.findings, "a step's own operators")->of, residual_key(config));
+}
+
+TEST(Preflight, a_model_that_has_no_room_is_refused_before_it_measures) {
+  Config config = tiny_config();
+  config.model.width = 1 << 16;
+  config.model.mlp_width = 1 << 18;
+  config.model.layers = 64;
+  LoneWorld alone;
+  bool is_measured = false;
+  const auto refused = message_of<ConfigError>([&] {
+    preflight({.config = &config, .mesh = {}, .device = {}, .scratch = "/nowhere"}, alone,
+              pretend_hosts({1}), [&](const auto&) { is_measured = true; });
+  });
+  expect_contains(refused, "TiB");
+  EXPECT_FALSE(is_measured);
 }
 
 // Where ranks need each other's parts of a layer at once.

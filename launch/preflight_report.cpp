@@ -1,0 +1,143 @@
+#include "launch/preflight_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "launch/output.h"
+#include "train/preflight/preflight.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostBytes = 64 << 20;
+
+Baseline read_baseline(const fs::path& file) {
+  if (!path_exists(file)) return {};
+  const Json json = Json::parse(read_text(file, kMostBytes), file.string());
+  return in_context([&] { return Baseline::parse(json); }, file.string());
+}
+
+std::string in_column(double value, Finding::Unit unit) {
+  return std::isnan(value) ? "-" : in_words(value, unit);
+}
+
+constexpr const char* kNew = "(other)";  // in the column of the best so far
+
+// A line a check: its worst rank, the median of all, what is expected, the best so far.
+std::string table(const HealthVerdict& verdict) {
+  std::size_t width = 0;
+  for (const auto& row : verdict.rows)
+    width = std::max(width, row.check.size());
+  const auto line = [&](const std::string& check, const std::array<std::string, 5>& columns) {
+    std::string text = check;
+    text.resize(width, ' ');
+    for (const auto& column : columns)
+      text += str("  ", std::string(column.size() < 13 ? 13 - column.size() : 0, ' '), column);
+    return str(text, "\n");
+  };
+  std::string text = line("", {"worst", "median", "limit", "best so far", ""});
+  for (const auto& row : verdict.rows)
+    text += line(row.check,
+                 {in_column(row.worst, row.unit), in_column(row.median, row.unit),
+                  in_column(row.limit, row.unit), row.is_new ? kNew : in_column(row.best, row.unit),
+                  row.is_well ? "ok" : "WRONG"});
+  return text;
+}
+
+std::string in_words(const HealthVerdict& verdict) {
+  std::string text = table(verdict);
+  if (std::ranges::any_of(verdict.rows, &HealthVerdict::Row::is_new))
+    text += str(kNew, ": what is known from before is of another configuration\n");
+  text += "\n";
+  for (const auto& fault : verdict.faults)
+    text += str(fault.whose, ": ", fault.what, "\n");
+  return text;
+}
+
+void write_json(WriteFile& file, const Json& json) {
+  const auto text = str(json.dump(1), "\n");
+  file.write(std::as_bytes(std::span(text)));
+}
+
+// Both or, where the disk is full, none.
+void write_both(const fs::path& cluster_file, const Cluster& cluster, const fs::path& baseline_file,
+                const Baseline& baseline) {
+  WriteFile first(cluster_file), second(baseline_file);
+  write_json(first, to_json(cluster));
+  write_json(second, baseline.to_json());
+  first.commit();
+  second.commit();
+}
+
+// Before all is measured: what is written at the end.
+fs::path checked_output(const char* option, const fs::path& file) {
+  const auto folder = fs::absolute(file).parent_path();
+  if (!directory_exists(folder))
+    throw ConfigError(str(option, " ", file.string(), ": no folder ", folder.string()));
+  if (directory_exists(file)) throw ConfigError(str(option, " ", file.string(), ": is a folder"));
+  const WriteFile probe(file);
+  return file;
+}
+
+void say(const HealthVerdict& verdict, const std::string& where_well) {
+  write_output(str(in_words(verdict), verdict.faults.empty() ? where_well : ""));
+}
+
+}  // namespace
+
+PreflightReport::PreflightReport(World& world, const Topology& topology, const Files& files)
+    : world_(world),
+      hosts_(machines(topology).size()),
+      who_(who_is_who(topology)),
+      files_{checked_output("--cluster-out", files.cluster),
+             checked_output("--baseline", files.baseline)},
+      before_(read_baseline(files_.baseline)) {
+  world.set_last_act([this](const auto&, int) { say_so_far(); });
+}
+
+PreflightReport::~PreflightReport() {
+  world_.set_last_act({});
+  say_so_far();
+}
+
+void PreflightReport::hear(std::vector<std::vector<Finding>> by_rank) {
+  const std::lock_guard lock(mutex_);
+  by_rank_ = std::move(by_rank);
+}
+
+void PreflightReport::say_so_far() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_said_, true) && !by_rank_.empty())
+      say(judge(by_rank_, who_, before_), "nothing was wrong up to there\n");
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
+int PreflightReport::conclude(const Cluster& cluster) {
+  const std::lock_guard lock(mutex_);
+  is_said_ = true;
+  const auto verdict = judge(by_rank_, who_, before_);
+  const auto ranks = who_.size();
+  say(verdict, str("nothing is wrong with ", ranks, ranks == 1 ? " rank" : " ranks", " on ", hosts_,
+                   hosts_ == 1 ? " host\n" : " hosts\n"));
+  const int code = verdict.exit_code();
+  const auto names = str(files_.cluster.string(), " and ", files_.baseline.string());
+  if (code == 0) {
+    write_both(files_.cluster, cluster, files_.baseline, baseline_of(by_rank_, who_, before_));
+    log_info("wrote ", names);
+  } else {
+    log_warning(names, " stay as they were");
+  }
+  return code;
+}
+
+}  // namespace lockstep
