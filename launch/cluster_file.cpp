@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "core/file.h"
 #include "launch/nearest.h"
@@ -33,6 +34,13 @@ struct ToJson {
     return value;
   }
 };
+
+// But for capitals: "h100".
+bool is_alike(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, {}, [](unsigned char c) { return std::tolower(c); },
+      [](unsigned char c) { return std::tolower(c); });
+}
 
 class Reader {
  public:
@@ -139,7 +147,7 @@ const Hardware& hardware_of(const std::string& gpu, const std::string& origin) {
   std::vector<std::string> names;
   std::string list;
   for (const Hardware& one : known_hardware()) {
-    if (one.name == gpu || one.name == str(kVendor, gpu)) return one;
+    if (is_alike(one.name, gpu) || is_alike(one.name, str(kVendor, gpu))) return one;
     names.push_back(one.name.substr(kVendor.size()));
     list += str(list.empty() ? "" : ", ", names.back());
   }

@@ -270,6 +270,9 @@ class Consistency {
   void check_log() const {
     const auto& l = resolved_.values.log;
     const auto& m = resolved_.values.model;
+    const bool is_named = std::filesystem::path(l.prometheus_file).extension() == ".prom";
+    require(l.prometheus_file.empty() || is_named, "log.prometheus_file",
+            "a name that ends in .prom, as node exporters look for, and as no other file of a run");
     if (l.sample_every_steps == 0) return;
     require(m.vocabulary != ByteTokenizer::kVocabulary ||
                 static_cast<std::int64_t>(l.sample_prompt.size()) + 1 < m.max_positions,

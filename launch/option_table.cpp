@@ -4,6 +4,7 @@
 #include <array>
 
 #include "launch/options.h"
+#include "train/layout.h"
 
 namespace lockstep {
 namespace {
@@ -11,13 +12,11 @@ namespace {
 using Range = Option::Range;
 
 constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama3", "qwen2", "qwen3", "smollm3"};
-constexpr std::array<std::string_view, 3> kRecomputes{"none", "cheap", "block"};
 constexpr std::array<std::string_view, 3> kAttentions{"auto", "cudnn", "own"};
 constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant", "wsd"};
 constexpr std::array<std::string_view, 3> kFp8Products{"off", "tensor", "block"};
 constexpr std::array<std::string_view, 2> kFp8Gradients{"e5m2", "e4m3"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
-constexpr std::array<std::string_view, 4> kShardings{"none", "optimizer", "gradients", "full"};
 constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
 
 constexpr std::array<std::string_view, 2> kCheckpointFiles{"rank", "node"};
@@ -32,7 +31,7 @@ Field field_of(Family& value) {
   return choice(value, kFamilies);
 }
 Field field_of(Recompute& value) {
-  return choice(value, kRecomputes);
+  return choice(value, kRecomputeNames);
 }
 Field field_of(Config::Attention& value) {
   return choice(value, kAttentions);
@@ -47,7 +46,7 @@ Field field_of(Config::Fp8Gradients& value) {
   return choice(value, kFp8Gradients);
 }
 Field field_of(Config::Layout::Sharding& value) {
-  return choice(value, kShardings);
+  return choice(value, kShardingNames);
 }
 Field field_of(Config::CudaGraphs& value) {
   return choice(value, kCudaGraphs);
@@ -435,7 +434,8 @@ const std::array kOptions{
     Option{LOCKSTEP_KEY(log.sample_tokens), {1, 1e6}, "tokens", "Length of a sample.", ""},
     Option{LOCKSTEP_KEY(log.prometheus_file), kAny, "",
            "Newest numbers in Prometheus's text format, for the textfile collector of a node "
-           "exporter: a file in the run's directory, or anywhere by its absolute path; empty: none "
+           "exporter: a file *.prom in the run's directory, or anywhere by its absolute path; "
+           "empty: none "
            "(docs/observability.md).",
            ""},
     Option{LOCKSTEP_KEY(log.metrics_port),

@@ -33,22 +33,28 @@ Cluster cluster_of_this_machine() {
       "a GPU by --gpu, such as --gpu H100"));
 }
 
+// Of another GPU nothing was measured, nor is its price known. Adapters are the machine's.
+Cluster with_gpu(Cluster cluster, const std::string& gpu) {
+  if (cluster.device == Device::Kind::cpu)
+    throw ConfigError(str("--gpu: ", cluster.name, " has no GPUs"));
+  const double nic = cluster.hardware.nic_bytes_per_second;
+  cluster.hardware = in_machines_of(cluster.ranks_per_node, hardware_of(gpu, "--gpu"));
+  if (nic > 0) cluster.hardware.nic_bytes_per_second = nic;
+  cluster.operators = {};
+  cluster.links = {};
+  cluster.compute_beside = cluster.other_beside = 1;
+  cluster.wait_share = cluster.launch_seconds = 0;
+  cluster.constant_bytes = 0;
+  cluster.watts = cluster.price_per_gpu_hour = 0;
+  cluster.name += str(" with ", cluster.hardware.name);
+  return cluster;
+}
+
 Cluster cluster_of(const PlanOptions& options) {
   Cluster cluster;
   if (!options.cluster.empty()) {
     cluster = load_cluster(options.cluster);
-    if (!options.gpu.empty()) {  // of another GPU nothing was measured, nor is its price known
-      if (cluster.device == Device::Kind::cpu)
-        throw ConfigError(str("--gpu: ", cluster.name, " has no GPUs"));
-      cluster.hardware = in_machines_of(cluster.ranks_per_node, hardware_of(options.gpu, "--gpu"));
-      cluster.operators = {};
-      cluster.links = {};
-      cluster.compute_beside = cluster.other_beside = 1;
-      cluster.launch_seconds = 0;
-      cluster.constant_bytes = 0;
-      cluster.watts = cluster.price_per_gpu_hour = 0;
-      cluster.name += str(" with ", cluster.hardware.name);
-    }
+    if (!options.gpu.empty()) cluster = with_gpu(std::move(cluster), options.gpu);
   } else if (!options.gpu.empty()) {
     cluster = cluster_of_gpus(hardware_of(options.gpu, "--gpu"), kRanksOfMachine);
   } else {
@@ -63,6 +69,12 @@ Cluster cluster_of(const PlanOptions& options) {
     auto links = cluster.links.links();
     std::erase_if(links, [](const LinkTime& link) { return link.domains > 1; });
     cluster.links = LinkTimes(std::move(links));
+  }
+  try {
+    check(cluster);
+  } catch (const DataError& error) {
+    throw ConfigError(str(cluster.name, ": ", error.what(),
+                          "; write it into the cluster's file, or give --network"));
   }
   return cluster;
 }
@@ -93,7 +105,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back(
         "this build has no CUDA: what kernels take for themselves (workspaces) is that of a CPU's "
         "in their place");
-  if (on_gpus && e.measured_operators == 0 && plan.config.train.attention == Config::Attention::own)
+  if (on_gpus && LOCKSTEP_WITH_CUDA && e.measured_operators == 0 &&
+      plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
         "attention is by the own kernels, as cuDNN's is not for such runs, and has the prices of "
         "cuDNN's: it will take longer");
@@ -110,6 +123,13 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back(
         "the cluster does not say how much memory a host has (host_memory_bytes): it is taken to "
         "have enough");
+  if (plan.costs.goodput > 0 && e.save.interval_seconds > plan.costs.interruption_seconds)
+    notes.push_back(str("checkpoints are ", human_eta(e.save.interval_seconds),
+                        " apart, and an interruption comes each ",
+                        human_eta(plan.costs.interruption_seconds),
+                        ": most of the time is lost; save more often (checkpoint.every_steps)"));
+  if (plan.corrected && plan.search)
+    notes.emplace_back("layouts are compared without what earlier runs took");
   if (e.save.write_seconds == 0)
     notes.emplace_back(
         "the cluster does not say how fast it writes (storage_write_bytes_per_second): checkpoints "
@@ -117,23 +137,42 @@ std::vector<std::string> notes_of(const Plan& plan) {
   return notes;
 }
 
+// Where the configuration's layout is of another number of ranks: the fastest.
+void take_fastest(Plan& plan) {
+  const auto& l = plan.config.layout;
+  const auto own = str("layout.replicate x layout.shard x layout.tensor is ", l.replicate, " x ",
+                       l.shard, " x ", l.tensor, ", but there are ", l.ranks, " ranks");
+  if (!plan.search || plan.search->best.empty())
+    throw ConfigError(str(own, "; leave layout.shard out: it takes what is left"));
+  const auto& fastest = plan.search->best.front();
+  plan.config = planned_on(plan.cluster, fastest.config);
+  plan.estimate = fastest.estimate;
+  plan.notes.push_back(str(own, ": this is the plan of the fastest layout"));
+}
+
 Plan make_plan(const PlanOptions& options) {
   Plan plan;
   plan.cluster = cluster_of(options);
   const auto ranks = static_cast<int>(options.ranks > 0 ? options.ranks : plan.cluster.ranks());
   const auto config = load_config(options.config, settings_of(options, ranks), ranks).values;
+  const auto& l = config.layout;
+  const bool is_for_ranks = l.replicate * l.shard * l.tensor == l.ranks;
+  if (is_for_ranks) plan.estimate = estimate(config, plan.cluster);
   plan.config = planned_on(plan.cluster, config);
-  plan.estimate = estimate(config, plan.cluster);
+  if (!options.check) plan.search = search_layouts(config, plan.cluster, processors_allowed());
+  if (!is_for_ranks) take_fastest(plan);
   const bool is_as_it_ran = options.gpu.empty() && options.network_gbits == 0;
   if (!options.cluster.empty() && is_as_it_ran) {
     const auto residuals = Residuals::read(Residuals::file_beside(options.cluster));
     if (!residuals.runs().empty())
-      plan.corrected = residuals.corrected(residual_key(config), plan.estimate.time);
+      plan.corrected =
+          corrected(plan.estimate, plan.config, plan.cluster,
+                    residuals.corrected(residual_key(plan.config), plan.estimate.time));
   }
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
-  if (!options.check) plan.search = search_layouts(config, plan.cluster, processors_allowed());
+  if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);
   if (options.explain) plan.formulas = explain(plan.config, plan.cluster, plan.estimate);
-  plan.notes = notes_of(plan);
+  std::ranges::move(notes_of(plan), std::back_inserter(plan.notes));
   return plan;
 }
 

@@ -4,7 +4,9 @@
 // F mlp width, t tensor-parallel ranks. Between matrices activations are [N/t, D].
 #pragma once
 
+#include <array>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -18,6 +20,10 @@ struct LayerNames;
 // What is kept from forward for backward: everything; everything but what norms and activations
 // make; only each block's x. The rest is computed again: the same bits, later.
 enum class Recompute : std::uint8_t { none, cheap, block };
+inline constexpr std::array<std::string_view, 3> kRecomputeNames{"none", "cheap", "block"};
+inline std::string_view name(Recompute recompute) {
+  return kRecomputeNames[static_cast<std::size_t>(recompute)];
+}
 
 class Block {
  public:

@@ -4,6 +4,18 @@
 
 namespace lockstep {
 
+void require_fp8(Fp8Products fp8, int capability, const std::string& gpu) {
+  constexpr int kFirst = 89, kOfBlocks = 90;
+  if (fp8 == Fp8Products::off) return;
+  const bool is_block = fp8 == Fp8Products::block;
+  if (is_block ? capability == kOfBlocks : capability >= kFirst) return;
+  throw ConfigError(str("precision.fp8 = \"", is_block ? "block" : "tensor",
+                        "\" needs a GPU of compute capability ",
+                        is_block ? "9.0 (H100, H200)" : "8.9 or later", "; ", gpu, " has ",
+                        capability / 10, ".", capability % 10, "; set it to ",
+                        is_block && capability >= kFirst ? "\"tensor\" or " : "", "\"off\""));
+}
+
 bool has_fp8_products(const ModelConfig& m, Fp8Products fp8, std::int64_t tensor_ranks) {
   if (tensor_ranks == 1 || fp8 == Fp8Products::off) return true;
   const auto multiple = size_multiple(weight_scaling(fp8));

@@ -1,6 +1,10 @@
 // How the ranks of a run share it: what the keys of [layout] make of as many ranks as were started.
 #pragma once
 
+#include <array>
+#include <string>
+#include <string_view>
+
 #include "dist/mesh.h"
 #include "dist/param_store.h"
 #include "train/config.h"
@@ -11,6 +15,13 @@ namespace lockstep {
 // ranks of layout.shard further copies of the model.
 Mesh mesh_of(const Config::Layout& layout, int ranks);
 Sharding sharding_of(const Config::Layout& layout);
+
+inline constexpr std::array<std::string_view, 4> kShardingNames{"none", "optimizer", "gradients",
+                                                                "full"};
+inline std::string_view name(Config::Layout::Sharding sharding) {
+  return kShardingNames[static_cast<std::size_t>(sharding)];
+}
+std::string in_words(Recompute recompute);  // "recompute cheap", "no recompute"
 
 // Of a rank, which sequences it reads: number `rank` of `ranks`. Tensor ranks read the same.
 struct DataPlace {

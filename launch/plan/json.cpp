@@ -1,29 +1,27 @@
 #include "launch/plan/plan.h"
+#include "train/layout.h"
 
 namespace lockstep {
 namespace {
 
 Json layout_json(const Config& c) {
-  static constexpr std::array kRecompute{"none", "cheap", "block"};
-  static constexpr std::array kSharding{"none", "optimizer", "gradients", "full"};
   return Json::Object{{"replicate", c.layout.replicate},
                       {"shard", c.layout.shard},
                       {"tensor", c.layout.tensor},
-                      {"sharding", kSharding[static_cast<std::size_t>(c.layout.sharding)]},
+                      {"sharding", str(name(c.layout.sharding))},
                       {"keep_gathered", c.layout.keep_gathered},
                       {"micro_batch", c.train.micro_batch},
-                      {"recompute", kRecompute[static_cast<std::size_t>(c.train.recompute)]},
+                      {"recompute", str(name(c.train.recompute))},
                       {"offload_activations", c.train.offload_activations},
                       {"offload_optimizer", c.train.offload_optimizer}};
 }
 
-Json run_json(const Plan& plan) {
-  const auto& costs = plan.costs;
+Json run_json(const RunCosts& costs, const SaveTimes& save, const Cluster& cluster) {
   return Json::Object{{"run_seconds", costs.run_seconds},
                       {"goodput", costs.goodput},
                       {"wall_seconds", costs.wall_seconds},
-                      {"save_stall_seconds", plan.estimate.save.stall_seconds},
-                      {"save_write_seconds", plan.estimate.save.write_seconds},
+                      {"save_stall_seconds", save.stall_seconds()},
+                      {"save_write_seconds", save.write_seconds},
                       {"write_bytes_per_second", costs.write_bytes_per_second},
                       {"interruption_seconds", costs.interruption_seconds},
                       {"best_interval_seconds", costs.best_interval_seconds},
@@ -32,7 +30,7 @@ Json run_json(const Plan& plan) {
                       {"cache_bytes_per_token", costs.cache_bytes_per_token},
                       {"energy_joules", costs.energy_joules},
                       {"price", costs.price},
-                      {"currency", plan.cluster.currency}};
+                      {"currency", cluster.currency}};
 }
 
 Json search_json(const LayoutSearch& search) {
@@ -43,7 +41,7 @@ Json search_json(const LayoutSearch& search) {
     found.set("tokens_per_second", one.estimate.tokens_per_second);
     found.set("mfu", one.estimate.mfu);
     found.set("mfu_square", one.estimate.mfu_square);
-    found.set("device_bytes", one.estimate.bytes.training.device);
+    found.set("device_bytes", one.estimate.needed_bytes());
     found.set("why", one.why);
     best.push_back(std::move(found));
   }
@@ -55,7 +53,10 @@ Json search_json(const LayoutSearch& search) {
     miss.set("why", one.why);
     misses.push_back(std::move(miss));
   }
-  return Json::Object{{"priced", search.priced}, {"best", best}, {"misses", misses}};
+  return Json::Object{{"priced", search.priced},
+                      {"best", best},
+                      {"misses", misses},
+                      {"fitting_nodes", search.fitting_nodes}};
 }
 
 Json formula_json(const Formula& formula) {
@@ -73,7 +74,9 @@ Json formula_json(const Formula& formula) {
 
 Json plan_json(const Plan& plan) {
   const auto& e = plan.estimate;
-  Json json = plan_file_of(e, plan.cluster, plan.corrected).to_json();
+  Json json = plan_file_of(e, plan.cluster,
+                           plan.corrected ? std::optional(plan.corrected->time) : std::nullopt)
+                  .to_json();
   json.set("ranks", e.ranks);
   json.set("nodes", e.save.nodes);
   json.set("layout", layout_json(plan.config));
@@ -89,7 +92,9 @@ Json plan_json(const Plan& plan) {
   json.set("parameters", parameter_count(plan.config.model));
   json.set("flops_per_token", e.meter.flops_per_token);
   json.set("flops_per_token_square", e.meter.flops_per_token_square);
-  json.set("run", run_json(plan));
+  json.set("run", run_json(plan.costs, e.save, plan.cluster));
+  if (plan.corrected)
+    json.set("corrected_run", run_json(plan.corrected_costs, plan.corrected->save, plan.cluster));
   if (plan.search) json.set("search", search_json(*plan.search));
   if (!plan.formulas.empty()) {
     Json::Array formulas;

@@ -17,8 +17,10 @@ struct Plan {
   Config config;
   Cluster cluster;
   Estimate estimate;
-  std::optional<StepTime> corrected;  // by residuals, where there are any
   RunCosts costs;
+  // By what earlier runs took, where there are any.
+  std::optional<Estimate> corrected;
+  RunCosts corrected_costs;
   std::optional<LayoutSearch> search;
   std::vector<Formula> formulas;   // where they are asked for
   std::vector<std::string> notes;  // what a reader should know of these figures

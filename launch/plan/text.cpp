@@ -79,9 +79,8 @@ std::string memory_table(const Plan& plan) {
       text += row(words_of(name), memory(bytes));
   text += row("constants", memory(e.constant_bytes),
               str(e.constants_measured ? "measured" : "assumed", ": context, libraries"));
-  const auto sum =
-      e.bytes.training.device + e.constant_bytes + (on_gpus ? 0 : e.bytes.sum().pinned);
-  text += row("sum", memory(sum), in_room(sum, e.capacity_bytes, e.missing_bytes()));
+  text += row("sum", memory(e.needed_bytes()),
+              in_room(e.needed_bytes(), e.capacity_bytes, e.missing_bytes()));
   return on_gpus ? text + host_table(plan) : text;
 }
 
@@ -92,14 +91,16 @@ std::string time_table(const Plan& plan) {
       str("\n", left("Time of a step", 42), corrects ? "        corrected" : "", "\n");
   for (std::size_t i = 0; i < kComponents; ++i) {
     const auto component = static_cast<Component>(i);
-    const double seconds = e.time[component], better = corrects ? (*plan.corrected)[component] : 0;
-    if (!e.time.shows(component) && !(corrects && plan.corrected->shows(component))) continue;
+    const double seconds = e.time[component],
+                 better = corrects ? plan.corrected->time[component] : 0;
+    if (!e.time.shows(component) && !(corrects && plan.corrected->time.shows(component))) continue;
     text += row(in_words(component), human_seconds(seconds),
                 str(right(percent(seconds / e.time.total()), 6),
                     corrects ? str("   ", right(human_seconds(better), 8)) : std::string()));
   }
-  text += row("step", human_seconds(e.time.total()),
-              corrects ? str("         ", right(human_seconds(plan.corrected->total()), 8)) : "");
+  text +=
+      row("step", human_seconds(e.time.total()),
+          corrects ? str("         ", right(human_seconds(plan.corrected->time.total()), 8)) : "");
   const auto rates = [&](const StepTime& time) {
     const auto rate = str(human_count(e.tokens_per_second_of(time)), " tokens/s, ");
     return e.meter.peak_flops > 0
@@ -107,25 +108,53 @@ std::string time_table(const Plan& plan) {
                      percent(e.mfu_square_of(time)), " (full square)")
                : str(rate, "MFU unknown: the peak of the device is not known");
   };
-  if (corrects) text += str("  corrected: ", rates(*plan.corrected), "\n");
+  if (corrects) text += str("  corrected: ", rates(plan.corrected->time), "\n");
   return str(text, "  ", rates(e.time), "\n");
 }
 
+std::string nothing_fits(const LayoutSearch& search) {
+  std::string text = "\nLayouts: none fits\n";
+  for (const auto& one : search.misses)
+    text += str("  ", one.why, "\n");
+  if (search.fitting_nodes > 0)
+    text += str("  on ", with_commas(search.fitting_nodes), " such nodes there is room\n");
+  return text;
+}
+
 std::string search_table(const LayoutSearch& search) {
-  std::string text = str("\nLayouts (", search.priced, " that fit were priced)\n");
-  if (search.best.empty()) return str(text, "  none fits\n");
+  if (search.best.empty()) return nothing_fits(search);
+  std::string text =
+      str("\nLayouts (", search.priced, " that fit were priced; memory of a rank)\n");
   for (std::size_t i = 0; i < search.best.size(); ++i) {
     const auto& one = search.best[i];
-    text +=
-        str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
-            percent(one.estimate.mfu), "  ", right(memory(one.estimate.bytes.training.device), 8),
-            "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
+    text += str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
+                percent(one.estimate.mfu), "  ", right(memory(one.estimate.needed_bytes()), 8),
+                "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
   }
   if (search.misses.empty()) return text;
   text += "Faster than the first, but too large\n";
   for (const auto& one : search.misses)
     text += str("  ", one.why, "\n");
   return text;
+}
+
+std::string wall_time(const RunCosts& costs) {
+  return costs.goodput > 0 ? human_eta(costs.wall_seconds) : std::string("never");
+}
+
+std::string energy(const RunCosts& costs) {
+  return str(human_count(costs.energy_joules / 3.6e6), " kWh");
+}
+
+std::string price(const RunCosts& costs, const Cluster& cluster) {
+  return str(human_count(costs.price), " ", cluster.currency);
+}
+
+// With steps that take as long as earlier runs say.
+std::string corrected_run(const RunCosts& costs, const Cluster& cluster) {
+  return str("  corrected: training ", human_eta(costs.run_seconds), ", with interruptions ",
+             wall_time(costs), costs.energy_joules > 0 ? ", " + energy(costs) : std::string(),
+             costs.price > 0 ? ", " + price(costs, cluster) : std::string(), "\n");
 }
 
 std::string run_table(const Plan& plan) {
@@ -140,10 +169,9 @@ std::string run_table(const Plan& plan) {
   text += row("goodput", percent(costs.goodput),
               str("an interruption in ", human_eta(costs.interruption_seconds), ", ",
                   human_eta(plan.cluster.restart_seconds), " to start again"));
-  text += row("with interruptions",
-              costs.goodput > 0 ? human_eta(costs.wall_seconds) : std::string("never"));
+  text += row("with interruptions", wall_time(costs));
   text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
-              str(human_seconds(e.save.stall_seconds), " lost for each; ",
+              str(human_seconds(e.save.stall_seconds()), " lost for each; ",
                   human_bytes(costs.write_bytes_per_second), "/s to be written in time"));
   if (costs.best_interval_steps > 0)
     text +=
@@ -154,10 +182,9 @@ std::string run_table(const Plan& plan) {
                   human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
                               static_cast<double>(c.train.sequence_length)),
                   " a sequence, when it generates"));
-  if (costs.energy_joules > 0)
-    text += row("energy", str(human_count(costs.energy_joules / 3.6e6), " kWh"));
-  if (costs.price > 0)
-    text += row("price", str(human_count(costs.price), " ", plan.cluster.currency));
+  if (costs.energy_joules > 0) text += row("energy", energy(costs));
+  if (costs.price > 0) text += row("price", price(costs, plan.cluster));
+  if (plan.corrected) text += corrected_run(plan.corrected_costs, plan.cluster);
   return text;
 }
 

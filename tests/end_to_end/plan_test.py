@@ -62,7 +62,7 @@ def plan(*arguments, code=0):
 
 def check_formulas(found):
     for formula in found["formulas"]:
-        names = dict(formula["inputs"], sqrt=math.sqrt, max=max)
+        names = dict(formula["inputs"], sqrt=math.sqrt, exp=math.exp, max=max)
         value = eval(formula["formula"], {"__builtins__": {}}, names)  # of our own program
         expect(math.isclose(value, formula["value"], rel_tol=1e-9, abs_tol=1e-12), f"{formula}: {value}")
     names = {formula["name"] for formula in found["formulas"]}
@@ -119,6 +119,18 @@ def check_text():
     text, _ = run("plan", *model, *offload)
     host = text[text.index("Memory of a host"):text.index("Time of a step")]
     expect("communication, host" in text and "master weights" in host and "moments" in host, text)
+
+
+def check_page():
+    """docs/planning.md shows what its command prints, some rows left out."""
+    page = (CONFIGS.parent / "docs" / "planning.md").read_text()
+    command, example = re.search(r"\n    lockstep (plan configs/llama3_8b.*)\n\n((?:    .*\n|\n)+)", page).groups()
+    text, _ = run(*[CONFIGS.parent / word if word.startswith("configs/") else word for word in command.split()])
+    printed = {line.rstrip() for line in text.splitlines()}
+    shown = [line[4:] for line in example.splitlines() if line]
+    expect(len(shown) > 30, f"{shown}")
+    for line in shown:
+        expect(line in printed, f"the page has '{line}', the program does not")
 
 
 def check_hosts(folder):
@@ -186,6 +198,25 @@ def check_what_if():
     expect(longer["flops_per_token"] > base["flops_per_token"], "longer sequences take more")
 
 
+def check_other_ranks(folder):
+    """Asked for ranks that the configuration's layout is not for, a plan proposes one; and for one node's file, several."""
+    model = CONFIGS / "llama3_8b.toml"
+    found = plan(model, "--gpu", "H100", "--ranks", 20)
+    layout = found["layout"]
+    expect(layout["replicate"] * layout["shard"] * layout["tensor"] == 20, f"{layout}")
+    expect(found["step_seconds"] == found["search"]["best"][0]["step_seconds"], "it is the fastest")
+    expect(any("there are 20 ranks: this is the plan of the fastest" in note for note in found["notes"]), f"{found['notes']}")
+    one = folder / "one.toml"
+    one.write_text("name = 'one'\ngpu = 'H100'\nranks_per_node = 8\n[hardware]\nnic_bytes_per_second = 0\n")
+    _, why = run("plan", model, "--cluster", one, "--nodes", 2, "--check", code=78)
+    expect("hardware.nic_bytes_per_second: expected more than 0" in why and "or give --network" in why, why)
+    plan(model, "--cluster", one, "--nodes", 2, "--check", "--network", 400, "--set", "layout.replicate=1")
+    small = folder / "small_gpus.toml"
+    small.write_text("name = 'small'\ngpu = 'H100'\nranks_per_node = 8\nhardware.hbm_bytes = 8e9\nnodes = 2\n")
+    text, _ = run("plan", CONFIGS / "llama3_70b.toml", "--cluster", small)
+    expect("Layouts: none fits" in text and " GiB too much\n" in text and "such nodes there is room" in text, text)
+
+
 def check_without_limit_of_stack():
     """As clusters have it; half of a process's addresses are no memory's then."""
     done = subprocess.run([LOCKSTEP, "plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX], capture_output=True, text=True,
@@ -223,7 +254,7 @@ def check_what_was_measured(folder):
     faster = plan(*model, "--cluster", measured, "--network", 400)
     expect(faster["step_seconds"] == plan(*model, "--cluster", without)["step_seconds"], "links of another network")
     expect(faster["step_seconds"] < base["step_seconds"], "it is faster")
-    known.write_text("name = 'known'\ngpu = 'H100'\nnodes = 2\nranks_per_node = 8\n")
+    known.write_text("name = 'known'\ngpu = 'H100'\nnodes = 2\nranks_per_node = 8\nhardware.nic_bytes_per_second = 23e9\n")
     other, fresh = plan(*model, "--cluster", measured, "--gpu", "H100"), plan(*model, "--cluster", known)
     expect(other["components"] == fresh["components"] and other["memory"] == fresh["memory"], f"{other}, {fresh}")
     expect(not other["constants_measured"] and other["host_capacity_bytes"] == 2**41, f"{other}")
@@ -249,6 +280,9 @@ def check_residuals(config, cluster, folder):
     expect("corrected" in text, text)
     other = plan(config, "--cluster", cluster, "--ranks", 1, "--network", 1)
     expect("corrected" not in other, "over another network nothing ran")
+    expect(both["corrected_run"]["run_seconds"] > both["run"]["run_seconds"] == raw["run"]["run_seconds"],
+           f"{both['corrected_run']}")
+    expect("corrected: training " in text and any("without what earlier runs took" in note for note in both["notes"]), text)
     residuals.write_text("{")
     _, why = run("plan", config, "--cluster", cluster, "--ranks", 1, code=65)
     expect("cpu.residuals.json" in why, why)
@@ -257,7 +291,7 @@ def check_residuals(config, cluster, folder):
 
 def check_refusals(config, cluster, folder):
     small = folder / "small.toml"
-    small.write_text(PROCESSORS.format(nodes=1, ranks=2, memory=200_000))
+    small.write_text(PROCESSORS.format(nodes=1, ranks=2, memory=1_100_000))
     _, why = run("plan", config, "--cluster", small, "--check", code=78)
     expect("this needs " in why and "a node of processors" in why, why)
     for arguments, code, part in (
@@ -268,7 +302,9 @@ def check_refusals(config, cluster, folder):
             ((config, "--cluster", cluster, "--nodes", 0), 64, "--nodes"),
             ((config, "--cluster", cluster, "--nodes", "two"), 64, "--nodes"),
             ((config, "--cluster", cluster, "--network", -1), 64, "--network"),
-            ((config, "--cluster", cluster, "--ranks", 4, "--set", "layout.tensor=3"), 78, "layout"),
+            ((config, "--cluster", cluster, "--ranks", 4, "--set", "layout.tensor=3", "--check"), 78,
+             "but there are 4 ranks; leave layout.shard out"),
+            ((CONFIGS / "llama3_8b.toml", "--gpu", "A100", "--set", "precision.fp8=tensor"), 78, "NVIDIA A100 has 8.0"),
             ((config, "--cluster", cluster, "--set", "train.micro_batch=0"), 78, "train.micro_batch"),
             ((config, "--clusters", cluster), 64, "did you mean --cluster?"),
             ((folder / "none", "--cluster", cluster), 78, "none")):
@@ -308,10 +344,13 @@ def main():
         check_against_train(config, cluster, folder)
         check_masked(config, cluster, folder)
         check_text()
+        if not sys.argv[2:]:
+            check_page()
         check_hosts(folder)
         check_models()
         check_kept()
         check_what_if()
+        check_other_ranks(folder)
         check_without_limit_of_stack()
         check_what_was_measured(folder)
         check_residuals(config, cluster, folder)

@@ -94,6 +94,12 @@ TEST(ClusterFile, what_is_wrong_is_named_with_its_line_and_the_nearest_key) {
             "a.toml:4: watts: expected a number, at least 0 and at most 1000000, found true");
   expect_contains(refusal("name = 'a'\ngpu = 'H1000'\n"),
                   "a.toml:2: \"H1000\" is no GPU that is known; did you mean H100? (A100");
+  EXPECT_EQ(read("name = 'a'\nranks_per_node = 8\ngpu = 'h100 pcie'\n").hardware.name,
+            "NVIDIA H100 PCIe");
+  EXPECT_EQ(read(str(begin, "hardware.hbm_bytes = 80e9\n")).hardware.hbm_bytes, 80'000'000'000);
+  expect_contains(refusal(str(begin, "hardware.hbm_bytes = 80\n")), "at least 1048576 and at most");
+  expect_contains(refusal(str(begin, "host_memory_bytes = 2048\n")),
+                  "host_memory_bytes: expected bytes (not GB), 0 or at least 1048576, found 2048");
   EXPECT_EQ(refusal("name = 'a'\ngpu = 5\n"),
             "a.toml:2: gpu: expected a string, found the integer 5");
   expect_contains(refusal("name = \n"), "a.toml:1: not TOML");

@@ -153,6 +153,16 @@ TEST(Config, a_prompt_that_no_sample_can_start_from_is_refused) {
   EXPECT_EQ(refusal("", {samples, too_long, positions, set("model.vocabulary=300")}), "accepted");
 }
 
+TEST(Config, numbers_for_prometheus_replace_no_other_file_of_a_run) {
+  for (const char* file : {"", "metrics.prom", "/var/lib/node.exporter/a.prom"})
+    EXPECT_EQ(refusal("", {{"log.prometheus_file", file, "--set"}}), "accepted") << file;
+  for (const char* file : {"metrics.jsonl", "lock", "checkpoints/a", ".prom", "a.prom/"})
+    EXPECT_EQ(refusal("", {{"log.prometheus_file", file, "--set"}}),
+              str("--set: log.prometheus_file is \"", file,
+                  "\", expected a name that ends in "
+                  ".prom, as node exporters look for, and as no other file of a run"));
+}
+
 TEST(Config, counts_that_a_step_cannot_hold_are_refused) {
   EXPECT_EQ(refusal("", {set("train.steps=1000000001")}),
             "--set: train.steps: expected an integer, at least 1 and at most 1000000000; found the "

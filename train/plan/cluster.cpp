@@ -25,13 +25,21 @@ struct Field {
   std::string_view key;
   std::variant<int*, std::int64_t*, double*, std::string*, Choice> value;
   double least = 0, most = kMost;  // of numbers
+  bool is_rate = false;            // 0, or at least kLeastRate
 };
+
+// A second, of bytes and FLOPs. Who writes GB or TFLOPs has less.
+constexpr double kLeastRate = 1e4, kMostRate = 1e18;
+constexpr double kLeastMemory = 1 << 20;  // bytes, likewise
 
 constexpr std::string_view kHardware = "hardware.";
 
 std::vector<Field> fields(Cluster& c) {
   Hardware& h = c.hardware;
   constexpr double kCount = 1 << 20, kBytes = 1LL << 50;
+  const auto rate = [](std::string_view key, double* value) {
+    return Field{key, value, 0, kMostRate, true};
+  };
   return {
       {"name", &c.name},
       {"device", Choice{reinterpret_cast<std::uint8_t*>(&c.device), kDevices}},
@@ -41,29 +49,29 @@ std::vector<Field> fields(Cluster& c) {
       {"hardware.name", &h.name},
       {"hardware.architecture",
        Choice{reinterpret_cast<std::uint8_t*>(&h.architecture), kArchitectures}},
-      {"hardware.bf16_flops", &h.bf16_flops},
-      {"hardware.fp8_flops", &h.fp8_flops},
-      {"hardware.fp32_flops", &h.fp32_flops},
+      rate("hardware.bf16_flops", &h.bf16_flops),
+      rate("hardware.fp8_flops", &h.fp8_flops),
+      rate("hardware.fp32_flops", &h.fp32_flops),
       {"hardware.multiprocessors", &h.multiprocessors, 0, kCount},
-      {"hardware.hbm_bytes_per_second", &h.hbm_bytes_per_second},
-      {"hardware.hbm_bytes", &h.hbm_bytes, 1, kBytes},
-      {"hardware.nvlink_bytes_per_second", &h.nvlink_bytes_per_second},
-      {"hardware.nic_bytes_per_second", &h.nic_bytes_per_second},
-      {"hardware.host_bytes_per_second", &h.host_bytes_per_second},
+      rate("hardware.hbm_bytes_per_second", &h.hbm_bytes_per_second),
+      {"hardware.hbm_bytes", &h.hbm_bytes, kLeastMemory, kBytes},
+      rate("hardware.nvlink_bytes_per_second", &h.nvlink_bytes_per_second),
+      rate("hardware.nic_bytes_per_second", &h.nic_bytes_per_second),
+      rate("hardware.host_bytes_per_second", &h.host_bytes_per_second),
       {"hardware.domain_ranks", &h.domain_ranks, 1, kCount},
       {"hardware.sustained", &h.sustained, 0.01, 1},
       {"hardware.power", &h.power, 0.01, 1},
       {"hardware.slowdown", &h.slowdown, 0, 1},
-      {"inside_latency_seconds", &c.inside_latency_seconds, 0, 60},
-      {"across_latency_seconds", &c.across_latency_seconds, 0, 60},
+      {"inside_latency_seconds", &c.inside_latency_seconds, 0, 1},
+      {"across_latency_seconds", &c.across_latency_seconds, 0, 1},
       {"compute_beside", &c.compute_beside, 1, 1000},
       {"other_beside", &c.other_beside, 1, 1000},
       {"wait_share", &c.wait_share, 0, 1000},
       {"launch_seconds", &c.launch_seconds, 0, 1},
       {"constant_bytes", &c.constant_bytes, 0, kBytes},
       {"host_memory_bytes", &c.host_memory_bytes, 0, kBytes},
-      {"storage_read_bytes_per_second", &c.storage_read_bytes_per_second},
-      {"storage_write_bytes_per_second", &c.storage_write_bytes_per_second},
+      rate("storage_read_bytes_per_second", &c.storage_read_bytes_per_second),
+      rate("storage_write_bytes_per_second", &c.storage_write_bytes_per_second),
       {"watts", &c.watts, 0, 1e6},
       {"price_per_gpu_hour", &c.price_per_gpu_hour, 0, 1e9},
       {"currency", &c.currency},
@@ -86,7 +94,10 @@ struct Set {
   const Field& field;
   const Json& json;
 
-  bool is_within(double value) const { return value >= field.least && value <= field.most; }
+  bool is_within(double value) const {
+    if (field.is_rate && value != 0 && value < kLeastRate) return false;
+    return value >= field.least && value <= field.most;
+  }
   [[noreturn]] void refuse(const std::string& expected) const {
     throw DataError(str("expected ", expected, ", found ", json.dump()));
   }
@@ -108,14 +119,17 @@ struct Set {
   }
   void operator()(double* member) const {
     if (!json.is_number() || !is_within(json.as_double()))
-      refuse(str("a number", range_text(field.least, field.most)));
+      refuse(field.is_rate ? "bytes or FLOPs a second (not GB, not TFLOPs), 0 or 1e4 to 1e18"
+                           : str("a number", range_text(field.least, field.most)));
     *member = json.as_double();
   }
   template <class Integer>
   void operator()(Integer* member) const {
-    if (!json.is_integer() || !is_within(json.as_double()))
+    const double value = json.is_number() ? json.as_double() : std::nan("");
+    if (value != std::floor(value) || !is_within(value))  // 80e9 is one
       refuse(str("an integer", range_text(field.least, field.most)));
-    *member = static_cast<Integer>(json.as_integer());
+    *member =
+        json.is_integer() ? static_cast<Integer>(json.as_integer()) : static_cast<Integer>(value);
   }
 };
 
@@ -184,6 +198,10 @@ void check(const Cluster& c) {
     refuse_key("host_memory_bytes", str("expected nothing without GPUs, where ranks have "
                                         "hardware.hbm_bytes each, found ",
                                         c.host_memory_bytes));
+  if (c.host_memory_bytes > 0 && static_cast<double>(c.host_memory_bytes) < kLeastMemory)
+    refuse_key("host_memory_bytes",
+               str("expected bytes (not GB), 0 or at least ", number_text(kLeastMemory), ", found ",
+                   c.host_memory_bytes));
   const bool is_linked = on_gpus ? h.domain_ranks > 1 : c.ranks_per_node > 1;
   if (is_linked)
     require_positive(h.nvlink_bytes_per_second, "hardware.nvlink_bytes_per_second",

@@ -6,10 +6,13 @@
 #include "dist/topology_placement.h"
 
 namespace lockstep {
-namespace {
 
-// As launched.
 Topology launched_on(const Cluster& cluster, int ranks) {
+  if (ranks > cluster.ranks())
+    throw ConfigError(str("the layout is of ", ranks, " ranks, and ", cluster.name, " has ",
+                          cluster.ranks(), ": ", cluster.nodes,
+                          cluster.nodes == 1 ? " node of " : " nodes of ", cluster.ranks_per_node,
+                          "; it takes ", divide_up(ranks, cluster.ranks_per_node), " nodes"));
   const bool on_gpus = cluster.device == Device::Kind::cuda;
   const int domain_ranks =
       on_gpus ? std::max(cluster.hardware.domain_ranks, 1) : cluster.ranks_per_node;
@@ -33,16 +36,7 @@ Topology launched_on(const Cluster& cluster, int ranks) {
   return topology;
 }
 
-}  // namespace
-
-Topology topology_on(const Cluster& cluster, const Mesh& mesh) {
-  const int ranks = mesh.world();
-  if (ranks > cluster.ranks())
-    throw ConfigError(str("the layout is of ", ranks, " ranks, and ", cluster.name, " has ",
-                          cluster.ranks(), ": ", cluster.nodes,
-                          cluster.nodes == 1 ? " node of " : " nodes of ", cluster.ranks_per_node,
-                          "; it takes ", divide_up(ranks, cluster.ranks_per_node), " nodes"));
-  const auto launched = launched_on(cluster, ranks);
+Topology placed_in(const Mesh& mesh, const Topology& launched) {
   return renumbered(launched, placement(mesh, launched));
 }
 

@@ -8,8 +8,11 @@
 
 namespace lockstep {
 
-// Throws ConfigError where the cluster has fewer ranks than the mesh, and where it has no place for
-// the tensor axis inside its NVLink domains.
-Topology topology_on(const Cluster& cluster, const Mesh& mesh);
+// Of so many ranks, as launched. Throws ConfigError where the cluster has fewer.
+Topology launched_on(const Cluster& cluster, int ranks);
+
+// Each of them at its place. Throws ConfigError where there is none for the tensor axis inside the
+// NVLink domains.
+Topology placed_in(const Mesh& mesh, const Topology& launched);
 
 }  // namespace lockstep

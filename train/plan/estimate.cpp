@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/integer.h"
+#include "train/fp8_sizes.h"
 #include "train/layout.h"
 #include "train/plan/cluster_step.h"
 #include "train/plan/cluster_topology.h"
@@ -31,6 +32,12 @@ int nodes_of(const Cluster& cluster, int ranks) {
   return static_cast<int>(divide_up(ranks, cluster.ranks_per_node));
 }
 
+// What the node with most ranks has of them.
+double share_of_node(const Cluster& cluster, std::int64_t ranks) {
+  const auto here = std::min<std::int64_t>(ranks, cluster.ranks_per_node);
+  return static_cast<double>(here) / static_cast<double>(ranks);
+}
+
 double mean_of_each(double seconds, std::int64_t steps) {
   return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
 }
@@ -39,8 +46,8 @@ double mean_of_each(double seconds, std::int64_t steps) {
 double data_wait_seconds(const Config& c, const Cluster& cluster, double step_seconds) {
   if (cluster.storage_read_bytes_per_second <= 0) return 0;
   const double token_bytes = c.model.vocabulary <= 1 << 16 ? 2 : 4;
-  const double bytes = token_bytes * static_cast<double>(c.train.batch_tokens) /
-                       nodes_of(cluster, static_cast<int>(c.layout.ranks));
+  const double bytes = token_bytes * static_cast<double>(c.train.batch_tokens) *
+                       share_of_node(cluster, c.layout.ranks);
   return std::max(bytes / cluster.storage_read_bytes_per_second - step_seconds, 0.0);
 }
 
@@ -60,7 +67,7 @@ void count_operators(const Cluster& cluster, const StepProgram& program, Estimat
 SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
   const auto& hardware = cluster.hardware;
   const auto ranks = static_cast<int>(c.layout.ranks);
-  const double step = found.time.total();
+  const double step = found.time.total();  // all but checkpoints
   SaveTimes save{.bytes = checkpoint_bytes(c),
                  .copies = found.bytes.copies != HostState::Copies::none,
                  .nodes = nodes_of(cluster, ranks),
@@ -71,13 +78,39 @@ SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& fo
                                                                 : hardware.hbm_bytes_per_second / 2;
   save.copy_seconds = bytes / ranks / save.copied_per_second;
   if (cluster.storage_write_bytes_per_second > 0)
-    save.write_seconds = bytes / save.nodes / cluster.storage_write_bytes_per_second;
-  save.stall_seconds =
+    save.write_seconds =
+        bytes * share_of_node(cluster, ranks) / cluster.storage_write_bytes_per_second;
+  const auto every = c.checkpoint.every_steps > 0 ? c.checkpoint.every_steps : c.train.steps;
+  save.interval_steps = std::min(every, c.train.steps);
+  save.interval_seconds = static_cast<double>(save.interval_steps) * step;
+  save.update_stall_seconds =
       std::max((save.copies ? save.copy_seconds : save.write_seconds) - save.hidden_seconds, 0.0);
-  // The next one begins when this one is written.
-  const auto steps = c.checkpoint.every_steps > 0 ? c.checkpoint.every_steps : c.train.steps;
-  save.stall_seconds += std::max(save.write_seconds - static_cast<double>(steps) * step, 0.0);
+  if (save.copies)  // else the update has waited for it
+    save.next_stall_seconds = std::max(save.write_seconds - save.interval_seconds, 0.0);
   return save;
+}
+
+void count_rates(Estimate& found) {
+  found.tokens_per_second = found.tokens_per_second_of(found.time);
+  found.mfu = found.mfu_of(found.time);
+  found.mfu_square = found.mfu_square_of(found.time);
+}
+
+// Of a step that is complete but for them.
+void add_saves(const Config& c, const Cluster& cluster, Estimate& found) {
+  found.save = save_times(c, cluster, found);
+  found.time[Component::checkpoint] =
+      mean_of_each(found.save.stall_seconds(), c.checkpoint.every_steps);
+  count_rates(found);
+}
+
+void require_fp8_on(const Cluster& cluster, const Config& c) {
+  if (c.precision.fp8 == Fp8Products::off || cluster.device == Device::Kind::cpu) return;
+  const Hardware& gpu = cluster.hardware;
+  require_fp8(c.precision.fp8, capability_of(gpu.architecture), gpu.name);
+  if (gpu.fp8_flops == 0)
+    throw ConfigError(str("precision.fp8: ", cluster.name,
+                          " does not say how fast products of fp8 are (hardware.fp8_flops)"));
 }
 
 }  // namespace
@@ -108,12 +141,14 @@ MemoryRoom room_on(const Cluster& cluster, int ranks) {
   return room;
 }
 
-std::int64_t Estimate::missing_bytes() const {
+std::int64_t Estimate::needed_bytes() const {
   const auto each = bytes.sum();
-  const auto missing = room.device.kind == Device::Kind::cuda
-                           ? each.device - room.gpu_bytes
-                           : each.device + each.pinned - room.host_bytes / room.ranks;
-  return std::max<std::int64_t>(missing, 0);
+  const bool on_gpus = room.device.kind == Device::Kind::cuda;
+  return each.device + constant_bytes + (on_gpus ? 0 : each.pinned);
+}
+
+std::int64_t Estimate::missing_bytes() const {
+  return std::max<std::int64_t>(needed_bytes() - capacity_bytes, 0);
 }
 
 std::int64_t Estimate::missing_host_bytes() const {
@@ -123,10 +158,11 @@ std::int64_t Estimate::missing_host_bytes() const {
 
 Estimate estimate(const Config& config, const Cluster& cluster) {
   const Config c = planned_on(cluster, config);
+  require_fp8_on(cluster, c);
   const Device device{cluster.device};
   const auto training = training_config(c);
   const int ranks = training.mesh.world();
-  const auto topology = topology_on(cluster, training.mesh);
+  const auto topology = placed_in(training.mesh, launched_on(cluster, ranks));
   const auto program = record_step(training, device, threads_of(c), 0, &topology);
   Estimate found;
   found.time = step_time_on(cluster, program);
@@ -142,15 +178,21 @@ Estimate estimate(const Config& config, const Cluster& cluster) {
   LOCKSTEP_CHECK(sum_of(found.by_purpose) == found.bytes.training.device &&
                      sum_of(found.pinned_by_purpose) == found.bytes.training.pinned,
                  "a recorded step takes other memory than a run");
-  found.save = save_times(c, cluster, found);
-  found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
-  found.time[Component::checkpoint] +=
-      mean_of_each(found.save.stall_seconds, c.checkpoint.every_steps);
   found.meter = meter_config(
       c, device, [&](DType dtype) { return ranks * cluster.hardware.peak_flops(dtype); });
-  found.tokens_per_second = found.tokens_per_second_of(found.time);
-  found.mfu = found.mfu_of(found.time);
-  found.mfu_square = found.mfu_square_of(found.time);
+  found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
+  add_saves(c, cluster, found);
+  return found;
+}
+
+Estimate corrected(const Estimate& estimate, const Config& config, const Cluster& cluster,
+                   const StepTime& step) {
+  Estimate found = estimate;
+  found.time = step;
+  found.time[Component::checkpoint] = 0;
+  add_saves(config, cluster, found);
+  found.time[Component::checkpoint] = step[Component::checkpoint];
+  count_rates(found);
   return found;
 }
 

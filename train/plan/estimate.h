@@ -26,9 +26,15 @@ struct SaveTimes {
   int nodes = 1;                 // that write it
   double copied_per_second = 0;  // bytes, of a rank
   double copy_seconds = 0;
-  double write_seconds = 0;   // 0: the cluster does not say how fast it writes
+  double write_seconds = 0;   // of the node with most ranks; 0: it is not known how fast it writes
   double hidden_seconds = 0;  // of a step, until its update
-  double stall_seconds = 0;   // that the run loses: C
+  std::int64_t interval_steps =
+      0;                        // between two; of the whole run, where it saves at its end alone
+  double interval_seconds = 0;  // that these take
+  double update_stall_seconds = 0;  // for which an update waits for a copy, or the write
+  double next_stall_seconds = 0;    // for which a save waits until the one before is written
+
+  double stall_seconds() const { return update_stall_seconds + next_stall_seconds; }  // C
 };
 
 struct Estimate {
@@ -53,6 +59,7 @@ struct Estimate {
   double mfu_square_of(const StepTime& step) const;  // likewise
 
   bool fits() const { return room.has(bytes.sum()); }
+  std::int64_t needed_bytes() const;  // of a rank's device, constants too
   // Of a rank; 0: there is enough. Of its device's memory, and, where that is a GPU, of its part of
   // the host's.
   std::int64_t missing_bytes() const;
@@ -67,6 +74,11 @@ MemoryRoom room_on(const Cluster& cluster, int ranks);
 // Of rank 0 of config.layout; others have the same but for padding. Throws ConfigError where no
 // such layout can be on the cluster.
 Estimate estimate(const Config& config, const Cluster& cluster);
+
+// The same where a step takes as long as `step`, by what earlier runs took
+// (train/plan/residuals.h).
+Estimate corrected(const Estimate& estimate, const Config& config, const Cluster& cluster,
+                   const StepTime& step);
 
 // Of a rank in its host's memory, by what it is for: bytes.sum().pinned in all. What is nothing is
 // not there.

@@ -18,7 +18,8 @@ constexpr std::int64_t gib(double count) {
 //               than the sheet's GB ("total capacity" in PyTorch's messages)
 //   nvlink      a ring by nccl-tests: 231 of 300 GB/s on A100 [A], 370 of 450 on H100
 //               (NVIDIA/nccl-tests, issue 212), 680 of 900 on GB200 [A]; the same on B200
-//   nic         assumed: 92 % of 200 Gbit/s a GPU (A100), 400 (later ones)
+//   nic         46 GB/s of 400 Gbit/s a GPU: NCCL's maintainers expect 46 to 48 (NVIDIA/nccl-tests,
+//               issue 290); of A100's 200 half of it (they say 24: issue 119)
 //   host        A100 25 of PCIe 4.0's 31.5 GB/s ([A]: 26), H100 55 of 5.0's 63 ([A]: 52 on H200),
 //               GB200 193 of NVLink-C2C's 450 [A]
 //   sustained, power, slowdown    of A100, H100, H200 fitted on published throughputs
@@ -138,6 +139,11 @@ Hardware gb200() {
 }
 
 }  // namespace
+
+int capability_of(GpuArchitecture architecture) {
+  constexpr std::array kCapabilities{80, 90, 100};
+  return kCapabilities[static_cast<std::size_t>(architecture)];
+}
 
 double Hardware::peak_flops(DType dtype) const {
   if (dtype == DType::fp32) return fp32_flops;

@@ -9,6 +9,7 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "train/fp8_sizes.h"
+#include "train/layout.h"
 #include "train/plan/cluster_step.h"
 #include "train/plan/cluster_topology.h"
 
@@ -22,21 +23,17 @@ constexpr std::int64_t kFew = 3, kMore = 5;
 constexpr std::size_t kFinalists = 12;  // estimated in full
 constexpr int kMostThreads = 3;  // each measures with up to 32 TiB of addresses, of 128 there are
 
-const char* name_of(Recompute recompute) {
-  constexpr std::array kNames{"no recompute", "recompute cheap", "recompute block"};
-  return kNames[static_cast<std::size_t>(recompute)];
-}
-
-const char* name_of(Sharding sharding) {
-  constexpr std::array kNames{"none", "optimizer", "gradients", "full"};
-  return kNames[static_cast<std::size_t>(sharding)];
-}
-
 std::string offload_in_words(const Config::Train& train) {
   if (!train.offloads()) return "nothing offloaded";
   return str(train.offload_activations ? "activations" : "",
              train.offload_activations && train.offload_optimizer ? " and " : "",
              train.offload_optimizer ? "optimizer" : "", " offloaded");
+}
+
+// Of a step, which is filled with them.
+std::int64_t masked_sequences(const Config& c) {
+  const auto split = step_split(c);
+  return split.computed - split.sequences;
 }
 
 // What of `config` is not as in `other`.
@@ -48,11 +45,14 @@ std::string difference(const Config& config, const Config& other) {
   const auto &l = config.layout, &o = other.layout;
   say(l.tensor != o.tensor, str("tensor ", l.tensor));
   say(l.shard != o.shard, str("shard ", l.shard));
-  say(l.sharding != o.sharding && l.shard > 1, str("sharding ", name_of(l.sharding)));
+  say(l.sharding != o.sharding && l.shard > 1, str("sharding ", name(l.sharding)));
   say(l.keep_gathered != o.keep_gathered, str("keep_gathered ", l.keep_gathered));
   const auto &t = config.train, &s = other.train;
   say(t.micro_batch != s.micro_batch, str("micro-batch ", t.micro_batch));
-  say(t.recompute != s.recompute, name_of(t.recompute));
+  const auto masked = masked_sequences(config);
+  say(masked > masked_sequences(other),
+      str(masked, " of ", step_split(config).computed, " sequences masked"));
+  say(t.recompute != s.recompute, in_words(t.recompute));
   say(t.offload_activations != s.offload_activations || t.offload_optimizer != s.offload_optimizer,
       offload_in_words(t));
   return text.empty() ? "the same" : text;
@@ -65,31 +65,26 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return all;
 }
 
-// One of the axes' sizes, and what the shard axis shares.
-struct Group {
+// Sizes of the axes; the rest is replicas.
+struct Axes {
   std::int64_t tensor = 1, shard = 1;
-  Sharding sharding = Sharding::full;
 };
 
-std::vector<Group> groups_of(const Config& c, const Cluster& cluster) {
+std::vector<Axes> axes_of(const Config& c, const Cluster& cluster) {
   const auto& m = c.model;
   const auto domain = cluster.device == Device::Kind::cuda
                           ? std::max(cluster.hardware.domain_ranks, 1)
                           : cluster.ranks_per_node;
-  std::vector<Group> groups;
+  std::vector<Axes> all;
   for (const auto tensor : divisors(c.layout.ranks)) {
     if (domain % tensor != 0 || c.layout.ranks % domain % tensor != 0 || m.heads % tensor != 0 ||
         m.kv_heads % tensor != 0 || m.mlp_width % tensor != 0 ||
         !has_fp8_products(m, c.precision.fp8, tensor))
       continue;
-    for (const auto shard : divisors(c.layout.ranks / tensor)) {
-      groups.push_back({tensor, shard, Sharding::full});
-      if (shard == 1) continue;
-      groups.push_back({tensor, shard, Sharding::gradients});
-      groups.push_back({tensor, shard, Sharding::optimizer});
-    }
+    for (const auto shard : divisors(c.layout.ranks / tensor))
+      all.push_back({tensor, shard});
   }
-  return groups;
+  return all;
 }
 
 // Sequences of a micro-batch: powers of two, and all that a rank has of a step.
@@ -119,18 +114,18 @@ class Search {
       : base_(planned_on(cluster, config)),
         cluster_(cluster),
         device_{cluster.device},
-        room_(room_on(cluster, static_cast<int>(config.layout.ranks))) {
+        room_(room_on(cluster, static_cast<int>(config.layout.ranks))),
+        launched_(launched_on(cluster, static_cast<int>(config.layout.ranks))) {
     base_.train.attention = config.train.attention;  // of each layout anew
     base_.layout.keep_gathered = 0;
     base_.train.offload_activations = base_.train.offload_optimizer = false;
   }
 
   LayoutSearch run(int threads, std::size_t most) {
-    const auto groups = groups_of(base_, cluster_);
+    const auto axes = axes_of(base_, cluster_);
     ThreadPool pool(threads);
-    pool.run(std::ssize(groups), [&](std::int64_t i, int /*thread*/) {
-      price_group(groups[static_cast<std::size_t>(i)]);
-    });
+    pool.run(std::ssize(axes),
+             [&](std::int64_t i, int /*thread*/) { price(axes[static_cast<std::size_t>(i)]); });
     LayoutSearch found;
     found.priced = std::ssize(priced_);
     std::ranges::sort(priced_, {}, [](const Priced& one) { return one.seconds; });
@@ -145,7 +140,10 @@ class Search {
     std::ranges::stable_sort(found.best, {},
                              [](const FoundLayout& one) { return one.estimate.time.total(); });
     if (found.best.size() > most) found.best.resize(most);
-    if (found.best.empty()) return found;
+    if (found.best.empty()) {
+      found.misses = smallest(pool, most);
+      return found;
+    }
     for (auto& one : found.best)
       one.why = why(one, found.best.front());
     found.misses = misses_near(found.best.front(), pool);
@@ -153,14 +151,25 @@ class Search {
     return found;
   }
 
+  // Whether some layout has enough memory.
+  bool has_room() const {
+    return std::ranges::any_of(axes_of(base_, cluster_), [&](const Axes& axes) {
+      const auto tight = tightest(with(axes));
+      return std::ranges::any_of(tight, [&](const Config& c) { return fits(c); });
+    });
+  }
+
  private:
-  Config with(const Group& group, std::int64_t micro_batch, Recompute recompute,
-              const Offloads& offloads) const {
+  Config with(const Axes& axes) const {
     Config c = base_;
-    c.layout.tensor = group.tensor;
-    c.layout.shard = group.shard;
-    c.layout.replicate = c.layout.ranks / group.tensor / group.shard;
-    c.layout.sharding = group.sharding;
+    c.layout.tensor = axes.tensor;
+    c.layout.shard = axes.shard;
+    c.layout.replicate = c.layout.ranks / axes.tensor / axes.shard;
+    return c;
+  }
+
+  static Config with(Config c, std::int64_t micro_batch, Recompute recompute,
+                     const Offloads& offloads) {
     c.train.micro_batch = micro_batch;
     c.train.recompute = recompute;
     c.train.offload_activations = offloads.activations;
@@ -226,12 +235,26 @@ class Search {
     });
   }
 
-  void price_group(const Group& group) {
-    const Config any = with(group, 1, Recompute::none, {});
-    const auto topology = topology_on(cluster_, training_config(any).mesh);
-    for (const auto micro_batch : micro_batches(base_, group.tensor)) {
-      const auto all = fitting(group, micro_batch);
+  void price(const Axes& axes) {
+    Config c = with(axes);
+    const auto topology = placed_in(training_config(c).mesh, launched_);
+    for (const auto sharding : {Sharding::full, Sharding::gradients, Sharding::optimizer}) {
+      c.layout.sharding = sharding;
+      price(c, topology);
+      if (axes.shard == 1) return;  // there is nothing to share
+    }
+  }
+
+  void price(const Config& layout, const Topology& topology) {
+    bool has_any = false;
+    for (const auto micro_batch : micro_batches(base_, layout.layout.tensor)) {
+      const auto all = fitting(layout, micro_batch);
+      if (all.empty() && !has_any && layout.layout.sharding == Sharding::full) {
+        const std::lock_guard lock(mutex_);
+        std::ranges::move(tightest(layout), std::back_inserter(too_large_));
+      }
       if (all.empty()) return;
+      has_any = true;
       for (const auto& c : all) {
         Priced priced{c, seconds_of(c, topology)};
         if (may_keep(c)) priced = with_kept(priced, topology);
@@ -239,6 +262,41 @@ class Search {
         priced_.push_back(std::move(priced));
       }
     }
+  }
+
+  // What takes least memory of such a layout: with everything in the device's, and, on GPUs, in the
+  // host's too.
+  std::vector<Config> tightest(const Config& layout) const {
+    const auto sizes = micro_batches(base_, layout.layout.tensor);
+    if (sizes.empty()) return {};
+    const auto of = [&](const Offloads& offloads) {
+      return with_attention(with(layout, sizes.front(), Recompute::block, offloads));
+    };
+    std::vector<Config> all{of({})};
+    if (may_offload()) all.push_back(of({.activations = true, .optimizer = true}));
+    return all;
+  }
+
+  bool may_offload() const {
+    return on_gpus() && base_.train.cuda_graphs != Config::CudaGraphs::on;
+  }
+
+  // Of what was too large, what lacks least.
+  std::vector<MissedLayout> smallest(ThreadPool& pool, std::size_t most) {
+    std::ranges::stable_sort(too_large_, {}, [&](const Config& c) { return missing(c); });
+    if (too_large_.size() > most) too_large_.resize(most);
+    auto misses = estimated(too_large_, pool);
+    for (auto& one : misses)
+      one.why = str(layout_in_words(one.config), ": ", too_much(one));
+    return misses;
+  }
+
+  // Of the device's memory and of the host's.
+  std::int64_t missing(const Config& c) const {
+    const bool is_known = on_gpus() && room_.host_bytes != MemoryRoom::kUnknown;
+    const auto on_host = is_known ? host_bytes(c) - room_.host_bytes / room_.ranks : 0;
+    return std::max<std::int64_t>(device_bytes(c) - device_room(), 0) +
+           std::max<std::int64_t>(on_host, 0);
   }
 
   static bool may_keep(const Config& c) {
@@ -283,7 +341,7 @@ class Search {
   }
 
   // Of each offload the mildest recompute that fits, where it is milder than without.
-  std::vector<Config> fitting(const Group& group, std::int64_t micro_batch) const {
+  std::vector<Config> fitting(const Config& layout, std::int64_t micro_batch) const {
     constexpr std::array kAll{Recompute::none, Recompute::cheap, Recompute::block};
     std::vector<Config> found;
     std::optional<Recompute> mildest;
@@ -292,7 +350,7 @@ class Search {
         if (mildest && recompute >= *mildest) return;
         // A link is too slow for all activations of other layers than those that keep one tensor.
         if (offloads.activations && recompute != Recompute::block) continue;
-        const Config c = with_attention(with(group, micro_batch, recompute, offloads));
+        const Config c = with_attention(with(layout, micro_batch, recompute, offloads));
         if (!fits(c)) continue;
         mildest = recompute;
         found.push_back(c);
@@ -300,7 +358,7 @@ class Search {
       }
     };
     try_with({});
-    if (!on_gpus() || base_.train.cuda_graphs == Config::CudaGraphs::on) return found;
+    if (!may_offload()) return found;
     try_with({.optimizer = true});
     try_with({.activations = true});
     try_with({.activations = true, .optimizer = true});
@@ -309,7 +367,13 @@ class Search {
 
   static std::string why(const FoundLayout& one, const FoundLayout& best) {
     const double more = one.estimate.time.total() - best.estimate.time.total();
-    if (&one == &best) return "the fastest that fits";
+    if (&one == &best) {
+      const auto masked = masked_sequences(best.config);
+      return str("the fastest that fits",
+                 masked == 0 ? std::string()
+                             : str("; ", masked, " of ", step_split(best.config).computed,
+                                   " sequences masked"));
+    }
     std::size_t most = 0;
     double most_seconds = -1;
     for (std::size_t i = 0; i < kComponents; ++i) {
@@ -360,30 +424,37 @@ class Search {
     return all;
   }
 
-  std::vector<MissedLayout> misses_near(const FoundLayout& best, ThreadPool& pool) const {
-    const auto near = milder(best.config);
-    std::vector<MissedLayout> misses(near.size());
-    pool.run(std::ssize(near), [&](std::int64_t i, int /*thread*/) {
+  std::vector<MissedLayout> estimated(const std::vector<Config>& configs, ThreadPool& pool) const {
+    std::vector<MissedLayout> misses(configs.size());
+    pool.run(std::ssize(configs), [&](std::int64_t i, int /*thread*/) {
       auto& miss = misses[static_cast<std::size_t>(i)];
-      miss.config = near[static_cast<std::size_t>(i)];
+      miss.config = configs[static_cast<std::size_t>(i)];
       const auto found = estimate(miss.config, cluster_);
       miss.missing_bytes = found.missing_bytes();
       miss.missing_host_bytes = found.missing_host_bytes();
       miss.step_seconds = found.time.total();
     });
+    return misses;
+  }
+
+  // "3.1 GiB too much".
+  static std::string too_much(const MissedLayout& one) {
+    const bool is_host = one.missing_bytes == 0;
+    const auto bytes = is_host ? one.missing_host_bytes : one.missing_bytes;
+    return str(human_memory(static_cast<double>(bytes)), " too much",
+               is_host ? " for the host" : "");
+  }
+
+  std::vector<MissedLayout> misses_near(const FoundLayout& best, ThreadPool& pool) const {
+    auto misses = estimated(milder(best.config), pool);
     const double fastest = best.estimate.time.total();
     std::erase_if(misses, [&](const MissedLayout& one) {
       return one.missing_bytes + one.missing_host_bytes <= 0 || one.step_seconds >= fastest;
     });
     std::ranges::stable_sort(misses, {}, &MissedLayout::missing_bytes);
-    for (auto& one : misses) {
-      const bool is_host = one.missing_bytes == 0;
-      const auto missing = is_host ? one.missing_host_bytes : one.missing_bytes;
-      one.why =
-          str(difference(one.config, best.config), ": ", human_memory(static_cast<double>(missing)),
-              " too much", is_host ? " for the host" : "", ", for ",
-              human_seconds(fastest - one.step_seconds), " less");
-    }
+    for (auto& one : misses)
+      one.why = str(difference(one.config, best.config), ": ", too_much(one), ", for ",
+                    human_seconds(fastest - one.step_seconds), " less");
     return misses;
   }
 
@@ -391,23 +462,38 @@ class Search {
   const Cluster& cluster_;
   Device device_;
   MemoryRoom room_;
+  Topology launched_;
   std::mutex mutex_;
   std::vector<Priced> priced_;
+  std::vector<Config> too_large_;
 };
+
+// Twice as many nodes, and so on, until there is room; 0: there is none.
+std::int64_t fitting_nodes(Config config, Cluster cluster) {
+  constexpr int kMostDoublings = 10;
+  for (int i = 0; i < kMostDoublings; ++i) {
+    config.layout.ranks *= 2;
+    cluster.nodes = static_cast<int>(divide_up(config.layout.ranks, cluster.ranks_per_node));
+    if (Search(config, cluster).has_room()) return cluster.nodes;
+  }
+  return 0;
+}
 
 }  // namespace
 
 LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
                             std::size_t most) {
-  return Search(config, cluster).run(std::min(threads, kMostThreads), most);
+  auto found = Search(config, cluster).run(std::min(threads, kMostThreads), most);
+  if (found.best.empty()) found.fitting_nodes = fitting_nodes(config, cluster);
+  return found;
 }
 
 std::string layout_in_words(const Config& c) {
   const auto& l = c.layout;
   return str("replicate ", l.replicate, " x shard ", l.shard, " x tensor ", l.tensor,
-             l.shard > 1 ? str(", sharding ", name_of(l.sharding)) : "",
+             l.shard > 1 ? str(", sharding ", name(l.sharding)) : "",
              l.keep_gathered > 0 ? str(", keep_gathered ", l.keep_gathered) : "", ", micro-batch ",
-             c.train.micro_batch, ", ", name_of(c.train.recompute),
+             c.train.micro_batch, ", ", in_words(c.train.recompute),
              c.train.offloads() ? ", " + offload_in_words(c.train) : "");
 }
 

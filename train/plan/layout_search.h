@@ -28,9 +28,11 @@ struct MissedLayout {
 };
 
 struct LayoutSearch {
-  std::vector<FoundLayout> best;     // that fit, the fastest first
-  std::vector<MissedLayout> misses;  // faster than the best but too large, the nearest first
-  std::int64_t priced = 0;           // layouts
+  std::vector<FoundLayout> best;  // that fit, the fastest first
+  // Too large, the nearest first: faster than the best, or, where none fits, those that need least.
+  std::vector<MissedLayout> misses;
+  std::int64_t priced = 0;         // layouts
+  std::int64_t fitting_nodes = 0;  // where none fits: some layout does on so many; 0: on none tried
 };
 
 // Of config.layout.ranks ranks. threads: that search.

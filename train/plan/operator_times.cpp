@@ -12,7 +12,8 @@ namespace {
 constexpr std::array kTypes{DType::fp32,  DType::bf16,     DType::int32,
                             DType::uint8, DType::fp8_e4m3, DType::fp8_e5m2};
 
-constexpr double kMostSeconds = 1e9;  // sums of them are numbers
+// Sums and ratios of such are numbers.
+constexpr double kMostSeconds = 1e9, kMostFlops = 1e30;
 
 // What the time of a call grows with.
 template <class Call>
@@ -78,6 +79,7 @@ std::optional<double> OperatorTimes::seconds(const Op& op) const {
     return nearest.seconds * work / std::max(work_of(nearest), 1.0);
   }
   const Time &low = *(above - 1), &high = *above;
+  if (!(work_of(low) > 0 && low.seconds > 0 && high.seconds > 0)) return high.seconds;
   const double whole = std::log(work_of(high) / work_of(low));
   const double share = whole > 0 ? std::log(work / work_of(low)) / whole : 0.0;
   return low.seconds * std::pow(high.seconds / low.seconds, share);
@@ -94,14 +96,21 @@ OperatorTimes::Time parse_time(const Json& json) {
   if (!(time.seconds >= 0 && time.seconds < kMostSeconds))
     throw DataError(
         str(time.name, ": expected seconds from 0 on, of a call, found ", time.seconds));
+  constexpr std::array<std::string_view, 7> kKeys{"operator", "type",  "bytes", "calls",
+                                                  "seconds",  "sizes", "flops"};
+  for (const auto& [key, value] : json.as_object())
+    if (std::ranges::find(kKeys, key) == kKeys.end())
+      throw DataError(str(time.name, ": ", key, " is no key of an operator"));
   const Json* sizes = json.find("sizes");
   if (sizes == nullptr) return time;
   if (sizes->as_array().size() != time.sizes.size())
     throw DataError(str(time.name, ": sizes, expected four"));
   for (std::size_t i = 0; i < time.sizes.size(); ++i)
-    time.sizes[i] = sizes->as_array()[i].as_integer();
+    if ((time.sizes[i] = sizes->as_array()[i].as_integer()) < 0)
+      throw DataError(str(time.name, ": negative sizes"));
   time.flops = json.at("flops").as_double();
-  if (!(time.flops >= 0)) throw DataError(str(time.name, ": negative flops"));
+  if (!(time.flops >= 0 && time.flops < kMostFlops))
+    throw DataError(str(time.name, ": expected flops of a call, found ", time.flops));
   return time;
 }
 

@@ -93,7 +93,8 @@ PlanFile PlanFile::parse(const Json& json) {
   PlanFile plan{.step = step_in(json),
                 .capacity_bytes = bytes_at(json, "capacity_bytes"),
                 .checkpoint_bytes = bytes_at(json, "checkpoint_bytes"),
-                .cluster = text_at(json, "cluster")};
+                .cluster = text_at(json, "cluster"),
+                .key = json.find("key") != nullptr ? text_at(json, "key") : ""};
   plan.memory = parts_at<PlanFile::Memory>(json, "memory", [&](const Json& one) {
     return PlanFile::Memory{text_at(one, "name"), bytes_at(one, "bytes")};
   });
@@ -117,6 +118,7 @@ Json PlanFile::to_json() const {
   json.set("capacity_bytes", capacity_bytes);
   json.set("checkpoint_bytes", checkpoint_bytes);
   json.set("cluster", cluster);
+  if (!key.empty()) json.set("key", key);
   return json;
 }
 

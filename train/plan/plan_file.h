@@ -44,6 +44,7 @@ struct PlanFile {
   std::int64_t capacity_bytes = 0;  // of its device, or what a machine has for it
   std::int64_t checkpoint_bytes = 0;
   std::string cluster{};  // its name
+  std::string key{};      // residual_key() of the run; empty: whoever wrote it did not say
 
   static PlanFile parse(const Json& json);  // throws DataError naming the member that is damaged
   Json to_json() const;

@@ -42,7 +42,7 @@ void PlanWatch::plan() {
     cluster = cluster_here(gpu::properties(run_.compute.device().index).name, run_.world.size(),
                            static_cast<int>(run_.hosts().size()));
   if (!cluster) {
-    plan_ = read_plan_file(run_.directory.plan());  // that a person put there
+    plan_ = plan_that_is_there(run_.directory.plan(), key());
     if (!plan_)
       log_info("no plan: plan.cluster names no file, and ",
                on_gpu ? "this GPU is not known" : "what processors can is not known without one",
@@ -58,19 +58,23 @@ void PlanWatch::plan() {
   Config config = run_.config;
   config.train.threads = run_.compute.threads();
   config.train.attention = run_.options.config.train.attention;  // where that fell back, it shows
-  plan_ = planned_run(config, *cluster, run_.meter.config(), residuals_of(config.plan));
+  plan_ = planned_run(config, *cluster, run_.meter.config(), residuals_of(config.plan), key());
   write_plan_file(run_.directory.plan(), *plan_);
 }
 
 void PlanWatch::fill_in(StepReport& report) {
   if (plan_) report.planned_utilization = plan_->step.without_checkpoints().mfu;
+  hear_ranks(report);
+}
+
+void PlanWatch::hear_ranks(StepReport& report) {
   if (!std::exchange(ranks_said_, false) || !run_.is_first()) return;
   const auto seconds = run_.training.rank_times().read();
   report.slowest = slowest_of(seconds);
   if (const auto slow = stragglers_.observe(seconds)) say_who_is_slow(*slow);
 }
 
-void PlanWatch::observe(const StepReport& report) {
+void PlanWatch::observe(StepReport& report) {
   since_table_.add(report);
   all_.add(report);
   if (first_step_ == 0) first_step_ = report.step;
@@ -80,6 +84,7 @@ void PlanWatch::observe(const StepReport& report) {
   if (run_.world.size() > 1) {  // read behind the next step, when the device is done
     run_.training.rank_times().enqueue(run_.compute, since_table_.own_seconds());
     ranks_said_ = true;
+    if (report.step == run_.steps()) hear_ranks(report);  // no step is behind it
   }
   if (plan_ && since_table_.timed_steps() > 0) show_table(report);
   since_table_.clear();
@@ -92,8 +97,11 @@ void PlanWatch::show_table(const StepReport& report) {
   std::string text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
                          timed == 1 ? " was" : " were", " timed, beside the plan for ",
                          plan_->cluster, ":\n", comparison_table(planned, measured));
+  const RunsOn where{.device = run_.compute.device().kind,
+                     .hosts = static_cast<int>(run_.hosts().size()),
+                     .slowed_by = slowed_by_};
   for (const Deviation& deviation : deviations(planned, measured))
-    text += str("\n  ", in_words(deviation, slowed_by_));
+    text += str("\n  ", in_words(deviation, where));
   log_info(text);
 }
 
@@ -115,10 +123,8 @@ void PlanWatch::end() {
   const auto file = residuals_of(run_.config.plan);
   if (!plan_ || file.empty() || all_.timed_steps() < kFewestSteps) return;
   run_.log.attempt([&] {
-    auto residuals = Residuals::read(file);
-    residuals.add({.key = residual_key(run_.config),
-                   .planned = time_of(plan_->step),
-                   .measured = all_.time()});
+    auto residuals = Residuals::read_or_set_aside(file);
+    residuals.add({.key = key(), .planned = time_of(plan_->step), .measured = all_.time()});
     residuals.write(file);
     log_info("how far steps were from the plan is in ", file.string());
   });

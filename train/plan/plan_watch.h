@@ -4,6 +4,7 @@
 #pragma once
 
 #include "train/plan/plan_file.h"
+#include "train/plan/residuals.h"
 #include "train/plan/step_comparison.h"
 #include "train/run.h"
 #include "train/stragglers.h"
@@ -20,12 +21,14 @@ class PlanWatch {
   // Every rank, behind each step, before it is logged: fills in what the plan says of it, and which
   // rank was the slowest.
   void fill_in(StepReport& report);
-  // Likewise, behind the step's line.
-  void observe(const StepReport& report);
+  // Likewise, behind the step's line. Of the last one it fills in the slowest rank.
+  void observe(StepReport& report);
   void end();  // rank 0: keeps what the plan was off by
 
  private:
   void plan();
+  std::string key() const { return residual_key(run_.options.config); }
+  void hear_ranks(StepReport& report);
   void show_table(const StepReport& report);
   void say_who_is_slow(const SlowRanks& slow);
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/median.h"
 #include "core/units.h"
 #include "train/layout.h"
@@ -15,16 +16,6 @@ namespace {
 constexpr const char* kFormat = "lockstep residuals 1";
 constexpr std::int64_t kMostBytes = std::int64_t{4} << 20;
 constexpr double kLeastSeconds = 1e-9;  // what was planned to take less says nothing of a ratio
-
-const char* in_words(Recompute recompute) {
-  if (recompute == Recompute::none) return "no recompute";
-  return recompute == Recompute::cheap ? "recompute cheap" : "recompute block";
-}
-
-const char* in_words(Config::Layout::Sharding sharding) {
-  constexpr std::array kNames{"none", "optimizer", "gradients", "full"};
-  return kNames[static_cast<std::size_t>(sharding)];
-}
 
 Component component_named(const std::string& text) {
   for (std::size_t i = 0; i < kComponents; ++i)
@@ -55,17 +46,45 @@ ResidualRun parse_run(const Json& json) {
 
 }  // namespace
 
+namespace {
+
+std::string model_in_words(const ModelConfig& m) {
+  return str(name(m.family), " ", human_count(static_cast<double>(parameter_count(m))), " (",
+             m.layers, " layers of ", m.width, ", heads ", m.heads, "/", m.kv_heads, " of ",
+             m.head_size, ", mlp ", m.mlp_width, ", vocabulary ", m.vocabulary, ")");
+}
+
+std::string precision_in_words(const Config::Precision& p) {
+  const char* fp8 = p.fp8 == Fp8Products::off      ? ""
+                    : p.fp8 == Fp8Products::tensor ? " and fp8"
+                                                   : " and fp8 in blocks";
+  return str(name(p.compute), fp8,
+             p.compute == DType::bf16 && !p.master_weights ? ", no masters" : "",
+             p.moments == DType::fp32 ? "" : str(", moments ", name(p.moments)));
+}
+
+std::string attention_in_words(const Config& c) {
+  using Attention = Config::Attention;
+  const char* engine = c.train.attention == Attention::cudnn ? ", attention by cuDNN"
+                       : c.train.attention == Attention::own ? ", attention by own kernels"
+                                                             : "";
+  return str(engine, c.data.document_mask ? ", documents masked" : "");
+}
+
+}  // namespace
+
 std::string residual_key(const Config& c) {
   const auto& l = c.layout;
-  return str(name(c.model.family), " ", human_count(static_cast<double>(parameter_count(c.model))),
-             ", ", c.train.micro_batch, " x ", c.train.sequence_length, " of ",
-             c.train.batch_tokens, " tokens, ", name(c.precision.compute),
-             c.precision.fp8 == Fp8Products::off ? "" : " and fp8", ", replicate ", l.replicate,
-             " x shard ", l.shard, " x tensor ", l.tensor, ", sharding ", in_words(l.sharding),
+  const auto threads = c.train.threads;
+  return str(model_in_words(c.model), ", ", c.train.micro_batch, " x ", c.train.sequence_length,
+             " of ", c.train.batch_tokens, " tokens, ", precision_in_words(c.precision),
+             attention_in_words(c), ", replicate ", l.replicate, " x shard ", l.shard, " x tensor ",
+             l.tensor, ", sharding ", name(l.sharding),
              l.keep_gathered > 0 ? str(", ", l.keep_gathered, " kept gathered") : "", ", ",
              in_words(c.train.recompute),
              c.train.offload_activations ? ", activations offloaded" : "",
-             c.train.offload_optimizer ? ", optimizer offloaded" : "");
+             c.train.offload_optimizer ? ", optimizer offloaded" : "",
+             threads > 0 ? str(", ", threads, " threads") : "");
 }
 
 std::filesystem::path Residuals::file_beside(const std::filesystem::path& cluster) {
@@ -81,6 +100,20 @@ Residuals Residuals::read(const std::filesystem::path& file) {
   } catch (const DataError& error) {
     const std::string what = error.what();
     throw DataError(what.starts_with(file.string()) ? what : str(file.string(), ": ", what));
+  }
+}
+
+Residuals Residuals::read_or_set_aside(const std::filesystem::path& file) {
+  try {
+    return read(file);
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError& error) {
+    const std::filesystem::path aside = str(file.string(), ".damaged");
+    if (path_exists(aside)) throw;
+    rename_durably(file, aside);
+    log_warning(error.what(), "; it is now ", aside.string(), ", and a new one begins");
+    return {};
   }
 }
 

@@ -20,7 +20,8 @@ struct ResidualRun {
   StepTime planned, measured;  // a mean step
 };
 
-// What a step's time depends on beside the cluster: "llama3 8.03B, 8192 tokens x 1, bf16, ...".
+// What a step's time depends on beside the cluster, as it was configured: "llama3 8.03G (32 layers
+// of 4096, ...), 1 x 8192 of ...". Before a run settles what is left open: a plan has the same one.
 std::string residual_key(const Config& config);
 
 class Residuals {
@@ -31,6 +32,8 @@ class Residuals {
   static std::filesystem::path file_beside(const std::filesystem::path& cluster);
   // No runs where the file is not there. Throws DataError naming file and member.
   static Residuals read(const std::filesystem::path& file);
+  // Where it is damaged no runs, and the file becomes FILE.damaged, unless there is one.
+  static Residuals read_or_set_aside(const std::filesystem::path& file);
   void write(const std::filesystem::path& file) const;  // whole or not at all
 
   void add(ResidualRun run);  // in place of an earlier one of its key

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/integer.h"
-
 namespace lockstep {
 namespace {
 
@@ -12,17 +10,18 @@ double real(std::int64_t value) {
   return static_cast<double>(value);
 }
 
-// Checkpoints: what a run loses of its time between two of them, M seconds between interruptions.
-double goodput_of(const Estimate& e, const RunCosts& costs, double restart, double interval) {
-  if (!(interval > 0)) return 1;
-  const double lost = e.save.stall_seconds / interval +
-                      (interval / 2 + e.save.write_seconds + restart) / costs.interruption_seconds;
-  return std::max(1 - lost, 0.0);
+// Share of the time that `interval` seconds of steps are, between two checkpoints that cost C and
+// are whole W seconds after they began: what is interrupted begins R seconds later with the last
+// whole one (Daly 2006, equation 13, where it is whole at once).
+double goodput_of(double interval, double C, double W, double R, double M) {
+  return interval / (M * std::exp((R + W) / M) * (std::exp((interval + C) / M) - 1));
 }
 
-double interval_as_set(const Config& c, const RunCosts& costs) {
-  const auto steps = c.checkpoint.every_steps > 0 ? c.checkpoint.every_steps : c.train.steps;
-  return real(steps) * costs.step_seconds;
+// Of steps, for which that is the most (Daly 2006, equation 37).
+double best_interval_of(double C, double M) {
+  const double share = C / (2 * M);
+  if (share >= 1) return M;
+  return std::sqrt(2 * C * M) * (1 + std::sqrt(share) / 3 + share / 9) - C;
 }
 
 class Explanation {
@@ -88,6 +87,9 @@ class Explanation {
       parts.push_back({part, e_.time.seconds[i]});
     }
     add("step_seconds", sum, std::move(parts), e_.time.total(), "s");
+    add("step_without_checkpoints", "step_seconds - checkpoint",
+        {{"step_seconds", e_.time.total()}, {"checkpoint", e_.time[Component::checkpoint]}},
+        costs_.step_seconds, "s");
     add("tokens_per_second", "batch_tokens / step_seconds",
         {{"batch_tokens", real(c_.train.batch_tokens)}, {"step_seconds", e_.time.total()}},
         e_.tokens_per_second, "tokens/s");
@@ -122,9 +124,12 @@ class Explanation {
       sum += str(sum.empty() ? "" : " + ", part);
       parts.push_back({part, real(e_.by_purpose[i])});
     }
+    if (cluster_.device == Device::Kind::cpu) {  // of whose memory these are, too
+      sum += " + host_copies";
+      parts.push_back({"host_copies", real(e_.bytes.sum().pinned)});
+    }
     parts.push_back({"constants", real(e_.constant_bytes)});
-    add("device_bytes", sum + " + constants", std::move(parts),
-        real(e_.bytes.training.device + e_.constant_bytes), "B");
+    add("device_bytes", sum + " + constants", std::move(parts), real(e_.needed_bytes()), "B");
     const double element = real(bytes_per_element(c_.precision.compute));
     add("cache_bytes_per_token", "2 * L * G * K * element",
         {{"L", real(c_.model.layers)},
@@ -149,20 +154,34 @@ class Explanation {
          {"copied_per_second", save.copied_per_second}},
         save.copy_seconds, "s");
     if (save.write_seconds > 0)
-      add("save_write_seconds", "checkpoint_bytes / nodes / written_per_second",
+      add("save_write_seconds", "checkpoint_bytes * ranks_of_node / ranks / written_per_second",
           {{"checkpoint_bytes", real(save.bytes)},
-           {"nodes", real(save.nodes)},
+           {"ranks_of_node", real(e_.room.ranks)},
+           {"ranks", real(e_.ranks)},
            {"written_per_second", cluster_.storage_write_bytes_per_second}},
           save.write_seconds, "s");
-    const double interval = interval_as_set(c_, costs_);
-    add("save_stall_seconds",
-        str("max(", save.copies ? "save_copy_seconds" : "save_write_seconds",
-            " - hidden_seconds, 0) + max(save_write_seconds - interval_seconds, 0)"),
-        {{"save_copy_seconds", save.copy_seconds},
-         {"save_write_seconds", save.write_seconds},
-         {"hidden_seconds", save.hidden_seconds},
-         {"interval_seconds", interval}},
-        save.stall_seconds, "s");
+    const double interval = save.interval_seconds;
+    add("hidden_seconds", "step_without_checkpoints - optimizer",
+        {{"step_without_checkpoints", costs_.step_seconds},
+         {"optimizer", e_.time[Component::optimizer]}},
+        save.hidden_seconds, "s");
+    add("interval_seconds", "interval_steps * step_without_checkpoints",
+        {{"interval_steps", real(save.interval_steps)},
+         {"step_without_checkpoints", costs_.step_seconds}},
+        interval, "s");
+    const Formula::Input written{"save_write_seconds", save.write_seconds};
+    if (save.copies)
+      add("save_stall_seconds",
+          "max(save_copy_seconds - hidden_seconds, 0) + max(save_write_seconds - interval_seconds, "
+          "0)",
+          {{"save_copy_seconds", save.copy_seconds},
+           {"hidden_seconds", save.hidden_seconds},
+           written,
+           {"interval_seconds", interval}},
+          save.stall_seconds(), "s");
+    else
+      add("save_stall_seconds", "max(save_write_seconds - hidden_seconds, 0)",
+          {written, {"hidden_seconds", save.hidden_seconds}}, save.stall_seconds(), "s");
     add("write_bytes_per_second", "checkpoint_bytes / interval_seconds",
         {{"checkpoint_bytes", real(save.bytes)}, {"interval_seconds", interval}},
         costs_.write_bytes_per_second, "B/s");
@@ -171,19 +190,25 @@ class Explanation {
          {"ranks", real(e_.ranks)}},
         costs_.interruption_seconds, "s");
     const Formula::Input M{"M", costs_.interruption_seconds}, R{"R", cluster_.restart_seconds},
-        C{"C", save.stall_seconds}, W{"W", save.write_seconds};
-    const std::string goodput = "max(1 - C / t - (t / 2 + W + R) / M, 0)";
-    add("goodput", goodput, {C, {"t", interval}, W, R, M}, costs_.goodput, "");
+        W{"W", save.write_seconds};
+    const std::string goodput = "t / (M * exp((R + W) / M) * (exp((t + C) / M) - 1))";
+    add("goodput", goodput, {{"C", save.stall_seconds()}, {"t", interval}, W, R, M}, costs_.goodput,
+        "");
     if (!(costs_.best_interval_seconds > 0)) return;
-    add("best_interval_seconds", "max(C + sqrt(2 * (M + R) * C + C * C), max(W, step_seconds))",
-        {C, M, R, W, {"step_seconds", costs_.step_seconds}}, costs_.best_interval_seconds, "s");
+    const Formula::Input C{"C", save.update_stall_seconds};
+    const bool is_long = C.value >= 2 * M.value;
+    add("best_interval_seconds",
+        str("max(", is_long ? "M" : "sqrt(2 * C * M) * (1 + sqrt(C / 2 / M) / 3 + C / 18 / M) - C",
+            ", max(W, step_without_checkpoints))"),
+        {C, M, W, {"step_without_checkpoints", costs_.step_seconds}}, costs_.best_interval_seconds,
+        "s");
     add("best_goodput", goodput, {C, {"t", costs_.best_interval_seconds}, W, R, M},
         costs_.best_goodput, "");
   }
 
   void run() {
-    add("run_seconds", "steps * step_seconds",
-        {{"steps", real(c_.train.steps)}, {"step_seconds", costs_.step_seconds}},
+    add("run_seconds", "steps * step_without_checkpoints",
+        {{"steps", real(c_.train.steps)}, {"step_without_checkpoints", costs_.step_seconds}},
         costs_.run_seconds, "s");
     if (costs_.goodput > 0)
       add("wall_seconds", "run_seconds / goodput",
@@ -212,18 +237,17 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e) {
   RunCosts costs;
   costs.step_seconds = e.time.total() - e.time[Component::checkpoint];
   costs.run_seconds = real(c.train.steps) * costs.step_seconds;
-  const double interval = interval_as_set(c, costs);
-  costs.write_bytes_per_second = real(e.save.bytes) / interval;
+  costs.write_bytes_per_second = real(e.save.bytes) / e.save.interval_seconds;
   costs.interruption_seconds = cluster.gpu_hours_per_interruption * 3600 / e.ranks;
-  const double C = e.save.stall_seconds, M = costs.interruption_seconds,
+  const double W = e.save.write_seconds, M = costs.interruption_seconds,
                R = cluster.restart_seconds;
-  costs.goodput = goodput_of(e, costs, R, interval);
-  if (e.save.write_seconds > 0) {
-    costs.best_interval_seconds = std::max(
-        {C + std::sqrt(2 * (M + R) * C + C * C), e.save.write_seconds, costs.step_seconds});
+  costs.goodput = goodput_of(e.save.interval_seconds, e.save.stall_seconds(), W, R, M);
+  if (W > 0) {
+    const double C = e.save.update_stall_seconds;
+    costs.best_interval_seconds = std::max({best_interval_of(C, M), W, costs.step_seconds});
     costs.best_interval_steps =
         static_cast<std::int64_t>(std::ceil(costs.best_interval_seconds / costs.step_seconds));
-    costs.best_goodput = goodput_of(e, costs, R, costs.best_interval_seconds);
+    costs.best_goodput = goodput_of(costs.best_interval_seconds, C, W, R, M);
   }
   if (costs.goodput > 0) costs.wall_seconds = costs.run_seconds / costs.goodput;
   costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *

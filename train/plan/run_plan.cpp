@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/integer.h"
+#include "core/log.h"
 #include "train/memory.h"
 #include "train/plan/residuals.h"
 
@@ -25,16 +26,38 @@ std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes
   return cluster;
 }
 
+namespace {
+
+Residuals earlier_runs(const std::filesystem::path& file) {
+  if (file.empty()) return {};
+  try {
+    return Residuals::read(file);
+  } catch (const DataError& error) {
+    log_warning(error.what(), "; the plan is not corrected by it");
+    return {};
+  }
+}
+
+}  // namespace
+
+std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
+                                           const std::string& key) {
+  auto plan = read_plan_file(file);
+  if (!plan || plan->key.empty() || plan->key == key) return plan;
+  log_info(file.string(), " is of another configuration, and does not count: ", plan->key);
+  return std::nullopt;
+}
+
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
-                     const std::filesystem::path& residuals) {
+                     const std::filesystem::path& residuals, const std::string& key) {
   Estimate found = estimate(config, cluster);
   found.meter = meter;
-  std::optional<StepTime> corrected;
-  if (!residuals.empty()) {
-    const auto earlier = Residuals::read(residuals);
-    if (!earlier.runs().empty()) corrected = earlier.corrected(residual_key(config), found.time);
-  }
-  return plan_file_of(found, cluster, corrected);
+  const auto earlier = earlier_runs(residuals);
+  PlanFile plan = plan_file_of(
+      found, cluster,
+      earlier.runs().empty() ? std::nullopt : std::optional(earlier.corrected(key, found.time)));
+  plan.key = key;
+  return plan;
 }
 
 }  // namespace lockstep

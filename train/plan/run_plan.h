@@ -20,10 +20,15 @@ StepTime time_of(const PlanFile::Step& step);
 // one, with GPUs of this name. Nothing where they are not known.
 std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes);
 
+// RUN/plan.json of an earlier start, or that a person put there. Nothing, said with what it is of,
+// where that is another run than that of `key`.
+std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
+                                           const std::string& key);
+
 // Its MFU is by the peak that the run's own is by. residuals: of earlier runs, see
-// train/plan/residuals.h; no such file: no corrected figures. Throws ConfigError where the layout
-// does not fit the cluster.
+// train/plan/residuals.h, of `key`; no such file: no corrected figures, nor, with a warning, where
+// it cannot be read. Throws ConfigError where the layout does not fit the cluster.
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
-                     const std::filesystem::path& residuals);
+                     const std::filesystem::path& residuals, const std::string& key);
 
 }  // namespace lockstep

@@ -24,19 +24,27 @@ constexpr std::array kComponentsInOrder = [] {
 }();
 
 // What is likely where a component takes longer than it was planned to.
-const char* likely_cause(Component component) {
+const char* likely_cause(Component component, const RunsOn& where) {
+  const bool on_gpu = where.device == Device::Kind::cuda;
   switch (component) {
-    case Component::products: return "clocks are held down, or others compute on this device too";
+    case Component::products:
+      return on_gpu ? "clocks are held down, or others compute on this device too"
+                    : "others compute on these processors too, or their clocks are held down";
     case Component::attention:
-      return "another engine computes it than was planned for (the log says which), or clocks are "
-             "held down";
+      return on_gpu ? "another engine computes it than was planned for (the log says which), or "
+                      "clocks are held down"
+                    : "others compute on these processors too, or their clocks are held down";
     case Component::memory_bound:
-    case Component::optimizer: return "others use this device's memory too, or it is slower";
+    case Component::optimizer:
+      return on_gpu ? "others use this device's memory too, or it is slower"
+                    : "others use this machine's processors or memory too, or they are slower";
     case Component::communication_tensor:
       return "ranks of a tensor group are joined by less than was planned for, or one is late";
     case Component::communication_shard:
     case Component::communication_replicate:
-      return "the network is slower than was planned for, or a host is late";
+      return where.hosts > 1 ? "the network is slower than was planned for, or a host is late"
+             : on_gpu        ? "ranks are joined by less than was planned for, or one is late"
+                             : "a rank is late, and the others wait for it";
     case Component::communication_ranks: return "a rank is late, and all wait for it there";
     case Component::communication_host:
       return "copies between GPU and host share their way, or go by another processor's memory";
@@ -129,7 +137,7 @@ std::string comparison_table(const StepTime& planned, const StepTime& measured) 
   return text;
 }
 
-std::string in_words(const Deviation& d, const std::vector<std::string>& slowed_by) {
+std::string in_words(const Deviation& d, const RunsOn& where) {
   auto what = str(in_words(d.component), d.component == Component::products ? " take " : " takes ",
                   seconds_text(d.measured), ", planned ", seconds_text(d.planned), " (",
                   difference(d.planned, d.measured), ")");
@@ -137,8 +145,9 @@ std::string in_words(const Deviation& d, const std::vector<std::string>& slowed_
   const bool by_clocks =
       d.component == Component::products || d.component == Component::attention ||
       d.component == Component::memory_bound || d.component == Component::optimizer;
-  if (!by_clocks || slowed_by.empty()) return str(what, ": ", likely_cause(d.component));
-  return str(what, ": the GPU's clocks are held down by ", joined(slowed_by));
+  if (!by_clocks || where.slowed_by.empty())
+    return str(what, ": ", likely_cause(d.component, where));
+  return str(what, ": the GPU's clocks are held down by ", joined(where.slowed_by));
 }
 
 }  // namespace lockstep

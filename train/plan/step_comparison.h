@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/component.h"
+#include "core/tensor.h"
 #include "train/step_report.h"
 
 namespace lockstep {
@@ -41,8 +42,12 @@ std::vector<Deviation> deviations(const StepTime& planned, const StepTime& measu
 // above their sum.
 std::string comparison_table(const StepTime& planned, const StepTime& measured);
 
-// "attention takes 37.1 ms, planned 31.0 ms (+20%): another engine ...". slowed_by: what holds the
-// clocks of the GPU down (GpuReading).
-std::string in_words(const Deviation& deviation, const std::vector<std::string>& slowed_by);
+struct RunsOn {
+  Device::Kind device = Device::Kind::cpu;
+  int hosts = 1;
+  std::vector<std::string> slowed_by{};  // what holds the clocks of the GPU down (GpuReading)
+};
+// "attention takes 37.1 ms, planned 31.0 ms (+20%): another engine ...".
+std::string in_words(const Deviation& deviation, const RunsOn& where);
 
 }  // namespace lockstep

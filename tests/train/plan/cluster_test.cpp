@@ -22,7 +22,7 @@ Cluster measured() {
                 .fp32_flops = 1e12,
                 .multiprocessors = 7,
                 .hbm_bytes_per_second = 4e9,
-                .hbm_bytes = 12345,
+                .hbm_bytes = 12'345'678,
                 .nvlink_bytes_per_second = 5e9,
                 .nic_bytes_per_second = 6e9,
                 .host_bytes_per_second = 7e9,
@@ -82,7 +82,7 @@ TEST(Cluster, what_is_written_reads_back_equal) {
   EXPECT_EQ(to_json(again).dump(), written.dump());
   EXPECT_EQ(again.hardware.name, "processor");
   EXPECT_EQ(again.hardware.architecture, GpuArchitecture::blackwell);
-  EXPECT_EQ(again.hardware.hbm_bytes, 12345);
+  EXPECT_EQ(again.hardware.hbm_bytes, 12'345'678);
   EXPECT_EQ(again.hardware.slowdown, 0.125);
   EXPECT_EQ(again.device, Device::Kind::cpu);
   EXPECT_EQ(again.links.links().front().worst_error, 0.0625);
@@ -100,12 +100,12 @@ TEST(Cluster, what_is_written_reads_back_equal) {
 
 TEST(Cluster, a_host_has_memory_of_its_own_beside_gpus_alone) {
   Cluster c = measured();
-  c.host_memory_bytes = 98765;
+  c.host_memory_bytes = 98765432;
   EXPECT_EQ(message_of<DataError>([&] { check(c); }),
             "host_memory_bytes: expected nothing without GPUs, where ranks have "
-            "hardware.hbm_bytes each, found 98765");
+            "hardware.hbm_bytes each, found 98765432");
   c.device = Device::Kind::cuda;
-  EXPECT_EQ(parse_cluster(to_json(c)).host_memory_bytes, 98765);
+  EXPECT_EQ(parse_cluster(to_json(c)).host_memory_bytes, 98765432);
 }
 
 TEST(Cluster, an_nvlink_domain_ends_with_the_machine_but_that_of_a_rack) {
@@ -133,7 +133,7 @@ TEST(Cluster, each_member_has_its_own_name) {
             R"("restart_seconds":60.0,"hardware":{"name":"processor","architecture":"blackwell",)"
             R"("bf16_flops":2e+12,"fp8_flops":3e+12,)"
             R"("fp32_flops":1e+12,"multiprocessors":7,)"
-            R"("hbm_bytes_per_second":4e+09,"hbm_bytes":12345,)"
+            R"("hbm_bytes_per_second":4e+09,"hbm_bytes":12345678,)"
             R"("nvlink_bytes_per_second":5e+09,"nic_bytes_per_second":6e+09,)"
             R"("host_bytes_per_second":7e+09,"domain_ranks":2,"sustained":0.5,)"
             R"("power":0.25,"slowdown":0.125}})");
@@ -181,6 +181,13 @@ TEST(Cluster, a_lie_is_refused_by_name) {
   expect_contains(with("compute_beside", 0.5), "compute_beside: expected a number, at least 1");
   expect_contains(with("threads", 1.5), "threads: expected an integer");
   expect_contains(with("storage_read_bytes_per_second", Json()), "found null");
+  EXPECT_EQ(
+      with("storage_write_bytes_per_second", 5),
+      "storage_write_bytes_per_second: expected bytes or FLOPs a second (not GB, not TFLOPs), "
+      "0 or 1e4 to 1e18, found 5");
+  expect_contains(with("storage_write_bytes_per_second", 1e19), "0 or 1e4 to 1e18");
+  expect_contains(with("nodes", 1.5), "nodes: expected an integer");
+  expect_contains(with("host_memory_bytes", 1e300), "host_memory_bytes: expected an integer");
   expect_contains(with("links", Json::Array{Json::Object{{"collective", "gossip"}}}),
                   "links: [0]: \"gossip\" is no collective");
   expect_contains(with("operators", Json::Array{Json::Object{{"operator", "gelu"}}}),

@@ -185,7 +185,7 @@ TEST(Estimate, layouts_that_cannot_be_on_the_machines_are_refused) {
 
 TEST(Estimate, tensor_ranks_sit_beside_each_other) {
   const Mesh mesh{{1, 4, 4}};
-  const auto topology = topology_on(h100s(2), mesh);
+  const auto topology = placed_in(mesh, launched_on(h100s(2), mesh.world()));
   ASSERT_EQ(topology.domains.size(), 2u);
   for (int rank = 0; rank < 16; rank += 4)
     for (int t = 1; t < 4; ++t)
@@ -336,15 +336,82 @@ TEST(Estimate, a_checkpoint_costs_what_its_copy_and_its_write_take_beyond_steps)
     const double hidden = step - copied.time[Component::optimizer];
     EXPECT_NEAR(copied.save.copy_seconds, bytes / 8 / 1e6, 1e-9);
     const double stall = std::max(bytes / 8 / 1e6 - hidden, 0.0);
-    EXPECT_NEAR(copied.save.stall_seconds, stall, 1e-9);
+    EXPECT_NEAR(copied.save.stall_seconds(), stall, 1e-9);
     EXPECT_NEAR(copied.time[Component::checkpoint], stall / 5, 1e-9);
     EXPECT_EQ(copied.save.write_seconds, 0) << "it is not known how fast";
     cluster.storage_write_bytes_per_second = bytes / (7 * step);  // and the next is due behind 5
     const auto late = estimate(config, cluster);
     EXPECT_NEAR(late.save.write_seconds, 7 * step, 1e-6 * step);
-    EXPECT_NEAR(late.save.stall_seconds, stall + 2 * step, 1e-6 * step);
+    EXPECT_NEAR(late.save.stall_seconds(), stall + 2 * step, 1e-6 * step);
     EXPECT_NEAR(late.time[Component::checkpoint], (stall + 2 * step) / 5, 1e-6 * step);
   }
+}
+
+// Of nodes that are not full: the first one has eight of nine ranks.
+TEST(Estimate, the_node_with_most_ranks_writes_and_reads_most) {
+  Config config = small_run(9);
+  config.layout.sharding = Config::Layout::Sharding::none;
+  config.train.steps = 1 << 20;
+  Cluster cluster = h100s(2);
+  cluster.storage_write_bytes_per_second = 1e6;
+  const auto found = estimate(config, cluster);
+  EXPECT_NEAR(found.save.write_seconds, static_cast<double>(found.save.bytes) * 8 / 9 / 1e6, 1e-9);
+  cluster.storage_read_bytes_per_second = 1;
+  const double step = found.time.total() - found.time[Component::checkpoint];
+  EXPECT_NEAR(estimate(config, cluster).time[Component::data],
+              2.0 * static_cast<double>(config.train.batch_tokens) * 8 / 9 - step, 1e-6);
+}
+
+// Without a copy the update waits until all is written, and the next save for nothing.
+TEST(Estimate, a_checkpoint_without_room_for_a_copy_is_waited_for_once) {
+  Config config = small_run(8);
+  config.checkpoint.every_steps = 1;
+  Cluster cluster = h100s(1);
+  cluster.host_memory_bytes = 1 << 20;
+  cluster.storage_write_bytes_per_second = 1e6;
+  const auto found = estimate(config, cluster);
+  ASSERT_FALSE(found.save.copies);
+  EXPECT_NEAR(found.save.stall_seconds(), found.save.write_seconds - found.save.hidden_seconds,
+              1e-12);
+}
+
+TEST(Estimate, fp8_is_planned_where_train_runs_it) {
+  Config config = small_run(8);
+  config.precision.compute = DType::bf16;
+  const auto refusal = [&](const char* gpu, Fp8Products fp8) {
+    Cluster cluster = h100s(1);
+    cluster.hardware = *find_hardware(gpu);
+    config.precision.fp8 = fp8;
+    try {
+      estimate(config, cluster);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("NVIDIA H100", Fp8Products::tensor), "");
+  EXPECT_EQ(refusal("NVIDIA B200", Fp8Products::tensor), "");
+  EXPECT_EQ(
+      refusal("NVIDIA A100-SXM4-80GB", Fp8Products::tensor),
+      "precision.fp8 = \"tensor\" needs a GPU of compute capability 8.9 or later; NVIDIA A100 "
+      "has 8.0; set it to \"off\"");
+  EXPECT_EQ(refusal("NVIDIA B200", Fp8Products::block),
+            "precision.fp8 = \"block\" needs a GPU of compute capability 9.0 (H100, H200); NVIDIA "
+            "B200 has 10.0; set it to \"tensor\" or \"off\"");
+  Cluster unknown = h100s(1);
+  unknown.hardware.fp8_flops = 0;
+  config.precision.fp8 = Fp8Products::tensor;
+  expect_contains(message_of<ConfigError>([&] { estimate(config, unknown); }),
+                  "h100s does not say how fast products of fp8 are (hardware.fp8_flops)");
+}
+
+// Though constants take more than all there is.
+TEST(Estimate, what_is_missing_is_all_of_it) {
+  Cluster cluster = h100s(1);
+  cluster.constant_bytes = 90'000'000'000;
+  const auto found = estimate(small_run(8), cluster);
+  EXPECT_EQ(found.missing_bytes(),
+            found.bytes.training.device + cluster.constant_bytes - cluster.hardware.hbm_bytes);
 }
 
 // 2 + 4 bytes a weight of all, and 12 of a rank's part: docs/parallelism.md.

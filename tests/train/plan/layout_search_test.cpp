@@ -89,12 +89,57 @@ TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
   }
 }
 
-TEST(LayoutSearch, says_where_nothing_fits) {
+TEST(LayoutSearch, where_nothing_fits_the_nearest_are_named_and_nodes_that_would_do) {
   Cluster cluster = processors(8);
   cluster.hardware.hbm_bytes = 1000;
   const auto search = search_layouts(small_run(8), cluster, 2);
   EXPECT_TRUE(search.best.empty());
   EXPECT_EQ(search.priced, 0);
+  EXPECT_EQ(search.fitting_nodes, 0) << "activations of a sequence do not fit anywhere";
+  const Config large = small_run(8, 24);
+  Config tight = large;
+  tight.train.micro_batch = 1;
+  tight.train.recompute = Recompute::block;
+  const auto needed_on = [&](int nodes) {
+    Cluster some = processors(8);
+    some.nodes = nodes;
+    tight.layout.ranks = std::int64_t{8} * nodes;
+    tight.layout.tensor = 8;
+    tight.layout.shard = nodes;
+    return needed_by(estimate(tight, some));
+  };
+  const auto one = needed_on(1), two = needed_on(2);
+  ASSERT_LT(two, one * 9 / 10);
+  cluster.hardware.hbm_bytes = (one + two) / 2 + cluster.constant_bytes;
+  const auto found = search_layouts(large, cluster, 2);
+  ASSERT_TRUE(found.best.empty());
+  EXPECT_EQ(found.fitting_nodes, 2);
+  ASSERT_FALSE(found.misses.empty());
+  std::int64_t before = 0;
+  for (const auto& miss : found.misses) {
+    EXPECT_GT(miss.missing_bytes, 0);
+    EXPECT_GE(miss.missing_bytes, before);
+    before = miss.missing_bytes;
+    expect_contains(miss.why, " too much");
+    expect_contains(miss.why, "recompute block: ");
+  }
+  for (const auto& any : all_of(large, cluster))
+    EXPECT_GE(any.missing_bytes(), found.misses.front().missing_bytes);
+}
+
+TEST(LayoutSearch, a_layout_that_computes_masked_sequences_says_so) {
+  Config config = small_run(1);
+  config.train.batch_tokens = 6 * 32;
+  const auto search = search_layouts(config, processors(1), 1);
+  std::string all;
+  for (const auto& one : search.best)
+    all += one.why + "\n";
+  expect_contains(all, "micro-batch 4, 2 of 8 sequences masked");
+  EXPECT_EQ(search.best.front().why, "the fastest that fits");
+  config.model.heads = config.model.kv_heads = 1;  // which no tensor ranks divide
+  config.layout.ranks = config.layout.shard = 4;
+  expect_contains(search_layouts(config, processors(4), 1).best.front().why,
+                  "the fastest that fits; 2 of 8 sequences masked");
 }
 
 TEST(LayoutSearch, offloads_only_where_there_is_a_gpu) {

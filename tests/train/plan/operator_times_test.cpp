@@ -79,12 +79,37 @@ TEST(OperatorTimes, a_logged_step_knows_every_call_of_its_program_and_survives_j
   EXPECT_GT(sum, 0);
 }
 
+// As a clock that is too coarse measures it.
+TEST(OperatorTimes, between_sizes_of_which_one_took_no_time_a_call_takes_a_number) {
+  for (const auto* first :
+       {R"("seconds": 0, "flops": 2, "bytes": 8)", R"("seconds": 1, "flops": 0, "bytes": 0)"}) {
+    const auto times = OperatorTimes::parse(Json::parse(
+        str(R"([{"operator": "x", "type": "fp32", "calls": 1, "sizes": [1, 1, 1, 0], )", first,
+            R"(}, {"operator": "x", "type": "fp32", "calls": 1, "sizes": [9, 9, 9, 0],
+                   "seconds": 1, "flops": 1458, "bytes": 99}])"),
+        "times"));
+    Op op;
+    op.name = "x";
+    op.kind = Op::Kind::product;
+    op.flops = 54;
+    op.bytes = 40;
+    const auto seconds = times.seconds(op);
+    ASSERT_TRUE(seconds);
+    EXPECT_TRUE(*seconds >= 0 && *seconds <= 1) << *seconds;
+  }
+}
+
 TEST(OperatorTimes, what_is_no_such_list_is_refused) {
   for (const char* text :
        {R"([{"operator": "x"}])", R"([{"operator": "x", "type": "fp64"}])",
         R"([{"operator": "x", "type": "fp32", "bytes": -1}])",
         R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": -1}])",
-        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1e308}])"})
+        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1e308}])",
+        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1, "second": 1}])",
+        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1,
+             "sizes": [1, -1, 1, 0], "flops": 1}])",
+        R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1,
+             "sizes": [1, 1, 1, 0], "flops": 1e308}])"})
     EXPECT_NE(message_of<DataError>([&] { OperatorTimes::parse(Json::parse(text, "times")); }), "")
         << text;
 }

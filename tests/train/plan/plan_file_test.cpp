@@ -22,7 +22,8 @@ PlanFile plan() {
           .memory = {{"weights", 9'007'199'254'740'993}, {"a \"b\"\n", 0}},  // no double holds it
           .capacity_bytes = 85'899'345'920,
           .checkpoint_bytes = 12,
-          .cluster = "8 GPUs </script>"};
+          .cluster = "8 GPUs </script>",
+          .key = "llama3"};
 }
 
 void expect_same(const PlanFile::Step& read, const PlanFile::Step& step) {
@@ -47,6 +48,7 @@ TEST(PlanFile, what_is_written_is_what_is_read) {
   EXPECT_EQ(read.capacity_bytes, plan().capacity_bytes);
   EXPECT_EQ(read.checkpoint_bytes, 12);
   EXPECT_EQ(read.cluster, plan().cluster);
+  EXPECT_EQ(read.key, "llama3");
   auto raw = plan();
   raw.corrected.reset();
   write_plan_file(path, raw);

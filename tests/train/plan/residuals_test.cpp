@@ -101,6 +101,37 @@ TEST(Residuals, keys_tell_apart_what_changes_a_step) {
   differs([](Config& c) { c.train.offload_optimizer = true; });
   differs([](Config& c) { c.precision.fp8 = Fp8Products::tensor; });
   differs([](Config& c) { std::swap(c.layout.shard, c.layout.replicate); });
+  differs([](Config& c) { c.model.heads *= 2, c.model.kv_heads *= 2, c.model.head_size /= 2; });
+  differs([](Config& c) { c.model.kv_heads /= 2; });
+  differs([](Config& c) { c.model.width *= 2; });
+  differs([](Config& c) { c.model.mlp_width += 1; });
+  differs([](Config& c) { c.model.vocabulary += 1; });
+  differs([](Config& c) { c.train.threads += 3; });
+  differs([](Config& c) { c.data.document_mask = !c.data.document_mask; });
+  differs([](Config& c) { c.train.attention = Config::Attention::own; });
+  differs([](Config& c) { c.precision.moments = DType::bf16; });
+  Config masters = config;
+  masters.precision.compute = DType::bf16;
+  const auto with = residual_key(masters);
+  masters.precision.master_weights = false;
+  EXPECT_NE(residual_key(masters), with);
+}
+
+TEST(Residuals, a_damaged_file_is_set_aside_and_none_is_lost) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "r.json";
+  write_text(file, "damaged");
+  ::testing::internal::CaptureStderr();
+  Residuals residuals = Residuals::read_or_set_aside(file);
+  expect_contains(::testing::internal::GetCapturedStderr(), "r.json.damaged, and a new one begins");
+  residuals.add(run("a", 1, 2));
+  residuals.write(file);
+  EXPECT_EQ(slurp(directory / "r.json.damaged"), "damaged");
+  EXPECT_EQ(Residuals::read_or_set_aside(file).runs().size(), 1u);
+  write_text(file, "damaged again");
+  expect_contains(message_of<DataError>([&] { Residuals::read_or_set_aside(file); }), "r.json");
+  EXPECT_EQ(slurp(file), "damaged again");
+  EXPECT_EQ(slurp(directory / "r.json.damaged"), "damaged");
 }
 
 TEST(Residuals, damage_is_refused_by_name) {

@@ -48,7 +48,7 @@ Meter::Config meter() {
 }
 
 TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
-  const auto plan = planned_run(config(), cluster(), meter(), "");
+  const auto plan = planned_run(config(), cluster(), meter(), "", "");
   const Estimate expected = estimate(config(), cluster());
   EXPECT_EQ(plan.cluster, "a machine");
   EXPECT_EQ(plan.step.seconds, expected.time.total());
@@ -63,32 +63,58 @@ TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
 }
 
 TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
-  const auto plan = planned_run(config(), cluster(), meter(), "");
+  const auto plan = planned_run(config(), cluster(), meter(), "", "");
   const double tokens_per_second = 256 / plan.step.seconds;
   EXPECT_DOUBLE_EQ(plan.step.tokens_per_second, tokens_per_second);
   EXPECT_DOUBLE_EQ(plan.step.mfu, tokens_per_second * 2e6 / 5e10);
   EXPECT_DOUBLE_EQ(plan.step.mfu_square, tokens_per_second * 3e6 / 5e10);
   Meter::Config unknown = meter();
   unknown.peak_flops = 0;
-  EXPECT_TRUE(std::isnan(planned_run(config(), cluster(), unknown, "").step.mfu));
+  EXPECT_TRUE(std::isnan(planned_run(config(), cluster(), unknown, "", "").step.mfu));
 }
 
 TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_theirs) {
   const TemporaryDirectory directory;
   const auto file = directory / "cluster.residuals.json";
-  const auto raw = planned_run(config(), cluster(), meter(), file);  // no such file
+  const auto raw = planned_run(config(), cluster(), meter(), file, "a");  // no such file
   EXPECT_FALSE(raw.corrected.has_value());
   StepTime planned, measured;
   planned[Component::products] = 1;
   measured[Component::products] = 1.5;
   Residuals residuals;
-  residuals.add({.key = residual_key(config()), .planned = planned, .measured = measured});
+  residuals.add({.key = "a", .planned = planned, .measured = measured});
   residuals.write(file);
-  const auto plan = planned_run(config(), cluster(), meter(), file);
+  const auto plan = planned_run(config(), cluster(), meter(), file, "a");
   EXPECT_EQ(plan.step.seconds, raw.step.seconds);
   const auto corrected = time_of(plan.corrected.value());
   EXPECT_DOUBLE_EQ(corrected[Component::products], 1.5 * time_of(raw.step)[Component::products]);
   EXPECT_DOUBLE_EQ(plan.corrected->seconds, corrected.total());
+}
+
+TEST(RunPlan, residuals_that_are_damaged_take_no_plan_away) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "cluster.residuals.json";
+  spit(file, "damaged");
+  ::testing::internal::CaptureStderr();
+  const auto plan = planned_run(config(), cluster(), meter(), file, "a");
+  expect_contains(::testing::internal::GetCapturedStderr(), "cluster.residuals.json: at byte 0");
+  EXPECT_EQ(plan.step.seconds, planned_run(config(), cluster(), meter(), "", "a").step.seconds);
+  EXPECT_FALSE(plan.corrected.has_value());
+  EXPECT_EQ(slurp(file), "damaged");
+}
+
+TEST(RunPlan, what_is_there_counts_unless_it_is_of_another_configuration) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "plan.json";
+  EXPECT_FALSE(plan_that_is_there(file, "a").has_value());
+  write_plan_file(file, planned_run(config(), cluster(), meter(), "", "a"));
+  EXPECT_EQ(plan_that_is_there(file, "a")->key, "a");
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(plan_that_is_there(file, "b").has_value());
+  expect_contains(::testing::internal::GetCapturedStderr(),
+                  "plan.json is of another configuration, and does not count: a");
+  write_plan_file(file, planned_run(config(), cluster(), meter(), "", ""));  // a person's
+  EXPECT_TRUE(plan_that_is_there(file, "b").has_value());
 }
 
 TEST(RunPlan, of_gpus_that_are_known_needs_no_file) {

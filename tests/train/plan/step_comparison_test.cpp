@@ -98,18 +98,33 @@ TEST(StepComparison, a_table_has_a_line_for_each_component_that_has_time_and_the
 }
 
 TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
+  const RunsOn kGpu{.device = Device::Kind::cuda};
+  const auto hot = [&](const char* why) {
+    RunsOn where = kGpu;
+    where.slowed_by = {why};
+    return where;
+  };
   const Deviation attention{Component::attention, 0.031, 0.0372};
-  expect_contains(in_words(attention, {}),
+  expect_contains(in_words(attention, kGpu),
                   "attention takes 37.2 ms, planned 31.0 ms (+20%): another engine");
-  expect_contains(in_words(attention, {"heat (hardware thermal slowdown)"}),
+  expect_contains(in_words(attention, hot("heat (hardware thermal slowdown)")),
                   "(+20%): the GPU's clocks are held down by heat (hardware thermal slowdown)");
-  expect_contains(in_words({Component::data, 0.1, 0.2}, {"heat"}), "(+100%): storage");
-  EXPECT_EQ(in_words({Component::products, 0.2, 0.1}, {"heat"}),
+  expect_contains(in_words({Component::data, 0.1, 0.2}, hot("heat")), "(+100%): storage");
+  EXPECT_EQ(in_words({Component::products, 0.2, 0.1}, hot("heat")),
             "products take 100 ms, planned 200 ms (-50%)");
-  for (std::size_t i = 0; i < kComponents; ++i) {
-    const auto text = in_words({static_cast<Component>(i), 0.1, 0.2}, {});
-    EXPECT_GT(text.size(), text.find("): ") + 20) << text;
+  for (const auto device : {Device::Kind::cuda, Device::Kind::cpu})
+    for (std::size_t i = 0; i < kComponents; ++i) {
+      const auto text = in_words({static_cast<Component>(i), 0.1, 0.2}, {.device = device});
+      EXPECT_GT(text.size(), text.find("): ") + 20) << text;
+    }
+  const Deviation gathers{Component::communication_shard, 0.1, 0.2};
+  for (const auto device : {Device::Kind::cuda, Device::Kind::cpu}) {
+    expect_contains(in_words(gathers, {.device = device, .hosts = 2}), "the network is slower");
+    EXPECT_EQ(in_words(gathers, {.device = device}).find("network"), std::string::npos);
   }
+  EXPECT_EQ(in_words(attention, {.device = Device::Kind::cpu}),
+            "attention takes 37.2 ms, planned 31.0 ms (+20%): others compute on these processors "
+            "too, or their clocks are held down");
 }
 
 }  // namespace
