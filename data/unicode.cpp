@@ -149,6 +149,10 @@ std::string_view last_character(std::string_view text) {
   return utf8_at(character).bytes == bytes ? character : text.substr(text.size() - 1);
 }
 
+int terminal_width(std::string_view text) {
+  return utf8_at(text).bytes == 0 ? 1 : utf8proc_charwidth(code_at(text));
+}
+
 bool is_space(std::string_view text) {
   const auto code = code_at(text);
   return (9 <= code && code <= 13) || code == 0x20 || code == 0x85 || code == 0xa0 ||

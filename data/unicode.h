@@ -29,6 +29,10 @@ inline bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
+// Columns that a terminal gives the character at the front of a text: 0, 1 or 2; 1 of what is not
+// valid. Source: Unicode Standard Annex 11.
+int terminal_width(std::string_view text);
+
 // The last character of valid UTF-8, or the last byte of what is not.
 std::string_view last_character(std::string_view text);
 

@@ -38,19 +38,45 @@ void tell_apart(std::vector<RunRecord>& runs) {
     if (std::ranges::count(names, run.name) > 1) run.name = run.path.string();
 }
 
+struct Runs {
+  std::vector<RunRecord> read;
+  std::vector<std::string> notes;  // why others were not
+};
+
+// Of several, those that have a step.
+Runs read_runs(const std::vector<std::string>& paths) {
+  Runs runs;
+  for (const auto& path : paths) {
+    try {
+      runs.read.push_back(read_run(path, points_of_page(paths.size())));
+    } catch (const DataError& error) {
+      if (runs.notes.size() + 1 == paths.size()) throw;
+      runs.notes.push_back(str("a run is left out: ", error.what()));
+      log_warning(runs.notes.back());
+      continue;
+    }
+    for (const auto& note : runs.read.back().notes)
+      log_warning(path, ": ", note);
+  }
+  tell_apart(runs.read);
+  return runs;
+}
+
+void write_page(const std::filesystem::path& page, const std::string& text) {
+  try {
+    write_text(page, text);
+  } catch (const DataError& error) {
+    throw_like(error, str(error.what(), "; name another file with --out"));
+  }
+}
+
 }  // namespace
 
 int run_report(const ReportOptions& options) {
   const auto page = page_of(options);
-  std::vector<RunRecord> runs;
-  for (const auto& run : options.runs) {
-    runs.push_back(read_run(run, points_of_page(options.runs.size())));
-    for (const auto& note : runs.back().notes)
-      log_warning(run, ": ", note);
-  }
-  tell_apart(runs);
-  const auto text = report_page(runs, seconds_since_1970());
-  write_text(page, text);
+  const auto runs = read_runs(options.runs);
+  const auto text = report_page(runs.read, seconds_since_1970(), runs.notes);
+  write_page(page, text);
   std::cout << page.string() << "  " << human_bytes(static_cast<double>(text.size())) << "\n";
   return 0;
 }

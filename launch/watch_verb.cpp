@@ -1,10 +1,13 @@
 #include "launch/watch_verb.h"
 
+#include <clocale>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <iostream>
+#include <langinfo.h>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -23,13 +26,15 @@ namespace {
 class Watched {
  public:
   explicit Watched(const std::filesystem::path& run)
-      : directory_(run), reader_(run / "metrics.jsonl") {
+      : directory_(run), reader_(run / "metrics.jsonl", kBytesOfLook) {
     run_.name = run_name(run);
     run_.path = run.string();
   }
 
+  // Takes as much of metrics.jsonl at once as takes no longer than a key may wait.
   const WatchedRun& look() {
     run_.is_there = reader_.poll([&] { forget(); }, [&](const StepMetrics& line) { take(line); });
+    run_.share_read = reader_.share_read();
     run_.note.clear();
     if (reader_.left_out() > 0)
       run_.note =
@@ -38,14 +43,15 @@ class Watched {
     attempt([&] { run_.plan = read_plan_file(directory_ / "plan.json"); });
     attempt([&] { run_.planned_steps = planned_steps(read_configuration(directory_)); });
     attempt([&] { run_.end = read_last_end(directory_ / "ledger.jsonl"); });
-    run_.parts = parts_of_step(run_.plan ? &*run_.plan : nullptr,
-                               [&](Metric metric) { return recently(metric); });
+    run_.step = times_of_step(run_.plan ? &*run_.plan : nullptr,
+                              [&](Metric metric) { return recently(metric); });
     run_.now_seconds = seconds_since_1970();
     return run_;
   }
 
  private:
   static constexpr std::size_t kRecent = 128;
+  static constexpr std::int64_t kBytesOfLook = std::int64_t{64} << 20;
 
   void forget() {
     run_.steps = WatchedRun().steps;
@@ -88,6 +94,8 @@ class Watched {
 
 int print_once(Watched& watched) {
   const WatchedRun& run = watched.look();
+  while (run.share_read < 1)
+    watched.look();
   if (!run.last)
     throw DataError(str(run.path,
                         run.is_there ? ": no step is done yet" : ": no metrics.jsonl is there yet",
@@ -97,19 +105,27 @@ int print_once(Watched& watched) {
   return 0;
 }
 
+// As the terminal's user has it.
+Style style_here() {
+  const char* no_colour = std::getenv("NO_COLOR");  // no-color.org
+  std::setlocale(LC_CTYPE, "");
+  return {.colour = no_colour == nullptr || *no_colour == '\0',
+          .utf8 = std::string_view(nl_langinfo(CODESET)) == "UTF-8"};
+}
+
 }  // namespace
 
 int run_watch(const WatchVerbOptions& options) {
   Watched watched(options.run);
   if (!Terminal::is_there()) return print_once(watched);
-  const char* no_colour = std::getenv("NO_COLOR");  // no-color.org
-  const bool colour = no_colour == nullptr || *no_colour == '\0';
+  const auto style = style_here();
   Terminal terminal;
   for (;;) {
+    const WatchedRun& run = watched.look();
     const auto size = Terminal::size();
-    terminal.show(screen_of(watched.look(), size.columns, size.rows, colour));
+    terminal.show(screen_of(run, size.columns, size.rows, style), size.rows);
     constexpr double kSecondsBetween = 1;
-    if (const auto code = terminal.wait(kSecondsBetween)) return *code;
+    if (const auto code = terminal.wait(run.share_read < 1 ? 0 : kSecondsBetween)) return *code;
   }
 }
 

@@ -1,9 +1,6 @@
 #include "launch/report/buckets.h"
 
 #include <cmath>
-#include <utility>
-
-#include "core/median.h"
 
 namespace lockstep {
 namespace {
@@ -49,13 +46,6 @@ void Buckets::add(const StepMetrics& line) {
     buckets_.emplace_back();
   }
   add_to(buckets_.back(), bucket_of(line));
-}
-
-double Buckets::median(Metric metric) const {
-  std::vector<double> means;
-  for (const Bucket& bucket : buckets_)
-    if (bucket[metric].count > 0) means.push_back(bucket[metric].mean());
-  return lockstep::median(std::move(means));
 }
 
 double Buckets::mean(Metric metric) const {

@@ -44,9 +44,7 @@ class Buckets {
   const std::vector<Bucket>& all() const { return buckets_; }  // in the order of their lines
   std::int64_t lines_each() const { return lines_each_; }      // the last may have fewer
 
-  // The median over buckets of their means of a metric; NaN where no line says it.
-  double median(Metric metric) const;
-  double mean(Metric metric) const;  // over all lines that say it
+  double mean(Metric metric) const;  // over all lines that say it; NaN where none does
 
  private:
   std::size_t most_;

@@ -20,10 +20,17 @@ function html(tag, attributes = {}, ...children) {
   return element;
 }
 
+// A square in the colour of a run, in stripes where its lines are dashed.
+function swatch(colour, dash) {
+  return html("i", { class: dash ? "swatch dashed" : "swatch", style: `--colour: ${colour}` });
+}
+
+const nameOf = (run) => html("bdi", {}, run.name);
+
 const AXES = {
   step: { title: "step", text: whole, ticks: (low, high, most) => ticks(low, high, most).filter((t) => t === Math.round(t)), tick: tickText },
   tokens: { title: "tokens", text: (v) => count(v, 4), ticks, tick: tickText },
-  seconds: { title: "time since the start", text: duration, ticks: timeTicks, tick: (v) => (v === 0 ? "0" : duration(v)) },
+  seconds: { title: "time since the start", text: duration, ticks: timeTicks, tick: timeTick },
 };
 
 // The part of the axis that is seen, for all charts.
@@ -150,16 +157,18 @@ function rangeOf(groups, fromZero) {
 
 class Chart {
   // metric: a curve of run.points; dots: one of run.evaluations that is drawn beside it.
+  // note: a text, or what makes one of whether each dot is seen by itself.
   constructor(view, { title, note, metric, dots, text, tick, fromZero, plain, height = 200 }) {
-    Object.assign(this, { view, title, metric, dots, text, tick: tick ?? tickText, fromZero, plain, height });
+    Object.assign(this, { view, title, note, metric, dots, text, tick: tick ?? tickText, fromZero, plain, height });
     this.svg = svg("svg", { tabindex: 0, role: "img", "aria-label": `${title} by step` });
     this.tooltip = html("div", { class: "tooltip", role: "status", hidden: true });
-    this.figure = html("figure", {}, html("figcaption", {}, html("b", {}, title), html("span", {}, note ?? "")),
+    this.caption = html("span", {}, typeof note === "string" ? note : "");
+    this.figure = html("figure", {}, html("figcaption", {}, html("b", {}, title), this.caption),
       html("div", { class: "plot" }, this.svg, this.tooltip));
     view.charts.push(this);
     this.pointers = new Map();
     this.listen();
-    new ResizeObserver(() => this.draw()).observe(this.svg.parentElement);
+    new ResizeObserver(() => this.svg.parentElement.clientWidth !== this.plot?.width && this.draw()).observe(this.svg.parentElement);
   }
 
   draw() {
@@ -173,6 +182,8 @@ class Chart {
     const span = plot.right - plot.left;
     const curves = runs.map((run) => columnsOf(run.points, view.axis, this.metric, view, span));
     const dots = this.dots ? runs.map((run) => columnsOf(run.evaluations, view.axis, this.dots, view, span)) : [];
+    const few = dots.every((columns) => columns.length <= 80);
+    if (typeof this.note === "function") this.caption.textContent = this.note(few);
     const inside = (columns) => columns.filter((c) => c.x >= view.low && c.x <= view.high);
     [this.low, this.high] = rangeOf([...curves, ...dots].map(inside), this.fromZero);
     const x = (this.x = (v) => plot.left + ((v - view.low) / (view.high - view.low)) * span);
@@ -185,7 +196,7 @@ class Chart {
       svg("clipPath", { id: clip }, svg("rect", { x: plot.left - 4, y: plot.top - 4, width: span + 8, height: plot.bottom - plot.top + 8 })),
       ...this.axes(plot, width), body, this.overlay);
     runs.forEach((run, i) => this.drawCurve(body, run, curves[i], x, y));
-    runs.forEach((run, i) => dots[i] && this.drawDots(body, run, dots[i], x, y));
+    runs.forEach((run, i) => dots[i] && this.drawDots(body, run, dots[i], x, y, few));
     this.drawCut(curves.flatMap(inside), plot);
     this.tooltip.hidden = true;
   }
@@ -229,11 +240,11 @@ class Chart {
     stroke(line(smoothed(columns, half)), { "stroke-width": 2, ...dash });
   }
 
-  drawDots(body, run, columns, x, y) {
+  // Rings where there are few, joined by dots; else dots alone.
+  drawDots(body, run, columns, x, y, few) {
     const { view } = this;
-    const few = columns.length <= 80;
     if (columns.length > 1)
-      body.append(svg("path", { class: "curve", stroke: run.colour, "stroke-width": few ? 1 : 1.5, opacity: few ? 0.55 : 1, "stroke-dasharray": few ? "1 3" : "none",
+      body.append(svg("path", { class: "curve validation", stroke: run.colour, "stroke-width": few ? 1 : 2, opacity: few ? 0.55 : 1, "stroke-dasharray": few ? "1 3" : "0.1 4",
         d: "M" + columns.map((c) => `${x(c.x).toFixed(1)},${y(c.mean).toFixed(1)}`).join("L") }));
     if (few)
       for (const c of columns) body.append(svg("circle", { class: "marker", cx: x(c.x), cy: y(c.mean), r: view.runs.length > 1 ? 2.8 : 3.6, stroke: run.colour }));
@@ -263,10 +274,18 @@ class Chart {
     }
   }
 
+  // Whether a run is at x of the axis, to a point or three pixels: others have begun later, or ended.
+  reaches(run, x) {
+    const xs = run.points[this.view.axis].filter(known), last = xs.length - 1;
+    const point = last > 0 && run.points.lines_each > 1 ? (xs[last] - xs[0]) / last : 0;
+    const slack = Math.max(point, (3 * (this.view.high - this.view.low)) / (this.plot.right - this.plot.left));
+    return last >= 0 && x >= xs[0] - slack && x <= xs[last] + slack;
+  }
+
   values(x) {
-    const found = [];
+    const found = [], several = this.view.runs.length > 1;
     for (const run of this.view.runs) {
-      if (this.view.hidden.has(run)) continue;
+      if (this.view.hidden.has(run) || (several && !this.reaches(run, x))) continue;
       for (const [points, metric] of [[run.points, this.metric], ...(this.dots ? [[run.evaluations, this.dots]] : [])]) {
         const i = nearest(points[this.view.axis], points[metric], x);
         if (i >= 0) found.push({ run, points, metric, i });
@@ -279,17 +298,17 @@ class Chart {
     const rows = this.values(x), { view } = this;
     if (rows.length === 0) return;
     const several = view.runs.length > 1;
-    const where = rows[0].points[view.axis][rows[0].i];
+    const where = several ? x : rows[0].points[view.axis][rows[0].i];
     const lines = rows.map(({ run, points, metric, i }) => {
       const each = points.lines_each > 1 ? [points[metric + "_low"], points[metric + "_high"]] : undefined;
-      const name = metric === this.metric ? (several ? run.name : this.title) : several ? "validation" : "validation loss";
+      const name = metric === this.metric ? (several ? nameOf(run) : this.title) : several ? "validation" : "validation loss";
       const far = metric === this.dots ? ` (${AXES[view.axis].title === "step" ? "step " : ""}${AXES[view.axis].text(points[view.axis][i])})` : "";
-      return html("tr", {}, html("td", {}, html("i", { class: "swatch", style: `--colour: ${run.colour}` }), name + far),
+      return html("tr", {}, html("td", {}, swatch(run.colour, run.dash), name, far),
         html("td", {}, html("b", {}, this.text(points[metric][i])), each && each[0]
           ? html("span", { class: "range" }, ` ${this.text(each[0][i])} ${DASH} ${this.text(each[1][i])}`) : ""));
     });
-    const each = rows[0].points.lines_each;
-    const head = `${view.axis === "step" ? "step " : ""}${AXES[view.axis].text(where)}${each > 1 ? ` ${DOT} ${whole(each)} steps` : ""}`;
+    const each = Math.max(...rows.map(({ run }) => run.points.lines_each));
+    const head = `${view.axis === "step" ? "step " : ""}${AXES[view.axis].text(where)}${each > 1 ? ` ${DOT} ${several ? "up to " : ""}${whole(each)} steps` : ""}`;
     this.tooltip.replaceChildren(html("div", {}, head), html("table", {}, ...lines));
     this.tooltip.hidden = false;
     const at = this.x(x), size = this.tooltip.offsetWidth;

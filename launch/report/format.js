@@ -41,14 +41,17 @@ function seconds(value) {
   return value < 999.5 ? `${significant(value, 3)} s` : duration(value);
 }
 
-// 42 s, 58 min, 1 h 02 min, 3 d 4 h.
+const two = (value) => String(value).padStart(2, "0");
+
+// 42 s, 1 min 40 s, 1 h 02 min, 3 d 4 h.
 function duration(value) {
   if (!known(value) || value < 0) return DASH;
   if (value < 99.5) return `${+value.toPrecision(2)} s`;
+  const rounded = Math.round(value);
+  if (rounded < 3600) return `${Math.floor(rounded / 60)} min ${two(rounded % 60)} s`;
   const minutes = Math.round(value / 60);
-  if (minutes < 100) return `${minutes} min`;
-  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
-  const hours = Math.round(minutes / 60);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+  const hours = Math.round(value / 3600);
   return `${whole(Math.floor(hours / 24))} d ${hours % 24} h`;
 }
 
@@ -85,21 +88,50 @@ function ticks(low, high, most, units = []) {
   return values;
 }
 
+const MINUTE = 60, HOUR = 3600, DAY = 86400;
+
 // Of an axis of time: whole seconds, minutes, hours, days, and none between them.
 function timeTicks(low, high, most) {
-  const nice = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
-    172800, 432000, 864000, 1728000, 4320000];
+  const nice = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY];
+  if (high - low < 5) return ticks(low, high, most);
   const step = nice.find((s) => (high - low) / s <= most);
-  if (step === undefined || high - low < 5) return ticks(low, high, most);
+  if (step === undefined) return ticks(low / DAY, high / DAY, most, [1]).filter((day) => day === Math.round(day)).map((day) => day * DAY);
   const values = [];
   for (let at = Math.ceil(low / step) * step; at <= high; at += step) values.push(at);
   return values;
 }
 
+// The place of a number's last digit: 100 of 1500.
+function place(value) {
+  const [mantissa, exponent] = Math.abs(value).toExponential(11).replace(/\.?0+e/, "e").split("e");
+  return 10 ** (exponent - Math.max(0, mantissa.length - 2));
+}
+
+// What is between ticks; of a single one the place of its last digit.
+function spacing(all) {
+  return all.length > 1 ? Math.abs(all[1] - all[0]) : place(all[0]);
+}
+
+// A tick of an axis of time, in the largest unit that all of them are whole in: 40 s, 2:30, 90 min, 1:02:30, 36 h, 2 d 6 h.
+function timeTick(value, all) {
+  if (value === 0) return "0";
+  if (value < 0) return MINUS + timeTick(-value, all.map((v) => -v));
+  const unit = [DAY, HOUR, MINUTE].find((u) => all.every((v) => v % u === 0)) ?? 1, most = Math.max(...all.map(Math.abs));
+  const days = most < 2 * DAY || value < DAY ? "" : `${whole(Math.floor(value / DAY))} d `, rest = days ? value % DAY : value;
+  if (unit === DAY) return `${whole(value / DAY)} d`;
+  if (unit === HOUR) return `${days}${rest / HOUR} h`;
+  const hours = Math.floor(rest / HOUR), minutes = Math.floor((rest % HOUR) / MINUTE);
+  if (unit === MINUTE) return most < 2 * HOUR ? `${value / MINUTE} min` : days ? `${days}${hours}:${two(minutes)}` : `${hours} h ${two(minutes)} min`;
+  const digits = Math.max(0, -Math.floor(Math.log10(spacing(all)) + 1e-9));
+  if (most < 100) return `${value.toFixed(digits)} s`;
+  const tail = (rest % MINUTE).toFixed(digits).padStart(digits > 0 ? digits + 3 : 2, "0");
+  return most < HOUR ? `${minutes}:${tail}` : `${days}${hours}:${two(minutes)}:${tail}`;
+}
+
 // A tick of an axis, with as many digits as tell it from its neighbours.
 function tickText(value, all) {
   if (value === 0) return "0";
-  const step = all.length > 1 ? Math.abs(all[1] - all[0]) : Math.abs(value);
+  const step = spacing(all);
   const size = Math.max(...all.map(Math.abs));
   if (size < 1e-2 || size >= 1e15) return exponential(value, Math.max(1, Math.ceil(Math.log10(size / step)) + 1));
   const digits = Math.max(1, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9) + 1);

@@ -80,10 +80,15 @@ Json json_of(const PlanFile& plan) {
   return json;
 }
 
+Json texts_of(const std::vector<std::string>& texts) {
+  Json all{Json::Array{}};
+  for (const auto& text : texts)
+    all.push(text);
+  return all;
+}
+
 Json json_of(const StartTimes& start) {
-  Json json, hosts{Json::Array{}};
-  for (const auto& host : start.hosts)
-    hosts.push(host);
+  Json json;
   json.set("begin", start.begin_seconds);
   json.set("first_step", start.first_step_seconds);
   json.set("replayed_from", start.replayed_from_seconds);
@@ -91,7 +96,7 @@ Json json_of(const StartTimes& start) {
   json.set("from_step", start.from_step);
   json.set("last_step", start.last_step);
   json.set("ranks", start.ranks);
-  json.set("hosts", std::move(hosts));
+  json.set("hosts", texts_of(start.hosts));
   if (start.exit_code) json.set("exit_code", *start.exit_code);
   json.set("why", start.why);
   return json;
@@ -110,22 +115,27 @@ Json json_of(const Goodput& goodput, const std::vector<StartTimes>& starts) {
 }
 
 // The typical value: the median, but of what few steps have the mean over all.
-double typical(const Buckets& steps, Metric metric) {
-  return metric == Metric::checkpoint ? steps.mean(metric) : steps.median(metric);
+double typical(const RunRecord& run, Metric metric) {
+  return metric == Metric::checkpoint ? run.steps.mean(metric) : run.medians[metric];
 }
 
-Json parts_of_step_of(const RunRecord& run) {
+Json json_of(const StepPart& part) {
+  Json json;
+  json.set("name", part.name);
+  set_known(json, "planned", part.planned);
+  set_known(json, "corrected", part.corrected);
+  set_known(json, "measured", part.measured);
+  return json;
+}
+
+void set_times_of_step(Json& json, const RunRecord& run) {
+  const auto times = times_of_step(run.plan ? &*run.plan : nullptr,
+                                   [&](Metric metric) { return typical(run, metric); });
   Json parts{Json::Array{}};
-  const auto measured = [&](Metric metric) { return typical(run.steps, metric); };
-  for (const auto& part : parts_of_step(run.plan ? &*run.plan : nullptr, measured)) {
-    Json json;
-    json.set("name", part.name);
-    set_known(json, "planned", part.planned);
-    set_known(json, "corrected", part.corrected);
-    set_known(json, "measured", part.measured);
-    parts.push(std::move(json));
-  }
-  return parts;
+  for (const StepPart& part : times.parts)
+    parts.push(json_of(part));
+  json.set("parts", std::move(parts));
+  if (times.checkpoints) json.set("checkpoints", json_of(*times.checkpoints));
 }
 
 // Single numbers of a run.
@@ -138,9 +148,13 @@ Json figures_of(const RunRecord& run) {
   figures.set("skipped", run.skipped);
   for (const Metric metric : {Metric::loss, Metric::tokens_seen, Metric::eta_seconds})
     set_known(figures, name(metric), run.last[metric]);
+  if (run.last_finite && run.last_finite->step != run.last.step) {
+    figures.set("finite_loss", rounded((*run.last_finite)[Metric::loss]));
+    figures.set("finite_step", run.last_finite->step);
+  }
   for (const Metric metric :
        {Metric::step_seconds, Metric::tokens_per_second, Metric::mfu, Metric::mfu_square})
-    set_known(figures, name(metric), typical(run.steps, metric));
+    set_known(figures, name(metric), typical(run, metric));
   if (std::isfinite(run.first[Metric::time_seconds]))
     figures.set("begin_seconds", run.first[Metric::time_seconds]);
   if (std::isfinite(run.last[Metric::time_seconds]))
@@ -175,9 +189,6 @@ Json environment_of(const RunRecord& run) {
 
 Json json_of(const RunRecord& run) {
   const double begin = run.first[Metric::time_seconds];
-  Json notes{Json::Array{}};
-  for (const auto& note : run.notes)
-    notes.push(note);
   Json json;
   json.set("name", run.name);
   json.set("path", run.path.string());
@@ -187,12 +198,12 @@ Json json_of(const RunRecord& run) {
                                 Metric::tokens_per_second, Metric::mfu},
                                begin));
   json.set("evaluations", points_of(run.evaluations, {Metric::validation_loss}, begin));
-  json.set("parts", parts_of_step_of(run));
+  set_times_of_step(json, run);
   if (run.plan) json.set("plan", json_of(*run.plan));
   if (run.goodput) json.set("goodput", json_of(*run.goodput, run.starts));
   json.set("configuration", configuration_of(run));
   json.set("environment", environment_of(run));
-  json.set("notes", std::move(notes));
+  json.set("notes", texts_of(run.notes));
   return json;
 }
 
@@ -224,7 +235,8 @@ std::size_t points_of_page(std::size_t runs) {
   return points;
 }
 
-std::string report_data(const std::vector<RunRecord>& runs, double made_seconds) {
+std::string report_data(const std::vector<RunRecord>& runs, double made_seconds,
+                        const std::vector<std::string>& notes) {
   Json json, all{Json::Array{}};
   for (const auto& run : runs)
     all.push(json_of(run));
@@ -232,16 +244,18 @@ std::string report_data(const std::vector<RunRecord>& runs, double made_seconds)
   json.set("format", "lockstep report 1");
   json.set("made_seconds", std::floor(made_seconds));
   json.set("version", version.substr(0, version.find('\n')));
+  json.set("notes", texts_of(notes));
   json.set("runs", std::move(all));
   return replaced(json.dump(), "<", "\\u003c");
 }
 
-std::string report_page(const std::vector<RunRecord>& runs, double made_seconds) {
+std::string report_page(const std::vector<RunRecord>& runs, double made_seconds,
+                        const std::vector<std::string>& notes) {
   std::string names;
   for (const auto& run : runs)
     names += (names.empty() ? "" : ", ") + run.name;
   std::string page = kReportPage;
-  put_in_place(page, "{{data}}", report_data(runs, made_seconds));
+  put_in_place(page, "{{data}}", report_data(runs, made_seconds, notes));
   put_in_place(page, "{{title}}", html_escaped(names));
   return page;
 }

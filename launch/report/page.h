@@ -14,10 +14,12 @@ inline constexpr std::size_t kMostRunsOfPage = 16;
 // Points of a curve, so that the page stays below about 5 MB however many runs there are.
 std::size_t points_of_page(std::size_t runs);
 
-// `made_seconds`: since 1970.
-std::string report_page(const std::vector<RunRecord>& runs, double made_seconds);
+// `made_seconds`: since 1970. `notes`: of no run on the page, as why another one is not there.
+std::string report_page(const std::vector<RunRecord>& runs, double made_seconds,
+                        const std::vector<std::string>& notes = {});
 
 // The block of JSON, with no '<' in it: it stands in a <script>.
-std::string report_data(const std::vector<RunRecord>& runs, double made_seconds);
+std::string report_data(const std::vector<RunRecord>& runs, double made_seconds,
+                        const std::vector<std::string>& notes = {});
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@ const runs = report.runs.map((run, i) => ({
 const several = runs.length > 1;
 const main = document.querySelector("main");
 
-const swatch = (colour) => html("i", { class: "swatch", style: `--colour: ${colour}` });
-const named = (run) => [several ? swatch(run.colour) : undefined, run.name];
+const named = (run) => [several ? swatch(run.colour, run.dash) : undefined, nameOf(run)];
+const listed = (list) => list.flatMap((run, i) => (i === 0 ? [nameOf(run)] : [", ", nameOf(run)]));
 
 function section(title, text, ...children) {
   const element = html("section", {}, html("h2", {}, title), text ? html("p", {}, text) : undefined, ...children);
@@ -37,9 +37,10 @@ function figuresOf({ figures: f, goodput, plan }) {
   const add = (label, value, remark) => value !== DASH && list.push([label, value, remark]);
   const span = f.end_seconds - f.begin_seconds;
   add("steps", whole(f.last_step), known(planned) ? (f.last_step >= planned ? "all of them" : `of ${whole(planned)}, ${percent(f.last_step / planned)}`) : undefined);
-  add("loss", significant(f.loss), "of the last step");
+  if (known(f.loss)) add("loss", significant(f.loss), "of the last step");
+  else add("loss", "not finite", known(f.finite_loss) ? `last finite ${significant(f.finite_loss)} at step ${whole(f.finite_step)}` : "at no step");
   if (known(f.best_validation_loss))
-    add("validation loss", significant(f.best_validation_loss), `best, at step ${whole(f.best_step)}` +
+    add("best validation loss", significant(f.best_validation_loss), `at step ${whole(f.best_step)}` +
       (f.last_validation_loss > f.best_validation_loss ? `; last ${significant(f.last_validation_loss)}` : ""));
   add("tokens", count(f.tokens_seen));
   add("tokens/s", count(f.tokens_per_second), known(plan?.tokens_per_second) ? `plan ${count(plan.tokens_per_second)}` : "median");
@@ -52,25 +53,43 @@ function figuresOf({ figures: f, goodput, plan }) {
   return list;
 }
 
+// How the last start of a run ended, as far as its ledger says it.
+function stateOf({ goodput }) {
+  const start = goodput?.starts.at(-1);
+  if (!start) return { value: DASH };
+  if (!known(start.exit_code)) return { value: "no end recorded" };
+  return start.exit_code === 0 ? { value: "ended" } : { value: "stopped", remark: start.why || `exit code ${start.exit_code}` };
+}
+
+// A row a run. A remark that all have stands in the head.
+function comparison() {
+  const lists = runs.map((run) => new Map(figuresOf(run).map(([label, value, remark]) => [label, { value, remark }])));
+  const labels = [...new Set(lists.flatMap((list) => [...list.keys()]))];
+  const small = (text) => (text ? html("small", {}, text) : undefined);
+  const shared = (label) => {
+    const remarks = new Set(lists.filter((list) => list.has(label)).map((list) => list.get(label).remark));
+    return remarks.size === 1 ? [...remarks][0] : undefined;
+  };
+  const cell = ({ value, remark } = { value: DASH }, of) => ({ text: [value, small(remark === of ? undefined : remark)], class: "number" });
+  return table([{ text: "run" }, { text: "state" }, ...labels.map((label) => ({ text: [label, small(shared(label))], class: "number" }))],
+    runs.map((run, i) => [{ text: named(run), class: "name" }, { ...cell(stateOf(run)), class: "state" }, ...labels.map((label) => cell(lists[i].get(label), shared(label)))]), "comparison");
+}
+
 function header() {
-  document.querySelector("h1").textContent = several ? `${runs.length} runs compared` : runs[0].name;
+  document.querySelector("h1").replaceChildren(several ? `${runs.length} runs compared` : nameOf(runs[0]));
   const lead = document.querySelector(".lead");
-  lead.textContent = several ? runs.map((run) => run.name).join(", ")
-    : `${runs[0].path} ${DOT} ${moment(runs[0].figures.begin_seconds)} to ${moment(runs[0].figures.end_seconds)}`;
+  lead.replaceChildren(...(several ? listed(runs)
+    : [html("bdi", {}, runs[0].path), ` ${DOT} ${moment(runs[0].figures.begin_seconds)} to ${moment(runs[0].figures.end_seconds)}`]));
   if (!several) {
     main.append(html("dl", { class: "figures" }, ...figuresOf(runs[0]).map(([label, value, remark]) =>
       html("div", {}, html("dt", {}, label), html("dd", {}, value, remark ? html("small", {}, remark) : undefined)))));
     return;
   }
-  const lists = runs.map((run) => new Map(figuresOf(run).map(([label, value, remark]) => [label, { value, remark }])));
-  const labels = [...new Set(lists.flatMap((list) => [...list.keys()]))];
-  main.append(html("section", { class: "first" }, table(
-    [{ text: "run" }, ...labels.map((text) => ({ text, class: "number" }))],
-    runs.map((run, i) => [{ text: named(run), class: "name" }, ...labels.map((label) => lists[i].get(label)?.value ?? DASH)]))));
+  main.append(html("section", { class: "first" }, comparison()));
 }
 
 function notes() {
-  const all = runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
+  const all = [...report.notes, ...runs.flatMap((run) => run.notes.map((note) => (several ? [nameOf(run), `: ${note}`] : note)))];
   if (all.length > 0)
     main.append(html("div", { class: "notes" }, html("b", {}, "What was left out"), html("ul", {}, ...all.map((note) => html("li", {}, note)))));
 }
@@ -87,9 +106,9 @@ function toolbar(view) {
     .map(([axis, text]) => Object.assign(button(text, `over ${text}`, () => view.setAxis(axis)), { axis }));
   const zoom = [button(MINUS, "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("all", "show all steps", () => view.all())];
   const legend = html("div", { class: "legend" }, ...(several ? runs : []).map((run) => {
-    const box = html("input", { type: "checkbox", checked: true, style: `--colour: ${run.colour}` });
+    const box = html("input", { type: "checkbox", class: run.dash ? "dashed" : undefined, checked: true, style: `--colour: ${run.colour}` });
     box.addEventListener("change", () => view.setHidden(run, !box.checked));
-    return html("label", { title: run.path }, box, html("span", {}, run.name));
+    return html("label", { title: run.path }, box, html("span", {}, nameOf(run)));
   }));
   const update = () => {
     for (const element of axes) element.setAttribute("aria-pressed", element.axis === view.axis);
@@ -112,12 +131,12 @@ function charts() {
   const band = each > 1 ? "band: least to largest; line: moving median" : "thin: each step; thick: moving median";
   const validation = runs.some((run) => run.evaluations.step.length > 0);
   const wanted = [
-    { title: "Loss", note: `nats a token${validation ? "; rings: validation" : ""}; ${band}`, metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
+    { title: "Loss", note: (few) => has("loss") ? `nats a token${validation ? `; ${few ? "rings" : "dotted"}: validation` : ""}; ${band}` : "no step has a finite loss", metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
     { title: "Learning rate", metric: "learning_rate", text: (v) => significant(v, 4), plain: true, fromZero: true },
     { title: "Gradient norm", note: "before clipping", metric: "grad_norm", text: (v) => significant(v, 4) },
     { title: "Throughput", note: "tokens/s", metric: "tokens_per_second", text: (v) => count(v, 4), fromZero: true },
     { title: "MFU", note: "causal count", metric: "mfu", text: (v) => percent(v), tick: (v, all) => `${tickText(100 * v, all.map((t) => 100 * t))}%`, fromZero: true },
-  ].filter(({ metric }) => has(metric));
+  ].filter(({ metric }) => metric === "loss" || has(metric));
   const made = wanted.map((options) => {
     const chart = new Chart(view, options);
     if (options.wide) chart.figure.className = "wide";
@@ -154,11 +173,12 @@ function stepParts() {
   const blocks = shown.flatMap((run) => {
     const total = { name: "whole step", planned: run.plan?.step_seconds, corrected: run.plan?.corrected_step_seconds, measured: run.figures.step_seconds };
     const most = Math.max(...run.parts.flatMap((part) => [part.planned, part.measured]).filter(known));
-    const rows = [...run.parts, total].map((part) => {
+    const saves = run.checkpoints && { ...run.checkpoints, name: "and for checkpoints" };
+    const rows = [...run.parts, total, ...(saves ? [saves] : [])].map((part) => {
       const cells = [{ text: PART_NAMES[part.name] ?? part.name, class: "name" },
-        { text: part === total ? "" : bars(part.planned, part.measured, most, run.colour), class: "bars" },
+        { text: part === total || part === saves ? "" : bars(part.planned, part.measured, most, run.colour), class: "bars" },
         ...(plans ? [seconds(part.planned)] : []), ...(corrected ? [seconds(part.corrected)] : []), seconds(part.measured),
-        plans ? difference(part.planned, part.measured) : percent(part.measured / total.measured)];
+        plans ? difference(part.planned, part.measured) : part === saves ? "" : percent(part.measured / total.measured)];
       return Object.assign(cells, part === total ? { class: "total" } : {});
     });
     const head = [{ text: "" }, { text: "", class: "bars" }, ...(plans ? [number("plan")] : []), ...(corrected ? [number("corrected")] : []), number("measured"), number(plans ? "difference" : "share")];
@@ -166,7 +186,7 @@ function stepParts() {
       plans && run.plan?.cluster ? html("p", { class: "caption" }, `Planned for ${run.plan.cluster}.`) : undefined,
       Object.assign(table(head, rows, "parts"), { style: `--numbers: ${head.length - 2}` })];
   });
-  const text = "Measured: the median step; checkpoints as the mean over all steps. " + (plans ? "Grey: what the plan expects; corrected: by what earlier runs of the kind took." : "No plan.json is beside the run to compare with.");
+  const text = "Measured: the median step; beside it, what steps wait for checkpoints, the mean over all. " + (plans ? "Grey: what the plan expects; corrected: by what earlier runs of the kind took." : "No plan.json is beside the run to compare with.");
   section(plans ? "Plan beside measured" : "Where a step's time goes", corrected || !plans ? text : text.replace("; corrected: by what earlier runs of the kind took", ""), ...blocks.filter(Boolean));
 }
 
@@ -218,6 +238,8 @@ function goodput() {
   section("Goodput", "What the time from the first start to the last line went to; below, when.", ...blocks.filter(Boolean)).classList.add("long");
 }
 
+const stepsOf = (start) => (start.last_step > start.from_step ? `${whole(start.from_step + 1)} ${DASH} ${whole(start.last_step)}` : "none recorded");
+
 function timeline(starts, begin, wall) {
   const plot = html("div", { class: "plot" });
   const draw = () => {
@@ -229,15 +251,16 @@ function timeline(starts, begin, wall) {
     const bar = (from, to, kind, text) => to > from && strip.append(svg("rect", { x: at(from), y: 6, width: Math.max(at(to) - at(from), 0.7), height: 22, fill: `var(--${kind})` }, svg("title", {}, text)));
     strip.append(svg("rect", { x: 0, y: 16, width, height: 2, fill: "var(--idle)" }));
     starts.forEach((start, i) => {
-      const text = `start ${i + 1}: steps ${whole(start.from_step + 1)} ${DASH} ${whole(start.last_step)}, ${duration(start.end - start.begin)}`;
+      const text = `start ${i + 1}: steps ${stepsOf(start)}, ${duration(start.end - start.begin)}`;
       bar(start.begin, start.first_step, "restart", `${text}; starting`);
       bar(start.first_step, start.replayed_from, "productive", text);
       bar(start.replayed_from, start.end, "replayed", `${text}; computed again by a later start`);
     });
-    for (const value of timeTicks(0, wall, Math.max(2, Math.floor(width / 120)))) {
+    const times = timeTicks(0, wall, Math.max(2, Math.floor(width / 120)));
+    for (const value of times) {
       const x = at(begin + value);
       strip.append(svg("path", { class: "grid", d: `M${Math.round(x) + 0.5},30v5` }),
-        svg("text", { x, y: 49, "text-anchor": x < 14 ? "start" : x > width - 20 ? "end" : "middle" }, value === 0 ? "0" : duration(value)));
+        svg("text", { x, y: 49, "text-anchor": x < 14 ? "start" : x > width - 20 ? "end" : "middle" }, timeTick(value, times)));
     }
     plot.replaceChildren(strip);
   };
@@ -248,32 +271,33 @@ function timeline(starts, begin, wall) {
 function startsTable(starts, begin) {
   const most = 100, shown = starts.map((start, i) => [start, i]).filter(([, i]) => i < most / 2 || i >= starts.length - most / 2);
   const ended = (start, i) => start.why || (known(start.exit_code) ? `exit code ${start.exit_code}` : i + 1 < starts.length ? "killed" : "no end recorded");
-  const rows = shown.map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(`${whole(start.from_step + 1)} ${DASH} ${whole(start.last_step)}`),
+  const rows = shown.map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(stepsOf(start)),
     number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.hosts.length > 4 ? `, ${start.hosts.length - 4} more` : "") }, { text: ended(start, i) }]);
   const body = table([number("start"), number("after"), number("steps"), number("for"), number("ranks"), { text: "hosts" }, { text: "ended" }], rows, "starts");
   return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The one start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${most / 2}` : "")), body);
 }
 
 function configuration() {
-  const known = runs.filter((run) => run.configuration.length > 0);
-  if (known.length === 0) return;
-  const maps = runs.map((run) => new Map(run.configuration.map(([key, value, origin]) => [key, { value, origin }])));
+  const shown = runs.filter((run) => run.configuration.length > 0);
+  if (shown.length === 0) return;
+  const all = (count, ...table) => html("details", {}, html("summary", {}, `All ${count} values`), ...table);
   if (!several) {
     const rows = (list) => list.map(([key, value, origin]) => Object.assign([{ text: key, class: "key" }, { text: value, class: "value" }, { text: origin, class: "origin" }], origin.startsWith("default") ? { class: "dim" } : {}));
     const chosen = runs[0].configuration.filter(([, , origin]) => !origin.startsWith("default"));
     const head = [{ text: "key" }, { text: "value" }, { text: "from", class: "origin" }];
     section("Configuration", "What was chosen; all else has its default.", table(head, rows(chosen)),
-      html("details", {}, html("summary", {}, `All ${runs[0].configuration.length} values`), table(head, rows(runs[0].configuration)))).classList.add("long");
+      all(runs[0].configuration.length, table(head, rows(runs[0].configuration)))).classList.add("long");
     return;
   }
+  const maps = shown.map((run) => new Map(run.configuration));
   const keys = [...new Set(maps.flatMap((map) => [...map.keys()]))];
-  const differs = (key) => new Set(maps.map((map) => map.get(key)?.value)).size > 1;
-  const head = [{ text: "key" }, ...runs.map((run) => ({ text: named(run) }))];
-  const row = (key) => [{ text: key, class: "key" }, ...maps.map((map) => ({ text: map.get(key)?.value ?? DASH, class: "value" }))];
-  const different = keys.filter(differs);
-  section("Configuration", different.length > 0 ? `${different.length} of ${keys.length} values differ.` : `All ${keys.length} values are the same.`,
-    different.length > 0 ? table(head, different.map(row)) : undefined,
-    html("details", {}, html("summary", {}, `All ${keys.length} values`), table(head, keys.map(row)))).classList.add("long");
+  const different = keys.filter((key) => new Set(maps.map((map) => map.get(key))).size > 1);
+  const head = () => [{ text: "key" }, ...shown.map((run) => ({ text: named(run) }))];  // elements are in one place
+  const row = (key) => [{ text: key, class: "key" }, ...maps.map((map) => ({ text: map.get(key) ?? DASH, class: "value" }))];
+  const without = runs.filter((run) => !shown.includes(run));
+  const text = shown.length === 1 ? "" : different.length > 0 ? `${different.length} of ${keys.length} values differ.` : `All ${keys.length} values are the same.`;
+  section("Configuration", [text, ...(without.length > 0 ? [" No configuration is known of ", ...listed(without), "."] : [])],
+    different.length > 0 ? table(head(), different.map(row)) : undefined, all(keys.length, table(head(), keys.map(row)))).classList.add("long");
 }
 
 function environment() {
@@ -294,7 +318,7 @@ function foot() {
   const text = most === 1 ? "Curves show every step." :
     `Curves of long runs are put together: each point stands for ${several ? `up to ${whole(most)}` : whole(most)} steps, of which mean, least and largest are kept, so that no spike is lost.`;
   document.querySelector("footer").append(html("p", {}, text),
-    html("p", {}, `Values far outside the rest, and the first fall of a curve, may lie beyond an axis, which then says so. Medians are over ${most === 1 ? "steps" : "points"}.`),
+    html("p", {}, `Values far outside the rest, and the first fall of a curve, may lie beyond an axis, which then says so. Medians are over all steps, to a thousandth.`),
     html("p", {}, `Made by ${report.version}, ${moment(report.made_seconds)}.`));
 }
 

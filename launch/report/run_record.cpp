@@ -15,7 +15,9 @@ void take(RunRecord& run, const StepMetrics& line) {
   if (run.lines++ == 0) run.first = line;
   run.last = line;
   run.steps.add(line);
+  run.medians.add(line);
   if (line[Metric::skipped] == 1) ++run.skipped;
+  if (!std::isnan(line[Metric::loss])) run.last_finite = line;
   const double validation = line[Metric::validation_loss];
   if (std::isnan(validation)) return;
   run.evaluations.add(line);
@@ -37,6 +39,10 @@ void read_metrics(RunRecord& run) {
   if (reader.left_out() > 0)
     run.notes.push_back(str("metrics.jsonl: ", reader.left_out(), " of ", reader.lines(),
                             " lines are left out; the first: ", reader.first_left_out()));
+  if (const auto& held = reader.held_back())
+    run.notes.push_back(str("metrics.jsonl: the last line is left out: step ", held->step,
+                            " is far behind step ", run.last.step,
+                            ", and no line goes on from it"));
   if (reader.unfinished_bytes() > 0)
     run.notes.push_back(str("metrics.jsonl: the last line is not whole (",
                             reader.unfinished_bytes(), " bytes) and left out"));
@@ -66,10 +72,12 @@ RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
   RunRecord record{.name = run_name(run),
                    .path = run,
                    .steps = Buckets(most_points),
+                   .medians = {},
                    .evaluations = Buckets(std::min(most_points, kMostEvaluations)),
                    .first = {},
                    .last = {},
                    .best = {},
+                   .last_finite = {},
                    .plan = {},
                    .goodput = {},
                    .starts = {},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launch/report/buckets.h"
+#include "launch/report/medians.h"
 #include "launch/report/run_files.h"
 #include "train/ledger.h"
 #include "train/plan/plan_file.h"
@@ -19,12 +20,14 @@ struct RunRecord {
   std::string name;  // of the directory
   std::filesystem::path path;
 
-  Buckets steps;                    // every line
-  Buckets evaluations;              // those with a validation loss
-  StepMetrics first, last;          // lines
-  std::optional<StepMetrics> best;  // the line of the lowest validation loss
-  std::int64_t skipped = 0;         // steps that changed nothing
-  std::int64_t lines = 0;           // that were read, not those left out
+  Buckets steps;                           // every line
+  Medians medians;                         // of them
+  Buckets evaluations;                     // those with a validation loss
+  StepMetrics first, last;                 // lines
+  std::optional<StepMetrics> best;         // the line of the lowest validation loss
+  std::optional<StepMetrics> last_finite;  // the last line with a loss
+  std::int64_t skipped = 0;                // steps that changed nothing
+  std::int64_t lines = 0;                  // that were read, not those left out
 
   std::optional<PlanFile> plan;
   std::optional<Goodput> goodput;

@@ -17,15 +17,14 @@ constexpr std::array kParts{Metric::products,
                             Metric::communication_host,
                             Metric::optimizer,
                             Metric::data,
-                            Metric::checkpoint,
                             Metric::other};
 
-// What is in no span of a step; checkpoints are between steps.
+// What is in no span of a step.
 double rest_of_step(const std::vector<StepPart>& parts, FunctionRef<double(Metric)> measured) {
   if (std::isnan(measured(Metric::products))) return StepMetrics::kUnknown;
   double rest = measured(Metric::step_seconds);
   for (const StepPart& part : parts)
-    if (part.name != name(Metric::checkpoint) && !std::isnan(part.measured)) rest -= part.measured;
+    if (!std::isnan(part.measured)) rest -= part.measured;
   return std::max(rest, 0.0);
 }
 
@@ -34,36 +33,51 @@ double seconds_of(const PlanFile::Step& step, const std::string& called) {
   return found == step.components.end() ? StepMetrics::kUnknown : found->seconds;
 }
 
-bool is_something(double seconds) {
-  return !std::isnan(seconds) && seconds != 0;
+bool is_nothing(const StepPart& part) {
+  const auto none = [](double seconds) { return std::isnan(seconds) || seconds == 0; };
+  return none(part.planned) && none(part.measured);
+}
+
+// With what a plan says of it, which names only what is not 0.
+StepPart beside(const PlanFile* plan, StepPart part) {
+  if (plan == nullptr) return part;
+  part.planned = seconds_of(plan->step, part.name);
+  if (plan->corrected) part.corrected = seconds_of(*plan->corrected, part.name);
+  if (std::isnan(part.planned) && !std::isnan(part.measured)) part.planned = 0;
+  return part;
+}
+
+StepPart whole_step(const PlanFile* plan, FunctionRef<double(Metric)> measured) {
+  StepPart whole{.name = "whole step", .measured = measured(Metric::step_seconds)};
+  if (plan == nullptr) return whole;
+  whole.planned = plan->step.without_checkpoints().seconds;
+  if (plan->corrected) whole.corrected = plan->corrected->without_checkpoints().seconds;
+  return whole;
 }
 
 }  // namespace
 
-std::vector<StepPart> parts_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measured) {
-  const auto planned = plan != nullptr ? plan->step : PlanFile::Step();
-  const auto corrected =
-      plan != nullptr ? plan->corrected.value_or(PlanFile::Step()) : PlanFile::Step();
-  std::vector<StepPart> parts;
+StepTimes times_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measured) {
+  StepTimes times{.parts = {}, .whole = whole_step(plan, measured), .checkpoints = {}};
+  auto& parts = times.parts;
   for (const Metric metric : kParts) {
     StepPart part{.name = name(metric), .measured = measured(metric)};
     if (metric == Metric::other && std::isnan(part.measured))
       part.measured = rest_of_step(parts, measured);
     parts.push_back(part);
   }
-  for (const auto& component : planned.components)
-    if (std::ranges::find(parts, component.name, &StepPart::name) == parts.end())
-      parts.push_back({.name = component.name});
-  for (StepPart& part : parts) {
-    part.planned = seconds_of(planned, part.name);
-    part.corrected = seconds_of(corrected, part.name);
-    // A plan names what is not 0.
-    if (plan != nullptr && std::isnan(part.planned) && !std::isnan(part.measured)) part.planned = 0;
-  }
-  std::erase_if(parts, [](const StepPart& part) {
-    return !is_something(part.planned) && !is_something(part.measured);
-  });
-  return parts;
+  const std::string saves = name(Metric::checkpoint);
+  if (plan != nullptr)
+    for (const auto& component : plan->step.components)
+      if (component.name != saves &&
+          std::ranges::find(parts, component.name, &StepPart::name) == parts.end())
+        parts.push_back({.name = component.name});
+  for (StepPart& part : parts)
+    part = beside(plan, part);
+  std::erase_if(parts, is_nothing);
+  const auto checkpoints = beside(plan, {.name = saves, .measured = measured(Metric::checkpoint)});
+  if (!is_nothing(checkpoints)) times.checkpoints = checkpoints;
+  return times;
 }
 
 }  // namespace lockstep

@@ -6,99 +6,14 @@
 #include <string_view>
 
 #include "core/units.h"
-#include "data/unicode.h"
-#include "launch/watch/braille.h"
+#include "launch/watch/curve.h"
+#include "launch/watch/line.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kCurve = "36";
-constexpr const char* kValidation = "33";
-constexpr const char* kAlarm = "31";
-constexpr const char* kFaint = "2";
-constexpr const char* kStrong = "1";
-
-// Without what a terminal obeys: names come from files.
-std::string printable(std::string_view text) {
-  std::string plain = replaced_utf8(text);
-  for (char& c : plain)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  for (std::size_t at = 0; (at = plain.find('\xc2', at)) != plain.npos; ++at)  // U+0080 to U+009F
-    if (at + 1 < plain.size() && static_cast<unsigned char>(plain[at + 1]) < 0xa0)
-      plain.replace(at, 2, "?");
-  return plain;
-}
-
-int width_of(std::string_view text) {
-  return static_cast<int>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
-}
-
-// The first so many characters.
-std::string cut(std::string_view text, int columns) {
-  std::size_t at = 0;
-  for (int i = 0; i < columns && at < text.size(); ++i)
-    for (++at; at < text.size() && is_continuation(text[at]);)
-      ++at;
-  return std::string(text.substr(0, at));
-}
-
-std::string padded(std::string text, int columns) {
-  text.append(static_cast<std::size_t>(std::max(columns - width_of(text), 0)), ' ');
-  return text;
-}
-
-std::string right(const std::string& text, int columns) {
-  return std::string(static_cast<std::size_t>(std::max(columns - width_of(text), 0)), ' ') + text;
-}
-
-// Pieces of a line, of which those that find no place any more are left out.
-class Line {
- public:
-  Line(int columns, bool colour) : columns_(columns), colour_(colour) {}
-
-  // A piece that is cut where it is the first, and left out where it does not fit.
-  Line& add(const std::string& text, const char* style = "") {
-    const int width = width_of(text);
-    if (used_ == 0) {
-      put(cut(text, columns_), style);
-    } else if (used_ + width <= columns_) {
-      put(text, style);
-    }
-    return *this;
-  }
-  Line& gap(int columns) {
-    const int width = std::min(columns, columns_ - used_);
-    if (width > 0) put(std::string(static_cast<std::size_t>(width), ' '), "");
-    return *this;
-  }
-  int left() const { return columns_ - used_; }
-  // Ends in the style of its last piece: a terminal is told to forget it behind each line.
-  const std::string& text() const { return text_; }
-
- private:
-  void put(const std::string& text, const char* style) {
-    used_ += width_of(text);
-    if (colour_ && style_ != style) {
-      text_ += style_.empty() ? "" : "\x1b[0m";
-      text_ += *style == '\0' ? "" : str("\x1b[", style, "m");
-      style_ = style;
-    }
-    text_ += text;
-  }
-
-  int columns_, used_ = 0;
-  bool colour_;
-  std::string text_, style_;
-};
-
 std::string percent(double ratio) {
   return std::isfinite(ratio) ? formatted("%.1f%%", 100 * ratio) : "n/a";
-}
-
-std::string loss_text(double loss) {
-  if (!std::isfinite(loss)) return "n/a";
-  return std::abs(loss) < 1e4 ? formatted("%.4f", loss) : formatted("%.3e", loss);
 }
 
 std::string seconds_text(double seconds) {
@@ -120,6 +35,8 @@ Status status_of(const WatchedRun& run) {
     return Status{str("waiting for ", printable(run.path), ": ", what)};
   };
   if (!run.is_there) return waiting("no metrics.jsonl is there yet");
+  if (run.share_read < 1)
+    return {str("reading ", formatted("%.0f%%", std::floor(100 * run.share_read)))};
   if (!run.last) return waiting("no step is done yet");
   const double age = std::max(run.now_seconds - (*run.last)[Metric::time_seconds], 0.0);
   const auto ago = std::isfinite(age) ? human_eta(age) + " ago" : std::string("at an unknown time");
@@ -192,148 +109,38 @@ std::string short_name(std::string name) {
   return printable(name);
 }
 
+std::string part_time(double seconds) {
+  constexpr double kMost = 99999;  // what has a place
+  return seconds == 0      ? std::string("0")
+         : seconds > kMost ? formatted("%.0e s", seconds)
+                           : seconds_text(seconds);
+}
+
 // The table of parts: name, plan, measured, difference; the first line is its head.
 std::vector<std::array<std::string, 4>> part_rows(const WatchedRun& run) {
   std::vector<std::array<std::string, 4>> rows;
-  if (run.parts.empty()) return rows;
+  if (run.step.parts.empty()) return rows;
   const bool plan = run.plan.has_value();
   rows.push_back({"part of a step", plan ? "plan" : "", "measured", plan ? "differs" : "share"});
-  double whole = 0;
-  for (const StepPart& part : run.parts)
-    if (std::isfinite(part.measured)) whole += part.measured;
-  for (const StepPart& part : run.parts) {
-    std::string last;
-    if (!plan)
-      last = percent(part.measured / whole);
-    else if (std::isfinite(part.measured) && part.planned > 0)
-      last = formatted("%+.0f%%", 100 * (part.measured / part.planned - 1));
-    const auto time = [](double seconds) {
-      constexpr double kMost = 99999;  // what has a place
-      return seconds == 0      ? std::string("0")
-             : seconds > kMost ? formatted("%.0e s", seconds)
-                               : seconds_text(seconds);
-    };
-    rows.push_back({cut(short_name(part.name), 14), plan ? time(part.planned) : "",
-                    time(part.measured), last.size() > 7 ? "" : last});
-  }
+  const auto add = [&](const std::string& name, const StepPart& part, const std::string& share) {
+    std::string last = share;
+    if (plan)
+      last = std::isfinite(part.measured) && part.planned > 0
+                 ? formatted("%+.0f%%", 100 * (part.measured / part.planned - 1))
+                 : "";
+    rows.push_back({cut(name, 14), plan ? part_time(part.planned) : "", part_time(part.measured),
+                    last.size() > 7 ? "" : last});
+  };
+  for (const StepPart& part : run.step.parts)
+    add(short_name(part.name), part, percent(run.step.share(part)));
+  add("whole step", run.step.whole, percent(1));
+  if (run.step.checkpoints) add("+ checkpoints", *run.step.checkpoints, "");
   return rows;
 }
 
-struct Range {
-  double low = 0, high = 1;
-};
-
-// Of the means, without the first steps where there are many: a loss falls steeply there.
-Range range_of(const std::vector<Bucket>& buckets) {
-  Range range{.low = std::numeric_limits<double>::infinity(),
-              .high = -std::numeric_limits<double>::infinity()};
-  const auto begin = buckets.size() > 100 ? buckets.size() / 50 : 0;
-  std::vector<double> means;
-  for (std::size_t i = begin; i < buckets.size(); ++i)
-    if (const double mean = buckets[i][Metric::loss].mean(); std::isfinite(mean))
-      means.push_back(mean);
-  if (means.empty()) return {};
-  std::sort(means.begin(), means.end());
-  const auto cut = means.size() / 200;  // what lies far outside the rest would hide it
-  range = {.low = means[cut], .high = means[means.size() - 1 - cut]};
-  if (range.high <= range.low) {
-    const double around = std::max(std::abs(range.low) / 20, 1e-6);
-    range = {.low = range.low - around, .high = range.high + around};
-  }
-  return range;
-}
-
-// The loss of all steps, from the first to the last, and its validation.
-class Curve {
- public:
-  Curve(const WatchedRun& run, int columns, int rows)
-      : buckets_(run.steps.all()),
-        range_(range_of(buckets_)),
-        labels_(std::max(width_of(loss_text(range_.low)), width_of(loss_text(range_.high))) + 1),
-        columns_(columns - labels_),
-        rows_(rows),
-        few_(evaluations(buckets_) <= columns / 8),
-        loss_(columns_, rows),
-        validation_(columns_, rows) {
-    if (buckets_.empty()) return;
-    draw(loss_, Metric::loss, true);
-    draw(validation_, Metric::validation_loss, false);
-    if (few_) return;
-    draw(validation_, Metric::validation_loss, true);
-    loss_.add(validation_);
-  }
-
-  std::vector<std::string> lines(bool colour) const {
-    std::vector<std::string> all;
-    for (int row = 0; row < rows_; ++row) {
-      Line line(labels_ + columns_, colour);
-      const auto label = row == 0           ? loss_text(range_.high)
-                         : row == rows_ - 1 ? loss_text(range_.low)
-                                            : std::string();
-      line.add(right(label, labels_ - 1) + " ", kFaint);
-      for (int column = 0; column < columns_; ++column)
-        if (validation_.is_empty(column, row))
-          line.add(loss_.character(column, row), kCurve);
-        else
-          line.add(few_ ? "o" : loss_.character(column, row), kValidation);
-      all.push_back(line.text());
-    }
-    Line steps(labels_ + columns_, colour);
-    const auto first = std::to_string(buckets_.front().first_step);
-    const auto last = std::to_string(buckets_.back().last_step);
-    steps.gap(labels_).add(first, kFaint);
-    steps.gap(columns_ - width_of(first) - width_of(last)).add(last, kFaint);
-    all.push_back(steps.text());
-    return all;
-  }
-
- private:
-  static int evaluations(const std::vector<Bucket>& buckets) {
-    return static_cast<int>(std::ranges::count_if(
-        buckets, [](const Bucket& b) { return b[Metric::validation_loss].count > 0; }));
-  }
-
-  int x_of(const Bucket& bucket) const {
-    const auto first = buckets_.front().first_step, last = buckets_.back().last_step;
-    const auto middle = bucket.first_step + (bucket.last_step - bucket.first_step) / 2;
-    const double share = static_cast<double>(middle - first) /
-                         static_cast<double>(std::max(last - first, std::int64_t{1}));
-    return static_cast<int>(std::lround(share * (loss_.width() - 1)));
-  }
-  int y_of(double value) const {
-    const double span = range_.high - range_.low;
-    const double share = std::isfinite(span) ? (range_.high - value) / span : 0;
-    return static_cast<int>(std::lround(std::clamp(share, -1.0, 2.0) * (loss_.height() - 1)));
-  }
-
-  void draw(Braille& to, Metric metric, bool joined) const {
-    bool has = false;
-    int x = 0, y = 0;
-    for (const Bucket& bucket : buckets_) {
-      const double value = bucket[metric].mean();
-      if (!std::isfinite(value)) {
-        has = has && !joined;
-        continue;
-      }
-      const int next_x = x_of(bucket), next_y = y_of(value);
-      if (joined && has)
-        to.line(x, y, next_x, next_y);
-      else
-        to.dot(next_x, next_y);
-      x = next_x, y = next_y, has = true;
-    }
-  }
-
-  const std::vector<Bucket>& buckets_;
-  Range range_;
-  int labels_, columns_, rows_;
-  bool few_;  // evaluations: each has a character
-  Braille loss_, validation_;
-};
-
-std::string head_line(const WatchedRun& run, int columns, bool colour) {
+std::string head_line(const WatchedRun& run, int columns, Style style) {
   const auto status = status_of(run);
-  Line line(columns, colour);
+  Line line(columns, style);
   if (!run.last) return line.add(status.text, status.is_alarm ? kAlarm : "").text();
   line.add(printable(run.name), kStrong);
   const auto step = "  " + step_text(run);
@@ -346,20 +153,27 @@ std::string head_line(const WatchedRun& run, int columns, bool colour) {
 }
 
 // Where the head has no place for it.
-std::string status_line(const WatchedRun& run, int columns, bool colour) {
+std::string status_line(const WatchedRun& run, int columns, Style style) {
   const auto status = status_of(run);
-  return Line(columns, colour).add(status.text, status.is_alarm ? kAlarm : kFaint).text();
+  return Line(columns, style).add(status.text, status.is_alarm ? kAlarm : kFaint).text();
 }
 
-std::string progress_line(const WatchedRun& run, int columns, bool colour) {
+std::string progress_line(const WatchedRun& run, int columns, Style style) {
   const double share = std::clamp(
       static_cast<double>(run.last->step) / static_cast<double>(*run.planned_steps), 0.0, 1.0);
   const int done = static_cast<int>(share * columns);
-  std::string full, rest;
-  for (int i = 0; i < columns; ++i)
-    (i < done ? full : rest) += "\xe2\x94\x81";  // U+2501, a heavy line
-  return Line(columns, colour).add(full, kCurve).text() +
-         (colour ? "\x1b[2m" + rest + "\x1b[0m" : std::string(rest.size() / 3, '-'));
+  const auto repeated = [](int count, const char* what) {
+    std::string text;
+    for (int i = 0; i < count; ++i)
+      text += what;
+    return text;
+  };
+  const char* heavy_line = "\xe2\x94\x81";  // U+2501
+  const bool is_told_by_colour = style.utf8 && style.colour;
+  return Line(columns, style)
+      .add(repeated(done, style.utf8 ? heavy_line : "*"), kCurve)
+      .add(repeated(columns - done, is_told_by_colour ? heavy_line : "-"), kFaint)
+      .text();
 }
 
 constexpr int kCell = 39, kLabel = 14;  // of a number; a row of parts is as wide
@@ -373,14 +187,14 @@ void add_part(Line& line, const std::array<std::string, 4>& row, const char* sty
 }
 
 // Beside each other, as many as have a place.
-std::vector<std::string> number_lines(const WatchedRun& run, int columns, bool colour) {
+std::vector<std::string> number_lines(const WatchedRun& run, int columns, Style style) {
   const auto numbers = numbers_of(run);
   const int across = std::max(1, (columns + 2) / (kCell + 2));
   const auto down =
       (numbers.size() + static_cast<std::size_t>(across) - 1) / static_cast<std::size_t>(across);
   std::vector<std::string> lines;
   for (std::size_t row = 0; row < down; ++row) {
-    Line line(columns, colour);
+    Line line(columns, style);
     for (std::size_t i = row; i < numbers.size(); i += down) {
       add_number(line, numbers[i]);
       const int next = static_cast<int>(i / down + 1) * (kCell + 2);
@@ -391,10 +205,10 @@ std::vector<std::string> number_lines(const WatchedRun& run, int columns, bool c
   return lines;
 }
 
-std::vector<std::string> part_lines(const WatchedRun& run, int columns, bool colour) {
+std::vector<std::string> part_lines(const WatchedRun& run, int columns, Style style) {
   std::vector<std::string> lines;
   for (const auto& row : part_rows(run)) {
-    Line line(columns, colour);
+    Line line(columns, style);
     add_part(line, row, lines.empty() ? kFaint : "");
     lines.push_back(line.text());
   }
@@ -402,12 +216,12 @@ std::vector<std::string> part_lines(const WatchedRun& run, int columns, bool col
 }
 
 // Numbers and, right of them, parts.
-std::vector<std::string> both_lines(const WatchedRun& run, int columns, bool colour) {
+std::vector<std::string> both_lines(const WatchedRun& run, int columns, Style style) {
   const auto numbers = numbers_of(run);
   const auto parts = part_rows(run);
   std::vector<std::string> lines;
   for (std::size_t row = 0; row < std::max(numbers.size(), parts.size()); ++row) {
-    Line line(columns, colour);
+    Line line(columns, style);
     if (row < numbers.size())
       add_number(line, numbers[row]);
     else
@@ -425,30 +239,31 @@ void append(std::vector<std::string>& lines, const std::vector<std::string>& mor
 
 }  // namespace
 
-std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows, bool colour) {
-  std::vector<std::string> lines{head_line(run, columns, colour)};
+std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows, Style style) {
+  std::vector<std::string> lines{head_line(run, columns, style)};
   if (run.last) {
-    const auto status = status_of(run).text;
+    const auto said = status_of(run).text;
+    const auto status = style.utf8 ? said : ascii(said);
     if (lines.front().find(status) == std::string::npos)
-      lines.push_back(status_line(run, columns, colour));
+      lines.push_back(status_line(run, columns, style));
     const auto place = [&] { return rows - static_cast<int>(lines.size()); };
     constexpr int kLeastCurve = 5;  // and the steps below it
-    const bool wide = columns >= 2 * kCell + 2 && !run.parts.empty();
-    auto below = wide ? both_lines(run, columns, colour) : number_lines(run, columns, colour);
+    const bool wide = columns >= 2 * kCell + 2 && !run.step.parts.empty();
+    auto below = wide ? both_lines(run, columns, style) : number_lines(run, columns, style);
     if (wide && place() < std::ssize(below) + kLeastCurve + 2)
-      below = number_lines(run, columns, colour);
-    const auto parts = part_lines(run, columns, colour);
+      below = number_lines(run, columns, style);
+    const auto parts = part_lines(run, columns, style);
     if (!wide && !parts.empty() &&
         place() >= std::ssize(below) + std::ssize(parts) + kLeastCurve + 4) {
       below.emplace_back();
       append(below, parts);
     }
     if (!run.note.empty())
-      below.push_back(Line(columns, colour).add(printable(run.note), kAlarm).text());
+      below.push_back(Line(columns, style).add(printable(run.note), kAlarm).text());
     const int curve = place() - static_cast<int>(below.size()) - 3;
     if (curve >= kLeastCurve && columns >= 24) {
-      if (run.planned_steps) lines.push_back(progress_line(run, columns, colour));
-      append(lines, Curve(run, columns, run.planned_steps ? curve - 1 : curve).lines(colour));
+      if (run.planned_steps) lines.push_back(progress_line(run, columns, style));
+      append(lines, Curve(run.steps, columns, run.planned_steps ? curve - 1 : curve).lines(style));
       lines.emplace_back();
     }
     append(lines, below);
@@ -464,7 +279,7 @@ std::vector<std::string> lines_of(const WatchedRun& run) {
     lines.push_back(padded("eta", 16) + human_eta(eta));
   for (const auto& [label, value] : numbers_of(run))
     lines.push_back(padded(label, 16) + value);
-  append(lines, part_lines(run, 80, false));
+  append(lines, part_lines(run, 80, Style()));
   if (!run.note.empty()) lines.push_back(printable(run.note));
   return lines;
 }

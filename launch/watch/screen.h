@@ -8,6 +8,7 @@
 
 #include "launch/report/buckets.h"
 #include "launch/report/step_parts.h"
+#include "launch/watch/line.h"
 #include "train/ledger.h"
 #include "train/plan/plan_file.h"
 
@@ -20,16 +21,16 @@ struct WatchedRun {
   std::optional<StepMetrics> evaluation;  // the last line with a validation loss
   std::optional<std::int64_t> planned_steps;
   std::optional<PlanFile> plan;
-  std::vector<StepPart> parts;    // typical ones of the last steps
+  StepTimes step;                 // typical ones of the last steps
   std::optional<LedgerLine> end;  // of its last start
   std::string note;               // what is wrong with a file; empty: nothing
   double now_seconds = 0;         // since 1970
   bool is_there = false;          // metrics.jsonl
+  double share_read = 1;          // of it; below 1: more is there than was read yet
 };
 
-// In colours, where asked for: escape sequences that take no place. At most `rows` lines, each of
-// at most `columns` characters (names of runs may have wider ones: the terminal cuts them).
-std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows, bool colour);
+// At most `rows` lines, each of at most `columns` columns; escape sequences take none.
+std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows, Style style);
 
 // The same without a curve, a line a number: for what is no terminal.
 std::vector<std::string> lines_of(const WatchedRun& run);

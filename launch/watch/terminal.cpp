@@ -82,11 +82,13 @@ Terminal::Size Terminal::size() {
   return {.columns = window.ws_col, .rows = window.ws_row};
 }
 
-void Terminal::show(const std::vector<std::string>& lines) {
+// A row is erased in front of its text: behind a full one the cursor stays on the last character.
+void Terminal::show(const std::vector<std::string>& lines, int rows) {
   std::string frame = "\x1b[H";
   for (std::size_t i = 0; i < lines.size(); ++i)
-    frame += str(i == 0 ? "" : "\r\n", lines[i], "\x1b[0m\x1b[K");
-  is_gone_ = !write_all(frame + "\x1b[J");
+    frame += str(i == 0 ? "" : "\r\n", "\x1b[K", lines[i], "\x1b[0m");
+  if (std::ssize(lines) < rows) frame += "\r\n\x1b[J";
+  is_gone_ = !write_all(frame);
 }
 
 std::optional<int> Terminal::take_signal() {

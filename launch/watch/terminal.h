@@ -25,8 +25,8 @@ class Terminal {
   };
   static Size size();
 
-  // Lines from the top, in place of what was there.
-  void show(const std::vector<std::string>& lines);
+  // Lines from the top, at most `rows`, in place of what was there.
+  void show(const std::vector<std::string>& lines, int rows);
 
   // Returns after as long, or earlier where the size changed or somebody asked to end: then the
   // exit code, 0 for the key q, 128 + n for signal n.

@@ -167,5 +167,15 @@ TEST(Unicode, spaces_and_word_characters) {
     EXPECT_FALSE(is_word_character(other)) << other;
 }
 
+TEST(Unicode, columns_of_a_terminal_are_none_one_or_two) {
+  EXPECT_EQ(terminal_width("a"), 1);
+  EXPECT_EQ(terminal_width("\xc3\xa9"), 1);
+  EXPECT_EQ(terminal_width("\xcc\x81"), 0);          // a mark that combines
+  EXPECT_EQ(terminal_width("\xe6\xa8\xa1"), 2);      // of Chinese
+  EXPECT_EQ(terminal_width("\xf0\x9f\x9a\x80"), 2);  // a rocket
+  EXPECT_EQ(terminal_width("\xe2\xa3\xbf"), 1);      // Braille
+  EXPECT_EQ(terminal_width("\xff"), 1);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -11,6 +11,7 @@ import json
 import math
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,8 +31,8 @@ def expect(condition, what):
 EVIL = "<img src=x onerror=alert(1)></script><b>"
 
 
-def make_run(run, steps, seed, evil=False):
-    """What a run of so many steps leaves, with a spike, a stop, and a plan."""
+def make_run(run, steps, seed, evil=False, evaluations=40, finite=1.0):
+    """What a run of so many steps leaves, with a spike, a stop, and a plan. finite: the share of steps with a loss."""
     rng = random.Random(seed)
     run.mkdir(parents=True)
     time = begin = 1.79e9
@@ -45,12 +46,15 @@ def make_run(run, steps, seed, evil=False):
                     "grad_norm": 0.3 + abs(rng.gauss(0, 0.05)), "learning_rate": 1e-3 * min(1, 50 * step / steps) * (1.05 - step / steps),
                     "step_seconds": seconds, "tokens_per_second": 65536 / seconds, "mfu": 0.18 / seconds,
                     "tokens_seen": 65536 * step, "peak_bytes": 61203283968, "products_seconds": 0.72 * seconds,
-                    "attention_seconds": 0.1 * seconds, "optimizer_seconds": 0.03 * seconds, "time_seconds": time}
+                    "attention_seconds": 0.1 * seconds, "optimizer_seconds": 0.03 * seconds,
+                    "checkpoint_seconds": 4 if step % 100 == 0 else 0, "time_seconds": time}
             if step == steps * 2 // 3:
                 line["loss"] = 1e30 if evil else 9.5
             if step == steps // 2:
                 line["loss"] = None
-            if step % max(steps // 40, 1) == 0:
+            if step > finite * steps:
+                line["loss"] = None
+            elif step % max(steps // evaluations, 1) == 0:
                 line["validation_loss"] = 2.95 - seed / 20 + math.exp(-4 * step / steps)
             file.write(json.dumps(line) + "\n")
             if step in (steps // 4, steps // 2, steps):
@@ -67,6 +71,122 @@ def make_run(run, steps, seed, evil=False):
         "components": [{"name": "products", "seconds": 0.28}, {"name": EVIL if evil else "attention", "seconds": 0.03}],
         "memory": [{"name": "weights", "bytes": 30_000_000_000}, {"name": "activations", "bytes": 25_000_000_000}],
         "capacity_bytes": 85_000_000_000, "checkpoint_bytes": 17_000_000_000, "cluster": EVIL if evil else "8 GPUs"}))
+
+
+def make_unequal(folder):
+    """A run that ended, one that stopped, one without a configuration, and one that has done no step."""
+    for seed, (name, steps) in enumerate({"whole": 500, "half": 400, "bare": 500, "empty": 1}.items()):
+        make_run(folder / name, steps, seed)
+    end = {"event": "end", "time_seconds": 1.79e9 + 9999, "step": 500, "exit_code": 0, "why": "done"}
+    with open(folder / "whole" / "ledger.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(end) + "\n")
+    with open(folder / "half" / "ledger.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(dict(end, step=400, exit_code=1, why="out of memory")) + "\n")
+    config = folder / "half" / "config.toml"
+    config.write_text(config.read_text().replace("steps = 400", "steps = 500").replace("65536", "32768"))
+    (folder / "bare" / "config.toml").unlink()
+    (folder / "empty" / "metrics.jsonl").write_text("")
+
+
+def make_stuck(run):
+    """A start that has done no step."""
+    make_run(run, 10, 1)
+    (run / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [
+        {"event": "start", "time_seconds": 1.79e9, "step": 0, "ranks": 1, "hosts": ["a"]},
+        {"event": "steps", "time_seconds": 1.79e9 + 20, "first": 1, "last": 10, "step_seconds": 9, "data_seconds": 0, "checkpoint_seconds": 0, "evaluation_seconds": 0},
+        {"event": "start", "time_seconds": 1.79e9 + 30, "step": 10, "ranks": 1, "hosts": ["a"]}]))
+
+
+# The ticks of axes of any range, those that are not told apart.
+SAME_TICKS = """(() => {
+  const same = [];
+  let state = 7;
+  const draw = () => (state = (state * 16807) % 2147483647) / 2147483647;
+  for (let i = 0; i < 20000; ++i) {
+    const span = 10 ** (13 * draw() - 4), low = draw() < 0.3 ? 0 : span * 10 ** (4 * draw() - 1), most = 2 + Math.floor(10 * draw());
+    const y = (low, high, most) => ticks(low, high, most);
+    for (const [axis, text] of [[y, tickText], ...Object.values(AXES).map((axis) => [axis.ticks, axis.tick])]) {
+      const values = axis(low, low + span, most), texts = values.map((v) => text(v, values));
+      if (new Set(texts).size < texts.length || /NaN|undefined/.test(texts)) same.push(texts.join(" | "));
+    }
+  }
+  return same;
+})()"""
+TEXTS = """[timeTick(90, [0, 30, 60, 90]), timeTick(3720, [3660, 3720, 7200]), timeTick(9000, [5400, 7200, 9000]), timeTick(90061, [90061]),
+  duration(99.6), duration(59), duration(3599.6), duration(7320), duration(100000), tickText(1500, [1500]), tickText(0.25, [0.25])].join(" | ")"""
+TEXTS_EXPECTED = "90 s | 1 h 02 min | 2 h 30 min | 25:01:01 | 1 min 40 s | 59 s | 1 h 00 min | 2 h 02 min | 1 d 4 h | 1.5k | 0.25"
+
+
+def check_numbers(page):
+    same = page.run(SAME_TICKS)
+    expect(same == [], f"{len(same)} axes have the same label twice: {same[:5]}")
+    expect(page.run(TEXTS) == TEXTS_EXPECTED, f"numbers are {page.run(TEXTS)!r}")
+
+
+TOOLTIP = "[...document.querySelectorAll('.tooltip')].filter(t => !t.hidden).map(t => t.innerText).join()"
+
+
+def check_ended(page):
+    """Where a run has ended, it has no value, and what the cursor stands at is said."""
+    x, y, width, _ = page.run(BOX % 0)
+    page.mouse("mouseMoved", x + 0.5 * width, y + 70)
+    page.settle()
+    said = page.run(TOOLTIP)
+    step = int(re.match(r"step ([\d,]+)", said)[1].replace(",", ""))
+    expect(9000 < step < 11000 and "run\t" in said and "short" not in said, f"in the middle the tooltip says {said!r}")
+
+
+def check_words(page, folder):
+    def text_of(one):
+        page.open(folder / f"{one}.html")
+        return page.run("document.body.innerText")
+
+    text = text_of("often")
+    expect("dotted: validation" in text and "rings" not in text, "200 evaluations are no rings")
+    dashes = page.run("[...document.querySelectorAll('path.validation')].map(p => p.getAttribute('stroke-dasharray')).join()")
+    expect(dashes == "0.1 4", f"validation is drawn {dashes!r}")
+    text = text_of("run")
+    expect("rings: validation" in text and "dotted" not in text, "40 evaluations are rings")
+    expect(re.search(r"whole step[^\n]*\n[^\n]*and for checkpoints", text), "checkpoints do not stand below the step")
+    text = text_of("nowhere")
+    expect(re.search(r"loss\s+not finite\s+at no step", text) and "no step has a finite loss" in text, f"no loss: {text[:600]}")
+    text = text_of("diverged")
+    expect(re.search(r"loss\s+not finite\s+last finite 2\.\d+ at step 450\b", text), f"a loss that ended: {text[:600]}")
+    text = text_of("several")
+    expect("BEST VALIDATION LOSS" in text.upper() and "no end recorded" in text and "of 20,000" not in text, f"the comparison: {text[:900]}")
+    text = text_of("unequal")
+    expect("3 of 3 values differ" not in text and "2 of 3 values differ. No configuration is known of bare." in text, f"configurations: {text[-1500:]}")
+    expect("a run is left out" in text and "of 500, 80%" in text and "ended" in text and "stopped" in text and "out of memory" in text, f"states: {text[:1500]}")
+    heads = page.run("[...document.querySelectorAll('section.long th')].map(h => h.textContent).join()")
+    expect(heads.endswith("key,whole,half,key,whole,half"), f"configurations are of {heads}")
+    text = text_of("stuck")
+    expect("none recorded" in text and "11 \u2013 10" not in text, f"starts: {text[-2500:]}")
+
+
+def check_many(page, phone):
+    """Ten runs: their legend leaves the screen to the charts, what a tooltip says is whole, and later runs are striped."""
+    high = page.run("document.querySelector('.toolbar').offsetHeight / innerHeight")
+    expect(high < 0.2, f"the legend takes {100 * high:.0f} % of the screen")
+    striped = page.run("[...document.querySelectorAll('.legend input')].map(i => getComputedStyle(i).backgroundImage != 'none' ? 's' : '-').join('')")
+    expect(striped == "--------ss", f"striped in the legend: {striped}")
+    page.run("document.querySelector('.plot svg').scrollIntoView({block: 'center'})")
+    x, y, width, height = page.run(BOX % 0)
+    if phone:
+        page.touch("touchStart", (x + 0.5 * width, y + 90))
+        page.touch("touchEnd")
+    else:
+        page.mouse("mouseMoved", x + 0.5 * width, y + 90)
+    page.settle()
+    striped = page.run("document.querySelectorAll('.tooltip .swatch.dashed').length")
+    expect(striped == 4, f"{striped} stripes in the tooltip")
+    names = page.run("['h1', '.lead', '.legend label', 'td.name', '.tooltip td'].map(s => document.querySelectorAll(s + ' bdi').length).join()")
+    expect(names == "0,10,10,10,10", f"names that may be written from right to left: {names}")
+    cut = page.run("(() => { const t = [...document.querySelectorAll('.tooltip')].find(t => !t.hidden), b = t.getBoundingClientRect();"
+                   "return [...t.querySelectorAll('td:last-child, td:last-child *')].filter(e => e.getBoundingClientRect().right > Math.min(b.right, innerWidth)).length; })()")
+    expect(cut == 0, f"{cut} numbers of the tooltip are cut")
+    if phone:
+        top = page.run("[...document.querySelectorAll('.tooltip')].find(t => !t.hidden).getBoundingClientRect().y")
+        expect(top >= y + height - 1, "the tooltip covers the chart")
 
 
 # Where a chart is, and what part of the axis is seen.
@@ -171,7 +291,16 @@ def main():
         make_run(folder / "one", 1, 2)
         make_run(folder / ("evil <b>" + EVIL.replace("/", "|")), 900, 3, evil=True)
         evil = next(folder.glob("evil*"))
-        pages = {"run": ["run"], "short": ["short"], "one": ["one"], "evil": [evil.name], "several": ["run", "short", evil.name]}
+        make_run(folder / "often", 1000, 1, evaluations=200)
+        make_run(folder / "nowhere", 30, 1, finite=0)
+        make_run(folder / "diverged", 500, 1, finite=0.9)
+        make_unequal(folder)
+        make_stuck(folder / "stuck")
+        many = [f"a run whose name is long, and that is number {i}" for i in range(10)]
+        for i, one in enumerate(many):
+            make_run(folder / one, 400, i)
+        pages = {"often": ["often"], "nowhere": ["nowhere"], "diverged": ["diverged"], "unequal": ["whole", "half", "bare", "empty"], "stuck": ["stuck"], "many": many,
+                 "run": ["run"], "short": ["short"], "one": ["one"], "evil": [evil.name], "several": ["run", "short", evil.name]}
         for page, runs in pages.items():
             subprocess.run([LOCKSTEP, "report", *[str(folder / run) for run in runs], "--out", str(folder / f"{page}.html")],
                            check=True, capture_output=True)
@@ -199,6 +328,11 @@ def main():
                     page.requests.clear()
                     page.open(folder / "several.html")
                     check_legend(page)
+                    check_numbers(page)
+                    check_ended(page)
+                    check_words(page, folder)
+                page.open(folder / "many.html")
+                check_many(page, phone)
                 expect(page.said == [], f"{mode}: in the end the console says {page.said}")
     print("failed" if failures else "ok")
     sys.exit(1 if failures else 0)

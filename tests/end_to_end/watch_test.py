@@ -37,7 +37,9 @@ class Screen:
         self.columns, self.rows = columns, rows
         self.lines, self.alternate, self.cursor, self.wraps = [""] * rows, False, True, True
         self.x = self.y = 0
+        self.length = 0  # of what was put into the row, where it would end without an edge
         self.rest = ""
+        self.seen = []  # what stood there before each frame
         self.frames = 0  # since the last resize; a frame that was under way then may be of the size before
         self.before = (columns, rows)
 
@@ -72,8 +74,9 @@ class Screen:
             else:
                 expect(False, f"an unknown mode {numbers}")
         elif letter == "H":
-            self.x = self.y = 0
+            self.x = self.y = self.length = 0
             self.frames += 1
+            self.seen.append("\n".join(self.lines))
         elif letter == "K":
             self.lines[self.y] = self.lines[self.y][:self.x]
         elif letter == "J":
@@ -85,21 +88,22 @@ class Screen:
 
     def put(self, character):
         if character == "\r":
-            self.x = 0
+            self.x = self.length = 0
         elif character == "\n":
             expect(self.y + 1 < self.bounds()[1], "it scrolls")
             self.y = min(self.y + 1, self.rows - 1)
         else:
             line = self.lines[self.y].ljust(self.x)
-            expect(self.x < self.bounds()[0], f"a line is longer than {self.columns}: {line}")
+            self.length += 1
+            expect(self.length <= self.bounds()[0], f"a line is longer than {self.columns}: {line}")
             self.lines[self.y] = line[:self.x] + character + line[self.x + 1:]
-            self.x += 1
+            self.x = min(self.x + 1, self.columns - 1)  # it stays on the last character
 
     def resize(self, columns, rows):
         self.before, self.frames = (self.columns, self.rows), 0
         self.columns, self.rows = columns, rows
         self.lines = [line[:columns] for line in (self.lines + [""] * rows)[:rows]]
-        self.y = min(self.y, rows - 1)
+        self.x, self.y = min(self.x, columns - 1), min(self.y, rows - 1)
 
 
 class Watch:
@@ -115,7 +119,7 @@ class Watch:
 
         self.process = subprocess.Popen(
             [LOCKSTEP, "watch", str(run)], stdin=self.slave, stdout=self.slave, stderr=subprocess.PIPE,
-            preexec_fn=own_terminal, env=dict(os.environ, TERM="xterm-256color", **environment))
+            preexec_fn=own_terminal, env=dict(os.environ, **dict({"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}, **environment)))
 
     def size(self, columns, rows):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -192,6 +196,8 @@ def follow(folder):
     append(metrics, "".join(line_of(s, 5 - s / 100) for s in range(1, 101)))
     watch.until("the steps", has("run  step 100/400  25.0%", "eta 1m", "loss          4.0000", "MFU           41.0%"))
     expect(re.search("[\u2801-\u28ff]", watch.text()), f"no curve:\n{watch.text()}")
+    expect("\u2501" * 80 in watch.screen.lines, f"a row has lost its end:\n{watch.text()}")
+    expect(any(re.fullmatch(" +1 +100", line) and len(line) == 80 for line in watch.screen.lines), f"the last step's number is cut:\n{watch.text()}")
     whole = line_of(101, 3.5, validation_loss=3.25)
     append(metrics, whole[:70])
     append(metrics, whole[70:])
@@ -227,6 +233,39 @@ def follow(folder):
     watch.ended("Ctrl-C", 130)
 
 
+def ascii_alone(folder):
+    """Where the user's characters are not those of UTF-8."""
+    run = folder / "a caf\u00e9"
+    run.mkdir()
+    append(run / "metrics.jsonl", "".join(line_of(s, 5 - s / 100, **({"validation_loss": 4.5} if s % 25 == 0 else {})) for s in range(1, 101)))
+    (run / "config.toml").write_text("[train]\nsteps = 400\n")
+    watch = Watch(run, LC_ALL="C")
+    watch.until("the steps", has("a caf?  step 100/400", "*" * 20 + "-" * 60, "loss          4.0000", " o"))
+    expect(watch.text().isascii(), f"not ASCII:\n{watch.text()}")
+    os.write(watch.master, b"q")
+    watch.ended("q", 0)
+
+
+def long_file(folder):
+    """It says how much of it is read, and a key ends it meanwhile."""
+    run = folder / "long"
+    run.mkdir()
+    metrics = run / "metrics.jsonl"
+    append(metrics, "".join(line_of(s, 3) for s in range(1, 11)))
+    os.truncate(metrics, 130 << 20)  # a line of nothing that takes no place on the disk
+    append(metrics, "\n" + line_of(11, 2.5))
+    watch = Watch(run)
+    watch.until("all of it", has("step 11", "loss          2.5000"))
+    shares = re.findall(r"reading (\d+)%", "\n".join(watch.screen.seen))
+    expect(shares == ["49", "98"], f"it says that it reads {shares}")
+    os.write(watch.master, b"q")
+    watch.ended("q", 0)
+    watch = Watch(run)
+    os.write(watch.master, b"q")  # before it reads
+    watch.ended("q while it reads", 0)
+    expect("2.5000" not in "\n".join(watch.screen.seen) + watch.text(), "a key waits until all is read")
+
+
 def endings(folder):
     run = folder / "run"
     for what, act, code in [("q", lambda w: os.write(w.master, b"q"), 0),
@@ -255,6 +294,8 @@ def without_terminal(folder):
 with tempfile.TemporaryDirectory() as name:
     follow(pathlib.Path(name))
     endings(pathlib.Path(name))
+    ascii_alone(pathlib.Path(name))
+    long_file(pathlib.Path(name))
     without_terminal(pathlib.Path(name))
 print("failed" if failures else "ok")
 sys.exit(1 if failures else 0)

@@ -95,6 +95,22 @@ TEST(Report, curves_have_every_line_of_a_short_run_and_the_extremes_of_a_long_on
   EXPECT_NEAR(few.at("figures").at("best_validation_loss").as_double(), 3.101, 1e-4);
 }
 
+TEST(Report, medians_are_those_of_steps_however_many_a_point_has) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  std::filesystem::create_directories(run);
+  std::string text;
+  for (int step = 1; step <= 2000; ++step)  // every 25th takes ten times as long
+    text += str(R"({"step":)", step, R"(,"step_seconds":)", step % 25 == 0 ? 4 : 0.4,
+                R"(,"other_seconds":)", step % 25 == 0 ? 3.7 : 0.1, "}\n");
+  spit(run / "metrics.jsonl", text);
+  for (const std::size_t most : {16u, 64u, 4096u}) {
+    const auto data = data_of_run(run, most);
+    EXPECT_EQ(data.at("figures").at("step_seconds").as_double(), 0.4) << most;
+    EXPECT_EQ(data.at("parts").as_array()[0].at("measured").as_double(), 0.1) << most;
+  }
+}
+
 TEST(Report, a_run_without_steps_is_an_error_that_says_what_was_expected) {
   const TemporaryDirectory directory;
   const auto run = directory / "run";
@@ -112,7 +128,11 @@ TEST(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   const TemporaryDirectory directory;
   const auto run = directory / "run";
   make_run(run, 3);
-  { std::ofstream(run / "metrics.jsonl", std::ios::app) << "junk\n" << line_of(4, 1).substr(0, 9); }
+  {
+    std::ofstream(run / "metrics.jsonl", std::ios::app)
+        << "junk\n"
+        << line_of(600, 1) << line_of(4, 1).substr(0, 9);
+  }
   spit(run / "plan.json", R"({"format": "lockstep plan 1", "step_seconds": "soon"})");
   spit(run / "config.toml", "[train\n");
   spit(run / "numerics.json", "{");
@@ -124,8 +144,10 @@ TEST(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   std::string notes;
   for (const auto& note : record.notes)
     notes += note + "\n";
-  expect_contains(notes, "metrics.jsonl: 1 of 4 lines are left out; the first: line 4: ");
+  expect_contains(notes, "metrics.jsonl: 1 of 5 lines are left out; the first: line 4: ");
   expect_contains(notes, "metrics.jsonl: the last line is not whole (9 bytes)");
+  expect_contains(notes,
+                  "the last line is left out: step 600 is far behind step 3, and no line goes on");
   expect_contains(notes, "plan.json: step_seconds: expected a number, found a string");
   expect_contains(notes, "config.toml:");
   expect_contains(notes, "step-00000002");
@@ -213,19 +235,77 @@ TEST(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
            : metric == Metric::step_seconds ? 0.75
                                             : StepMetrics::kUnknown;
   };
-  const auto parts = parts_of_step(&plan, measured);
+  const auto times = times_of_step(&plan, measured);
+  const auto& parts = times.parts;
   std::vector<std::string> names;
   for (const auto& part : parts)
     names.push_back(part.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"products", "attention", "optimizer", "checkpoint",
-                                             "other", "warp_drive"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"products", "attention", "optimizer", "other",
+                                             "warp_drive"}));
   EXPECT_EQ(parts[0].planned, 0.3);
   EXPECT_EQ(parts[0].corrected, 0.35);
   EXPECT_EQ(parts[0].measured, 0.4);
   EXPECT_EQ(parts[1].planned, 0);
   EXPECT_TRUE(std::isnan(parts[2].measured));
-  EXPECT_NEAR(parts[4].measured, 0.25, 1e-12);  // checkpoints are between steps
-  EXPECT_TRUE(std::isnan(parts_of_step(nullptr, measured)[0].planned));
+  EXPECT_NEAR(parts[3].measured, 0.25, 1e-12);
+  EXPECT_EQ(times.checkpoints->measured, 0.7);  // beside the step
+  EXPECT_EQ(times.whole.measured, 0.75);
+  EXPECT_NEAR(times.share(parts[3]), 1.0 / 3, 1e-12);
+  EXPECT_TRUE(std::isnan(times_of_step(nullptr, measured).parts[0].planned));
+  plan.step.components.push_back({"checkpoint", 0.5});
+  EXPECT_EQ(times_of_step(&plan, measured).checkpoints->planned, 0.5);
+}
+
+TEST(Report, a_run_whose_loss_is_no_number_says_where_it_was_one) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  make_run(run, 20);
+  EXPECT_EQ(data_of_run(run).at("figures").find("finite_step"), nullptr);
+  {
+    std::ofstream file(run / "metrics.jsonl", std::ios::app);
+    for (int step = 21; step <= 30; ++step)
+      file << line_of(step, std::nan(""));
+  }
+  const auto figures = data_of_run(run).at("figures");
+  EXPECT_EQ(figures.find("loss"), nullptr);
+  EXPECT_EQ(figures.at("finite_step").as_integer(), 20);
+  EXPECT_EQ(figures.at("finite_loss").as_double(), 3.05);
+}
+
+TEST(Report, of_several_runs_those_without_a_step_are_left_out) {
+  const TemporaryDirectory directory;
+  make_run(directory / "a", 3);
+  std::filesystem::create_directories(directory / "empty");
+  spit(directory / "empty" / "metrics.jsonl", "");
+  const auto a = (directory / "a").string(), empty = (directory / "empty").string();
+  const auto page = (directory / "page.html").string();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_report({.runs = {empty, a, (directory / "none").string()}, .out = page}), 0);
+  ::testing::internal::GetCapturedStdout();
+  const auto said = ::testing::internal::GetCapturedStderr();
+  expect_contains(said, "a run is left out: " + empty + "/metrics.jsonl: holds no step");
+  const auto data = data_of(slurp(page));
+  EXPECT_EQ(data.at("runs").as_array().size(), 1u);
+  EXPECT_EQ(data.at("runs").as_array()[0].at("name").as_string(), "a");
+  ASSERT_EQ(data.at("notes").as_array().size(), 2u);
+  expect_contains(data.at("notes").as_array()[1].as_string(), "none: no metrics.jsonl is there");
+  ::testing::internal::CaptureStderr();
+  expect_contains(message_of<DataError>([&] {
+                    run_report({.runs = {empty, empty}, .out = page});
+                  }),
+                  "holds no step");
+  ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Report, a_page_that_cannot_be_written_is_named_with_the_remedy) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", 3);
+  const auto page = (directory / "no" / "page.html").string();
+  const auto message = message_of<DataError>(
+      [&] { run_report({.runs = {(directory / "run").string()}, .out = page}); });
+  EXPECT_EQ(message,
+            page + ": cannot create: No such file or directory; name another file with --out");
 }
 
 TEST(Report, the_page_of_one_run_is_beside_it_and_of_several_where_it_is_said) {

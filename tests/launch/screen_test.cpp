@@ -37,9 +37,11 @@ WatchedRun watched(int steps, bool with_plan) {
     run.plan.emplace();
     run.plan->step.seconds = 0.35;
     run.plan->step.mfu = 0.5;
-    run.parts = {{.name = "products", .planned = 0.2, .measured = 0.3},
-                 {.name = "communication_replicate", .planned = 1e-9, .measured = 1e9},
-                 {.name = "other", .measured = 0.1}};
+    run.step.parts = {{.name = "products", .planned = 0.2, .measured = 0.3},
+                      {.name = "communication_replicate", .planned = 1e-9, .measured = 1e9},
+                      {.name = "other", .measured = 0.1}};
+    run.step.whole = {.name = "whole step", .planned = 0.35, .measured = 0.4};
+    run.step.checkpoints = {.name = "checkpoint", .measured = 2};
   }
   return run;
 }
@@ -55,10 +57,21 @@ std::string without_escapes(const std::string& text) {
   return plain;
 }
 
-std::int64_t characters(const std::string& text) {
+// As a terminal has it, of the characters that tests have: those from U+1100 on that are not of
+// blocks of marks, lines and dots take two columns.
+std::int64_t columns_of(const std::string& text) {
   EXPECT_EQ(valid_utf8(text), text.size());
-  return std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); });
+  std::int64_t columns = 0;
+  for (std::size_t at = 0; at < text.size(); at += utf8_at(text.substr(at)).bytes) {
+    const auto is_wide = text.compare(at, 1, "\xe3") >= 0 && text.compare(at, 1, "\xee") < 0;
+    const auto is_mark = text.compare(at, 1, "\xcc") == 0;
+    columns += is_wide ? 2 : is_mark ? 0 : 1;
+  }
+  return columns;
 }
+
+constexpr Style kPlain{.colour = false}, kColour{.colour = true};
+constexpr Style kAscii{.colour = true, .utf8 = false};
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string all;
@@ -68,17 +81,19 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 TEST(Screen, no_line_is_too_long_and_none_too_many_at_any_size) {
+  const std::string wide = "\xe6\xa8\xa1\xe5\x9e\x8b e\xcc\x81";  // two wide ones, and a mark
   for (const bool plan : {false, true})
     for (const int steps : {0, 1, 2, 200}) {
       auto run = watched(steps, plan);
       run.note = "something is wrong with a file whose name is long";
+      run.name += wide;
       for (int columns = 1; columns <= 130; columns += columns < 30 ? 1 : 7)
         for (int rows = 1; rows <= 50; ++rows)
-          for (const bool colour : {false, true}) {
-            const auto lines = screen_of(run, columns, rows, colour);
+          for (const Style style : {kPlain, kColour, kAscii}) {
+            const auto lines = screen_of(run, columns, rows, style);
             ASSERT_LE(std::ssize(lines), rows);
             for (const auto& line : lines)
-              ASSERT_LE(characters(without_escapes(line)), columns)
+              ASSERT_LE(columns_of(without_escapes(line)), columns)
                   << columns << " x " << rows << ": " << line;
           }
     }
@@ -86,7 +101,7 @@ TEST(Screen, no_line_is_too_long_and_none_too_many_at_any_size) {
 
 TEST(Screen, eighty_by_twenty_four_has_curve_numbers_and_parts) {
   const auto run = watched(200, true);
-  const auto text = joined(screen_of(run, 80, 24, true));
+  const auto text = joined(screen_of(run, 80, 24, kColour));
   for (const char* what :
        {"a run  step 200/400  50.0%  eta 2h01m", "last line 3s ago", "loss          3.0000",
         "validation    3.5000 at 200", "n/a (plan 50.0%)", "part of a step", "products",
@@ -97,20 +112,21 @@ TEST(Screen, eighty_by_twenty_four_has_curve_numbers_and_parts) {
 TEST(Screen, it_says_when_nothing_came_for_long_and_how_a_run_ended) {
   auto run = watched(50, true);
   run.now_seconds += 3600;
-  expect_contains(joined(screen_of(run, 120, 24, true)), "nothing came for 1h00m");
+  expect_contains(joined(screen_of(run, 120, 24, kColour)), "nothing came for 1h00m");
   run.end = LedgerLine{.kind = LedgerLine::Kind::end,
                        .time_seconds = run.now_seconds - 60,
                        .exit_code = 75,
                        .why = "stopped"};
-  expect_contains(joined(screen_of(run, 120, 24, true)), "ended 1m ago with exit code 75: stopped");
+  expect_contains(joined(screen_of(run, 120, 24, kColour)),
+                  "ended 1m ago with exit code 75: stopped");
   run.end.reset();
   run.planned_steps = 50;
-  expect_contains(joined(screen_of(run, 120, 24, true)), "done 1h00m ago");
-  EXPECT_EQ(joined(screen_of(run, 120, 24, true)).find("nothing came"), std::string::npos);
+  expect_contains(joined(screen_of(run, 120, 24, kColour)), "done 1h00m ago");
+  EXPECT_EQ(joined(screen_of(run, 120, 24, kColour)).find("nothing came"), std::string::npos);
   auto none = watched(0, false);
-  expect_contains(joined(screen_of(none, 80, 24, true)), "no step is done yet");
+  expect_contains(joined(screen_of(none, 80, 24, kColour)), "no step is done yet");
   none.is_there = false;
-  expect_contains(joined(screen_of(none, 80, 24, true)),
+  expect_contains(joined(screen_of(none, 80, 24, kColour)),
                   "waiting for runs/a run: no metrics.jsonl is there yet");
 }
 
@@ -119,9 +135,9 @@ TEST(Screen, what_names_say_a_terminal_does_not_obey) {
   run.name =
       "a\x1b[2Jb\nc\xff\xc2\x9b"
       "31md";
-  run.parts[0].name = "pr\x1b]0;x\x07";
+  run.step.parts[0].name = "pr\x1b]0;x\x07";
   run.end = LedgerLine{.kind = LedgerLine::Kind::end, .exit_code = 1, .why = "x\x1b[31my"};
-  for (const auto& lines : {screen_of(run, 120, 40, false), lines_of(run)})
+  for (const auto& lines : {screen_of(run, 120, 40, kPlain), lines_of(run)})
     for (const auto& line : lines)
       for (std::size_t i = 0; i < line.size(); ++i) {
         EXPECT_GE(static_cast<unsigned char>(line[i]), 0x20) << line;
@@ -129,7 +145,50 @@ TEST(Screen, what_names_say_a_terminal_does_not_obey) {
           EXPECT_GE(static_cast<unsigned char>(line[i + 1]), 0xa0) << line;
         }
       }
-  expect_contains(joined(screen_of(run, 120, 40, false)), "a?[2Jb?c\xef\xbf\xbd?31md");
+  expect_contains(joined(screen_of(run, 120, 40, kPlain)), "a?[2Jb?c\xef\xbf\xbd?31md");
+}
+
+TEST(Screen, a_status_ends_at_the_edge_however_wide_the_name) {
+  auto run = watched(200, true);
+  for (const char* name :
+       {"plain", "\xe6\xa8\xa1\xe5\x9e\x8b\xe8\xae\xad\xe7\xbb\x83", "e\xcc\x81"}) {
+    run.name = name;
+    const auto head = without_escapes(screen_of(run, 100, 24, kColour).front());
+    EXPECT_EQ(columns_of(head), 100) << head;
+    EXPECT_TRUE(head.ends_with("last line 3s ago")) << head;
+  }
+}
+
+TEST(Screen, without_utf8_all_is_ascii_and_as_much_is_drawn) {
+  auto run = watched(200, true);
+  run.name = "\xe6\xa8\xa1 caf\xc3\xa9";
+  run.end = LedgerLine{.kind = LedgerLine::Kind::end, .exit_code = 1, .why = "caf\xc3\xa9"};
+  const auto text = joined(screen_of(run, 120, 40, kAscii));
+  for (const char c : text)
+    ASSERT_FALSE((c & 0x80) != 0) << text;
+  expect_contains(text, "? caf?  step 200/400");
+  expect_contains(text, std::string(60, '*') + std::string(60, '-') + "\n");  // the progress
+  expect_contains(text, "o");
+  EXPECT_EQ(text.find("with exit code 1: caf?"), text.rfind("with exit code 1: caf?"));
+  const auto stars = std::count(text.begin(), text.end(), '*') - 60;
+  EXPECT_GT(stars, 100);  // the curve: one in each column
+}
+
+TEST(Screen, checkpoints_stand_below_the_step_and_shares_are_of_the_step) {
+  auto run = watched(200, true);
+  run.plan.reset();
+  const auto text = joined(screen_of(run, 80, 40, kColour));
+  expect_contains(text, "products                 300 ms   75.0%");
+  expect_contains(text, "other                    100 ms   25.0%");
+  expect_contains(text, "whole step               400 ms  100.0%");
+  expect_contains(text, "+ checkpoints            2.00 s");
+  EXPECT_LT(text.find("whole step"), text.find("+ checkpoints"));
+}
+
+TEST(Screen, it_says_how_much_of_a_long_file_is_read) {
+  auto run = watched(50, true);
+  run.share_read = 0.239;
+  expect_contains(joined(screen_of(run, 120, 24, kColour)), "reading 23%");
 }
 
 TEST(Screen, plain_lines_are_a_number_each) {

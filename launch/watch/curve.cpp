@@ -1,0 +1,112 @@
+#include "launch/watch/curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "launch/watch/line.h"
+
+namespace lockstep {
+
+// Of the means, without the first steps where there are many: a loss falls steeply there.
+Curve::Range Curve::range_of(const std::vector<Bucket>& buckets) {
+  Range range{.low = std::numeric_limits<double>::infinity(),
+              .high = -std::numeric_limits<double>::infinity()};
+  const auto begin = buckets.size() > 100 ? buckets.size() / 50 : 0;
+  std::vector<double> means;
+  for (std::size_t i = begin; i < buckets.size(); ++i)
+    if (const double mean = buckets[i][Metric::loss].mean(); std::isfinite(mean))
+      means.push_back(mean);
+  if (means.empty()) return {};
+  std::sort(means.begin(), means.end());
+  const auto cut = means.size() / 200;  // what lies far outside the rest would hide it
+  range = {.low = means[cut], .high = means[means.size() - 1 - cut]};
+  if (range.high <= range.low) {
+    const double around = std::max(std::abs(range.low) / 20, 1e-6);
+    range = {.low = range.low - around, .high = range.high + around};
+  }
+  return range;
+}
+
+Curve::Curve(const Buckets& steps, int columns, int rows)
+    : buckets_(steps.all()),
+      range_(range_of(buckets_)),
+      labels_(std::max(width_of(loss_text(range_.low)), width_of(loss_text(range_.high))) + 1),
+      columns_(columns - labels_),
+      rows_(rows),
+      few_(evaluations(buckets_) <= columns / 8),
+      loss_(columns_, rows),
+      validation_(columns_, rows) {
+  if (buckets_.empty()) return;
+  draw(loss_, Metric::loss, true);
+  draw(validation_, Metric::validation_loss, false);
+  if (few_) return;
+  draw(validation_, Metric::validation_loss, true);
+  loss_.add(validation_);
+}
+
+std::vector<std::string> Curve::lines(Style style) const {
+  const auto dots = [&](int column, int row) {
+    return style.utf8 || loss_.is_empty(column, row) ? loss_.character(column, row) : "*";
+  };
+  std::vector<std::string> all;
+  for (int row = 0; row < rows_; ++row) {
+    Line line(labels_ + columns_, style);
+    const auto label = row == 0           ? loss_text(range_.high)
+                       : row == rows_ - 1 ? loss_text(range_.low)
+                                          : std::string();
+    line.add(right(label, labels_ - 1) + " ", kFaint);
+    for (int column = 0; column < columns_; ++column)
+      if (validation_.is_empty(column, row))
+        line.add(dots(column, row), kCurve);
+      else
+        line.add(few_ ? "o" : dots(column, row), kValidation);
+    all.push_back(line.text());
+  }
+  Line steps(labels_ + columns_, style);
+  const auto first = std::to_string(buckets_.front().first_step);
+  const auto last = std::to_string(buckets_.back().last_step);
+  steps.gap(labels_).add(first, kFaint);
+  steps.gap(columns_ - width_of(first) - width_of(last)).add(last, kFaint);
+  all.push_back(steps.text());
+  return all;
+}
+
+int Curve::evaluations(const std::vector<Bucket>& buckets) {
+  return static_cast<int>(std::ranges::count_if(
+      buckets, [](const Bucket& b) { return b[Metric::validation_loss].count > 0; }));
+}
+
+int Curve::x_of(const Bucket& bucket) const {
+  const auto first = buckets_.front().first_step, last = buckets_.back().last_step;
+  const auto middle = bucket.first_step + (bucket.last_step - bucket.first_step) / 2;
+  const double share = static_cast<double>(middle - first) /
+                       static_cast<double>(std::max(last - first, std::int64_t{1}));
+  return static_cast<int>(std::lround(share * (loss_.width() - 1)));
+}
+
+int Curve::y_of(double value) const {
+  const double span = range_.high - range_.low;
+  const double share = std::isfinite(span) ? (range_.high - value) / span : 0;
+  return static_cast<int>(std::lround(std::clamp(share, -1.0, 2.0) * (loss_.height() - 1)));
+}
+
+void Curve::draw(Braille& to, Metric metric, bool joined) const {
+  bool has = false;
+  int x = 0, y = 0;
+  for (const Bucket& bucket : buckets_) {
+    const double value = bucket[metric].mean();
+    if (!std::isfinite(value)) {
+      has = has && !joined;
+      continue;
+    }
+    const int next_x = x_of(bucket), next_y = y_of(value);
+    if (joined && has)
+      to.line(x, y, next_x, next_y);
+    else
+      to.dot(next_x, next_y);
+    x = next_x, y = next_y, has = true;
+  }
+}
+
+}  // namespace lockstep
