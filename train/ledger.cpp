@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/log.h"
 #include "core/units.h"
 #include "core/wall_clock.h"
 
@@ -17,6 +18,7 @@ using Kind = LedgerLine::Kind;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // decades, of a line each ten seconds
 constexpr std::int64_t kMostStep = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr double kMostSeconds = 1e12;
+constexpr double kMostGapSeconds = 366 * 86400.0;  // between two lines
 constexpr auto kBetweenLines = std::chrono::seconds(10);
 constexpr std::size_t kMostWhyBytes = 1000;
 constexpr std::int64_t kMostEndBytes = 1 << 16;  // of an end's line
@@ -75,8 +77,22 @@ class Account {
  public:
   void add(const LedgerLine& line) {
     LOCKSTEP_CHECK(!starts.empty() || line.kind == Kind::start, "a ledger begins with a start");
-    // Back: somebody set the clock.
+    // Back, or on by years: a clock was wrong.
     const double since = starts.empty() ? 0 : std::max(line.time_seconds - last_seconds_, 0.0);
+    if (since > kMostGapSeconds) {
+      is_clock_wrong = true;
+      add_after(line, 0);
+    } else {
+      add_after(line, since);
+    }
+  }
+
+  Goodput sum;
+  std::vector<StartTimes> starts;
+  bool is_clock_wrong = false;  // by more than a year, at a time
+
+ private:
+  void add_after(const LedgerLine& line, double since) {
     last_seconds_ = line.time_seconds;
     switch (line.kind) {
       case Kind::start: start(line, since); break;
@@ -85,10 +101,6 @@ class Account {
     }
   }
 
-  Goodput sum;
-  std::vector<StartTimes> starts;
-
- private:
   // Steps that are productive so far, and what was behind them.
   struct Counted {
     std::size_t start = 0;  // an index of `starts`
@@ -308,7 +320,12 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
                                                          .hosts = start.hosts,
                                                          .version = start.version});
   file_.append(to_json_line(line));
-  goodput_ = goodput_of(lines);
+  const auto account = account_of(lines);
+  goodput_ = account.sum;
+  if (account.is_clock_wrong)
+    log_warning(path.string(),
+                ": more than a year lies between two lines, so that a clock was wrong; that counts "
+                "as no time");
   goodput_.restart_seconds += starting.count();
 }
 
@@ -316,7 +333,7 @@ double Ledger::time_of(Clock::time_point at) const {
   return start_seconds_ + std::chrono::duration<double>(at - began_).count();
 }
 
-void Ledger::append(const StepReport& report) {
+bool Ledger::append(const StepReport& report) {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - accounted_).count();
   accounted_ = now;
@@ -337,7 +354,9 @@ void Ledger::append(const StepReport& report) {
   pending_->data_seconds += data;
   pending_->checkpoint_seconds += checkpoint;
   pending_->evaluation_seconds += evaluation;
-  if (now - written_ >= kBetweenLines) write_pending();
+  const bool is_due = now - written_ >= kBetweenLines;
+  if (is_due) write_pending();
+  return is_due;
 }
 
 // Where that fails, the steps stay pending: a later line may tell of them.

@@ -95,8 +95,9 @@ class Ledger {
   // time is measured by a clock that nobody sets.
   Ledger(const std::filesystem::path& path, const Start& start);
 
-  // Accounts for the time since the last call. A line tells of the steps of ten seconds or more.
-  void append(const StepReport& report);
+  // Accounts for the time since the last call. A line tells of the steps of ten seconds or more:
+  // whether one was written. Where it cannot be, a later one tells of its steps.
+  bool append(const StepReport& report);
   // checkpoint_seconds: of saving behind the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
   void sync() { file_.sync(); }

@@ -34,11 +34,11 @@ double known(double seconds) {
 
 }  // namespace
 
-MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t step)
+MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps)
     : file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
       plan_(run.plan()) {
   exposed_.run = run_name(run.path());
-  exposed_.report.step = step;
+  exposed_.steps = steps;
   exposed_.last_step_time_seconds = seconds_since_1970();
   if (config.metrics_port == 0) return;
   try {
@@ -50,8 +50,15 @@ MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std
   }
 }
 
+void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput) {
+  exposed_.step = step;
+  exposed_.goodput = goodput;
+  publish();
+}
+
 void MetricsPage::count(const StepReport& r) {
   exposed_.report = r;
+  exposed_.step = r.step;
   exposed_.last_step_time_seconds = seconds_since_1970();
   exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
   exposed_.skipped_steps += r.skipped ? 1 : 0;
@@ -65,16 +72,17 @@ void MetricsPage::count(const StepReport& r) {
   exposed_.energy_joules += known(r.gpu->energy_joules);
 }
 
-void MetricsPage::show(const StepReport& report, const std::optional<Goodput>& goodput) {
-  if (file_.empty() && !server_) return;
+bool MetricsPage::show(const StepReport& report, const std::optional<Goodput>& goodput) {
+  if (file_.empty() && !server_) return false;
   count(report);
   const auto now = Clock::now();
-  if (now < next_) return;
+  if (now < next_) return false;
   next_ = now + std::chrono::seconds(1);
   exposed_.goodput = goodput;
   if (!std::exchange(knows_plan_, true))
     if (auto plan = read_plan_file(plan_)) exposed_.planned = plan->step.without_checkpoints();
   publish();
+  return true;
 }
 
 void MetricsPage::end(const std::optional<Goodput>& goodput, double checkpoint_seconds) {

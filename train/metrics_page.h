@@ -15,19 +15,23 @@ namespace lockstep {
 
 class MetricsPage {
  public:
-  // Warns where the port cannot be had: the run goes on without.
-  MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t step);
+  // When the process begins, to do `steps`. Warns where the port cannot be had: the run goes on
+  // without.
+  MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps);
 
-  // Both at most once a second. Throws DataError where the file cannot be written.
-  void show(const StepReport& report, const std::optional<Goodput>& goodput);
-  // The last ones. checkpoint_seconds: of saving behind the last step.
+  // Each throws DataError where the file cannot be written.
+  void publish();  // what is known so far
+  // The first step begins, behind `step`.
+  void begin(std::int64_t step, const std::optional<Goodput>& goodput);
+  // At most once a second: whether it is now.
+  bool show(const StepReport& report, const std::optional<Goodput>& goodput);
+  // The last numbers. checkpoint_seconds: of saving behind the last step.
   void end(const std::optional<Goodput>& goodput, double checkpoint_seconds);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void count(const StepReport& report);
-  void publish();
 
   std::filesystem::path file_, plan_;  // file_ empty: none
   std::optional<MetricsServer> server_;

@@ -218,11 +218,11 @@ StepMetrics parse_metrics_line(std::string_view line) {
 }
 
 void MetricsReader::forget() {
-  *this = MetricsReader(std::move(path_));
+  *this = MetricsReader(std::move(path_), most_bytes_);
 }
 
-void MetricsReader::leave_out(const std::string& why) {
-  if (left_out_++ == 0) first_left_out_ = str("line ", lines_, ": ", why);
+void MetricsReader::leave_out(std::int64_t line, const std::string& why) {
+  if (left_out_++ == 0) first_left_out_ = str("line ", line, ": ", why);
 }
 
 bool MetricsReader::continues(std::istream& file) const {
@@ -237,18 +237,42 @@ bool MetricsReader::continues(std::istream& file) const {
 void MetricsReader::take_line(std::string_view line, FunctionRef<void(const StepMetrics&)> act) {
   ++lines_;
   if (std::exchange(in_long_line_, false) || std::ssize(line) > kMostLineBytes)
-    return leave_out(str("longer than ", kMostLineBytes, " bytes"));
+    return leave_out(lines_, str("longer than ", kMostLineBytes, " bytes"));
   StepMetrics metrics;
   try {
     metrics = parse_metrics_line(line);
     if (metrics.step <= step_)
       throw DataError(str("step ", metrics.step, " stands behind step ", step_));
-    if (step_ > 0 && metrics.step > step_ + kMostHole)
-      throw DataError(str("step ", metrics.step, " is too far behind step ", step_));
+    if (const auto last = held_back_ ? held_back_->step : step_;
+        last > 0 && metrics.step > last + kMostHole)
+      throw DataError(str("step ", metrics.step, " is too far behind step ", last));
   } catch (const DataError& error) {  // who looks at a run can do without a line
-    return leave_out(error.what());
+    return leave_out(lines_, error.what());
   }
+  if (held_back_ && metrics.step > held_back_->step)
+    accept(*held_back_, held_back_line_, act);
+  else if (held_back_)
+    leave_out(held_back_line_,
+              str("step ", held_back_->step, " stands in front of step ", metrics.step));
+  held_back_.reset();
+  if (is_jump(metrics.step)) {
+    held_back_ = metrics;
+    held_back_line_ = lines_;
+  } else {
+    accept(metrics, lines_, act);
+  }
+}
+
+// Whether a step is farther from the last one than lines between them explain.
+bool MetricsReader::is_jump(std::int64_t step) const {
+  return step_ > 0 && step - step_ > stride_ * (lines_ - line_);
+}
+
+void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
+                           FunctionRef<void(const StepMetrics&)> act) {
+  if (step_ > 0 && line == line_ + 1) stride_ = metrics.step - step_;
   step_ = metrics.step;
+  line_ = line;
   act(metrics);
 }
 
@@ -285,10 +309,17 @@ bool MetricsReader::poll(FunctionRef<void()> begin_anew,
   std::ifstream file(path_, std::ios::binary);
   if (!file) throw DataError(str(path_.string(), ": cannot be opened: ", std::strerror(errno)));
   if (!continues(file)) anew();
+  file.seekg(0, std::ios::end);
+  const std::int64_t size = file.tellg();
   file.seekg(offset_);
+  constexpr std::int64_t kChunk = 1 << 20;
   std::string bytes;  // from offset_ on
-  for (;;) {
-    constexpr std::int64_t kChunk = 1 << 20;
+  share_read_ = 1;
+  for (std::int64_t read = 0;; read += kChunk) {
+    if (const auto at = offset_ + std::ssize(bytes); read >= most_bytes_ && at < size) {
+      share_read_ = static_cast<double>(at) / static_cast<double>(size);
+      break;
+    }
     const auto had = bytes.size();
     bytes.resize(had + kChunk);
     file.read(bytes.data() + had, kChunk);

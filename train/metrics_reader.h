@@ -1,11 +1,14 @@
 // MetricsReader: reads metrics.jsonl (train/metrics_log.h), also while a run goes on writing it. A
-// line is believed or left out as a whole; what is left out is counted, and the first said.
+// line is believed or left out as a whole; what is left out is counted, and the first said. One
+// that jumps forward is held back until the next: where that goes on from before, the jump was
+// damage.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,31 +77,47 @@ class MetricsReader {
   // A step may be so many behind the one before: where a log had holes. More is damage.
   static constexpr std::int64_t kMostHole = 1'000'000;
 
-  explicit MetricsReader(std::filesystem::path path) : path_(std::move(path)) {}
+  static constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
 
-  // Calls act for each whole line behind those of the last call. Where the file is not any more
-  // what was read (a run went on from an earlier step, and cut it), calls begin_anew first, and act
-  // for all of it. False where there is no file. Throws DataError where it cannot be read.
+  // `most_bytes`: of one poll(), at least 2 kMostLineBytes.
+  explicit MetricsReader(std::filesystem::path path, std::int64_t most_bytes = kAll)
+      : path_(std::move(path)), most_bytes_(most_bytes) {}
+
+  // Calls act for each whole line behind those of the last call, as far as most_bytes reach. Where
+  // the file is not any more what was read (a run went on from an earlier step, and cut it), calls
+  // begin_anew first, and act for all of it. False where there is no file. Throws DataError where
+  // it cannot be read.
   bool poll(FunctionRef<void()> begin_anew, FunctionRef<void(const StepMetrics&)> act);
 
   std::int64_t lines() const { return lines_; }                          // whole ones
   std::int64_t left_out() const { return left_out_; }                    // of them
   const std::string& first_left_out() const { return first_left_out_; }  // "line 17: ..."
-  std::int64_t unfinished_bytes() const { return unfinished_bytes_; }    // behind the last newline
+  const std::optional<StepMetrics>& held_back() const { return held_back_; }
+  double share_read() const { return share_read_; }  // of the file; 1: all that is there
+  std::int64_t unfinished_bytes() const { return unfinished_bytes_; }  // behind the last newline
 
  private:
   bool continues(std::istream& file) const;
   void forget();
   void take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act);
   void take_line(std::string_view line, FunctionRef<void(const StepMetrics&)> act);
-  void leave_out(const std::string& why);
+  void leave_out(std::int64_t line, const std::string& why);
+  bool is_jump(std::int64_t step) const;
+  void accept(const StepMetrics& metrics, std::int64_t line,
+              FunctionRef<void(const StepMetrics&)> act);
 
   std::filesystem::path path_;
+  std::int64_t most_bytes_;
+  double share_read_ = 1;
   std::int64_t offset_ = 0;    // of what was not taken yet
   std::string before_;         // the last bytes in front of it
   bool in_long_line_ = false;  // whose begin was dropped
   std::int64_t unfinished_bytes_ = 0;
-  std::int64_t step_ = 0;  // the last; 0: none yet
+  std::int64_t step_ = 0;    // the last; 0: none yet
+  std::int64_t line_ = 0;    // its
+  std::int64_t stride_ = 1;  // from the step before to it
+  std::optional<StepMetrics> held_back_;
+  std::int64_t held_back_line_ = 0;
   std::int64_t lines_ = 0, left_out_ = 0;
   std::string first_left_out_;
 };

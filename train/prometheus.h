@@ -15,10 +15,11 @@ namespace lockstep {
 struct Exposed {
   std::string run;  // its name
   bool is_running = true;
-  StepReport report{};  // of the last step; what is not known of it is left out
-  double last_step_time_seconds =
-      0;            // since 1970; before the first step of this process: its start
-  StepTime time{};  // of the last step that was timed
+  std::int64_t steps = 0;              // of the run
+  std::optional<std::int64_t> step{};  // the last one, of this process or the one it goes on from
+  double last_step_time_seconds = 0;   // since 1970; before this process's first: its begin
+  std::optional<StepReport> report{};  // of that; what is not known of it is left out
+  std::optional<StepTime> time{};      // of the last step that was timed
   std::optional<double> validation_loss{};
   std::optional<GpuReading> gpu{};
   std::optional<Goodput> goodput{};

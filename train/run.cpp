@@ -32,6 +32,9 @@ Run::Run(const TrainOptions& given, const RunRanks& ranks)
       topology(ranks.topology),
       signals(ranks.world.rank() == 0),
       directory(open_run(options.run, world)),
+      log(world.rank() == 0
+              ? RunLog(world, directory, options.config.log, options.config.train.steps)
+              : RunLog()),
       gpu(options.device.kind == Device::Kind::cuda
               ? std::optional<GpuWatch>(std::in_place, options.device)
               : std::nullopt),

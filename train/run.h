@@ -54,6 +54,7 @@ struct Run {
   const Topology* topology;  // may be absent
   const StopSignals signals;
   RunDirectory directory;
+  RunLog log;                   // says early that the run is there
   std::optional<GpuWatch> gpu;  // before the streams, which take memory of the GPU
   Stream compute;
   MachineFiles files;
@@ -72,7 +73,6 @@ struct Run {
   const bool shares_state;  // of any rank
   Meter meter;
   std::optional<NumericsRecord> numerics;  // of a GPU
-  RunLog log;
 
   RunProgress progress;
   int stop = 0;                  // with which all ranks agreed to stop; 0: they go on

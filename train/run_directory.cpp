@@ -60,7 +60,8 @@ RunDirectory::~RunDirectory() {
   std::error_code not_empty;
   if (is_new_ && std::filesystem::remove(checkpoints(), not_empty)) {
     std::filesystem::remove_all(tokenizer(), not_empty);
-    std::filesystem::remove(path_ / "lock", not_empty);
+    for (const char* name : {"lock", "metrics.prom"})
+      std::filesystem::remove(path_ / name, not_empty);
     std::filesystem::remove(path_, not_empty);
   }
   if (lock_ >= 0) close(lock_);

@@ -1,15 +1,46 @@
 #include "train/run_log.h"
 
+#include <utility>
+
 #include "core/log.h"
 
 namespace lockstep {
+namespace {
+
+void warn(const DataError& error) {
+  log_own_warning(error.what(), "; the run goes on, its logs have holes");
+}
+
+}  // namespace
+
+RunLog::RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps)
+    : world_(&world) {
+  page_.emplace(run, config, steps);
+  attempt(page_part_, [&] {
+    page_->publish();
+    return true;
+  });
+  world.set_last_act([this](const std::string& why, int exit_code) { cut_off(exit_code, why); });
+}
+
+RunLog::~RunLog() {
+  if (world_ != nullptr) world_->set_last_act({});
+  if (!ended_) end_now(1, "", 0);  // it came to no step
+}
 
 void RunLog::open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start) {
+  const std::lock_guard lock(mutex_);
   metrics_.emplace(run.metrics(), start.step);
   if (config.tensorboard) tensorboard_.emplace(run.path(), start.step);
-  attempt(ledger_failed_, [&] { ledger_.emplace(run.ledger(), start); });
+  attempt(ledger_part_, [&] {
+    ledger_.emplace(run.ledger(), start);
+    return true;
+  });
   if (ledger_ && ledger_->goodput().restarts > 0) log_info(in_words(ledger_->goodput()));
-  page_.emplace(run, config, start.step);
+  attempt(page_part_, [&] {
+    if (page_) page_->begin(start.step, goodput());
+    return page_.has_value();
+  });
 }
 
 std::optional<Goodput> RunLog::goodput() const {
@@ -17,49 +48,87 @@ std::optional<Goodput> RunLog::goodput() const {
 }
 
 void RunLog::append(const StepReport& report) {
-  attempt(metrics_failed_, [&] {
-    if (metrics_) metrics_->append(report);
-    if (tensorboard_) tensorboard_->append(report);
-  });
-  attempt(ledger_failed_, [&] {
-    if (ledger_) ledger_->append(report);
-  });
-  attempt(page_failed_, [&] {
-    if (page_) page_->show(report, goodput());
-  });
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  if (metrics_)
+    attempt(
+        metrics_part_,
+        [&] {
+          metrics_->append(report);
+          return true;
+        },
+        report.step);
+  if (tensorboard_)
+    attempt(
+        tensorboard_part_,
+        [&] {
+          tensorboard_->append(report);
+          return true;
+        },
+        report.step);
+  attempt(ledger_part_, [&] { return ledger_ && ledger_->append(report); });
+  attempt(page_part_, [&] { return page_ && page_->show(report, goodput()); });
 }
 
 void RunLog::end(int exit_code, const std::string& why, double checkpoint_seconds) {
-  attempt(ledger_failed_, [&] {
-    if (ledger_) ledger_->end(exit_code, why, checkpoint_seconds);
-  });
-  attempt(page_failed_, [&] {
-    if (page_) page_->end(goodput(), checkpoint_seconds);
-  });
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  end_now(exit_code, why, checkpoint_seconds);
   if (ledger_) log_info(in_words(ledger_->goodput()));
 }
 
+// Nothing is synced: that a disk hangs may be why all end.
+void RunLog::cut_off(int exit_code, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  end_now(exit_code, why, 0);
+  is_over_ = true;
+}
+
+void RunLog::end_now(int exit_code, const std::string& why, double checkpoint_seconds) {
+  ended_ = true;
+  attempt(ledger_part_, [&] {
+    if (ledger_) ledger_->end(exit_code, why, checkpoint_seconds);
+    return ledger_.has_value();
+  });
+  attempt(page_part_, [&] {
+    if (page_) page_->end(goodput(), checkpoint_seconds);
+    return page_.has_value();
+  });
+}
+
 void RunLog::sync() {
-  attempt(metrics_failed_, [&] {
-    if (metrics_) metrics_->sync();
-    if (tensorboard_) tensorboard_->sync();
-  });
-  attempt(ledger_failed_, [&] {
-    if (ledger_) ledger_->sync();
-  });
+  const auto attempt_to = [&](auto& log) {
+    try {
+      if (log) log->sync();
+      return true;
+    } catch (const DataError& error) {
+      if (!sync_failed_.exchange(true)) warn(error);
+      return false;
+    }
+  };
+  const bool metrics = attempt_to(metrics_), events = attempt_to(tensorboard_);
+  if (attempt_to(ledger_) && metrics && events) sync_failed_ = false;
 }
 
 void RunLog::attempt(FunctionRef<void()> act) {
-  Failed failed = false;
-  attempt(failed, act);
-}
-
-void RunLog::attempt(Failed& failed, FunctionRef<void()> act) {
   try {
     act();
   } catch (const DataError& error) {
-    if (!failed.exchange(true))
-      log_own_warning(error.what(), "; the run goes on, its logs have holes");
+    warn(error);
+  }
+}
+
+void RunLog::attempt(Part& part, FunctionRef<bool()> act, std::int64_t step) {
+  try {
+    if (!act() || !std::exchange(part.failed, false)) return;
+    const auto first = std::exchange(part.first_missing, 0);
+    log_info(part.name, " is written again",
+             first > 0 ? str("; lines of steps ", first, " to ", part.last_missing, " are missing")
+                       : "");
+  } catch (const DataError& error) {
+    if (part.first_missing == 0) part.first_missing = step;
+    part.last_missing = step;
+    if (!std::exchange(part.failed, true)) warn(error);
   }
 }
 

@@ -1,13 +1,15 @@
 // RunLog: what rank 0 keeps of a run and shows of it: metrics.jsonl, event files of TensorBoard,
 // the ledger, and what Prometheus reads. Training is worth more than its log: where one of them
-// cannot be written, that is said once, and training goes on.
+// cannot be written, that is said once, and training goes on; as is where it can be again.
 #pragma once
 
 #include <atomic>
+#include <mutex>
 #include <optional>
 #include <string>
 
 #include "core/function_ref.h"
+#include "dist/comms.h"
 #include "train/config.h"
 #include "train/ledger.h"
 #include "train/metrics_log.h"
@@ -19,6 +21,14 @@ namespace lockstep {
 
 class RunLog {
  public:
+  RunLog() = default;  // of ranks that keep none
+  // Rank 0, when its process begins: Prometheus sees that it is there. `world` outlives it: where
+  // its watch ends the run, that is the last thing that is written.
+  RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps);
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+  ~RunLog();
+
   // Rank 0, when the first step begins: goes on behind start.step, and says what the run's time
   // went to before. Throws DataError where metrics.jsonl or event files cannot be written.
   void open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start);
@@ -31,16 +41,30 @@ class RunLog {
   void attempt(FunctionRef<void()> act);  // to write what else is of the log, once
 
  private:
-  using Failed = std::atomic<bool>;
+  struct Part {
+    const char* name;
+    bool failed = false;
+    std::int64_t first_missing = 0, last_missing = 0;  // steps; 0: none
+  };
 
+  void end_now(int exit_code, const std::string& why, double checkpoint_seconds);
+  void cut_off(int exit_code, const std::string& why);
   std::optional<Goodput> goodput() const;
-  void attempt(Failed& failed, FunctionRef<void()> act);  // what is written again and again
+  // What is written again and again. act(): whether it has written, of which `step` is the newest
+  // where each step has a line; 0: where nothing is missing once it can be written again.
+  void attempt(Part& part, FunctionRef<bool()> act, std::int64_t step = 0);
 
+  World* world_ = nullptr;
+  std::mutex mutex_;      // cut_off() is called by the watch's thread
+  bool ended_ = false;    // which may be said again, by who knows the cause
+  bool is_over_ = false;  // nothing more is written
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<Ledger> ledger_;
   std::optional<MetricsPage> page_;
-  Failed metrics_failed_ = false, ledger_failed_ = false, page_failed_ = false;
+  Part metrics_part_{.name = "metrics.jsonl"}, tensorboard_part_{.name = "TensorBoard's file"},
+      ledger_part_{.name = "ledger.jsonl"}, page_part_{.name = "what Prometheus reads"};
+  std::atomic<bool> sync_failed_ = false;
 };
 
 }  // namespace lockstep

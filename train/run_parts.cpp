@@ -136,15 +136,6 @@ std::string in_words(const TrainingConfig& config, const Config& c) {
       graphs_go ? " and train.cuda_graphs = \"auto\"" : "");
 }
 
-const char* name_of(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::none: return "none";
-    case Recompute::cheap: return "cheap";
-    case Recompute::block: return "block";
-  }
-  return "?";
-}
-
 // The buffers of both loaders.
 std::int64_t pinned_bytes(const Config& c, std::int64_t micro_batch) {
   const auto bytes = Loader::pinned_bytes(static_cast<int>(micro_batch),
@@ -202,7 +193,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
       const auto bytes = measure_run(c, config, device).sum();
       if (room.has(bytes))
         return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
-                   name_of(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
+                   name(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
     }
     return std::nullopt;
   };
@@ -294,16 +285,7 @@ void require_fp8(const Config& c, const Stream& compute) {
     return;
   }
   const auto gpu = gpu::properties(compute.device().index);
-  const int capability = 10 * gpu.major + gpu.minor;
-  const bool there = fp8 == Fp8Products::tensor ? capability >= 89 : capability == 90;
-  if (!there)
-    throw ConfigError(str("precision.fp8 = \"", fp8 == Fp8Products::tensor ? "tensor" : "block",
-                          "\" needs a GPU of compute capability ",
-                          fp8 == Fp8Products::tensor ? "8.9 or later" : "9.0 (H100, H200)",
-                          "; this one, ", gpu.name, ", has ", gpu.major, ".", gpu.minor,
-                          fp8 == Fp8Products::block && capability >= 89
-                              ? "; set it to \"tensor\" or \"off\""
-                              : "; set it to \"off\""));
+  require_fp8(fp8, 10 * gpu.major + gpu.minor, gpu.name);
   if (c.model.width < kWorthIt)
     log_warning("precision.fp8: below a width of ", kWorthIt, " (model.width is ", c.model.width,
                 ") bf16 is usually as fast");

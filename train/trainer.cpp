@@ -86,14 +86,15 @@ class Trainer {
 };
 
 int Trainer::run() {
-  start(run_, [this] { return compute_step(); });
-  if (run_.step() >= run_.steps()) {
-    log_info("the run is at step ", run_.step(), " of ", run_.steps(),
-             "; raise train.steps to go on");
-    return 0;
-  }
-  if (run_.is_first()) open_logs();
   try {
+    start(run_, [this] { return compute_step(); });
+    if (run_.step() >= run_.steps()) {
+      log_info("the run is at step ", run_.step(), " of ", run_.steps(),
+               "; raise train.steps to go on");
+      run_.log.end(0, "done", 0);
+      return 0;
+    }
+    if (run_.is_first()) open_logs();
     const int code = take_steps();
     if (run_.is_first()) plan_.end();
     run_.log.end(code, code == 0 ? "done" : "stopped by a signal", checkpoint_seconds_);

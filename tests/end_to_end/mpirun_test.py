@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from tiny_run import configuration, numbers, pack
+from tiny_run import configuration, metrics, numbers, pack
 
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    LC_ALL="C")
@@ -147,6 +147,8 @@ def check(lockstep, folder):
                f"{what}: one rank speaks: {said[-700:]}")
         expect(same_losses(numbers(run), one[family]),
                f"{what}: {numbers(run)} is not {one[family]}")
+        expect([line["step"] for line in metrics(run) if "slowest_rank" in line] == [6],
+               f"{what}: ranks compare their times behind the last step")
 
     check_rows(lockstep, folder, job, configs["llama3"])
 

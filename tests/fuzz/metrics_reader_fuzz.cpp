@@ -70,10 +70,12 @@ void check_line(std::string_view line) {
 // The text between two good lines.
 void check_file(std::string_view text) {
   static const MemoryFile file;
-  StepReport first, last;
+  StepReport first, last, behind;
   first.step = 1;
   last.step = 1000;
-  const auto all = str(to_json_line(first, 1), text, "\n", to_json_line(last, 2));
+  behind.step = 1001;  // without it, the jump to the last would not be believed
+  const auto all =
+      str(to_json_line(first, 1), text, "\n", to_json_line(last, 2), to_json_line(behind, 3));
   file.set(reinterpret_cast<const std::uint8_t*>(all.data()), all.size());
   MetricsReader reader(file.path());
   std::int64_t step = 0, lines = 0;
@@ -83,7 +85,9 @@ void check_file(std::string_view text) {
     ++lines;
   };
   reader.poll([] { LOCKSTEP_FAIL("anew"); }, act);
-  LOCKSTEP_CHECK(lines >= 1 && lines + reader.left_out() == reader.lines(), "lines are missing");
+  LOCKSTEP_CHECK(
+      lines >= 1 && lines + reader.left_out() + (reader.held_back() ? 1 : 0) == reader.lines(),
+      "lines are missing");
   LOCKSTEP_CHECK(step >= 1000 || reader.left_out() > 0, "the last line is missing");
 }
 

@@ -72,6 +72,24 @@ TEST(Ledger, a_clock_that_goes_back_between_starts_makes_no_negative_time) {
 }
 
 // Against seconds that are each given to one part, and moved when a start takes a step back.
+// The first start's, before its clock was set: what follows is told apart all the same.
+TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
+  const double now = 1.79e9;
+  std::vector lines{start_at(100, 0), steps_at(110, 1, 4, 8, 0, 0, 0), end_at(110, 4),
+                    start_at(now, 4), steps_at(now + 10, 5, 8, 9, 0, 0, 0)};
+  expect_goodput(goodput_of(lines), {17, 0, 3, 0, 0, 0, 0}, 1);
+  EXPECT_NEAR(starts_of(lines).back().begin_seconds, 110, 1e-6);
+  const TemporaryDirectory directory;
+  std::string text;
+  for (const auto& line : lines)
+    text += to_json_line(line);
+  spit(directory / "ledger.jsonl", text);
+  ::testing::internal::CaptureStderr();
+  const Ledger ledger(directory / "ledger.jsonl", {.began = Clock::now(), .step = 8});
+  expect_contains(::testing::internal::GetCapturedStderr(),
+                  "ledger.jsonl: more than a year lies between two lines");
+}
+
 TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   std::mt19937 random{std::random_device{}()};
   const auto draw = [&](double most) {

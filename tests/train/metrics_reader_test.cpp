@@ -1,5 +1,6 @@
 #include "train/metrics_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -38,7 +39,9 @@ std::string line_of(std::int64_t step, double loss = 3.25) {
 
 // What the reader says of a file from its begin to its end, and how often it began anew.
 struct Follower {
-  explicit Follower(const std::filesystem::path& path) : reader(path) {}
+  explicit Follower(const std::filesystem::path& path,
+                    std::int64_t most_bytes = MetricsReader::kAll)
+      : reader(path, most_bytes) {}
   bool poll() {
     return reader.poll([&] { steps.clear(), ++anew; },
                        [&](const StepMetrics& line) { steps.push_back(line); });
@@ -155,6 +158,50 @@ TEST(MetricsReader, what_is_left_out_is_counted_and_the_rest_is_read) {
   EXPECT_EQ(follower.anew, 0);
 }
 
+TEST(MetricsReader, a_damaged_step_costs_its_line_alone_wherever_it_stands) {
+  const TemporaryDirectory directory;
+  for (const int at : {2, 10, 699, 700})
+    for (const std::int64_t step : {1, 8, 11, 12, 610, 701, 7000, 900'000}) {
+      if (step == at) continue;
+      const auto path = directory / str("metrics-", at, "-", step);
+      std::string text;
+      for (int line = 1; line <= 700; ++line)
+        text += line_of(line == at ? step : line);
+      spit(path, text);
+      Follower follower(path);
+      follower.poll();
+      SCOPED_TRACE(str("step ", step, " at line ", at));
+      const auto numbers = follower.numbers();
+      EXPECT_EQ(numbers.size(), 699u);
+      EXPECT_EQ(std::ranges::count(numbers, at), 0);
+      EXPECT_EQ(numbers.back(), at == 700 ? 699 : 700);
+      const bool is_held = at == 700 && step > 700;  // no line says that it is damage
+      EXPECT_EQ(follower.reader.held_back().has_value(), is_held);
+      EXPECT_EQ(follower.reader.left_out(), is_held ? 0 : 1);
+      if (at == 10 && step == 610) {
+        EXPECT_EQ(follower.reader.first_left_out(), "line 10: step 610 stands in front of step 11");
+      }
+    }
+}
+
+TEST(MetricsReader, steps_that_are_far_from_each_other_are_read_once_a_line_goes_on_from_them) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  Follower follower(path);
+  spit(path, line_of(1) + line_of(2) + line_of(500));
+  follower.poll();
+  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(follower.reader.held_back()->step, 500);
+  append(path, line_of(510));  // each tenth from here on
+  follower.poll();
+  append(path, line_of(520));
+  follower.poll();
+  append(path, line_of(530));
+  follower.poll();
+  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2, 500, 510, 520, 530}));
+  EXPECT_EQ(follower.reader.left_out(), 0);
+}
+
 TEST(MetricsReader, a_line_of_any_length_is_left_out_alone) {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
@@ -219,6 +266,31 @@ TEST(MetricsReader, a_run_that_goes_on_from_before_is_read_anew_however_far_it_c
     for (const auto& step : follower.steps)
       EXPECT_EQ(step[Metric::loss], step.step <= 5 ? 2 : 3);
   }
+}
+
+TEST(MetricsReader, a_long_file_is_read_in_pieces_of_what_a_poll_may_take) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  std::string text;
+  for (int step = 1; std::ssize(text) < 9 * MetricsReader::kMostLineBytes; ++step)
+    text += line_of(step) + std::string(step % 50 == 0 ? 100'000 : 10, 'x') + "\n";
+  spit(path, text);
+  Follower whole(path), pieces(path, 2 * MetricsReader::kMostLineBytes);
+  whole.poll();
+  EXPECT_EQ(whole.reader.share_read(), 1);
+  int polls = 0;
+  double share = 0;
+  do {
+    pieces.poll();
+    ++polls;
+    EXPECT_GT(pieces.reader.share_read(), share);
+    share = pieces.reader.share_read();
+    EXPECT_LT(share, 0.26 * polls);
+  } while (share < 1);
+  EXPECT_EQ(polls, 5);
+  EXPECT_EQ(pieces.numbers(), whole.numbers());
+  EXPECT_EQ(pieces.reader.left_out(), whole.reader.left_out());
+  EXPECT_EQ(pieces.anew, 0);
 }
 
 TEST(MetricsReader, a_file_may_go_and_come_again) {

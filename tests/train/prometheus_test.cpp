@@ -95,8 +95,10 @@ StepReport report() {
 
 Exposed everything() {
   return {.run = "r",
-          .report = report(),
+          .steps = 40,
+          .step = 12,
           .last_step_time_seconds = 1790000000.25,
+          .report = report(),
           .time = report().time,
           .validation_loss = 3.5,
           .gpu = report().gpu,
@@ -154,8 +156,8 @@ TEST(Prometheus, each_number_has_its_name_unit_and_labels) {
 }
 
 TEST(Prometheus, what_is_not_known_is_left_out) {
-  Exposed exposed{.run = "r"};
-  exposed.time.seconds.fill(std::nan(""));
+  Exposed exposed{.run = "r", .report = StepReport(), .time = StepTime()};
+  exposed.time->seconds.fill(std::nan(""));
   const auto text = prometheus_text(exposed);
   EXPECT_EQ(text.find("NaN"), text.npos);
   EXPECT_EQ(text.find("nan"), text.npos);
@@ -165,9 +167,20 @@ TEST(Prometheus, what_is_not_known_is_left_out) {
   expect_promtool_agrees(text);
 }
 
+TEST(Prometheus, before_the_first_step_there_is_only_what_is_known) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : parse(prometheus_text({.run = "r", .steps = 40})))
+    names.insert(name.substr(0, name.find('{')));
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "lockstep_running", "lockstep_steps", "lockstep_last_step_timestamp_seconds",
+                       "lockstep_tokens_total", "lockstep_skipped_steps_total",
+                       "lockstep_data_wait_seconds_total", "lockstep_checkpoint_seconds_total",
+                       "lockstep_evaluation_seconds_total"}));
+}
+
 TEST(Prometheus, numbers_that_are_not_finite_are_those_of_the_format) {
   auto exposed = everything();
-  exposed.report.loss = HUGE_VAL;
+  exposed.report->loss = HUGE_VAL;
   expect_contains(prometheus_text(exposed), "lockstep_loss{run=\"r\"} +Inf\n");
   expect_promtool_agrees(prometheus_text(exposed));
 }
@@ -198,8 +211,14 @@ double value(const std::filesystem::path& path, const std::string& name) {
 TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   const TemporaryDirectory directory;
   const RunDirectory run(directory / "my run");
-  MetricsPage page(run, to_file("metrics.prom"), 11);
+  MetricsPage page(run, to_file("metrics.prom"), 40);
   const auto path = run.path() / "metrics.prom";
+  page.publish();
+  EXPECT_EQ(value(path, "lockstep_running"), 1);
+  EXPECT_EQ(value(path, "lockstep_steps"), 40);
+  page.begin(11, Goodput{.restarts = 1});
+  EXPECT_EQ(value(path, "lockstep_step"), 11);
+  EXPECT_EQ(value(path, "lockstep_restarts"), 1);
   write_plan_file(run.plan(), {.step = {.seconds = 1, .mfu = 0.25}});
   page.show(report(), Goodput{.productive_seconds = 1});
   EXPECT_EQ(value(path, "lockstep_step"), 12);
@@ -242,7 +261,7 @@ TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
   }
   MetricsPage lost(run, to_file((directory / "absent/x.prom").string()), 0);
   expect_contains(message_of<DataError>([&] { lost.show(report(), std::nullopt); }),
-                  "absent/x.prom.tmp: cannot create");
+                  "absent/x.prom: cannot create");
 }
 
 TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {

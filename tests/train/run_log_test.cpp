@@ -1,7 +1,9 @@
 #include "train/run_log.h"
 
 #include <chrono>
+#include <csignal>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tests/files.h"
 
@@ -15,6 +17,22 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
+// While it lives the file does not grow, nor any that is as large.
+class NoRoom {
+ public:
+  explicit NoRoom(const std::filesystem::path& file) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = std::filesystem::file_size(file);
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
 TEST(RunLog, each_of_its_files_that_cannot_be_written_is_said_once_and_the_others_go_on) {
   const TemporaryDirectory directory;
   const RunDirectory run(directory / "run");
@@ -22,8 +40,9 @@ TEST(RunLog, each_of_its_files_that_cannot_be_written_is_said_once_and_the_other
   Config::Log config;
   config.tensorboard = false;
   config.prometheus_file = "absent/x.prom";
-  RunLog log;
+  LoneWorld alone;
   ::testing::internal::CaptureStderr();
+  RunLog log(alone, run, config, 3);
   log.open(run, config, {.began = std::chrono::steady_clock::now()});
   for (std::int64_t step = 1; step <= 3; ++step) {
     StepReport report;
@@ -34,10 +53,96 @@ TEST(RunLog, each_of_its_files_that_cannot_be_written_is_said_once_and_the_other
   log.attempt([] { throw DataError("what is written once"); });
   const auto said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(count(said, "ledger.jsonl: line 1"), 1) << said;
-  EXPECT_EQ(count(said, "absent/x.prom.tmp: cannot create"), 1) << said;
+  EXPECT_EQ(count(said, "absent/x.prom: cannot create"), 1) << said;
   EXPECT_EQ(count(said, "what is written once; the run goes on, its logs have holes"), 1) << said;
   EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 3);
   EXPECT_EQ(slurp(run.ledger()), "damaged\n");
+}
+
+// A world whose watch ends the run when the test says so.
+class EndedWorld final : public WorldOver {
+ public:
+  using WorldOver::WorldOver;
+  void set_last_act(const LastAct& act) override { last_act = act; }
+  LastAct last_act;
+};
+
+// As where a disk was full for a while.
+TEST(RunLog, what_can_be_written_again_says_what_is_missing_and_may_fail_again) {
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  Config::Log config;
+  config.tensorboard = false;
+  config.prometheus_file = "";
+  spit(run.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
+  LoneWorld alone;
+  RunLog log(alone, run, config, 9);
+  log.open(run, config, {.began = std::chrono::steady_clock::now()});
+  const auto append = [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t step = from; step <= to; ++step) {
+      StepReport report;
+      report.step = step;
+      log.append(report);
+    }
+  };
+  ::testing::internal::CaptureStderr();
+  append(1, 2);
+  {
+    const NoRoom no_room(run.metrics());
+    append(3, 7);
+  }
+  append(8, 8);
+  const auto said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count(said, "metrics.jsonl: at byte "), 1) << said;
+  expect_contains(said, "metrics.jsonl is written again; lines of steps 3 to 7 are missing");
+  {
+    const NoRoom no_room(run.metrics());
+    ::testing::internal::CaptureStderr();
+    append(9, 9);
+    expect_contains(::testing::internal::GetCapturedStderr(), "metrics.jsonl: at byte ");
+  }
+  EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 3);
+}
+
+TEST(RunLog, what_the_watch_ends_has_its_steps_and_its_end) {
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  LoneWorld alone;
+  EndedWorld world(alone);
+  {
+    Config::Log config;
+    config.tensorboard = false;
+    RunLog log(world, run, config, 3);
+    log.open(run, config, {.began = std::chrono::steady_clock::now()});
+    StepReport report;
+    report.step = 1;
+    log.append(report);
+    log.end(75, "the connection to rank 1 is lost", 0);
+    world.last_act("rank 1 died", 75);
+    log.append(report);  // by the thread that trains, before the process ends
+    log.end(1, "too late", 0);
+    const auto lines = read_ledger(run.ledger());
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_EQ(lines[1].last, 1);
+    EXPECT_EQ(starts_of(lines).front().why, "rank 1 died");
+    EXPECT_EQ(starts_of(lines).front().exit_code, 75);
+    expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
+  }
+  EXPECT_FALSE(world.last_act) << "which would write into what is gone";
+}
+
+TEST(RunLog, a_process_shows_itself_when_it_begins_and_when_it_ends_before_a_step) {
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  spit(run.path() / "metrics.prom", "of a process that was killed");
+  LoneWorld alone;
+  {
+    const RunLog log(alone, run, {}, 30);
+    const auto text = slurp(run.path() / "metrics.prom");
+    expect_contains(text, "lockstep_running{run=\"run\"} 1\n");
+    expect_contains(text, "lockstep_steps{run=\"run\"} 30\n");
+  }
+  expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
 }
 
 }  // namespace
