@@ -11,6 +11,7 @@
 #include "launch/cluster_file.h"
 #include "launch/output.h"
 #include "launch/plan/plan.h"
+#include "train/layout.h"
 #include "train/plan/residuals.h"
 #include "train/plan/run_plan.h"
 
@@ -105,8 +106,7 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back(
         "this build has no CUDA: what kernels take for themselves (workspaces) is that of a CPU's "
         "in their place");
-  if (on_gpus && LOCKSTEP_WITH_CUDA && e.measured_operators == 0 &&
-      plan.config.train.attention == Config::Attention::own)
+  if (on_gpus && e.measured_operators == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
         "attention is by the own kernels, as cuDNN's is not for such runs, and has the prices of "
         "cuDNN's: it will take longer");
@@ -123,11 +123,11 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back(
         "the cluster does not say how much memory a host has (host_memory_bytes): it is taken to "
         "have enough");
-  if (plan.costs.goodput > 0 && e.save.interval_seconds > plan.costs.interruption_seconds)
+  if (e.save.interval_seconds > plan.costs.interruption_seconds)
     notes.push_back(str("checkpoints are ", human_eta(e.save.interval_seconds),
                         " apart, and an interruption comes each ",
                         human_eta(plan.costs.interruption_seconds),
-                        ": most of the time is lost; save more often (checkpoint.every_steps)"));
+                        ": much of the time is lost; save more often (checkpoint.every_steps)"));
   if (plan.corrected && plan.search)
     notes.emplace_back("layouts are compared without what earlier runs took");
   if (e.save.write_seconds == 0)
@@ -137,37 +137,41 @@ std::vector<std::string> notes_of(const Plan& plan) {
   return notes;
 }
 
-// Where the configuration's layout is of another number of ranks: the fastest.
-void take_fastest(Plan& plan) {
-  const auto& l = plan.config.layout;
+// Where the configuration's layout is of another number of ranks: the fastest, put into `config`.
+void take_fastest(Plan& plan, Config& config) {
+  const auto& l = config.layout;
   const auto own = str("layout.replicate x layout.shard x layout.tensor is ", l.replicate, " x ",
                        l.shard, " x ", l.tensor, ", but there are ", l.ranks, " ranks");
-  if (!plan.search || plan.search->best.empty())
-    throw ConfigError(str(own, "; leave layout.shard out: it takes what is left"));
+  if (!plan.search) mesh_of(l, static_cast<int>(l.ranks));  // which throws
+  if (plan.search->best.empty())
+    throw ConfigError(str(own, ", and of their layouts none fits", nothing_fits(*plan.search)));
   const auto& fastest = plan.search->best.front();
-  plan.config = planned_on(plan.cluster, fastest.config);
   plan.estimate = fastest.estimate;
   plan.notes.push_back(str(own, ": this is the plan of the fastest layout"));
+  config.layout = fastest.config.layout;
+  config.train.micro_batch = fastest.config.train.micro_batch;
+  config.train.recompute = fastest.config.train.recompute;
+  config.train.offload_optimizer = fastest.config.train.offload_optimizer;
+  config.train.offload_activations = fastest.config.train.offload_activations;
 }
 
 Plan make_plan(const PlanOptions& options) {
   Plan plan;
   plan.cluster = cluster_of(options);
   const auto ranks = static_cast<int>(options.ranks > 0 ? options.ranks : plan.cluster.ranks());
-  const auto config = load_config(options.config, settings_of(options, ranks), ranks).values;
+  auto config = load_config(options.config, settings_of(options, ranks), ranks).values;
   const auto& l = config.layout;
   const bool is_for_ranks = l.replicate * l.shard * l.tensor == l.ranks;
   if (is_for_ranks) plan.estimate = estimate(config, plan.cluster);
-  plan.config = planned_on(plan.cluster, config);
   if (!options.check) plan.search = search_layouts(config, plan.cluster, processors_allowed());
-  if (!is_for_ranks) take_fastest(plan);
+  if (!is_for_ranks) take_fastest(plan, config);
+  plan.config = planned_on(plan.cluster, config);
   const bool is_as_it_ran = options.gpu.empty() && options.network_gbits == 0;
   if (!options.cluster.empty() && is_as_it_ran) {
     const auto residuals = Residuals::read(Residuals::file_beside(options.cluster));
     if (!residuals.runs().empty())
-      plan.corrected =
-          corrected(plan.estimate, plan.config, plan.cluster,
-                    residuals.corrected(residual_key(plan.config), plan.estimate.time));
+      plan.corrected = corrected(plan.estimate, plan.config, plan.cluster,
+                                 residuals.corrected(residual_key(config), plan.estimate.time));
   }
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
   if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);

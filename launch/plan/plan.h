@@ -27,6 +27,8 @@ struct Plan {
 };
 
 std::string plan_text(const Plan& plan);
+// What lacks least, a line each, and how many nodes would do: each line begins with a line break.
+std::string nothing_fits(const LayoutSearch& search);
 Json plan_json(const Plan& plan);
 
 }  // namespace lockstep

@@ -112,17 +112,8 @@ std::string time_table(const Plan& plan) {
   return str(text, "  ", rates(e.time), "\n");
 }
 
-std::string nothing_fits(const LayoutSearch& search) {
-  std::string text = "\nLayouts: none fits\n";
-  for (const auto& one : search.misses)
-    text += str("  ", one.why, "\n");
-  if (search.fitting_nodes > 0)
-    text += str("  on ", with_commas(search.fitting_nodes), " such nodes there is room\n");
-  return text;
-}
-
 std::string search_table(const LayoutSearch& search) {
-  if (search.best.empty()) return nothing_fits(search);
+  if (search.best.empty()) return str("\nLayouts: none fits", nothing_fits(search), "\n");
   std::string text =
       str("\nLayouts (", search.priced, " that fit were priced; memory of a rank)\n");
   for (std::size_t i = 0; i < search.best.size(); ++i) {
@@ -208,6 +199,16 @@ std::string explanation(const std::vector<Formula>& formulas) {
 }
 
 }  // namespace
+
+std::string nothing_fits(const LayoutSearch& search) {
+  std::string text;
+  for (const auto& one : search.misses)
+    text += str("\n  ", one.why);
+  if (search.fitting_nodes > 0)
+    text += str("\n  on ", with_commas(search.fitting_nodes),
+                search.fitting_nodes == 1 ? " whole node" : " such nodes", " there is room");
+  return text;
+}
 
 std::string plan_text(const Plan& plan) {
   std::string text = heading(plan) + memory_table(plan) + time_table(plan);

@@ -85,8 +85,7 @@ SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& fo
   save.interval_seconds = static_cast<double>(save.interval_steps) * step;
   save.update_stall_seconds =
       std::max((save.copies ? save.copy_seconds : save.write_seconds) - save.hidden_seconds, 0.0);
-  if (save.copies)  // else the update has waited for it
-    save.next_stall_seconds = std::max(save.write_seconds - save.interval_seconds, 0.0);
+  save.next_stall_seconds = save.next_stall_after(save.interval_seconds);
   return save;
 }
 

@@ -3,6 +3,7 @@
 // (train/plan/step_program.h) and priced by train/plan/cluster_step.h; docs/planning.md says how.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -35,6 +36,12 @@ struct SaveTimes {
   double next_stall_seconds = 0;    // for which a save waits until the one before is written
 
   double stall_seconds() const { return update_stall_seconds + next_stall_seconds; }  // C
+  // Of a save `interval` seconds of steps behind the one before. Without copies the update waits.
+  double next_stall_after(double interval) const {
+    return copies ? std::max(write_seconds - interval, 0.0) : 0;
+  }
+  // From the begin of a save until its checkpoint is whole.
+  double whole_after_seconds() const { return (copies ? copy_seconds : 0) + write_seconds; }
 };
 
 struct Estimate {

@@ -4,6 +4,7 @@
 #include <array>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "core/integer.h"
 #include "core/thread_pool.h"
@@ -20,7 +21,8 @@ using Sharding = Config::Layout::Sharding;
 
 // Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
-constexpr std::size_t kFinalists = 12;  // estimated in full
+constexpr std::size_t kFinalists = 12;        // estimated in full
+constexpr std::int64_t kMostRanks = 131'072;  // of a topology, docs/formats.md
 constexpr int kMostThreads = 3;  // each measures with up to 32 TiB of addresses, of 128 there are
 
 std::string offload_in_words(const Config::Train& train) {
@@ -114,8 +116,7 @@ class Search {
       : base_(planned_on(cluster, config)),
         cluster_(cluster),
         device_{cluster.device},
-        room_(room_on(cluster, static_cast<int>(config.layout.ranks))),
-        launched_(launched_on(cluster, static_cast<int>(config.layout.ranks))) {
+        room_(room_on(cluster, static_cast<int>(config.layout.ranks))) {
     base_.train.attention = config.train.attention;  // of each layout anew
     base_.layout.keep_gathered = 0;
     base_.train.offload_activations = base_.train.offload_optimizer = false;
@@ -123,6 +124,7 @@ class Search {
 
   LayoutSearch run(int threads, std::size_t most) {
     const auto axes = axes_of(base_, cluster_);
+    launched_ = launched_on(cluster_, static_cast<int>(base_.layout.ranks));
     ThreadPool pool(threads);
     pool.run(std::ssize(axes),
              [&](std::int64_t i, int /*thread*/) { price(axes[static_cast<std::size_t>(i)]); });
@@ -154,7 +156,9 @@ class Search {
   // Whether some layout has enough memory.
   bool has_room() const {
     return std::ranges::any_of(axes_of(base_, cluster_), [&](const Axes& axes) {
-      const auto tight = tightest(with(axes));
+      Config shared = with(axes);
+      shared.layout.sharding = Sharding::full;
+      const auto tight = tightest(shared);
       return std::ranges::any_of(tight, [&](const Config& c) { return fits(c); });
     });
   }
@@ -264,17 +268,17 @@ class Search {
     }
   }
 
-  // What takes least memory of such a layout: with everything in the device's, and, on GPUs, in the
-  // host's too.
+  // What takes least memory of such a layout: with everything in the device's, and, on GPUs, with
+  // what can be in the host's.
   std::vector<Config> tightest(const Config& layout) const {
     const auto sizes = micro_batches(base_, layout.layout.tensor);
     if (sizes.empty()) return {};
     const auto of = [&](const Offloads& offloads) {
       return with_attention(with(layout, sizes.front(), Recompute::block, offloads));
     };
-    std::vector<Config> all{of({})};
-    if (may_offload()) all.push_back(of({.activations = true, .optimizer = true}));
-    return all;
+    if (!may_offload()) return {of({})};
+    return {of({}), of({.optimizer = true}), of({.activations = true}),
+            of({.activations = true, .optimizer = true})};
   }
 
   bool may_offload() const {
@@ -283,9 +287,20 @@ class Search {
 
   // Of what was too large, what lacks least.
   std::vector<MissedLayout> smallest(ThreadPool& pool, std::size_t most) {
-    std::ranges::stable_sort(too_large_, {}, [&](const Config& c) { return missing(c); });
-    if (too_large_.size() > most) too_large_.resize(most);
-    auto misses = estimated(too_large_, pool);
+    std::vector<std::pair<std::int64_t, std::size_t>> order(too_large_.size());  // bytes, which
+    pool.run(std::ssize(order), [&](std::int64_t i, int /*thread*/) {
+      const auto which = static_cast<std::size_t>(i);
+      order[which] = {missing(too_large_[which]), which};
+    });
+    std::ranges::sort(order);
+    if (order.size() > most) order.resize(most);
+    std::vector<Config> nearest;
+    for (const auto& [bytes, which] : order)
+      nearest.push_back(too_large_[which]);
+    auto misses = estimated(nearest, pool);
+    std::erase_if(misses, [](const MissedLayout& one) {
+      return one.missing_bytes + one.missing_host_bytes <= 0;
+    });
     for (auto& one : misses)
       one.why = str(layout_in_words(one.config), ": ", too_much(one));
     return misses;
@@ -462,17 +477,15 @@ class Search {
   const Cluster& cluster_;
   Device device_;
   MemoryRoom room_;
-  Topology launched_;
+  Topology launched_;  // of run()
   std::mutex mutex_;
   std::vector<Priced> priced_;
   std::vector<Config> too_large_;
 };
 
-// Twice as many nodes, and so on, until there is room; 0: there is none.
+// Twice as many ranks, and so on, until there is room; 0: there is none.
 std::int64_t fitting_nodes(Config config, Cluster cluster) {
-  constexpr int kMostDoublings = 10;
-  for (int i = 0; i < kMostDoublings; ++i) {
-    config.layout.ranks *= 2;
+  while ((config.layout.ranks *= 2) <= kMostRanks) {
     cluster.nodes = static_cast<int>(divide_up(config.layout.ranks, cluster.ranks_per_node));
     if (Search(config, cluster).has_room()) return cluster.nodes;
   }

@@ -11,10 +11,10 @@ double real(std::int64_t value) {
 }
 
 // Share of the time that `interval` seconds of steps are, between two checkpoints that cost C and
-// are whole W seconds after they began: what is interrupted begins R seconds later with the last
-// whole one (Daly 2006, equation 13, where it is whole at once).
-double goodput_of(double interval, double C, double W, double R, double M) {
-  return interval / (M * std::exp((R + W) / M) * (std::exp((interval + C) / M) - 1));
+// are whole S seconds after they began: what is interrupted begins R seconds later with the last
+// whole one (Daly 2006, equation 13, where it is whole when it has cost C).
+double goodput_of(double interval, double C, double S, double R, double M) {
+  return interval / (M * std::exp((R + S - C) / M) * std::expm1((interval + C) / M));
 }
 
 // Of steps, for which that is the most (Daly 2006, equation 37).
@@ -22,6 +22,11 @@ double best_interval_of(double C, double M) {
   const double share = C / (2 * M);
   if (share >= 1) return M;
   return std::sqrt(2 * C * M) * (1 + std::sqrt(share) / 3 + share / 9) - C;
+}
+
+// Below it a save waits for the one before to be written: more often than that it does not save.
+double least_interval_of(const SaveTimes& save, double M) {
+  return save.copies ? std::min(save.write_seconds, M) : 0;
 }
 
 class Explanation {
@@ -189,21 +194,31 @@ class Explanation {
         {{"gpu_hours_per_interruption", cluster_.gpu_hours_per_interruption},
          {"ranks", real(e_.ranks)}},
         costs_.interruption_seconds, "s");
+    if (save.copies)
+      add("whole_after_seconds", "save_copy_seconds + save_write_seconds",
+          {{"save_copy_seconds", save.copy_seconds}, written}, save.whole_after_seconds(), "s");
+    else
+      add("whole_after_seconds", "save_write_seconds", {written}, save.whole_after_seconds(), "s");
     const Formula::Input M{"M", costs_.interruption_seconds}, R{"R", cluster_.restart_seconds},
-        W{"W", save.write_seconds};
-    const std::string goodput = "t / (M * exp((R + W) / M) * (exp((t + C) / M) - 1))";
-    add("goodput", goodput, {{"C", save.stall_seconds()}, {"t", interval}, W, R, M}, costs_.goodput,
+        S{"S", save.whole_after_seconds()};
+    const std::string goodput = "t / (M * exp((R + S - C) / M) * expm1((t + C) / M))";
+    add("goodput", goodput, {{"C", save.stall_seconds()}, {"t", interval}, S, R, M}, costs_.goodput,
         "");
     if (!(costs_.best_interval_seconds > 0)) return;
     const Formula::Input C{"C", save.update_stall_seconds};
     const bool is_long = C.value >= 2 * M.value;
     add("best_interval_seconds",
         str("max(", is_long ? "M" : "sqrt(2 * C * M) * (1 + sqrt(C / 2 / M) / 3 + C / 18 / M) - C",
-            ", max(W, step_without_checkpoints))"),
-        {C, M, W, {"step_without_checkpoints", costs_.step_seconds}}, costs_.best_interval_seconds,
-        "s");
-    add("best_goodput", goodput, {C, {"t", costs_.best_interval_seconds}, W, R, M},
-        costs_.best_goodput, "");
+            ", max(least, step_without_checkpoints))"),
+        {C,
+         M,
+         {"least", least_interval_of(save, M.value)},
+         {"step_without_checkpoints", costs_.step_seconds}},
+        costs_.best_interval_seconds, "s");
+    const double best = costs_.best_interval_seconds;
+    add("best_goodput", goodput,
+        {{"C", C.value + save.next_stall_after(best)}, {"t", best}, S, R, M}, costs_.best_goodput,
+        "");
   }
 
   void run() {
@@ -239,15 +254,17 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e) {
   costs.run_seconds = real(c.train.steps) * costs.step_seconds;
   costs.write_bytes_per_second = real(e.save.bytes) / e.save.interval_seconds;
   costs.interruption_seconds = cluster.gpu_hours_per_interruption * 3600 / e.ranks;
-  const double W = e.save.write_seconds, M = costs.interruption_seconds,
-               R = cluster.restart_seconds;
-  costs.goodput = goodput_of(e.save.interval_seconds, e.save.stall_seconds(), W, R, M);
+  const double W = e.save.write_seconds, S = e.save.whole_after_seconds(),
+               M = costs.interruption_seconds, R = cluster.restart_seconds;
+  costs.goodput = goodput_of(e.save.interval_seconds, e.save.stall_seconds(), S, R, M);
   if (W > 0) {
     const double C = e.save.update_stall_seconds;
-    costs.best_interval_seconds = std::max({best_interval_of(C, M), W, costs.step_seconds});
+    costs.best_interval_seconds =
+        std::max({best_interval_of(C, M), least_interval_of(e.save, M), costs.step_seconds});
     costs.best_interval_steps =
         static_cast<std::int64_t>(std::ceil(costs.best_interval_seconds / costs.step_seconds));
-    costs.best_goodput = goodput_of(costs.best_interval_seconds, C, W, R, M);
+    const double stall = C + e.save.next_stall_after(costs.best_interval_seconds);
+    costs.best_goodput = goodput_of(costs.best_interval_seconds, stall, S, R, M);
   }
   if (costs.goodput > 0) costs.wall_seconds = costs.run_seconds / costs.goodput;
   costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *

@@ -44,7 +44,9 @@ std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
                                            const std::string& key) {
   auto plan = read_plan_file(file);
   if (!plan || plan->key.empty() || plan->key == key) return plan;
-  log_info(file.string(), " is of another configuration, and does not count: ", plan->key);
+  log_info(file.string(), " was of another configuration, and is removed: ", plan->key);
+  std::error_code stays;
+  std::filesystem::remove(file, stays);
   return std::nullopt;
 }
 

@@ -111,6 +111,9 @@ TEST(LayoutSearch, where_nothing_fits_the_nearest_are_named_and_nodes_that_would
   const auto one = needed_on(1), two = needed_on(2);
   ASSERT_LT(two, one * 9 / 10);
   cluster.hardware.hbm_bytes = (one + two) / 2 + cluster.constant_bytes;
+  Config held = large;
+  held.layout.sharding = Config::Layout::Sharding::optimizer;
+  EXPECT_EQ(search_layouts(held, cluster, 2).fitting_nodes, 2) << "others are searched too";
   const auto found = search_layouts(large, cluster, 2);
   ASSERT_TRUE(found.best.empty());
   EXPECT_EQ(found.fitting_nodes, 2);

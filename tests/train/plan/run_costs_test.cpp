@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-// The value of an expression of + - * / ( ) sqrt exp max, numbers and names.
+// The value of an expression of + - * / ( ) sqrt exp expm1 max, numbers and names.
 class Expression {
  public:
   Expression(const std::string& text, const std::vector<Formula::Input>& inputs)
@@ -70,11 +70,12 @@ class Expression {
     while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
                                   text_[at_] == '_' || text_[at_] == '.'))
       word += text_[at_++];
-    if (word == "sqrt" || word == "exp" || word == "max") {
+    if (word == "sqrt" || word == "exp" || word == "expm1" || word == "max") {
       EXPECT_TRUE(take('('));
       double value = sum();
       if (word == "sqrt") value = std::sqrt(value);
       if (word == "exp") value = std::exp(value);
+      if (word == "expm1") value = std::expm1(value);
       while (take(','))
         value = std::max(value, sum());
       EXPECT_TRUE(take(')'));
@@ -175,15 +176,15 @@ TEST(RunCosts, checkpoints_by_hand) {
 }
 
 // What many starts of a run get done, each of which is interrupted after a random time: steps of
-// `interval` seconds at a time, saved in C seconds and whole W seconds later.
-double simulated_goodput(double interval, double C, double W, double R, double M) {
+// `interval` seconds at a time, saves that take C seconds of it and are whole S after they began.
+double simulated_goodput(double interval, double C, double S, double R, double M) {
   std::mt19937_64 random(1);
   std::exponential_distribution<double> until(1 / M);
   double done = 0, passed = 0;
   for (int start = 0; start < 300'000; ++start) {
     const double seconds = until(random);
     passed += seconds;
-    done += interval * std::max(std::floor((seconds - R - W) / (interval + C)), 0.0);
+    done += interval * std::max(std::floor((seconds - R - S + C) / (interval + C)), 0.0);
   }
   return done / passed;
 }
@@ -194,6 +195,7 @@ TEST(RunCosts, goodput_is_what_a_simulation_gets_done) {
                                               {1500.0, 2.0, 60.0, 100.0},
                                               {24.0, 24.0, 20.0, 50'700.0},
                                               {2000.0, 300.0, 600.0, 10.0},
+                                              {2000.0, 3000.0, 3000.0, 10.0},  // in no copy
                                               {9000.0, 5.0, 5.0, 10.0}}) {
     SCOPED_TRACE(str("interval ", interval, ", C ", C, ", W ", W, ", hours ", hours));
     Cluster cluster = h100s(1);
@@ -213,13 +215,26 @@ TEST(RunCosts, goodput_is_what_a_simulation_gets_done) {
   }
 }
 
+TEST(RunCosts, what_is_never_interrupted_loses_what_its_saves_cost) {
+  Cluster cluster = h100s(1);
+  cluster.gpu_hours_per_interruption = 1e15;
+  Estimate estimate;
+  estimate.ranks = 8;
+  estimate.time[Component::products] = 1;
+  estimate.save = {
+      .bytes = 1, .interval_steps = 9, .interval_seconds = 9, .update_stall_seconds = 1};
+  EXPECT_NEAR(run_costs(small_run(8), cluster, estimate).goodput, 0.9, 1e-9);
+}
+
 // Whatever interval is set: that of a save which costs 3 s, and of one that takes longer than a
 // mean time between interruptions.
 TEST(RunCosts, the_best_interval_is_the_best_and_depends_on_none_that_is_set) {
-  for (const double write : {3.0, 7e5}) {
+  for (const auto& [write, host_bytes] :
+       {std::pair{3.0, 1}, {7e5, 1}, {3.0, 1 << 20}, {7e5, 1 << 20}}) {  // 1: no room for copies
+    SCOPED_TRACE(str("written in ", write, " s, hosts of ", host_bytes, " bytes"));
     Config config = small_run(1024);
     Cluster cluster = h100s(128);
-    cluster.host_memory_bytes = 1 << 20;  // for no copies: updates wait until all is written
+    cluster.host_memory_bytes = host_bytes;
     const auto bytes = static_cast<double>(estimate(config, cluster).save.bytes);
     cluster.storage_write_bytes_per_second = bytes / 128 / write;
     const auto with_every = [&](std::int64_t steps) {
@@ -228,6 +243,7 @@ TEST(RunCosts, the_best_interval_is_the_best_and_depends_on_none_that_is_set) {
       return run_costs(config, cluster, estimate(config, cluster));
     };
     const auto best = with_every(1000);
+    EXPECT_EQ(estimate(config, cluster).save.copies, host_bytes > 1);
     EXPECT_GT(best.best_interval_steps, 1);
     for (const double factor : {0.5, 0.8, 1.0, 1.25, 2.0}) {
       const auto steps =

@@ -112,7 +112,7 @@ TEST(RunPlan, what_is_there_counts_unless_it_is_of_another_configuration) {
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(plan_that_is_there(file, "b").has_value());
   expect_contains(::testing::internal::GetCapturedStderr(),
-                  "plan.json is of another configuration, and does not count: a");
+                  "plan.json was of another configuration, and is removed: a");
   write_plan_file(file, planned_run(config(), cluster(), meter(), "", ""));  // a person's
   EXPECT_TRUE(plan_that_is_there(file, "b").has_value());
 }
