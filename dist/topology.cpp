@@ -175,6 +175,12 @@ Topology topology_of(std::vector<RankPlace> places, SharedGpus shared) {
 }
 
 Topology renumbered(const Topology& topology, const std::vector<int>& order) {
+  std::vector<int> ranks(topology.places.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto sorted = order;
+  std::ranges::sort(sorted);
+  LOCKSTEP_CHECK(sorted == ranks, "expected each of ", ranks.size(), " ranks once, found ",
+                 order.size(), " others");
   std::vector<RankPlace> places;
   std::vector<int> number(order.size());  // of each rank of `topology`
   for (const int rank : order) {

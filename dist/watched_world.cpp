@@ -1,5 +1,6 @@
 #include "dist/watched_world.h"
 
+#include <csignal>
 #include <fstream>
 #include <utility>
 
@@ -125,14 +126,17 @@ void WatchedWorld::look() {
 }
 
 void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {
+  std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks where one died
   end_process(verdict, {.rank = rank(), .last_words = [&] {
+                          {
+                            const std::lock_guard lock(ending_);
+                            if (last_act_) last_act_(verdict.text, verdict.exit_code);
+                          }
                           if (!directory.empty()) leave_words(verdict.text, directory);
-                          const std::lock_guard lock(ending_);
-                          if (last_act_) last_act_(verdict.text, verdict.exit_code);
                         }});
 }
 
-// Not synced: that a disk hangs may be why all end.
+// Not synced: that a disk hangs may be why all end. The ring may not answer where a driver hangs.
 void WatchedWorld::leave_words(const std::string& why, const std::filesystem::path& directory) {
   const auto ended = directory / "ended";
   std::error_code no_run_yet;

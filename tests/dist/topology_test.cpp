@@ -33,6 +33,8 @@ TEST(Topology, a_host_whose_gpus_are_all_linked_is_a_domain) {
   EXPECT_EQ(machines(dealt), (std::vector<std::vector<int>>{{0, 2, 4, 6, 8, 10, 12, 14},
                                                             {1, 3, 5, 7, 9, 11, 13, 15}}));
   EXPECT_EQ(names(dealt), (Names{"host n2", "host n1"}));
+  EXPECT_THROW(renumbered(topology, std::vector<int>(16, 3)), Error);
+  EXPECT_THROW(renumbered(topology, {0, 1}), Error);
 }
 
 TEST(Topology, a_rack_that_a_fabric_joins_is_a_domain) {
