@@ -86,6 +86,14 @@ fs::path checked_output(const char* option, const fs::path& file) {
   return file;
 }
 
+PreflightReport::Files checked(const PreflightReport::Files& files) {
+  if (fs::weakly_canonical(files.cluster) == fs::weakly_canonical(files.baseline))
+    throw ConfigError(str("--cluster-out ", files.cluster.string(), " and --baseline ",
+                          files.baseline.string(), " are one file; choose two"));
+  return {checked_output("--cluster-out", files.cluster),
+          checked_output("--baseline", files.baseline)};
+}
+
 void say(const HealthVerdict& verdict, const std::string& where_well) {
   write_output(str(in_words(verdict), verdict.faults.empty() ? where_well : ""));
 }
@@ -96,8 +104,7 @@ PreflightReport::PreflightReport(World& world, const Topology& topology, const F
     : world_(world),
       hosts_(machines(topology).size()),
       who_(who_is_who(topology)),
-      files_{checked_output("--cluster-out", files.cluster),
-             checked_output("--baseline", files.baseline)},
+      files_(checked(files)),
       before_(read_baseline(files_.baseline)) {
   world.set_last_act([this](const auto&, int) { say_so_far(); });
 }

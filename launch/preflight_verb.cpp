@@ -1,10 +1,13 @@
 #include "launch/preflight_verb.h"
 
+#include <csignal>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 
 #include "core/file.h"
+#include "core/machine.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
 #include "launch/device.h"
@@ -40,15 +43,26 @@ std::vector<std::vector<Finding>> findings_of_ranks(World& world, std::span<cons
   return by_rank;
 }
 
+// What is wrong with it here, or nothing.
+std::string wrong_with(const fs::path& scratch) {
+  if (!directory_exists(scratch)) return "no such folder";
+  try {
+    const WriteFile probe(scratch / str("preflight-", host_name()));
+    return "";
+  } catch (const DataError&) {
+    return "no file can be written there";
+  }
+}
+
 // Before all is measured: on every host.
 void check_scratch(const std::string& scratch, World& world, const Topology& topology) {
-  std::vector<int> missing;
-  const auto said = world.exchange(directory_exists(scratch) ? "" : "missing");
+  std::map<std::string, std::vector<int>> ranks;  // that say so
+  const auto said = world.exchange(wrong_with(scratch));
   for (std::size_t rank = 0; rank < said.size(); ++rank)
-    if (!said[rank].empty()) missing.push_back(static_cast<int>(rank));
-  if (!missing.empty())
-    throw ConfigError(
-        str("--scratch ", scratch, ": no such folder on ", hosts_in_words(topology, missing)));
+    if (!said[rank].empty()) ranks[said[rank]].push_back(static_cast<int>(rank));
+  if (ranks.empty()) return;
+  const auto& [wrong, on] = *ranks.begin();
+  throw ConfigError(str("--scratch ", scratch, ": ", wrong, " on ", hosts_in_words(topology, on)));
 }
 
 int preflight_on(const PreflightVerbOptions& options, World& launched) {
@@ -67,6 +81,9 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
   const auto watched = watch_ranks(*placed.world, kStallSeconds);
   World& host = watched ? *watched : *placed.world;
   return host.ends_all([&] {
+    // Who ends the ranks by a signal, as mpirun where one died, ends all others: the watch sees
+    // that, and ends this one when it has said what was found.
+    if (watched && host.rank() == 0) std::signal(SIGTERM, SIG_IGN);
     std::optional<PreflightReport> report;
     if (host.rank() == 0)
       report.emplace(host, placed.topology,

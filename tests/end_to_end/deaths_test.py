@@ -106,6 +106,25 @@ class Run:
         print(f"{name}: all had ended after {took:.1f} s")
 
 
+def check_preflight(lockstep, folder, environment):
+    """Rank 0 says what was found until a rank died, also where mpirun ends it before it sees that."""
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", lockstep, "preflight",
+               "--device", "cpu", "--threads", "1", "--scratch", str(folder), "--cluster-out",
+               str(folder / "cluster.json")]
+    said = ""
+    with subprocess.Popen(command, env=dict(ENVIRONMENT, **environment), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+        for line in process.stdout:
+            said += line
+            if "preflight: links" in line:
+                pids = processes_of(folder)
+                os.kill(pids[0], signal.SIGTERM)
+                os.kill(pids[1], signal.SIGKILL)
+    expect(process.returncode != 0 and re.search(r"rank 1 \(host .*\) died", said) is not None
+           and re.search("^memory, read and written +[0-9]", said, re.MULTILINE) is not None,
+           f"preflight: ends with {process.returncode}\n{said}")
+
+
 def check(lockstep, fault, folder):
     pack(lockstep, folder)
     config = configuration(folder, "llama3")
@@ -154,6 +173,7 @@ def check(lockstep, fault, folder):
                          f"train.steps={max(at) + 3}")
     expect(code == 0 and f"going on from step {max(at)}" in said, f"resumes: {code} {said[-800:]}")
     expect(numbers(failed.run)[-1][0] == max(at) + 3, "the last step is there")
+    check_preflight(lockstep, folder, patient)
     print(f"{len(failures)} failures")
     return 1 if failures else 0
 

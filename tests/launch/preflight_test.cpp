@@ -63,7 +63,13 @@ TEST(Preflight, files_that_it_could_not_use_are_refused_before_it_measures) {
   last.cluster = last.folder / "nowhere/cluster.json";
   expect_contains(message_of<ConfigError>([&] { last.preflight(last.folder.path()); }),
                   "nowhere/cluster.json: no folder ");
+  last.cluster = last.baseline;
+  expect_contains(message_of<ConfigError>([&] { last.preflight(last.folder.path()); }),
+                  str("--cluster-out ", last.baseline.string(), " and --baseline ",
+                      last.baseline.string(), " are one file"));
   LastTime wrong;
+  expect_contains(message_of<ConfigError>([&] { wrong.preflight("/proc"); }),
+                  str("--scratch /proc: no file can be written there on host ", host_name()));
   expect_contains(message_of<ConfigError>([&] { wrong.preflight(wrong.folder / "nowhere"); }),
                   str("/nowhere: no such folder on host ", host_name()));
   fs::remove(wrong.baseline);

@@ -108,7 +108,7 @@ double LinkTime::seconds(std::int64_t bytes) const {
 
 LinkTime fit_link(std::vector<std::pair<double, double>> times) {
   // With x = bytes / t and w = 1 / t: least squares of a w + x / b = 1.
-  double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0;
+  double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0, fastest = 0;
   for (const auto& [bytes, seconds] : times) {
     const double w = 1 / seconds, x = bytes / seconds;
     ww += w * w;
@@ -116,15 +116,14 @@ LinkTime fit_link(std::vector<std::pair<double, double>> times) {
     xx += x * x;
     w1 += w;
     x1 += x;
+    fastest = std::max(fastest, x);
   }
   const double determinant = ww * xx - wx * wx;
   double latency = (w1 * xx - x1 * wx) / determinant, inverse = (x1 * ww - w1 * wx) / determinant;
-  if (latency < 0) {
+  // A line that is all latency says no bandwidth.
+  if (latency < 0 || inverse * fastest < 0.1) {
     latency = 0;
     inverse = x1 / xx;
-  } else if (inverse <= 0) {
-    inverse = 1e-15;
-    latency = w1 / ww;
   }
   LinkTime link{.latency_seconds = latency, .bytes_per_second = 1 / inverse};
   for (const auto& [bytes, seconds] : times)

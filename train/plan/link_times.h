@@ -33,7 +33,8 @@ struct LinkTime {
   double seconds(std::int64_t bytes) const;
 };
 
-// With the line.
+// With the line; where the best one has a negative latency, or a bandwidth ten times that of any
+// call (as of times that do not rise), with the best of no latency.
 //   times: at least two of unequal bytes
 LinkTime fit_link(std::vector<std::pair<double, double>> times);
 

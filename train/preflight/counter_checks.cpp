@@ -1,17 +1,33 @@
 #include "train/preflight/counter_checks.h"
 
 #include <optional>
+#include <set>
+#include <string>
 
 namespace lockstep {
 namespace {
 
+// Of InfiniBand and its like: "mlx5_0 port 1". Ethernet's come and go with containers.
+std::set<std::string> ports_gone(const Counters& before, const Counters& now) {
+  std::set<std::string> gone;
+  for (const auto& [counter, count] : before)
+    if (counter.find(" port ") != counter.npos && !now.contains(counter))
+      gone.insert(counter.substr(0, counter.rfind(' ')));
+  return gone;
+}
+
 void check_machine(PreflightRank& rank, const Counters& before, const Counters& now) {
   rank.add({.check = "errors of adapters and processors, new", .limit = 0}, [&](Finding& f) {
+    if (before.empty() && now.empty()) return;  // the system counts nothing
     f.value = 0;
-    for (const auto& [counter, count] : growth(before, now)) {
+    const auto add = [&](std::int64_t count, const std::string& what) {
       f.value += static_cast<double>(count);
-      f.detail += str(f.detail.empty() ? "" : ", ", counter, " +", count);
-    }
+      f.detail += str(f.detail.empty() ? "" : ", ", what);
+    };
+    for (const auto& [counter, count] : growth(before, now))
+      add(count, str(counter, " +", count));
+    for (const auto& port : ports_gone(before, now))
+      add(1, str(port, " is gone"));
   });
 }
 

@@ -30,7 +30,10 @@ struct Found {
   const Who* who;
   const Finding* finding;
   const std::string& whose() const { return finding->whose.empty() ? who->words : finding->whose; }
-  const std::string& key() const { return finding->whose.empty() ? who->key : finding->whose; }
+  const std::string& key() const {
+    if (!finding->key.empty()) return finding->key;
+    return finding->whose.empty() ? who->key : finding->whose;
+  }
 };
 
 // Checks in the order in which the first rank that has each made them.
@@ -115,20 +118,29 @@ void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& i
                                       : "most ranks; its memory or a processor errs")});
 }
 
+// Ranks that say nothing of what is of each rank.
+void judge_missing(const std::vector<Found>& found, const std::vector<Who>& who,
+                   HealthVerdict& verdict, bool& is_well) {
+  if (std::ranges::any_of(found, [](const Found& one) { return !one.finding->whose.empty(); }))
+    return;
+  for (const Who& one : who) {
+    if (std::ranges::any_of(found, [&](const Found& f) { return f.who == &one; })) continue;
+    is_well = false;
+    verdict.faults.push_back(
+        {one.words, str(found.front().finding->check, ": it was measured on other ranks alone")});
+  }
+}
+
 }  // namespace
 
 Json to_json(const Finding& f) {
-  return Json::Object{{"check", f.check},
-                      {"unit", kUnits[static_cast<std::size_t>(f.unit)]},
-                      {"value", f.value},
-                      {"limit", f.limit},
-                      {"tolerance", f.tolerance},
-                      {"bits", f.bits},
-                      {"detail", f.detail},
-                      {"of", f.of},
-                      {"whose", f.whose},
-                      {"failure", f.failure},
-                      {"is_wrong_configuration", f.is_wrong_configuration}};
+  return Json::Object{
+      {"check", f.check},         {"unit", kUnits[static_cast<std::size_t>(f.unit)]},
+      {"value", f.value},         {"limit", f.limit},
+      {"tolerance", f.tolerance}, {"bits", f.bits},
+      {"detail", f.detail},       {"of", f.of},
+      {"whose", f.whose},         {"key", f.key},
+      {"failure", f.failure},     {"is_wrong_configuration", f.is_wrong_configuration}};
 }
 
 Finding finding(const Json& json) {
@@ -141,6 +153,7 @@ Finding finding(const Json& json) {
           .detail = text_at(json, "detail"),
           .of = text_at(json, "of"),
           .whose = text_at(json, "whose"),
+          .key = text_at(json, "key"),
           .failure = text_at(json, "failure"),
           .is_wrong_configuration = json.at("is_wrong_configuration").as_bool()};
 }
@@ -243,6 +256,7 @@ HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std:
       verdict.faults.push_back({one.whose(), str(f.check, ": ", wrong), f.is_wrong_configuration});
     }
     judge_bits(found, verdict, row.is_well);
+    judge_missing(found, who, verdict, row.is_well);
     verdict.rows.push_back(row);
   }
   return verdict;

@@ -29,6 +29,7 @@ struct Finding {
   // with what was found of the same.
   std::string of = {};
   std::string whose = {};               // where it is not of the rank that says it: "hosts n1, n2"
+  std::string key = {};                 // of `whose`, where that has numbers of ranks (Who::key)
   std::string failure = {};             // why it could not be measured; empty: it was
   bool is_wrong_configuration = false;  // that it could not
 };
@@ -44,8 +45,9 @@ struct Who {
   std::string key;    // "n2/1": its host, and its number there
 };
 
-// The best that was found whenever nothing was wrong: by check, Who::key (or `whose`), and what it
-// is of. Not the newest: what becomes slower by a little each time would never be named.
+// The best that was found whenever nothing was wrong: by check, Who::key (or Finding::key, or
+// `whose`), and what it is of. Not the newest: what becomes slower by a little each time would
+// never be named.
 class Baseline {
  public:
   using ByConfiguration = std::map<std::string, double>;  // Finding::of

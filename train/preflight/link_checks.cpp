@@ -136,22 +136,24 @@ double check_hosts(PreflightRank& rank) {
                 " no rank of the same number on another host that is met: what ",
                 lonely.size() == 1 ? "it sends" : "they send", " is not measured alone");
   const auto rates = pair_rates(rank.world, receive_from(rank, partners));
-  if (rates.partners.empty()) return 0;
   Finding finding{.check = "sends to other hosts",
                   .unit = Unit::bytes_per_second,
-                  .value = rates.sent,
                   .tolerance = rank.tolerances().links};
+  if (!rates.partners.empty()) finding.value = rates.sent;
   if (rank.known != nullptr)
     finding.limit = kLinkLimit * EngineNumbers().network * rank.known->nic_bytes_per_second;
   if (rates.partners.size() == 1) {
     const auto mine = static_cast<std::size_t>(rank.world.rank());
-    finding.whose = str(who_is_who(rank.topology)[mine].words, " (to ",
-                        hosts_in_words(rank.topology, rates.partners), ")");
+    const auto who = who_is_who(rank.topology)[mine];
+    const auto to = str(" (to ", hosts_in_words(rank.topology, rates.partners), ")");
+    finding.whose = who.words + to;
+    finding.key = who.key + to;
   }
   rank.keep(finding);
-  if (rates.partners.size() > 1) {
+  if (machines(rank.topology).size() > 2) {
     finding.check = "receives from other hosts";
-    finding.value = rates.received;
+    finding.value = rates.partners.size() > 1 ? rates.received : Finding::kNone;
+    finding.whose = finding.key = "";
     rank.keep(finding);
   }
   return rates.sent;

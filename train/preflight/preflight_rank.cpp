@@ -104,13 +104,19 @@ int calls_in_window(double seconds_of_one, int least) {
 
 double mean_seconds(Stream& stream, FunctionRef<void()> work, FunctionRef<void()> at_end) {
   constexpr int kFewest = 3;
-  work();
-  stream.synchronize();
-  auto begin = Clock::now();
-  work();
-  stream.synchronize();
-  const int calls = calls_in_window(seconds_since(begin), kFewest);
-  begin = Clock::now();
+  constexpr double kSlow = 2;  // of what takes so long one is enough
+  const auto one = [&] {
+    const auto begin = Clock::now();
+    work();
+    stream.synchronize();
+    return seconds_since(begin);
+  };
+  if (const double first = one(); first > kSlow) {
+    at_end();
+    return first;
+  }
+  const int calls = calls_in_window(one(), kFewest);
+  const auto begin = Clock::now();
   for (int i = 0; i < calls; ++i)
     work();
   at_end();

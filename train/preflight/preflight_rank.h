@@ -58,7 +58,8 @@ double median_of_ranks(World& world, double mine);
 double seconds_since(std::chrono::steady_clock::time_point begin);
 // How many calls fit into the window of a measurement, `least` at least.
 int calls_in_window(double seconds_of_one, int least = 1);
-// Seconds of one call, the mean of as many as fit into the window; at_end(): while they are done.
+// Seconds of one call, the mean of as many as fit into the window, or of the first where that takes
+// over 2 s; at_end(): while they are done.
 double mean_seconds(
     Stream& stream, FunctionRef<void()> work, FunctionRef<void()> at_end = [] {});
 

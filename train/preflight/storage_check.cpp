@@ -4,10 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
+#include <utility>
 
 #include "core/file.h"
 #include "core/machine.h"
@@ -29,20 +31,41 @@ class Scratch {
       : shown(folder / str("preflight-", host_name(), "-", getpid(), "-", rank, ".tmp")) {
     if (!directory_exists(folder))
       throw ConfigError(str("--scratch ", folder.string(), ": no such folder"));
-    descriptor_ = open(shown.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (descriptor_ < 0)
-      throw DataError(str(shown.string(), ": cannot create: ", std::strerror(errno)));
+    using Writer = RangeWriter;
+    writer_.emplace(shown, shown, Writer::Way::direct, Writer::Start::empty);
+    reading_ = open(shown.c_str(), O_RDONLY | O_CLOEXEC);
+    const int reason = errno;
+    const int direct = open(shown.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+    is_cached_ = direct < 0;
+    if (direct >= 0) close(direct);
     unlink(shown.c_str());
+    if (reading_ < 0)
+      throw DataError(str(shown.string(), ": cannot open: ", std::strerror(reason)));
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { close(descriptor_); }
+  ~Scratch() {
+    if (reading_ >= 0) close(reading_);
+  }
 
-  fs::path path() const { return str("/proc/self/fd/", descriptor_); }
+  void write(std::span<const std::byte> piece) {
+    writer_->write(piece);
+    // Else it were the last sync that takes all the time.
+    if (is_cached_ && fdatasync(reading_) != 0)
+      throw DataError(str(shown.string(), ": cannot sync: ", std::strerror(errno)));
+  }
+  void commit() {
+    writer_->commit();
+    writer_.reset();
+  }
+  ReadFile read() { return {std::exchange(reading_, -1), shown}; }  // once all is written
+
   const fs::path shown;  // its name in errors
 
  private:
-  int descriptor_ = -1;
+  std::optional<RangeWriter> writer_;
+  int reading_ = -1;
+  bool is_cached_ = false;  // the file system has no other way
 };
 
 // Sums the time of some calls, and not of what is between them.
@@ -60,11 +83,22 @@ class Stopwatch {
   double seconds_ = 0;
 };
 
-// Of the file system: "device 8:1".
-std::string device_of(const fs::path& folder) {
-  struct stat status {};
-  if (stat(folder.c_str(), &status) != 0) return "";
-  return str("device ", major(status.st_dev), ":", minor(status.st_dev));
+// The file system: "nfs4 server:/runs" (proc(5), mountinfo). The number of its device is another at
+// each mount where there is no disk: only where the system says no more.
+std::string storage_of(const fs::path& folder) {
+  struct statx status {};
+  if (statx(AT_FDCWD, folder.c_str(), 0, STATX_MNT_ID, &status) != 0) return "";
+  const auto mount = str(status.stx_mnt_id);
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    std::string id, word, type, source;
+    words >> id;
+    while (words >> word && word != "-") {
+    }
+    if (id == mount && words >> type >> source) return str(type, " ", source);
+  }
+  return str("device ", status.stx_dev_major, ":", status.stx_dev_minor);
 }
 
 // Bytes of this rank's file: a node's are divided among its ranks.
@@ -84,25 +118,23 @@ struct Written {
   double bytes_per_second = 0;
 };
 
-Written write_words(const Scratch& scratch, std::int64_t bytes, double most_seconds) {
+Written write_words(Scratch& scratch, std::int64_t bytes, double most_seconds) {
   Stopwatch watch;
   std::vector<std::byte> piece(kPiece);
-  RangeWriter writer(scratch.path(), scratch.shown, RangeWriter::Way::direct,
-                     RangeWriter::Start::empty);
   std::int64_t at = 0;
   while (at == 0 || (at < bytes && watch.seconds() < most_seconds)) {
     fill_piece(piece, at);
-    watch.time([&] { writer.write(piece); });
+    watch.time([&] { scratch.write(piece); });
     at += kPiece;
     made_progress();
   }
-  watch.time([&] { writer.commit(); });
+  watch.time([&] { scratch.commit(); });
   return {at, static_cast<double>(at) / watch.seconds()};
 }
 
 // Bytes a second of those, or of as many as there is time for.
-double read_words(const Scratch& scratch, std::int64_t bytes, double most_seconds) {
-  const ReadFile file(open(scratch.path().c_str(), O_RDONLY | O_CLOEXEC), scratch.shown);
+double read_words(Scratch& scratch, std::int64_t bytes, double most_seconds) {
+  const ReadFile file = scratch.read();
   file.drop_cache();
   Stopwatch watch;
   std::vector<std::byte> piece(kPiece), written(kPiece);
@@ -126,7 +158,7 @@ StorageRates check_storage(PreflightRank& rank, const fs::path& scratch, double 
     return rank.add({.check = what,
                      .unit = Unit::bytes_per_second,
                      .tolerance = rank.tolerances().storage,
-                     .of = device_of(scratch)},
+                     .of = storage_of(scratch)},
                     [&](Finding& f) { f.value = rate(); });
   };
   std::optional<Scratch> file;

@@ -78,6 +78,9 @@ TEST(LinkTimes, what_no_line_says_is_no_negative_number) {
   const auto falling = fit_link({{1e3, 9e-3}, {1e6, 5e-3}, {1e7, 4e-3}});
   EXPECT_GE(falling.latency_seconds, 0);
   EXPECT_GT(falling.bytes_per_second, 0);
+  EXPECT_LE(falling.bytes_per_second, 1e7 / 4e-3) << "the fastest call";
+  const auto level = fit_link({{1e3, 4e-3}, {1e6, 4e-3}, {1e7, 4e-3}});
+  EXPECT_LE(level.bytes_per_second, 1e7 / 4e-3);
   const auto steep = fit_link({{1e6, 1e-3}, {2e6, 5e-3}, {4e6, 50e-3}});
   EXPECT_GE(steep.latency_seconds, 0);
   EXPECT_GT(steep.bytes_per_second, 0);

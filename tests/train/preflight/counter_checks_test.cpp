@@ -1,5 +1,7 @@
 #include "train/preflight/counter_checks.h"
 
+#include <cmath>
+
 #include "tests/train/preflight/preflight_rig.h"
 
 namespace lockstep::testing {
@@ -25,6 +27,18 @@ TEST(CounterChecks, errors_that_are_new_are_named_and_counted) {
   EXPECT_EQ(verdict.faults.front().what,
             "errors of adapters and processors, new: 3 (eth0 rx_errors +2, mlx5_0 port 1 "
             "link_downed +1), expected at most 0");
+}
+
+TEST(CounterChecks, a_port_that_goes_is_an_error_and_no_counters_are_unknown) {
+  const auto gone = found_of({{"mlx5_0 port 1 link_downed", 0},
+                              {"mlx5_0 port 1 symbol_error", 0},
+                              {"veth1a2b rx_errors", 0}},
+                             {{"eth0 rx_errors", 7}});
+  EXPECT_EQ(gone.value, 1);
+  EXPECT_EQ(gone.detail, "mlx5_0 port 1 is gone");
+  const auto unknown = found_of({}, {});
+  EXPECT_TRUE(std::isnan(unknown.value));
+  EXPECT_EQ(unknown.failure, "");
 }
 
 }  // namespace

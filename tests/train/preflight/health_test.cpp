@@ -78,6 +78,29 @@ TEST(Health, a_check_that_could_not_run_is_a_fault) {
   EXPECT_EQ(faults(found(kProduct, {Finding::kNone, Finding::kNone})), "");
 }
 
+TEST(Health, a_check_that_some_ranks_do_not_have_is_a_fault) {
+  auto by_rank = found(kProduct, {100, 100, 100});
+  by_rank[1].clear();
+  EXPECT_EQ(faults(by_rank), "host n2, rank 1: product: it was measured on other ranks alone\n");
+  EXPECT_FALSE(judge(by_rank, hosts(3), {}).rows.front().is_well);
+  by_rank[2].clear();
+  by_rank[0].front().whose = "hosts n1, n2, n3";  // which one says
+  EXPECT_EQ(faults(by_rank), "");
+}
+
+// As where the mesh deals ranks otherwise.
+TEST(Health, a_pair_is_known_again_when_its_ranks_have_other_numbers) {
+  auto before = found(kProduct, {100e9});
+  before[0].front().whose = "host n1, rank 0 (to host n2)";
+  before[0].front().key = "n1/0 (to host n2)";
+  auto now = found(kProduct, {50e9});
+  now[0].front().whose = "host n1, rank 7 (to host n2)";
+  now[0].front().key = "n1/0 (to host n2)";
+  EXPECT_EQ(faults(now, baseline_of(before, hosts(1))),
+            "host n1, rank 7 (to host n2): product: 50.0 GFLOP/s, 50 % less than the 100 GFLOP/s "
+            "of its best so far\n");
+}
+
 TEST(Health, all_that_are_slower_than_their_best_are_named) {
   const auto last = baseline_of(found(kProduct, {100e9, 100e9}), hosts(2));
   EXPECT_EQ(
@@ -195,12 +218,14 @@ TEST(Health, a_finding_arrives_as_it_was_sent) {
   sent.detail = "c";
   sent.of = "f";
   sent.whose = "d";
+  sent.key = "k";
   sent.failure = "e";
   sent.is_wrong_configuration = true;
   const auto text = to_json(sent).dump();
-  EXPECT_EQ(text,
-            R"({"check":"a","unit":"share","value":0.5,"limit":null,"tolerance":0.25,"bits":"b",)"
-            R"("detail":"c","of":"f","whose":"d","failure":"e","is_wrong_configuration":true})");
+  EXPECT_EQ(
+      text,
+      R"({"check":"a","unit":"share","value":0.5,"limit":null,"tolerance":0.25,"bits":"b",)"
+      R"("detail":"c","of":"f","whose":"d","key":"k","failure":"e","is_wrong_configuration":true})");
   const auto came = finding(Json::parse(text, "it"));
   EXPECT_EQ(to_json(came).dump(), text);
   EXPECT_TRUE(std::isnan(came.limit));

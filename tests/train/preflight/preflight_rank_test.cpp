@@ -110,6 +110,17 @@ TEST(PreflightRank, a_call_takes_what_the_clock_says) {
   EXPECT_EQ(calls_at_end, calls);
 }
 
+TEST(PreflightRank, a_call_that_takes_seconds_is_made_once) {
+  LoneRank lone;
+  int calls = 0;
+  const double seconds = mean_seconds(lone.compute, [&] {
+    ++calls;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2050));
+  });
+  EXPECT_EQ(calls, 1);
+  EXPECT_GE(seconds, 2.05);
+}
+
 TEST(PreflightRank, words_of_other_seeds_are_others) {
   std::vector<std::byte> a(64), b(64), c(64);
   fill_words(a, 1);

@@ -105,6 +105,8 @@ TEST(Preflight, measures_what_ranks_wait_for_each_other) {
   const auto all = on_hosts({2}, &config, scratch.path());
   EXPECT_GT(all[0].cluster.wait_share, 0);
   EXPECT_EQ(all[0].cluster.wait_share, all[1].cluster.wait_share);
+  for (const Finding& one : all[0].findings)
+    EXPECT_TRUE(!one.whose.empty() || find(all[1].findings, one.check) != nullptr) << one.check;
 }
 
 // Whatever their machines are called: what was found of one is never taken for another's.
