@@ -1,16 +1,19 @@
 #include "train/metrics_page.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "core/file.h"
 #include "core/log.h"
 #include "core/wall_clock.h"
+#include "train/metrics_reader.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +35,33 @@ double known(double seconds) {
   return std::isfinite(seconds) ? seconds : 0;
 }
 
+// Of the last whole line.
+std::optional<StepMetrics> last_step(const std::filesystem::path& metrics) {
+  constexpr std::int64_t kMost = 64 << 10;
+  if (!path_exists(metrics)) return std::nullopt;
+  const ReadFile file(metrics);
+  const auto begin = std::max<std::int64_t>(file.size_bytes() - kMost, 0);
+  std::string text(static_cast<std::size_t>(file.size_bytes() - begin), '\0');
+  file.read(std::as_writable_bytes(std::span(text)), begin);
+  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
+  if (text.empty()) return std::nullopt;
+  text.pop_back();
+  return parse_metrics_line(std::string_view(text).substr(text.rfind('\n') + 1));
+}
+
+StepReport report_of(const StepMetrics& metrics) {
+  StepReport report;
+  report.step = metrics.step;
+  report.loss = metrics[Metric::loss];
+  report.grad_norm = metrics[Metric::grad_norm];
+  report.learning_rate = metrics[Metric::learning_rate];
+  report.step_seconds = metrics[Metric::step_seconds];
+  report.tokens_per_second = metrics[Metric::tokens_per_second];
+  report.model_flops_utilization = metrics[Metric::mfu];
+  report.peak_bytes = std::llround(known(metrics[Metric::peak_bytes]));
+  return report;
+}
+
 }  // namespace
 
 MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps)
@@ -40,6 +70,7 @@ MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std
   exposed_.run = run_name(run.path());
   exposed_.steps = steps;
   exposed_.last_step_time_seconds = seconds_since_1970();
+  if (!file_.empty() || config.metrics_port != 0) recall(run);
   if (config.metrics_port == 0) return;
   try {
     server_.emplace(config.metrics_address, static_cast<std::uint16_t>(config.metrics_port));
@@ -50,9 +81,26 @@ MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std
   }
 }
 
+// Files that are damaged have nothing to show: who goes on with them says so.
+void MetricsPage::recall(const RunDirectory& run) {
+  try {
+    if (const auto last = last_step(run.metrics())) {
+      exposed_.step = last->step;
+      exposed_.report = report_of(*last);
+    }
+  } catch (const Error&) {
+  }
+  try {
+    if (const auto lines = read_ledger(run.ledger()); !lines.empty())
+      exposed_.goodput = goodput_of(lines);
+  } catch (const Error&) {
+  }
+}
+
 void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput) {
   exposed_.step = step;
-  exposed_.goodput = goodput;
+  if (exposed_.report && exposed_.report->step != step) exposed_.report.reset();
+  if (goodput) exposed_.goodput = goodput;
   publish();
 }
 
@@ -87,7 +135,7 @@ bool MetricsPage::show(const StepReport& report, const std::optional<Goodput>& g
 
 void MetricsPage::end(const std::optional<Goodput>& goodput, double checkpoint_seconds) {
   exposed_.checkpoint_seconds += checkpoint_seconds;
-  exposed_.goodput = goodput;
+  if (goodput) exposed_.goodput = goodput;
   exposed_.is_running = false;
   publish();
 }

@@ -15,22 +15,24 @@ namespace lockstep {
 
 class MetricsPage {
  public:
-  // When the process begins, to do `steps`. Warns where the port cannot be had: the run goes on
-  // without.
+  // When the process begins, to do `steps`: shows the last step of the one before. Warns where the
+  // port cannot be had: the run goes on without.
   MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps);
 
   // Each throws DataError where the file cannot be written.
   void publish();  // what is known so far
-  // The first step begins, behind `step`.
+  // The first step begins, behind `step`; or none does.
   void begin(std::int64_t step, const std::optional<Goodput>& goodput);
   // At most once a second: whether it is now.
   bool show(const StepReport& report, const std::optional<Goodput>& goodput);
-  // The last numbers. checkpoint_seconds: of saving behind the last step.
+  // The last numbers; of goodput that is not known what was shown stays. checkpoint_seconds: of
+  // saving behind the last step.
   void end(const std::optional<Goodput>& goodput, double checkpoint_seconds);
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  void recall(const RunDirectory& run);
   void count(const StepReport& report);
 
   std::filesystem::path file_, plan_;  // file_ empty: none

@@ -60,8 +60,10 @@ RunDirectory::~RunDirectory() {
   std::error_code not_empty;
   if (is_new_ && std::filesystem::remove(checkpoints(), not_empty)) {
     std::filesystem::remove_all(tokenizer(), not_empty);
-    for (const char* name : {"lock", "metrics.prom"})
-      std::filesystem::remove(path_ / name, not_empty);
+    std::filesystem::remove(path_ / "lock", not_empty);
+    for (std::filesystem::directory_iterator at(path_, not_empty), end; !not_empty && at != end;
+         at.increment(not_empty))  // what Prometheus reads, whatever it is called
+      if (at->path().extension() == ".prom") std::filesystem::remove(at->path(), not_empty);
     std::filesystem::remove(path_, not_empty);
   }
   if (lock_ >= 0) close(lock_);

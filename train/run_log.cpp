@@ -1,5 +1,6 @@
 #include "train/run_log.h"
 
+#include <exception>
 #include <utility>
 
 #include "core/log.h"
@@ -7,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-void warn(const DataError& error) {
+void warn(const std::exception& error) {
   log_own_warning(error.what(), "; the run goes on, its logs have holes");
 }
 
@@ -30,6 +31,7 @@ RunLog::~RunLog() {
 
 void RunLog::open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start) {
   const std::lock_guard lock(mutex_);
+  if (is_over_) return;
   metrics_.emplace(run.metrics(), start.step);
   if (config.tensorboard) tensorboard_.emplace(run.path(), start.step);
   attempt(ledger_part_, [&] {
@@ -39,6 +41,15 @@ void RunLog::open(const RunDirectory& run, const Config::Log& config, const Ledg
   if (ledger_ && ledger_->goodput().restarts > 0) log_info(in_words(ledger_->goodput()));
   attempt(page_part_, [&] {
     if (page_) page_->begin(start.step, goodput());
+    return page_.has_value();
+  });
+}
+
+void RunLog::stay_at(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  attempt(page_part_, [&] {
+    if (page_) page_->begin(step, std::nullopt);
     return page_.has_value();
   });
 }
@@ -84,7 +95,8 @@ void RunLog::cut_off(int exit_code, const std::string& why) {
   is_over_ = true;
 }
 
-void RunLog::end_now(int exit_code, const std::string& why, double checkpoint_seconds) {
+// Whatever fails here, it is not what the run ends with.
+void RunLog::end_now(int exit_code, const std::string& why, double checkpoint_seconds) try {
   ended_ = true;
   attempt(ledger_part_, [&] {
     if (ledger_) ledger_->end(exit_code, why, checkpoint_seconds);
@@ -94,6 +106,8 @@ void RunLog::end_now(int exit_code, const std::string& why, double checkpoint_se
     if (page_) page_->end(goodput(), checkpoint_seconds);
     return page_.has_value();
   });
+} catch (const std::exception& error) {
+  warn(error);
 }
 
 void RunLog::sync() {

@@ -33,6 +33,9 @@ class RunLog {
   // went to before. Throws DataError where metrics.jsonl or event files cannot be written.
   void open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start);
 
+  // Rank 0, where no step is left to do.
+  void stay_at(std::int64_t step);
+
   void append(const StepReport& report);
   // Says what the run's time went to. checkpoint_seconds: of saving behind the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);

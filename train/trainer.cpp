@@ -91,6 +91,7 @@ int Trainer::run() {
     if (run_.step() >= run_.steps()) {
       log_info("the run is at step ", run_.step(), " of ", run_.steps(),
                "; raise train.steps to go on");
+      run_.log.stay_at(run_.step());
       run_.log.end(0, "done", 0);
       return 0;
     }

@@ -26,7 +26,10 @@ TEST(RunDirectory, has_a_name_however_it_is_written) {
 TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
-  { const RunDirectory refused(path); }
+  {
+    const RunDirectory refused(path);
+    spit(path / "of_my_own.prom", "");  // log.prometheus_file
+  }
   EXPECT_FALSE(std::filesystem::exists(path));
   {
     const RunDirectory saved(path);

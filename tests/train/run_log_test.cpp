@@ -145,5 +145,58 @@ TEST(RunLog, a_process_shows_itself_when_it_begins_and_when_it_ends_before_a_ste
   expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
 }
 
+// As where a run that is finished is started again, or its data are not there.
+TEST(RunLog, a_start_that_does_no_step_shows_the_last_numbers) {
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  Config::Log config;
+  config.tensorboard = false;
+  LoneWorld alone;
+  {
+    RunLog log(alone, run, config, 3);
+    log.open(run, config, {.began = std::chrono::steady_clock::now()});
+    StepReport report;
+    report.step = 3;
+    report.loss = 2.5;
+    log.append(report);
+    log.end(0, "done", 0);
+  }
+  const auto expect_numbers = [&] {
+    const auto text = slurp(run.path() / "metrics.prom");
+    expect_contains(text, "lockstep_step{run=\"run\"} 3\n");
+    expect_contains(text, "lockstep_loss{run=\"run\"} 2.5\n");
+    expect_contains(text, "lockstep_goodput_ratio{");
+  };
+  expect_numbers();
+  { const RunLog refused(alone, run, config, 3); }
+  expect_numbers();
+  {
+    RunLog finished(alone, run, config, 3);
+    finished.stay_at(3);
+    finished.end(0, "done", 0);
+  }
+  expect_numbers();
+  spit(run.metrics(), "damaged\n");
+  spit(run.ledger(), "damaged\n");
+  {
+    RunLog finished(alone, run, config, 3);
+    finished.stay_at(3);
+  }
+  expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_step{run=\"run\"} 3\n");
+}
+
+// The watch may end the run while it starts.
+TEST(RunLog, what_the_watch_ended_is_not_opened) {
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  LoneWorld alone;
+  EndedWorld world(alone);
+  RunLog log(world, run, {}, 3);
+  world.last_act("rank 1 died", 75);
+  log.open(run, {}, {.began = std::chrono::steady_clock::now()});
+  EXPECT_FALSE(std::filesystem::exists(run.ledger()));
+  expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
+}
+
 }  // namespace
 }  // namespace lockstep::testing
