@@ -255,7 +255,7 @@ void MetricsReader::take_line(std::string_view line, FunctionRef<void(const Step
     leave_out(held_back_line_,
               str("step ", held_back_->step, " stands in front of step ", metrics.step));
   held_back_.reset();
-  if (is_jump(metrics.step)) {
+  if (is_jump(metrics.step, lines_)) {
     held_back_ = metrics;
     held_back_line_ = lines_;
   } else {
@@ -263,14 +263,23 @@ void MetricsReader::take_line(std::string_view line, FunctionRef<void(const Step
   }
 }
 
-// Whether a step is farther from the last one than lines between them explain.
-bool MetricsReader::is_jump(std::int64_t step) const {
-  return step_ > 0 && step - step_ > stride_ * (lines_ - line_);
+std::string MetricsReader::why_held_back() const {
+  return str("step ", held_back_->step,
+             step_ == 0 ? std::string(" is the first") : str(" is far behind step ", step_),
+             ", and no line goes on from it");
 }
 
+// Whether a step is farther from the last one than lines between them explain.
+bool MetricsReader::is_jump(std::int64_t step, std::int64_t line) const {
+  return step - step_ > stride_ * (line - line_);
+}
+
+// One hole says nothing of the lines behind it; two jumps, one behind the other, do.
 void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
                            FunctionRef<void(const StepMetrics&)> act) {
-  if (step_ > 0 && line == line_ + 1) stride_ = metrics.step - step_;
+  const bool jumps = is_jump(metrics.step, line);
+  if (line == line_ + 1 && (!jumps || is_behind_jump_)) stride_ = metrics.step - step_;
+  is_behind_jump_ = jumps;
   step_ = metrics.step;
   line_ = line;
   act(metrics);

@@ -1,7 +1,7 @@
 // MetricsReader: reads metrics.jsonl (train/metrics_log.h), also while a run goes on writing it. A
 // line is believed or left out as a whole; what is left out is counted, and the first said. One
-// that jumps forward is held back until the next: where that goes on from before, the jump was
-// damage.
+// that jumps forward, or begins behind step 1, is held back until the next: where that goes on from
+// before, the jump was damage.
 #pragma once
 
 #include <array>
@@ -93,6 +93,7 @@ class MetricsReader {
   std::int64_t left_out() const { return left_out_; }                    // of them
   const std::string& first_left_out() const { return first_left_out_; }  // "line 17: ..."
   const std::optional<StepMetrics>& held_back() const { return held_back_; }
+  std::string why_held_back() const;  // where it is: "step 600 is far behind step 3, and ..."
   double share_read() const { return share_read_; }  // of the file; 1: all that is there
   std::int64_t unfinished_bytes() const { return unfinished_bytes_; }  // behind the last newline
 
@@ -102,7 +103,7 @@ class MetricsReader {
   void take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act);
   void take_line(std::string_view line, FunctionRef<void(const StepMetrics&)> act);
   void leave_out(std::int64_t line, const std::string& why);
-  bool is_jump(std::int64_t step) const;
+  bool is_jump(std::int64_t step, std::int64_t line) const;
   void accept(const StepMetrics& metrics, std::int64_t line,
               FunctionRef<void(const StepMetrics&)> act);
 
@@ -113,9 +114,10 @@ class MetricsReader {
   std::string before_;         // the last bytes in front of it
   bool in_long_line_ = false;  // whose begin was dropped
   std::int64_t unfinished_bytes_ = 0;
-  std::int64_t step_ = 0;    // the last; 0: none yet
-  std::int64_t line_ = 0;    // its
-  std::int64_t stride_ = 1;  // from the step before to it
+  std::int64_t step_ = 0;        // the last; 0: none yet
+  std::int64_t line_ = 0;        // its
+  bool is_behind_jump_ = false;  // it was one itself
+  std::int64_t stride_ = 1;      // from a line to the next
   std::optional<StepMetrics> held_back_;
   std::int64_t held_back_line_ = 0;
   std::int64_t lines_ = 0, left_out_ = 0;

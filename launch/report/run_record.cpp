@@ -11,6 +11,25 @@ namespace {
 
 constexpr std::size_t kMostEvaluations = 1024;
 
+// Times of lines, as if no clock had been set back, or forward by more than a year.
+class OneClock {
+ public:
+  double at(double time_seconds) {
+    constexpr double kMostGapSeconds = 366 * 86400.0;  // as of a ledger
+    if (std::isnan(time_seconds)) return time_seconds;
+    const double since = time_seconds - last_;
+    if (std::isnan(last_))
+      now_ = time_seconds;
+    else if (since > 0 && since <= kMostGapSeconds)
+      now_ += since;
+    last_ = time_seconds;
+    return now_;
+  }
+
+ private:
+  double last_ = StepMetrics::kUnknown, now_ = StepMetrics::kUnknown;
+};
+
 void take(RunRecord& run, const StepMetrics& line) {
   if (run.lines++ == 0) run.first = line;
   run.last = line;
@@ -28,10 +47,19 @@ void read_metrics(RunRecord& run) {
   const auto path = run.path / "metrics.jsonl";
   MetricsReader reader(path);
   const auto begin_anew = [&] { LOCKSTEP_FAIL("a file that is read once cannot begin anew"); };
-  if (!reader.poll(begin_anew, [&](const StepMetrics& line) { take(run, line); }))
+  OneClock clock;
+  const auto act = [&](const StepMetrics& line) {
+    StepMetrics timed = line;
+    timed[Metric::time_seconds] = clock.at(line[Metric::time_seconds]);
+    take(run, timed);
+  };
+  if (!reader.poll(begin_anew, act))
     throw DataError(str(run.path.string(),
                         ": no metrics.jsonl is there; expected the directory of a run, as "
                         "`lockstep train --run` names it"));
+  const auto& held = reader.held_back();
+  const bool is_alone = held && run.lines == 0;
+  if (is_alone) act(*held);
   if (run.lines == 0)
     throw DataError(str(path.string(), ": holds no step",
                         reader.left_out() > 0 ? "; " + reader.first_left_out() : std::string(),
@@ -39,10 +67,8 @@ void read_metrics(RunRecord& run) {
   if (reader.left_out() > 0)
     run.notes.push_back(str("metrics.jsonl: ", reader.left_out(), " of ", reader.lines(),
                             " lines are left out; the first: ", reader.first_left_out()));
-  if (const auto& held = reader.held_back())
-    run.notes.push_back(str("metrics.jsonl: the last line is left out: step ", held->step,
-                            " is far behind step ", run.last.step,
-                            ", and no line goes on from it"));
+  if (held && !is_alone)
+    run.notes.push_back(str("metrics.jsonl: the last line is left out: ", reader.why_held_back()));
   if (reader.unfinished_bytes() > 0)
     run.notes.push_back(str("metrics.jsonl: the last line is not whole (",
                             reader.unfinished_bytes(), " bytes) and left out"));

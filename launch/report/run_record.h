@@ -1,4 +1,5 @@
-// RunRecord: all that a run's directory says of it, in memory that does not grow with the run.
+// RunRecord: all that a run's directory says of it, in memory that does not grow with the run but
+// for what its ledger has.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct RunRecord {
   Buckets steps;                           // every line
   Medians medians;                         // of them
   Buckets evaluations;                     // those with a validation loss
-  StepMetrics first, last;                 // lines
+  StepMetrics first, last;                 // lines; their time_seconds never go back
   std::optional<StepMetrics> best;         // the line of the lowest validation loss
   std::optional<StepMetrics> last_finite;  // the last line with a loss
   std::int64_t skipped = 0;                // steps that changed nothing

@@ -160,7 +160,7 @@ TEST(MetricsReader, what_is_left_out_is_counted_and_the_rest_is_read) {
 
 TEST(MetricsReader, a_damaged_step_costs_its_line_alone_wherever_it_stands) {
   const TemporaryDirectory directory;
-  for (const int at : {2, 10, 699, 700})
+  for (const int at : {1, 2, 10, 699, 700})
     for (const std::int64_t step : {1, 8, 11, 12, 610, 701, 7000, 900'000}) {
       if (step == at) continue;
       const auto path = directory / str("metrics-", at, "-", step);
@@ -199,6 +199,37 @@ TEST(MetricsReader, steps_that_are_far_from_each_other_are_read_once_a_line_goes
   append(path, line_of(530));
   follower.poll();
   EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2, 500, 510, 520, 530}));
+  EXPECT_EQ(follower.reader.left_out(), 0);
+}
+
+TEST(MetricsReader, a_hole_does_not_hide_the_damage_behind_it) {
+  const TemporaryDirectory directory;
+  for (const int damaged : {501, 502, 503})
+    for (const int step : {510, 900, 5000}) {
+      const auto path = directory / str("metrics-", damaged, "-", step);
+      std::string text = line_of(1) + line_of(2);
+      for (int line = 500; line <= 1200; ++line)
+        text += line_of(line == damaged ? step : line);
+      spit(path, text);
+      Follower follower(path);
+      follower.poll();
+      SCOPED_TRACE(str("step ", step, " in place of ", damaged));
+      EXPECT_EQ(follower.steps.size(), 702u);
+      EXPECT_EQ(follower.reader.left_out(), 1);
+    }
+}
+
+TEST(MetricsReader, a_log_may_begin_at_any_step) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "metrics.jsonl";
+  spit(path, line_of(501));
+  Follower follower(path);
+  follower.poll();
+  EXPECT_EQ(follower.reader.held_back()->step, 501);
+  EXPECT_EQ(follower.reader.why_held_back(), "step 501 is the first, and no line goes on from it");
+  append(path, line_of(502) + line_of(503));
+  follower.poll();
+  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{501, 502, 503}));
   EXPECT_EQ(follower.reader.left_out(), 0);
 }
 
