@@ -157,9 +157,10 @@ function rangeOf(groups, fromZero) {
 
 class Chart {
   // metric: a curve of run.points; dots: one of run.evaluations that is drawn beside it.
-  // note: a text, or what makes one of whether each dot is seen by itself.
-  constructor(view, { title, note, metric, dots, text, tick, fromZero, plain, height = 200 }) {
-    Object.assign(this, { view, title, note, metric, dots, text, tick: tick ?? tickText, fromZero, plain, height });
+  // note: a text, or what makes one of whether dots are few, and points of a curve joined in a band.
+  // unit: ticks are round numbers of it.
+  constructor(view, { title, note, metric, dots, text, tick, unit = 1, fromZero, plain, height = 200 }) {
+    Object.assign(this, { view, title, note, metric, dots, text, tick: tick ?? tickText, unit, fromZero, plain, height });
     this.svg = svg("svg", { tabindex: 0, role: "img", "aria-label": `${title} by step` });
     this.tooltip = html("div", { class: "tooltip", role: "status", hidden: true });
     this.caption = html("span", {}, typeof note === "string" ? note : "");
@@ -183,7 +184,8 @@ class Chart {
     const curves = runs.map((run) => columnsOf(run.points, view.axis, this.metric, view, span));
     const dots = this.dots ? runs.map((run) => columnsOf(run.evaluations, view.axis, this.dots, view, span)) : [];
     const few = dots.every((columns) => columns.length <= 80);
-    if (typeof this.note === "function") this.caption.textContent = this.note(few);
+    const joined = curves.some((columns) => columns.some((c) => c.low !== c.high));
+    if (typeof this.note === "function") this.caption.textContent = this.note({ few, joined });
     const inside = (columns) => columns.filter((c) => c.x >= view.low && c.x <= view.high);
     [this.low, this.high] = rangeOf([...curves, ...dots].map(inside), this.fromZero);
     const x = (this.x = (v) => plot.left + ((v - view.low) / (view.high - view.low)) * span);
@@ -202,8 +204,8 @@ class Chart {
   }
 
   axes(plot, width) {
-    const parts = [], { view } = this, axis = AXES[view.axis];
-    const rows = ticks(this.low, this.high, Math.max(3, Math.floor(this.height / 38)));
+    const parts = [], { view, unit } = this, axis = AXES[view.axis];
+    const rows = ticks(this.low / unit, this.high / unit, Math.max(3, Math.floor(this.height / 38))).map((v) => v * unit);
     for (const value of rows) {
       const at = Math.round(this.y(value)) + 0.5;
       if (at < plot.top - 2 || at > plot.bottom + 1) continue;
@@ -274,21 +276,30 @@ class Chart {
     }
   }
 
+  // Three pixels, on the axis.
+  get slack() {
+    return (3 * (this.view.high - this.view.low)) / (this.plot.right - this.plot.left);
+  }
+
   // Whether a run is at x of the axis, to a point or three pixels: others have begun later, or ended.
   reaches(run, x) {
     const xs = run.points[this.view.axis].filter(known), last = xs.length - 1;
     const point = last > 0 && run.points.lines_each > 1 ? (xs[last] - xs[0]) / last : 0;
-    const slack = Math.max(point, (3 * (this.view.high - this.view.low)) / (this.plot.right - this.plot.left));
+    const slack = Math.max(point, this.slack);
     return last >= 0 && x >= xs[0] - slack && x <= xs[last] + slack;
   }
 
+  // Of each run what is nearest to x; of several no curve where the points at x have no number.
   values(x) {
     const found = [], several = this.view.runs.length > 1;
+    const away = (points, i) => Math.abs(points[this.view.axis][i] - x);
     for (const run of this.view.runs) {
       if (this.view.hidden.has(run) || (several && !this.reaches(run, x))) continue;
       for (const [points, metric] of [[run.points, this.metric], ...(this.dots ? [[run.evaluations, this.dots]] : [])]) {
-        const i = nearest(points[this.view.axis], points[metric], x);
-        if (i >= 0) found.push({ run, points, metric, i });
+        const xs = points[this.view.axis], i = nearest(xs, points[metric], x);
+        if (i < 0) continue;
+        const isGone = several && points === run.points && away(points, i) > Math.max(away(points, nearest(xs, xs, x)), this.slack);
+        if (!isGone) found.push({ run, points, metric, i });
       }
     }
     return found;

@@ -74,13 +74,12 @@ function moment(secondsSince1970) {
   return new Date(1000 * secondsSince1970).toISOString().slice(0, 16).replace("T", " ") + " UTC";
 }
 
-// Round numbers within [low, high], at most `most` of them, from `units`: steps that a person would
-// choose, besides 1, 2, 5 times a power of ten.
-function ticks(low, high, most, units = []) {
+// Round numbers within [low, high], at most `most` of them: 1, 2 or 5 times a power of ten apart.
+function ticks(low, high, most) {
   const span = high - low;
   if (!(span > 0) || !Number.isFinite(span)) return [low];
   const power = 10 ** Math.floor(Math.log10(span / most));
-  const step = [...units, power, 2 * power, 5 * power, 10 * power].filter((s) => span / s <= most)
+  const step = [power, 2 * power, 5 * power, 10 * power].filter((s) => span / s <= most)
     .reduce((a, b) => Math.min(a, b), Infinity);
   const values = [];
   for (let i = Math.ceil(low / step - 1e-9); i <= Math.floor(high / step + 1e-9) && values.length <= most; ++i)
@@ -95,7 +94,7 @@ function timeTicks(low, high, most) {
   const nice = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY];
   if (high - low < 5) return ticks(low, high, most);
   const step = nice.find((s) => (high - low) / s <= most);
-  if (step === undefined) return ticks(low / DAY, high / DAY, most, [1]).filter((day) => day === Math.round(day)).map((day) => day * DAY);
+  if (step === undefined) return ticks(low / DAY, high / DAY, most).filter((day) => day === Math.round(day)).map((day) => day * DAY);
   const values = [];
   for (let at = Math.ceil(low / step) * step; at <= high; at += step) values.push(at);
   return values;

@@ -31,11 +31,12 @@ class MedianOfMany {
 
 class Medians {
  public:
-  // Speed, and parts of a step but those that few steps have.
+  // Speed, and parts of a step but those that few steps have: of these a mean says more.
   static constexpr bool has(Metric metric) {
     return metric == Metric::step_seconds || metric == Metric::tokens_per_second ||
            metric == Metric::mfu || metric == Metric::mfu_square ||
-           (metric >= Metric::products && metric <= Metric::other && metric != Metric::checkpoint);
+           (metric >= Metric::products && metric <= Metric::other && metric != Metric::data &&
+            metric != Metric::checkpoint);
   }
 
   void add(const StepMetrics& line);

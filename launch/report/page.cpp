@@ -1,5 +1,6 @@
 #include "launch/report/page.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -87,6 +88,13 @@ Json texts_of(const std::vector<std::string>& texts) {
   return all;
 }
 
+std::vector<std::string> first_hosts(const StartTimes& start) {
+  constexpr std::size_t kMost = 8;
+  auto hosts = start.hosts;
+  hosts.resize(std::min(hosts.size(), kMost));
+  return hosts;
+}
+
 Json json_of(const StartTimes& start) {
   Json json;
   json.set("begin", start.begin_seconds);
@@ -96,7 +104,8 @@ Json json_of(const StartTimes& start) {
   json.set("from_step", start.from_step);
   json.set("last_step", start.last_step);
   json.set("ranks", start.ranks);
-  json.set("hosts", texts_of(start.hosts));
+  json.set("hosts", texts_of(first_hosts(start)));
+  json.set("host_count", std::ssize(start.hosts));
   if (start.exit_code) json.set("exit_code", *start.exit_code);
   json.set("why", start.why);
   return json;
@@ -116,7 +125,7 @@ Json json_of(const Goodput& goodput, const std::vector<StartTimes>& starts) {
 
 // The typical value: the median, but of what few steps have the mean over all.
 double typical(const RunRecord& run, Metric metric) {
-  return metric == Metric::checkpoint ? run.steps.mean(metric) : run.medians[metric];
+  return Medians::has(metric) ? run.medians[metric] : run.steps.mean(metric);
 }
 
 Json json_of(const StepPart& part) {
@@ -195,7 +204,7 @@ Json json_of(const RunRecord& run) {
   json.set("figures", figures_of(run));
   json.set("points", points_of(run.steps,
                                {Metric::loss, Metric::learning_rate, Metric::grad_norm,
-                                Metric::tokens_per_second, Metric::mfu},
+                                Metric::tokens_per_second, Metric::mfu, Metric::peak_bytes},
                                begin));
   json.set("evaluations", points_of(run.evaluations, {Metric::validation_loss}, begin));
   set_times_of_step(json, run);
@@ -207,15 +216,16 @@ Json json_of(const RunRecord& run) {
   return json;
 }
 
-std::string replaced(std::string text, std::string_view what, std::string_view by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size())
-    text.replace(at, what.size(), by);
-  return text;
+std::string replaced(const std::string& text, std::string_view what, std::string_view by) {
+  std::string all;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; (at = text.find(what, begin)) != text.npos; begin = at + what.size())
+    all.append(text, begin, at - begin).append(by);
+  return all.append(text, begin);
 }
 
-std::string html_escaped(std::string text) {
-  text = replaced(std::move(text), "&", "&amp;");
-  return replaced(std::move(text), "<", "&lt;");
+std::string html_escaped(const std::string& text) {
+  return replaced(replaced(text, "&", "&amp;"), "<", "&lt;");
 }
 
 // In `text`, which has `mark` once.

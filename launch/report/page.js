@@ -127,14 +127,15 @@ function charts() {
     "Drag over a chart to look closer, double-click to see all. In a chart, by keys: ", ...keys, html("kbd", {}, "shift"), " and an arrow moves."),
   html("span", { class: "touch" }, "Touch a chart to read it, spread two fingers to look closer."));
   const has = (metric) => runs.some((run) => run.points[metric].some(known));
-  const each = Math.max(...runs.map((run) => run.points.lines_each));
-  const band = each > 1 ? "band: least to largest; line: moving median" : "thin: each step; thick: moving median";
+  const band = (joined) => (joined ? "band: least to largest; line: moving median" : "thin: each step; thick: moving median");
+  const most = Math.max(...runs.map((run) => run.figures.peak_bytes).filter(known)), unit = 1024 ** Math.max(0, Math.floor(Math.log2(most) / 10));
   const validation = runs.some((run) => run.evaluations.step.length > 0);
   const wanted = [
-    { title: "Loss", note: (few) => has("loss") ? `nats a token${validation ? `; ${few ? "rings" : "dotted"}: validation` : ""}; ${band}` : "no step has a finite loss", metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
+    { title: "Loss", note: ({ few, joined }) => has("loss") ? `nats a token${validation ? `; ${few ? "rings" : "dotted"}: validation` : ""}; ${band(joined)}` : "no step has a finite loss", metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
     { title: "Learning rate", metric: "learning_rate", text: (v) => significant(v, 4), plain: true, fromZero: true },
     { title: "Gradient norm", note: "before clipping", metric: "grad_norm", text: (v) => significant(v, 4) },
     { title: "Throughput", note: "tokens/s", metric: "tokens_per_second", text: (v) => count(v, 4), fromZero: true },
+    { title: "Memory", note: `peak, ${bytes(unit).slice(2)}`, metric: "peak_bytes", text: bytes, tick: (v, all) => tickText(v / unit, all.map((t) => t / unit)), unit, fromZero: true },
     { title: "MFU", note: "causal count", metric: "mfu", text: (v) => percent(v), tick: (v, all) => `${tickText(100 * v, all.map((t) => 100 * t))}%`, fromZero: true },
   ].filter(({ metric }) => metric === "loss" || has(metric));
   const made = wanted.map((options) => {
@@ -186,7 +187,7 @@ function stepParts() {
       plans && run.plan?.cluster ? html("p", { class: "caption" }, `Planned for ${run.plan.cluster}.`) : undefined,
       Object.assign(table(head, rows, "parts"), { style: `--numbers: ${head.length - 2}` })];
   });
-  const text = "Measured: the median step; beside it, what steps wait for checkpoints, the mean over all. " + (plans ? "Grey: what the plan expects; corrected: by what earlier runs of the kind took." : "No plan.json is beside the run to compare with.");
+  const text = "Measured: the median step; waits for data and, beside the step, for checkpoints: the mean over all. " + (plans ? "Grey: what the plan expects; corrected: by what earlier runs of the kind took." : "No plan.json is beside the run to compare with.");
   section(plans ? "Plan beside measured" : "Where a step's time goes", corrected || !plans ? text : text.replace("; corrected: by what earlier runs of the kind took", ""), ...blocks.filter(Boolean));
 }
 
@@ -197,6 +198,7 @@ function memory() {
     const { memory: parts, capacity_bytes: capacity } = run.plan, peak = run.figures.peak_bytes;
     const sum = parts.reduce((all, part) => all + part.bytes, 0);
     const most = 1.02 * Math.max(...[sum, capacity, peak].filter(known));
+    if (most === 0) return [];
     const at = (value) => (1000 * value) / most;
     const strip = svg("svg", { class: "strip", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img", "aria-label": `planned ${bytes(sum)}, peak ${bytes(peak)}` });
     let x = 0;
@@ -212,7 +214,7 @@ function memory() {
       html("div", { class: "keys" }, ...parts.map((part, i) => key(`var(--run-${i % COLOURS})`, part.name.replaceAll("_", " "), part.bytes)),
         key("transparent", "planned in all", sum), known(peak) ? key("var(--ink)", "measured peak", peak) : "", known(capacity) ? key("var(--faint)", "there is", capacity) : "")];
   });
-  section("Memory", "The plan's parts, side by side; the mark is the measured peak.", ...blocks.filter(Boolean));
+  if (blocks.length > 0) section("Planned memory", "The plan's parts, side by side; the mark is the measured peak.", ...blocks.filter(Boolean));
 }
 
 const KIND_NAMES = { productive: "productive steps", replayed: "steps computed again", data: "waiting for data", checkpoint: "waiting for checkpoints",
@@ -304,7 +306,7 @@ function environment() {
   const maps = runs.map((run) => {
     const start = run.goodput?.starts.at(-1), facts = new Map(run.environment);
     if (start?.ranks) facts.set("ranks", whole(start.ranks));
-    if (start?.hosts.length > 0) facts.set("hosts", start.hosts.slice(0, 8).join(", ") + (start.hosts.length > 8 ? `, ${start.hosts.length - 8} more` : ""));
+    if (start?.hosts.length > 0) facts.set("hosts", start.hosts.join(", ") + (start.host_count > start.hosts.length ? `, ${start.host_count - start.hosts.length} more` : ""));
     return facts;
   });
   const facts = [...new Set(maps.flatMap((map) => [...map.keys()]))];

@@ -89,8 +89,11 @@ def make_unequal(folder):
 
 
 def make_stuck(run):
-    """A start that has done no step."""
+    """A start that has done no step, of a plan of nothing and lines without a peak."""
     make_run(run, 10, 1)
+    plan = json.loads((run / "plan.json").read_text())
+    (run / "plan.json").write_text(json.dumps(dict(plan, memory=[{"name": "weights", "bytes": 0}], capacity_bytes=0)))
+    (run / "metrics.jsonl").write_text(re.sub(r'"peak_bytes": \d+, ', "", (run / "metrics.jsonl").read_text()))
     (run / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [
         {"event": "start", "time_seconds": 1.79e9, "step": 0, "ranks": 1, "hosts": ["a"]},
         {"event": "steps", "time_seconds": 1.79e9 + 20, "first": 1, "last": 10, "step_seconds": 9, "data_seconds": 0, "checkpoint_seconds": 0, "evaluation_seconds": 0},
@@ -126,6 +129,16 @@ def check_numbers(page):
 TOOLTIP = "[...document.querySelectorAll('.tooltip')].filter(t => !t.hidden).map(t => t.innerText).join()"
 
 
+def check_lost(page):
+    """Where a run that goes on has no loss any more, its last one is not shown."""
+    x, y, width, _ = page.run(BOX % 0)
+    for at, there in ((0.2, True), (0.5, False)):
+        page.mouse("mouseMoved", x + at * width, y + 70)
+        page.settle()
+        said = page.run(TOOLTIP)
+        expect("whole\t" in said and ("lost\t" in said) == there, f"at {at} the tooltip says {said!r}")
+
+
 def check_ended(page):
     """Where a run has ended, it has no value, and what the cursor stands at is said."""
     x, y, width, _ = page.run(BOX % 0)
@@ -145,6 +158,14 @@ def check_words(page, folder):
     expect("dotted: validation" in text and "rings" not in text, "200 evaluations are no rings")
     dashes = page.run("[...document.querySelectorAll('path.validation')].map(p => p.getAttribute('stroke-dasharray')).join()")
     expect(dashes == "0.1 4", f"validation is drawn {dashes!r}")
+    expect("band: least to largest" in text and "each step" not in text, "where steps share a pixel none is drawn by itself")
+    for _ in range(3):
+        page.run("document.querySelector('.choice button[title=\"zoom in\"]').click()")
+    text = page.run("document.body.innerText")
+    expect("thin: each step" in text and "band:" not in text, "looked at closely each step is drawn")
+    memory = page.run("[...document.querySelectorAll('figure')].filter(f => f.innerText.startsWith('Memory')).map(f => f.innerText).join()")
+    expect(re.search(r"Memory\s+peak, GiB[^a-zA-Z]*\b40\b", memory), f"memory without a plan: {memory!r}")
+    expect("Planned memory" not in text, "memory of no plan")
     text = text_of("run")
     expect("rings: validation" in text and "dotted" not in text, "40 evaluations are rings")
     expect(re.search(r"whole step[^\n]*\n[^\n]*and for checkpoints", text), "checkpoints do not stand below the step")
@@ -160,6 +181,7 @@ def check_words(page, folder):
     heads = page.run("[...document.querySelectorAll('section.long th')].map(h => h.textContent).join()")
     expect(heads.endswith("key,whole,half,key,whole,half"), f"configurations are of {heads}")
     text = text_of("stuck")
+    expect("Planned memory" not in text, "a plan of no memory is shown")
     expect("none recorded" in text and "11 \u2013 10" not in text, f"starts: {text[-2500:]}")
 
 
@@ -291,15 +313,17 @@ def main():
         make_run(folder / "one", 1, 2)
         make_run(folder / ("evil <b>" + EVIL.replace("/", "|")), 900, 3, evil=True)
         evil = next(folder.glob("evil*"))
-        make_run(folder / "often", 1000, 1, evaluations=200)
+        make_run(folder / "often", 3000, 1, evaluations=200)
+        (folder / "often" / "plan.json").unlink()
         make_run(folder / "nowhere", 30, 1, finite=0)
         make_run(folder / "diverged", 500, 1, finite=0.9)
+        make_run(folder / "lost", 500, 1, finite=0.3)
         make_unequal(folder)
         make_stuck(folder / "stuck")
         many = [f"a run whose name is long, and that is number {i}" for i in range(10)]
         for i, one in enumerate(many):
             make_run(folder / one, 400, i)
-        pages = {"often": ["often"], "nowhere": ["nowhere"], "diverged": ["diverged"], "unequal": ["whole", "half", "bare", "empty"], "stuck": ["stuck"], "many": many,
+        pages = {"often": ["often"], "nowhere": ["nowhere"], "diverged": ["diverged"], "unequal": ["whole", "half", "bare", "empty"], "lost": ["whole", "lost"], "stuck": ["stuck"], "many": many,
                  "run": ["run"], "short": ["short"], "one": ["one"], "evil": [evil.name], "several": ["run", "short", evil.name]}
         for page, runs in pages.items():
             subprocess.run([LOCKSTEP, "report", *[str(folder / run) for run in runs], "--out", str(folder / f"{page}.html")],
@@ -330,6 +354,8 @@ def main():
                     check_legend(page)
                     check_numbers(page)
                     check_ended(page)
+                    page.open(folder / "lost.html")
+                    check_lost(page)
                     check_words(page, folder)
                 page.open(folder / "many.html")
                 check_many(page, phone)

@@ -111,6 +111,76 @@ TEST(Report, medians_are_those_of_steps_however_many_a_point_has) {
   }
 }
 
+TEST(Report, waits_for_data_that_few_steps_have_are_a_mean_over_all) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  std::filesystem::create_directories(run);
+  std::string text;
+  for (int step = 1; step <= 100; ++step)
+    text +=
+        str(R"({"step":)", step, R"(,"step_seconds":0.5,"products_seconds":0.4,"data_seconds":)",
+            step % 10 == 0 ? 0.8 : 0, "}\n");
+  spit(run / "metrics.jsonl", text);
+  const auto data = data_of_run(run, 16);
+  const auto& part = data.at("parts").as_array()[1];
+  EXPECT_EQ(part.at("name").as_string(), "data");
+  EXPECT_NEAR(part.at("measured").as_double(), 0.08, 1e-6);
+}
+
+TEST(Report, points_and_evaluations_have_one_clock_that_never_goes_back) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  std::filesystem::create_directories(run);
+  std::string text;
+  for (int step = 1; step <= 40; ++step) {
+    const double wrong = step <= 15 ? 0 : step <= 30 ? -1000 : 1e9;  // by how much it is set
+    text += str(R"({"step":)", step, R"(,"loss":3,"validation_loss":3,"time_seconds":)",
+                static_cast<std::int64_t>(1.7e9 + 10 * step + wrong), "}\n");
+  }
+  spit(run / "metrics.jsonl", text);
+  const auto data = data_of_run(run);
+  const auto& points = data.at("points").at("seconds").as_array();
+  const auto& evaluations = data.at("evaluations").at("seconds").as_array();
+  ASSERT_EQ(points.size(), 40u);
+  ASSERT_EQ(evaluations.size(), 40u);
+  for (std::size_t i = 0; i < 40; ++i) {
+    const int lost = i < 15 ? 0 : i < 30 ? 10 : 20;
+    EXPECT_EQ(points[i].as_double(), 10.0 * static_cast<double>(i) - lost) << i;
+    EXPECT_EQ(evaluations[i].as_double(), points[i].as_double()) << i;
+  }
+  EXPECT_EQ(data.at("figures").at("end_seconds").as_double(), 1.7e9 + 10 + 370);
+}
+
+TEST(Report, the_first_line_may_be_of_any_step_and_damaged) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  std::filesystem::create_directories(run);
+  spit(run / "metrics.jsonl", line_of(501, 3));
+  const auto alone = read_run(run, 64);
+  EXPECT_EQ(alone.last.step, 501);
+  EXPECT_TRUE(alone.notes.empty());
+  spit(run / "metrics.jsonl", line_of(3, 3) + line_of(2, 3) + line_of(3, 3));
+  const auto record = read_run(run, 64);
+  EXPECT_EQ(record.first.step, 2);
+  EXPECT_EQ(record.last.step, 3);
+  ASSERT_EQ(record.notes.size(), 1u);
+  expect_contains(record.notes[0], "line 1: step 3 stands in front of step 2");
+}
+
+TEST(Report, of_many_hosts_a_page_has_the_first_and_how_many) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  make_run(run, 3);
+  LedgerLine start{.kind = LedgerLine::Kind::start, .ranks = 800};
+  for (int i = 0; i < 100; ++i)
+    start.hosts.push_back(str("host-", i));
+  spit(run / "ledger.jsonl", to_json_line(start));
+  const auto data = data_of_run(run);
+  const auto& one = data.at("goodput").at("starts").as_array()[0];
+  EXPECT_EQ(one.at("hosts").as_array().size(), 8u);
+  EXPECT_EQ(one.at("host_count").as_integer(), 100);
+}
+
 TEST(Report, a_run_without_steps_is_an_error_that_says_what_was_expected) {
   const TemporaryDirectory directory;
   const auto run = directory / "run";
@@ -194,7 +264,7 @@ TEST(Report, the_page_has_where_the_time_of_each_start_went) {
   ASSERT_EQ(starts.size(), 2u);
   EXPECT_EQ(starts[0].dump(),
             R"({"begin":1000.0,"first_step":1005.0,"replayed_from":1017.0,"end":1030.0,)"
-            R"("from_step":0,"last_step":20,"ranks":2,"hosts":["a"],"why":""})");
+            R"("from_step":0,"last_step":20,"ranks":2,"hosts":["a"],"host_count":1,"why":""})");
   EXPECT_EQ(starts[1].at("exit_code").as_integer(), 75);
   EXPECT_EQ(starts[1].at("replayed_from").as_double(), 1046);
 }
