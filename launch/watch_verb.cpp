@@ -13,7 +13,9 @@
 #include "core/error.h"
 #include "core/median.h"
 #include "core/wall_clock.h"
+#include "launch/report/medians.h"
 #include "launch/report/run_files.h"
+#include "launch/watch/line.h"
 #include "launch/watch/screen.h"
 #include "launch/watch/terminal.h"
 #include "train/metrics_reader.h"
@@ -35,14 +37,10 @@ class Watched {
   const WatchedRun& look() {
     run_.is_there = reader_.poll([&] { forget(); }, [&](const StepMetrics& line) { take(line); });
     run_.share_read = reader_.share_read();
-    run_.note.clear();
-    if (reader_.left_out() > 0)
-      run_.note =
-          str(reader_.left_out(),
-              " lines of metrics.jsonl are left out; the first: ", reader_.first_left_out());
+    run_.note = note_of_metrics();
     attempt([&] { run_.plan = read_plan_file(directory_ / "plan.json"); });
     attempt([&] { run_.planned_steps = planned_steps(read_configuration(directory_)); });
-    attempt([&] { run_.end = read_last_end(directory_ / "ledger.jsonl"); });
+    attempt([&] { take(read_last_line(directory_ / "ledger.jsonl")); });
     run_.step = times_of_step(run_.plan ? &*run_.plan : nullptr,
                               [&](Metric metric) { return recently(metric); });
     run_.now_seconds = seconds_since_1970();
@@ -68,9 +66,26 @@ class Watched {
     if (recent_.size() > kRecent) recent_.pop_front();
   }
 
-  // The median over the last steps; of checkpoints, which few of them have, the mean.
+  void take(const std::optional<LedgerLine>& last) {
+    using Kind = LedgerLine::Kind;
+    run_.end.reset();
+    run_.started_seconds.reset();
+    if (last && last->kind == Kind::end) run_.end = last;
+    if (last && last->kind == Kind::start) run_.started_seconds = last->time_seconds;
+  }
+
+  std::string note_of_metrics() const {
+    if (reader_.share_read() == 1 && reader_.held_back())
+      return str("the last line of metrics.jsonl is left out: ", reader_.why_held_back());
+    if (reader_.left_out() > 0)
+      return str(reader_.left_out(),
+                 " lines of metrics.jsonl are left out; the first: ", reader_.first_left_out());
+    return "";
+  }
+
+  // The median over the last steps; of what few of them have the mean over all.
   double recently(Metric metric) const {
-    if (metric == Metric::checkpoint) return run_.steps.mean(metric);
+    if (!Medians::has(metric)) return run_.steps.mean(metric);
     std::vector<double> values;
     for (const StepMetrics& line : recent_)
       if (!std::isnan(line[metric])) values.push_back(line[metric]);
@@ -97,20 +112,32 @@ int print_once(Watched& watched) {
   while (run.share_read < 1)
     watched.look();
   if (!run.last)
-    throw DataError(str(run.path,
-                        run.is_there ? ": no step is done yet" : ": no metrics.jsonl is there yet",
-                        "; on a terminal, watch waits for it"));
+    throw DataError(str(
+        run.path, run.is_there ? ": no step is done yet" : ": no metrics.jsonl is there yet",
+        "; on a terminal, watch waits for it", run.note.empty() ? "" : "; " + printable(run.note)));
   for (const auto& line : lines_of(run))
     std::cout << line << "\n";
   return 0;
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Of a locale that is not installed, as over ssh from another machine, the name says it.
+bool is_utf8_here() {
+  if (std::setlocale(LC_CTYPE, "") != nullptr)
+    return std::string_view(nl_langinfo(CODESET)) == "UTF-8";
+  std::string locale;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
+    if (locale.empty()) locale = variable(name);
+  return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos;
+}
+
 // As the terminal's user has it.
 Style style_here() {
-  const char* no_colour = std::getenv("NO_COLOR");  // no-color.org
-  std::setlocale(LC_CTYPE, "");
-  return {.colour = no_colour == nullptr || *no_colour == '\0',
-          .utf8 = std::string_view(nl_langinfo(CODESET)) == "UTF-8"};
+  return {.colour = variable("NO_COLOR").empty(), .utf8 = is_utf8_here()};  // no-color.org
 }
 
 }  // namespace

@@ -40,9 +40,10 @@ std::string to_json_line(const LedgerLine& line);
 // such file. Throws DataError naming the line that is damaged, or claims what cannot be.
 std::vector<LedgerLine> read_ledger(const std::filesystem::path& path);
 
-// The end of a ledger's last start: nothing where that goes on, or was killed. Reads the last line
-// alone, and throws DataError where it is damaged.
-std::optional<LedgerLine> read_last_end(const std::filesystem::path& path);
+// The last whole line of a ledger: an end, unless the last start goes on or was killed. Nothing
+// where there is none, or its event is not known. Reads that line alone, and throws DataError where
+// it is damaged.
+std::optional<LedgerLine> read_last_line(const std::filesystem::path& path);
 
 // What the wall time of a run went to.
 struct Goodput {

@@ -8,16 +8,16 @@
 
 namespace lockstep {
 
-// Of the means, without the first steps where there are many: a loss falls steeply there.
+// Of the means that are finite, without the first where there are many: a loss falls steeply there.
 Curve::Range Curve::range_of(const std::vector<Bucket>& buckets) {
   Range range{.low = std::numeric_limits<double>::infinity(),
               .high = -std::numeric_limits<double>::infinity()};
-  const auto begin = buckets.size() > 100 ? buckets.size() / 50 : 0;
   std::vector<double> means;
-  for (std::size_t i = begin; i < buckets.size(); ++i)
-    if (const double mean = buckets[i][Metric::loss].mean(); std::isfinite(mean))
-      means.push_back(mean);
+  for (const Bucket& bucket : buckets)
+    if (const double mean = bucket[Metric::loss].mean(); std::isfinite(mean)) means.push_back(mean);
   if (means.empty()) return {};
+  if (const auto count = std::ssize(means); count > 100)
+    means.erase(means.begin(), means.begin() + count / 50);
   std::sort(means.begin(), means.end());
   const auto cut = means.size() / 200;  // what lies far outside the rest would hide it
   range = {.low = means[cut], .high = means[means.size() - 1 - cut]};

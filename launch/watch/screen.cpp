@@ -38,7 +38,9 @@ Status status_of(const WatchedRun& run) {
   if (run.share_read < 1)
     return {str("reading ", formatted("%.0f%%", std::floor(100 * run.share_read)))};
   if (!run.last) return waiting("no step is done yet");
-  const double age = std::max(run.now_seconds - (*run.last)[Metric::time_seconds], 0.0);
+  const double came = (*run.last)[Metric::time_seconds];
+  const bool is_starting = run.started_seconds && !(came >= *run.started_seconds);
+  const double age = std::max(run.now_seconds - (is_starting ? *run.started_seconds : came), 0.0);
   const auto ago = std::isfinite(age) ? human_eta(age) + " ago" : std::string("at an unknown time");
   if (run.end) {
     const auto since = human_eta(std::max(run.now_seconds - run.end->time_seconds, 0.0));
@@ -47,13 +49,16 @@ Status status_of(const WatchedRun& run) {
                 run.end->why.empty() ? "" : ": " + printable(run.end->why)),
             !well};
   }
-  if (run.planned_steps && run.last->step >= *run.planned_steps) return {"done " + ago};
+  if (!is_starting && run.planned_steps && run.last->step >= *run.planned_steps)
+    return {"done " + ago};
   constexpr double kPatience = 30, kStepsOfPatience = 10;
+  constexpr double kPatienceOfStart = 600;  // ranks meet, a checkpoint is read
   const double step = (*run.last)[Metric::step_seconds];
-  const double patience = std::fmax(kPatience, kStepsOfPatience * step);
+  const double patience =
+      std::fmax(is_starting ? kPatienceOfStart : kPatience, kStepsOfPatience * step);
   if (age > patience)
     return {str("nothing came for ", human_eta(age), ": does it still train?"), true};
-  return {"last line " + ago};
+  return {(is_starting ? "started " : "last line ") + ago};
 }
 
 std::string step_text(const WatchedRun& run) {
@@ -241,6 +246,8 @@ void append(std::vector<std::string>& lines, const std::vector<std::string>& mor
 
 std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows, Style style) {
   std::vector<std::string> lines{head_line(run, columns, style)};
+  const auto note = [&] { return Line(columns, style).add(printable(run.note), kAlarm).text(); };
+  if (!run.last && !run.note.empty()) lines.push_back(note());
   if (run.last) {
     const auto said = status_of(run).text;
     const auto status = style.utf8 ? said : ascii(said);
@@ -258,8 +265,7 @@ std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows,
       below.emplace_back();
       append(below, parts);
     }
-    if (!run.note.empty())
-      below.push_back(Line(columns, style).add(printable(run.note), kAlarm).text());
+    if (!run.note.empty()) below.push_back(note());
     const int curve = place() - static_cast<int>(below.size()) - 3;
     if (curve >= kLeastCurve && columns >= 24) {
       if (run.planned_steps) lines.push_back(progress_line(run, columns, style));

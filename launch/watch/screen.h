@@ -21,12 +21,13 @@ struct WatchedRun {
   std::optional<StepMetrics> evaluation;  // the last line with a validation loss
   std::optional<std::int64_t> planned_steps;
   std::optional<PlanFile> plan;
-  StepTimes step;                 // typical ones of the last steps
-  std::optional<LedgerLine> end;  // of its last start
-  std::string note;               // what is wrong with a file; empty: nothing
-  double now_seconds = 0;         // since 1970
-  bool is_there = false;          // metrics.jsonl
-  double share_read = 1;          // of it; below 1: more is there than was read yet
+  StepTimes step;                         // typical ones of the last steps
+  std::optional<LedgerLine> end;          // of its last start
+  std::optional<double> started_seconds;  // since 1970: of a start that has done no step yet
+  std::string note;                       // what is wrong with a file; empty: nothing
+  double now_seconds = 0;                 // since 1970
+  bool is_there = false;                  // metrics.jsonl
+  double share_read = 1;                  // of it; below 1: more is there than was read yet
 };
 
 // At most `rows` lines, each of at most `columns` columns; escape sequences take none.

@@ -4,6 +4,7 @@
 usage: watch_test.py LOCKSTEP
 """
 
+import codecs
 import fcntl
 import json
 import os
@@ -39,6 +40,7 @@ class Screen:
         self.x = self.y = 0
         self.length = 0  # of what was put into the row, where it would end without an edge
         self.rest = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
         self.seen = []  # what stood there before each frame
         self.frames = 0  # since the last resize; a frame that was under way then may be of the size before
         self.before = (columns, rows)
@@ -48,7 +50,7 @@ class Screen:
         return max(self.columns, was[0]), max(self.rows, was[1])
 
     def feed(self, data):
-        text = self.rest + data.decode(errors="ignore")
+        text = self.rest + self.decoder.decode(data)
         self.rest = ""
         while text:
             escape = re.match(r"\x1b\[(\??)([0-9;]*)([A-Za-z])", text)
@@ -107,11 +109,12 @@ class Screen:
 
 
 class Watch:
-    def __init__(self, run, columns=80, rows=24, **environment):
+    def __init__(self, run, columns=80, rows=24, typed=b"", **environment):
         self.screen = Screen(columns, rows)
         self.master, self.slave = pty.openpty()
         self.size(columns, rows)
         self.before = termios.tcgetattr(self.slave)
+        os.write(self.master, typed)  # before it starts
 
         def own_terminal():
             os.setsid()
@@ -217,7 +220,7 @@ def follow(folder):
     (run / "plan.json").write_text("{")
     watch.until("that the plan is damaged", has("plan.json: at byte"))
     append(metrics, line_of(51, 6, time_seconds=time.time() - 7200))
-    watch.until("that nothing came for long", has("nothing came for 2h00m"))
+    watch.until("that nothing came for long", has("nothing came for 2h0"))
     os.kill(watch.process.pid, signal.SIGTSTP)
     deadline = time.monotonic() + PATIENCE
     while pathlib.Path(f"/proc/{watch.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
@@ -240,8 +243,14 @@ def ascii_alone(folder):
     append(run / "metrics.jsonl", "".join(line_of(s, 5 - s / 100, **({"validation_loss": 4.5} if s % 25 == 0 else {})) for s in range(1, 101)))
     (run / "config.toml").write_text("[train]\nsteps = 400\n")
     watch = Watch(run, LC_ALL="C")
-    watch.until("the steps", has("a caf?  step 100/400", "*" * 20 + "-" * 60, "loss          4.0000", " o"))
+    watch.until("the steps", has("a caf?  step 100/400", "*" * 20 + "-" * 60, "loss          4.0000"))
+    curve = [line for line in watch.screen.lines if re.fullmatch(r"[ \d.]+[ *o]+", line)]
+    expect("".join(curve).count("o") == 4, f"not a ring an evaluation:\n{watch.text()}")
     expect(watch.text().isascii(), f"not ASCII:\n{watch.text()}")
+    os.write(watch.master, b"q")
+    watch.ended("q", 0)
+    watch = Watch(run, LC_ALL="xx_YY.UTF-8")  # which is not installed
+    watch.until("the curve in dots", lambda text: re.search("[\u2801-\u28ff]", text))
     os.write(watch.master, b"q")
     watch.ended("q", 0)
 
@@ -260,8 +269,7 @@ def long_file(folder):
     expect(shares == ["49", "98"], f"it says that it reads {shares}")
     os.write(watch.master, b"q")
     watch.ended("q", 0)
-    watch = Watch(run)
-    os.write(watch.master, b"q")  # before it reads
+    watch = Watch(run, typed=b"q")
     watch.ended("q while it reads", 0)
     expect("2.5000" not in "\n".join(watch.screen.seen) + watch.text(), "a key waits until all is read")
 
@@ -289,6 +297,17 @@ def without_terminal(folder):
     expect(done.returncode == 0 and "run: step 51/400" in done.stdout and "\x1b" not in done.stdout, f"plain: {done}")
     done = subprocess.run([LOCKSTEP, "watch", str(folder / "none")], capture_output=True, text=True, timeout=60, check=False)
     expect(done.returncode == 65 and "no metrics.jsonl is there yet" in done.stderr, f"none: {done}")
+    odd = folder / "odd"
+    odd.mkdir()
+    append(odd / "metrics.jsonl", "junk\n")
+    done = subprocess.run([LOCKSTEP, "watch", str(odd)], capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 65 and "1 lines of metrics.jsonl are left out; the first: line 1" in done.stderr, f"junk: {done}")
+    (odd / "metrics.jsonl").write_text("".join(line_of(s, 3, data_seconds=0.5 if s == 10 else 0) for s in range(1, 11)) + line_of(600, 3))
+    append(odd / "ledger.jsonl", json.dumps({"event": "start", "time_seconds": time.time(), "step": 10, "ranks": 1, "hosts": ["a"]}) + "\n")
+    done = subprocess.run([LOCKSTEP, "watch", str(odd)], capture_output=True, text=True, timeout=60, check=False)
+    expect("the last line of metrics.jsonl is left out: step 600 is far behind step 10, and no line goes on" in done.stdout, f"held back: {done}")
+    expect(re.search(r"odd: step 10, started \ds ago", done.stdout), f"a start: {done}")
+    expect(re.search(r"\ndata +50\.0 ms +20\.0%", done.stdout), f"waits that one step in ten has: {done}")
 
 
 with tempfile.TemporaryDirectory() as name:

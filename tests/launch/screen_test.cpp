@@ -1,5 +1,6 @@
 #include "launch/watch/screen.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -80,6 +81,15 @@ std::string joined(const std::vector<std::string>& lines) {
   return all;
 }
 
+// Of lines without escapes: rings in rows of the curve, which have a number or blanks in front.
+std::int64_t rings_in(const std::vector<std::string>& lines) {
+  std::int64_t rings = 0;
+  for (const auto& line : lines)
+    if (line.find_first_not_of(" 0123456789.*o") == line.npos)
+      rings += std::ranges::count(line, 'o');
+  return rings;
+}
+
 TEST(Screen, no_line_is_too_long_and_none_too_many_at_any_size) {
   const std::string wide = "\xe6\xa8\xa1\xe5\x9e\x8b e\xcc\x81";  // two wide ones, and a mark
   for (const bool plan : {false, true})
@@ -124,10 +134,43 @@ TEST(Screen, it_says_when_nothing_came_for_long_and_how_a_run_ended) {
   expect_contains(joined(screen_of(run, 120, 24, kColour)), "done 1h00m ago");
   EXPECT_EQ(joined(screen_of(run, 120, 24, kColour)).find("nothing came"), std::string::npos);
   auto none = watched(0, false);
-  expect_contains(joined(screen_of(none, 80, 24, kColour)), "no step is done yet");
+  none.note = "config.toml: a\x1bproblem";
+  expect_contains(joined(screen_of(none, 80, 24, kColour)),
+                  "no step is done yet\nconfig.toml: a?problem\n");
+  EXPECT_EQ(screen_of(none, 80, 1, kColour).size(), 1u);
   none.is_there = false;
   expect_contains(joined(screen_of(none, 80, 24, kColour)),
                   "waiting for runs/a run: no metrics.jsonl is there yet");
+}
+
+TEST(Screen, a_start_that_does_its_first_step_is_no_alarm_until_it_takes_long) {
+  auto run = watched(50, true);
+  run.now_seconds += 3600;
+  run.started_seconds = run.now_seconds - 20;
+  const auto head = screen_of(run, 120, 24, kColour).front();
+  expect_contains(head, "started 20s ago");
+  EXPECT_EQ(head.find(str("\x1b[", kAlarm, "m")), head.npos);
+  run.planned_steps = 50;  // as before it was to go on
+  expect_contains(screen_of(run, 120, 24, kColour).front(), "started 20s ago");
+  run.started_seconds = run.now_seconds - 660;
+  expect_contains(joined(screen_of(run, 120, 24, kColour)), "nothing came for 11m");
+  run.started_seconds = (*run.last)[Metric::time_seconds] - 1;  // a step came since
+  run.planned_steps = 100;
+  expect_contains(joined(screen_of(run, 120, 24, kColour)), "nothing came for 1h00m");
+}
+
+TEST(Screen, the_curve_of_a_run_that_diverged_at_once_shows_what_there_was) {
+  auto run = watched(0, false);
+  for (int step = 1; step <= 2000; ++step) {
+    StepMetrics line;
+    line.step = step;
+    line[Metric::loss] = step <= 20 ? 7 - step / 10.0 : StepMetrics::kUnknown;
+    run.steps.add(line);
+    run.last = line;
+  }
+  const auto text = joined(screen_of(run, 80, 24, kColour));
+  expect_contains(text, "6.9000");
+  expect_contains(text, "5.0000");
 }
 
 TEST(Screen, what_names_say_a_terminal_does_not_obey) {
@@ -168,7 +211,8 @@ TEST(Screen, without_utf8_all_is_ascii_and_as_much_is_drawn) {
     ASSERT_FALSE((c & 0x80) != 0) << text;
   expect_contains(text, "? caf?  step 200/400");
   expect_contains(text, std::string(60, '*') + std::string(60, '-') + "\n");  // the progress
-  expect_contains(text, "o");
+  EXPECT_EQ(rings_in(screen_of(run, 120, 40, {.colour = false, .utf8 = false})), 10);
+  expect_contains(text, "with exit code 1: caf?");
   EXPECT_EQ(text.find("with exit code 1: caf?"), text.rfind("with exit code 1: caf?"));
   const auto stars = std::count(text.begin(), text.end(), '*') - 60;
   EXPECT_GT(stars, 100);  // the curve: one in each column

@@ -71,7 +71,6 @@ TEST(Ledger, a_clock_that_goes_back_between_starts_makes_no_negative_time) {
   EXPECT_EQ(starts_of(odd)[0].end_seconds, 1010);
 }
 
-// Against seconds that are each given to one part, and moved when a start takes a step back.
 // The first start's, before its clock was set: what follows is told apart all the same.
 TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
   const double now = 1.79e9;
@@ -90,6 +89,7 @@ TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
                   "ledger.jsonl: more than a year lies between two lines");
 }
 
+// Against seconds that are each given to one part, and moved when a start takes a step back.
 TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   std::mt19937 random{std::random_device{}()};
   const auto draw = [&](double most) {
@@ -203,29 +203,35 @@ TEST(Ledger, starts_lie_on_a_clock_that_is_never_set_back) {
   EXPECT_DOUBLE_EQ(goodput_of(lines).wall_seconds(), 14);
 }
 
-TEST(Ledger, the_last_line_says_how_a_run_ended) {
+TEST(Ledger, the_last_line_says_where_a_run_stands) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
   const auto start = to_json_line(start_at(1, 0)), end = to_json_line(end_at(9, 3));
-  EXPECT_FALSE(read_last_end(path).has_value());
+  EXPECT_FALSE(read_last_line(path).has_value());
   spit(path, "");
-  EXPECT_FALSE(read_last_end(path).has_value());
+  EXPECT_FALSE(read_last_line(path).has_value());
   spit(path, start + end);
-  ASSERT_TRUE(read_last_end(path).has_value());
-  EXPECT_EQ(read_last_end(path)->exit_code, 75);
-  EXPECT_EQ(read_last_end(path)->time_seconds, 9);
+  ASSERT_TRUE(read_last_line(path).has_value());
+  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
+  EXPECT_EQ(read_last_line(path)->exit_code, 75);
+  EXPECT_EQ(read_last_line(path)->time_seconds, 9);
   spit(path, end);
-  EXPECT_TRUE(read_last_end(path).has_value());
+  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
   spit(path, start + end + start);
-  EXPECT_FALSE(read_last_end(path).has_value());
+  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::start);
+  EXPECT_EQ(read_last_line(path)->time_seconds, 1);
   spit(path, start + end + "{\"torn");
-  EXPECT_TRUE(read_last_end(path).has_value());
-  spit(path, std::string(200'000, 'x') + "\n" + end);
-  EXPECT_TRUE(read_last_end(path).has_value());
-  spit(path, start + std::string(200'000, 'x') + "\n");  // a start with many hosts, say
-  EXPECT_FALSE(read_last_end(path).has_value());
+  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
+  spit(path, std::string(300'000, 'x') + "\n" + end);
+  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
+  auto large = start_at(2, 3);
+  large.hosts.assign(4000, "a-host-whose-name-is-as-long-as-they-come.example.org");
+  spit(path, end + to_json_line(large));
+  EXPECT_EQ(read_last_line(path)->hosts.size(), 4000u);
+  spit(path, start + std::string(300'000, 'x') + "\n");
+  EXPECT_FALSE(read_last_line(path).has_value());
   spit(path, start + "{}\n");
-  expect_contains(message_of<DataError>([&] { read_last_end(path); }), "ledger.jsonl: ");
+  expect_contains(message_of<DataError>([&] { read_last_line(path); }), "ledger.jsonl: ");
 }
 
 TEST(Ledger, lines_come_back_as_they_were_written) {
