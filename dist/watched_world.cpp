@@ -128,11 +128,11 @@ void WatchedWorld::look() {
 void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {
   std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks where one died
   end_process(verdict, {.rank = rank(), .last_words = [&] {
-                          {
-                            const std::lock_guard lock(ending_);
-                            if (last_act_) last_act_(verdict.text, verdict.exit_code);
-                          }
-                          if (!directory.empty()) leave_words(verdict.text, directory);
+                          const std::jthread beside([&] {  // neither waits where the other hangs
+                            if (!directory.empty()) leave_words(verdict.text, directory);
+                          });
+                          const std::lock_guard lock(ending_);
+                          if (last_act_) last_act_(verdict.text, verdict.exit_code);
                         }});
 }
 
