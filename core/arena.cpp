@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,13 @@ std::int64_t bytes_of(std::string_view name, DType dtype, const Shape& shape) {
                    " has more bytes than 64 bits can count");
   }
   return bytes;
+}
+
+std::string limit_of_addresses() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return str("; this process may have ", human_memory(static_cast<double>(limit.rlim_cur)),
+             " of addresses alone, in which memory is counted: `ulimit -v unlimited` gives it all");
 }
 
 double mib(std::int64_t bytes) {
@@ -173,8 +181,10 @@ Arena Arena::measure(Device device) {
   for (std::int64_t bytes = kMeasureBytes;; bytes /= 2) {
     try {
       return Arena(std::make_unique<State>(device, bytes, Block::Source::addresses, bytes));
-    } catch (const Error&) {
-      if (bytes <= kLeastMeasureBytes) throw;
+    } catch (const Error& error) {
+      if (bytes <= kLeastMeasureBytes)
+        throw ConfigError(
+            str("cannot tell how much memory is needed: ", error.what(), limit_of_addresses()));
     }
   }
 }
@@ -189,7 +199,7 @@ Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   if (s.block.is_measuring() && needed > left)
     throw ConfigError(str("more than ", human_memory(static_cast<double>(s.capacity)),
                           " of memory would be needed, at last for ", name, " ", shape,
-                          "; make the model or the batch smaller"));
+                          "; make the model or the batch smaller", limit_of_addresses()));
   LOCKSTEP_CHECK(needed <= left, "out of memory: ", name, " ", shape, " needs ", mib(needed),
                  " MiB, ", mib(left), " of ", mib(s.capacity),
                  " MiB are left; the largest allocations:", s.table());

@@ -12,7 +12,6 @@
 #include "launch/output.h"
 #include "launch/plan/plan.h"
 #include "train/layout.h"
-#include "train/plan/residuals.h"
 #include "train/plan/run_plan.h"
 
 namespace lockstep {
@@ -168,10 +167,11 @@ Plan make_plan(const PlanOptions& options) {
   plan.config = planned_on(plan.cluster, config);
   const bool is_as_it_ran = options.gpu.empty() && options.network_gbits == 0;
   if (!options.cluster.empty() && is_as_it_ran) {
-    const auto residuals = Residuals::read(Residuals::file_beside(options.cluster));
-    if (!residuals.runs().empty())
-      plan.corrected = corrected(plan.estimate, plan.config, plan.cluster,
-                                 residuals.corrected(residual_key(config), plan.estimate.time));
+    const auto earlier = earlier_runs(Residuals::file_beside(options.cluster));
+    if (const auto time = earlier.corrected(residual_key(config), plan.estimate.time))
+      plan.corrected = corrected(plan.estimate, plan.config, plan.cluster, *time);
+    else if (!earlier.runs().empty())
+      plan.notes.emplace_back("no earlier run on these machines was like this one");
   }
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
   if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);

@@ -269,8 +269,16 @@ def check_residuals(config, cluster, folder):
     raw = plan(config, "--cluster", cluster, "--ranks", 1)
     expect("corrected" not in raw, "nothing is known to correct by")
     residuals = folder / "cpu.residuals.json"
-    residuals.write_text(json.dumps({"format": "lockstep residuals 1", "runs": [{"key": "another", "components": [
-        {"name": "products", "planned_seconds": 1, "measured_seconds": 1.5}]}]}))
+    products = {part["name"]: part["seconds"] for part in raw["components"]}["products"]
+
+    def write(planned):
+        residuals.write_text(json.dumps({"format": "lockstep residuals 1", "runs": [{"key": "another", "components": [
+            {"name": "products", "planned_seconds": planned, "measured_seconds": 1.5 * planned}]}]}))
+
+    write(5 * products)
+    unlike = plan(config, "--cluster", cluster, "--ranks", 1)
+    expect("corrected" not in unlike and any("no earlier run" in note for note in unlike["notes"]), f"{unlike['notes']}")
+    write(3 * products)
     both = plan(config, "--cluster", cluster, "--ranks", 1)
     expect(both["step_seconds"] == raw["step_seconds"], "the raw plan stays")
     products = {part["name"]: part["seconds"] for part in both["corrected"]["components"]}["products"]
@@ -284,8 +292,8 @@ def check_residuals(config, cluster, folder):
            f"{both['corrected_run']}")
     expect("corrected: training " in text and any("without what earlier runs took" in note for note in both["notes"]), text)
     residuals.write_text("{")
-    _, why = run("plan", config, "--cluster", cluster, "--ranks", 1, code=65)
-    expect("cpu.residuals.json" in why, why)
+    text, why = run("plan", config, "--cluster", cluster, "--ranks", 1)
+    expect("cpu.residuals.json" in why and "not corrected" in why and "corrected" not in text, f"{why}{text}")
     residuals.unlink()
 
 

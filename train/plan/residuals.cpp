@@ -71,6 +71,22 @@ std::string attention_in_words(const Config& c) {
   return str(engine, c.data.document_mask ? ", documents masked" : "");
 }
 
+// What small calls are off by says nothing of large ones.
+bool is_alike(double one, double other) {
+  constexpr double kMost = 4;
+  return one >= kLeastSeconds && one <= kMost * other && other <= kMost * one;
+}
+
+StepTime corrected_by(const ResidualRun& run, const StepTime& planned) {
+  StepTime time = planned;
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const double before = run.planned.seconds[i], took = run.measured.seconds[i];
+    time.seconds[i] =
+        before >= kLeastSeconds ? planned.seconds[i] * took / before : planned.seconds[i] + took;
+  }
+  return time;
+}
+
 }  // namespace
 
 std::string residual_key(const Config& c) {
@@ -127,22 +143,22 @@ void Residuals::add(ResidualRun run) {
   if (runs_.size() > kMostRuns) runs_.erase(runs_.begin());
 }
 
-StepTime Residuals::corrected(const std::string& key, const StepTime& planned) const {
-  StepTime time = planned;
+std::optional<StepTime> Residuals::corrected(const std::string& key,
+                                             const StepTime& planned) const {
   const auto same = std::ranges::find(runs_, key, &ResidualRun::key);
+  if (same != runs_.end()) return corrected_by(*same, planned);
+  StepTime time = planned;
+  bool is_any = false;
   for (std::size_t i = 0; i < kComponents; ++i) {
     std::vector<double> ratios;
-    for (auto run = same == runs_.end() ? runs_.begin() : same; run != runs_.end(); ++run) {
-      if (run->planned.seconds[i] >= kLeastSeconds)
-        ratios.push_back(run->measured.seconds[i] / run->planned.seconds[i]);
-      if (run == same) break;
-    }
-    if (!ratios.empty())
-      time.seconds[i] *= median(ratios);
-    else if (same != runs_.end())
-      time.seconds[i] += same->measured.seconds[i];
+    for (const auto& run : runs_)
+      if (is_alike(run.planned.seconds[i], planned.seconds[i]))
+        ratios.push_back(run.measured.seconds[i] / run.planned.seconds[i]);
+    if (ratios.empty()) continue;
+    time.seconds[i] *= median(ratios);
+    is_any = true;
   }
-  return time;
+  return is_any ? std::optional(time) : std::nullopt;
 }
 
 Residuals Residuals::parse(const Json& json) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,9 @@ class Residuals {
 
   // A plan of `key` with the errors of the run of that key: each component times measured /
   // planned; one that was planned to take nothing takes what it took. Without such a run, times the
-  // median of that ratio over all runs; without any, as it is.
-  StepTime corrected(const std::string& key, const StepTime& planned) const;
+  // median of that ratio over the runs that are alike: of which the component was planned to take
+  // a quarter to four times as long. Nothing where there is neither.
+  std::optional<StepTime> corrected(const std::string& key, const StepTime& planned) const;
 
   static Residuals parse(const Json& json);  // throws DataError
   Json to_json() const;

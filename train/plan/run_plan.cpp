@@ -6,7 +6,6 @@
 #include "core/integer.h"
 #include "core/log.h"
 #include "train/memory.h"
-#include "train/plan/residuals.h"
 
 namespace lockstep {
 
@@ -26,8 +25,6 @@ std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes
   return cluster;
 }
 
-namespace {
-
 Residuals earlier_runs(const std::filesystem::path& file) {
   if (file.empty()) return {};
   try {
@@ -37,8 +34,6 @@ Residuals earlier_runs(const std::filesystem::path& file) {
     return {};
   }
 }
-
-}  // namespace
 
 std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
                                            const std::string& key) {
@@ -54,10 +49,7 @@ PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::
                      const std::filesystem::path& residuals, const std::string& key) {
   Estimate found = estimate(config, cluster);
   found.meter = meter;
-  const auto earlier = earlier_runs(residuals);
-  PlanFile plan = plan_file_of(
-      found, cluster,
-      earlier.runs().empty() ? std::nullopt : std::optional(earlier.corrected(key, found.time)));
+  PlanFile plan = plan_file_of(found, cluster, earlier_runs(residuals).corrected(key, found.time));
   plan.key = key;
   return plan;
 }

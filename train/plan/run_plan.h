@@ -10,6 +10,7 @@
 #include "train/plan/cluster.h"
 #include "train/plan/estimate.h"
 #include "train/plan/plan_file.h"
+#include "train/plan/residuals.h"
 
 namespace lockstep {
 
@@ -19,6 +20,9 @@ StepTime time_of(const PlanFile::Step& step);
 // What a run is planned for, where no file says it: so many ranks on so many machines like this
 // one, with GPUs of this name. Nothing where they are not known.
 std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes);
+
+// Of the file beside a cluster's ("": none); with a warning none where it cannot be read.
+Residuals earlier_runs(const std::filesystem::path& file);
 
 // RUN/plan.json of an earlier start, or that a person put there. Nothing, said with what it is of,
 // where that is another run than that of `key`.

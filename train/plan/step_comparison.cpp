@@ -55,6 +55,21 @@ const char* likely_cause(Component component, const RunsOn& where) {
   return "";
 }
 
+// Where it takes less.
+const char* likely_cause_of_less(Component component) {
+  switch (component) {
+    case Component::communication_tensor:
+    case Component::communication_shard:
+    case Component::communication_replicate:
+    case Component::communication_ranks:
+      return "more of it runs beside compute than was planned for, or links give more";
+    case Component::data:
+    case Component::checkpoint: return "storage gives more than was planned for";
+    default:
+      return "these machines do more than was planned for: `lockstep preflight` measures them anew";
+  }
+}
+
 bool waits_for_ranks(Component component) {
   return component == Component::communication_tensor ||
          component == Component::communication_shard ||
@@ -141,7 +156,7 @@ std::string in_words(const Deviation& d, const RunsOn& where) {
   auto what = str(in_words(d.component), d.component == Component::products ? " take " : " takes ",
                   seconds_text(d.measured), ", planned ", seconds_text(d.planned), " (",
                   difference(d.planned, d.measured), ")");
-  if (d.measured < d.planned) return what;
+  if (d.measured < d.planned) return str(what, ": ", likely_cause_of_less(d.component));
   const bool by_clocks =
       d.component == Component::products || d.component == Component::attention ||
       d.component == Component::memory_bound || d.component == Component::optimizer;

@@ -56,15 +56,20 @@ TEST(Residuals, correct_a_plan_of_their_run) {
   StepTime plan;
   plan[Component::products] = 4;
   plan[Component::attention] = 0.5;
-  const auto same = residuals.corrected("a", plan);
+  const auto same = residuals.corrected("a", plan).value();
   EXPECT_DOUBLE_EQ(same[Component::products], 5);
   EXPECT_DOUBLE_EQ(same[Component::attention], 0.5) << "nothing is known of it";
   EXPECT_DOUBLE_EQ(same[Component::other], 0.01) << "it was planned to take nothing";
-  EXPECT_DOUBLE_EQ(residuals.corrected("b", plan)[Component::products], 2);
-  const auto other = residuals.corrected("d", plan);
+  EXPECT_DOUBLE_EQ(residuals.corrected("b", plan).value()[Component::products], 2);
+  const auto other = residuals.corrected("d", plan).value();
   EXPECT_DOUBLE_EQ(other[Component::products], 5) << "the median of all";
   EXPECT_DOUBLE_EQ(other[Component::other], 0);
-  EXPECT_DOUBLE_EQ(Residuals().corrected("a", plan).total(), plan.total());
+  residuals.add(run("e", 0.9, 90));
+  EXPECT_DOUBLE_EQ(residuals.corrected("d", plan).value()[Component::products], 5)
+      << "what was to take less than a quarter is not like it";
+  plan[Component::products] = 4.1;
+  EXPECT_FALSE(residuals.corrected("d", plan).has_value()) << "none is";
+  EXPECT_FALSE(Residuals().corrected("a", plan).has_value());
 }
 
 TEST(Residuals, what_was_planned_to_take_next_to_nothing_has_no_ratio) {
@@ -72,8 +77,8 @@ TEST(Residuals, what_was_planned_to_take_next_to_nothing_has_no_ratio) {
   residuals.add(run("a", 1e-320, 0.5));
   StepTime plan;
   plan[Component::products] = 4;
-  EXPECT_EQ(residuals.corrected("a", plan)[Component::products], 4.5);
-  EXPECT_EQ(residuals.corrected("d", plan)[Component::products], 4);
+  EXPECT_EQ(residuals.corrected("a", plan).value()[Component::products], 4.5);
+  EXPECT_FALSE(residuals.corrected("d", plan).has_value());
 }
 
 TEST(Residuals, keys_tell_apart_what_changes_a_step) {

@@ -110,8 +110,10 @@ TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
   expect_contains(in_words(attention, hot("heat (hardware thermal slowdown)")),
                   "(+20%): the GPU's clocks are held down by heat (hardware thermal slowdown)");
   expect_contains(in_words({Component::data, 0.1, 0.2}, hot("heat")), "(+100%): storage");
-  EXPECT_EQ(in_words({Component::products, 0.2, 0.1}, hot("heat")),
-            "products take 100 ms, planned 200 ms (-50%)");
+  EXPECT_EQ(
+      in_words({Component::products, 0.2, 0.1}, hot("heat")),
+      "products take 100 ms, planned 200 ms (-50%): these machines do more than was planned for: "
+      "`lockstep preflight` measures them anew");
   for (const auto device : {Device::Kind::cuda, Device::Kind::cpu})
     for (std::size_t i = 0; i < kComponents; ++i) {
       const auto text = in_words({static_cast<Component>(i), 0.1, 0.2}, {.device = device});
