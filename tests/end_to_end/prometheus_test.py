@@ -124,7 +124,7 @@ SYNTHETIC = {
     "LockstepSkippedUpdates": [("lockstep_skipped_steps_total", "0x30 2x30")],
     "LockstepMfuUnderPlan": [("lockstep_mfu_ratio", "0.3x60"), ("lockstep_plan_mfu_ratio", "0.4x60"),
                              ("lockstep_running", "1x60")],
-    "LockstepGpuThrottled": [("lockstep_gpu_throttled", "1x60")],
+    "LockstepGpuThrottled": [("lockstep_gpu_throttled", "1x60"), ("lockstep_running", "1x60")],
 }
 # None of them fires.
 HEALTHY = [
@@ -135,7 +135,7 @@ HEALTHY = [
     # It ended; or its steps take half an hour.
     [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "0x44"), ("lockstep_goodput_ratio", "0.5x44"),
      ('lockstep_goodput_seconds{kind="idle"}', "4000x44"), ("lockstep_mfu_ratio", "0.1x44"),
-     ("lockstep_plan_mfu_ratio", "0.4x44")],
+     ("lockstep_plan_mfu_ratio", "0.4x44"), ("lockstep_gpu_throttled", "1x44")],
     [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "1x44"), ("lockstep_step_seconds", "1800x44")],
     # It is young.
     [("lockstep_goodput_ratio", "0.1x44"), ("lockstep_running", "1x44"),
