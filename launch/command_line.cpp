@@ -350,6 +350,10 @@ void add_plan(CLI::App& app, Run& run) {
                                    "what if the adapter of a GPU had so much"),
                   "Machines", "GBIT/S"),
          1e-3, 1e6);
+  within(describe(verb->add_option("--storage", options->storage_gbytes,
+                                   "what if a node read, and wrote, so much while all do"),
+                  "Machines", "GB/S"),
+         1e-3, 1e6);
   verb->add_flag("--check", options->check,
                  "leave out other layouts, and exit with 78 where there is too little memory")
       ->group("Output");

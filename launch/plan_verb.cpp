@@ -70,6 +70,9 @@ Cluster cluster_of(const PlanOptions& options) {
     std::erase_if(links, [](const LinkTime& link) { return link.domains > 1; });
     cluster.links = LinkTimes(std::move(links));
   }
+  if (options.storage_gbytes > 0)
+    cluster.storage_read_bytes_per_second = cluster.storage_write_bytes_per_second =
+        options.storage_gbytes * 1e9;
   try {
     check(cluster);
   } catch (const DataError& error) {
@@ -131,8 +134,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back("layouts are compared without what earlier runs took");
   if (e.save.write_seconds == 0)
     notes.emplace_back(
-        "the cluster does not say how fast it writes (storage_write_bytes_per_second): checkpoints "
-        "are taken to be written in time");
+        "the cluster does not say how fast it writes (storage_write_bytes_per_second, --storage): "
+        "checkpoints are taken to be written in time");
   return notes;
 }
 
@@ -165,7 +168,8 @@ Plan make_plan(const PlanOptions& options) {
   if (!options.check) plan.search = search_layouts(config, plan.cluster, processors_allowed());
   if (!is_for_ranks) take_fastest(plan, config);
   plan.config = planned_on(plan.cluster, config);
-  const bool is_as_it_ran = options.gpu.empty() && options.network_gbits == 0;
+  const bool is_as_it_ran =
+      options.gpu.empty() && options.network_gbits == 0 && options.storage_gbytes == 0;
   if (!options.cluster.empty() && is_as_it_ran) {
     const auto earlier = earlier_runs(Residuals::file_beside(options.cluster));
     if (const auto time = earlier.corrected(residual_key(config), plan.estimate.time))

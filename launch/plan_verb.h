@@ -17,6 +17,7 @@ struct PlanOptions {
   std::int64_t nodes = 0;            // 0: the cluster's
   std::int64_t ranks = 0;            // 0: all of the cluster
   double network_gbits = 0;          // a second, of a GPU's adapter; 0: the cluster's
+  double storage_gbytes = 0;         // a second, that a node reads, and writes; 0: the cluster's
   std::int64_t sequence_length = 0;  // 0: the configuration's
   bool check = false;                // say only whether it fits
   bool as_json = false;

@@ -194,6 +194,10 @@ def check_what_if():
     expect(base["run"]["energy_joules"] > 0 and other["run"]["energy_joules"] == 0, "an A100 takes the energy of an H100")
     aws = (model, "--cluster", DGX.with_name("aws_p5.toml"), "--check", *args[4:], "--nodes", 2)
     expect(plan(*aws)["run"]["price"] > 0 and plan(*aws, "--gpu", "A100")["run"]["price"] == 0, "an A100 has the price of an H100")
+    written = plan(*args, "--nodes", 2, "--storage", 0.001, "--set", "checkpoint.every_steps=10")["run"]
+    expect(math.isclose(written["save_write_seconds"], 12 * PARAMETERS["llama3_8b"] / 2 / 1e6), "a node writes its half")
+    expect(written["save_stall_seconds"] > 0 == base["run"]["save_stall_seconds"], "slow storage is waited for")
+    expect(written["best_interval_steps"] > base["run"]["best_interval_steps"] > 0, f"{written}, {base['run']}")
     longer = plan(*args, "--nodes", 2, "--sequence-length", 16384, "--set", "train.micro_batch=1")
     expect(longer["flops_per_token"] > base["flops_per_token"], "longer sequences take more")
 
@@ -288,6 +292,8 @@ def check_residuals(config, cluster, folder):
     expect("corrected" in text, text)
     other = plan(config, "--cluster", cluster, "--ranks", 1, "--network", 1)
     expect("corrected" not in other, "over another network nothing ran")
+    other = plan(config, "--cluster", cluster, "--ranks", 1, "--storage", 1)
+    expect("corrected" not in other, "on other storage nothing ran")
     expect(both["corrected_run"]["run_seconds"] > both["run"]["run_seconds"] == raw["run"]["run_seconds"],
            f"{both['corrected_run']}")
     expect("corrected: training " in text and any("without what earlier runs took" in note for note in both["notes"]), text)
@@ -310,6 +316,7 @@ def check_refusals(config, cluster, folder):
             ((config, "--cluster", cluster, "--nodes", 0), 64, "--nodes"),
             ((config, "--cluster", cluster, "--nodes", "two"), 64, "--nodes"),
             ((config, "--cluster", cluster, "--network", -1), 64, "--network"),
+            ((config, "--cluster", cluster, "--storage", 0), 64, "--storage: expected at least"),
             ((config, "--cluster", cluster, "--ranks", 4, "--set", "layout.tensor=3", "--check"), 78,
              "but 4 were started; start "),
             ((CONFIGS / "llama3_8b.toml", "--gpu", "A100", "--set", "precision.fp8=tensor"), 78, "NVIDIA A100 has 8.0"),

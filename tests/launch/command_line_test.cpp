@@ -127,7 +127,9 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
       {"eval m --threads", {"-3", "100000"}},
       {"data pack t --out d --shard-tokens", {"0", "-1", "2147483648", "9999999999"}},
       {"data inspect d --at", {"-1"}},
-      {"data inspect d --count", {"-4"}}};
+      {"data inspect d --count", {"-4"}},
+      {"plan c --network", {"-1", "0"}},
+      {"plan c --storage", {"-1", "0", "nan", "1e9"}}};
   for (const auto& [verb, values] : verbs)
     for (const auto& value : values) {
       std::istringstream words(verb);
