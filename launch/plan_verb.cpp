@@ -179,7 +179,10 @@ Plan make_plan(const PlanOptions& options) {
   }
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
   if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);
-  if (options.explain) plan.formulas = explain(plan.config, plan.cluster, plan.estimate);
+  if (options.explain) {
+    plan.calls = step_calls(plan.cluster, plan.config);
+    plan.formulas = explain(plan.config, plan.cluster, plan.estimate);
+  }
   std::ranges::move(notes_of(plan), std::back_inserter(plan.notes));
   return plan;
 }

@@ -70,6 +70,21 @@ Json formula_json(const Formula& formula) {
                       {"unit", formula.unit}};
 }
 
+Json calls_json(const StepCalls& calls, double step_seconds) {
+  Json::Array rows;
+  for (const auto& row : calls.rows)
+    rows.emplace_back(Json::Object{{"name", row.name},
+                                   {"calls", row.calls},
+                                   {"measured_calls", row.measured_calls},
+                                   {"flops", row.flops},
+                                   {"bytes", row.bytes},
+                                   {"seconds", row.seconds}});
+  return Json::Object{{"component", str(name(calls.component))},
+                      {"alone_seconds", calls.seconds()},
+                      {"step_seconds", step_seconds},
+                      {"rows", rows}};
+}
+
 }  // namespace
 
 Json plan_json(const Plan& plan) {
@@ -96,6 +111,12 @@ Json plan_json(const Plan& plan) {
   if (plan.corrected)
     json.set("corrected_run", run_json(plan.corrected_costs, plan.corrected->save, plan.cluster));
   if (plan.search) json.set("search", search_json(*plan.search));
+  if (!plan.calls.empty()) {
+    Json::Array components;
+    for (const auto& calls : plan.calls)
+      components.push_back(calls_json(calls, e.time[calls.component]));
+    json.set("calls", components);
+  }
   if (!plan.formulas.empty()) {
     Json::Array formulas;
     for (const auto& formula : plan.formulas)

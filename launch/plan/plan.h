@@ -10,6 +10,7 @@
 #include "train/plan/estimate.h"
 #include "train/plan/layout_search.h"
 #include "train/plan/run_costs.h"
+#include "train/plan/step_calls.h"
 
 namespace lockstep {
 
@@ -22,7 +23,8 @@ struct Plan {
   std::optional<Estimate> corrected;
   RunCosts corrected_costs;
   std::optional<LayoutSearch> search;
-  std::vector<Formula> formulas;   // where they are asked for
+  std::vector<StepCalls> calls;    // where they are asked for
+  std::vector<Formula> formulas;   // likewise
   std::vector<std::string> notes;  // what a reader should know of these figures
 };
 

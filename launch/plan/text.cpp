@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "core/units.h"
@@ -179,6 +180,58 @@ std::string run_table(const Plan& plan) {
   return text;
 }
 
+bool is_communication(Component component) {
+  return component >= Component::communication_tensor && component <= Component::communication_host;
+}
+
+// How what a component takes in the step differs from the sum of its calls.
+std::string in_the_step(const StepCalls& calls, const StepTime& time) {
+  const double seconds = time[calls.component], more = seconds - calls.seconds();
+  const auto in_step = human_seconds(seconds);
+  if (in_step == human_seconds(calls.seconds())) return "the same in the step";
+  const auto now = str(in_step, " in the step: ", human_seconds(std::abs(more)));
+  if (more < 0) return str(now, " less, hidden by what runs beside it");
+  return str(now, " more, slowed by what runs beside it",
+             is_communication(calls.component) ? " or by ranks that are late" : "");
+}
+
+std::string rate(const StepCalls::Row& row) {
+  if (!(row.seconds > 0)) return "";
+  if (row.flops > 0) return str(human_count(row.flops / row.seconds), " FLOP/s");
+  return str(human_bytes(row.bytes / row.seconds), "/s");
+}
+
+std::string source(const StepCalls::Row& row) {
+  if (row.measured_calls == 0) return "priced";
+  if (row.measured_calls == row.calls) return "measured";
+  return str(with_commas(row.measured_calls), " measured");
+}
+
+std::string calls_table(const Plan& plan) {
+  const auto line = [](const std::string& name, const std::string& calls, const std::string& flops,
+                       const std::string& bytes, const std::string& seconds,
+                       const std::string& more) {
+    return str("  ", left(name, 28), right(calls, 9), right(flops, 11), right(bytes, 9),
+               right(seconds, 10), more.empty() ? "" : "  ", more, "\n");
+  };
+  std::string text = "\nCalls of a rank in a step, each as long as it takes alone\n" +
+                     line("", "calls", "FLOPs", "bytes", "time", "");
+  for (const auto& calls : plan.calls) {
+    text += line(in_words(calls.component), "", "", "", human_seconds(calls.seconds()),
+                 in_the_step(calls, plan.estimate.time));
+    for (const auto& row : calls.rows)
+      text +=
+          line("  " + row.name, with_commas(row.calls),
+               row.flops > 0 ? formatted("%.3g", row.flops) : std::string(), human_bytes(row.bytes),
+               human_seconds(row.seconds), str(left(rate(row), 12), "  ", source(row)));
+  }
+  const auto& time = plan.estimate.time;
+  if (time.shows(Component::other))
+    text += line(in_words(Component::other), "", "", "", "",
+                 str(human_seconds(time[Component::other]), " in the step: no calls, a late host"));
+  return text;
+}
+
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.10g", value);
@@ -214,6 +267,7 @@ std::string plan_text(const Plan& plan) {
   std::string text = heading(plan) + memory_table(plan) + time_table(plan);
   if (plan.search) text += search_table(*plan.search);
   text += run_table(plan);
+  if (!plan.calls.empty()) text += calls_table(plan);
   if (!plan.formulas.empty()) text += explanation(plan.formulas);
   if (!plan.notes.empty()) text += "\n";
   for (const auto& note : plan.notes)

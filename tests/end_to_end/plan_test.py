@@ -76,6 +76,44 @@ def check_sums(found):
     expect(found["format"] == "lockstep plan 1", "format")
 
 
+def check_calls(found):
+    """Rows sum to what their component takes alone; components with rows are those of the step."""
+    step = {part["name"]: part["seconds"] for part in found["components"]}
+    for part in found["calls"]:
+        rows = part["rows"]
+        expect(len({row["name"] for row in rows}) == len(rows) > 0, f"names of {part['component']}")
+        alone = sum(row["seconds"] for row in rows)
+        expect(math.isclose(alone, part["alone_seconds"], rel_tol=1e-9), f"{part['component']}: {alone}")
+        expect(part["step_seconds"] == step.get(part["component"], 0), f"{part['component']} in the step")
+        for row in rows:
+            expect(0 <= row["measured_calls"] <= row["calls"] > 0, f"{row}")
+            expect((row["flops"] > 0) == (part["component"] in ("products", "attention")), f"{row}")
+    return {part["component"]: part for part in found["calls"]}
+
+
+def check_explanation(config, cluster, folder):
+    """With one rank nothing overlaps; with several what does is said."""
+    read = folder / "read.toml"
+    read.write_text("storage_read_bytes_per_second = 1e4\n" + cluster.read_text())  # slower than it computes
+    alone = plan(config, "--cluster", read, "--ranks", 1, "--explain", "--check")
+    for part in check_calls(alone).values():
+        expect(math.isclose(part["alone_seconds"], part["step_seconds"], rel_tol=1e-9), f"{part['component']} overlaps")
+    check_formulas(alone)
+    data = {formula["name"]: formula["value"] for formula in alone["formulas"]}["data"]
+    expect(data > 0 and data == {part["name"]: part["seconds"] for part in alone["components"]}["data"], f"{data}")
+    expect("calls" not in plan(config, "--cluster", cluster, "--ranks", 1, "--check"), "nobody asked")
+    model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.replicate=1", "--explain")
+    calls = check_calls(plan(*model))
+    expect(calls["products"]["step_seconds"] > calls["products"]["alone_seconds"], "products are slowed")
+    expect(calls["communication_shard"]["step_seconds"] < calls["communication_shard"]["alone_seconds"], "gathers are hidden")
+    expect({row["name"] for row in calls["communication_shard"]["rows"]} == {"all_gather", "all_to_all"}, f"{calls}")
+    text, _ = run("plan", *model)
+    table = text[text.index("\nCalls of a rank in a step"):text.index("\nFormulas")]
+    for part in (r"\n  products .* in the step: .* more, slowed by what runs beside it\n", r" less, hidden by what runs",
+                 r"\n    matmul_forward +4,160 +3\.93e\+15 .*T FLOP/s +priced\n"):
+        expect(re.search(part, table) is not None, f"no '{part}' in {table}")
+
+
 def check_against_train(config, cluster, folder):
     """The memory is what `train` announces, to its three digits."""
     threads = ("--set", "train.threads=2")
@@ -131,6 +169,9 @@ def check_page():
     expect(len(shown) > 30, f"{shown}")
     for line in shown:
         expect(line in printed, f"the page has '{line}', the program does not")
+    shown = re.search(r"\n    (Calls of a rank.*\n(?:    .*\n)+)", page).group(1).splitlines()
+    text, _ = run("plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX, *command.split()[4:], "--explain")
+    expect(len(shown) == 6 and all(line.strip() in text for line in shown), f"{shown}, {text}")
 
 
 def check_hosts(folder):
@@ -357,6 +398,7 @@ def main():
         cluster = folder / "cpu.toml"
         cluster.write_text(PROCESSORS.format(nodes=2, ranks=2, memory=2**30))
         check_against_train(config, cluster, folder)
+        check_explanation(config, cluster, folder)
         check_masked(config, cluster, folder)
         check_text()
         if not sys.argv[2:]:

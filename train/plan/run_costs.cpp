@@ -83,6 +83,7 @@ class Explanation {
   }
 
   void step() {
+    data();
     std::string sum;
     std::vector<Formula::Input> parts;
     for (std::size_t i = 0; i < kComponents; ++i) {
@@ -102,6 +103,22 @@ class Explanation {
       mfu("mfu", "flops_per_token", e_.meter.flops_per_token, e_.mfu);
       mfu("mfu_square", "flops_per_token_square", e_.meter.flops_per_token_square, e_.mfu_square);
     }
+  }
+
+  void data() {
+    if (cluster_.storage_read_bytes_per_second <= 0) return;
+    StepTime beside = e_.time;  // in which they are read
+    beside[Component::data] = beside[Component::checkpoint] = 0;
+    add("data",
+        "max(token_bytes * batch_tokens * ranks_of_node / ranks / read_per_second - "
+        "step_without_waits, 0)",
+        {{"token_bytes", c_.model.vocabulary <= 1 << 16 ? 2.0 : 4.0},
+         {"batch_tokens", real(c_.train.batch_tokens)},
+         {"ranks_of_node", real(e_.room.ranks)},
+         {"ranks", real(e_.ranks)},
+         {"read_per_second", cluster_.storage_read_bytes_per_second},
+         {"step_without_waits", beside.total()}},
+        e_.time[Component::data], "s");
   }
 
   void mfu(const char* name, const std::string& flops, double count, double value) {

@@ -126,6 +126,7 @@ TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
   for (const char* name : {"parameters",
                            "flops_per_token",
                            "flops_per_token_square",
+                           "data",
                            "step_seconds",
                            "step_without_checkpoints",
                            "hidden_seconds",
