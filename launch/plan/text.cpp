@@ -167,7 +167,9 @@ std::string run_table(const Plan& plan) {
                   human_bytes(costs.write_bytes_per_second), "/s to be written in time"));
   if (costs.best_interval_steps > 0)
     text +=
-        row("best interval", str(with_commas(costs.best_interval_steps), " steps"),
+        row("best interval",
+            str(with_commas(costs.best_interval_steps),
+                costs.best_interval_steps == 1 ? " step" : " steps"),
             str(human_eta(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
   text += row("keys and values", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
               str("a token; ",
