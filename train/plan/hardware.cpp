@@ -1,5 +1,6 @@
 #include "train/plan/hardware.h"
 
+#include <algorithm>
 #include <array>
 
 namespace lockstep {
@@ -138,6 +139,14 @@ Hardware gb200() {
   return gpu;
 }
 
+// Of drivers that do not say it as we do.
+struct DriverName {
+  std::string_view driver, here;
+};
+constexpr std::array<DriverName, 3> kDriverNames{{{"NVIDIA A100-SXM4-80GB", "NVIDIA A100"},
+                                                  {"NVIDIA A100-SXM-80GB", "NVIDIA A100"},
+                                                  {"NVIDIA H100 80GB HBM3", "NVIDIA H100"}}};
+
 }  // namespace
 
 int capability_of(GpuArchitecture architecture) {
@@ -157,9 +166,10 @@ std::span<const Hardware> known_hardware() {
 }
 
 const Hardware* find_hardware(std::string_view gpu) {
-  for (const Hardware& one : known_hardware())
-    if (gpu.starts_with(one.name)) return &one;
-  return nullptr;
+  const auto named = std::ranges::find(kDriverNames, gpu, &DriverName::driver);
+  if (named != kDriverNames.end()) gpu = named->here;
+  const auto found = std::ranges::find(known_hardware(), gpu, &Hardware::name);
+  return found == known_hardware().end() ? nullptr : &*found;
 }
 
 double gpu_peak_flops(std::string_view gpu, DType dtype) {

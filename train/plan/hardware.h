@@ -16,7 +16,7 @@ int capability_of(GpuArchitecture architecture);  // 90: compute capability 9.0
 
 // Of one GPU. Rates are dense: NVIDIA's pages print rates with 2:4 sparsity, twice these.
 struct Hardware {
-  std::string name;  // what the driver's name of the GPU begins with
+  std::string name;
   GpuArchitecture architecture = GpuArchitecture::hopper;
   double bf16_flops = 0, fp8_flops = 0, fp32_flops = 0;  // a second; 0: it has none
   int multiprocessors = 0;
@@ -39,9 +39,12 @@ struct Hardware {
   double peak_flops(DType dtype) const;
 };
 
-// Those that are known. The first whose name a driver's name begins with is that GPU.
+// Those that are known.
 std::span<const Hardware> known_hardware();
-const Hardware* find_hardware(std::string_view gpu);  // by the driver's name; nullptr: not known
+// By its name here, or by the driver's, which must be that of this product and no other: cards of
+// other rates have longer names ("NVIDIA H100 NVL"), and so have parts of a GPU (MIG). nullptr: not
+// known.
+const Hardware* find_hardware(std::string_view gpu);
 
 // FLOP/s of products of `dtype`; 0 for a GPU that is not known, and MFU is then not known.
 double gpu_peak_flops(std::string_view gpu, DType dtype);

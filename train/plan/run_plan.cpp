@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/gpu.h"
 #include "core/integer.h"
 #include "core/log.h"
 #include "train/memory.h"
@@ -21,6 +22,9 @@ std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes
   const Hardware* hardware = find_hardware(gpu);
   if (hardware == nullptr) return std::nullopt;
   Cluster cluster = cluster_of_gpus(*hardware, static_cast<int>(divide_up(ranks, nodes)), nodes);
+  if (gpu::devices().count > 0)
+    if (const auto here = gpu::properties(0); here.name == gpu)
+      cluster.hardware.hbm_bytes = here.memory_bytes;
   cluster.host_memory_bytes = all_memory_bytes(Device{});
   return cluster;
 }

@@ -366,7 +366,16 @@ TEST(Hardware, is_found_by_what_drivers_call_it) {
   EXPECT_EQ(found("NVIDIA H200"), "NVIDIA H200");
   EXPECT_EQ(found("NVIDIA B200"), "NVIDIA B200");
   EXPECT_EQ(found("NVIDIA GB200"), "NVIDIA GB200");
-  EXPECT_EQ(found("NVIDIA GeForce RTX 4090"), "");
+  EXPECT_EQ(found("NVIDIA A100-SXM-80GB"), "NVIDIA A100");
+  EXPECT_EQ(found("NVIDIA H100"), "NVIDIA H100");
+  // Whatever is like one of these, and computes, moves or holds less.
+  for (const char* other :
+       {"NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM-64GB",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA H200 NVL", "NVIDIA GB200 NVL4", "NVIDIA B200A", "NVIDIA GeForce RTX 4090", "NVIDIA",
+        ""})
+    EXPECT_EQ(found(other), "") << other;
+  EXPECT_EQ(gpu_peak_flops("NVIDIA H100 NVL", DType::bf16), 0);
   EXPECT_EQ(gpu_peak_flops("NVIDIA H200", DType::bf16), 989.4e12);
   EXPECT_EQ(gpu_peak_flops("NVIDIA H200", DType::fp8_e4m3), 1978.9e12);
   EXPECT_EQ(gpu_peak_flops("NVIDIA A100-SXM4-80GB", DType::fp32), 19.5e12);
