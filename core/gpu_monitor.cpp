@@ -14,7 +14,8 @@ namespace {
 
 // NVML's types and values, as its header has them: that one is not needed to build.
 using Status = int;
-constexpr Status kSuccess = 0, kInsufficientSize = 7;
+constexpr Status kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kInsufficientSize = 7,
+                 kFunctionNotFound = 13;
 constexpr unsigned kClockSm = 1, kSensorGpu = 0;
 constexpr unsigned long long kNotAvailable = ~0ull;
 struct ProcessInfo {  // of nvmlDeviceGetComputeRunningProcesses_v3
@@ -67,16 +68,34 @@ struct GpuMonitor::Library {
   // Whether the function is there and succeeds.
   template <class... Arguments>
   Status call(const char* name, Arguments... arguments) const {
-    constexpr Status kFunctionNotFound = 13;
     const auto function = reinterpret_cast<Status (*)(Arguments...)>(dlsym(handle, name));
     return function == nullptr ? kFunctionNotFound : function(arguments...);
   }
+  // Why a call failed: empty where it did not, or what it asks for is not counted.
+  std::string failure(const char* name, Status status) const {
+    if (status == kSuccess || status == kNotSupported || status == kFunctionNotFound) return "";
+    const auto words = reinterpret_cast<const char* (*)(Status)>(dlsym(handle, "nvmlErrorString"));
+    return str(name, ": ", words != nullptr ? words(status) : str("status ", status));
+  }
   // The number that a function gives behind its other arguments.
   template <class Number, class... Arguments>
-  std::optional<Number> number(const char* name, Arguments... arguments) const {
+  GpuAnswer<Number> ask(const char* name, Arguments... arguments) const {
     Number value = 0;
-    if (call(name, arguments..., &value) != kSuccess) return std::nullopt;
-    return value;
+    const auto status = call(name, arguments..., &value);
+    if (status != kSuccess) return {std::nullopt, failure(name, status)};
+    return {value, ""};
+  }
+  // Of a link or a counter of it: who has none of that number calls it an invalid argument.
+  template <class Number, class... Arguments>
+  GpuAnswer<Number> ask_link(const char* name, Arguments... arguments) const {
+    Number value = 0;
+    const auto status = call(name, arguments..., &value);
+    if (status == kSuccess) return {value, ""};
+    return {std::nullopt, status == kInvalidArgument ? "" : failure(name, status)};
+  }
+  template <class Number, class... Arguments>
+  std::optional<Number> number(const char* name, Arguments... arguments) const {
+    return ask<Number>(name, arguments...).value;
   }
 };
 
@@ -183,15 +202,19 @@ GpuReading GpuMonitor::read() const {
   const auto number = [&](const char* name, auto... arguments) {
     return library_->number<unsigned>(name, gpu_, arguments...);
   };
-  if (const auto mhz = number("nvmlDeviceGetClockInfo", kClockSm)) reading.clock_mhz = *mhz;
+  const auto clock = library_->ask<unsigned>("nvmlDeviceGetClockInfo", gpu_, kClockSm);
+  if (clock.value) reading.clock_mhz = *clock.value;
+  reading.clock_failure = clock.failure;
   if (const auto milliwatts = number("nvmlDeviceGetPowerUsage"))
     reading.power_watts = *milliwatts / 1e3;
   if (const auto celsius = number("nvmlDeviceGetTemperature", kSensorGpu))
     reading.temperature_celsius = *celsius;
   using Bits = unsigned long long;
-  auto reasons = library_->number<Bits>("nvmlDeviceGetCurrentClocksEventReasons", gpu_);
-  if (!reasons)  // its name before driver 535
-    reasons = library_->number<Bits>("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_);
+  auto causes = library_->ask<Bits>("nvmlDeviceGetCurrentClocksEventReasons", gpu_);
+  if (!causes.value && causes.failure.empty())  // its name before driver 535
+    causes = library_->ask<Bits>("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_);
+  reading.causes_failure = causes.failure;
+  auto& reasons = causes.value;
   if (!reasons) return reading;
   reading.power_capped = (*reasons & kPowerCap) != 0;
   if ((*reasons & (kThermal | kPowerBrake)) != 0) *reasons &= ~kSlowdown;  // which one it is
@@ -205,26 +228,28 @@ GpuHealth GpuMonitor::health() const {
   GpuHealth health;
   if (!is_there()) return health;
   using Count = unsigned long long;
-  if (const auto errors =
-          library_->number<Count>("nvmlDeviceGetTotalEccErrors", gpu_, kUncorrected, kSinceDriver))
-    health.uncorrected_errors = static_cast<std::int64_t>(*errors);
+  const auto add = [](auto& to, const auto& answer, auto amount) {
+    if (answer.value) to.value = to.value.value_or(0) + amount(*answer.value);
+    if (to.failure.empty()) to.failure = answer.failure;
+  };
+  const auto all = [](auto count) { return static_cast<std::int64_t>(count); };
+  add(health.uncorrected_errors,
+      library_->ask<Count>("nvmlDeviceGetTotalEccErrors", gpu_, kUncorrected, kSinceDriver), all);
   unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
-  if (library_->call("nvmlDeviceGetRemappedRows", gpu_, &corrected, &uncorrected, &pending,
-                     &failed) == kSuccess)
-    health.needs_repair = pending != 0 || failed != 0;
-  if (const auto mhz = library_->number<unsigned>("nvmlDeviceGetMaxClockInfo", gpu_, kClockSm))
-    health.most_clock_mhz = *mhz;
-  int up = 0, down = 0;
+  const char* rows = "nvmlDeviceGetRemappedRows";
+  const auto status = library_->call(rows, gpu_, &corrected, &uncorrected, &pending, &failed);
+  if (status == kSuccess) health.needs_repair.value = pending != 0 || failed != 0;
+  health.needs_repair.failure = library_->failure(rows, status);
+  add(health.most_clock_mhz, library_->ask<unsigned>("nvmlDeviceGetMaxClockInfo", gpu_, kClockSm),
+      [](unsigned mhz) { return mhz; });
   for (unsigned link = 0; link < kMostLinks; ++link) {
-    const auto is_up = library_->number<unsigned>("nvmlDeviceGetNvLinkState", gpu_, link);
-    if (!is_up) continue;
-    ++(*is_up != 0 ? up : down);
-    for (unsigned counter = 0; *is_up != 0 && counter < kLinkCounters; ++counter)
-      if (const auto errors =
-              library_->number<Count>("nvmlDeviceGetNvLinkErrorCounter", gpu_, link, counter))
-        health.link_errors = health.link_errors.value_or(0) + static_cast<std::int64_t>(*errors);
+    const auto is_up = library_->ask_link<unsigned>("nvmlDeviceGetNvLinkState", gpu_, link);
+    add(health.links_up, is_up, [](unsigned up) { return up != 0 ? 1 : 0; });
+    add(health.links_down, is_up, [](unsigned up) { return up != 0 ? 0 : 1; });
+    for (unsigned counter = 0; is_up.value.value_or(0) != 0 && counter < kLinkCounters; ++counter)
+      add(health.link_errors,
+          library_->ask_link<Count>("nvmlDeviceGetNvLinkErrorCounter", gpu_, link, counter), all);
   }
-  if (up > 0) health.links_down = down;
   return health;
 }
 

@@ -26,15 +26,23 @@ struct GpuReading {
   std::optional<bool> power_capped;
   // What else holds the clocks down: "heat (hardware thermal slowdown)"; empty where nothing does.
   std::vector<std::string> slowed_by;
+  // Why the clock, or what holds it down, is unknown: as GpuAnswer::failure.
+  std::string clock_failure = {}, causes_failure = {};
 };
 
-// What a GPU counts of its own faults, as far as it is known.
+template <class Value>
+struct GpuAnswer {
+  std::optional<Value> value;
+  std::string failure;  // why there is none; empty also where a GPU or driver does not count it
+};
+
+// What a GPU counts of its own faults.
 struct GpuHealth {
-  std::optional<std::int64_t> uncorrected_errors;  // of its memory, since the driver was loaded
-  std::optional<bool> needs_repair;  // rows of its memory are to be replaced, or could not be
-  std::optional<std::int64_t> link_errors;  // of its NVLinks: replays, recoveries, CRC errors
-  std::optional<int> links_down;            // of those, where others are up
-  std::optional<double> most_clock_mhz;     // that its multiprocessors can have
+  GpuAnswer<std::int64_t> uncorrected_errors;  // of its memory, since the driver was loaded
+  GpuAnswer<bool> needs_repair;         // rows of its memory are to be replaced, or could not be
+  GpuAnswer<std::int64_t> link_errors;  // of its NVLinks: replays, recoveries, CRC errors
+  GpuAnswer<int> links_up, links_down;
+  GpuAnswer<double> most_clock_mhz;  // that its multiprocessors can have
 };
 
 // Other processes on a GPU.

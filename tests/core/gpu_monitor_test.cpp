@@ -76,24 +76,58 @@ TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
   EXPECT_EQ(monitor.fabric_clique(), "");
 }
 
+std::vector<std::string> failures(const GpuHealth& health) {
+  return {health.uncorrected_errors.failure, health.needs_repair.failure, health.links_up.failure,
+          health.links_down.failure, health.most_clock_mhz.failure};
+}
+
 TEST_F(GpuMonitorTest, counts_its_faults) {
   const GpuMonitor monitor("0000:5A:00.0");
   const auto well = monitor.health();
-  EXPECT_EQ(well.uncorrected_errors, 0);
-  EXPECT_EQ(well.needs_repair, false);
-  EXPECT_EQ(well.link_errors, 0);
-  EXPECT_EQ(well.links_down, 0);
-  EXPECT_EQ(well.most_clock_mhz, 1980);
+  EXPECT_EQ(well.uncorrected_errors.value, 0);
+  EXPECT_EQ(well.needs_repair.value, false);
+  EXPECT_EQ(well.link_errors.value, 0);
+  EXPECT_EQ(well.links_up.value, 12);
+  EXPECT_EQ(well.links_down.value, 0);
+  EXPECT_EQ(well.most_clock_mhz.value, 1980);
+  EXPECT_EQ(failures(well), std::vector<std::string>(5));
   behave("ill");
   const auto ill = monitor.health();
-  EXPECT_EQ(ill.uncorrected_errors, 2);
-  EXPECT_EQ(ill.needs_repair, true);
-  EXPECT_EQ(ill.link_errors, 10 + 20 + 30 + 40);
-  EXPECT_EQ(ill.links_down, 1);
+  EXPECT_EQ(ill.uncorrected_errors.value, 2);
+  EXPECT_EQ(ill.needs_repair.value, true);
+  EXPECT_EQ(ill.link_errors.value, 10 + 20 + 30 + 40);
+  EXPECT_EQ(ill.links_down.value, 1);
+  behave("unjoined");
+  EXPECT_EQ(monitor.health().links_up.value, 0);
+  EXPECT_EQ(monitor.health().links_down.value, 12);
+}
+
+// What is not counted is no failure; whatever else NVML answers is.
+TEST_F(GpuMonitorTest, says_why_it_does_not_know) {
+  const GpuMonitor monitor("0000:5A:00.0");
+  for (const char* mode : {"errors", "lost"}) {
+    behave(mode);
+    const auto health = monitor.health();
+    EXPECT_FALSE(health.uncorrected_errors.value || health.needs_repair.value ||
+                 health.link_errors.value || health.links_down.value ||
+                 health.most_clock_mhz.value);
+  }
+  EXPECT_EQ(
+      failures(monitor.health()),
+      (std::vector<std::string>{
+          "nvmlDeviceGetTotalEccErrors: GPU is lost", "nvmlDeviceGetRemappedRows: GPU is lost",
+          "nvmlDeviceGetNvLinkState: GPU is lost", "nvmlDeviceGetNvLinkState: GPU is lost",
+          "nvmlDeviceGetMaxClockInfo: GPU is lost"}));
+  EXPECT_EQ(monitor.read().clock_failure, "nvmlDeviceGetClockInfo: GPU is lost");
+  EXPECT_EQ(monitor.read().causes_failure, "nvmlDeviceGetCurrentClocksEventReasons: GPU is lost");
   behave("errors");
-  const auto silent = monitor.health();
-  EXPECT_FALSE(silent.uncorrected_errors || silent.needs_repair || silent.link_errors ||
-               silent.links_down || silent.most_clock_mhz);
+  EXPECT_EQ(failures(monitor.health()), std::vector<std::string>(5));
+  EXPECT_EQ(monitor.read().clock_failure, "");
+  EXPECT_EQ(monitor.read().causes_failure, "");
+  behave("no_causes");
+  EXPECT_EQ(monitor.read().clock_mhz, 1755);
+  EXPECT_EQ(monitor.read().causes_failure,
+            "nvmlDeviceGetCurrentClocksEventReasons: Insufficient Permissions");
 }
 
 }  // namespace

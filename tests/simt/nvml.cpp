@@ -1,13 +1,12 @@
 // A stand-in for libnvidia-ml.so.1: four GPUs as H100s are, which NVLink joins (that of tests/simt
 // is 0000:5A:00.0), and what NVML's manual says of its functions. LOCKSTEP_NVML =
-//   errors           each function but those that find the GPU refuses, as in a container or with
-//   MIG crowded          100 processes bridges          NVLink joins the GPUs in pairs hidden the
-//   other GPUs are not shown fabric           NVLink joins them to those of other machines
-//   fabric_starting  it soon will
-//   pascal           the GPU counts no energy, and takes 100 W
-//   well             nothing slows the GPU
-//   ill              its memory had an error, a row waits to be replaced, an NVLink is down,
-//   another has errors
+//   errors: each function but those that find the GPU refuses, as in a container or with MIG;
+//   lost: likewise, as the GPU fell off the bus; no_causes: what holds clocks down is not told;
+//   crowded: 100 processes; bridges: NVLink joins the GPUs in pairs; unjoined: well, but no NVLink
+//   is up; hidden: the other GPUs are not shown; fabric: NVLink joins them to those of other
+//   machines; fabric_starting: it soon will; pascal: the GPU counts no energy, and takes 100 W;
+//   well: nothing slows the GPU; ill: its memory had an error, a row waits to be replaced, an
+//   NVLink is down, another has errors.
 // LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535.
 #include <array>
 #include <chrono>
@@ -17,8 +16,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-constexpr int kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFound = 6,
-              kInsufficientSize = 7;
+constexpr int kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNoPermission = 4,
+              kNotFound = 6, kInsufficientSize = 7, kGpuIsLost = 15;
 struct nvmlDevice_st {
   int number;
 };
@@ -54,6 +53,7 @@ template <class T>
 int give(nvmlDevice_t device, T* to, T value) {
   if (device == nullptr || to == nullptr) return kInvalidArgument;
   if (is("errors")) return kNotSupported;
+  if (is("lost")) return kGpuIsLost;
   *to = value;
   return kSuccess;
 }
@@ -62,6 +62,9 @@ int give(nvmlDevice_t device, T* to, T value) {
 
 extern "C" {
 
+const char* nvmlErrorString(int status) {
+  return status == kGpuIsLost ? "GPU is lost" : "Insufficient Permissions";
+}
 int nvmlInit_v2() {
   return kSuccess;
 }
@@ -110,7 +113,8 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long
 #else
 int nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long* reasons) {
 #endif
-  return give(device, reasons, is("well") ? 0x4ull : 0x4ull | 0x8ull | 0x40ull);
+  if (is("no_causes")) return kNoPermission;
+  return give(device, reasons, is("well") || is("unjoined") ? 0x4ull : 0x4ull | 0x8ull | 0x40ull);
 }
 int nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned type, unsigned* mhz) {
   return type == 1 ? give(device, mhz, 1980u) : kInvalidArgument;
@@ -127,7 +131,7 @@ int nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned* corrected, unsigned
 }
 int nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned* is_up) {
   if (link >= 12) return kInvalidArgument;
-  return give(device, is_up, is("ill") && link == 5 ? 0u : 1u);
+  return give(device, is_up, is("unjoined") || (is("ill") && link == 5) ? 0u : 1u);
 }
 int nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link, unsigned counter,
                                     unsigned long long* errors) {

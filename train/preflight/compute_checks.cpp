@@ -82,13 +82,16 @@ void check_clock(PreflightRank& rank, const GpuMonitor* monitor, const GpuReadin
       [&](Finding& f) {
         if (monitor == nullptr || !monitor->is_there())
           throw TransientError("NVML does not know the GPU (is libnvidia-ml.so.1 there?)");
+        require_answer(under_load.clock_failure);
         if (!is_known) return;
         const auto most = monitor->health().most_clock_mhz;
-        if (most) f.value = under_load.clock_mhz / *most;
+        require_answer(most.failure);
+        if (most.value) f.value = under_load.clock_mhz / *most.value;
         f.detail = str(under_load.clock_mhz, " MHz");
       });
   rank.add({.check = "causes that hold clocks down", .limit = 0}, [&](Finding& f) {
-    if (!is_known) return;
+    require_answer(under_load.causes_failure);
+    if (!under_load.power_capped) return;  // one of the causes: none is known
     f.value = static_cast<double>(under_load.slowed_by.size());
     for (const auto& cause : under_load.slowed_by)
       f.detail += str(f.detail.empty() ? "" : ", ", cause);

@@ -31,18 +31,31 @@ void check_machine(PreflightRank& rank, const Counters& before, const Counters& 
   });
 }
 
+// Whether switches join it to others of its machine. Else that no NVLink is up may be meant: it is
+// alone, or a card without a bridge.
+bool is_joined(const PreflightRank& rank) {
+  constexpr int kMostOfBridge = 2;
+  return rank.known != nullptr && rank.known->domain_ranks > kMostOfBridge &&
+         machine_ranks(rank.topology, rank.world.rank()).size() > 1;
+}
+
 void check_gpu(PreflightRank& rank, const GpuHealth& before, const GpuHealth& now) {
-  const auto check = [&](const char* what, const std::optional<std::int64_t>& count) {
+  const auto check = [&](const char* what, const auto& answer) {
     rank.add({.check = what, .limit = 0}, [&](Finding& f) {
-      if (count) f.value = static_cast<double>(*count);
+      require_answer(answer.failure);
+      if (answer.value) f.value = static_cast<double>(*answer.value);
     });
   };
   check("uncorrected errors of the GPU's memory", now.uncorrected_errors);
   check("rows of the GPU's memory to be replaced", now.needs_repair);
-  check("NVLinks that are down", now.links_down);
-  std::optional<std::int64_t> new_errors;
-  if (now.link_errors && before.link_errors) new_errors = *now.link_errors - *before.link_errors;
-  check("errors of NVLinks, new", new_errors);
+  auto down = now.links_down;
+  if (now.links_up.value == 0 && !is_joined(rank)) down.value.reset();
+  check("NVLinks that are down", down);
+  auto errors = now.link_errors;
+  if (errors.failure.empty()) errors.failure = before.link_errors.failure;
+  if (!before.link_errors.value) errors.value.reset();
+  if (errors.value) *errors.value -= *before.link_errors.value;
+  check("errors of NVLinks, new", errors);
 }
 
 }  // namespace

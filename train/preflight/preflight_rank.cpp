@@ -76,6 +76,10 @@ void PreflightRank::keep(Finding finding) {
   findings.push_back(std::move(finding));
 }
 
+void require_answer(const std::string& failure) {
+  if (!failure.empty()) throw TransientError(str("NVML: ", failure));
+}
+
 std::vector<double> numbers_of_ranks(World& world, double mine) {
   std::vector<double> all;
   for (const auto& said : world.exchange(Json(mine).dump()))

@@ -24,6 +24,8 @@ struct Tolerances {
   double products, clocks, memory, copies, links, latency, storage, steps;
 };
 const Tolerances& tolerances_of(Device::Kind kind);
+// Of HBM's peak, that a copy reaches: 3.0 of an H100's 3.35 TB/s, 4.3 of an H200's 4.8.
+constexpr double kCopyShare = 0.9;
 // Of what a GPU that is known should do, as healthy H100s do: 2.8 of 3.35 TB/s, 52 of 55 GB/s, 350
 // of 370 GB/s.
 constexpr double kMemoryLimit = 0.83, kLinkLimit = 0.94;
@@ -33,7 +35,7 @@ struct PreflightRank {
   const Topology& topology;
   Comms& comms;
   Stream& compute;
-  const Hardware* known;  // of the GPU; nullptr: on processors, or not in the table
+  const Hardware* known;  // what the GPU is to do; nullptr: on processors, or it is not known
   std::vector<Finding> findings{};
   std::int64_t resident_bytes_before = 0;  // of the process, before any check
 
@@ -49,6 +51,9 @@ struct PreflightRank {
   void add_of_all(Finding finding);
   void keep(Finding finding);  // with what all figures of this rank depend on (Finding::of)
 };
+
+// Throws TransientError where NVML refused an answer: `failure` of core/gpu_monitor.h.
+void require_answer(const std::string& failure);
 
 // What each rank says, in their order.
 std::vector<double> numbers_of_ranks(World& world, double mine);
