@@ -10,6 +10,7 @@
 #include "core/machine.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
+#include "launch/cluster_file.h"
 #include "launch/device.h"
 #include "launch/preflight_report.h"
 #include "launch/ranks.h"
@@ -65,6 +66,25 @@ void check_scratch(const std::string& scratch, World& world, const Topology& top
   throw ConfigError(str("--scratch ", scratch, ": ", wrong, " on ", hosts_in_words(topology, on)));
 }
 
+// What plan.cluster names, as the first rank reads it. That it is not there yet is no fault where
+// this will write it.
+std::optional<Cluster> named_cluster(const std::string& file, const std::string& to_be_written,
+                                     World& world) {
+  const auto is_there_yet = [&] {
+    return path_exists(file) || fs::weakly_canonical(file) != fs::weakly_canonical(to_be_written);
+  };
+  std::string text;
+  if (world.rank() == 0 && !file.empty() && is_there_yet()) {
+    Cluster cluster = load_cluster(file);
+    cluster.operators = {};  // large, and no limits
+    cluster.links = {};
+    text = to_json(cluster).dump();
+  }
+  const auto said = world.exchange(text).front();
+  if (said.empty()) return std::nullopt;
+  return parse_cluster(Json::parse(said, file));
+}
+
 int preflight_on(const PreflightVerbOptions& options, World& launched) {
   std::optional<ResolvedConfig> config;
   Fields settings;
@@ -89,6 +109,8 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
       report.emplace(host, placed.topology,
                      PreflightReport::Files{options.cluster_out, baseline_file(options)});
     check_scratch(options.scratch, host, placed.topology);
+    const auto cluster =
+        named_cluster(config ? config->values.plan.cluster : "", options.cluster_out, host);
     const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
     const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
     World& world = nccl ? *nccl : host;
@@ -96,6 +118,7 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
                         : config            ? threads_of(config->values)
                                             : processors_allowed();
     const auto found = preflight({.config = config ? &config->values : nullptr,
+                                  .cluster = cluster ? &*cluster : nullptr,
                                   .mesh = mesh,
                                   .device = device,
                                   .threads = threads,

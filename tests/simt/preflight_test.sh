@@ -25,11 +25,11 @@ micro_batch = 1
 train = "data"
 TOML
 
-# preflight NAME CODE LIBRARIES
+# preflight NAME CODE LIBRARIES OPTION...
 preflight() {
   local status=0
   LD_LIBRARY_PATH=$3 "$lockstep" preflight tiny.toml --device cuda --threads 1 \
-    --cluster-out "$1.json" --baseline "$1.baseline" >"$1.out" 2>&1 || status=$?
+    --cluster-out "$1.json" --baseline "$1.baseline" "${@:4}" >"$1.out" 2>&1 || status=$?
   [[ $status == "$2" ]] || { echo "$1: exit $status, expected $2"; cat "$1.out"; exit 1; }
 }
 says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
@@ -44,12 +44,54 @@ LOCKSTEP_NVML=ill preflight ill 75 "$nvml"
 says ill "uncorrected errors of the GPU's memory: 2, expected at most 0"
 says ill "rows of the GPU's memory to be replaced: 1, expected at most 0"
 says ill "NVLinks that are down: 1, expected at most 0"
+LOCKSTEP_NVML=lost preflight lost 75 "$nvml"
+for check in "clock under load: could not be measured: NVML: nvmlDeviceGetClockInfo" \
+  "causes that hold clocks down: could not be measured: NVML: nvmlDeviceGetCurrentClocksEventReasons" \
+  "uncorrected errors of the GPU's memory: could not be measured: NVML: nvmlDeviceGetTotalEccErrors" \
+  "rows of the GPU's memory to be replaced: could not be measured: NVML: nvmlDeviceGetRemappedRows" \
+  "NVLinks that are down: could not be measured: NVML: nvmlDeviceGetNvLinkState"; do
+  says lost "$check: GPU is lost"
+done
+LOCKSTEP_NVML=no_causes preflight untold 75 "$nvml"
+says untold "causes that hold clocks down: could not be measured: NVML: nvmlDeviceGetCurrentClocksEventReasons: "
+LOCKSTEP_NVML=errors preflight uncounted 0 "$nvml"
+LOCKSTEP_NVML=unjoined preflight unjoined 0 "$nvml"  # it is alone
+
+# Limits by the cluster that the configuration names; what preflight itself wrote says no more than the table.
+cat >slow.toml <<'TOML'
+name = "slow"
+ranks_per_node = 1
+[hardware]
+name = "simulated GPU"
+bf16_flops = 1e6
+fp32_flops = 1e6
+multiprocessors = 4
+hbm_bytes_per_second = 1e4
+hbm_bytes = 2_147_483_648
+nvlink_bytes_per_second = 1e4
+nic_bytes_per_second = 1e4
+host_bytes_per_second = 1e4
+domain_ranks = 1
+TOML
+sed 's/^host_bytes.*/host_bytes_per_second = 1e17/' slow.toml >fast.toml
+export LOCKSTEP_NVML=well
+preflight slow 0 "$nvml" --set plan.cluster=slow.toml
+preflight fast 75 "$nvml" --set plan.cluster=fast.toml
+says fast "copy from the host: "
+says fast ", expected at least 94000 TB/s"
+preflight again 0 "$nvml" --set plan.cluster=again.json  # which is not there yet
+preflight again 0 "$nvml" --set plan.cluster=again.json
+preflight missing 78 "$nvml" --set plan.cluster=nowhere.json
+unset LOCKSTEP_NVML
 mkdir none
 preflight without 75 "$PWD/none"
 says without "clock under load: could not be measured: NVML does not know the GPU"
 
 python3 - <<'PYTHON'
 import json
+slow = json.load(open("slow.json"))["hardware"]
+assert slow["hbm_bytes_per_second"] > 1e6 and slow["host_bytes_per_second"] > 1e6, slow  # as measured
+assert slow["nic_bytes_per_second"] == 1e4 and slow["bf16_flops"] == 1e6, slow  # as it was described
 cluster = json.load(open("well.json"))
 assert cluster["device"] == "cuda" and cluster["nodes"] == 1 and cluster["ranks_per_node"] == 1, cluster
 assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 2 << 30

@@ -42,13 +42,12 @@ Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates,
   Hardware hardware;
   hardware.bf16_flops = rates.bf16 > 0 ? rates.bf16 : rates.fp32;
   hardware.fp32_flops = rates.fp32 > 0 ? rates.fp32 : rates.bf16;
-  hardware.hbm_bytes_per_second = rank.on_gpus() ? memory / kHbmShare : memory;
+  hardware.hbm_bytes_per_second = memory;
   hardware.host_bytes_per_second = host;
   if (rank.on_gpus()) {
     const auto gpu = gpu::properties(device.index);
     hardware.name = gpu.name;
     hardware.multiprocessors = gpu.multiprocessors;
-    hardware.hbm_bytes = gpu.memory_bytes;
     return hardware;
   }
   hardware.name = "processors";
@@ -57,17 +56,28 @@ Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates,
   return hardware;
 }
 
+// Whether what this rank sends to other hosts goes by its adapter, not by NVLink's switches.
+bool sends_by_adapter(const Topology& topology, int rank) {
+  const auto& domain =
+      topology
+          .domains[static_cast<std::size_t>(topology.domain_of[static_cast<std::size_t>(rank)])];
+  const auto here = machine_ranks(topology, rank);
+  return std::ranges::all_of(
+      domain.ranks, [&](int other) { return std::ranges::find(here, other) != here.end(); });
+}
+
+// hosts: what this rank sends to one, by its adapter; 0: not measured.
 void set_links(Cluster& cluster, double hosts) {
   const LinkTime* inside = link_of(cluster.links, false);
   const LinkTime* across = link_of(cluster.links, true);
   Hardware& hardware = cluster.hardware;
-  const bool is_known = hardware.nvlink_bytes_per_second > 0;
   if (inside != nullptr) cluster.inside_latency_seconds = inside->latency_seconds;
   if (across != nullptr) cluster.across_latency_seconds = across->latency_seconds;
-  if (is_known) return;
-  hardware.nic_bytes_per_second = across != nullptr ? across->bytes_per_second : hosts;
-  hardware.nvlink_bytes_per_second =
-      inside != nullptr ? inside->bytes_per_second : hardware.nic_bytes_per_second;
+  if (hardware.nic_bytes_per_second == 0)
+    hardware.nic_bytes_per_second = across != nullptr ? across->bytes_per_second : hosts;
+  if (hardware.nvlink_bytes_per_second == 0)
+    hardware.nvlink_bytes_per_second =
+        inside != nullptr ? inside->bytes_per_second : hardware.nic_bytes_per_second;
 }
 
 int largest_domain(const Topology& topology) {
@@ -86,6 +96,10 @@ void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
   const double host = check_host_copies(rank);
   cluster.hardware =
       rank.known != nullptr ? *rank.known : measured_hardware(rank, rates, memory, host);
+  if (rank.on_gpus()) {
+    cluster.hardware = calibrated(cluster.hardware, {.memory = memory, .host = host});
+    cluster.hardware.hbm_bytes = gpu::properties(rank.compute.device().index).memory_bytes;
+  }
   cluster.launch_seconds = launch_seconds(rank.compute);
 }
 
@@ -96,6 +110,8 @@ double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& clus
   const double longest = largest_of_ranks(rank.world, hosts > 0 ? 1 / hosts : 0);
   const double slowest = longest > 0 ? 1 / longest : 0;
   cluster.links = check_collectives(rank, slowest);
+  if (rank.on_gpus() && sends_by_adapter(rank.topology, rank.world.rank()))
+    cluster.hardware = calibrated(cluster.hardware, {.hosts = hosts});
   set_links(cluster, hosts);
   if (!cluster.links.links().empty()) {  // else one rank, or hosts that are joined too slowly
     const auto slowdown = measure_slowdown(rank, shape);
@@ -135,6 +151,24 @@ void describe(Cluster& cluster, const PreflightOptions& options, const Topology&
 
 }  // namespace
 
+std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file) {
+  const bool is_named = file != nullptr && file->device == Device::Kind::cuda;
+  const bool is_measured = is_named && file->launch_seconds > 0;  // which nobody writes by hand
+  if (is_named && !is_measured) return file->hardware;
+  if (known == nullptr) return std::nullopt;
+  Hardware gpu = *known;
+  const double nic = is_measured ? file->hardware.nic_bytes_per_second : 0;
+  if (nic > 0) gpu.nic_bytes_per_second = std::min(gpu.nic_bytes_per_second, nic);
+  return gpu;
+}
+
+Hardware calibrated(Hardware gpu, const MeasuredRates& rates) {
+  if (rates.memory > 0) gpu.hbm_bytes_per_second = rates.memory / kCopyShare;
+  if (rates.host > 0) gpu.host_bytes_per_second = rates.host;
+  if (rates.hosts > 0) gpu.nic_bytes_per_second = rates.hosts / EngineNumbers().network;
+  return gpu;
+}
+
 std::vector<Who> who_is_who(const Topology& topology) {
   std::vector<Who> all;
   std::map<std::string, int> ranks_of;  // a host name, so far: machines may share one
@@ -157,13 +191,15 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   const auto counters = read_counters(monitor);
   Stream compute(options.device, "compute", Stream::Mode::immediate, options.threads);
   Comms comms = make_comms(world, options.mesh, &topology);
-  const Hardware* known =
-      on_gpus ? find_hardware(gpu::properties(options.device.index).name) : nullptr;
+  const auto known =
+      on_gpus ? expected_hardware(find_hardware(gpu::properties(options.device.index).name),
+                                  options.cluster)
+              : std::nullopt;
   PreflightRank rank{.world = world,
                      .topology = topology,
                      .comms = comms,
                      .compute = compute,
-                     .known = known,
+                     .known = known ? &*known : nullptr,
                      .resident_bytes_before = resident_memory_bytes(options.device)};
   Preflight result;
   Cluster& cluster = result.cluster;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "core/function_ref.h"
@@ -15,7 +16,8 @@
 namespace lockstep {
 
 struct PreflightOptions {
-  const Config* config = nullptr;  // whose products, layout and steps; nullptr: of no model
+  const Config* config = nullptr;    // whose products, layout and steps; nullptr: of no model
+  const Cluster* cluster = nullptr;  // that its plan.cluster names; nullptr: none
   Mesh mesh;
   Device device;
   int threads = 1;
@@ -33,6 +35,19 @@ struct Preflight {
 Preflight preflight(
     const PreflightOptions& options, World& world, const Topology& topology,
     FunctionRef<void(const std::vector<Finding>&)> so_far = [](const auto&) {});
+
+// What a GPU is to do at least a part of, and what was not measured of it: that of the table
+// (`known`), or of a file that a person wrote. cluster.json, which preflight wrote, says only what
+// its adapters had, where that is less. Nothing where neither knows the GPU.
+std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file);
+
+// Bytes a second, 0 where it was not measured: `memory` of a copy, read and written; `host` of the
+// slower direction; `hosts` to another host, by the adapter of this rank alone.
+struct MeasuredRates {
+  double memory = 0, host = 0, hosts = 0;
+};
+// Peaks of which that is what is reached.
+Hardware calibrated(Hardware gpu, const MeasuredRates& rates);
 
 // How ranks are named, and known again the next time.
 std::vector<Who> who_is_who(const Topology& topology);

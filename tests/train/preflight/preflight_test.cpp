@@ -109,6 +109,45 @@ TEST(Preflight, measures_what_ranks_wait_for_each_other) {
     EXPECT_TRUE(!one.whose.empty() || find(all[1].findings, one.check) != nullptr) << one.check;
 }
 
+// The numbers of docs/preflight.md, of adapters of 200 Gbit/s.
+TEST(Preflight, limits_are_of_the_cluster_that_is_named) {
+  const Hardware& h100 = *find_hardware("NVIDIA H100");
+  EXPECT_EQ(expected_hardware(&h100, nullptr)->nic_bytes_per_second, 46e9);
+  EXPECT_FALSE(expected_hardware(nullptr, nullptr).has_value());
+  Cluster file = cluster_of_gpus(h100, 8);
+  file.hardware.nic_bytes_per_second = 23e9;
+  file.hardware.host_bytes_per_second = 20e9;
+  for (const Hardware* known : {&h100, static_cast<const Hardware*>(nullptr)}) {
+    EXPECT_EQ(expected_hardware(known, &file)->nic_bytes_per_second, 23e9);
+    EXPECT_EQ(expected_hardware(known, &file)->host_bytes_per_second, 20e9);
+  }
+  // What preflight wrote: a copy that became slow is not what is expected the next time.
+  file.launch_seconds = 3e-6;
+  EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 23e9);
+  EXPECT_EQ(expected_hardware(&h100, &file)->host_bytes_per_second, 55e9);
+  EXPECT_FALSE(expected_hardware(nullptr, &file).has_value());
+  file.hardware.nic_bytes_per_second = 50e9;
+  EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
+  file.hardware.nic_bytes_per_second = 0;
+  EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
+  file.device = Device::Kind::cpu;
+  EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
+}
+
+TEST(Preflight, what_was_measured_of_a_gpu_comes_before_its_table) {
+  const Hardware& h100 = *find_hardware("NVIDIA H100");
+  const auto gpu = calibrated(h100, {.memory = 2.7e12, .host = 50e9, .hosts = 18e9});
+  EXPECT_NEAR(gpu.hbm_bytes_per_second, 3e12, 1);
+  EXPECT_EQ(gpu.host_bytes_per_second, 50e9);
+  EXPECT_NEAR(gpu.nic_bytes_per_second, 20e9, 1);
+  EXPECT_EQ(gpu.nvlink_bytes_per_second, h100.nvlink_bytes_per_second);
+  EXPECT_EQ(gpu.bf16_flops, h100.bf16_flops);
+  const auto same = calibrated(h100, {});
+  EXPECT_EQ(same.hbm_bytes_per_second, h100.hbm_bytes_per_second);
+  EXPECT_EQ(same.host_bytes_per_second, h100.host_bytes_per_second);
+  EXPECT_EQ(same.nic_bytes_per_second, h100.nic_bytes_per_second);
+}
+
 // Whatever their machines are called: what was found of one is never taken for another's.
 TEST(Preflight, ranks_are_named_by_host_and_known_by_a_key_of_their_own) {
   std::vector<RankPlace> places(4);
