@@ -87,8 +87,8 @@ PlanFile::Step PlanFile::Step::without_checkpoints() const {
 PlanFile PlanFile::parse(const Json& json) {
   if (const auto& format = text_at(json, "format"); format != kFormat)
     throw DataError(str("format: expected ", kFormat, ", found ", format));
-  const auto bytes_at = [](const Json& object, const char* key) {
-    return integer_at(object, key, 0, std::numeric_limits<std::int64_t>::max());
+  const auto bytes_at = [](const Json& object, const char* member) {
+    return integer_at(object, member, 0, std::numeric_limits<std::int64_t>::max());
   };
   PlanFile plan{.step = step_in(json),
                 .capacity_bytes = bytes_at(json, "capacity_bytes"),

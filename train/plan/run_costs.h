@@ -27,8 +27,8 @@ struct RunCosts {
 };
 RunCosts run_costs(const Config& config, const Cluster& cluster, const Estimate& estimate);
 
-// A formula with its inputs: an expression of + - * / ( ) sqrt(), exp(), expm1() and max() that anybody can
-// evaluate, and its value.
+// A formula with its inputs: an expression of + - * / ( ) sqrt(), exp(), expm1() and max() that
+// anybody can evaluate, and its value.
 struct Formula {
   struct Input {
     std::string name;
