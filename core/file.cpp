@@ -187,6 +187,20 @@ std::string read_text(const ReadFile& file, std::int64_t most_bytes) {
   return text;
 }
 
+std::optional<std::string> last_line(const fs::path& path, std::int64_t most_bytes) {
+  if (!path_exists(path)) return std::nullopt;
+  const ReadFile file(path);
+  const auto begin = std::max<std::int64_t>(file.size_bytes() - most_bytes, 0);
+  std::string text(static_cast<std::size_t>(file.size_bytes() - begin), '\0');
+  file.read(std::as_writable_bytes(std::span(text)), begin);
+  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
+  if (text.empty()) return std::nullopt;
+  text.pop_back();
+  const auto newline = text.rfind('\n');
+  if (newline == text.npos && begin > 0) return std::nullopt;
+  return text.substr(newline + 1);
+}
+
 void allow_open_files(std::size_t count) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

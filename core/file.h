@@ -61,6 +61,9 @@ class ReadFile {
 
 std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes);
 std::string read_text(const ReadFile& file, std::int64_t most_bytes);
+// The last line that has an end, without it. Nothing where the file is not there, has none, or one
+// that is longer.
+std::optional<std::string> last_line(const std::filesystem::path& path, std::int64_t most_bytes);
 
 // Lets this process have so many files open beside 256 others, as far as the system does: where
 // that is not enough, opening says what is wrong.

@@ -359,7 +359,8 @@ void add_plan(CLI::App& app, Run& run) {
       ->group("Output");
   verb->add_flag("--json", options->as_json, "print one JSON object (docs/formats.md)")
       ->group("Output");
-  verb->add_flag("--explain", options->explain, "print each formula with its inputs")
+  verb->add_flag("--explain", options->explain,
+                 "print what the calls of a step take, and each formula with its inputs")
       ->group("Output");
   verb->callback([options, &run] { run = [options] { return run_plan(*options); }; });
 }

@@ -249,18 +249,9 @@ std::vector<LedgerLine> read_ledger(const std::filesystem::path& path) {
 }
 
 std::optional<LedgerLine> read_last_line(const std::filesystem::path& path) {
-  if (!path_exists(path)) return std::nullopt;
-  const ReadFile file(path);
-  const auto begin = std::max<std::int64_t>(file.size_bytes() - kMostLastBytes, 0);
-  std::string text(static_cast<std::size_t>(file.size_bytes() - begin), '\0');
-  file.read(std::as_writable_bytes(std::span(text)), begin);
-  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
-  if (text.empty()) return std::nullopt;
-  text.pop_back();
-  const auto newline = text.rfind('\n');
-  if (newline == text.npos && begin > 0) return std::nullopt;  // it is longer
-  return in_context([&] { return line_of(Json::parse(text.substr(newline + 1), "last line")); },
-                    path.string());
+  const auto text = last_line(path, kMostLastBytes);
+  if (!text) return std::nullopt;
+  return in_context([&] { return line_of(Json::parse(*text, "last line")); }, path.string());
 }
 
 std::array<std::pair<const char*, double>, 7> Goodput::parts() const {

@@ -1,6 +1,5 @@
 #include "train/metrics_page.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -35,18 +34,10 @@ double known(double seconds) {
   return std::isfinite(seconds) ? seconds : 0;
 }
 
-// Of the last whole line.
 std::optional<StepMetrics> last_step(const std::filesystem::path& metrics) {
-  constexpr std::int64_t kMost = 64 << 10;
-  if (!path_exists(metrics)) return std::nullopt;
-  const ReadFile file(metrics);
-  const auto begin = std::max<std::int64_t>(file.size_bytes() - kMost, 0);
-  std::string text(static_cast<std::size_t>(file.size_bytes() - begin), '\0');
-  file.read(std::as_writable_bytes(std::span(text)), begin);
-  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
-  if (text.empty()) return std::nullopt;
-  text.pop_back();
-  return parse_metrics_line(std::string_view(text).substr(text.rfind('\n') + 1));
+  constexpr std::int64_t kMostBytes = 64 << 10;
+  const auto line = last_line(metrics, kMostBytes);
+  return line ? std::optional(parse_metrics_line(*line)) : std::nullopt;
 }
 
 StepReport report_of(const StepMetrics& metrics) {

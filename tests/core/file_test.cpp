@@ -282,5 +282,22 @@ TEST(Directories, what_is_not_there_is_an_answer_and_what_cannot_be_looked_at_an
                   "cannot read the directory: Permission denied");
 }
 
+TEST(LastLine, is_one_that_has_an_end_and_is_not_too_long) {
+  const TemporaryDirectory directory;
+  const auto file = directory / "lines";
+  EXPECT_FALSE(last_line(file, 100).has_value());
+  const auto last = [&](const std::string& text, std::int64_t most) {
+    spit(file, text);
+    return last_line(file, most);
+  };
+  EXPECT_FALSE(last("", 100).has_value());
+  EXPECT_FALSE(last("no end", 100).has_value());
+  EXPECT_EQ(last("one\n", 100), "one");
+  EXPECT_EQ(last("one\ntwo\nthr", 100), "two");
+  EXPECT_EQ(last("one\n\n", 100), "");
+  EXPECT_EQ(last("one\nlonger\n", 8), "longer");
+  EXPECT_FALSE(last("one\nlonger\n", 7).has_value());
+}
+
 }  // namespace
 }  // namespace lockstep
