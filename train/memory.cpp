@@ -38,6 +38,10 @@ std::int64_t resident_memory_bytes(Device device) {
   return proc_bytes("/proc/self/status", "VmRSS:", 0);
 }
 
+std::int64_t file_memory_bytes() {
+  return proc_bytes("/proc/self/status", "RssFile:", 0);
+}
+
 std::int64_t all_memory_bytes(Device device) {
   if (is_gpu(device)) return gpu::properties(device.index).memory_bytes;
   return std::min(proc_bytes("/proc/meminfo", "MemTotal:", kUnknown),

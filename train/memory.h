@@ -12,10 +12,12 @@ namespace lockstep {
 // Of a GPU, its own memory. Of the CPU, the host's:
 //   used       the largest resident set of this process so far; on a GPU, what is taken of it now
 //   resident   what this process has now; on a GPU, likewise
+//   file       of resident, pages of files: its code and libraries', once they were used
 //   all        of this machine, or of this process's control group if less
 //   available  that a new allocation may take: not swapped, not killed
 std::int64_t used_memory_bytes(Device device);
 std::int64_t resident_memory_bytes(Device device);
+std::int64_t file_memory_bytes();
 std::int64_t all_memory_bytes(Device device);
 std::int64_t available_memory_bytes(Device device);
 

@@ -61,22 +61,15 @@ std::optional<Goodput> RunLog::goodput() const {
 void RunLog::append(const StepReport& report) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
-  if (metrics_)
-    attempt(
-        metrics_part_,
-        [&] {
-          metrics_->append(report);
-          return true;
-        },
-        report.step);
-  if (tensorboard_)
-    attempt(
-        tensorboard_part_,
-        [&] {
-          tensorboard_->append(report);
-          return true;
-        },
-        report.step);
+  const auto append_to = [&](auto& log, Part& part) {
+    const auto act = [&] {
+      if (log) log->append(report);
+      return log.has_value();
+    };
+    attempt(part, act, report.step);
+  };
+  append_to(metrics_, metrics_part_);
+  append_to(tensorboard_, tensorboard_part_);
   attempt(ledger_part_, [&] { return ledger_ && ledger_->append(report); });
   attempt(page_part_, [&] { return page_ && page_->show(report, goodput()); });
 }

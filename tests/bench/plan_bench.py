@@ -107,14 +107,12 @@ class Case:
         with open(self.folder / "log.txt", "w") as log:
             process = subprocess.Popen(self.ranks_of("train", str(self.config), "--run", str(run)), env=ENVIRONMENT,
                                        stdout=log, stderr=log)
-            most = 0
-            while process.poll() is None:
-                most = max(most, most_resident(str(run)))
-                time.sleep(0.2)
+            _, status, usage = os.wait4(process.pid, 0)  # of mpirun: with what its ranks used
+        process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             sys.exit((self.folder / "log.txt").read_text())
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        return lines[SKIPPED_STEPS:], most
+        return lines[SKIPPED_STEPS:], usage.ru_maxrss * 1024
 
     def round(self):
         self.preflight()
@@ -146,24 +144,6 @@ class Case:
                 f"{self.memory_ratio():.3f}; of the step: " + ", ".join(f"{n} {100 * s:+.1f}%" for n, s in largest))
 
 
-def most_resident(run):
-    """Bytes: the most that a rank of the run has had so far."""
-    most = 0
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            if not entry.name.isdigit():
-                continue
-            command = (entry / "cmdline").read_bytes().split(b"\0")
-            if run.encode() not in command or b"mpirun" in command[0]:
-                continue
-            for line in (entry / "status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    most = max(most, int(line.split()[1]) * 1024)
-        except OSError:  # it ended meanwhile
-            continue
-    return most
-
-
 def time_plan(lockstep):
     """Of 8B on 1,024 GPUs, all layouts: goal 2 s."""
     configs = pathlib.Path(__file__).resolve().parents[2] / "configs"
@@ -189,6 +169,9 @@ def main():
         pack(lockstep, folder)
         cases = [Case(lockstep, folder, i, run, asked.steps) for i, run in enumerate(RUNS)]
         cases = [case for case in cases if asked.only in case.name]
+        for case in [case for case in cases if case.ranks > os.cpu_count()]:
+            print(f"{case.name}: left out, {case.ranks} ranks have a share of {os.cpu_count()} processors", flush=True)
+            cases.remove(case)
         for case in cases:
             for _ in range(asked.rounds):
                 case.round()

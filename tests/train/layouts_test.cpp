@@ -141,10 +141,12 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{Family::llama3, {Mesh{{2, 2, 2}}, Sharding::gradients}, Recompute::block, 4}),
     [](const auto& c) { return name_of(c.param); });
 
-class EveryLayout : public LayoutTestWith<std::tuple<Family, Layout>> {};
+using FamilyAndLayout = std::pair<Family, Layout>;
+class EveryLayout : public LayoutTestWith<FamilyAndLayout> {};
+class EveryLayoutAtNight : public LayoutTestWith<FamilyAndLayout> {};
 
-TEST_P(EveryLayout, full_trains_as_one_rank_does) {
-  const auto& [family, layout] = GetParam();
+void expect_every_case_trains_as_one_rank_does(const FamilyAndLayout& asked) {
+  const auto& [family, layout] = asked;
   constexpr int kSteps = 20;
   const auto one = train({.family = family}, kSteps);
   for (const LayoutCase& c : every_case(family, layout)) {
@@ -155,13 +157,28 @@ TEST_P(EveryLayout, full_trains_as_one_rank_does) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(all, EveryLayout,
-                         ::testing::Combine(::testing::ValuesIn(LayoutCase::kFamilies),
-                                            ::testing::ValuesIn(all_layouts())),
-                         [](const auto& c) {
-                           return str(name(std::get<0>(c.param)), "_",
-                                      name_of(std::get<1>(c.param)));
-                         });
+TEST_P(EveryLayout, full_trains_as_one_rank_does) {
+  expect_every_case_trains_as_one_rank_does(GetParam());
+}
+TEST_P(EveryLayoutAtNight, soak_trains_as_one_rank_does) {
+  expect_every_case_trains_as_one_rank_does(GetParam());
+}
+
+// Every layout with the families in turn, or with the other one.
+std::vector<FamilyAndLayout> layouts_with_families(std::size_t first) {
+  std::vector<FamilyAndLayout> all;
+  for (const auto& layout : all_layouts())
+    all.emplace_back(LayoutCase::kFamilies[(first + all.size()) % LayoutCase::kFamilies.size()],
+                     layout);
+  return all;
+}
+const auto kFamilyAndLayout = [](const ::testing::TestParamInfo<FamilyAndLayout>& c) {
+  return str(name(c.param.first), "_", name_of(c.param.second));
+};
+INSTANTIATE_TEST_SUITE_P(all, EveryLayout, ::testing::ValuesIn(layouts_with_families(0)),
+                         kFamilyAndLayout);
+INSTANTIATE_TEST_SUITE_P(all, EveryLayoutAtNight, ::testing::ValuesIn(layouts_with_families(1)),
+                         kFamilyAndLayout);
 
 // What else may change beside the layout: each must leave the bits of its layout alone, or, for the
 // type, be as close as bf16 is.

@@ -200,7 +200,7 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
                      .comms = comms,
                      .compute = compute,
                      .known = known ? &*known : nullptr,
-                     .resident_bytes_before = resident_memory_bytes(options.device)};
+                     .own_bytes_before = resident_memory_bytes(Device{}) - file_memory_bytes()};
   Preflight result;
   Cluster& cluster = result.cluster;
 

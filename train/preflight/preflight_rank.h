@@ -37,7 +37,7 @@ struct PreflightRank {
   Stream& compute;
   const Hardware* known;  // what the GPU is to do; nullptr: on processors, or it is not known
   std::vector<Finding> findings{};
-  std::int64_t resident_bytes_before = 0;  // of the process, before any check
+  std::int64_t own_bytes_before = 0;  // of the process, without its files' pages, before any check
 
   bool on_gpus() const { return compute.is_cuda(); }
   const Tolerances& tolerances() const { return tolerances_of(compute.device().kind); }

@@ -76,11 +76,12 @@ class ModelSteps {
   }
 
   // What the process cannot give to its arenas. A GPU's are taken whole, and before them a run
-  // leaves some free; of processors what it had before any check, and what checkpoints are written
-  // by.
+  // leaves some free; of processors what it had before any check, the code that ran since, and what
+  // checkpoints are written by.
   std::int64_t constant_bytes() const {
     const Device device = rank_.compute.device();
-    if (!rank_.on_gpus()) return rank_.resident_bytes_before + RangeWriter::kDirectBytes;
+    if (!rank_.on_gpus())
+      return rank_.own_bytes_before + file_memory_bytes() + RangeWriter::kDirectBytes;
     const auto kept = all_memory_bytes(device) - room_.gpu_bytes;
     return std::max(resident_memory_bytes(device) - bytes_.device, kept);
   }
