@@ -6,7 +6,7 @@ usage: plan_bench.py LOCKSTEP [--rounds N] [--steps N] [--only TEXT]
 
 Prints, of each run, milliseconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
 components differ most, and the most memory that a rank had beside what was planned; first, what a plan of 1,024 GPUs takes. On an idle
-machine of 4 processors.
+machine; runs of more ranks than it has processors are left out.
 """
 
 import argparse
