@@ -6,7 +6,7 @@ lockstep=$(realpath "$1") nvml=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export LOCKSTEP_SIMT_MIB=2048  # memory is measured by a part of it
+export LOCKSTEP_SIMT_MIB=1280  # memory is measured by a part of it
 
 cat >tiny.toml <<'TOML'
 [model]
@@ -67,7 +67,7 @@ bf16_flops = 1e6
 fp32_flops = 1e6
 multiprocessors = 4
 hbm_bytes_per_second = 1e4
-hbm_bytes = 2_147_483_648
+hbm_bytes = 1_342_177_280
 nvlink_bytes_per_second = 1e4
 nic_bytes_per_second = 1e4
 host_bytes_per_second = 1e4
@@ -95,7 +95,7 @@ assert slow["hbm_bytes_per_second"] > 1e6 and slow["host_bytes_per_second"] > 1e
 assert slow["nic_bytes_per_second"] == 1e4 and slow["bf16_flops"] == 1e6, slow  # as it was described
 cluster = json.load(open("well.json"))
 assert cluster["device"] == "cuda" and cluster["nodes"] == 1 and cluster["ranks_per_node"] == 1, cluster
-assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 2 << 30
+assert cluster["hardware"]["name"] == "simulated GPU" and cluster["hardware"]["hbm_bytes"] == 1280 << 20
 assert cluster["launch_seconds"] > 0 and cluster["constant_bytes"] >= 1 << 30  # what a run leaves free
 assert cluster["host_memory_bytes"] > 1 << 30
 assert {"matmul_forward", "layernorm_forward"} <= {one["operator"] for one in cluster["operators"]}
