@@ -451,6 +451,7 @@ class FarFiles final : public ShardFiles {
   void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
     const std::lock_guard lock(mutex_);
     ahead_ = paths;
+    changed_.notify_all();
   }
   std::map<std::string, int> opened() {
     const std::lock_guard lock(mutex_);
@@ -460,6 +461,12 @@ class FarFiles final : public ShardFiles {
     const std::lock_guard lock(mutex_);
     return ahead_.size();
   }
+  // A batch may come before another thread has looked ahead.
+  bool come_to_be_ahead(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10),
+                             [&] { return ahead_.size() == count; });
+  }
   bool is_ahead(const std::string& path) {
     const std::lock_guard lock(mutex_);
     return std::find(ahead_.begin(), ahead_.end(), path) != ahead_.end();
@@ -468,6 +475,7 @@ class FarFiles final : public ShardFiles {
  private:
   std::filesystem::path directory_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::map<std::string, int> opened_;
   std::vector<std::string> ahead_;
 };
@@ -485,7 +493,7 @@ TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it
   {
     Loader loader(c, 4, 0, 1, pinned_);
     loader.release(loader.batch(0, 0));
-    EXPECT_EQ(files.ahead(), 2u * 4 * 256);  // two files a shard
+    EXPECT_TRUE(files.come_to_be_ahead(2 * 4 * 256)) << files.ahead();  // two files a shard
   }
   EXPECT_EQ(files.ahead(), 0u);
 }
