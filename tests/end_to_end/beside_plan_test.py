@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 from tiny_run import configuration, metrics, pack
 
@@ -20,6 +21,14 @@ COMPONENTS = {"products": "products", "attention": "attention", "memory-bound": 
               "communication, replicate": "communication_replicate", "communication, all ranks": "communication_ranks",
               "communication, host": "communication_host", "optimizer": "optimizer", "data": "data",
               "checkpoint": "checkpoint", "other": "other"}
+# What a measured cluster has beside what a described one says.
+MEASURED = {
+    "format": "lockstep cluster 1", "nodes": 1, "compute_beside": 1, "other_beside": 1, "wait_share": 0, "launch_seconds": 0,
+    "constant_bytes": 0, "host_memory_bytes": 0, "storage_read_bytes_per_second": 0, "storage_write_bytes_per_second": 0,
+    "watts": 0, "price_per_gpu_hour": 0, "currency": "USD", "gpu_hours_per_interruption": 50700, "restart_seconds": 300,
+    "links": [], "operators": [{"operator": "swiglu_forward", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1e-6}]}
+OF_NO_GPU = {"architecture": "hopper", "fp8_flops": 0, "multiprocessors": 0, "host_bytes_per_second": 0, "domain_ranks": 1,
+             "power": 1, "slowdown": 0}
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1}
 failures = []
 
@@ -180,6 +189,20 @@ def check_of_other_machines(run, gpus):
     expect(not gpus.with_suffix(".residuals.json").exists(), "plans for GPUs learn from processors")
 
 
+def check_other_threads(lockstep, folder, toml):
+    """What was measured of one thread is no plan of two: that is said, and nobody learns from it."""
+    described = tomllib.loads(toml.read_text())
+    cluster = folder / "measured.json"
+    cluster.write_text(json.dumps(described | MEASURED | {"threads": 1, "hardware": OF_NO_GPU | described["hardware"]}))
+    residuals = cluster.with_suffix(".residuals.json")
+    log = Run(lockstep, folder, "two").train(f"plan.cluster={cluster}", "train.threads=2")
+    expect("was measured of ranks with 1 thread, and this run's have 2: " in log, f"two threads: {log[-3000:]}")
+    expect("): planned of ranks with 1 thread, not 2" in log, f"no cause of two threads: {log[-3000:]}")
+    expect(not residuals.exists(), "something was learned of two threads")
+    log = Run(lockstep, folder, "one").train(f"plan.cluster={cluster}", "train.threads=1")
+    expect("was measured of ranks" not in log and residuals.exists(), f"one thread: {log[-3000:]}")
+
+
 def check_residuals(run, plan, lines, cluster):
     residuals = json.loads(cluster.with_suffix(".residuals.json").read_text())
     expect(len(residuals["runs"]) == 1, f"residuals: {residuals}")
@@ -250,6 +273,7 @@ def main():
         check_old_lines(lockstep, run)
         check_saves(lockstep, folder, toml)
         check_of_other_machines(run, gpus)
+        check_other_threads(lockstep, folder, toml)
     return 1 if failures else 0
 
 

@@ -55,10 +55,21 @@ void PlanWatch::plan() {
     throw ConfigError(str(
         "plan.cluster: ", run_.config.plan.cluster, " describes ",
         on_gpu ? "processors, and this run is on GPUs" : "GPUs, and this run is on processors"));
+  if (const int threads = run_.compute.threads();
+      !on_gpu && !cluster->operators.times().empty() && cluster->threads != threads) {
+    unlike_plan_ = str("planned of ranks with ", cluster->threads,
+                       cluster->threads == 1 ? " thread" : " threads", ", not ", threads);
+    log_warning("plan.cluster: ", run_.config.plan.cluster, " was measured of ranks with ",
+                cluster->threads, cluster->threads == 1 ? " thread" : " threads",
+                ", and this run's have ", threads,
+                ": nothing is learned from how far off the plan is; set train.threads = ",
+                cluster->threads, ", or measure anew with lockstep preflight --threads ", threads);
+  }
   Config config = run_.config;
   config.train.threads = run_.compute.threads();
   config.train.attention = run_.options.config.train.attention;  // where that fell back, it shows
-  plan_ = planned_run(config, *cluster, run_.meter.config(), residuals_of(config.plan), key());
+  plan_ = planned_run(config, *cluster, run_.meter.config(),
+                      unlike_plan_.empty() ? residuals_of(config.plan) : "", key());
   write_plan_file(run_.directory.plan(), *plan_);
 }
 
@@ -99,7 +110,8 @@ void PlanWatch::show_table(const StepReport& report) {
                          plan_->cluster, ":\n", comparison_table(planned, measured));
   const RunsOn where{.device = run_.compute.device().kind,
                      .hosts = static_cast<int>(run_.hosts().size()),
-                     .slowed_by = slowed_by_};
+                     .slowed_by = slowed_by_,
+                     .unlike_plan = unlike_plan_};
   for (const Deviation& deviation : deviations(planned, measured))
     text += str("\n  ", in_words(deviation, where));
   log_info(text);
@@ -121,7 +133,7 @@ void PlanWatch::say_who_is_slow(const SlowRanks& slow) {
 
 void PlanWatch::end() {
   const auto file = residuals_of(run_.config.plan);
-  if (!plan_ || file.empty() || all_.timed_steps() < kFewestSteps) return;
+  if (!plan_ || !unlike_plan_.empty() || file.empty() || all_.timed_steps() < kFewestSteps) return;
   run_.log.attempt([&] {
     auto residuals = Residuals::read_or_set_aside(file);
     residuals.add({.key = key(), .planned = time_of(plan_->step), .measured = all_.time()});

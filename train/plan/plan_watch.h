@@ -37,6 +37,7 @@ class PlanWatch {
   MeanStep since_table_, all_;
   std::int64_t first_step_ = 0;  // of those since the table; 0: none came yet
   std::vector<std::string> slowed_by_;
+  std::string unlike_plan_;  // what this run has that the plan is not of; empty: nothing
   Stragglers stragglers_;
   bool ranks_said_ = false;  // and were not read yet
 };

@@ -156,6 +156,7 @@ std::string in_words(const Deviation& d, const RunsOn& where) {
   auto what = str(in_words(d.component), d.component == Component::products ? " take " : " takes ",
                   seconds_text(d.measured), ", planned ", seconds_text(d.planned), " (",
                   difference(d.planned, d.measured), ")");
+  if (!where.unlike_plan.empty()) return str(what, ": ", where.unlike_plan);
   if (d.measured < d.planned) return str(what, ": ", likely_cause_of_less(d.component));
   const bool by_clocks =
       d.component == Component::products || d.component == Component::attention ||

@@ -46,6 +46,7 @@ struct RunsOn {
   Device::Kind device = Device::Kind::cpu;
   int hosts = 1;
   std::vector<std::string> slowed_by{};  // what holds the clocks of the GPU down (GpuReading)
+  std::string unlike_plan{};             // what the plan is not of, which says it all
 };
 // "attention takes 37.1 ms, planned 31.0 ms (+20%): another engine ...".
 std::string in_words(const Deviation& deviation, const RunsOn& where);

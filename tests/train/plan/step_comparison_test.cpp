@@ -114,6 +114,11 @@ TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
       in_words({Component::products, 0.2, 0.1}, hot("heat")),
       "products take 100 ms, planned 200 ms (-50%): these machines do more than was planned for: "
       "`lockstep preflight` measures them anew");
+  RunsOn other = hot("heat");
+  other.unlike_plan = "planned of ranks with 1 thread, not 2";
+  for (const double measured : {0.2, 0.05})
+    expect_contains(in_words({Component::products, 0.1, measured}, other),
+                    "%): planned of ranks with 1 thread, not 2");
   for (const auto device : {Device::Kind::cuda, Device::Kind::cpu})
     for (std::size_t i = 0; i < kComponents; ++i) {
       const auto text = in_words({static_cast<Component>(i), 0.1, 0.2}, {.device = device});
