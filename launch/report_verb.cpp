@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <span>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -13,6 +14,21 @@
 
 namespace lockstep {
 namespace {
+
+// A page is written again, but no other file is lost. What is no file keeps nothing.
+void check_replaceable(const std::filesystem::path& page) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(page, unknown)) return;
+  const ReadFile file(page);
+  std::string beginning(static_cast<std::size_t>(std::min(file.size_bytes(), kPageBeginning)), ' ');
+  file.read(std::as_writable_bytes(std::span(beginning)), 0);
+  if (beginning.empty() || is_report_page(beginning)) return;
+  const auto other = page.parent_path() / str(page.stem().string(), "-report.html");
+  throw UsageError(str("--out ", page.string(),
+                       ": expected no file, or a page that `lockstep report` wrote, found another; "
+                       "name another file, such as --out ",
+                       other.string()));
+}
 
 std::filesystem::path page_of(const ReportOptions& options) {
   if (options.runs.size() > kMostRunsOfPage)
@@ -26,6 +42,7 @@ std::filesystem::path page_of(const ReportOptions& options) {
   if (directory_exists(page))
     throw UsageError(str("--out ", page.string(),
                          ": is a directory, expected the name of a file, such as report.html"));
+  check_replaceable(page);
   return page;
 }
 

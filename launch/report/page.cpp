@@ -245,6 +245,11 @@ std::size_t points_of_page(std::size_t runs) {
   return points;
 }
 
+bool is_report_page(std::string_view beginning) {
+  return beginning.starts_with("<!doctype html>") &&
+         beginning.find(R"(<meta name="generator" content="lockstep report">)") != beginning.npos;
+}
+
 std::string report_data(const std::vector<RunRecord>& runs, double made_seconds,
                         const std::vector<std::string>& notes) {
   Json json, all{Json::Array{}};

@@ -112,6 +112,11 @@ def main():
         run("report", code=64)
         run("report", a, "--out", folder, code=64)
         run("report", a, "--out", "/proc/report.html", code=65)
+        run("report", a, b, "--out", folder / "both.html")  # again
+        for file in (a / "metrics.jsonl", config):
+            before = file.read_bytes()
+            said = run("report", a, "--out", file, code=64)
+            expect("expected no file, or a page" in said and file.read_bytes() == before, f"{file}: {said}")
         damage(a / "metrics.jsonl", a, lines)
     print("failed" if failures else "ok")
     sys.exit(1 if failures else 0)

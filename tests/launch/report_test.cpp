@@ -407,6 +407,41 @@ TEST(Report, the_page_of_one_run_is_beside_it_and_of_several_where_it_is_said) {
   EXPECT_EQ(runs[1].at("name").as_string(), b);
 }
 
+TEST(Report, a_page_is_written_again_and_no_other_file_is_lost) {
+  const TemporaryDirectory directory;
+  make_run(directory / "run", 3);
+  const auto run = (directory / "run").string();
+  const auto report_to = [&](const std::string& out) {
+    ::testing::internal::CaptureStdout();
+    const int code = run_report({.runs = {run}, .out = out});
+    ::testing::internal::GetCapturedStdout();
+    return code;
+  };
+  const auto metrics = directory / "run" / "metrics.jsonl", page = directory / "page.html";
+  const auto before = slurp(metrics);
+  EXPECT_EQ(message_of<UsageError>([&] { run_report({.runs = {run}, .out = metrics.string()}); }),
+            str("--out ", metrics.string(),
+                ": expected no file, or a page that `lockstep report` wrote, found another; name "
+                "another file, such as --out ",
+                run, "/metrics-report.html"));
+  EXPECT_EQ(slurp(metrics), before);
+  spit(page, "<!doctype html>\n<title>of a person</title>" + std::string(1000, ' '));
+  const auto refused = [&](const std::string& out) {
+    return message_of<UsageError>([&] { run_report({.runs = {run}, .out = out}); });
+  };
+  expect_contains(refused(page.string()), "page.html: expected no file, or a page");
+  spit(directory / "run" / "report.html", "what a person wrote of the run");
+  expect_contains(refused(""), "run/report.html: expected no file, or a page");
+  EXPECT_EQ(slurp(directory / "run" / "report.html"), "what a person wrote of the run");
+  spit(page, "");
+  EXPECT_EQ(report_to(page.string()), 0);
+  make_run(directory / "run", 5);
+  EXPECT_EQ(report_to(page.string()), 0);
+  EXPECT_EQ(data_of(slurp(page)).at("runs").as_array()[0].at("points").at("step").as_array().size(),
+            5u);
+  EXPECT_EQ(report_to("/dev/null"), 0);
+}
+
 TEST(Report, a_page_of_any_number_of_runs_stays_below_its_bound) {
   for (std::size_t runs = 1; runs <= kMostRunsOfPage; ++runs) {
     EXPECT_GE(points_of_page(runs), 1024u);
