@@ -77,21 +77,42 @@ void write_both(const fs::path& cluster_file, const Cluster& cluster, const fs::
 }
 
 // Before all is measured: what is written at the end.
-fs::path checked_output(const char* option, const fs::path& file) {
+void check_output(const char* option, const fs::path& file) {
   const auto folder = fs::absolute(file).parent_path();
   if (!directory_exists(folder))
     throw ConfigError(str(option, " ", file.string(), ": no folder ", folder.string()));
   if (directory_exists(file)) throw ConfigError(str(option, " ", file.string(), ": is a folder"));
   const WriteFile probe(file);
-  return file;
+}
+
+bool is_cluster_file(const fs::path& file) {
+  try {
+    return is_cluster(Json::parse(read_text(file, kMostBytes), file.string()));
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+// It is written again, but no other file is lost, as the TOML that a person wrote.
+void check_replaceable(const fs::path& cluster) {
+  std::error_code unknown;
+  if (!path_exists(cluster) || fs::is_empty(cluster, unknown) || is_cluster_file(cluster)) return;
+  const auto other =
+      fs::path(cluster).replace_filename(str(cluster.stem().string(), "-measured.json"));
+  throw ConfigError(str("--cluster-out ", cluster.string(),
+                        ": expected no file, or a cluster.json that `lockstep preflight` wrote, "
+                        "found another; name another file, such as --cluster-out ",
+                        other.string()));
 }
 
 PreflightReport::Files checked(const PreflightReport::Files& files) {
   if (fs::weakly_canonical(files.cluster) == fs::weakly_canonical(files.baseline))
     throw ConfigError(str("--cluster-out ", files.cluster.string(), " and --baseline ",
                           files.baseline.string(), " are one file; choose two"));
-  return {checked_output("--cluster-out", files.cluster),
-          checked_output("--baseline", files.baseline)};
+  check_output("--cluster-out", files.cluster);
+  check_output("--baseline", files.baseline);
+  check_replaceable(files.cluster);
+  return files;
 }
 
 void say(const HealthVerdict& verdict, const std::string& where_well) {

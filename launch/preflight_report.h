@@ -17,8 +17,9 @@ class PreflightReport {
   struct Files {
     std::filesystem::path cluster, baseline;
   };
-  // Before anything is measured. Throws ConfigError or DataError where the files are one or could
-  // not be written in the end, or the baseline is damaged. `world` outlives it.
+  // Before anything is measured. Throws ConfigError or DataError where the files are one, could not
+  // be written in the end or are others than preflight writes, or the baseline is damaged. `world`
+  // outlives it.
   PreflightReport(World& world, const Topology& topology, const Files& files);
   PreflightReport(const PreflightReport&) = delete;
   PreflightReport& operator=(const PreflightReport&) = delete;

@@ -12,10 +12,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kClusterOfLastTime = R"({"format": "lockstep cluster 1"})";
+
 // Two files of the last time; memory was as fast then as `memory` says, of one thread.
 struct LastTime {
   explicit LastTime(const std::string& memory = "1") {
-    spit(cluster, "the cluster of the last time");
+    spit(cluster, kClusterOfLastTime);
     spit(baseline, str(R"({"format": "lockstep preflight 2", "checks": {"memory, read and )",
                        R"(written": {")", host_name(),
                        R"(/0": {"1 rank on the host, 1 thread each": )", memory, "}}}}"));
@@ -48,7 +50,7 @@ TEST(Preflight, both_files_stay_as_they_were_where_something_is_wrong) {
   EXPECT_EQ(slower.finish(slower.folder.path()), 75);
   expect_contains(slower.out, str("host ", host_name(), ", rank 0: memory, read and written: "));
   expect_contains(slower.out, " less than the 1000000 TB/s of its best so far");
-  EXPECT_EQ(slurp(slower.cluster), "the cluster of the last time");
+  EXPECT_EQ(slurp(slower.cluster), kClusterOfLastTime);
   EXPECT_EQ(slurp(slower.baseline), before);
   // And nothing else is left.
   EXPECT_EQ(std::distance(fs::directory_iterator(slower.folder.path()), {}), 2);
@@ -79,6 +81,31 @@ TEST(Preflight, files_that_it_could_not_use_are_refused_before_it_measures) {
   EXPECT_EQ(std::distance(fs::directory_iterator(wrong.folder.path()), {}), 2);
 }
 
+TEST(Preflight, no_file_but_a_cluster_of_before_is_replaced) {
+  LastTime last;
+  const auto refused = [&] {
+    return message_of<ConfigError>([&] { last.preflight(last.folder.path()); });
+  };
+  last.cluster = last.folder / "h100.toml";
+  for (const char* text :
+       {"name = 'of a person'", "{\"format\": \"lockstep plan 1\"}", "[]", "{", "3"}) {
+    spit(last.cluster, text);
+    EXPECT_EQ(refused(),
+              str("--cluster-out ", last.cluster.string(),
+                  ": expected no file, or a cluster.json that `lockstep preflight` wrote, "
+                  "found another; name another file, such as --cluster-out ",
+                  last.folder.path().string(), "/h100-measured.json"));
+    EXPECT_EQ(slurp(last.cluster), text);
+  }
+  LoneWorld alone;
+  Topology topology;
+  topology.places.resize(1);
+  for (const char* text : {"", kClusterOfLastTime, "{\"format\": \"lockstep cluster 0\"}"}) {
+    spit(last.cluster, text);
+    const PreflightReport report(alone, topology, {last.cluster, last.baseline});
+  }
+}
+
 TEST(Preflight, what_was_found_is_said_where_it_ends_with_an_error) {
   const LastTime slower("1e18");
   const auto said = [&](const std::vector<std::vector<Finding>>& by_rank) {
@@ -104,7 +131,7 @@ TEST(Preflight, what_was_found_is_said_where_it_ends_with_an_error) {
   expect_contains(other, "(other): what is known from before is of another configuration");
   expect_contains(other, "nothing was wrong up to there");
   EXPECT_EQ(said({}), "");
-  EXPECT_EQ(slurp(slower.cluster), "the cluster of the last time");
+  EXPECT_EQ(slurp(slower.cluster), kClusterOfLastTime);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kFormat = "lockstep cluster 1";
+constexpr std::string_view kFormats = "lockstep cluster ";  // what that of each version begins with
 constexpr double kMost = 1e30;
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::array<std::string_view, 3> kArchitectures{"ampere", "hopper", "blackwell"};
@@ -225,6 +226,11 @@ Json to_json(const Cluster& cluster) {
   json.set("links", cluster.links.to_json());
   json.set("operators", cluster.operators.to_json());
   return json;
+}
+
+bool is_cluster(const Json& json) {
+  const Json* format = json.is_object() ? json.find("format") : nullptr;
+  return format != nullptr && format->is_string() && format->as_string().starts_with(kFormats);
 }
 
 Cluster parse_cluster(const Json& json) {

@@ -72,6 +72,7 @@ void check(const Cluster& cluster);
 // cluster.json. Each throws DataError.
 Json to_json(const Cluster& cluster);
 Cluster parse_cluster(const Json& json);
+bool is_cluster(const Json& json);  // by its format, of whatever version
 void write_cluster(const std::filesystem::path& file, const Cluster& cluster);
 
 // Prices of calls that were not measured: of a GPU those of train/plan/prices.h; of a rank without
