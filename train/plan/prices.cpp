@@ -26,6 +26,9 @@ constexpr double kHeadExponent = 0.0819;  // of (head size / 128), below 128
 // Collectives: NCCL's tuner.
 constexpr double kCallSeconds = 8.4e-6, kHopSeconds = 3.4e-6, kTreeHopSeconds = 4e-6;
 constexpr double kAllToAllShare = 0.8;  // of NVLink's bus bandwidth
+// Of what a collective as fast as NVLink costs compute, the part for 16 of an H100's 132
+// multiprocessors, which one holds that waits.
+constexpr double kWaiting = 0.18;
 // Of one rank to the next, over NVLink and over adapters; these reach so much at least.
 constexpr double kSendSeconds = 10e-6, kSendAcrossSeconds = 20e-6, kSendShare = 0.3;
 
@@ -176,7 +179,8 @@ double Prices::received_per_second(const CollectiveCall& call) const {
 
 double Prices::lost_share(const CollectiveCall& call) const {
   if (call.ranks <= 1 || hardware_.nvlink_bytes_per_second == 0) return 0;
-  return hardware_.slowdown * received_per_second(call) / hardware_.nvlink_bytes_per_second;
+  const double rate = call.bytes / collective_seconds(call);
+  return hardware_.slowdown * std::max(rate / hardware_.nvlink_bytes_per_second, kWaiting);
 }
 
 double Prices::collective_seconds(const CollectiveCall& call) const {
@@ -196,20 +200,6 @@ double Prices::collective_seconds(const CollectiveCall& call) const {
     case Collective::barrier: return 2 * latency;
   }
   LOCKSTEP_FAIL("a collective of no kind");
-}
-
-int ranks_in_domain(std::string_view group, const StepShape& step, int domain_ranks) {
-  const int tensor = step.mesh.size(Axis::tensor), shard = step.mesh.size(Axis::shard),
-            replicate = step.mesh.size(Axis::replicate);
-  const int each = std::max(1, domain_ranks / tensor);  // ranks of a data axis that a domain has
-  if (group == "tensor") return std::min(tensor, domain_ranks);
-  if (group.ends_with("across")) return 1;
-  if (group == "shard scatters inside" || group == "shard gathers")
-    return std::min({step.shard_inside, shard, each});
-  if (group == "replicate sums inside" || group == "replicate sums")
-    return std::min({step.replicate_inside, replicate, each});
-  LOCKSTEP_CHECK(group == "all ranks", "no group of ranks is called '", group, "'");
-  return std::min(step.mesh.world(), domain_ranks);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,6 @@
 
 #include "core/op_log.h"
 #include "dist/communicator.h"
-#include "dist/volume.h"
 #include "train/plan/hardware.h"
 
 namespace lockstep {
@@ -80,8 +79,9 @@ class Prices {
   double collective_seconds(const CollectiveCall& call) const;
   // Bytes that a rank receives a second, while they come.
   double received_per_second(const CollectiveCall& call) const;
-  // Of the seconds that a collective runs beside compute, the share that compute loses: a slower
-  // one takes fewer multiprocessors, and less of HBM. 0 of a GPU without NVLink.
+  // Of the seconds that a collective runs beside compute, the share that compute loses: for the
+  // bytes that come, and while nothing comes for the multiprocessors that wait for it. What a call
+  // costs compute falls with a faster network. 0 of a GPU without NVLink.
   double lost_share(const CollectiveCall& call) const;
 
   // A ring of `ranks`, `inside` of them in each domain: it enters a domain over the adapters of its
@@ -102,8 +102,5 @@ class Prices {
   Hardware hardware_;
   EngineNumbers engine_;
 };
-
-// How many ranks of a group of Comms, by its name, an NVLink domain of `domain_ranks` has.
-int ranks_in_domain(std::string_view group, const StepShape& step, int domain_ranks);
 
 }  // namespace lockstep

@@ -303,18 +303,38 @@ TEST(Prices, of_rings_of_one_gpu_a_machine_need_no_nvlink) {
   EXPECT_EQ(Prices(hardware).lost_share({.ranks = 16}), 0);
 }
 
-TEST(Prices, of_what_compute_loses_fall_with_the_rate_of_what_comes) {
+TEST(Prices, of_what_compute_loses_are_of_bytes_and_of_waiting) {
   const Hardware& hardware = *find_hardware("NVIDIA H100");
   const Prices prices(hardware);
-  const auto lost = [&](Collective kind, int ranks, int inside) {
-    return prices.lost_share({.kind = kind, .bytes = 1 << 20, .ranks = ranks, .inside = inside});
+  const auto lost = [&](Collective kind, double bytes, int ranks, int inside) {
+    return prices.lost_share({.kind = kind, .bytes = bytes, .ranks = ranks, .inside = inside});
   };
-  EXPECT_EQ(lost(Collective::all_gather, 1, 1), 0);
-  EXPECT_DOUBLE_EQ(lost(Collective::all_gather, 8, 8), hardware.slowdown);
-  EXPECT_DOUBLE_EQ(lost(Collective::all_gather, 16, 1), hardware.slowdown * 46 * 0.9 / 370);
+  const double large = 1e15, small = 1;
+  EXPECT_EQ(lost(Collective::all_gather, large, 1, 1), 0);
+  EXPECT_NEAR(lost(Collective::all_gather, large, 8, 8), hardware.slowdown, 1e-6);
+  EXPECT_NEAR(lost(Collective::all_gather, large, 16, 8), hardware.slowdown * 331.2 / 370, 1e-6);
   // Of what comes to one of two machines' eight ranks 8 / 15 crosses its own adapter, not eight.
-  EXPECT_DOUBLE_EQ(lost(Collective::all_to_all, 16, 8),
-                   hardware.slowdown * 46 * 0.9 * 15 / 8 / 370);
+  EXPECT_NEAR(lost(Collective::all_to_all, large, 16, 8),
+              hardware.slowdown * 46 * 0.9 * 15 / 8 / 370, 1e-6);
+  EXPECT_EQ(lost(Collective::all_gather, small, 16, 8), hardware.slowdown * 0.18);
+  EXPECT_EQ(lost(Collective::all_gather, large, 16, 1), hardware.slowdown * 0.18);
+}
+
+TEST(Prices, of_what_compute_loses_to_a_call_fall_with_a_faster_network) {
+  Hardware hardware = *find_hardware("NVIDIA H100");
+  for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
+    for (const double bytes : {1e3, 1e6, 1e7, 1e8, 1e10})
+      for (const int inside : {1, 2, 8}) {
+        const CollectiveCall call{.kind = kind, .bytes = bytes, .ranks = 128, .inside = inside};
+        double before = 1e300;
+        for (double adapter = 1e9; adapter < 1e12; adapter *= 2) {
+          hardware.nic_bytes_per_second = adapter;
+          const Prices prices(hardware);
+          const double lost = prices.lost_share(call) * prices.collective_seconds(call);
+          EXPECT_LE(lost, before * (1 + 1e-12)) << name(kind) << ' ' << bytes << ' ' << adapter;
+          before = lost;
+        }
+      }
 }
 
 TEST(Prices, know_every_group_and_call_of_a_step) {
@@ -329,27 +349,12 @@ TEST(Prices, know_every_group_and_call_of_a_step) {
     const auto topology = topology_of_neighbours(config.mesh.world(), 4);
     const auto program = record_step(config, Device{}, 1, 0, &topology);
     const auto seconds = [&](const Op& op) {
-      const bool is_group = op.kind == Op::Kind::collective;
-      const int inside = is_group ? ranks_in_domain(op.group, program.shape, 4) : 1;
-      EXPECT_LE(inside, op.ranks);
-      return prices.seconds(op, inside);
+      if (op.kind != Op::Kind::collective) return prices.seconds(op, 1);
+      const auto& place = program.groups.at(std::string(op.group));
+      return prices.seconds(op, std::max(place.ranks / place.domains, 1));
     };
     EXPECT_GT(step_time(program, {.seconds = seconds}).total(), 0) << name_of(layout);
   }
-}
-
-TEST(RanksInDomain, are_those_that_share_it_with_tensor_ranks) {
-  StepShape step;
-  step.mesh = Mesh{{2, 16, 4}};
-  step.shard_inside = 2;
-  step.replicate_inside = 1;
-  EXPECT_EQ(ranks_in_domain("tensor", step, 8), 4);
-  EXPECT_EQ(ranks_in_domain("shard gathers", step, 8), 2);
-  EXPECT_EQ(ranks_in_domain("shard scatters inside", step, 8), 2);
-  EXPECT_EQ(ranks_in_domain("shard scatters across", step, 8), 1);
-  EXPECT_EQ(ranks_in_domain("replicate sums", step, 8), 1);
-  EXPECT_EQ(ranks_in_domain("all ranks", step, 8), 8);
-  EXPECT_THROW(ranks_in_domain("elsewhere", step, 8), Error);
 }
 
 // ------------------------------------------------------------------------------------- hardware

@@ -96,6 +96,22 @@ TEST(StepProgram, has_the_collectives_that_volume_derives) {
   }
 }
 
+// Sums across have one rank a domain, but where domains hold unequal numbers of them: all then.
+TEST(StepProgram, knows_how_many_domains_a_group_has) {
+  TrainingConfig config = one_rank();
+  config.mesh = Mesh{{1, 8, 1}};
+  config.global_batch_sequences = 8;
+  const auto across = [&](int per_domain) {
+    const auto topology = topology_of_neighbours(8, per_domain);
+    const auto program = record_step(config, Device{}, 1, 0, &topology);
+    const auto& place = program.groups.at("shard scatters across");
+    return std::pair(place.ranks, place.domains);
+  };
+  EXPECT_EQ(across(4), std::pair(2, 2));
+  EXPECT_EQ(across(5), std::pair(8, 2));
+  EXPECT_EQ(across(1), std::pair(8, 8));
+}
+
 TEST(StepProgram, peaks_where_a_run_does) {
   TrainingConfig config = one_rank();
   config.sample_tokens = 8;
