@@ -175,8 +175,8 @@ its text       $dataset
 
 try next
   $lockstep generate $run --prompt "Ocean" --temperature 0.7
-  $lockstep report $run --out report.html         # a page for the browser
+  $lockstep report $run                # writes $run/report.html, a page for the browser
   $lockstep train $run/config.toml --run runs/longer --set train.steps=$((steps * 5))
-  $lockstep watch runs/longer                     # meanwhile, in another terminal
+  $lockstep watch runs/longer                   # meanwhile, in another terminal
   ./quickstart.sh YOUR_TEXT.txt
 END
