@@ -51,6 +51,16 @@ std::string table(const HealthVerdict& verdict) {
   return text;
 }
 
+// What to do, where that is not said by the name of the check.
+std::string remedies(const HealthVerdict& verdict) {
+  const bool is_busy = std::ranges::any_of(verdict.rows, [](const auto& row) {
+    return row.check == kProcessorShare && is_worse(row.worst, row.limit, row.unit);
+  });
+  return is_busy ? "other programs run there (`top` shows them): end them, or measure with fewer "
+                   "--threads\n"
+                 : "";
+}
+
 std::string in_words(const HealthVerdict& verdict) {
   std::string text = table(verdict);
   if (std::ranges::any_of(verdict.rows, &HealthVerdict::Row::is_new))
@@ -58,7 +68,7 @@ std::string in_words(const HealthVerdict& verdict) {
   text += "\n";
   for (const auto& fault : verdict.faults)
     text += str(fault.whose, ": ", fault.what, "\n");
-  return text;
+  return text + remedies(verdict);
 }
 
 void write_json(WriteFile& file, const Json& json) {
@@ -115,6 +125,16 @@ PreflightReport::Files checked(const PreflightReport::Files& files) {
   return files;
 }
 
+// What becomes of them where something is wrong.
+std::string left_as_they_are(const PreflightReport::Files& files) {
+  const auto cluster = files.cluster.string(), baseline = files.baseline.string();
+  const bool has_cluster = path_exists(files.cluster), has_baseline = path_exists(files.baseline);
+  if (has_cluster == has_baseline)
+    return str(cluster, " and ", baseline, has_cluster ? " stay as they were" : " are not written");
+  return str(has_cluster ? cluster : baseline, " stays as it was, ",
+             has_cluster ? baseline : cluster, " is not written");
+}
+
 void say(const HealthVerdict& verdict, const std::string& where_well) {
   write_output(str(in_words(verdict), verdict.faults.empty() ? where_well : ""));
 }
@@ -158,12 +178,11 @@ int PreflightReport::conclude(const Cluster& cluster) {
   say(verdict, str("nothing is wrong with ", ranks, ranks == 1 ? " rank" : " ranks", " on ", hosts_,
                    hosts_ == 1 ? " host\n" : " hosts\n"));
   const int code = verdict.exit_code();
-  const auto names = str(files_.cluster.string(), " and ", files_.baseline.string());
   if (code == 0) {
     write_both(files_.cluster, cluster, files_.baseline, baseline_of(by_rank_, who_, before_));
-    log_info("wrote ", names);
+    log_info("wrote ", files_.cluster.string(), " and ", files_.baseline.string());
   } else {
-    log_warning(names, " stay as they were");
+    log_warning(left_as_they_are(files_));
   }
   return code;
 }

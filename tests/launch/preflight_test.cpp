@@ -134,5 +134,41 @@ TEST(Preflight, what_was_found_is_said_where_it_ends_with_an_error) {
   EXPECT_EQ(slurp(slower.cluster), kClusterOfLastTime);
 }
 
+TEST(Preflight, a_busy_machine_is_told_what_to_do_and_what_becomes_of_the_files) {
+  const LastTime last;
+  const auto conclude = [&](const Finding& share) {
+    LoneWorld alone;
+    Topology topology;
+    topology.places.resize(1);
+    topology.places.front().host = "n1";
+    PreflightReport report(alone, topology, {last.cluster, last.baseline});
+    report.hear({{share}});
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(report.conclude({}), 75);
+    return ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
+  };
+  const auto cluster = last.cluster.string(), baseline = last.baseline.string();
+  Finding share{.check = "share of its processors' time",
+                .unit = Finding::Unit::share,
+                .value = 0.49,
+                .limit = 0.9};
+  const auto both = conclude(share);
+  expect_contains(both,
+                  "\nhost n1, rank 0: share of its processors' time: 49 %, expected at least 90 %\n"
+                  "other programs run there (`top` shows them): end them, or measure with fewer "
+                  "--threads\n");
+  expect_contains(both, str(cluster, " and ", baseline, " stay as they were\n"));
+  fs::remove(last.cluster);
+  expect_contains(conclude(share),
+                  str(baseline, " stays as it was, ", cluster, " is not written\n"));
+  fs::remove(last.baseline);
+  share.value = Finding::kNone;
+  share.failure = "no schedstat";
+  const auto unknown = conclude(share);
+  EXPECT_EQ(unknown.find("top"), unknown.npos) << unknown;
+  expect_contains(unknown, str(cluster, " and ", baseline, " are not written\n"));
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -65,14 +65,13 @@ double check_product(PreflightRank& rank, const ProductShape& shape, const GpuMo
 }
 
 void check_share(PreflightRank& rank, const Load& load) {
-  rank.add({.check = "share of its processors' time", .unit = Unit::share, .limit = kShareLimit},
-           [&](Finding& f) {
-             if (std::isnan(load.waited_seconds))
-               throw TransientError(
-                   "the system does not say what threads wait for processors "
-                   "(/proc/self/task/*/schedstat)");
-             f.value = load.busy_seconds / (load.busy_seconds + load.waited_seconds);
-           });
+  rank.add({.check = kProcessorShare, .unit = Unit::share, .limit = kShareLimit}, [&](Finding& f) {
+    if (std::isnan(load.waited_seconds))
+      throw TransientError(
+          "the system does not say what threads wait for processors "
+          "(/proc/self/task/*/schedstat)");
+    f.value = load.busy_seconds / (load.busy_seconds + load.waited_seconds);
+  });
 }
 
 void check_clock(PreflightRank& rank, const GpuMonitor* monitor, const GpuReading& under_load) {

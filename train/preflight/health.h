@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+// The check of what a rank's threads had of processors while they multiplied.
+inline constexpr const char* kProcessorShare = "share of its processors' time";
+
 struct Finding {
   // Of flops, bytes (a second) and shares more is better, of seconds and counts less.
   enum class Unit : std::uint8_t { flops, bytes_per_second, share, seconds, count };
