@@ -105,16 +105,14 @@ void PlanWatch::observe(StepReport& report) {
 void PlanWatch::show_table(const StepReport& report) {
   const StepTime planned = time_of(plan_->step), measured = since_table_.time();
   const auto timed = since_table_.timed_steps();
-  std::string text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
-                         timed == 1 ? " was" : " were", " timed, beside the plan for ",
-                         plan_->cluster, ":\n", comparison_table(planned, measured));
+  const auto text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
+                        timed == 1 ? " was" : " were", " timed, beside the plan for ",
+                        plan_->cluster, ":\n", comparison_table(planned, measured));
   const RunsOn where{.device = run_.compute.device().kind,
                      .hosts = static_cast<int>(run_.hosts().size()),
                      .slowed_by = slowed_by_,
                      .unlike_plan = unlike_plan_};
-  for (const Deviation& deviation : deviations(planned, measured))
-    text += str("\n  ", in_words(deviation, where));
-  log_info(text);
+  log_info(text, in_words(deviations(planned, measured), where));
 }
 
 void PlanWatch::say_who_is_slow(const SlowRanks& slow) {

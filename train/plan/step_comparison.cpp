@@ -96,6 +96,16 @@ std::string row(const std::string& name, const std::string& plan, const std::str
   return text.data();
 }
 
+std::string cause_in_words(const Deviation& d, const RunsOn& where) {
+  if (!where.unlike_plan.empty()) return where.unlike_plan;
+  if (d.measured < d.planned) return likely_cause_of_less(d.component);
+  const bool by_clocks =
+      d.component == Component::products || d.component == Component::attention ||
+      d.component == Component::memory_bound || d.component == Component::optimizer;
+  if (!by_clocks || where.slowed_by.empty()) return likely_cause(d.component, where);
+  return str("the GPU's clocks are held down by ", joined(where.slowed_by));
+}
+
 }  // namespace
 
 void MeanStep::add(const StepReport& report) {
@@ -152,18 +162,18 @@ std::string comparison_table(const StepTime& planned, const StepTime& measured) 
   return text;
 }
 
-std::string in_words(const Deviation& d, const RunsOn& where) {
-  auto what = str(in_words(d.component), d.component == Component::products ? " take " : " takes ",
-                  seconds_text(d.measured), ", planned ", seconds_text(d.planned), " (",
-                  difference(d.planned, d.measured), ")");
-  if (!where.unlike_plan.empty()) return str(what, ": ", where.unlike_plan);
-  if (d.measured < d.planned) return str(what, ": ", likely_cause_of_less(d.component));
-  const bool by_clocks =
-      d.component == Component::products || d.component == Component::attention ||
-      d.component == Component::memory_bound || d.component == Component::optimizer;
-  if (!by_clocks || where.slowed_by.empty())
-    return str(what, ": ", likely_cause(d.component, where));
-  return str(what, ": the GPU's clocks are held down by ", joined(where.slowed_by));
+std::string in_words(const std::vector<Deviation>& deviations, const RunsOn& where) {
+  std::string text;
+  std::string said;
+  for (const Deviation& d : deviations) {
+    const auto cause = cause_in_words(d, where);
+    text += str("\n  ", in_words(d.component),
+                d.component == Component::products ? " take " : " takes ", seconds_text(d.measured),
+                ", planned ", seconds_text(d.planned), " (", difference(d.planned, d.measured),
+                "): ", cause == said ? "likewise" : cause);
+    said = cause;
+  }
+  return text;
 }
 
 }  // namespace lockstep

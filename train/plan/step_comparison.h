@@ -48,7 +48,8 @@ struct RunsOn {
   std::vector<std::string> slowed_by{};  // what holds the clocks of the GPU down (GpuReading)
   std::string unlike_plan{};             // what the plan is not of, which says it all
 };
-// "attention takes 37.1 ms, planned 31.0 ms (+20%): another engine ...".
-std::string in_words(const Deviation& deviation, const RunsOn& where);
+// "\n  attention takes 37.1 ms, planned 31.0 ms (+20%): another engine ..." of each; of causes that
+// come again "likewise".
+std::string in_words(const std::vector<Deviation>& deviations, const RunsOn& where);
 
 }  // namespace lockstep
