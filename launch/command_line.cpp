@@ -638,6 +638,12 @@ std::vector<std::string> flags_of(const CLI::App& verb) {
   return names;
 }
 
+// Verbs that this program has under another name.
+std::string meant_verb(const CLI::App& verb, const std::string& unknown) {
+  const bool is_comparison = verb.get_parent() == nullptr && unknown == "compare";
+  return is_comparison ? "report RUN RUN" : nearest(unknown, verbs_of(verb));
+}
+
 // The verb that the arguments reached: `lockstep data pack` is two deep.
 const CLI::App& innermost(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
@@ -654,7 +660,8 @@ const CLI::App& innermost(const CLI::App& app) {
   const auto& unknown = extras.front();
   const bool is_flag = unknown.size() > 1 && unknown.front() == '-';
   const bool is_verb = !is_flag && !verbs.empty();
-  const auto near = nearest(unknown.substr(0, unknown.find('=')), is_flag ? flags_of(verb) : verbs);
+  const auto near = is_flag ? nearest(unknown.substr(0, unknown.find('=')), flags_of(verb))
+                            : meant_verb(verb, unknown);
   throw UsageError(str(is_flag   ? "unknown flag "
                        : is_verb ? "unknown verb "
                                  : "unexpected argument ",

@@ -45,6 +45,8 @@ Ended run_program(const std::string& arguments) {
 
 TEST(CommandLine, an_unknown_verb_or_flag_is_refused_with_the_nearest) {
   EXPECT_EQ(refusal({"confg"}), "unknown verb confg; did you mean config?");
+  EXPECT_EQ(refusal({"compare", "runs/a"}), "unknown verb compare; did you mean report RUN RUN?");
+  EXPECT_EQ(refusal({"data", "compare"}), "unknown verb compare; see `lockstep data --help`");
   EXPECT_EQ(refusal({"config", "a.toml", "--ste=1"}), "unknown flag --ste=1; did you mean --set?");
   EXPECT_EQ(refusal({"--verson"}), "unknown flag --verson; did you mean --version?");
   EXPECT_EQ(refusal({"xylophone"}), "unknown verb xylophone; see `lockstep --help`");
@@ -142,7 +144,10 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
     }
   expect_contains(refusal({"eval", "m", "--threads", "100000"}),
                   str("expected at least 1 and at most ", most_threads(), ", found 100000"));
-  expect_contains(refusal({"eval", "m", "--tokens", "many"}), "--tokens");
+  EXPECT_EQ(refusal({"eval", "m", "--tokens", "many"}),
+            "--tokens: expected a number, found many; see `lockstep eval --help`");
+  EXPECT_EQ(refusal({"eval", "m", "--tokens", "1.5"}),
+            "--tokens: expected a whole number, found 1.5; see `lockstep eval --help`");
 }
 
 TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
