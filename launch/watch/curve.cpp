@@ -2,25 +2,50 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <span>
 
 #include "launch/watch/line.h"
 
 namespace lockstep {
 
-// Of the means that are finite, without the first where there are many: a loss falls steeply there.
-Curve::Range Curve::range_of(const std::vector<Bucket>& buckets) {
-  Range range{.low = std::numeric_limits<double>::infinity(),
-              .high = -std::numeric_limits<double>::infinity()};
-  std::vector<double> means;
+namespace {
+
+double mean_loss(const Bucket& bucket) {
+  return bucket[Metric::loss].mean();
+}
+
+// Without the first whose loss lies far above the rest (beyond the third quartile by 1.5 times what
+// is between the quartiles), where it falls steeply: they would leave no rows for what follows. A
+// loss that rises later is no such.
+std::span<const Bucket> without_fall(std::span<const Bucket> buckets) {
+  std::vector<double> sorted;
   for (const Bucket& bucket : buckets)
-    if (const double mean = bucket[Metric::loss].mean(); std::isfinite(mean)) means.push_back(mean);
+    if (const double mean = mean_loss(bucket); std::isfinite(mean)) sorted.push_back(mean);
+  if (sorted.empty()) return buckets;
+  std::sort(sorted.begin(), sorted.end());
+  const auto quarter = sorted.size() / 4;
+  const double low = sorted[quarter], high = sorted[sorted.size() - 1 - quarter];
+  const double fence = high + 1.5 * (high - low);
+  const auto first =
+      std::ranges::find_if(buckets, [&](const Bucket& b) { return mean_loss(b) <= fence; });
+  return {first, buckets.end()};
+}
+
+}  // namespace
+
+// Of the means that are finite, without a fall at the begin.
+Curve::Range Curve::range_of(const std::vector<Bucket>& buckets) {
+  const auto shown = without_fall(buckets);
+  std::vector<double> means;
+  for (const Bucket& bucket : shown)
+    if (const double mean = mean_loss(bucket); std::isfinite(mean)) means.push_back(mean);
   if (means.empty()) return {};
-  if (const auto count = std::ssize(means); count > 100)
-    means.erase(means.begin(), means.begin() + count / 50);
   std::sort(means.begin(), means.end());
   const auto cut = means.size() / 200;  // what lies far outside the rest would hide it
-  range = {.low = means[cut], .high = means[means.size() - 1 - cut]};
+  Range range{.low = means[cut], .high = means[means.size() - 1 - cut]};
+  for (const Bucket& bucket : shown)
+    if (const double mean = bucket[Metric::validation_loss].mean(); std::isfinite(mean))
+      range = {.low = std::min(range.low, mean), .high = std::max(range.high, mean)};
   if (range.high <= range.low) {
     const double around = std::max(std::abs(range.low) / 20, 1e-6);
     range = {.low = range.low - around, .high = range.high + around};
@@ -67,7 +92,13 @@ std::vector<std::string> Curve::lines(Style style) const {
   const auto first = std::to_string(buckets_.front().first_step);
   const auto last = std::to_string(buckets_.back().last_step);
   steps.gap(labels_).add(first, kFaint);
-  steps.gap(columns_ - width_of(first) - width_of(last)).add(last, kFaint);
+  const auto above = said_above();
+  int left = columns_ - width_of(first) - width_of(last);
+  if (width_of(above) < left) {
+    steps.add(above, kFaint);
+    left -= width_of(above);
+  }
+  steps.gap(left).add(last, kFaint);
   all.push_back(steps.text());
   return all;
 }
@@ -75,6 +106,13 @@ std::vector<std::string> Curve::lines(Style style) const {
 int Curve::evaluations(const std::vector<Bucket>& buckets) {
   return static_cast<int>(std::ranges::count_if(
       buckets, [](const Bucket& b) { return b[Metric::validation_loss].count > 0; }));
+}
+
+std::string Curve::said_above() const {
+  double most = range_.high;
+  for (const Bucket& bucket : buckets_)
+    if (const double mean = mean_loss(bucket); std::isfinite(mean)) most = std::max(most, mean);
+  return most > range_.high ? str("  above: up to ", loss_text(most)) : "";
 }
 
 int Curve::x_of(const Bucket& bucket) const {

@@ -14,7 +14,7 @@ class Curve {
  public:
   Curve(const Buckets& steps, int columns, int rows);  // characters, labels included
 
-  std::vector<std::string> lines(Style style) const;  // rows, and the numbers of steps below
+  std::vector<std::string> lines(Style style) const;  // rows; below, numbers of steps
 
  private:
   // Of losses: what the highest and the lowest row stand for.
@@ -23,6 +23,9 @@ class Curve {
   };
   static Range range_of(const std::vector<Bucket>& buckets);
   static int evaluations(const std::vector<Bucket>& buckets);
+
+  // Of losses that lie above the highest row; empty: none do.
+  std::string said_above() const;
 
   int x_of(const Bucket& bucket) const;
   int y_of(double value) const;

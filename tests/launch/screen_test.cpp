@@ -173,6 +173,40 @@ TEST(Screen, the_curve_of_a_run_that_diverged_at_once_shows_what_there_was) {
   expect_contains(text, "5.0000");
 }
 
+// A fall in 60 steps, then 3 to 2; the last `rising` are at 7.
+WatchedRun fallen(int steps, int rising) {
+  auto run = watched(0, false);
+  for (int step = 1; step <= steps; ++step) {
+    StepMetrics line;
+    line.step = step;
+    line[Metric::loss] = step > steps - rising ? 7
+                         : step <= 60          ? 6.5 - 3.5 * step / 60
+                                               : 3 - (step - 60.0) / (steps - 60);
+    run.steps.add(line);
+    run.last = line;
+  }
+  return run;
+}
+
+TEST(Screen, the_first_fall_takes_no_rows_from_what_follows_and_is_said) {
+  const auto lines = screen_of(fallen(400, 0), 80, 24, kPlain);
+  const auto text = joined(lines);
+  const auto row = std::ranges::find_if(lines, [](const auto& line) {
+    return line.find_first_not_of(" 0123456789.") != line.npos && line.starts_with("3.");
+  });
+  ASSERT_NE(row, lines.end()) << text;
+  EXPECT_LT(std::stod(*row), 4.2) << text;
+  expect_contains(text, "1  above: up to 6.4417");
+  EXPECT_EQ(columns_of(*std::ranges::find_if(
+                lines, [](const auto& line) { return line.find("above") != line.npos; })),
+            80);
+  // A loss that rises is shown, and all of one that does not fall.
+  const auto risen = joined(screen_of(fallen(400, 40), 80, 24, kPlain));
+  expect_contains(risen, "\n7.0000 ");
+  EXPECT_EQ(risen.find("above"), risen.npos) << risen;
+  EXPECT_EQ(joined(screen_of(fallen(60, 0), 80, 24, kPlain)).find("above"), std::string::npos);
+}
+
 TEST(Screen, what_names_say_a_terminal_does_not_obey) {
   auto run = watched(30, true);
   run.name =
