@@ -64,6 +64,8 @@ std::string human_memory(double bytes) {
 }
 
 std::string human_seconds(double seconds) {
+  if (seconds == 0) return "0 s";
+  if (std::abs(seconds) < 0.9995e-3) return trimmed(three_digits(1e6 * seconds)) + " us";
   if (seconds < 0.9995) return trimmed(three_digits(1000 * seconds)) + " ms";
   return trimmed(three_digits(seconds)) + " s";
 }

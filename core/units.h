@@ -13,7 +13,7 @@ std::string trimmed(const std::string& text);  // without blanks in front
 std::string three_digits(double value);     // in four characters: "0.41", "4.12", "41.2", " 412"
 std::string with_commas(std::int64_t n);    // n >= 0: 1234567 -> "1,234,567"
 std::string human_count(double value);      // "812", "12.3k", "2.54M"
-std::string human_seconds(double seconds);  // "412 ms", "4.12 s"
+std::string human_seconds(double seconds);  // "85.0 us", "412 ms", "4.12 s"
 std::string human_eta(double seconds);      // "42s", "58m", "1h02m", "3d04h"; "?" where unknown
 std::string human_bytes(double bytes);      // of files and their speed: "812 B", "40.1 MB"
 std::string human_memory(double bytes);     // "812 B", "40.1 MiB", "1.25 GiB"

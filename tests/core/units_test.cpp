@@ -37,6 +37,10 @@ TEST(Units, bytes_of_files_are_decimal_and_of_memory_binary) {
 }
 
 TEST(Units, durations_are_short_to_read) {
+  EXPECT_EQ(human_seconds(0), "0 s");
+  EXPECT_EQ(human_seconds(2.4e-6), "2.40 us");
+  EXPECT_EQ(human_seconds(0.9994e-3), "999 us");
+  EXPECT_EQ(human_seconds(0.9996e-3), "1.00 ms");
   EXPECT_EQ(human_seconds(0.0567), "56.7 ms");
   EXPECT_EQ(human_seconds(0.4123), "412 ms");
   EXPECT_EQ(human_seconds(4.123), "4.12 s");

@@ -95,7 +95,7 @@ TEST(MachineFiles, counts_in_words) {
   now.evicted = 2;
   EXPECT_EQ(
       in_words(now, before),
-      "2 files fetched, 600 MB at 400 MB/s, 10 opened from the cache, 0 waited for (0.00 ms), "
+      "2 files fetched, 600 MB at 400 MB/s, 10 opened from the cache, 0 waited for (0 s), "
       "2 removed");
 }
 
