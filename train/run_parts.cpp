@@ -124,16 +124,25 @@ std::string in_words(Device device, const Arenas::Bytes& bytes) {
   return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
 }
 
-// What of the offloads, and of the graphs that they exclude, is to be said beside `c`.
-std::string in_words(const TrainingConfig& config, const Config& c) {
-  const auto offload = [](const char* key, bool is, bool was) {
-    return is ? str(" and ", key, " = true") : was ? str(" and ", key, " = false") : std::string();
+// The keys that `config` has otherwise than `c`: "train.micro_batch = 1 and ...".
+std::string changes(const TrainingConfig& config, const Config& c) {
+  std::string text;
+  const auto say = [&](bool differs, const std::string& setting) {
+    if (differs) text += (text.empty() ? "" : " and ") + setting;
   };
-  const bool graphs_go = c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs;
-  return str(
-      offload("train.offload_activations", config.offload_activations, c.train.offload_activations),
-      offload("train.offload_optimizer", config.offload_optimizer, c.train.offload_optimizer),
-      graphs_go ? " and train.cuda_graphs = \"auto\"" : "");
+  const auto say_switch = [&](const char* key, bool is, bool was) {
+    say(is != was, str(key, is ? " = true" : " = false"));
+  };
+  say(config.micro_batch_sequences != c.train.micro_batch,
+      str("train.micro_batch = ", config.micro_batch_sequences));
+  say(config.recompute != c.train.recompute,
+      str("train.recompute = \"", name(config.recompute), "\""));
+  say_switch("train.offload_activations", config.offload_activations, c.train.offload_activations);
+  say_switch("train.offload_optimizer", config.offload_optimizer, c.train.offload_optimizer);
+  say(c.train.cuda_graphs == Config::CudaGraphs::on && !config.cuda_graphs,
+      "train.cuda_graphs = \"auto\"");
+  say(config.keep_gathered != c.layout.keep_gathered, "layout.keep_gathered = 0");
+  return text;
 }
 
 // The buffers of both loaders.
@@ -181,10 +190,6 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   const Device device = room.device;
   TrainingConfig config = training_config(c);
   config.keep_gathered = 0;
-  const auto settings = [&] {
-    return in_words(config, c) +
-           (c.layout.keep_gathered > 0 ? " and layout.keep_gathered = 0" : "");
-  };
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
@@ -192,8 +197,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_run(c, config, device).sum();
       if (room.has(bytes))
-        return str("with train.micro_batch = ", sequences, " and train.recompute = \"",
-                   name(recompute), "\"", settings(), " it needs ", in_words(device, bytes));
+        return str("with ", changes(config, c), " it needs ", in_words(device, bytes));
     }
     return std::nullopt;
   };
@@ -228,8 +232,11 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
             with({own.activations && fewer.activations, own.optimizer && fewer.optimizer}))
       return *answer;
   }
-  return str("make the model smaller: one sequence with train.recompute = \"block\"", settings(),
-             " does not fit either");
+  config.micro_batch_sequences = c.train.micro_batch;
+  config.recompute = c.train.recompute;
+  const auto more = changes(config, c);
+  return str("make the model smaller: one sequence with train.recompute = \"block\"",
+             more.empty() ? "" : " and ", more, " does not fit either");
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST(Memory, what_would_fit_takes_less_of_a_host_where_that_is_short) {
   ASSERT_GT(activations.pinned, none.pinned);
   room.host_bytes = 8 * activations.pinned;
   expect_contains(message(),
-                  "train.offload_activations = true and train.offload_optimizer = false it needs ");
+                  " are free on this machine; with train.offload_optimizer = false it needs ");
   room.host_bytes = 8 * none.pinned;
   expect_contains(
       message(), "train.offload_activations = false and train.offload_optimizer = false it needs ");
@@ -149,7 +149,8 @@ TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
   const std::string before = "with train.micro_batch = ";
   const auto at = message.find(before);
   ASSERT_NE(at, std::string::npos) << message;
-  expect_contains(message, "train.recompute = \"none\" it needs ");
+  EXPECT_EQ(message.find("train.recompute"), std::string::npos)
+      << "that is so already: " << message;
   config.train.micro_batch = std::stoll(message.substr(at + before.size()));
   checked(config);
   config.train.micro_batch *= 2;

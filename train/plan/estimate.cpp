@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/integer.h"
+#include "core/units.h"
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
 #include "train/plan/cluster_step.h"
@@ -129,9 +130,14 @@ MemoryRoom room_on(const Cluster& cluster, int ranks) {
   const int here = std::min(ranks, cluster.ranks_per_node);
   MemoryRoom room{.device = Device{cluster.device}, .ranks = here};
   const auto each = std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
-  room.gpu = str("a GPU of ", cluster.name);
-  room.machine = str("a node of ", cluster.name);
-  if (cluster.device == Device::Kind::cuda) {
+  const bool on_gpus = cluster.device == Device::Kind::cuda;
+  const auto constants = [&](std::int64_t bytes) {
+    return str(", constants of ", human_memory(static_cast<double>(bytes)), " apart");
+  };
+  room.gpu = str("a GPU of ", cluster.name, constants(constants_of(cluster)));
+  room.machine = str("a node of ", cluster.name,
+                     on_gpus ? std::string() : constants(here * constants_of(cluster)));
+  if (on_gpus) {
     room.gpu_bytes = each;
     if (cluster.host_memory_bytes > 0) room.host_bytes = cluster.host_memory_bytes;
   } else {
