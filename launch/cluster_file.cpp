@@ -121,19 +121,22 @@ class Reader {
 
   void require_hardware() const {
     if (find("gpu") != nullptr) return;
-    for (const char* key : kOfAny)
-      require(key);
-    if (cluster_.device == Device::Kind::cpu) return;
-    for (const char* key : kOfGpus)
-      require(key);
+    const bool on_gpus = cluster_.device == Device::Kind::cuda;
+    std::vector<const char*> keys(kOfAny.begin(), kOfAny.end());
+    if (on_gpus) keys.insert(keys.end(), kOfGpus.begin(), kOfGpus.end());
+    std::erase_if(keys, [&](const char* key) { return find(key) != nullptr; });
+    if (keys.empty()) return;
+    std::string list;
+    for (const char* key : keys)
+      list += str(list.empty() ? "" : ", ", key);
+    throw ConfigError(str(file_, ": ", list, keys.size() == 1 ? " is" : " are", " not set; ",
+                          on_gpus ? "name a known GPU (gpu = \"H100\") or describe one, see "
+                                  : "what a rank has is described in ",
+                          "docs/formats.md"));
   }
 
-  void require(const std::string& key) const {
-    if (find(key) != nullptr) return;
-    const bool is_hardware = key.starts_with("hardware.");
-    throw ConfigError(
-        str(file_, ": ", key, " is not set",
-            is_hardware ? "; name a known GPU (gpu = \"H100\") or describe one" : ""));
+  void require(const char* key) const {
+    if (find(key) == nullptr) throw ConfigError(str(file_, ": ", key, " is not set"));
   }
 
   const std::string& file_;
@@ -143,17 +146,22 @@ class Reader {
 
 }  // namespace
 
+std::string known_gpus() {
+  std::string list;
+  for (const Hardware& one : known_hardware())
+    list += str(list.empty() ? "" : ", ", one.name.substr(kVendor.size()));
+  return list;
+}
+
 const Hardware& hardware_of(const std::string& gpu, const std::string& origin) {
   std::vector<std::string> names;
-  std::string list;
   for (const Hardware& one : known_hardware()) {
     if (is_alike(one.name, gpu) || is_alike(one.name, str(kVendor, gpu))) return one;
     names.push_back(one.name.substr(kVendor.size()));
-    list += str(list.empty() ? "" : ", ", names.back());
   }
   const auto near = nearest(gpu, names);
   throw ConfigError(str(origin, ": ", toml_quoted(gpu), " is no GPU that is known",
-                        near.empty() ? "" : str("; did you mean ", near, "?"), " (", list,
+                        near.empty() ? "" : str("; did you mean ", near, "?"), " (", known_gpus(),
                         "); another is described by [hardware], see docs/formats.md"));
 }
 

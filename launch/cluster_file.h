@@ -15,6 +15,8 @@ namespace lockstep {
 Cluster load_cluster(const std::filesystem::path& file);
 Cluster cluster_of(std::string_view text, const std::string& file);
 
+std::string known_gpus();  // "A100, H100": names that hardware_of takes
+
 // "H100" or "NVIDIA H100". Throws ConfigError "ORIGIN: ..." that lists those that are known.
 const Hardware& hardware_of(const std::string& gpu, const std::string& origin);
 

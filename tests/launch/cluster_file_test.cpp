@@ -1,6 +1,8 @@
 #include "launch/cluster_file.h"
 
 #include <gtest/gtest.h>
+#include <sstream>
+#include <utility>
 
 #include "core/file.h"
 #include "tests/files.h"
@@ -77,6 +79,51 @@ TEST(ClusterFile, an_unknown_gpu_is_described_and_nothing_of_it_is_guessed) {
         "nvlink_bytes_per_second", "nic_bytes_per_second", "host_bytes_per_second", "domain_ranks"})
     expect_contains(refusal(without(str(key, " = "))), str("hardware.", key, " is not set"));
   EXPECT_EQ(refusal(without("ranks_per_node")), "a.toml: ranks_per_node is not set");
+  EXPECT_EQ(
+      refusal("name = 'a'\nranks_per_node = 8\nhardware.name = 'b'\nhardware.fp32_flops = 1e12\n"
+              "hardware.hbm_bytes = 8e9\nhardware.domain_ranks = 8\n"),
+      "a.toml: hardware.bf16_flops, hardware.hbm_bytes_per_second, hardware.multiprocessors, "
+      "hardware.nvlink_bytes_per_second, hardware.nic_bytes_per_second, "
+      "hardware.host_bytes_per_second are not set; name a known GPU (gpu = \"H100\") or describe "
+      "one, see docs/formats.md");
+  EXPECT_EQ(
+      refusal("name = 'a'\nranks_per_node = 2\ndevice = 'cpu'\n[hardware]\nname = 'b'\n"
+              "fp32_flops = 1e12\nhbm_bytes = 8e9\n"),
+      "a.toml: hardware.bf16_flops, hardware.hbm_bytes_per_second are not set; what a rank has "
+      "is described in docs/formats.md");
+}
+
+TEST(ClusterFile, without_nvlink_it_is_said_what_to_write) {
+  std::string text = kUnknownGpu;
+  const std::string_view rate = "740e9";
+  text.replace(text.find(rate), rate.size(), "0");
+  EXPECT_EQ(
+      refusal(text),
+      "a.toml: hardware.nvlink_bytes_per_second: expected more than 0, as a domain of several "
+      "GPUs has it, found 0; without NVLink write what PCIe carries between two GPUs in one "
+      "direction (of 4.0 x 16 about 25e9), or hardware.domain_ranks = 1");
+  const std::string_view domain = "domain_ranks = 4";
+  text.replace(text.find(domain), domain.size(), "domain_ranks = 1");
+  EXPECT_EQ(read(text).hardware.domain_ranks, 1);
+}
+
+// Every indented block of docs/formats.md, "Clusters", is a file.
+TEST(ClusterFile, examples_of_the_page_read) {
+  const auto file = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "docs" / "formats.md";
+  const auto page = read_text(file, 1 << 20);
+  const auto begin = page.find("\n## Clusters\n");
+  std::istringstream lines(page.substr(begin, page.find("\n### cluster.json\n") - begin));
+  std::vector<std::string> examples;
+  bool is_inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    const bool was_inside = std::exchange(is_inside, line.starts_with("    "));
+    if (is_inside && !was_inside) examples.emplace_back();
+    if (is_inside) examples.back() += line + "\n";
+  }
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(read(examples[0]).hardware.name, "NVIDIA H100");
+  EXPECT_EQ(read(examples[1]).hardware.nvlink_bytes_per_second, 25e9);
 }
 
 TEST(ClusterFile, what_is_wrong_is_named_with_its_line_and_the_nearest_key) {

@@ -146,9 +146,10 @@ struct Get {
   throw DataError(str(key, ": ", why));
 }
 
-void require_positive(double value, std::string_view key, const char* whose) {
+void require_positive(double value, std::string_view key, const char* whose,
+                      const char* what_to_do = "") {
   if (value > 0) return;
-  refuse_key(key, str("expected more than 0, as ", whose, " has it, found ", value));
+  refuse_key(key, str("expected more than 0, as ", whose, " has it, found ", value, what_to_do));
 }
 
 }  // namespace
@@ -206,7 +207,10 @@ void check(const Cluster& c) {
   const bool is_linked = on_gpus ? h.domain_ranks > 1 : c.ranks_per_node > 1;
   if (is_linked)
     require_positive(h.nvlink_bytes_per_second, "hardware.nvlink_bytes_per_second",
-                     on_gpus ? "a domain of several GPUs" : "a machine of several ranks");
+                     on_gpus ? "a domain of several GPUs" : "a machine of several ranks",
+                     on_gpus ? "; without NVLink write what PCIe carries between two GPUs in one "
+                               "direction (of 4.0 x 16 about 25e9), or hardware.domain_ranks = 1"
+                             : "");
   if (c.ranks() > (on_gpus ? h.domain_ranks : c.ranks_per_node))
     require_positive(h.nic_bytes_per_second, "hardware.nic_bytes_per_second",
                      "a cluster of several domains");
