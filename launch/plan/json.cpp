@@ -56,7 +56,8 @@ Json search_json(const LayoutSearch& search) {
   return Json::Object{{"priced", search.priced},
                       {"best", best},
                       {"misses", misses},
-                      {"fitting_nodes", search.fitting_nodes}};
+                      {"fitting_nodes", search.fitting_nodes},
+                      {"tried_nodes", search.tried_nodes}};
 }
 
 Json formula_json(const Formula& formula) {

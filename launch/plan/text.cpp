@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -40,8 +41,9 @@ std::string heading(const Plan& plan) {
   const auto nodes = plan.estimate.save.nodes;
   return str(name(c.model.family), ", ", human_count(static_cast<double>(parameter_count(c.model))),
              " parameters, on ", plan.cluster.name, ": ", plan.estimate.ranks,
-             on_gpus ? str(" x ", plan.cluster.hardware.name) : std::string(" ranks"), " in ",
-             nodes, nodes == 1 ? " node" : " nodes", "\n", layout_in_words(c), "; ",
+             on_gpus ? str(" x ", plan.cluster.hardware.name)
+                     : std::string(plan.estimate.ranks == 1 ? " rank" : " ranks"),
+             " in ", nodes, nodes == 1 ? " node" : " nodes", "\n", layout_in_words(c), "; ",
              with_commas(c.train.batch_tokens), " tokens a step, sequences of ",
              with_commas(c.train.sequence_length), "\n");
 }
@@ -89,7 +91,7 @@ std::string time_table(const Plan& plan) {
   const auto& e = plan.estimate;
   const bool corrects = plan.corrected.has_value();
   std::string text =
-      str("\n", left("Time of a step", 42), corrects ? "        corrected" : "", "\n");
+      str("\n", corrects ? left("Time of a step", 50) + "corrected" : "Time of a step", "\n");
   for (std::size_t i = 0; i < kComponents; ++i) {
     const auto component = static_cast<Component>(i);
     const double seconds = e.time[component],
@@ -130,21 +132,33 @@ std::string search_table(const LayoutSearch& search) {
   return text;
 }
 
+// What takes less than a minute is no "0s".
+std::string duration(double seconds) {
+  return seconds < 60 ? human_seconds(seconds) : human_eta(seconds);
+}
+
 std::string wall_time(const RunCosts& costs) {
-  return costs.goodput > 0 ? human_eta(costs.wall_seconds) : std::string("never");
+  return costs.goodput > 0 ? duration(costs.wall_seconds) : std::string("never");
 }
 
 std::string energy(const RunCosts& costs) {
-  return str(human_count(costs.energy_joules / 3.6e6), " kWh");
+  constexpr std::array kUnits{" Wh", " kWh", " MWh", " GWh"};
+  double value = costs.energy_joules / 3600;
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit)
+    value /= 1000;
+  return trimmed(three_digits(value)) + kUnits[unit];
 }
 
 std::string price(const RunCosts& costs, const Cluster& cluster) {
-  return str(human_count(costs.price), " ", cluster.currency);
+  const auto number =
+      costs.price < 99.95 ? trimmed(three_digits(costs.price)) : human_count(costs.price);
+  return str(number, " ", cluster.currency);
 }
 
 // With steps that take as long as earlier runs say.
 std::string corrected_run(const RunCosts& costs, const Cluster& cluster) {
-  return str("  corrected: training ", human_eta(costs.run_seconds), ", with interruptions ",
+  return str("  corrected: training ", duration(costs.run_seconds), ", with interruptions ",
              wall_time(costs), costs.energy_joules > 0 ? ", " + energy(costs) : std::string(),
              costs.price > 0 ? ", " + price(costs, cluster) : std::string(), "\n");
 }
@@ -154,13 +168,13 @@ std::string run_table(const Plan& plan) {
   const auto& e = plan.estimate;
   const auto& c = plan.config;
   std::string text = "\nThe run\n";
-  text += row("training", human_eta(costs.run_seconds),
+  text += row("training", duration(costs.run_seconds),
               str(human_count(static_cast<double>(c.train.steps) *
                               static_cast<double>(c.train.batch_tokens)),
                   " tokens in ", with_commas(c.train.steps), " steps"));
   text += row("goodput", percent(costs.goodput),
-              str("an interruption in ", human_eta(costs.interruption_seconds), ", ",
-                  human_eta(plan.cluster.restart_seconds), " to start again"));
+              str("an interruption every ", human_eta(costs.interruption_seconds), ", ",
+                  duration(plan.cluster.restart_seconds), " to start again"));
   text += row("with interruptions", wall_time(costs));
   text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
               str(human_seconds(e.save.stall_seconds()), " lost for each; ",
@@ -170,7 +184,7 @@ std::string run_table(const Plan& plan) {
         row("best interval",
             str(with_commas(costs.best_interval_steps),
                 costs.best_interval_steps == 1 ? " step" : " steps"),
-            str(human_eta(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
+            str(duration(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
   text += row("keys and values", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
               str("a token; ",
                   human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
@@ -262,6 +276,9 @@ std::string nothing_fits(const LayoutSearch& search) {
   if (search.fitting_nodes > 0)
     text += str("\n  on ", with_commas(search.fitting_nodes),
                 search.fitting_nodes == 1 ? " whole node" : " such nodes", " there is room");
+  else if (search.tried_nodes > 0)
+    text += str("\n  on no number of such nodes, up to ", with_commas(search.tried_nodes),
+                ", is there room");
   return text;
 }
 

@@ -21,8 +21,7 @@ using Sharding = Config::Layout::Sharding;
 
 // Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
-constexpr std::size_t kFinalists = 12;        // estimated in full
-constexpr std::int64_t kMostRanks = 131'072;  // of a topology, docs/formats.md
+constexpr std::size_t kFinalists = 12;  // estimated in full
 constexpr int kMostThreads = 3;  // each measures with up to 32 TiB of addresses, of 128 there are
 
 std::string offload_in_words(const Config::Train& train) {
@@ -483,13 +482,13 @@ class Search {
   std::vector<Config> too_large_;
 };
 
-// Twice as many ranks, and so on, until there is room; 0: there is none.
-std::int64_t fitting_nodes(Config config, Cluster cluster) {
-  while ((config.layout.ranks *= 2) <= kMostRanks) {
+// Twice as many ranks, and so on, until there is room.
+void try_more_nodes(Config config, Cluster cluster, LayoutSearch& found) {
+  while (found.fitting_nodes == 0 && (config.layout.ranks *= 2) <= kMostPlannedRanks) {
     cluster.nodes = static_cast<int>(divide_up(config.layout.ranks, cluster.ranks_per_node));
-    if (Search(config, cluster).has_room()) return cluster.nodes;
+    found.tried_nodes = cluster.nodes;
+    if (Search(config, cluster).has_room()) found.fitting_nodes = cluster.nodes;
   }
-  return 0;
 }
 
 }  // namespace
@@ -497,7 +496,7 @@ std::int64_t fitting_nodes(Config config, Cluster cluster) {
 LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
                             std::size_t most) {
   auto found = Search(config, cluster).run(std::min(threads, kMostThreads), most);
-  if (found.best.empty()) found.fitting_nodes = fitting_nodes(config, cluster);
+  if (found.best.empty()) try_more_nodes(config, cluster, found);
   return found;
 }
 

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// Of a plan: each layout places each rank, which takes a search of so many some 5 s.
+inline constexpr std::int64_t kMostPlannedRanks = 131'072;
+
 struct FoundLayout {
   Config config;
   Estimate estimate;
@@ -31,8 +34,9 @@ struct LayoutSearch {
   std::vector<FoundLayout> best;  // that fit, the fastest first
   // Too large, the nearest first: faster than the best, or, where none fits, those that need least.
   std::vector<MissedLayout> misses;
-  std::int64_t priced = 0;         // layouts
-  std::int64_t fitting_nodes = 0;  // where none fits: some layout does on so many; 0: on none tried
+  std::int64_t priced = 0;  // layouts
+  // Where none fits: some layout does on so many nodes; 0: on none up to tried_nodes.
+  std::int64_t fitting_nodes = 0, tried_nodes = 0;
 };
 
 // Of config.layout.ranks ranks. threads: that search.
