@@ -103,7 +103,7 @@ CLI::Option* describe(CLI::Option* option, const char* topic, const char* unit) 
 CLI::Option* within(CLI::Option* option, double least, double most = HUGE_VAL) {
   return option->check([least, most](const std::string& text) -> std::string {
     double value = 0;
-    if (!CLI::detail::lexical_cast(text, value)) return "";  // the conversion says so
+    if (!CLI::detail::lexical_cast(text, value)) return str("expected a number, found ", text);
     if (least <= value && value <= most) return "";
     const auto limit =
         std::isinf(most) ? "" : str(" and at most ", static_cast<std::int64_t>(most));
@@ -676,6 +676,10 @@ std::string sentence(std::string text, const CLI::App& verb) {
     if (const auto name = option->get_name(true);
         option->get_positional() && !name.empty() && text.rfind(name + " ", 0) == 0)
       text.replace(0, name.size(), option->get_type_name());
+  constexpr std::string_view kUnread = "could not convert: ", kIs = " = ";
+  if (const auto at = text.find(kIs); text.starts_with(kUnread) && at != std::string::npos)
+    text = str(text.substr(kUnread.size(), at - kUnread.size()),
+               ": expected a whole number, found ", text.substr(at + kIs.size()));
   constexpr std::string_view kTwice = " At Most 1 required but received ";
   if (const auto at = text.find(kTwice); at != std::string::npos)
     text = str(text.substr(0, at), " expected once, given ", text.substr(at + kTwice.size()),
