@@ -8,6 +8,7 @@
 
 #include "core/thread_pool.h"
 #include "launch/checkpoint_verb.h"
+#include "launch/cluster_file.h"
 #include "launch/config_verb.h"
 #include "launch/data_verb.h"
 #include "launch/eval_verb.h"
@@ -20,6 +21,7 @@
 #include "launch/train_verb.h"
 #include "launch/version.h"
 #include "launch/watch_verb.h"
+#include "train/plan/layout_search.h"
 
 namespace lockstep {
 namespace {
@@ -334,11 +336,15 @@ void add_plan(CLI::App& app, Run& run) {
          1, 1 << 30);
   describe(verb->add_option("--cluster", options->cluster,
                             "the machines: one of configs/clusters, or the cluster.json of "
-                            "preflight (default: the GPUs that are here)"),
+                            "preflight (default: what plan.cluster of the configuration names, "
+                            "else the GPUs that are here)"),
            "Machines", "FILE");
-  describe(verb->add_option("--gpu", options->gpu, "what if its GPUs were these: A100, H100, B200"),
+  describe(verb->add_option("--gpu", options->gpu,
+                            str("what if the GPUs of --cluster were these, or, without it, eight "
+                                "of them: ",
+                                known_gpus())),
            "Machines", "NAME");
-  constexpr double kMost = 1 << 20;
+  constexpr double kMost = kMostPlannedRanks;
   within(describe(verb->add_option("--nodes", options->nodes, "what if there were so many"),
                   "Machines", "N"),
          1, kMost);

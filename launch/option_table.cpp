@@ -450,7 +450,8 @@ const std::array kOptions{
     // ------------------------------------------------------------------------------------- plan
     Option{LOCKSTEP_KEY(plan.cluster), kAny, "",
            "File that describes the machines of the run, as `lockstep preflight` writes one or "
-           "`configs/clusters/` has them: steps are compared with what is planned for it. Empty: "
+           "`configs/clusters/` has them: `lockstep plan` is of them, and steps are compared with "
+           "what is planned for them. Empty: "
            "the GPUs that are there, where they are known; processors have no plan without one.",
            ""},
     Option{LOCKSTEP_KEY(plan.compare_every_steps), kCount, "steps",

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/file.h"
 #include "core/gpu.h"
 #include "core/integer.h"
 #include "core/thread_pool.h"
@@ -29,8 +30,19 @@ Cluster cluster_of_this_machine() {
   throw ConfigError(str(
       "plan: for which machines? ",
       here.count > 0 ? str(name, " is no GPU that is known; name") : std::string("Name"),
-      " a file by --cluster (of configs/clusters, or the cluster.json of `lockstep preflight`), or "
-      "a GPU by --gpu, such as --gpu H100"));
+      " a file by --cluster or plan.cluster (of configs/clusters, or the cluster.json of `lockstep "
+      "preflight`), or a GPU by --gpu, such as --gpu H100"));
+}
+
+// Where no option names machines: those that the configuration names.
+PlanOptions with_machines(PlanOptions options, const Config& config) {
+  if (!options.cluster.empty() || !options.gpu.empty()) return options;
+  options.cluster = config.plan.cluster;
+  if (!options.cluster.empty() && !path_exists(options.cluster))
+    throw ConfigError(str("plan.cluster: expected a file, found none at ", options.cluster,
+                          "; `lockstep preflight --cluster-out` writes one, and --cluster or --gpu "
+                          "name other machines"));
+  return options;
 }
 
 // Of another GPU nothing was measured, nor is its price known. Adapters are the machine's.
@@ -82,12 +94,20 @@ Cluster cluster_of(const PlanOptions& options) {
   return cluster;
 }
 
+int ranks_of(const PlanOptions& options, const Cluster& cluster) {
+  const auto ranks = options.ranks > 0 ? options.ranks : cluster.ranks();
+  if (ranks > kMostPlannedRanks)
+    throw ConfigError(str("expected at most ", with_commas(kMostPlannedRanks),
+                          " ranks of a plan, found ", with_commas(ranks),
+                          "; take fewer by --ranks or --nodes"));
+  return static_cast<int>(ranks);
+}
+
 // With sequences of another length, the tokens of a step and of a micro-batch as near as can be.
-std::vector<Setting> settings_of(const PlanOptions& options, int ranks) {
+std::vector<Setting> settings_of(const PlanOptions& options, const Config& now) {
   auto settings = options.settings;
   const auto T = options.sequence_length;
   if (T == 0) return settings;
-  const auto now = load_config(options.config, settings, ranks).values;
   const auto set = [&](const char* key, std::int64_t value) {
     settings.push_back({key, std::to_string(value), "--sequence-length"});
   };
@@ -97,6 +117,27 @@ std::vector<Setting> settings_of(const PlanOptions& options, int ranks) {
       std::max<std::int64_t>(now.train.micro_batch * now.train.sequence_length / T, 1));
   set("model.max_positions", std::max(now.model.max_positions, T));
   return settings;
+}
+
+// What is not as it was asked for.
+std::vector<std::string> notes_of_wishes(const Plan& plan, const Config& asked,
+                                         const PlanOptions& options) {
+  std::vector<std::string> notes;
+  const auto& model = plan.config.model;
+  if (model.max_positions > asked.model.max_positions) {
+    const auto more = parameter_count(model) - parameter_count(asked.model);
+    notes.push_back(str("model.max_positions is ", with_commas(asked.model.max_positions),
+                        ": train needs it raised to ", with_commas(model.max_positions),
+                        more == 0 ? ""
+                                  : str(", which is ", human_count(static_cast<double>(more)),
+                                        " more parameters")));
+  }
+  const auto nodes = plan.estimate.save.nodes;
+  if (options.nodes > nodes)
+    notes.push_back(str(with_commas(plan.estimate.ranks), " ranks (--ranks) are on ",
+                        with_commas(nodes), " of the ", with_commas(options.nodes),
+                        " nodes (--nodes): the others do nothing"));
+  return notes;
 }
 
 std::vector<std::string> notes_of(const Plan& plan) {
@@ -139,17 +180,41 @@ std::vector<std::string> notes_of(const Plan& plan) {
   return notes;
 }
 
-// Where the configuration's layout is of another number of ranks: the fastest, put into `config`.
-void take_fastest(Plan& plan, Config& config) {
+// A layout that cannot be.
+struct WrongLayout {
+  std::string why;  // empty: it can
+  std::string remedy;
+};
+
+WrongLayout wrong_with(const Config& config, const Cluster& cluster) {
   const auto& l = config.layout;
-  const auto own = str("layout.replicate x layout.shard x layout.tensor is ", l.replicate, " x ",
-                       l.shard, " x ", l.tensor, ", but there are ", l.ranks, " ranks");
-  if (!plan.search) mesh_of(l, static_cast<int>(l.ranks));  // which throws
+  try {
+    require_divisible(config.model, l.tensor);
+  } catch (const ConfigError& error) {
+    return {error.what(), ""};
+  }
+  const auto product = l.replicate * l.shard * l.tensor;
+  if (product == l.ranks) return {};
+  const auto nodes = divide_up(product, cluster.ranks_per_node);
+  const bool is_whole = product % cluster.ranks_per_node == 0, is_more = product > cluster.ranks();
+  return {str("layout.replicate x layout.shard x layout.tensor is ", l.replicate, " x ", l.shard,
+              " x ", l.tensor, " = ", product, ", but there are ", l.ranks, " ranks"),
+          str("; plan with", is_more ? str(" --nodes ", nodes) : "",
+              is_more && is_whole ? "" : str(" --ranks ", product),
+              l.ranks % (l.replicate * l.tensor) == 0
+                  ? ", or leave layout.shard out: it takes what is left"
+                  : "")};
+}
+
+// The fastest in place of the configuration's layout, put into `config`.
+void take_fastest(Plan& plan, const WrongLayout& wrong, Config& config) {
+  if (!plan.search) throw ConfigError(wrong.why + wrong.remedy);
   if (plan.search->best.empty())
-    throw ConfigError(str(own, ", and of their layouts none fits", nothing_fits(*plan.search)));
+    throw ConfigError(
+        str(wrong.why, ", and of their layouts none fits", nothing_fits(*plan.search)));
   const auto& fastest = plan.search->best.front();
   plan.estimate = fastest.estimate;
-  plan.notes.push_back(str(own, ": this is the plan of the fastest layout"));
+  plan.notes.push_back(str(wrong.why, ": this is the plan of the fastest layout"));
   config.layout = fastest.config.layout;
   config.train.micro_batch = fastest.config.train.micro_batch;
   config.train.recompute = fastest.config.train.recompute;
@@ -157,16 +222,17 @@ void take_fastest(Plan& plan, Config& config) {
   config.train.offload_activations = fastest.config.train.offload_activations;
 }
 
-Plan make_plan(const PlanOptions& options) {
+Plan make_plan(const PlanOptions& given) {
+  const auto asked = load_config(given.config, given.settings).values;
+  const auto options = with_machines(given, asked);
   Plan plan;
   plan.cluster = cluster_of(options);
-  const auto ranks = static_cast<int>(options.ranks > 0 ? options.ranks : plan.cluster.ranks());
-  auto config = load_config(options.config, settings_of(options, ranks), ranks).values;
-  const auto& l = config.layout;
-  const bool is_for_ranks = l.replicate * l.shard * l.tensor == l.ranks;
-  if (is_for_ranks) plan.estimate = estimate(config, plan.cluster);
+  const int ranks = ranks_of(options, plan.cluster);
+  auto config = load_config(options.config, settings_of(options, asked), ranks).values;
+  const auto wrong = wrong_with(config, plan.cluster);
+  if (wrong.why.empty()) plan.estimate = estimate(config, plan.cluster);
   if (!options.check) plan.search = search_layouts(config, plan.cluster, processors_allowed());
-  if (!is_for_ranks) take_fastest(plan, config);
+  if (!wrong.why.empty()) take_fastest(plan, wrong, config);
   plan.config = planned_on(plan.cluster, config);
   const bool is_as_it_ran =
       options.gpu.empty() && options.network_gbits == 0 && options.storage_gbytes == 0;
@@ -183,6 +249,7 @@ Plan make_plan(const PlanOptions& options) {
     plan.calls = step_calls(plan.cluster, plan.config);
     plan.formulas = explain(plan.config, plan.cluster, plan.estimate);
   }
+  std::ranges::move(notes_of_wishes(plan, asked, options), std::back_inserter(plan.notes));
   std::ranges::move(notes_of(plan), std::back_inserter(plan.notes));
   return plan;
 }

@@ -12,7 +12,7 @@ namespace lockstep {
 struct PlanOptions {
   std::string config;                // a TOML file
   std::vector<Setting> settings;     // of --set
-  std::string cluster;               // a file; empty: of `gpu`, else of the GPUs that are here
+  std::string cluster;               // a file; empty: of `gpu`, else as the configuration says
   std::string gpu;                   // empty: the cluster's
   std::int64_t nodes = 0;            // 0: the cluster's
   std::int64_t ranks = 0;            // 0: all of the cluster

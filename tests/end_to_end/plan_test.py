@@ -6,6 +6,7 @@ usage: plan_test.py LOCKSTEP [SANITIZERS]
 
 import json
 import math
+import os
 import pathlib
 import random
 import re
@@ -49,8 +50,9 @@ def expect(condition, what):
         print("FAILED:", what)
 
 
-def run(*arguments, code=0):
-    done = subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+def run(*arguments, code=0, **environment):
+    done = subprocess.run([LOCKSTEP, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False,
+                          env=dict(os.environ, **environment))
     expect(done.returncode == code, f"{arguments}: {done.returncode}, expected {code}: {done.stderr[-500:]}")
     return done.stdout, done.stderr
 
@@ -159,6 +161,86 @@ def check_text():
     expect("communication, host" in text and "master weights" in host and "moments" in host, text)
 
 
+def check_no_zeros():
+    """What is small has a smaller unit; no line ends in blanks."""
+    tiny = ("--set", "train.steps=1", "--set", "train.batch_tokens=8192", "--set", "schedule.warmup_steps=0")
+    for more in ((), ("--set", "layout.sharding=full"), tiny):
+        text, _ = run("plan", CONFIGS / "gpt2_124m.toml", "--cluster", DGX, "--nodes", 1, "--set", "layout.replicate=1", *more)
+        expect(re.search(r"(?<![\d.,])(0\.00(?!%)|0 (us|ms|k?Wh)|0s\b)", text) is None, f"a zero: {text}")
+        expect(re.search(r" \n", text) is None, f"blanks at the end of a line: {text}")
+        expect(" an interruption every " in text and re.search(r"\n  energy +\S+ [kMG]?Wh\n", text) is not None, text)
+
+
+def check_named_machines(config, cluster, folder):
+    """Those of the configuration are meant where no option names others."""
+    named = plan(config, "--set", f"plan.cluster={cluster}", "--check", "--ranks", 1)
+    expect(named["cluster"] == "processors", f"{named['cluster']}")
+    _, why = run("plan", config, "--check", code=78)
+    expect("for which machines?" in why and "plan.cluster" in why, why)
+    text, _ = run("plan", config, "--check", "--ranks", 1, LOCKSTEP_PLAN_CLUSTER=str(cluster))
+    expect(" on processors: 1 rank in 1 node\n" in text, text)
+    other = ("--set", f"plan.cluster={cluster}", "--check")
+    expect(plan(config, *other, "--cluster", DGX, "--ranks", 1)["cluster"] == "DGX H100", "--cluster is over it")
+    expect(plan(config, *other, "--gpu", "A100", "--ranks", 1)["cluster"] == "NVIDIA A100", "--gpu is over it")
+    _, why = run("plan", config, "--set", f"plan.cluster={folder / 'later.json'}", code=78)
+    expect("plan.cluster: expected a file, found none at " in why and "later.json; `lockstep preflight" in why, why)
+    _, why = run("plan", folder / "nosuch.toml", code=78)
+    expect("nosuch.toml: cannot open" in why, f"the file comes first: {why}")
+    text, _ = run("plan", "--help")
+    expect("plan.cluster" in text and all(name in text for name in ("A100-SXM4-40GB", "H100 at 500 W", "GB200")), text)
+
+
+def check_wishes():
+    """What a plan takes otherwise than it was asked is a note."""
+    def notes(model, *arguments):
+        return plan(CONFIGS / f"{model}.toml", "--gpu", "H100", *arguments)["notes"]
+    longer = notes("gpt2_124m", "--sequence-length", 4096, "--check")
+    expect("model.max_positions is 1,024: train needs it raised to 4,096, which is 2.36M more parameters" in longer, f"{longer}")
+    longer = notes("llama3_8b", "--sequence-length", 131072, "--check", "--nodes", 8, "--set", "train.recompute=block")
+    expect("model.max_positions is 8,192: train needs it raised to 131,072" in longer, f"{longer}")
+    expect(not any("max_positions" in note for note in notes("gpt2_124m", "--sequence-length", 512, "--check")), "it is enough")
+    fewer = notes("llama3_8b", "--nodes", 128, "--ranks", 512, "--check")
+    expect("512 ranks (--ranks) are on 64 of the 128 nodes (--nodes): the others do nothing" in fewer, f"{fewer}")
+    expect(not any("--ranks" in note for note in notes("llama3_8b", "--nodes", 8, "--ranks", 64, "--check")), "all do")
+
+
+def check_impossible_layouts():
+    """They are refused as a plan can be changed, and what cannot be by any number of ranks comes first."""
+    model = (CONFIGS / "llama3_8b.toml", "--gpu", "H100")
+    indivisible = "layout.tensor is 3, which does not divide model.heads (32)"
+    _, why = run("plan", *model, "--set", "layout.tensor=3", "--check", code=78)
+    expect(indivisible in why and "start" not in why and "--ranks" not in why, why)
+    for ranks in (8, 24):
+        notes = plan(*model, "--set", "layout.tensor=3", "--set", "layout.replicate=1", "--ranks", ranks)["notes"]
+        expect(notes[0].startswith(indivisible) and notes[0].endswith(": this is the plan of the fastest layout"), f"{notes}")
+    for setting, product, remedy in (("layout.replicate=16", "16 x 1 x 1 = 16", "--nodes 2\n"),
+                                     ("layout.replicate=12", "12 x 1 x 1 = 12", "--nodes 2 --ranks 12\n"),
+                                     ("layout.replicate=3", "3 x 2 x 1 = 6", "--ranks 6\n")):
+        _, why = run("plan", *model, "--set", setting, "--check", code=78)
+        expect(f" is {product}, but there are 8 ranks; plan with {remedy}" in why, why)
+    _, why = run("plan", *model, "--set", "layout.shard=3", "--check", "--set", "layout.replicate=1", code=78)
+    expect("plan with --ranks 3, or leave layout.shard out: it takes what is left\n" in why, why)
+    _, why = run("plan", *model, "--nodes", 16385, code=78)
+    expect("expected at most 131,072 ranks of a plan, found 131,080; take fewer by --ranks or --nodes" in why, why)
+
+
+def check_misfits():
+    """Figures agree, only what is to be changed is named, and nodes that would do, or that none would."""
+    few = CONFIGS / "clusters" / "cpu.toml"
+    for model, nodes in (("llama3_8b", "on 32 such nodes there is room\n"),
+                         ("llama3_70b", "on no number of such nodes, up to 32,768, is there room\n")):
+        _, why = run("plan", CONFIGS / f"{model}.toml", "--cluster", few, code=78)
+        lines = [line for line in why.splitlines() if " too much" in line]
+        expect(len(lines) == len(set(lines)) == 5 and nodes in why, why)
+    text, why = run("plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--check", "--set", "train.micro_batch=4", code=78)
+    said = re.search(r"this needs (\S+) GiB of memory, and (\S+) GiB are free on a GPU of DGX H100, constants of (\S+) GiB apart; "
+                     r"with train\.micro_batch = 2 it needs ", why)
+    expect(said is not None, why)
+    needed, free, apart = map(float, said.groups())
+    table = re.search(r"\n  sum +(\S+) GiB  of (\S+) GiB: .* too much\n", text)
+    expect(abs(needed + apart - float(table[1])) < 1 and abs(free + apart - float(table[2])) < 0.1, f"{why}{text}")
+
+
 def check_page():
     """docs/planning.md shows what its command prints, some rows left out."""
     page = (CONFIGS.parent / "docs" / "planning.md").read_text()
@@ -196,7 +278,7 @@ def check_hosts(folder):
     out, why = run("plan", model, "--cluster", gpus, "--check", "--json", *offload, code=78)
     found = json.loads(out)
     expect(not found["fits"] and found["missing_bytes"] == 0 and found["missing_host_bytes"] > 0, f"{found['notes']}")
-    expect("for 8 ranks on a node of ours, and " in why and "train.offload_optimizer = false it needs" in why, why)
+    expect("for 8 ranks of a machine, and " in why and " are free on a node of ours; " in why and "train.offload_optimizer = false it needs" in why, why)
     gpus.write_text(base + "host_memory_bytes = 'much'\n")
     _, why = run("plan", model, "--cluster", gpus, "--check", code=78)
     expect("gpus.toml:4: host_memory_bytes: expected an integer" in why, why)
@@ -212,7 +294,7 @@ def check_models():
         expect(found["search"]["best"] or not found["fits"], name)
         if not found["fits"]:
             _, why = run("plan", CONFIGS / f"{name}.toml", "--cluster", DGX, "--check", code=78)
-            expect("are free on a GPU of DGX H100; " in why, why)
+            expect("are free on a GPU of DGX H100, constants of 1.50 GiB apart; " in why, why)
 
 
 def check_kept():
@@ -348,18 +430,19 @@ def check_refusals(config, cluster, folder):
     small = folder / "small.toml"
     small.write_text(PROCESSORS.format(nodes=1, ranks=2, memory=1_100_000))
     _, why = run("plan", config, "--cluster", small, "--check", code=78)
-    expect("this needs " in why and "a node of processors" in why, why)
+    expect("this needs " in why and " are free on a node of processors, constants of 64.0 MiB apart; " in why, why)
     for arguments, code, part in (
             ((config, "--cluster", folder / "none.toml"), 78, "none.toml"),
             ((config, "--gpu", "H10"), 78, "did you mean H100?"),
             ((config, "--cluster", cluster, "--gpu", "H100"), 78, "has no GPUs"),
             ((config, "--cluster", cluster, "--ranks", 64), 78, "the layout is of 64 ranks, and processors has 4"),
             ((config, "--cluster", cluster, "--nodes", 0), 64, "--nodes"),
-            ((config, "--cluster", cluster, "--nodes", "two"), 64, "--nodes"),
+            ((config, "--cluster", cluster, "--nodes", "two"), 64, "--nodes: expected a number, found two"),
+            ((config, "--cluster", cluster, "--nodes", "1.5"), 64, "--nodes: expected a whole number, found 1.5"),
             ((config, "--cluster", cluster, "--network", -1), 64, "--network"),
             ((config, "--cluster", cluster, "--storage", 0), 64, "--storage: expected at least"),
             ((config, "--cluster", cluster, "--ranks", 4, "--set", "layout.tensor=3", "--check"), 78,
-             "but 4 were started; start "),
+             "layout.tensor is 3, which does not divide model.heads"),
             ((CONFIGS / "llama3_8b.toml", "--gpu", "A100", "--set", "precision.fp8=tensor"), 78, "NVIDIA A100 has 8.0"),
             ((config, "--cluster", cluster, "--set", "train.micro_batch=0"), 78, "train.micro_batch"),
             ((config, "--clusters", cluster), 64, "did you mean --cluster?"),
@@ -401,6 +484,12 @@ def main():
         check_explanation(config, cluster, folder)
         check_masked(config, cluster, folder)
         check_text()
+        check_no_zeros()
+        check_named_machines(config, cluster, folder)
+        check_wishes()
+        check_impossible_layouts()
+        if not sys.argv[2:]:
+            check_misfits()
         if not sys.argv[2:]:
             check_page()
         check_hosts(folder)
