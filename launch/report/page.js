@@ -163,9 +163,10 @@ function difference(planned, measured) {
   return { text, class: ratio > 0.1 ? "number slower" : "number" };
 }
 
-const PART_NAMES = { products: "matrix products", memory_bound: "memory-bound", communication_tensor: "communication: tensor",
-  communication_shard: "communication: shard", communication_replicate: "communication: replicate",
-  communication_ranks: "communication: all ranks", communication_host: "communication: host" };
+// As plans and logs have them (core/component.cpp); all others are called as in the data.
+const PART_NAMES = { memory_bound: "memory-bound", communication_tensor: "communication, tensor",
+  communication_shard: "communication, shard", communication_replicate: "communication, replicate",
+  communication_ranks: "communication, all ranks", communication_host: "communication, host" };
 
 function stepParts() {
   const shown = runs.filter((run) => run.parts.length > 0);

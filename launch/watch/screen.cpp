@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "core/component.h"
 #include "core/units.h"
 #include "launch/watch/curve.h"
 #include "launch/watch/line.h"
@@ -107,10 +108,13 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
   return numbers;
 }
 
+// As plans and logs have it, but for communication: there is no place for that.
 std::string short_name(std::string name) {
-  constexpr std::string_view kLong = "communication_";
+  for (std::size_t i = 0; i < kComponents; ++i)
+    if (const auto component = static_cast<Component>(i); name == lockstep::name(component))
+      name = in_words(component);
+  constexpr std::string_view kLong = "communication, ";
   if (name.starts_with(kLong)) name.replace(0, kLong.size(), "comm ");
-  std::replace(name.begin(), name.end(), '_', ' ');
   return printable(name);
 }
 

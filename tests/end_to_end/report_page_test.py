@@ -166,6 +166,7 @@ def check_words(page, folder):
     memory = page.run("[...document.querySelectorAll('figure')].filter(f => f.innerText.startsWith('Memory')).map(f => f.innerText).join()")
     expect(re.search(r"Memory\s+peak, GiB[^a-zA-Z]*\b40\b", memory), f"memory without a plan: {memory!r}")
     expect("Planned memory" not in text, "memory of no plan")
+    expect(re.search(r"\nproducts\t", text) and "matrix products" not in text, f"parts are not called as in plans: {text[-2500:]}")
     text = text_of("run")
     expect("rings: validation" in text and "dotted" not in text, "40 evaluations are rings")
     expect(re.search(r"whole step[^\n]*\n[^\n]*and for checkpoints", text), "checkpoints do not stand below the step")

@@ -207,6 +207,16 @@ TEST(Screen, the_first_fall_takes_no_rows_from_what_follows_and_is_said) {
   EXPECT_EQ(joined(screen_of(fallen(60, 0), 80, 24, kPlain)).find("above"), std::string::npos);
 }
 
+TEST(Screen, parts_of_a_step_have_the_names_of_plans) {
+  auto run = watched(50, true);
+  run.step.parts = {{.name = "memory_bound", .measured = 0.1},
+                    {.name = "communication_ranks", .measured = 0.1},
+                    {.name = "of_another", .measured = 0.1}};
+  const auto text = joined(lines_of(run));
+  for (const char* name : {"\nmemory-bound ", "\ncomm all ranks ", "\nof_another "})
+    expect_contains(text, name);
+}
+
 TEST(Screen, what_names_say_a_terminal_does_not_obey) {
   auto run = watched(30, true);
   run.name =
