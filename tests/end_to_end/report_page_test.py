@@ -220,6 +220,9 @@ PATHS = "document.querySelectorAll('.plot svg path.curve[stroke=\"var(--run-0)\"
 
 
 def check_still(page, where):
+    if page.run("innerWidth") >= 1200:
+        cut = page.run("[...document.querySelectorAll('.comparison')].map(e => e.scrollWidth - e.clientWidth).filter(e => e > 0).join()")
+        expect(cut == "", f"{where}: the table of figures is {cut} pixels too wide")
     expect(page.said == [], f"{where}: the console says {page.said}")
     expect(all(url.startswith("file:") for url in page.requests) and len(page.requests) == 1, f"{where}: asks for {page.requests}")
     wide = page.run("document.documentElement.scrollWidth - innerWidth")
