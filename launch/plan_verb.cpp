@@ -132,6 +132,13 @@ std::vector<std::string> notes_of_wishes(const Plan& plan, const Config& asked,
                                   : str(", which is ", human_count(static_cast<double>(more)),
                                         " more parameters")));
   }
+  const auto& cluster = plan.cluster;
+  if (const auto threads = asked.train.threads; cluster.device == Device::Kind::cpu &&
+                                                !cluster.operators.times().empty() && threads > 0 &&
+                                                threads != cluster.threads)
+    notes.push_back(str(
+        "train.threads is ", threads, ", but the ranks that were measured had ", cluster.threads,
+        ": this is the plan of those; lockstep preflight --threads ", threads, " measures anew"));
   const auto nodes = plan.estimate.save.nodes;
   if (options.nodes > nodes)
     notes.push_back(str(with_commas(plan.estimate.ranks), " ranks (--ranks) are on ",

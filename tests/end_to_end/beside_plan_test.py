@@ -199,6 +199,11 @@ def check_other_threads(lockstep, folder, toml):
     expect("was measured of ranks with 1 thread, and this run's have 2: " in log, f"two threads: {log[-3000:]}")
     expect("): planned of ranks with 1 thread, not 2" in log, f"no cause of two threads: {log[-3000:]}")
     expect(not residuals.exists(), "something was learned of two threads")
+    for threads, noted in ((1, False), (2, True)):
+        out = subprocess.run([lockstep, "plan", str(configuration(folder, "llama3")), "--cluster", str(cluster), "--ranks", "1",
+                              "--check", "--json", "--set", f"train.threads={threads}"], capture_output=True, text=True, check=True)
+        notes = json.loads(out.stdout)["notes"]
+        expect(any("the ranks that were measured had 1: " in note for note in notes) == noted, f"{threads} threads: {notes}")
     log = Run(lockstep, folder, "one").train(f"plan.cluster={cluster}", "train.threads=1")
     expect("was measured of ranks" not in log and residuals.exists(), f"one thread: {log[-3000:]}")
 
