@@ -1,6 +1,7 @@
 #include "dist/volume.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "core/integer.h"
@@ -199,7 +200,10 @@ GroupPlace place_of(const Comms& comms, Group group, const Topology* topology) {
     case Group::tensor: ranks = peers(Axis::tensor); break;
     case Group::gathers: ranks = peers(Axis::shard); break;
     case Group::replicate: ranks = peers(Axis::replicate); break;
-    case Group::all: place.domains = static_cast<int>(topology->domains.size()); return place;
+    case Group::all:
+      ranks.resize(topology->domain_of.size());
+      std::iota(ranks.begin(), ranks.end(), 0);
+      break;
   }
   std::set<int> domains;
   for (const int rank : ranks)

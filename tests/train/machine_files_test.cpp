@@ -93,10 +93,9 @@ TEST(MachineFiles, counts_in_words) {
   now.fetched_bytes = 601'000'000;
   now.fetching_seconds = 1.5;
   now.evicted = 2;
-  EXPECT_EQ(
-      in_words(now, before),
-      "2 files fetched, 600 MB at 400 MB/s, 10 opened from the cache, 0 waited for (0 s), "
-      "2 removed");
+  EXPECT_EQ(in_words(now, before),
+            "2 files fetched, 600 MB at 400 MB/s, 10 opened from the cache, 0 waited for (0 s), "
+            "2 removed");
 }
 
 }  // namespace
