@@ -121,7 +121,7 @@ deep+=(--set train.micro_batch=1 --set train.recompute=block --set train.steps=1
 status=0
 "$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" >deep.out 2>&1 || status=$?
 [[ $status == 78 ]]
-says deep 'recompute = "block" and train.offload_optimizer = true it needs 34.'
+says deep 'with train.offload_optimizer = true it needs 34.'
 "$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" --set train.cuda_graphs=on \
   >deep.out 2>&1 && exit 1
 says deep 'train.offload_optimizer = true and train.cuda_graphs = "auto" it needs'
