@@ -141,7 +141,8 @@ class TooLarge : public ::testing::Test {
 // A micro-batch of 4096 sequences does not fit; of the smaller ones, the largest that
 // does is named, and it does.
 TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
-  const MemoryRoom room{.host_bytes = std::int64_t{16} << 30};  // what is free here changes
+  const MemoryRoom room{.device = {},
+                        .host_bytes = std::int64_t{16} << 30};  // what is free here changes
   Config config = config_of(Family::gpt2, 12, 768);
   config.train.micro_batch = 1 << 12;
   config.train.batch_tokens = config.train.micro_batch * 1024;
