@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "core/function_ref.h"
 #include "core/op_log.h"
 #include "tests/files.h"
 
@@ -25,8 +26,7 @@ Op op_of(Op::Kind kind, const char* group = "") {
 
 // A timed step on a stream of its own, with a clock beside it.
 struct Timed {
-  template <class Work>
-  explicit Timed(Work&& step) {
+  explicit Timed(FunctionRef<void(Stream&)> step) {
     Stream stream(Device{}, "compute");
     Trace trace(stream);
     const auto begin = std::chrono::steady_clock::now();

@@ -79,7 +79,7 @@ std::string refusal(Damage&& damage) {
   Json json = Json::parse(slurp(path), "plan");
   damage(json);
   spit(path, json.dump());
-  const auto message = message_of<DataError>([&] { read_plan_file(path); });
+  auto message = message_of<DataError>([&] { read_plan_file(path); });
   expect_contains(message, "plan.json: ");
   return message;
 }

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* config,
                                 const std::filesystem::path& scratch) {
-  const int tensor = config == nullptr ? 1 : config->layout.tensor;
+  const int tensor = config == nullptr ? 1 : static_cast<int>(config->layout.tensor);
   const Topology topology = pretend_hosts(ranks);
   const auto size = static_cast<int>(topology.places.size());
   std::vector<Preflight> all(topology.places.size());
