@@ -133,9 +133,8 @@ std::vector<std::string> notes_of_wishes(const Plan& plan, const Config& asked,
                                         " more parameters")));
   }
   const auto& cluster = plan.cluster;
-  if (const auto threads = asked.train.threads; cluster.device == Device::Kind::cpu &&
-                                                !cluster.operators.times().empty() && threads > 0 &&
-                                                threads != cluster.threads)
+  if (const auto threads = static_cast<int>(asked.train.threads);
+      threads > 0 && is_of_other_threads(cluster, threads))
     notes.push_back(str(
         "train.threads is ", threads, ", but the ranks that were measured had ", cluster.threads,
         ": this is the plan of those; lockstep preflight --threads ", threads, " measures anew"));

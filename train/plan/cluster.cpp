@@ -232,6 +232,11 @@ Json to_json(const Cluster& cluster) {
   return json;
 }
 
+bool is_of_other_threads(const Cluster& cluster, int threads) {
+  return cluster.device == Device::Kind::cpu && !cluster.operators.times().empty() &&
+         cluster.threads != threads;
+}
+
 bool is_cluster(const Json& json) {
   const Json* format = json.is_object() ? json.find("format") : nullptr;
   return format != nullptr && format->is_string() && format->as_string().starts_with(kFormats);

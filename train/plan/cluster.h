@@ -72,6 +72,8 @@ void check(const Cluster& cluster);
 // cluster.json. Each throws DataError.
 Json to_json(const Cluster& cluster);
 Cluster parse_cluster(const Json& json);
+// Whether it was measured, without GPUs, of ranks that have another number of threads.
+bool is_of_other_threads(const Cluster& cluster, int threads);
 bool is_cluster(const Json& json);  // by its format, of whatever version
 void write_cluster(const std::filesystem::path& file, const Cluster& cluster);
 

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Of a plan: each layout places each rank, which takes a search of so many some 5 s.
+// Of a plan: each layout places each rank, which takes a search of so many some 6 s.
 inline constexpr std::int64_t kMostPlannedRanks = 131'072;
 
 struct FoundLayout {

@@ -55,8 +55,7 @@ void PlanWatch::plan() {
     throw ConfigError(str(
         "plan.cluster: ", run_.config.plan.cluster, " describes ",
         on_gpu ? "processors, and this run is on GPUs" : "GPUs, and this run is on processors"));
-  if (const int threads = run_.compute.threads();
-      !on_gpu && !cluster->operators.times().empty() && cluster->threads != threads) {
+  if (const int threads = run_.compute.threads(); is_of_other_threads(*cluster, threads)) {
     unlike_plan_ = str("planned of ranks with ", cluster->threads,
                        cluster->threads == 1 ? " thread" : " threads", ", not ", threads);
     log_warning("plan.cluster: ", run_.config.plan.cluster, " was measured of ranks with ",
