@@ -49,6 +49,7 @@ Communicator& group_of(const Comms& comms, Group group);
 // one all are in one domain.
 struct GroupPlace {
   int ranks = 1, domains = 1;
+  int inside() const { return (ranks + domains - 1) / domains; }  // of one domain, at most
 };
 GroupPlace place_of(const Comms& comms, Group group, const Topology* topology);
 

@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "launch/output.h"
+#include "train/plan/residuals.h"
 #include "train/preflight/preflight.h"
 
 namespace lockstep {
@@ -22,6 +23,20 @@ Baseline read_baseline(const fs::path& file) {
   if (!path_exists(file)) return {};
   const Json json = Json::parse(read_text(file, kMostBytes), file.string());
   return in_context([&] { return Baseline::parse(json); }, file.string());
+}
+
+// The file that is written again, for what nothing measures of it.
+std::optional<Cluster> read_cluster(const fs::path& file) {
+  std::error_code unknown;
+  if (!path_exists(file) || fs::is_empty(file, unknown)) return std::nullopt;
+  try {
+    const Json json = Json::parse(read_text(file, kMostBytes), file.string());
+    return in_context([&] { return parse_cluster(json); }, file.string());
+  } catch (const DataError& error) {
+    log_warning(error.what(),
+                "; if it says what a GPU costs or how often runs are interrupted, that is lost");
+    return std::nullopt;
+  }
 }
 
 std::string in_column(double value, Finding::Unit unit) {
@@ -76,12 +91,23 @@ void write_json(WriteFile& file, const Json& json) {
   file.write(std::as_bytes(std::span(text)));
 }
 
+// How far steps were from plans by an earlier measurement says nothing of plans by this one.
+void set_residuals_aside(const fs::path& cluster) {
+  const auto file = Residuals::file_beside(cluster);
+  if (!path_exists(file)) return;
+  const fs::path aside = str(file.string(), ".before");
+  rename_durably(file, aside);
+  log_info(file.string(), " was of the machines as they were measured before, and is now ",
+           aside.string());
+}
+
 // Both or, where the disk is full, none.
 void write_both(const fs::path& cluster_file, const Cluster& cluster, const fs::path& baseline_file,
                 const Baseline& baseline) {
   WriteFile first(cluster_file), second(baseline_file);
   write_json(first, to_json(cluster));
   write_json(second, baseline.to_json());
+  set_residuals_aside(cluster_file);
   first.commit();
   second.commit();
 }
@@ -98,6 +124,8 @@ void check_output(const char* option, const fs::path& file) {
 bool is_cluster_file(const fs::path& file) {
   try {
     return is_cluster(Json::parse(read_text(file, kMostBytes), file.string()));
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError&) {
     return false;
   }
@@ -146,7 +174,8 @@ PreflightReport::PreflightReport(World& world, const Topology& topology, const F
       hosts_(machines(topology).size()),
       who_(who_is_who(topology)),
       files_(checked(files)),
-      before_(read_baseline(files_.baseline)) {
+      before_(read_baseline(files_.baseline)),
+      cluster_before_(read_cluster(files_.cluster)) {
   world.set_last_act([this](const auto&, int) { say_so_far(); });
 }
 
@@ -170,8 +199,10 @@ void PreflightReport::say_so_far() noexcept {
   }
 }
 
-int PreflightReport::conclude(const Cluster& cluster) {
+int PreflightReport::conclude(Cluster cluster, const Cluster* named) {
   const std::lock_guard lock(mutex_);
+  if (named == nullptr && cluster_before_) named = &*cluster_before_;
+  if (named != nullptr) take_run_costs(cluster, *named);
   is_said_ = true;
   const auto verdict = judge(by_rank_, who_, before_);
   const auto ranks = who_.size();

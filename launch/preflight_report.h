@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ class PreflightReport {
   ~PreflightReport();
 
   void hear(std::vector<std::vector<Finding>> by_rank);  // all that was found so far
-  // Prints what is wrong; where nothing is, writes both files. Returns the exit code.
-  int conclude(const Cluster& cluster);
+  // Prints what is wrong; where nothing is, writes both files. What nothing measures (Cluster's
+  // costs of a run) is as in `named`, which plan.cluster names, or, nullptr, as it was in the file.
+  // Returns the exit code.
+  int conclude(Cluster cluster, const Cluster* named);
 
  private:
   void say_so_far() noexcept;
@@ -39,6 +42,7 @@ class PreflightReport {
   const std::vector<Who> who_;
   const Files files_;
   const Baseline before_;
+  const std::optional<Cluster> cluster_before_;
   std::mutex mutex_;  // the watch has a thread of its own
   std::vector<std::vector<Finding>> by_rank_;
   bool is_said_ = false;

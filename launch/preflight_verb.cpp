@@ -66,23 +66,33 @@ void check_scratch(const std::string& scratch, World& world, const Topology& top
   throw ConfigError(str("--scratch ", scratch, ": ", wrong, " on ", hosts_in_words(topology, on)));
 }
 
-// What plan.cluster names, as the first rank reads it. That it is not there yet is no fault where
-// this will write it.
+// That it is not there yet, or cannot be read any more, is no fault where this will write it.
+std::optional<Cluster> read_named(const std::string& file, const std::string& to_be_written) {
+  if (file.empty()) return std::nullopt;
+  const bool is_to_be_written = fs::weakly_canonical(file) == fs::weakly_canonical(to_be_written);
+  try {
+    return load_cluster(file);
+  } catch (const Error&) {
+    if (!is_to_be_written) throw;
+    return std::nullopt;  // PreflightReport says so
+  }
+}
+
+// What plan.cluster names, as the first rank reads it.
 std::optional<Cluster> named_cluster(const std::string& file, const std::string& to_be_written,
                                      World& world) {
-  const auto is_there_yet = [&] {
-    return path_exists(file) || fs::weakly_canonical(file) != fs::weakly_canonical(to_be_written);
-  };
-  std::string text;
-  if (world.rank() == 0 && !file.empty() && is_there_yet()) {
-    Cluster cluster = load_cluster(file);
-    cluster.operators = {};  // large, and no limits
-    cluster.links = {};
-    text = to_json(cluster).dump();
-  }
-  const auto said = world.exchange(text).front();
-  if (said.empty()) return std::nullopt;
-  return parse_cluster(Json::parse(said, file));
+  Json mine;
+  if (world.rank() == 0)
+    if (auto cluster = read_named(file, to_be_written)) {
+      cluster->operators = {};  // large, and no limits
+      cluster->links = {};
+      mine = Json::Array{cluster->is_measured, to_json(*cluster)};
+    }
+  const auto said = Json::parse(world.exchange(mine.dump()).front(), file);
+  if (said.is_null()) return std::nullopt;
+  Cluster cluster = parse_cluster(said.as_array()[1]);
+  cluster.is_measured = said.as_array()[0].as_bool();
+  return cluster;
 }
 
 int preflight_on(const PreflightVerbOptions& options, World& launched) {
@@ -127,7 +137,7 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
                                    auto by_rank = findings_of_ranks(world, findings);
                                    if (report) report->hear(std::move(by_rank));
                                  });
-    const int code = report ? report->conclude(found.cluster) : 0;
+    const int code = report ? report->conclude(found.cluster, cluster ? &*cluster : nullptr) : 0;
     return std::stoi(world.exchange(std::to_string(code)).front());
   });
 }

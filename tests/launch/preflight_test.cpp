@@ -6,6 +6,8 @@
 #include "launch/preflight_report.h"
 #include "launch/preflight_verb.h"
 #include "tests/files.h"
+#include "tests/train/plan/cluster_rig.h"
+#include "train/plan/residuals.h"
 
 namespace lockstep::testing {
 namespace {
@@ -145,7 +147,7 @@ TEST(Preflight, a_busy_machine_is_told_what_to_do_and_what_becomes_of_the_files)
     report.hear({{share}});
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(report.conclude({}), 75);
+    EXPECT_EQ(report.conclude({}, nullptr), 75);
     return ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
   };
   const auto cluster = last.cluster.string(), baseline = last.baseline.string();
@@ -168,6 +170,49 @@ TEST(Preflight, a_busy_machine_is_told_what_to_do_and_what_becomes_of_the_files)
   const auto unknown = conclude(share);
   EXPECT_EQ(unknown.find("top"), unknown.npos) << unknown;
   expect_contains(unknown, str(cluster, " and ", baseline, " are not written\n"));
+}
+
+TEST(Preflight, what_nobody_measures_is_kept) {
+  const LastTime last;
+  Cluster measured = processors(1);
+  measured.hardware.name = "processors";
+  const auto conclude = [&](const Cluster* named) {
+    LoneWorld alone;
+    Topology topology;
+    topology.places.resize(1);
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    PreflightReport report(alone, topology, {last.cluster, last.baseline});
+    report.hear({{{.check = "a", .value = 0, .limit = 0}}});
+    EXPECT_EQ(report.conclude(measured, named), 0);
+    ::testing::internal::GetCapturedStdout();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto written = [&] { return parse_cluster(Json::parse(slurp(last.cluster), "it")); };
+  expect_contains(conclude(nullptr),
+                  "if it says what a GPU costs or how often runs are interrupted");
+  EXPECT_EQ(written().watts, 0);
+
+  Cluster costly = measured;
+  costly.watts = 700;
+  costly.price_per_gpu_hour = 2.5;
+  costly.currency = "EUR";
+  costly.gpu_hours_per_interruption = 1000;
+  costly.restart_seconds = 60;
+  costly.launch_seconds = 0.5;  // measured
+  write_cluster(last.cluster, costly);
+  spit(Residuals::file_beside(last.cluster), "of the old one");
+  expect_contains(conclude(nullptr), "cluster.residuals.json was of the machines as they were ");
+  EXPECT_EQ(slurp(last.folder / "cluster.residuals.json.before"), "of the old one");
+  EXPECT_FALSE(fs::exists(Residuals::file_beside(last.cluster)));
+  Cluster expected = costly;
+  expected.launch_seconds = 0;
+  EXPECT_EQ(to_json(written()).dump(), to_json(expected).dump());
+
+  Cluster named = costly;
+  named.watts = 1275;
+  conclude(&named);
+  EXPECT_EQ(written().watts, 1275);
 }
 
 }  // namespace

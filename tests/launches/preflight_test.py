@@ -44,7 +44,8 @@ class Preflight:
         """The exit code; self.faults: what is said of each host."""
         command = [job.EXAMPLES / "mpirun.sh", self.tiny.hostfile, self.pinned, self.tiny.lockstep,
                    "preflight", self.tiny.config, "--device", "cpu", "--threads", "1",
-                   "--cluster-out", self.cluster, "--scratch", scratch or self.tiny.folder]
+                   "--cluster-out", self.cluster, "--set", f"plan.cluster={self.cluster}",
+                   "--scratch", scratch or self.tiny.folder]
         begin = time.monotonic()
         done = subprocess.run(list(map(str, command)), timeout=4 * SECONDS, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -94,6 +95,7 @@ def main():
                f"without a folder: exit {code}: {preflight.out}")
     job.expect(not preflight.cluster.exists(), "a cluster.json of a check that could not run")
 
+    preflight.cluster.touch()  # no cluster, but this will write one
     if not preflight.until(lambda code: code == 0):
         job.expect(set(preflight.faults) and code != 0, f"neither well nor ill: {preflight.out}")
         if job.failures:

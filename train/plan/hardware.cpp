@@ -154,6 +154,12 @@ int capability_of(GpuArchitecture architecture) {
   return kCapabilities[static_cast<std::size_t>(architecture)];
 }
 
+GpuArchitecture architecture_of(int capability) {
+  for (const auto one : {GpuArchitecture::blackwell, GpuArchitecture::hopper})
+    if (capability >= capability_of(one)) return one;
+  return GpuArchitecture::ampere;
+}
+
 double Hardware::peak_flops(DType dtype) const {
   if (dtype == DType::fp32) return fp32_flops;
   return dtype == DType::bf16 ? bf16_flops : fp8_flops;

@@ -13,6 +13,7 @@ namespace lockstep {
 
 enum class GpuArchitecture : std::uint8_t { ampere, hopper, blackwell };
 int capability_of(GpuArchitecture architecture);  // 90: compute capability 9.0
+GpuArchitecture architecture_of(int capability);  // the newest of these that it is not below
 
 // Of one GPU. Rates are dense: NVIDIA's pages print rates with 2:4 sparsity, twice these.
 struct Hardware {

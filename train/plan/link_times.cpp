@@ -143,11 +143,15 @@ LinkTimes LinkTimes::measure(Comms& comms, Stream& compute, const Topology* topo
     auto& group = group_of(comms, id);
     const auto place = place_of(comms, id, topology);
     const bool is_beside = id != Group::all && id != Group::tensor;
-    if (place.ranks == 1 || !seen.emplace(place.ranks, place.domains, is_beside).second) continue;
+    if (place.ranks == 1) continue;
+    // All ranks of a group measure it, though some may have seen one like it: of unequal hosts
+    // others have not.
+    const bool is_new = seen.emplace(place.ranks, place.domains, is_beside).second;
     for (const auto kind : kKinds) {
-      links.push_back(measure_link(group, kind, compute, is_beside ? beside : compute));
-      links.back().domains = place.domains;
-      links.back().beside = is_beside;
+      LinkTime link = measure_link(group, kind, compute, is_beside ? beside : compute);
+      link.domains = place.domains;
+      link.beside = is_beside;
+      if (is_new) links.push_back(std::move(link));
     }
   }
   return LinkTimes(std::move(links));

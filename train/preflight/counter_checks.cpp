@@ -39,7 +39,9 @@ bool is_joined(const PreflightRank& rank) {
          machine_ranks(rank.topology, rank.world.rank()).size() > 1;
 }
 
-void check_gpu(PreflightRank& rank, const GpuHealth& before, const GpuHealth& now) {
+}  // namespace
+
+void check_gpu_counters(PreflightRank& rank, const GpuHealth& before, const GpuHealth& now) {
   const auto check = [&](const char* what, const auto& answer) {
     rank.add({.check = what, .limit = 0}, [&](Finding& f) {
       require_answer(answer.failure);
@@ -58,15 +60,13 @@ void check_gpu(PreflightRank& rank, const GpuHealth& before, const GpuHealth& no
   check("errors of NVLinks, new", errors);
 }
 
-}  // namespace
-
 HealthCounters read_counters(const GpuMonitor* monitor) {
   return {error_counters(), monitor == nullptr ? GpuHealth() : monitor->health()};
 }
 
 void check_counters(PreflightRank& rank, const HealthCounters& before, const HealthCounters& now) {
   check_machine(rank, before.machine, now.machine);
-  if (rank.on_gpus()) check_gpu(rank, before.gpu, now.gpu);
+  if (rank.on_gpus()) check_gpu_counters(rank, before.gpu, now.gpu);
 }
 
 }  // namespace lockstep

@@ -15,5 +15,6 @@ HealthCounters read_counters(const GpuMonitor* monitor);
 
 // What grew since `before`, and what must never be.
 void check_counters(PreflightRank& rank, const HealthCounters& before, const HealthCounters& now);
+void check_gpu_counters(PreflightRank& rank, const GpuHealth& before, const GpuHealth& now);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "core/log.h"
 #include "core/progress.h"
@@ -72,7 +73,7 @@ std::vector<Received> receive_from(PreflightRank& rank,
   return all;
 }
 
-void add_link(PreflightRank& rank, const LinkTime& link) {
+void add_link(PreflightRank& rank, const SlowestLink& link) {
   const auto what = str(name(link.kind), " of ", link.ranks, " ranks",
                         link.domains > 1 ? str(" in ", link.domains, " domains") : "",
                         link.beside ? ", beside compute" : "");
@@ -82,20 +83,51 @@ void add_link(PreflightRank& rank, const LinkTime& link) {
                     .unit = Unit::bytes_per_second,
                     .value = link.bytes_per_second,
                     .tolerance = rank.tolerances().links,
+                    .detail = str("of the group of rank ", link.rank, " on ",
+                                  hosts_in_words(rank.topology, {link.rank})),
                     .of = of};
-  const int inside = (link.ranks + link.domains - 1) / link.domains;
+  const int inside = GroupPlace{link.ranks, link.domains}.inside();
   if (rank.known != nullptr && link.kind != Collective::all_to_all)
     bandwidth.limit = kLinkLimit * Prices(*rank.known).ring(link.ranks, inside).bytes_per_second;
   rank.add_of_all(bandwidth);
-  // Of the smallest call: the line's own is 0 where larger calls are disturbed.
   rank.add_of_all({.check = str(what, ", latency"),
                    .unit = Unit::seconds,
-                   .value = link.times.front().second,
+                   .value = link.latency_seconds,
                    .tolerance = rank.tolerances().latency,
                    .of = of});
 }
 
 }  // namespace
+
+std::vector<SlowestLink> slowest_of_ranks(World& world, const LinkTimes& links) {
+  std::vector<SlowestLink> slowest;
+  const auto said = world.exchange(links.to_json().dump());
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    const auto heard = LinkTimes::parse(Json::parse(said[r], str("links of rank ", r)));
+    for (const LinkTime& link : heard.links()) {
+      const auto found = std::ranges::find_if(slowest, [&](const SlowestLink& one) {
+        return std::tie(one.kind, one.ranks, one.domains, one.beside) ==
+               std::tie(link.kind, link.ranks, link.domains, link.beside);
+      });
+      const double latency = link.times.front().second;
+      if (found == slowest.end()) {
+        slowest.push_back({.kind = link.kind,
+                           .ranks = link.ranks,
+                           .domains = link.domains,
+                           .beside = link.beside,
+                           .bytes_per_second = link.bytes_per_second,
+                           .rank = static_cast<int>(r),
+                           .latency_seconds = latency});
+        continue;
+      }
+      found->latency_seconds = std::max(found->latency_seconds, latency);
+      if (link.bytes_per_second >= found->bytes_per_second) continue;
+      found->bytes_per_second = link.bytes_per_second;
+      found->rank = static_cast<int>(r);
+    }
+  }
+  return slowest;
+}
 
 PairRates pair_rates(World& world, const std::vector<Received>& received) {
   Json told = Json::Array{};
@@ -171,7 +203,7 @@ LinkTimes check_collectives(PreflightRank& rank, double slowest) {
   }
   rank.meet();
   auto links = LinkTimes::measure(rank.comms, rank.compute, &rank.topology);
-  for (const LinkTime& link : links.links())
+  for (const SlowestLink& link : slowest_of_ranks(rank.world, links))
     add_link(rank, link);
   return links;
 }

@@ -31,4 +31,17 @@ struct PairRates {
 };
 PairRates pair_rates(World& world, const std::vector<Received>& received);
 
+// Of groups of one kind, as of shard axes that lie on a host each, what the slowest ones had.
+struct SlowestLink {
+  Collective kind = Collective::all_gather;
+  int ranks = 2, domains = 1;
+  bool beside = false;
+  double bytes_per_second = 0;
+  int rank = 0;  // one of the group that had that
+  // Of the smallest call: the line's own is 0 where larger calls are disturbed.
+  double latency_seconds = 0;
+};
+// Of what each rank measured. All ranks at once.
+std::vector<SlowestLink> slowest_of_ranks(World& world, const LinkTimes& links);
+
 }  // namespace lockstep

@@ -47,6 +47,7 @@ Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates,
   if (rank.on_gpus()) {
     const auto gpu = gpu::properties(device.index);
     hardware.name = gpu.name;
+    hardware.architecture = architecture_of(10 * gpu.major + gpu.minor);
     hardware.multiprocessors = gpu.multiprocessors;
     return hardware;
   }
@@ -137,7 +138,8 @@ void check_model(PreflightRank& rank, const Config& config, double slowest, Clus
   cluster.constant_bytes = costs.constant_bytes;
 }
 
-void describe(Cluster& cluster, const PreflightOptions& options, const Topology& topology) {
+void describe(Cluster& cluster, const PreflightOptions& options, const World& world,
+              const Topology& topology) {
   const auto ranks = static_cast<int>(topology.places.size());
   cluster.device = options.device.kind;
   cluster.nodes = static_cast<int>(machines(topology).size());
@@ -145,6 +147,9 @@ void describe(Cluster& cluster, const PreflightOptions& options, const Topology&
   cluster.threads = options.threads;
   if (cluster.device == Device::Kind::cuda) cluster.host_memory_bytes = all_memory_bytes(Device{});
   cluster.hardware.domain_ranks = largest_domain(topology);
+  if (cluster.ranks() != ranks && world.rank() == 0)
+    log_warning("hosts have unequal numbers of ranks: plans for this cluster are for ",
+                cluster.nodes, " hosts of ", cluster.ranks_per_node, "; give --ranks ", ranks);
   cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
                      cluster.ranks_per_node, " x ", cluster.hardware.name);
 }
@@ -153,11 +158,15 @@ void describe(Cluster& cluster, const PreflightOptions& options, const Topology&
 
 std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file) {
   const bool is_named = file != nullptr && file->device == Device::Kind::cuda;
-  const bool is_measured = is_named && file->launch_seconds > 0;  // which nobody writes by hand
-  if (is_named && !is_measured) return file->hardware;
+  const bool is_written = is_named && !file->is_measured;
+  if (is_written && known != nullptr && find_hardware(file->hardware.name) != nullptr &&
+      file->hardware.name != known->name)
+    throw ConfigError(str("plan.cluster: expected machines with ", known->name,
+                          ", which are here, found ", file->hardware.name));
+  if (is_written) return file->hardware;
   if (known == nullptr) return std::nullopt;
   Hardware gpu = *known;
-  const double nic = is_measured ? file->hardware.nic_bytes_per_second : 0;
+  const double nic = is_named ? file->hardware.nic_bytes_per_second : 0;
   if (nic > 0) gpu.nic_bytes_per_second = std::min(gpu.nic_bytes_per_second, nic);
   return gpu;
 }
@@ -215,7 +224,7 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   if (options.config != nullptr) check_model(rank, *options.config, slowest, cluster);
   check_counters(rank, counters, read_counters(monitor));
   so_far(rank.findings);
-  describe(cluster, options, topology);
+  describe(cluster, options, world, topology);
   result.findings = std::move(rank.findings);
   return result;
 }

@@ -38,7 +38,8 @@ Preflight preflight(
 
 // What a GPU is to do at least a part of, and what was not measured of it: that of the table
 // (`known`), or of a file that a person wrote. cluster.json, which preflight wrote, says only what
-// its adapters had, where that is less. Nothing where neither knows the GPU.
+// its adapters had, where that is less. Nothing where neither knows the GPU. Throws ConfigError
+// where a person's file is of another GPU that is known.
 std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file);
 
 // Bytes a second, 0 where it was not measured: `memory` of a copy, read and written; `host` of the

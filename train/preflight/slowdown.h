@@ -8,10 +8,11 @@
 namespace lockstep {
 
 struct Slowdown {
-  double compute_beside = 1, other_beside = 1;  // of products, and of collectives; at least 1
+  double compute_beside = 0;  // of products: at least 1; 0: not measured
+  double other_beside = 1;    // of collectives, at least 1
 };
 // Of a product of this shape and all-gathers of 4 MiB in the first group of several ranks that
-// moves parameters: the median of all ranks. 1 where there is no such group.
+// moves parameters: the median of all ranks. Not measured where there is no such group.
 Slowdown measure_slowdown(PreflightRank& rank, const ProductShape& shape);
 
 }  // namespace lockstep

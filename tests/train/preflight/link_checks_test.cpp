@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dist/thread_world.h"
+#include "dist/topology_placement.h"
 #include "tests/files.h"
 #include "tests/train/preflight/preflight_rig.h"
 
@@ -55,6 +56,47 @@ TEST(LinkChecks, a_rank_has_the_best_of_what_its_partners_received) {
   EXPECT_EQ(rates[1].received, 85);
   EXPECT_EQ(rates[2].received, 95);
   EXPECT_EQ(rates[0].partners, (std::vector<int>{1, 2}));
+}
+
+// Of two shard axes, a host each, the second one's links are slow: rank 0 has no part in it.
+TEST(LinkChecks, a_slow_group_is_found_wherever_it_is) {
+  const auto link = [](int domains, double rate, double first) {
+    return LinkTime{.kind = Collective::all_gather,
+                    .ranks = 2,
+                    .domains = domains,
+                    .times = {{1000, first}},
+                    .bytes_per_second = rate};
+  };
+  const LinkTimes here({link(1, 370e9, 1e-6), link(2, 46e9, 4e-6)}), there({link(1, 320e9, 3e-6)});
+  std::vector<SlowestLink> slowest;
+  run_thread_ranks(4, [&](World& world) {
+    auto found = slowest_of_ranks(world, world.rank() < 2 ? here : there);
+    if (world.rank() == 3) slowest = std::move(found);
+  });
+  ASSERT_EQ(slowest.size(), 2u);
+  EXPECT_EQ(slowest[0].domains, 1);
+  EXPECT_EQ(slowest[0].bytes_per_second, 320e9);
+  EXPECT_EQ(slowest[0].rank, 2);
+  EXPECT_EQ(slowest[0].latency_seconds, 3e-6);
+  EXPECT_EQ(slowest[1].bytes_per_second, 46e9);
+  EXPECT_EQ(slowest[1].rank, 0);
+}
+
+// Some ranks of a group have seen one like it, others have not: all measure it.
+TEST(LinkChecks, groups_of_unequal_hosts_are_all_measured) {
+  const Mesh mesh{{2, 4, 1}};  // of the shard axes one is on the first host, one on both
+  const Topology launched = pretend_hosts({6, 2});
+  const Topology topology = renumbered(launched, placement(mesh, launched));
+  std::vector<std::size_t> measured(8);
+  run_thread_ranks(8, [&](World& world) {
+    Stream compute(Device{}, "compute");
+    Comms comms = make_comms(world, mesh, &topology);
+    const auto links = LinkTimes::measure(comms, compute, &topology);
+    measured[static_cast<std::size_t>(world.rank())] = links.links().size();
+  });
+  EXPECT_NE(measured[0], measured[4]) << "they see other groups";
+  for (const auto count : measured)
+    EXPECT_GT(count, 0u);
 }
 
 // Findings of the first rank of two hosts with `act`, which all ranks make.

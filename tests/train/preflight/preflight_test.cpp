@@ -122,7 +122,9 @@ TEST(Preflight, limits_are_of_the_cluster_that_is_named) {
     EXPECT_EQ(expected_hardware(known, &file)->host_bytes_per_second, 20e9);
   }
   // What preflight wrote: a copy that became slow is not what is expected the next time.
-  file.launch_seconds = 3e-6;
+  file.launch_seconds = 3e-6;  // a person may write that too
+  EXPECT_EQ(expected_hardware(&h100, &file)->host_bytes_per_second, 20e9);
+  file.is_measured = true;
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 23e9);
   EXPECT_EQ(expected_hardware(&h100, &file)->host_bytes_per_second, 55e9);
   EXPECT_FALSE(expected_hardware(nullptr, &file).has_value());
@@ -130,6 +132,13 @@ TEST(Preflight, limits_are_of_the_cluster_that_is_named) {
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
   file.hardware.nic_bytes_per_second = 0;
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
+  file.hardware.name = find_hardware("NVIDIA H200")->name;
+  EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
+  file.is_measured = false;
+  expect_contains(message_of<ConfigError>([&] { expected_hardware(&h100, &file); }),
+                  "plan.cluster: expected machines with NVIDIA H100");
+  file.hardware.name = "one of ours";
+  EXPECT_EQ(expected_hardware(&h100, &file)->name, "one of ours");
   file.device = Device::Kind::cpu;
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
 }
