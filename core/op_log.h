@@ -32,6 +32,8 @@ struct Op {
   std::array<std::int64_t, 4> sizes{};
   const char* group = "";  // collective: its name
   int ranks = 1;           // of the group
+
+  bool is_nothing() const { return kind == Kind::collective && ranks == 1; }
 };
 
 // What a plan and a run count it as, within a span of a component.

@@ -360,6 +360,9 @@ void add_plan(CLI::App& app, Run& run) {
                                    "what if a node read, and wrote, so much while all do"),
                   "Machines", "GB/S"),
          1e-3, 1e6);
+  verb->add_flag("--allow-tensor-across-nodes", options->allow_tensor_across_nodes,
+                 "plan the layout as a run with this option takes it (others are not)")
+      ->group("Machines");
   verb->add_flag("--check", options->check,
                  "leave out other layouts, and exit with 78 where there is too little memory")
       ->group("Output");

@@ -54,7 +54,8 @@ Cluster with_gpu(Cluster cluster, const std::string& gpu) {
   if (nic > 0) cluster.hardware.nic_bytes_per_second = nic;
   cluster.operators = {};
   cluster.links = {};
-  cluster.compute_beside = cluster.other_beside = 1;
+  cluster.compute_beside = 0;
+  cluster.other_beside = 1;
   cluster.wait_share = cluster.launch_seconds = 0;
   cluster.constant_bytes = 0;
   cluster.watts = cluster.price_per_gpu_hour = 0;
@@ -155,19 +156,23 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.emplace_back(
         "this build has no CUDA: what kernels take for themselves (workspaces) is that of a CPU's "
         "in their place");
-  if (on_gpus && e.measured_operators == 0 && plan.config.train.attention == Config::Attention::own)
+  if (on_gpus && e.operators.measured == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
         "attention is by the own kernels, as cuDNN's is not for such runs, and has the prices of "
         "cuDNN's: it will take longer");
-  if (e.measured_operators == 0)
+  if (e.operators.measured == 0)
     notes.push_back(str("nothing was measured: operators have the prices of ",
                         on_gpus ? plan.cluster.hardware.name : plan.cluster.name,
                         "; `lockstep preflight` measures them"));
-  else if (e.measured_operators < e.operators)
-    notes.push_back(str(e.measured_operators, " of ", e.operators,
+  else if (e.operators.measured < e.operators.kinds)
+    notes.push_back(str(e.operators.measured, " of ", e.operators.kinds,
                         " operators were measured, the others have prices"));
-  if (plan.cluster.links.links().empty() && e.ranks > 1 && e.measured_operators > 0)
-    notes.emplace_back("no collective was measured: they have prices");
+  if (const auto& c = e.collectives; e.operators.measured > 0 && c.measured < c.kinds)
+    notes.push_back(c.measured == 0
+                        ? std::string("no collective was measured: they have prices")
+                        : str(c.measured, " of ", c.kinds,
+                              " collectives were measured, between as many machines as these; the "
+                              "others have prices"));
   if (on_gpus && plan.cluster.host_memory_bytes == 0)
     notes.emplace_back(
         "the cluster does not say how much memory a host has (host_memory_bytes): it is taken to "
@@ -236,7 +241,9 @@ Plan make_plan(const PlanOptions& given) {
   const int ranks = ranks_of(options, plan.cluster);
   auto config = load_config(options.config, settings_of(options, asked), ranks).values;
   const auto wrong = wrong_with(config, plan.cluster);
-  if (wrong.why.empty()) plan.estimate = estimate(config, plan.cluster);
+  const auto across =
+      options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused;
+  if (wrong.why.empty()) plan.estimate = estimate(config, plan.cluster, across);
   if (!options.check) plan.search = search_layouts(config, plan.cluster, processors_allowed());
   if (!wrong.why.empty()) take_fastest(plan, wrong, config);
   plan.config = planned_on(plan.cluster, config);
@@ -252,8 +259,11 @@ Plan make_plan(const PlanOptions& given) {
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
   if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);
   if (options.explain) {
-    plan.calls = step_calls(plan.cluster, plan.config);
-    plan.formulas = explain(plan.config, plan.cluster, plan.estimate);
+    plan.calls = step_calls(plan.cluster, plan.config, across);
+    for (const auto& calls : plan.calls)
+      if (calls.longest) plan.formulas.push_back(*calls.longest);
+    std::ranges::move(explain(plan.config, plan.cluster, plan.estimate),
+                      std::back_inserter(plan.formulas));
   }
   std::ranges::move(notes_of_wishes(plan, asked, options), std::back_inserter(plan.notes));
   std::ranges::move(notes_of(plan), std::back_inserter(plan.notes));

@@ -19,7 +19,8 @@ struct PlanOptions {
   double network_gbits = 0;          // a second, of a GPU's adapter; 0: the cluster's
   double storage_gbytes = 0;         // a second, that a node reads, and writes; 0: the cluster's
   std::int64_t sequence_length = 0;  // 0: the configuration's
-  bool check = false;                // say only whether it fits
+  bool allow_tensor_across_nodes = false;
+  bool check = false;  // say only whether it fits
   bool as_json = false;
   bool explain = false;
 };

@@ -45,9 +45,10 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   const Json json = to_json(config);
   for (const auto& [key, value] : json.as_object())
     settings.emplace_back(key, value.dump());
-  const auto ranks = place_ranks(
-      launched, settings, mesh_of(config.values.layout, launched.size()), device,
-      options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused);
+  const auto across =
+      options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused;
+  const auto ranks = place_ranks(launched, settings, mesh_of(config.values.layout, launched.size()),
+                                 device, across);
   const auto run = options.run.empty() ? default_run(options.config) : fs::path(options.run);
   const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, run);
   World& host = watched ? *watched : *ranks.world;
@@ -64,6 +65,7 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
                   .run = run,
                   .device = device,
                   .cluster = cluster,
+                  .tensor_across = across,
                   .allow_dataset_change = options.allow_dataset_change,
                   .version = version_and_commit(),
                   .verify_steps = options.verify_steps,

@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "dist/comms.h"
 #include "dist/topology.h"
+#include "dist/topology_placement.h"
 #include "train/config.h"
 #include "train/plan/cluster.h"
 
@@ -21,7 +22,8 @@ struct TrainOptions {
   Json settings;                // its values by key: {"train.steps": 1000, ...}; in checkpoints
   std::filesystem::path run;
   Device device;
-  std::optional<Cluster> cluster = std::nullopt;  // of plan.cluster
+  std::optional<Cluster> cluster = std::nullopt;       // of plan.cluster
+  TensorAcross tensor_across = TensorAcross::refused;  // as ranks were placed
   bool allow_dataset_change = false;
   std::string version{};          // of this program, as the ledger has it
   std::int64_t verify_steps = 0;  // so many are computed again before the run goes on

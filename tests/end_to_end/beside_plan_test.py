@@ -178,6 +178,10 @@ def check_saves(lockstep, folder, toml):
     expect(abs(page["plan"]["step_seconds"] - steps) < 1e-5 * steps, f"the report has {page['plan']}")
 
 
+def residuals_of(cluster):
+    return cluster.with_name((cluster.stem if cluster.suffix == ".json" else cluster.name) + ".residuals.json")
+
+
 def check_of_other_machines(run, gpus):
     """A file of GPUs is no plan of a run on processors: what an earlier start planned goes, and nobody learns from it."""
     expect((run.path / "plan.json").exists(), "nothing was planned before")
@@ -186,7 +190,7 @@ def check_of_other_machines(run, gpus):
            f"planned for GPUs: {log[-3000:]}")
     expect("(plan" not in log and "beside the plan" not in log, f"compared with GPUs: {log[-3000:]}")
     expect(not (run.path / "plan.json").exists(), "the plan of an earlier start stays")
-    expect(not gpus.with_suffix(".residuals.json").exists(), "plans for GPUs learn from processors")
+    expect(not residuals_of(gpus).exists(), "plans for GPUs learn from processors")
 
 
 def check_other_threads(lockstep, folder, toml):
@@ -194,7 +198,7 @@ def check_other_threads(lockstep, folder, toml):
     described = tomllib.loads(toml.read_text())
     cluster = folder / "measured.json"
     cluster.write_text(json.dumps(described | MEASURED | {"threads": 1, "hardware": OF_NO_GPU | described["hardware"]}))
-    residuals = cluster.with_suffix(".residuals.json")
+    residuals = residuals_of(cluster)
     log = Run(lockstep, folder, "two").train(f"plan.cluster={cluster}", "train.threads=2")
     expect("was measured of ranks with 1 thread, and this run's have 2: " in log, f"two threads: {log[-3000:]}")
     expect("): planned of ranks with 1 thread, not 2" in log, f"no cause of two threads: {log[-3000:]}")
@@ -209,7 +213,7 @@ def check_other_threads(lockstep, folder, toml):
 
 
 def check_residuals(run, plan, lines, cluster):
-    residuals = json.loads(cluster.with_suffix(".residuals.json").read_text())
+    residuals = json.loads(residuals_of(cluster).read_text())
     expect(len(residuals["runs"]) == 1, f"residuals: {residuals}")
     for component in residuals["runs"][0]["components"]:
         name = component["name"]
@@ -227,7 +231,7 @@ def check_residuals(run, plan, lines, cluster):
     expect(abs(corrected - expected) < 1e-9, f"corrected products: {corrected}, expected {expected}")
     residuals["runs"].append({"key": "another", "components": [
         {"name": "products", "planned_seconds": 1, "measured_seconds": 1000}]})
-    cluster.with_suffix(".residuals.json").write_text(json.dumps(residuals))
+    residuals_of(cluster).write_text(json.dumps(residuals))
     out = subprocess.run([run.command[0], "plan", run.command[2], "--cluster", str(cluster), "--ranks", "1", "--json",
                           "--check"], capture_output=True, text=True, timeout=240, check=True).stdout
     corrected = planned(json.loads(out)["corrected"])["products"]

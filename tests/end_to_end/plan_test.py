@@ -64,7 +64,7 @@ def plan(*arguments, code=0):
 
 def check_formulas(found):
     for formula in found["formulas"]:
-        names = dict(formula["inputs"], sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, max=max)
+        names = dict(formula["inputs"], sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, min=min, max=max)
         value = eval(formula["formula"], {"__builtins__": {}}, names)  # of our own program
         expect(math.isclose(value, formula["value"], rel_tol=1e-9, abs_tol=1e-12), f"{formula}: {value}")
     names = {formula["name"] for formula in found["formulas"]}
@@ -105,7 +105,13 @@ def check_explanation(config, cluster, folder):
     expect(data > 0 and data == {part["name"]: part["seconds"] for part in alone["components"]}["data"], f"{data}")
     expect("calls" not in plan(config, "--cluster", cluster, "--ranks", 1, "--check"), "nobody asked")
     model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.replicate=1", "--explain")
-    calls = check_calls(plan(*model))
+    found = plan(*model)
+    calls = check_calls(found)
+    check_formulas(found)
+    prices = {formula["name"] for formula in found["formulas"]}
+    for name in ("attention_backward_seconds", "all_gather_seconds", "adamw_update_seconds"):
+        expect(name in prices, f"no price of {name}: {prices}")
+    expect(any(name.startswith("matmul_") for name in prices), f"no price of a product: {prices}")
     expect(calls["products"]["step_seconds"] > calls["products"]["alone_seconds"], "products are slowed")
     expect(calls["communication_shard"]["step_seconds"] < calls["communication_shard"]["alone_seconds"], "gathers are hidden")
     expect({row["name"] for row in calls["communication_shard"]["rows"]} == {"all_gather", "all_to_all"}, f"{calls}")
@@ -395,7 +401,7 @@ def check_what_was_measured(folder):
 def check_residuals(config, cluster, folder):
     raw = plan(config, "--cluster", cluster, "--ranks", 1)
     expect("corrected" not in raw, "nothing is known to correct by")
-    residuals = folder / "cpu.residuals.json"
+    residuals = folder / "cpu.toml.residuals.json"
     products = {part["name"]: part["seconds"] for part in raw["components"]}["products"]
 
     def write(planned):
@@ -422,7 +428,7 @@ def check_residuals(config, cluster, folder):
     expect("corrected: training " in text and any("without what earlier runs took" in note for note in both["notes"]), text)
     residuals.write_text("{")
     text, why = run("plan", config, "--cluster", cluster, "--ranks", 1)
-    expect("cpu.residuals.json" in why and "not corrected" in why and "corrected" not in text, f"{why}{text}")
+    expect("cpu.toml.residuals.json" in why and "not corrected" in why and "corrected" not in text, f"{why}{text}")
     residuals.unlink()
 
 

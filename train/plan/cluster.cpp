@@ -65,7 +65,7 @@ std::vector<Field> fields(Cluster& c) {
       {"hardware.slowdown", &h.slowdown, 0, 1},
       {"inside_latency_seconds", &c.inside_latency_seconds, 0, 1},
       {"across_latency_seconds", &c.across_latency_seconds, 0, 1},
-      {"compute_beside", &c.compute_beside, 1, 1000},
+      {"compute_beside", &c.compute_beside, 0, 1000},
       {"other_beside", &c.other_beside, 1, 1000},
       {"wait_share", &c.wait_share, 0, 1000},
       {"launch_seconds", &c.launch_seconds, 0, 1},
@@ -170,6 +170,14 @@ Cluster cluster_of_gpus(const Hardware& gpu, int ranks_per_node, int nodes) {
   return cluster;
 }
 
+void take_run_costs(Cluster& cluster, const Cluster& from) {
+  cluster.watts = from.watts;
+  cluster.price_per_gpu_hour = from.price_per_gpu_hour;
+  cluster.currency = from.currency;
+  cluster.gpu_hours_per_interruption = from.gpu_hours_per_interruption;
+  cluster.restart_seconds = from.restart_seconds;
+}
+
 std::vector<std::string> cluster_keys() {
   Cluster any;
   std::vector<std::string> keys;
@@ -196,6 +204,8 @@ void check(const Cluster& c) {
     require_positive(h.multiprocessors, "hardware.multiprocessors", whose);
     require_positive(h.host_bytes_per_second, "hardware.host_bytes_per_second", whose);
   }
+  if (c.compute_beside > 0 && c.compute_beside < 1)
+    refuse_key("compute_beside", str("expected 0 or at least 1, found ", c.compute_beside));
   if (!on_gpus && c.host_memory_bytes > 0)
     refuse_key("host_memory_bytes", str("expected nothing without GPUs, where ranks have "
                                         "hardware.hbm_bytes each, found ",
@@ -262,6 +272,7 @@ Cluster parse_cluster(const Json& json) {
   };
   refuse_unknown(json, "");
   refuse_unknown(hardware, kHardware);
+  cluster.is_measured = true;
   cluster.links = in_context([&] { return LinkTimes::parse(json.at("links")); }, "links");
   cluster.operators =
       in_context([&] { return OperatorTimes::parse(json.at("operators")); }, "operators");
@@ -280,8 +291,13 @@ ClusterPrices::ClusterPrices(const Cluster& cluster)
       prices_(cluster.hardware) {}
 
 double ClusterPrices::seconds(const Op& op, const GroupPlace& place) const {
-  if (!on_gpus_) return on_processors(op, place);
-  return prices_.seconds(op, (place.ranks + place.domains - 1) / place.domains);
+  return on_gpus_ ? prices_.seconds(op, place.inside()) : on_processors(op, place);
+}
+
+double ClusterPrices::flops_per_second(const Op& op) const {
+  const Hardware& hardware = prices_.hardware();
+  const double peak = hardware.peak_flops(op.dtype);
+  return (peak > 0 ? peak : hardware.fp32_flops) * hardware.sustained;
 }
 
 double ClusterPrices::on_processors(const Op& op, const GroupPlace& place) const {
@@ -293,9 +309,32 @@ double ClusterPrices::on_processors(const Op& op, const GroupPlace& place) const
       return inside_latency_seconds_ + bytes / hardware.nvlink_bytes_per_second;
     return across_latency_seconds_ + bytes / hardware.nic_bytes_per_second;
   }
-  const double peak = hardware.peak_flops(op.dtype);
-  const double rate = (peak > 0 ? peak : hardware.fp32_flops) * hardware.sustained;
-  return std::max(op.flops / rate, bytes / hardware.hbm_bytes_per_second);
+  return std::max(op.flops / flops_per_second(op), bytes / hardware.hbm_bytes_per_second);
+}
+
+Formula ClusterPrices::explain(const Op& op, const GroupPlace& place) const {
+  if (on_gpus_) return prices_.explain(op, place.inside());
+  const Hardware& hardware = prices_.hardware();
+  const Formula::Input bytes{"bytes", static_cast<double>(op.bytes)};
+  if (op.kind != Op::Kind::collective)
+    return {.name = str(op.name, "_seconds"),
+            .text = "max(flops / flops_per_second, bytes / memory_per_second)",
+            .inputs = {{"flops", op.flops},
+                       {"flops_per_second", flops_per_second(op)},
+                       bytes,
+                       {"memory_per_second", hardware.hbm_bytes_per_second}},
+            .value = seconds(op, place),
+            .unit = "s"};
+  const bool is_across = place.domains > 1;
+  return {
+      .name = str(op.name, "_seconds"),
+      .text = "latency_seconds + bytes / received_per_second",
+      .inputs = {{"latency_seconds", is_across ? across_latency_seconds_ : inside_latency_seconds_},
+                 bytes,
+                 {"received_per_second",
+                  is_across ? hardware.nic_bytes_per_second : hardware.nvlink_bytes_per_second}},
+      .value = seconds(op, place),
+      .unit = "s"};
 }
 
 }  // namespace lockstep

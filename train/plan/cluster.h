@@ -21,6 +21,7 @@ namespace lockstep {
 
 struct Cluster {
   std::string name;
+  bool is_measured = false;  // by `lockstep preflight`, which wrote the file; no key of it
   Device::Kind device = Device::Kind::cuda;
   int nodes = 1;
   int ranks_per_node = 1;  // GPUs; of a machine without, ranks that it is divided among
@@ -34,7 +35,7 @@ struct Cluster {
   // Measured. Where an operator or a collective was not, ClusterPrices stand for it.
   OperatorTimes operators;
   LinkTimes links;
-  double compute_beside = 1, other_beside = 1;  // as of StreamCosts
+  double compute_beside = 0, other_beside = 1;  // as of StreamCosts; 0: not measured
   double wait_share = 0;                        // likewise
   double launch_seconds = 0;                    // likewise
 
@@ -59,6 +60,8 @@ struct Cluster {
 // A GPU as it is in machines of so many. An NVLink domain of up to eight GPUs ends with the
 // machine; those of more are of racks, where switches join machines.
 Hardware in_machines_of(int ranks_per_node, Hardware gpu);
+// What a run as a whole costs there, which nothing measures, as `from` has it.
+void take_run_costs(Cluster& cluster, const Cluster& from);
 // Machines of which nothing else is known.
 Cluster cluster_of_gpus(const Hardware& gpu, int ranks_per_node, int nodes = 1);
 
@@ -85,9 +88,11 @@ class ClusterPrices {
   explicit ClusterPrices(const Cluster& cluster);
   // Of a call alone. place: of the group op.group, where it is a collective.
   double seconds(const Op& op, const GroupPlace& place) const;
+  Formula explain(const Op& op, const GroupPlace& place) const;  // what it comes from
 
  private:
   double on_processors(const Op& op, const GroupPlace& place) const;
+  double flops_per_second(const Op& op) const;  // of processors
 
   bool on_gpus_;
   double inside_latency_seconds_, across_latency_seconds_;

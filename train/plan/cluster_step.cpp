@@ -24,7 +24,7 @@ GroupPlace CallTimes::place_of(const Op& op) const {
 }
 
 CallTime CallTimes::alone(const Op& op) const {
-  if (op.kind == Op::Kind::collective && op.ranks == 1) return {};
+  if (op.is_nothing()) return {};
   const auto place = place_of(op);
   const auto measured =
       op.kind == Op::Kind::collective
@@ -34,15 +34,20 @@ CallTime CallTimes::alone(const Op& op) const {
           .is_measured = measured.has_value()};
 }
 
+Formula CallTimes::explain(const Op& op) const {
+  return prices_.explain(op, place_of(op));
+}
+
 double CallTimes::compute_beside(const Op& op) const {
-  if (cluster_.device == Device::Kind::cpu) return cluster_.compute_beside;  // takes its processor
-  if (op.kind != Op::Kind::collective || op.ranks == 1) return 1;
-  if (cluster_.compute_beside != 1) return cluster_.compute_beside;
+  const double measured = cluster_.compute_beside;
+  if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // takes its processor
+  if (op.kind != Op::Kind::collective || op.is_nothing()) return 1;
+  if (measured > 0) return measured;
   const auto place = place_of(op);
   const double lost = gpu_prices_.lost_share({.kind = collective_of(op),
                                               .bytes = static_cast<double>(op.bytes),
                                               .ranks = place.ranks,
-                                              .inside = std::max(place.ranks / place.domains, 1)});
+                                              .inside = place.inside()});
   return 1 / (1 - std::min(lost, kMostLost));
 }
 

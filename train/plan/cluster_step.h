@@ -19,6 +19,7 @@ class CallTimes {
  public:
   CallTimes(const Cluster& cluster, const StepProgram& program);
   CallTime alone(const Op& op) const;
+  Formula explain(const Op& op) const;  // what the price of a call alone comes from
   // How many times longer compute takes beside `op`.
   double compute_beside(const Op& op) const;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/integer.h"
-#include "dist/topology_placement.h"
 
 namespace lockstep {
 
@@ -16,6 +15,8 @@ Topology launched_on(const Cluster& cluster, int ranks) {
   const bool on_gpus = cluster.device == Device::Kind::cuda;
   const int domain_ranks =
       on_gpus ? std::max(cluster.hardware.domain_ranks, 1) : cluster.ranks_per_node;
+  // A domain that is no larger than a machine ends with it.
+  const int ends_at = domain_ranks <= cluster.ranks_per_node ? cluster.ranks_per_node : ranks;
   Topology topology;
   for (int rank = 0; rank < ranks; ++rank) {
     RankPlace place;
@@ -26,18 +27,20 @@ Topology launched_on(const Cluster& cluster, int ranks) {
       place.gpu_name = cluster.hardware.name;
       place.rail = place.gpu;
     }
+    if (rank % ends_at % domain_ranks == 0) {
+      const auto number = topology.domains.size();
+      topology.domains.push_back(
+          {.name = on_gpus ? str("NVLink domain ", number) : place.host, .ranks = {}});
+    }
     topology.places.push_back(std::move(place));
-    const auto domain = static_cast<std::size_t>(rank / domain_ranks);
-    if (domain == topology.domains.size())
-      topology.domains.push_back({.name = str("NVLink domain ", domain), .ranks = {}});
-    topology.domains[domain].ranks.push_back(rank);
-    topology.domain_of.push_back(static_cast<int>(domain));
+    topology.domains.back().ranks.push_back(rank);
+    topology.domain_of.push_back(static_cast<int>(topology.domains.size()) - 1);
   }
   return topology;
 }
 
-Topology placed_in(const Mesh& mesh, const Topology& launched) {
-  return renumbered(launched, placement(mesh, launched));
+Topology placed_in(const Mesh& mesh, const Topology& launched, TensorAcross across) {
+  return renumbered(launched, placement(mesh, launched, across));
 }
 
 }  // namespace lockstep

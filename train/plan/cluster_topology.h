@@ -4,6 +4,7 @@
 
 #include "dist/mesh.h"
 #include "dist/topology.h"
+#include "dist/topology_placement.h"
 #include "train/plan/cluster.h"
 
 namespace lockstep {
@@ -13,6 +14,7 @@ Topology launched_on(const Cluster& cluster, int ranks);
 
 // Each of them at its place. Throws ConfigError where there is none for the tensor axis inside the
 // NVLink domains.
-Topology placed_in(const Mesh& mesh, const Topology& launched);
+Topology placed_in(const Mesh& mesh, const Topology& launched,
+                   TensorAcross across = TensorAcross::refused);
 
 }  // namespace lockstep

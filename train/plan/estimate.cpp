@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "core/integer.h"
 #include "core/units.h"
@@ -52,17 +53,25 @@ double data_wait_seconds(const Config& c, const Cluster& cluster, double step_se
   return std::max(bytes / cluster.storage_read_bytes_per_second - step_seconds, 0.0);
 }
 
-void count_operators(const Cluster& cluster, const StepProgram& program, Estimate& found) {
-  std::map<std::string_view, bool> measured;
+Estimate::Calls count(const std::map<std::pair<std::string_view, std::string_view>, bool>& calls) {
+  Estimate::Calls counted{.kinds = static_cast<int>(calls.size())};
+  for (const auto& [kind, is_measured] : calls)
+    counted.measured += is_measured ? 1 : 0;
+  return counted;
+}
+
+void count_calls(const Cluster& cluster, const StepProgram& program, Estimate& found) {
+  const CallTimes times(cluster, program);
+  std::map<std::pair<std::string_view, std::string_view>, bool> operators, collectives;
   for (const auto& entry : program.log->entries()) {
-    const bool computes = entry.what == OpLog::What::op && entry.op.kind != Op::Kind::collective &&
-                          entry.op.kind != Op::Kind::transfer;
-    if (computes && !measured.contains(entry.op.name))
-      measured[entry.op.name] = cluster.operators.seconds(entry.op).has_value();
+    const Op& op = entry.op;
+    if (entry.what != OpLog::What::op || op.kind == Op::Kind::transfer || op.is_nothing()) continue;
+    auto& calls = op.kind == Op::Kind::collective ? collectives : operators;
+    const std::pair<std::string_view, std::string_view> kind{op.name, op.group};
+    if (!calls.contains(kind)) calls[kind] = times.alone(op).is_measured;
   }
-  found.operators = static_cast<int>(measured.size());
-  for (const auto& [name, is_measured] : measured)
-    found.measured_operators += is_measured ? 1 : 0;
+  found.operators = count(operators);
+  found.collectives = count(collectives);
 }
 
 SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
@@ -161,13 +170,13 @@ std::int64_t Estimate::missing_host_bytes() const {
   return std::max<std::int64_t>(bytes.sum().pinned - room.host_bytes / room.ranks, 0);
 }
 
-Estimate estimate(const Config& config, const Cluster& cluster) {
+Estimate estimate(const Config& config, const Cluster& cluster, TensorAcross across) {
   const Config c = planned_on(cluster, config);
   require_fp8_on(cluster, c);
   const Device device{cluster.device};
   const auto training = training_config(c);
   const int ranks = training.mesh.world();
-  const auto topology = placed_in(training.mesh, launched_on(cluster, ranks));
+  const auto topology = placed_in(training.mesh, launched_on(cluster, ranks), across);
   const auto program = record_step(training, device, threads_of(c), 0, &topology);
   Estimate found;
   found.time = step_time_on(cluster, program);
@@ -178,7 +187,7 @@ Estimate estimate(const Config& config, const Cluster& cluster) {
   found.room = room_on(cluster, ranks);
   found.capacity_bytes = cluster.hardware.hbm_bytes;
   found.ranks = ranks;
-  count_operators(cluster, program, found);
+  count_calls(cluster, program, found);
   found.bytes = run_bytes(c, found.room);
   LOCKSTEP_CHECK(sum_of(found.by_purpose) == found.bytes.training.device &&
                      sum_of(found.pinned_by_purpose) == found.bytes.training.pinned,

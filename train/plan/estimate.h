@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "dist/topology_placement.h"
 #include "train/config.h"
 #include "train/meter.h"
 #include "train/plan/cluster.h"
@@ -58,8 +59,12 @@ struct Estimate {
   std::int64_t capacity_bytes = 0;                          // of a rank's device, all of it
   SaveTimes save;
   int ranks = 1;
-  // Operators of the step by name, and how many of them were measured on the cluster.
-  int operators = 0, measured_operators = 0;
+  // Of the step, and how many of them were measured on the cluster: operators by name, collectives
+  // of several ranks by name and group.
+  struct Calls {
+    int kinds = 0, measured = 0;
+  };
+  Calls operators, collectives;
 
   double tokens_per_second_of(const StepTime& step) const;
   double mfu_of(const StepTime& step) const;         // 0: the peak is not known
@@ -80,7 +85,8 @@ MemoryRoom room_on(const Cluster& cluster, int ranks);
 
 // Of rank 0 of config.layout; others have the same but for padding. Throws ConfigError where no
 // such layout can be on the cluster.
-Estimate estimate(const Config& config, const Cluster& cluster);
+Estimate estimate(const Config& config, const Cluster& cluster,
+                  TensorAcross across = TensorAcross::refused);
 
 // The same where a step takes as long as `step`, by what earlier runs took
 // (train/plan/residuals.h).

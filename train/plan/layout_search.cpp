@@ -4,6 +4,7 @@
 #include <array>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/integer.h"
@@ -71,16 +72,16 @@ struct Axes {
   std::int64_t tensor = 1, shard = 1;
 };
 
-std::vector<Axes> axes_of(const Config& c, const Cluster& cluster) {
+std::vector<Axes> axes_of(const Config& c, const Topology& launched) {
   const auto& m = c.model;
-  const auto domain = cluster.device == Device::Kind::cuda
-                          ? std::max(cluster.hardware.domain_ranks, 1)
-                          : cluster.ranks_per_node;
+  std::set<std::int64_t> domains;  // their sizes
+  for (const Domain& domain : launched.domains)
+    domains.insert(std::ssize(domain.ranks));
   std::vector<Axes> all;
   for (const auto tensor : divisors(c.layout.ranks)) {
-    if (domain % tensor != 0 || c.layout.ranks % domain % tensor != 0 || m.heads % tensor != 0 ||
-        m.kv_heads % tensor != 0 || m.mlp_width % tensor != 0 ||
-        !has_fp8_products(m, c.precision.fp8, tensor))
+    const auto fits = [&](std::int64_t ranks) { return ranks % tensor == 0; };
+    if (!std::ranges::all_of(domains, fits) || m.heads % tensor != 0 || m.kv_heads % tensor != 0 ||
+        m.mlp_width % tensor != 0 || !has_fp8_products(m, c.precision.fp8, tensor))
       continue;
     for (const auto shard : divisors(c.layout.ranks / tensor))
       all.push_back({tensor, shard});
@@ -115,15 +116,15 @@ class Search {
       : base_(planned_on(cluster, config)),
         cluster_(cluster),
         device_{cluster.device},
-        room_(room_on(cluster, static_cast<int>(config.layout.ranks))) {
+        room_(room_on(cluster, static_cast<int>(config.layout.ranks))),
+        launched_(launched_on(cluster, static_cast<int>(config.layout.ranks))) {
     base_.train.attention = config.train.attention;  // of each layout anew
     base_.layout.keep_gathered = 0;
     base_.train.offload_activations = base_.train.offload_optimizer = false;
   }
 
   LayoutSearch run(int threads, std::size_t most) {
-    const auto axes = axes_of(base_, cluster_);
-    launched_ = launched_on(cluster_, static_cast<int>(base_.layout.ranks));
+    const auto axes = axes_of(base_, launched_);
     ThreadPool pool(threads);
     pool.run(std::ssize(axes),
              [&](std::int64_t i, int /*thread*/) { price(axes[static_cast<std::size_t>(i)]); });
@@ -154,7 +155,7 @@ class Search {
 
   // Whether some layout has enough memory.
   bool has_room() const {
-    return std::ranges::any_of(axes_of(base_, cluster_), [&](const Axes& axes) {
+    return std::ranges::any_of(axes_of(base_, launched_), [&](const Axes& axes) {
       Config shared = with(axes);
       shared.layout.sharding = Sharding::full;
       const auto tight = tightest(shared);
@@ -476,7 +477,7 @@ class Search {
   const Cluster& cluster_;
   Device device_;
   MemoryRoom room_;
-  Topology launched_;  // of run()
+  Topology launched_;
   std::mutex mutex_;
   std::vector<Priced> priced_;
   std::vector<Config> too_large_;

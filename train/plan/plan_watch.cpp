@@ -68,7 +68,8 @@ void PlanWatch::plan() {
   config.train.threads = run_.compute.threads();
   config.train.attention = run_.options.config.train.attention;  // where that fell back, it shows
   plan_ = planned_run(config, *cluster, run_.meter.config(),
-                      unlike_plan_.empty() ? residuals_of(config.plan) : "", key());
+                      unlike_plan_.empty() ? residuals_of(config.plan) : "", key(),
+                      run_.options.tensor_across);
   write_plan_file(run_.directory.plan(), *plan_);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -36,6 +37,42 @@ double element_bytes(Arithmetic arithmetic) {
   return arithmetic == Arithmetic::fp32 ? 4 : arithmetic == Arithmetic::bf16 ? 2 : 1;
 }
 
+// Steps of K of a tile, with what it begins and ends with: that is no faster in fp8.
+double steps_of(const ProductCall& call) {
+  return call.K + kTileSteps * (element_bytes(call.arithmetic) == 1 ? kFp8Gain : 1);
+}
+
+// The fastest tiles of a product.
+struct Tiling {
+  Tile tile;
+  double waves = 0, work = std::numeric_limits<double>::infinity();  // FLOPs, of idle ones too
+};
+Tiling tiling_of(const ProductCall& call, double multiprocessors) {
+  Tiling best{};
+  for (const Tile& tile : kTiles) {
+    double waves =
+        std::ceil(call.M / tile.rows) * std::ceil(call.N / tile.columns) / multiprocessors;
+    waves += kQuantised * (std::ceil(waves) - waves);
+    const double work =
+        waves * multiprocessors * 2 * tile.rows * tile.columns * steps_of(call) / tile.rate;
+    if (work < best.work) best = {tile, waves, work};
+  }
+  return best;
+}
+
+ProductCall product_of(const Op& op) {
+  const auto size = [&](std::size_t i) { return static_cast<double>(op.sizes[i]); };
+  return {size(0), size(1), size(2), arithmetic_of(op.dtype), static_cast<double>(op.bytes)};
+}
+
+AttentionCall attention_of(const Op& op) {
+  return {.flops = op.flops,
+          .sequence = static_cast<double>(op.sizes[1]),
+          .head_size = static_cast<double>(op.sizes[3]),
+          .is_backward = std::string_view(op.name).ends_with("backward"),
+          .arithmetic = arithmetic_of(op.dtype)};
+}
+
 }  // namespace
 
 Collective collective_of(const Op& op) {
@@ -63,16 +100,9 @@ Prices::Prices(const Hardware& hardware, const EngineNumbers& engine)
 
 double Prices::seconds(const Op& op, int inside) const {
   const auto bytes = static_cast<double>(op.bytes);
-  const auto size = [&](std::size_t i) { return static_cast<double>(op.sizes[i]); };
   switch (op.kind) {
-    case Op::Kind::product:
-      return product_seconds({size(0), size(1), size(2), arithmetic_of(op.dtype), bytes});
-    case Op::Kind::attention:
-      return attention_seconds({.flops = op.flops,
-                                .sequence = size(1),
-                                .head_size = size(3),
-                                .is_backward = std::string_view(op.name).ends_with("backward"),
-                                .arithmetic = arithmetic_of(op.dtype)});
+    case Op::Kind::product: return product_seconds(product_of(op));
+    case Op::Kind::attention: return attention_seconds(attention_of(op));
     case Op::Kind::memory: return memory_seconds(bytes);
     case Op::Kind::transfer: return transfer_seconds(bytes);
     case Op::Kind::collective:
@@ -91,29 +121,26 @@ double Prices::product_rate(Arithmetic arithmetic) const {
 }
 
 double Prices::product_seconds(const ProductCall& call) const {
-  const double sms = hardware_.multiprocessors;
-  const bool is_fp8 = element_bytes(call.arithmetic) == 1;
-  const double steps = call.K + kTileSteps * (is_fp8 ? kFp8Gain : 1);  // these are no faster in fp8
-  double work = std::numeric_limits<double>::infinity();
-  for (const Tile& tile : kTiles) {
-    double waves = std::ceil(call.M / tile.rows) * std::ceil(call.N / tile.columns) / sms;
-    waves += kQuantised * (std::ceil(waves) - waves);
-    work = std::min(work, waves * sms * 2 * tile.rows * tile.columns * steps / tile.rate);
-  }
-  const double compute = work / product_rate(call.arithmetic);
+  const double compute =
+      tiling_of(call, hardware_.multiprocessors).work / product_rate(call.arithmetic);
   const double traffic = call.bytes / hbm_bytes_per_second();
   return std::pow(std::pow(compute, 4) + std::pow(traffic, 4), 0.25) + kLaunchSeconds;
 }
 
-double Prices::attention_seconds(const AttentionCall& call) const {
+double Prices::attention_rate(const AttentionCall& call) const {
   const Kernel& kernel = call.is_backward ? kBackward : kForward;
   const double peak =
       call.arithmetic == Arithmetic::fp32 ? hardware_.fp32_flops : hardware_.bf16_flops;
   const double engine = engine_.attention[static_cast<std::size_t>(hardware_.architecture)] *
                         (call.is_backward ? engine_.attention_backward : 1);
   const double heads = std::pow(std::min(1.0, call.head_size / 128), kHeadExponent);
-  const double length = call.sequence / (call.sequence + kernel.half_sequence);
-  return call.flops / (peak * std::sqrt(hardware_.power) * engine * kernel.share * length * heads);
+  return peak * std::sqrt(hardware_.power) * engine * kernel.share * heads;
+}
+
+double Prices::attention_seconds(const AttentionCall& call) const {
+  const Kernel& kernel = call.is_backward ? kBackward : kForward;
+  return call.flops /
+         (attention_rate(call) * call.sequence / (call.sequence + kernel.half_sequence));
 }
 
 double Prices::memory_seconds(double bytes) const {
@@ -175,6 +202,73 @@ double Prices::received_per_second(const CollectiveCall& call) const {
       return call.inside >= call.ranks ? nvlink : adapter * std::max(engine_.network, kSendShare);
   }
   LOCKSTEP_FAIL("a collective of no kind");
+}
+
+Formula Prices::explain(const Op& op, int inside) const {
+  Formula formula = [&]() -> Formula {
+    const Formula::Input bytes{"bytes", static_cast<double>(op.bytes)};
+    switch (op.kind) {
+      case Op::Kind::product: return explain_product(op);
+      case Op::Kind::attention: return explain_attention(op);
+      case Op::Kind::collective: return explain_collective(op, inside);
+      case Op::Kind::transfer:
+        return {.text = "bytes / host_per_second",
+                .inputs = {bytes, {"host_per_second", hardware_.host_bytes_per_second}}};
+      case Op::Kind::memory:
+        return {.text = "bytes * memory_bound / memory_per_second",
+                .inputs = {bytes,
+                           {"memory_bound", engine_.memory_bound},
+                           {"memory_per_second", hbm_bytes_per_second()}}};
+    }
+    LOCKSTEP_FAIL(op.name, " is of no kind");
+  }();
+  return {.name = str(op.name, "_seconds"),
+          .text = std::move(formula.text),
+          .inputs = std::move(formula.inputs),
+          .value = seconds(op, inside),
+          .unit = "s"};
+}
+
+Formula Prices::explain_product(const Op& op) const {
+  const auto call = product_of(op);
+  const auto tiling = tiling_of(call, hardware_.multiprocessors);
+  return {.text =
+              "((waves * multiprocessors * 2 * tile_rows * tile_columns * (K + tile_steps) / "
+              "tile_rate / flops_per_second) ** 4 + (bytes / memory_per_second) ** 4) ** 0.25 "
+              "+ launch_seconds",
+          .inputs = {{"M", call.M},
+                     {"N", call.N},
+                     {"K", call.K},
+                     {"waves", tiling.waves},
+                     {"multiprocessors", static_cast<double>(hardware_.multiprocessors)},
+                     {"tile_rows", tiling.tile.rows},
+                     {"tile_columns", tiling.tile.columns},
+                     {"tile_steps", steps_of(call) - call.K},
+                     {"tile_rate", tiling.tile.rate},
+                     {"flops_per_second", product_rate(call.arithmetic)},
+                     {"bytes", call.bytes},
+                     {"memory_per_second", hbm_bytes_per_second()},
+                     {"launch_seconds", kLaunchSeconds}}};
+}
+
+Formula Prices::explain_attention(const Op& op) const {
+  const auto call = attention_of(op);
+  return {.text = "flops / (flops_per_second * sequence / (sequence + half_sequence))",
+          .inputs = {{"flops", call.flops},
+                     {"flops_per_second", attention_rate(call)},
+                     {"sequence", call.sequence},
+                     {"half_sequence", (call.is_backward ? kBackward : kForward).half_sequence}}};
+}
+
+Formula Prices::explain_collective(const Op& op, int inside) const {
+  const CollectiveCall call{collective_of(op), static_cast<double>(op.bytes), op.ranks, inside};
+  const double moving = call.bytes / received_per_second(call);
+  return {.text = "latency_seconds + bytes / received_per_second",
+          .inputs = {{"ranks", static_cast<double>(call.ranks)},
+                     {"ranks_of_a_domain", static_cast<double>(call.inside)},
+                     {"latency_seconds", collective_seconds(call) - moving},
+                     {"bytes", call.bytes},
+                     {"received_per_second", received_per_second(call)}}};
 }
 
 double Prices::lost_share(const CollectiveCall& call) const {

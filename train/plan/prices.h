@@ -8,6 +8,7 @@
 
 #include "core/op_log.h"
 #include "dist/communicator.h"
+#include "train/plan/formula.h"
 #include "train/plan/hardware.h"
 
 namespace lockstep {
@@ -66,6 +67,8 @@ class Prices {
 
   // Of a call that has the GPU to itself. inside: as of a CollectiveCall, of the group op.group.
   double seconds(const Op& op, int inside) const;
+  // The same, with what it comes from.
+  Formula explain(const Op& op, int inside) const;
 
   // FLOP/s of a product of long K and many tiles.
   double product_rate(Arithmetic arithmetic) const;
@@ -97,6 +100,11 @@ class Prices {
   double all_reduce_seconds(double bytes, int ranks, int inside, double bucket_bytes) const;
 
  private:
+  // FLOP/s of attention over sequences without end.
+  double attention_rate(const AttentionCall& call) const;
+  Formula explain_product(const Op& op) const;
+  Formula explain_attention(const Op& op) const;
+  Formula explain_collective(const Op& op, int inside) const;
   double hbm_bytes_per_second() const { return hardware_.hbm_bytes_per_second * kHbmShare; }
 
   Hardware hardware_;

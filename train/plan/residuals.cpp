@@ -44,10 +44,6 @@ ResidualRun parse_run(const Json& json) {
   return run;
 }
 
-}  // namespace
-
-namespace {
-
 std::string model_in_words(const ModelConfig& m) {
   return str(name(m.family), " ", human_count(static_cast<double>(parameter_count(m))), " (",
              m.layers, " layers of ", m.width, ", heads ", m.heads, "/", m.kv_heads, " of ",
@@ -104,7 +100,9 @@ std::string residual_key(const Config& c) {
 }
 
 std::filesystem::path Residuals::file_beside(const std::filesystem::path& cluster) {
-  return cluster.parent_path() / (cluster.stem().string() + ".residuals.json");
+  auto name = cluster.filename();
+  if (name.extension() == ".json") name.replace_extension();
+  return cluster.parent_path() / (name.string() + ".residuals.json");
 }
 
 Residuals Residuals::read(const std::filesystem::path& file) {

@@ -29,7 +29,7 @@ class Residuals {
  public:
   static constexpr std::size_t kMostRuns = 200;  // the oldest go
 
-  // "cluster.json" -> "cluster.residuals.json".
+  // "cluster.json" -> "cluster.residuals.json"; "cluster.toml" -> "cluster.toml.residuals.json".
   static std::filesystem::path file_beside(const std::filesystem::path& cluster);
   // No runs where the file is not there. Throws DataError naming file and member.
   static Residuals read(const std::filesystem::path& file);

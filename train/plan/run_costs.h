@@ -3,10 +3,10 @@
 // each formula with its source; explain() has them with the numbers of one plan.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "train/plan/estimate.h"
+#include "train/plan/formula.h"
 
 namespace lockstep {
 
@@ -27,18 +27,6 @@ struct RunCosts {
 };
 RunCosts run_costs(const Config& config, const Cluster& cluster, const Estimate& estimate);
 
-// A formula with its inputs: an expression of + - * / ( ) sqrt(), exp(), expm1() and max() that
-// anybody can evaluate, and its value.
-struct Formula {
-  struct Input {
-    std::string name;
-    double value = 0;
-  };
-  std::string name, text;
-  std::vector<Input> inputs;
-  double value = 0;
-  std::string unit;
-};
 std::vector<Formula> explain(const Config& config, const Cluster& cluster,
                              const Estimate& estimate);
 

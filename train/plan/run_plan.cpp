@@ -50,8 +50,9 @@ std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
 }
 
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
-                     const std::filesystem::path& residuals, const std::string& key) {
-  Estimate found = estimate(config, cluster);
+                     const std::filesystem::path& residuals, const std::string& key,
+                     TensorAcross across) {
+  Estimate found = estimate(config, cluster, across);
   found.meter = meter;
   PlanFile plan = plan_file_of(found, cluster, earlier_runs(residuals).corrected(key, found.time));
   plan.key = key;

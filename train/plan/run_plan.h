@@ -33,6 +33,7 @@ std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
 // train/plan/residuals.h, of `key`; no such file: no corrected figures, nor, with a warning, where
 // it cannot be read. Throws ConfigError where the layout does not fit the cluster.
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
-                     const std::filesystem::path& residuals, const std::string& key);
+                     const std::filesystem::path& residuals, const std::string& key,
+                     TensorAcross across = TensorAcross::refused);
 
 }  // namespace lockstep

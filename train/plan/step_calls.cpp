@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "train/layout.h"
 #include "train/plan/cluster_step.h"
@@ -11,10 +12,6 @@
 
 namespace lockstep {
 namespace {
-
-bool is_nothing(const Op& op) {
-  return op.kind == Op::Kind::collective && op.ranks == 1;
-}
 
 void add(StepCalls::Row& row, const Op& op, const CallTime& time, std::int64_t times) {
   const auto n = static_cast<double>(times);
@@ -37,21 +34,25 @@ double StepCalls::seconds() const {
 
 std::vector<StepCalls> step_calls(const Cluster& cluster, const StepProgram& program) {
   std::array<std::map<std::string, StepCalls::Row, std::less<>>, kComponents> found;
+  std::array<std::pair<double, const Op*>, kComponents> longest{};  // of those that have prices
   const CallTimes times(cluster, program);
   const auto& entries = program.log->entries();
   const auto& ends = program.micro_ends;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto& entry = entries[i];
-    if (entry.what != OpLog::What::op || is_nothing(entry.op)) continue;
+    if (entry.what != OpLog::What::op || entry.op.is_nothing()) continue;
     const bool is_middle = ends.size() == 3 && i >= ends[0] && i < ends[1];
-    auto& rows = found[static_cast<std::size_t>(component_of(entry.op, entry.within))];
-    add(rows[entry.op.name], entry.op, times.alone(entry.op),
-        is_middle ? program.micro_batches - 2 : 1);
+    const auto component = static_cast<std::size_t>(component_of(entry.op, entry.within));
+    const auto time = times.alone(entry.op);
+    add(found[component][entry.op.name], entry.op, time, is_middle ? program.micro_batches - 2 : 1);
+    if (!time.is_measured && time.seconds > longest[component].first)
+      longest[component] = {time.seconds, &entry.op};
   }
   std::vector<StepCalls> all;
   for (std::size_t c = 0; c < kComponents; ++c) {
     if (found[c].empty()) continue;
-    StepCalls calls{.component = static_cast<Component>(c), .rows = {}};
+    StepCalls calls{.component = static_cast<Component>(c), .rows = {}, .longest = {}};
+    if (longest[c].second != nullptr) calls.longest = times.explain(*longest[c].second);
     for (const auto& [name, row] : found[c])
       calls.rows.push_back(row);
     std::ranges::stable_sort(calls.rows, std::greater{}, &StepCalls::Row::seconds);
@@ -60,10 +61,12 @@ std::vector<StepCalls> step_calls(const Cluster& cluster, const StepProgram& pro
   return all;
 }
 
-std::vector<StepCalls> step_calls(const Cluster& cluster, const Config& config) {
+std::vector<StepCalls> step_calls(const Cluster& cluster, const Config& config,
+                                  TensorAcross across) {
   const Config c = planned_on(cluster, config);
   const auto training = training_config(c);
-  const auto topology = placed_in(training.mesh, launched_on(cluster, training.mesh.world()));
+  const auto launched = launched_on(cluster, training.mesh.world());
+  const auto topology = placed_in(training.mesh, launched, across);
   return step_calls(cluster,
                     record_step(training, Device{cluster.device}, threads_of(c), 0, &topology));
 }

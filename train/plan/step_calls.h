@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/component.h"
+#include "dist/topology_placement.h"
 #include "train/config.h"
 #include "train/plan/cluster.h"
 #include "train/plan/step_program.h"
@@ -26,7 +28,8 @@ struct StepCalls {
   };
 
   Component component = Component::other;
-  std::vector<Row> rows;  // those of most seconds first
+  std::vector<Row> rows;           // those of most seconds first
+  std::optional<Formula> longest;  // the price of the call with the longest one, unless all are 0
 
   double seconds() const;
 };
@@ -35,6 +38,7 @@ struct StepCalls {
 // which are nothing. Middle micro-batches count as often as the step has them.
 std::vector<StepCalls> step_calls(const Cluster& cluster, const StepProgram& program);
 // Of the step that estimate() prices. Throws ConfigError where no such layout can be there.
-std::vector<StepCalls> step_calls(const Cluster& cluster, const Config& config);
+std::vector<StepCalls> step_calls(const Cluster& cluster, const Config& config,
+                                  TensorAcross across = TensorAcross::refused);
 
 }  // namespace lockstep

@@ -29,8 +29,6 @@ struct StepProgram {
   Arenas::Bytes peak;                                     // of a run, as measure_training says
   std::array<std::int64_t, kPurposes> peak_by_purpose{};  // of the device's
   std::array<std::int64_t, kPurposes> pinned_by_purpose{};
-
-  std::int64_t tokens() const { return micro_batches * shape.tokens; }  // that this rank reads
 };
 
 // Of rank `rank` of config.mesh, on `device` (which need not be here) with `threads` of a CPU.

@@ -93,7 +93,7 @@ class Player {
   }
 
   double wait_for_others(const Track& track, const Op& op) {
-    if (&track != &streams_.front() || op.kind != Op::Kind::collective || op.ranks == 1) return 0;
+    if (&track != &streams_.front() || op.kind != Op::Kind::collective || op.is_nothing()) return 0;
     return costs_.wait_share * std::exchange(alone_, 0);
   }
 

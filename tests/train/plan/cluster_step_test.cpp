@@ -67,6 +67,9 @@ TEST(StepTimeOn, a_slowdown_that_was_measured_comes_before_the_one_that_is_known
                                                  .inside = kRanks / 2});
   EXPECT_NEAR(time_beside(cluster, Collective::all_gather, 2, 1 << 28).total(), alone + gather / 3,
               1e-9 * alone);
+  cluster.compute_beside = 1;  // measured too
+  EXPECT_NEAR(time_beside(cluster, Collective::all_gather, 2, 1 << 28).total(), alone,
+              1e-9 * alone);
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ TEST(Cluster, a_lie_is_refused_by_name) {
   EXPECT_EQ(with("device", "tpu"), "device: expected one of \"cpu\", \"cuda\", found \"tpu\"");
   expect_contains(with("watts", "hot"), "watts: expected a number");
   expect_contains(with("watts", -1), "watts: expected a number, at least 0");
-  expect_contains(with("compute_beside", 0.5), "compute_beside: expected a number, at least 1");
+  expect_contains(with("compute_beside", 0.5), "compute_beside: expected 0 or at least 1");
   expect_contains(with("threads", 1.5), "threads: expected an integer");
   expect_contains(with("storage_read_bytes_per_second", Json()), "found null");
   EXPECT_EQ(

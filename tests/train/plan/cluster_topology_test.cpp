@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/files.h"
 #include "tests/train/plan/cluster_rig.h"
 
 namespace lockstep::testing {
@@ -24,6 +25,23 @@ TEST(ClusterTopology, domains_are_those_of_nvlink_and_not_nodes) {
           EXPECT_EQ(topology.domain_of[static_cast<std::size_t>(peer)],
                     topology.domain_of[static_cast<std::size_t>(rank)]);
     }
+}
+
+// Pairs that bridges join, in machines of three.
+TEST(ClusterTopology, a_domain_ends_with_its_machine) {
+  Cluster cluster = h100s(2);
+  cluster.ranks_per_node = 3;
+  cluster.hardware.domain_ranks = 2;
+  const auto launched = launched_on(cluster, 6);
+  EXPECT_EQ(launched.domain_of, (std::vector<int>{0, 0, 1, 2, 2, 3}));
+  const Mesh pairs{{1, 3, 2}};
+  expect_contains(
+      message_of<ConfigError>([&] { placed_in(pairs, launched); }),
+      "layout.tensor = 2 does not fit into the NVLink domains: NVLink domain 1 has 1 GPU");
+  EXPECT_EQ(placed_in(pairs, launched, TensorAcross::allowed).places.size(), 6u);
+  Cluster two = processors(3);
+  two.nodes = 2;
+  EXPECT_EQ(launched_on(two, 6).domains[1].name, "node 1");
 }
 
 TEST(ClusterTopology, more_ranks_than_there_are_say_how_many_nodes_they_take) {

@@ -66,6 +66,19 @@ TEST(Estimate, memory_is_what_a_run_takes) {
   }
 }
 
+// The first rank is planned: no other needs more.
+TEST(Estimate, no_rank_takes_more_than_the_first) {
+  for (const Layout& layout : all_layouts()) {
+    const auto training = training_config(with_layout(layout));
+    const auto first = record_step(training, Device{}, 1).peak;
+    for (int rank = 1; rank < layout.mesh.world(); ++rank) {
+      const auto other = record_step(training, Device{}, 1, rank).peak;
+      EXPECT_LE(other.device, first.device) << name_of(layout) << ", rank " << rank;
+      EXPECT_LE(other.pinned, first.pinned) << name_of(layout) << ", rank " << rank;
+    }
+  }
+}
+
 TEST(Estimate, a_checkpoint_is_what_all_ranks_save) {
   for (const Layout& layout : all_layouts()) {
     for (const bool is_bf16 : {false, true}) {
@@ -89,8 +102,8 @@ TEST(Estimate, what_was_measured_comes_before_prices) {
   const Config config = small_run(1);
   Cluster cluster = processors(1);
   const auto priced = estimate(config, cluster);
-  EXPECT_EQ(priced.measured_operators, 0);
-  EXPECT_GT(priced.operators, 10);
+  EXPECT_EQ(priced.operators.measured, 0);
+  EXPECT_GT(priced.operators.kinds, 10);
   const auto program = record_step(training_config(config), Device{}, 1);
   Json::Array times;
   int calls = 0;
@@ -112,7 +125,8 @@ TEST(Estimate, what_was_measured_comes_before_prices) {
   }
   cluster.operators = OperatorTimes::parse(times);
   const auto measured = estimate(config, cluster);
-  EXPECT_EQ(measured.measured_operators, measured.operators);
+  EXPECT_EQ(measured.operators.measured, measured.operators.kinds);
+  EXPECT_EQ(measured.collectives.kinds, 0) << "of one rank";
   EXPECT_NEAR(measured.time.total(), 1e-3 * calls, 1e-9);
   EXPECT_NE(priced.time.total(), measured.time.total());
 }
@@ -130,7 +144,14 @@ TEST(Estimate, a_collective_takes_what_was_measured_on_a_stream_like_its_own) {
                        .times = {{1e12, beside ? 1.0 : 1e-9}}});
   cluster.links = LinkTimes(std::move(links));
   Config config = small_run(8);
-  EXPECT_GT(estimate(config, cluster).time.total(), 1);
+  const auto sharded = estimate(config, cluster);
+  EXPECT_GT(sharded.time.total(), 1);
+  EXPECT_GE(sharded.collectives.kinds, 3);
+  EXPECT_EQ(sharded.collectives.measured, sharded.collectives.kinds);
+  Cluster two = cluster;
+  two.nodes = 2;
+  const auto across = estimate(small_run(16), two).collectives;
+  EXPECT_LT(across.measured, across.kinds) << "between machines none was measured";
   config.layout.tensor = 8;
   config.layout.shard = 1;
   const auto tensor = estimate(config, cluster).time;

@@ -146,6 +146,19 @@ TEST(LayoutSearch, a_layout_that_computes_masked_sequences_says_so) {
                   "the fastest that fits; 2 of 8 sequences masked");
 }
 
+// Six ranks of a machine of eight are one domain, which three divide.
+TEST(LayoutSearch, tensor_sizes_are_those_that_divide_the_domains_that_are_there) {
+  Config config = small_run(6);
+  config.model.width = 72;
+  config.model.heads = config.model.kv_heads = 9;
+  config.model.mlp_width = 144;
+  Cluster cluster = h100s(1);
+  const auto priced = [&] { return search_layouts(config, cluster, 2).priced; };
+  const auto with_three = priced();
+  cluster.hardware.domain_ranks = 4;  // of four and of two, which three does not divide
+  EXPECT_GT(with_three, priced());
+}
+
 TEST(LayoutSearch, offloads_only_where_there_is_a_gpu) {
   Config config = small_run(8);
   config.precision.compute = DType::bf16;

@@ -20,7 +20,7 @@ ResidualRun run(const std::string& key, double planned, double measured) {
 
 TEST(Residuals, lie_beside_the_cluster) {
   EXPECT_EQ(Residuals::file_beside("a/cluster.json"), "a/cluster.residuals.json");
-  EXPECT_EQ(Residuals::file_beside("b.toml"), "b.residuals.json");
+  EXPECT_EQ(Residuals::file_beside("b.toml"), "b.toml.residuals.json");
 }
 
 TEST(Residuals, what_is_written_is_what_is_read) {
