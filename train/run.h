@@ -75,8 +75,14 @@ struct Run {
   std::optional<NumericsRecord> numerics;  // of a GPU
 
   RunProgress progress;
-  int stop = 0;                  // with which all ranks agreed to stop; 0: they go on
-  std::int64_t saved_step = -1;  // of the newest checkpoint
+  int stop = 0;                    // with which all ranks agreed to stop; 0: they go on
+  std::int64_t saved_step = -1;    // of the newest checkpoint that is whole
+  std::int64_t applied_step = -1;  // the last one of this process whose update was not skipped
+  // A step that is applied had a finite loss: the weights before it are good, and with them the
+  // newest checkpoint, which may be whole only when that step is done.
+  void judge_checkpoint() {
+    if (saved_step < applied_step) progress.good_step = saved_step;
+  }
 
   RunCheckpoints checkpoints;  // behind all that its threads use
 };

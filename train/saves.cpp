@@ -61,6 +61,7 @@ void Saves::told(const BackgroundSave::Outcome& outcome) {
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);
     run_.saved_step = outcome.step;
+    run_.judge_checkpoint();
     const auto bytes = static_cast<double>(outcome.bytes);
     log_info("saved step ", outcome.step, " in ", human_seconds(outcome.seconds), ": ",
              human_bytes(bytes), ", ", human_bytes(bytes / outcome.seconds), "/s");
