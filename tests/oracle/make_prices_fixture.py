@@ -2,9 +2,12 @@
 """Makes tests/oracle/fixtures/prices.json: what tests/bench/published/prices.py, in which the price model was made and
 fitted, says of random calls and of every published row. tests/train/plan/prices_test.cpp compares train/plan/prices.h with it.
 
-usage: make_prices_fixture.py          (Python 3.11 alone)
+usage: make_prices_fixture.py [--check]          (Python 3.11 alone)
+
+--check: says whether the file is what would be made, and makes nothing.
 """
 import json
+import math
 import pathlib
 import random
 import sys
@@ -67,13 +70,30 @@ def runs():
                    parts={parts_of.get(name, name): seconds for name, seconds in parts.items()})
 
 
+def is_same(made, there, where="prices.json"):
+    """Numbers but for rounding: libraries of mathematics differ in the last digit."""
+    if isinstance(made, dict) and isinstance(there, dict) and made.keys() == there.keys():
+        return all([is_same(made[key], there[key], f"{where}: {key}") for key in made])
+    if isinstance(made, list) and isinstance(there, list) and len(made) == len(there):
+        return all([is_same(one, other, f"{where}[{i}]") for i, (one, other) in enumerate(zip(made, there))])
+    numbers = isinstance(made, float) and isinstance(there, (int, float))
+    if made == there or numbers and math.isclose(made, there, rel_tol=1e-9):
+        return True
+    print(f"{where}: is {there}, would be {made}; run tests/oracle/make_prices_fixture.py")
+    return False
+
+
 def main():
     random.seed(SEED)
     made = dict(products=list(products(300)), attentions=list(attentions(200)), collectives=list(collectives(300)), runs=list(runs()))
     lines = [f'"{name}": [\n' + ",\n".join(json.dumps(one) for one in cases) + "\n]" for name, cases in made.items()]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    if sys.argv[1:] == ["--check"]:
+        return 0 if is_same(json.loads(text), json.loads(FILE.read_text())) else 1
+    FILE.write_text(text)
     print(f"{FILE.relative_to(ROOT)}: {', '.join(f'{len(cases)} {name}' for name, cases in made.items())}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
