@@ -9,12 +9,26 @@
 
 namespace lockstep {
 
-AppendFile::AppendFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
-  const int existing = mode == Mode::create_new ? O_EXCL : 0;
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | existing, 0644);
-  if (descriptor_ < 0)
-    throw DataError(str(path_.string(), ": cannot open for writing: ", std::strerror(errno)));
-  size_bytes_ = lseek(descriptor_, 0, SEEK_END);
+namespace {
+
+int opened(const std::filesystem::path& path, AppendFile::Mode mode) {
+  const int existing = mode == AppendFile::Mode::create_new ? O_EXCL : 0;
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | existing, 0644);
+  if (descriptor < 0)
+    throw DataError(str(path.string(), ": cannot open for writing: ", std::strerror(errno)));
+  return descriptor;
+}
+
+}  // namespace
+
+AppendFile::AppendFile(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)),
+      descriptor_(descriptor),
+      size_bytes_(lseek(descriptor, 0, SEEK_END)) {}
+
+AppendFile::AppendFile(std::filesystem::path path, Mode mode)
+    : AppendFile(path, opened(path, mode)) {
   sync_directory(path_.parent_path());
 }
 

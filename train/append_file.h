@@ -27,8 +27,10 @@ class AppendFile {
   void sync();  // returns when all that was appended is on the disk
 
  private:
+  AppendFile(std::filesystem::path path, int descriptor);
+
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  int descriptor_;
   std::int64_t size_bytes_ = 0;
 };
 

@@ -18,7 +18,6 @@ using Kind = LedgerLine::Kind;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // decades, of a line each ten seconds
 constexpr std::int64_t kMostStep = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr double kMostSeconds = 1e12;
-constexpr double kMostGapSeconds = 366 * 86400.0;  // between two lines
 constexpr auto kBetweenLines = std::chrono::seconds(10);
 constexpr std::size_t kMostWhyBytes = 1000;
 constexpr std::int64_t kMostLastBytes = 1 << 18;  // of a last line: a start of 4,000 hosts, say

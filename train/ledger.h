@@ -17,6 +17,9 @@
 
 namespace lockstep {
 
+// Between two lines; where there is more, a clock was wrong.
+inline constexpr double kMostGapSeconds = 366 * 86400.0;
+
 // One line of the file.
 struct LedgerLine {
   enum class Kind : unsigned char { start, steps, end };

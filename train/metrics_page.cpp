@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 #include "core/file.h"
@@ -20,7 +21,7 @@ namespace {
 // At once the new text or the old one to who reads it. What a power failure leaves is no matter: it
 // is written again soon, and an fsync a second is more than numbers are worth.
 void replace_text(const std::filesystem::path& path, std::string_view text) {
-  const std::filesystem::path temporary = str(path.string(), ".tmp");
+  const std::filesystem::path temporary = str(path.string(), ".tmp-", getpid());
   {
     RangeWriter writer(temporary, path, RangeWriter::Way::cached, RangeWriter::Start::empty);
     writer.write(std::as_bytes(std::span(text)));
@@ -105,6 +106,7 @@ void MetricsPage::count(const StepReport& r) {
   exposed_.checkpoint_seconds += known(r.time[Component::checkpoint]);
   exposed_.evaluation_seconds += known(r.evaluation_seconds);
   if (!std::isnan(r.time[Component::other])) exposed_.time = r.time;
+  if (r.slowest) exposed_.slowest = r.slowest;
   if (r.validation_loss) exposed_.validation_loss = r.validation_loss;
   if (!r.gpu) return;
   exposed_.gpu = r.gpu;

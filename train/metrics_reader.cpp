@@ -39,8 +39,7 @@ constexpr std::array<const char*, kMetrics> kNames{"loss",
                                                    "optimizer",
                                                    "data",
                                                    "checkpoint",
-                                                   "other",
-                                                   "evaluation"};
+                                                   "other"};
 
 bool is_part_of_step(int metric) {
   return metric >= static_cast<int>(Metric::products);

@@ -48,10 +48,9 @@ enum class Metric : std::uint8_t {
   optimizer,
   data,
   checkpoint,
-  other,
-  evaluation
+  other
 };
-inline constexpr int kMetrics = 28;
+inline constexpr int kMetrics = 27;
 
 const char* name(Metric metric);  // without "_seconds" for the parts of a step
 

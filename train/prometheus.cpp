@@ -1,7 +1,9 @@
 #include "train/prometheus.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -98,8 +100,9 @@ void add_step(Text& text, const StepReport& r) {
   text.gauge("mfu_ratio", "Model FLOPs (causal attention) over the peak of all devices.",
              r.model_flops_utilization);
   text.gauge("joules_per_token", "Of all GPUs, taken to be as rank 0's is.", r.joules_per_token);
-  text.gauge("memory_used_bytes", "Of rank 0's GPU; without one, the most of its process.",
-             static_cast<double>(r.peak_bytes));
+  if (r.peak_bytes > 0)
+    text.gauge("memory_used_bytes", "Of rank 0's GPU; without one, the most of its process.",
+               static_cast<double>(r.peak_bytes));
   if (r.limit_bytes > 0)
     text.gauge("memory_limit_bytes", "Of rank 0's GPU, or its machine.",
                static_cast<double>(r.limit_bytes));
@@ -111,6 +114,14 @@ void add_components(Text& text, const StepTime& time) {
     components.emplace_back(name(static_cast<Component>(i)), time.seconds[i]);
   text.gauges("component_seconds", "What the last step that was timed went to.", "component",
               components);
+}
+
+void add_slowest(Text& text, const SlowestRank& slowest) {
+  const std::array seconds{std::pair(std::to_string(slowest.rank), slowest.seconds)};
+  text.gauges("slowest_rank_seconds", "Of a step, what the slowest rank needs itself.", "rank",
+              seconds);
+  text.gauge("median_rank_seconds", "Of a step, what the median of all ranks needs itself.",
+             slowest.median);
 }
 
 void add_plan(Text& text, const PlanFile::Step& planned) {
@@ -132,11 +143,12 @@ void add_gpu(Text& text, const GpuReading& gpu, double energy_joules) {
   text.gauge("gpu_clock_hertz", "Of the multiprocessors of rank 0's GPU.", gpu.clock_mhz * 1e6);
   text.gauge("gpu_power_watts", "Of rank 0's GPU.", gpu.power_watts);
   text.gauge("gpu_temperature_celsius", "Of rank 0's GPU.", gpu.temperature_celsius);
-  if (gpu.power_capped)
+  if (gpu.power_capped) {  // else NVML does not say what holds clocks down
     text.gauge("gpu_power_capped", "1: the power limit sets the clocks, as is usual under load.",
                *gpu.power_capped ? 1 : 0);
-  text.gauge("gpu_throttled", "1: heat or the power supply hold the clocks of rank 0's GPU down.",
-             gpu.slowed_by.empty() ? 0 : 1);
+    text.gauge("gpu_throttled", "1: heat or the power supply hold the clocks of rank 0's GPU down.",
+               gpu.slowed_by.empty() ? 0 : 1);
+  }
   text.counter("gpu_energy_joules_total", "That rank 0's GPU took since this process's first step.",
                energy_joules);
 }
@@ -148,6 +160,7 @@ std::string prometheus_text(const Exposed& exposed) {
   add_progress(text, exposed);
   if (exposed.report) add_step(text, *exposed.report);
   if (exposed.time) add_components(text, *exposed.time);
+  if (exposed.slowest) add_slowest(text, *exposed.slowest);
   if (exposed.planned) add_plan(text, *exposed.planned);
   if (exposed.goodput) add_goodput(text, *exposed.goodput);
   if (exposed.gpu) add_gpu(text, *exposed.gpu, exposed.energy_joules);

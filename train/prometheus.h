@@ -15,11 +15,12 @@ namespace lockstep {
 struct Exposed {
   std::string run;  // its name
   bool is_running = true;
-  std::int64_t steps = 0;              // of the run
-  std::optional<std::int64_t> step{};  // the last one, of this process or the one it goes on from
-  double last_step_time_seconds = 0;   // since 1970; before this process's first: its begin
-  std::optional<StepReport> report{};  // of that; what is not known of it is left out
-  std::optional<StepTime> time{};      // of the last step that was timed
+  std::int64_t steps = 0;                // of the run
+  std::optional<std::int64_t> step{};    // the last one, of this process or the one it goes on from
+  double last_step_time_seconds = 0;     // since 1970; before this process's first: its begin
+  std::optional<StepReport> report{};    // of that; what is not known of it is left out
+  std::optional<StepTime> time{};        // of the last step that was timed
+  std::optional<SlowestRank> slowest{};  // of the last steps of which ranks compared what they need
   std::optional<double> validation_loss{};
   std::optional<GpuReading> gpu{};
   std::optional<Goodput> goodput{};

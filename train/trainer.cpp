@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "data/unicode.h"
+#include "train/data_waits.h"
 #include "train/loss_sum.h"
 #include "train/model_tokenizer.h"
 #include "train/plan/plan_watch.h"
@@ -48,7 +49,7 @@ class Trainer {
   // A step that the device was given.
   struct Enqueued {
     std::int64_t step = 0, tokens_seen = 0;
-    double learning_rate = 0, data_wait_seconds = 0;
+    double learning_rate = 0;
     bool hashed = false;  // its weights, see WeightHash
   };
   Enqueued enqueue_step(bool hash);
@@ -56,6 +57,7 @@ class Trainer {
     return run_.due(run_.config.train.weight_hash_every_steps, after) ||
            run_.due(run_.config.checkpoint.every_steps, after);
   }
+  Batch next_batch(int micro_step);
   RecordedStep compute_step();  // and waits for it
   void open_logs();
   int take_steps();  // to the last one; the exit code
@@ -73,6 +75,7 @@ class Trainer {
   Run run_;
   Saves saves_{run_};
   PlanWatch plan_{run_};
+  DataWaits data_waits_{run_.compute};
   // Of the step that was reported last.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
@@ -183,16 +186,12 @@ void Trainer::end_timeline() {
 
 Trainer::Enqueued Trainer::enqueue_step(bool hash) {
   Enqueued enqueued{.step = ++run_.progress.step, .hashed = hash};
-  const double waited = run_.loader.waited_seconds();
   enqueued.learning_rate = learning_rate(run_.config.schedule, run_.config.optimizer.learning_rate,
                                          enqueued.step, run_.steps());
   run_.training.begin_step(enqueued.step, enqueued.learning_rate,
                            run_.signals.exit_code().value_or(0));
   for (int m = 0; m < run_.loader.micro_steps(); ++m) {
-    const Batch batch = [&] {
-      const Trace::Span span(run_.compute, Component::data);
-      return run_.loader.batch(run_.progress.first_sample, m);
-    }();
+    const Batch batch = next_batch(m);
     run_.loader.release(batch, run_.training.micro_step(batch, m + 1 == run_.loader.micro_steps()));
   }
   if (saves_.is_under_way() && run_.shares_state) {  // what is saved is what the update changes
@@ -204,8 +203,16 @@ Trainer::Enqueued Trainer::enqueue_step(bool hash) {
   run_.progress.first_sample += run_.training.config().global_batch_sequences;
   run_.progress.tokens_seen += run_.config.train.batch_tokens;
   enqueued.tokens_seen = run_.progress.tokens_seen;
-  enqueued.data_wait_seconds = run_.loader.waited_seconds() - waited;
   return enqueued;
+}
+
+Batch Trainer::next_batch(int micro_step) {
+  const Trace::Span span(run_.compute, Component::data);
+  const double waited = run_.loader.waited_seconds();
+  data_waits_.begin();
+  const Batch batch = run_.loader.batch(run_.progress.first_sample, micro_step);
+  data_waits_.end(run_.loader.waited_seconds() - waited);
+  return batch;
 }
 
 RecordedStep Trainer::compute_step() {
@@ -213,6 +220,7 @@ RecordedStep Trainer::compute_step() {
   const auto numbers = run_.training.numbers(enqueued.step);
   run_.stop = std::max(run_.stop, numbers.stop);
   run_.training.trace().take();
+  data_waits_.take();
   return {.step = enqueued.step,
           .learning_rate = enqueued.learning_rate,
           .loss = numbers.loss,
@@ -239,11 +247,14 @@ StepReport Trainer::finish(const Enqueued& enqueued) {
   const std::chrono::duration<double> since = end - std::exchange(last_end_, end);
   const double took = since.count() - std::exchange(between_seconds_, 0);
 
-  const StepTime traced = run_.training.trace().take();
+  StepTime traced = run_.training.trace().take();
   const double held = traced[Component::checkpoint];  // see hold_update
   const double waited = std::isnan(held) ? 0 : held;
   StepReport report = run_.meter.step(enqueued.step, took - waited);
-  report.data_wait_seconds = enqueued.data_wait_seconds;
+  report.data_wait_seconds = std::min(data_waits_.take(), report.step_seconds);
+  // A GPU's step is over for its host when the next one has its data: these are what it waited for.
+  if (run_.compute.is_cuda() && !std::isnan(traced[Component::data]))
+    traced[Component::data] = report.data_wait_seconds;
   report.time = traced;
   report.time[Component::other] = rest_of(traced, took);
   report.time[Component::checkpoint] = std::exchange(checkpoint_seconds_, 0) + waited;
@@ -289,12 +300,11 @@ void Trainer::log_shards(const ShardCache::Counts& now) {
   if (!words.empty()) log_info("shards: ", words);
 }
 
-// A step that was applied had a finite loss, so the weights before it, and the newest checkpoint
-// with them, are good.
 void Trainer::check_skipped(const StepReport& report) {
   if (!report.skipped) {
     skipped_in_a_row_ = 0;
-    run_.progress.good_step = run_.saved_step;
+    run_.applied_step = report.step;
+    run_.judge_checkpoint();
     return;
   }
   const bool has_targets = report.valid_tokens > 0;

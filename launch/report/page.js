@@ -275,7 +275,7 @@ function startsTable(starts, begin) {
   const most = 100, shown = starts.map((start, i) => [start, i]).filter(([, i]) => i < most / 2 || i >= starts.length - most / 2);
   const ended = (start, i) => start.why || (known(start.exit_code) ? `exit code ${start.exit_code}` : i + 1 < starts.length ? "killed" : "no end recorded");
   const rows = shown.map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(stepsOf(start)),
-    number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.hosts.length > 4 ? `, ${start.hosts.length - 4} more` : "") }, { text: ended(start, i) }]);
+    number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.host_count > 4 ? `, ${start.host_count - 4} more` : "") }, { text: ended(start, i) }]);
   const body = table([number("start"), number("after"), number("steps"), number("for"), number("ranks"), { text: "hosts" }, { text: "ended" }], rows, "starts");
   return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The one start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${most / 2}` : "")), body);
 }

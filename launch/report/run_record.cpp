@@ -15,7 +15,6 @@ constexpr std::size_t kMostEvaluations = 1024;
 class OneClock {
  public:
   double at(double time_seconds) {
-    constexpr double kMostGapSeconds = 366 * 86400.0;  // as of a ledger
     if (std::isnan(time_seconds)) return time_seconds;
     const double since = time_seconds - last_;
     if (std::isnan(last_))

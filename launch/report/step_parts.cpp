@@ -19,6 +19,13 @@ constexpr std::array kParts{Metric::products,
                             Metric::data,
                             Metric::other};
 
+// Of all steps it is known what they wait for data; on a GPU only of some which part of them that
+// is. Older lines do not say it.
+double waits_for_data(FunctionRef<double(Metric)> measured) {
+  const double seconds = measured(Metric::data_wait_seconds);
+  return std::isnan(seconds) ? measured(Metric::data) : seconds;
+}
+
 // What is in no span of a step.
 double rest_of_step(const std::vector<StepPart>& parts, FunctionRef<double(Metric)> measured) {
   if (std::isnan(measured(Metric::products))) return StepMetrics::kUnknown;
@@ -61,7 +68,8 @@ StepTimes times_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measur
   StepTimes times{.parts = {}, .whole = whole_step(plan, measured), .checkpoints = {}};
   auto& parts = times.parts;
   for (const Metric metric : kParts) {
-    StepPart part{.name = name(metric), .measured = measured(metric)};
+    StepPart part{.name = name(metric),
+                  .measured = metric == Metric::data ? waits_for_data(measured) : measured(metric)};
     if (metric == Metric::other && std::isnan(part.measured))
       part.measured = rest_of_step(parts, measured);
     parts.push_back(part);

@@ -53,7 +53,7 @@ Status status_of(const WatchedRun& run) {
   if (!is_starting && run.planned_steps && run.last->step >= *run.planned_steps)
     return {"done " + ago};
   constexpr double kPatience = 30, kStepsOfPatience = 10;
-  constexpr double kPatienceOfStart = 600;  // ranks meet, a checkpoint is read
+  constexpr double kPatienceOfStart = 600;  // a first step tries kernels, and waits for data
   const double step = (*run.last)[Metric::step_seconds];
   const double patience =
       std::fmax(is_starting ? kPatienceOfStart : kPatience, kStepsOfPatience * step);
@@ -151,9 +151,9 @@ std::string head_line(const WatchedRun& run, int columns, Style style) {
   const auto status = status_of(run);
   Line line(columns, style);
   if (!run.last) return line.add(status.text, status.is_alarm ? kAlarm : "").text();
-  line.add(printable(run.name), kStrong);
-  const auto step = "  " + step_text(run);
-  line.add(line.left() >= width_of(step) ? step : str("  ", run.last->step));
+  const auto step = "  " + step_text(run), short_step = str("  ", run.last->step);
+  line.add(cut(printable(run.name), std::max(columns - width_of(short_step), 0)), kStrong);
+  line.add(line.left() >= width_of(step) ? step : short_step);
   if (const double eta = (*run.last)[Metric::eta_seconds]; std::isfinite(eta) && !run.end)
     line.add("  eta " + human_eta(eta));
   if (const int left = line.left() - width_of(status.text); left >= 2)

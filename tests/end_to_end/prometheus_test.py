@@ -93,8 +93,9 @@ def check_dashboard(server, dashboard):
         except ValueError as error:
             expect(False, f"{where}: {error}")
             continue
-        # Annotations mark what does not happen here.
-        expect(result or where.startswith("annotation"), f"{where}: no data for {expression}")
+        # Annotations mark what does not happen here, and no rank of one is slow.
+        expect(result or where.startswith("annotation") or "_rank_seconds" in expression,
+               f"{where}: no data for {expression}")
         known.add(where)
     print(f"{len(known)} panels and variables have data, of {len(seen)} metrics")
     return seen
@@ -124,6 +125,8 @@ SYNTHETIC = {
     "LockstepSkippedUpdates": [("lockstep_skipped_steps_total", "0x30 2x30")],
     "LockstepMfuUnderPlan": [("lockstep_mfu_ratio", "0.3x60"), ("lockstep_plan_mfu_ratio", "0.4x60"),
                              ("lockstep_running", "1x60")],
+    "LockstepSlowRank": [('lockstep_slowest_rank_seconds{rank="3"}', "1.3x60"), ("lockstep_median_rank_seconds", "1x60"),
+                         ("lockstep_running", "1x60")],
     "LockstepGpuThrottled": [("lockstep_gpu_throttled", "1x60"), ("lockstep_running", "1x60")],
 }
 # None of them fires.
@@ -131,11 +134,13 @@ HEALTHY = [
     [("lockstep_last_step_timestamp_seconds", "0+60x44"), ("lockstep_running", "1x44"), ("lockstep_step_seconds", "5x44"),
      ("lockstep_goodput_ratio", "0.95x44"), ('lockstep_goodput_seconds{kind="productive"}', "4000x44"),
      ("lockstep_skipped_steps_total", "7x44"), ("lockstep_mfu_ratio", "0.39x44"), ("lockstep_plan_mfu_ratio", "0.4x44"),
-     ("lockstep_gpu_throttled", "0 0 1 1 0x44")],
+     ("lockstep_gpu_throttled", "0 0 1 1 0x44"), ("lockstep_median_rank_seconds", "1x44"),
+     ('lockstep_slowest_rank_seconds{rank="3"}', "1.05x44")],
     # It ended; or its steps take half an hour.
     [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "0x44"), ("lockstep_goodput_ratio", "0.5x44"),
      ('lockstep_goodput_seconds{kind="idle"}', "4000x44"), ("lockstep_mfu_ratio", "0.1x44"),
-     ("lockstep_plan_mfu_ratio", "0.4x44"), ("lockstep_gpu_throttled", "1x44")],
+     ("lockstep_plan_mfu_ratio", "0.4x44"), ("lockstep_gpu_throttled", "1x44"), ("lockstep_median_rank_seconds", "1x44"),
+     ('lockstep_slowest_rank_seconds{rank="3"}', "1.3x44")],
     [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "1x44"), ("lockstep_step_seconds", "1800x44")],
     # It is young.
     [("lockstep_goodput_ratio", "0.1x44"), ("lockstep_running", "1x44"),

@@ -127,6 +127,28 @@ TEST(Report, waits_for_data_that_few_steps_have_are_a_mean_over_all) {
   EXPECT_NEAR(part.at("measured").as_double(), 0.08, 1e-6);
 }
 
+// A GPU's steps are timed now and then; what they wait for data is known of each.
+TEST(Report, waits_for_data_are_those_of_all_steps_where_few_were_timed) {
+  const TemporaryDirectory directory;
+  const auto run = directory / "run";
+  std::filesystem::create_directories(run);
+  std::string text;
+  for (int step = 1; step <= 100; ++step)
+    text +=
+        str(R"({"step":)", step, R"(,"step_seconds":0.5,"data_wait_seconds":)",
+            step == 1    ? 5
+            : step == 50 ? 1
+                         : 0,
+            step % 20 == 1 ? str(R"(,"products_seconds":0.4,"data_seconds":)", step == 1 ? 5 : 0)
+                           : std::string(R"(,"products_seconds":null,"data_seconds":null)"),
+            "}\n");
+  spit(run / "metrics.jsonl", text);
+  const auto data = data_of_run(run, 16);
+  const auto& part = data.at("parts").as_array()[1];
+  EXPECT_EQ(part.at("name").as_string(), "data");
+  EXPECT_NEAR(part.at("measured").as_double(), 0.06, 1e-6);
+}
+
 TEST(Report, points_and_evaluations_have_one_clock_that_never_goes_back) {
   const TemporaryDirectory directory;
   const auto run = directory / "run";

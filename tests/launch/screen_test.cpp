@@ -246,6 +246,15 @@ TEST(Screen, a_status_ends_at_the_edge_however_wide_the_name) {
   }
 }
 
+TEST(Screen, the_step_is_there_however_long_the_name) {
+  auto run = watched(200, true);
+  run.name = std::string(200, 'x');
+  for (const int columns : {5, 10, 40, 80}) {
+    const auto head = without_escapes(screen_of(run, columns, 24, kColour).front());
+    EXPECT_TRUE(head.ends_with("  200")) << head;
+  }
+}
+
 TEST(Screen, without_utf8_all_is_ascii_and_as_much_is_drawn) {
   auto run = watched(200, true);
   run.name = "\xe6\xa8\xa1 caf\xc3\xa9";

@@ -100,6 +100,7 @@ Exposed everything() {
           .last_step_time_seconds = 1790000000.25,
           .report = report(),
           .time = report().time,
+          .slowest = SlowestRank{.rank = 13, .seconds = 0.46, .median = 0.4},
           .validation_loss = 3.5,
           .gpu = report().gpu,
           .goodput = Goodput{.productive_seconds = 30, .idle_seconds = 10, .restarts = 2},
@@ -129,6 +130,7 @@ TEST(Prometheus, each_number_has_its_name_unit_and_labels) {
       {"lockstep_step_seconds", 0.5},
       {"lockstep_tokens_per_second", 2048},
       {"lockstep_mfu_ratio", 0.471},
+      {"lockstep_median_rank_seconds", 0.4},
       {"lockstep_plan_mfu_ratio", 0.5},
       {"lockstep_plan_step_seconds", 0.4},
       {"lockstep_goodput_ratio", 0.75},
@@ -149,6 +151,7 @@ TEST(Prometheus, each_number_has_its_name_unit_and_labels) {
   }
   EXPECT_EQ(values.at("lockstep_component_seconds{run=\"r\",component=\"attention\"}"), 0.25);
   EXPECT_EQ(values.at("lockstep_plan_component_seconds{run=\"r\",component=\"attention\"}"), 0.2);
+  EXPECT_EQ(values.at("lockstep_slowest_rank_seconds{run=\"r\",rank=\"13\"}"), 0.46);
   EXPECT_EQ(values.at("lockstep_goodput_seconds{run=\"r\",kind=\"productive\"}"), 30);
   EXPECT_EQ(values.at("lockstep_goodput_seconds{run=\"r\",kind=\"idle\"}"), 10);
   EXPECT_EQ(values.count("lockstep_component_seconds{run=\"r\",component=\"evaluation\"}"), 0u);
@@ -162,9 +165,19 @@ TEST(Prometheus, what_is_not_known_is_left_out) {
   EXPECT_EQ(text.find("NaN"), text.npos);
   EXPECT_EQ(text.find("nan"), text.npos);
   for (const auto& [name, value] : parse(text))
-    for (const char* absent : {"loss", "mfu", "gpu", "plan", "goodput", "component", "limit"})
+    for (const char* absent :
+         {"loss", "mfu", "gpu", "plan", "goodput", "component", "limit", "rank"})
       EXPECT_EQ(name.find(absent), name.npos) << name;
   expect_promtool_agrees(text);
+}
+
+TEST(Prometheus, that_nothing_is_known_of_clocks_is_not_that_they_are_well) {
+  auto exposed = everything();
+  exposed.gpu->power_capped.reset();
+  exposed.gpu->slowed_by.clear();
+  for (const auto& [name, value] : parse(prometheus_text(exposed)))
+    for (const char* absent : {"throttled", "capped"})
+      EXPECT_EQ(name.find(absent), name.npos) << name;
 }
 
 TEST(Prometheus, before_the_first_step_there_is_only_what_is_known) {
@@ -220,7 +233,9 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   EXPECT_EQ(value(path, "lockstep_step"), 11);
   EXPECT_EQ(value(path, "lockstep_restarts"), 1);
   write_plan_file(run.plan(), {.step = {.seconds = 1, .mfu = 0.25}});
-  page.show(report(), Goodput{.productive_seconds = 1});
+  auto first = report();
+  first.slowest = SlowestRank{.rank = 3, .seconds = 0.5, .median = 0.25};
+  page.show(first, Goodput{.productive_seconds = 1});
   EXPECT_EQ(value(path, "lockstep_step"), 12);
   EXPECT_EQ(value(path, "lockstep_plan_mfu_ratio"), 0.25);
   expect_contains(slurp(path), "{run=\"my run\"}");
@@ -242,8 +257,10 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   EXPECT_EQ(value(path, "lockstep_evaluation_seconds_total"), 4);
   EXPECT_EQ(value(path, "lockstep_gpu_energy_joules_total"), 1200);
   expect_contains(slurp(path), "kind=\"productive\"} 2\n");
+  expect_contains(slurp(path), "rank=\"3\"} 0.5\n");                // as ranks compared it last
   expect_contains(slurp(path), "component=\"attention\"} 0.25\n");  // of the step that was timed
-  EXPECT_FALSE(std::filesystem::exists(path.string() + ".tmp"));
+  for (const auto& entry : std::filesystem::directory_iterator(run.path()))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("metrics.prom.")) << entry.path();
 }
 
 TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
