@@ -152,8 +152,9 @@ std::string head_line(const WatchedRun& run, int columns, Style style) {
   Line line(columns, style);
   if (!run.last) return line.add(status.text, status.is_alarm ? kAlarm : "").text();
   const auto step = "  " + step_text(run), short_step = str("  ", run.last->step);
-  line.add(cut(printable(run.name), std::max(columns - width_of(short_step), 0)), kStrong);
-  line.add(line.left() >= width_of(step) ? step : short_step);
+  const int room = columns - width_of(short_step);  // of the name; else it has all of a tiny one
+  line.add(cut(printable(run.name), room > 0 ? room : columns), kStrong);
+  if (room > 0) line.add(line.left() >= width_of(step) ? step : short_step);
   if (const double eta = (*run.last)[Metric::eta_seconds]; std::isfinite(eta) && !run.end)
     line.add("  eta " + human_eta(eta));
   if (const int left = line.left() - width_of(status.text); left >= 2)

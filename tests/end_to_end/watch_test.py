@@ -302,7 +302,7 @@ def without_terminal(folder):
     append(odd / "metrics.jsonl", "junk\n")
     done = subprocess.run([LOCKSTEP, "watch", str(odd)], capture_output=True, text=True, timeout=60, check=False)
     expect(done.returncode == 65 and "1 lines of metrics.jsonl are left out; the first: line 1" in done.stderr, f"junk: {done}")
-    (odd / "metrics.jsonl").write_text("".join(line_of(s, 3, data_seconds=0.5 if s == 10 else 0) for s in range(1, 11)) + line_of(600, 3))
+    (odd / "metrics.jsonl").write_text("".join(line_of(s, 3, data_wait_seconds=0.5 if s == 10 else 0) for s in range(1, 11)) + line_of(600, 3))
     append(odd / "ledger.jsonl", json.dumps({"event": "start", "time_seconds": time.time(), "step": 10, "ranks": 1, "hosts": ["a"]}) + "\n")
     done = subprocess.run([LOCKSTEP, "watch", str(odd)], capture_output=True, text=True, timeout=60, check=False)
     expect("the last line of metrics.jsonl is left out: step 600 is far behind step 10, and no line goes on" in done.stdout, f"held back: {done}")
