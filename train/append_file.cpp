@@ -27,7 +27,7 @@ AppendFile::AppendFile(std::filesystem::path path, int descriptor)
       descriptor_(descriptor),
       size_bytes_(lseek(descriptor, 0, SEEK_END)) {}
 
-AppendFile::AppendFile(std::filesystem::path path, Mode mode)
+AppendFile::AppendFile(const std::filesystem::path& path, Mode mode)
     : AppendFile(path, opened(path, mode)) {
   sync_directory(path_.parent_path());
 }

@@ -15,7 +15,7 @@ class AppendFile {
   enum class Mode : std::uint8_t { create_new, keep };  // keep: or create
 
   // Throws DataError when it cannot be opened, or exists and must be new.
-  AppendFile(std::filesystem::path path, Mode mode);
+  AppendFile(const std::filesystem::path& path, Mode mode);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();

@@ -36,7 +36,8 @@ def make_run(run, steps, seed, evil=False, evaluations=40, finite=1.0):
     rng = random.Random(seed)
     run.mkdir(parents=True)
     time = begin = 1.79e9
-    ledger = [{"event": "start", "time_seconds": begin, "step": 0, "ranks": 8, "hosts": ["gpu-a", EVIL if evil else "gpu-b"]}]
+    hosts = ["gpu-a", EVIL if evil else "gpu-b", *(f"gpu-{i}" for i in range(2, 64))]
+    ledger = [{"event": "start", "time_seconds": begin, "step": 0, "ranks": 512, "hosts": hosts}]
     time += 40
     with open(run / "metrics.jsonl", "w", encoding="utf-8") as file:
         for step in range(1, steps + 1):
@@ -170,6 +171,8 @@ def check_words(page, folder):
     text = text_of("run")
     expect("rings: validation" in text and "dotted" not in text, "40 evaluations are rings")
     expect(re.search(r"whole step[^\n]*\n[^\n]*and for checkpoints", text), "checkpoints do not stand below the step")
+    starts = page.run("document.querySelector('.starts').textContent")
+    expect("gpu-a, gpu-b, gpu-2, gpu-3, 60 more" in starts, f"hosts of a start: {starts!r}")
     text = text_of("nowhere")
     expect(re.search(r"loss\s+not finite\s+at no step", text) and "no step has a finite loss" in text, f"no loss: {text[:600]}")
     text = text_of("diverged")
