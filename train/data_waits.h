@@ -16,7 +16,8 @@ class DataWaits {
   void begin();
   void end(double host_seconds);
 
-  // Of the waits that are over since the last call: on a GPU of those that it has come to.
+  // Of the waits that are over since the last call: on a GPU of those that are behind it. The host
+  // does not wait for that.
   double take();
 
  private:
