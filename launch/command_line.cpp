@@ -361,7 +361,7 @@ void add_plan(CLI::App& app, Run& run) {
                   "Machines", "GB/S"),
          1e-3, 1e6);
   verb->add_flag("--allow-tensor-across-nodes", options->allow_tensor_across_nodes,
-                 "plan the layout as a run with this option takes it (others are not)")
+                 "plan the configuration's layout as a run with this option takes it")
       ->group("Machines");
   verb->add_flag("--check", options->check,
                  "leave out other layouts, and exit with 78 where there is too little memory")

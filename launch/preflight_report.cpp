@@ -8,6 +8,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "launch/cluster_file.h"
 #include "launch/output.h"
 #include "train/plan/residuals.h"
 #include "train/preflight/preflight.h"
@@ -30,8 +31,7 @@ std::optional<Cluster> read_cluster(const fs::path& file) {
   std::error_code unknown;
   if (!path_exists(file) || fs::is_empty(file, unknown)) return std::nullopt;
   try {
-    const Json json = Json::parse(read_text(file, kMostBytes), file.string());
-    return in_context([&] { return parse_cluster(json); }, file.string());
+    return load_cluster(file);
   } catch (const DataError& error) {
     log_warning(error.what(),
                 "; if it says what a GPU costs or how often runs are interrupted, that is lost");
