@@ -3,7 +3,8 @@
 #
 #   ./test.sh              the CI tier: what a change must pass, in minutes
 #   ./test.sh --full       also what takes an hour or two: the sanitizers, clang-tidy of the tests, long
-#                          fuzzing, a run killed 500 times, every layout, shards of 2^31 tokens
+#                          fuzzing, a run killed 500 times, every layout, shards of 2^31 tokens,
+#                          compiling for the hosts of Grace
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer and
 #                          more, every layout with every family, the analyzer
 #   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)

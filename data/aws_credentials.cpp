@@ -145,7 +145,6 @@ std::map<std::string, Profile> parse_profiles(std::string_view text, const std::
 
 AwsKeys parse_keys(std::string_view text, const std::string& what) {
   AwsKeys keys;
-  std::string why;
   try {
     const auto json = Json::parse(text, what, 4);
     keys.id = text_at(json, "AccessKeyId");

@@ -203,7 +203,7 @@ void check_same_model(const ModelConfig& found, const ModelConfig& expected,
                       const std::string& where) {
   const ModelConfig there = essence(found), here = essence(expected);
   if (there == here) return;
-  const auto check = [&](const char* key, auto is_there, auto is_here) {
+  const auto check = [&](const char* key, const auto& is_there, const auto& is_here) {
     if (is_there != is_here)
       throw ConfigError(
           str(where, " a model with ", key, " = ", is_there, ", but model.", key, " is ", is_here));

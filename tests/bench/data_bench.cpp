@@ -263,7 +263,7 @@ void write_manifest(const fs::path& path, int shards) {
     char name[32];
     std::snprintf(name, sizeof name, "train_%06d.bin", i);
     manifest.shards.push_back(
-        {name, 1'000'000 + i, 1'000, hash_hex(std::string(name)), hash_hex(str(name, "ends")), ""});
+        {name, 1'000'000 + i, 1'000, hash_hex(name), hash_hex(str(name, "ends")), ""});
     for (const auto& file : {std::string(name), ends_name(name)})
       std::ofstream(path.parent_path() / file);  // looked for, not opened
   }

@@ -5,7 +5,7 @@ usage: clang_tidy.py --build DIR [--only product|tests] [--analyzer] [--jobs N] 
 
 A source that is compiled once per instruction set is checked as its first, baseline command. What
 passed is remembered under DIR/lint by a hash of all that clang-tidy reads of this repository, so a
-second run checks only what changed. Exit 77 (skipped) without clang-tidy.
+second run checks only what changed. clang_tidy.sh calls this, with the version we agreed on.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -76,10 +75,6 @@ def main():
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list-times", action="store_true", help="print each source's seconds")
     options = parser.parse_args()
-    if not shutil.which("clang-tidy"):
-        print("SKIPPED: clang-tidy is not installed")
-        return 77
-
     build = options.build.resolve()
     work = build / "lint"
     work.mkdir(exist_ok=True)
@@ -88,7 +83,8 @@ def main():
         print(f"no source of {ROOT} in {build}/compile_commands.json")
         return 1
     (work / "compile_commands.json").write_text(json.dumps(list(commands.values())))
-    arguments = ["-p", str(work)]
+    # Algorithms of libstdc++ 12 call a function of its own that it deprecates.
+    arguments = ["-p", str(work), "--extra-arg=-Wno-deprecated-declarations"]
     if options.only:
         of_tests = options.only == "tests"
         commands = {p: e for p, e in commands.items() if (ROOT / "tests" in p.parents) == of_tests}

@@ -43,7 +43,8 @@ unsigned shared_address(const void* p) {
 void load_matrices(unsigned* to, int count, unsigned address, bool transposed) {
   const std::byte* row = dynamic_shared() + address;
   if (lane() < 8 * count) read(row, 16);
-  const Exchange all(~0u, transposed ? "ldmatrix.trans" : "ldmatrix", &row, sizeof row);
+  const Exchange all(~0u, transposed ? "ldmatrix.trans" : "ldmatrix",
+                     static_cast<const void*>(&row), sizeof row);
   const auto element = [&](int matrix, int r, int c) {
     unsigned short value = 0;
     std::memcpy(&value, all.as<const std::byte*>(8 * matrix + r) + 2 * c, sizeof value);
