@@ -115,8 +115,9 @@ constexpr MemberRow kMemberRows[] = {
     {"attn_implementation experts_implementation fusion_config gradient_checkpointing "
      "chunk_size_feed_forward use_cache",
      "all", MemberUse::ignored, "", "how to compute, with the same result"},
-    {"output_attentions output_hidden_states output_cross_attentions return_dict", "all",
-     MemberUse::ignored, "", "what a call returns"},
+    {"output_attentions output_hidden_states return_dict", "all", MemberUse::ignored, "",
+     "what a call returns"},
+    {"output_cross_attentions", "gpt2", MemberUse::ignored, "", "what a call returns"},
     {"is_encoder_decoder", "all", MemberUse::ignored, "", "read for other families"},
     {"mlp_layer_types num_heads", kWindowed, MemberUse::ignored, "", "read for other families"},
     {"head_dim partial_rotary_factor rope_parameters rope_scaling rope_theta", "gpt2",

@@ -27,6 +27,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import config_members
 import make_fixtures
 import models
 import rank_files
@@ -342,6 +343,8 @@ def main():
             report.run(f"fixture {family}", check_fixture, family, folder / "fixtures")
         for family in families:
             report.run(family, check_family, family, seed, folder / family, lockstep)
+        report.run("config members", config_members.check, families, seed,
+                   folder / "config_members", lockstep)
         report.run("token shards", token_shards.check, seed, folder / "shards", lockstep)
     report.run("safetensors", check_safetensors, arguments.verdict, arguments.files, seed)
     return report.finish()
