@@ -7,7 +7,8 @@ usage: compare.py [--seed N] [--family NAME]... [--files N] [--device cpu|cuda] 
                   LOCKSTEP VERDICT
 
 For each family a model of random shape and weights goes from `transformers` to Lockstep, is
-evaluated, trained, and goes back. Every draw follows from the seed, which is printed. A check
+evaluated, trained, and goes back; directories with odd members in config.json are evaluated on both
+sides (config_members.py). Every draw follows from the seed, which is printed. A check
 prints one line: what was compared, the largest error that was found, and its limit.
 """
 
