@@ -38,12 +38,21 @@ constexpr FixedMember kFixedMembers[] = {
     {"decoder", kAll, "[null]", "Export the language model to a directory of its own."},
     {"generator", kAll, "[null]", "Export the language model to a directory of its own."},
     {"configuration_files", kAll, "[null, []]",
-     "Remove it if this file describes the weights beside it."},
+     "Remove the member if this file describes the weights beside it."},
     {"transformers_weights", kAll, "[null]",
-     "Rename that file to model.safetensors, and remove it."},
+     "Rename that file to model.safetensors, and remove the member."},
 };
 
 }  // namespace
+
+void Keys::refuse(const char* key, const std::string& expected, const Json* got,
+                  const std::string& advice) const {
+  constexpr std::size_t kShown = 300;
+  auto text = got == nullptr ? "nothing" : got->dump();
+  if (text.size() > kShown) text = text.substr(0, kShown) + "...";
+  throw DataError(str(file_, ": ", key, ": expected ", expected, ", got ", text,
+                      advice.empty() ? "" : ". ", advice));
+}
 
 bool is_same(const Json& a, const Json& b) {
   return a.is_number() && b.is_number() ? a.as_double() == b.as_double() : a.dump() == b.dump();
@@ -60,7 +69,7 @@ void check_fixed_members(const Keys& keys, Family family) {
     std::string expected;
     for (const auto& one : accepted)
       expected += (expected.empty() ? "" : " or ") + one.dump();
-    keys.fail(fixed.key, str("expected ", expected, ", got ", value->dump(), ". ", fixed.advice));
+    keys.refuse(fixed.key, expected, value, fixed.advice);
   }
 }
 

@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+constexpr char kKeepOne[] = "Keep the right one of the two.";
+
 // Reads members of an object. A message names the file, the member, what is expected and what is
 // there. null is a value like any other: only given() takes it for an absent member.
 class Keys {
@@ -22,12 +24,12 @@ class Keys {
     const Json* value = find(key);
     return value == nullptr || value->is_null() ? nullptr : value;
   }
-  [[noreturn]] void fail(const char* key, const std::string& what) const {
-    throw DataError(str(file_, ": ", key, ": ", what));
-  }
+  // "FILE: KEY: expected EXPECTED, got VALUE. ADVICE"; nullptr is "nothing".
+  [[noreturn]] void refuse(const char* key, const std::string& expected, const Json* got,
+                           const std::string& advice = "") const;
   std::int64_t integer(const char* key) const {
     const Json& value = needed(key);
-    if (!value.is_integer()) fail(key, str("expected an integer, got ", value.dump()));
+    if (!value.is_integer()) refuse(key, "an integer", &value);
     return value.as_integer();
   }
   std::int64_t integer(const char* key, std::int64_t otherwise) const {
@@ -35,7 +37,7 @@ class Keys {
   }
   double number(const char* key) const {
     const Json& value = needed(key);
-    if (!value.is_number()) fail(key, str("expected a number, got ", value.dump()));
+    if (!value.is_number()) refuse(key, "a number", &value);
     return value.as_double();
   }
   double number(const char* key, double otherwise) const {
@@ -44,7 +46,7 @@ class Keys {
   bool flag(const char* key, bool otherwise) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
-    if (!value->is_bool()) fail(key, str("expected true or false, got ", value->dump()));
+    if (!value->is_bool()) refuse(key, "true or false", value);
     return value->as_bool();
   }
   // A size that stands under one of two names; both may be there when they are equal.
@@ -52,8 +54,7 @@ class Keys {
     if (find(alias) == nullptr) return integer(key);
     const auto size = integer(alias);
     if (integer(key, size) == size) return size;
-    fail(alias,
-         str("expected ", key, " (", integer(key), "), got ", size, ". Keep the right one."));
+    refuse(alias, str(key, " (", integer(key), ")"), find(alias), kKeepOne);
   }
   const Json& json() const { return json_; }
   const std::string& file() const { return file_; }
@@ -61,7 +62,7 @@ class Keys {
  private:
   const Json& needed(const char* key) const {
     const Json* value = find(key);
-    if (value == nullptr) fail(key, "missing");
+    if (value == nullptr) throw DataError(str(file_, ": ", key, ": missing"));
     return *value;
   }
 

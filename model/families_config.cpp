@@ -32,9 +32,8 @@ const FamilyEntry& entry_of(const Keys& keys) {
   const Json* type = keys.find("model_type");
   for (const auto& entry : kEntries)
     if (type != nullptr && type->is_string() && type->as_string() == entry.model_type) return entry;
-  keys.fail("model_type", str("expected gpt2, llama, qwen2, qwen3 or smollm3, got ",
-                              type == nullptr ? "nothing" : type->dump(),
-                              ". Choose a model of one of these families."));
+  keys.refuse("model_type", "gpt2, llama, qwen2, qwen3 or smollm3", type,
+              "Choose a model of one of these families.");
 }
 
 ModelConfig read_gpt2(const Keys& keys) {
@@ -66,36 +65,32 @@ Json without_nulls(const Json& table) {
   return members;
 }
 
-// The value of `key` in a table of RoPE settings or at the top of the file; nullptr where neither
+// Returns the value of `key` in a table of RoPE settings or beside the table; nullptr if neither
 // has it. Two that differ are refused.
-const Json* said_once(const Keys& keys, const Keys& table, const char* key) {
+const Json* one_of_both(const Keys& keys, const Keys& table, const char* key) {
   const Json *inner = table.given(key), *outer = keys.given(key);
   if (inner == nullptr || outer == nullptr) return inner != nullptr ? inner : outer;
   if (is_same(*inner, *outer)) return inner;
-  table.fail(key, str("expected ", key, " of the file (", outer->dump(), "), got ", inner->dump(),
-                      ". Keep the right one."));
+  table.refuse(key, str(key, " beside the table (", outer->dump(), ")"), inner, kKeepOne);
 }
 
 double read_theta(const Keys& keys, const Keys& table, double default_theta) {
-  const Json* theta = said_once(keys, table, "rope_theta");
+  const Json* theta = one_of_both(keys, table, "rope_theta");
   if (theta == nullptr) return default_theta;
   return (theta == keys.find("rope_theta") ? keys : table).number("rope_theta");
 }
 
-// The type that a table names by rope_type or, as older files do, by type. rope_parameters may lack
-// it; a table of scaling may not, because "default" scales nothing.
+// Returns the type of a table: rope_type or, in older files, type. rope_parameters may lack it; a
+// table of scaling may not, because "default" scales nothing.
 std::string rope_type(const Keys& table, bool is_scaling) {
   const Json *type = table.find("rope_type"), *old_name = table.find("type");
   if (type != nullptr && old_name != nullptr && !is_same(*type, *old_name))
-    table.fail("type", str("expected rope_type (", type->dump(), "), got ", old_name->dump(),
-                           ". Keep the right one."));
+    table.refuse("type", str("rope_type (", type->dump(), ")"), old_name, kKeepOne);
   if (type == nullptr) type = old_name;
   if (type == nullptr && !is_scaling) return "default";
   if (type != nullptr && (is_same(*type, "default") || is_same(*type, "llama3")))
     return type->as_string();
-  table.fail("rope_type", str("expected \"default\" or \"llama3\", got ",
-                              type == nullptr ? "nothing" : type->dump(),
-                              ". Choose a model with one of these."));
+  table.refuse("rope_type", R"("default" or "llama3")", type, "Choose a model with one of these.");
 }
 
 void check_rope_members(const Keys& table, const std::string& type) {
@@ -105,14 +100,12 @@ void check_rope_members(const Keys& table, const std::string& type) {
                                "original_max_position_embeddings"});
   for (const auto& [key, value] : table.json().as_object())
     if (std::find(known.begin(), known.end(), key) == known.end())
-      table.fail(key.c_str(),
-                 str("unknown for the type \"", type, "\", got ", value.dump(),
-                     ". Set the right rope_type, or remove the member if it has no effect."));
+      table.refuse(key.c_str(), str("no such member beside the type \"", type, "\""), &value,
+                   "Set the right rope_type, or remove the member if it has no effect.");
 }
 
 Rope read_rope_table(const Keys& keys, const char* place, const ModelConfig& c, double theta) {
-  if (!keys.find(place)->is_object())
-    keys.fail(place, str("expected an object, got ", keys.find(place)->dump()));
+  if (!keys.find(place)->is_object()) keys.refuse(place, "an object", keys.find(place));
   const Json json = without_nulls(*keys.find(place));
   const Keys table(json, str(keys.file(), ": ", place));
   check_fixed_members(table, c.family);
@@ -121,7 +114,7 @@ Rope read_rope_table(const Keys& keys, const char* place, const ModelConfig& c, 
   check_rope_members(table, type);
   if (type == "default") return rope;
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  const Json* original = said_once(keys, table, kOriginal);
+  const Json* original = one_of_both(keys, table, kOriginal);
   const auto context = original == nullptr                ? c.max_positions
                        : original == keys.find(kOriginal) ? keys.integer(kOriginal)
                                                           : table.integer(kOriginal);
@@ -133,17 +126,18 @@ Rope read_rope_table(const Keys& keys, const char* place, const ModelConfig& c, 
   return rope;
 }
 
-// `transformers` 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. All may be
-// there when they say the same.
+// `transformers` 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. A file may
+// have all of them if they are equal.
 void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
   std::optional<Rope> rope;
   for (const char* place : {"rope_parameters", "rope_scaling"}) {
     if (keys.given(place) == nullptr) continue;
     const auto read = read_rope_table(keys, place, c, default_theta);
     if (rope && read != *rope)
-      keys.fail(place, str("expected the setting of rope_parameters (",
-                           keys.find("rope_parameters")->dump(), "), got ",
-                           keys.find(place)->dump(), ". Keep the right one."));
+      keys.refuse(
+          place,
+          str("the settings of rope_parameters (", keys.find("rope_parameters")->dump(), ")"),
+          keys.find(place), kKeepOne);
     rope = read;
   }
   if (!rope) rope = Rope{.theta = keys.number("rope_theta", default_theta), .scaling = {}};
@@ -160,17 +154,15 @@ std::int64_t read_no_rope_every(ModelConfig c, const Keys& keys) {
   const Json* value = keys.given(kList);
   c.no_rope_every = keys.integer(kEvery, 4);
   if (value == nullptr) {
-    if (c.no_rope_every < 1)
-      keys.fail(kEvery, str("expected an integer from 1, got ", c.no_rope_every));
+    if (c.no_rope_every < 1) keys.refuse(kEvery, "1 or more", keys.find(kEvery));
     return c.no_rope_every;
   }
   if (!value->is_array() || static_cast<std::int64_t>(value->as_array().size()) < c.layers)
-    keys.fail(kList,
-              str("expected a value for each of ", c.layers, " layers, got ", value->dump()));
+    keys.refuse(kList, str("a value for each of ", c.layers, " layers"), value);
   std::vector<bool> has_rope;
   for (const auto& layer : value->as_array()) {
     if (!layer.is_integer() && !layer.is_bool())
-      keys.fail(kList, str("expected 0, 1, false or true for each layer, got ", layer.dump()));
+      keys.refuse(kList, "0, 1, false or true for each layer", &layer);
     has_rope.push_back(layer.is_bool() ? layer.as_bool() : layer.as_integer() != 0);
   }
   has_rope.resize(static_cast<std::size_t>(std::max<std::int64_t>(c.layers, 0)));
@@ -183,12 +175,12 @@ std::int64_t read_no_rope_every(ModelConfig c, const Keys& keys) {
   const auto first_without = std::find(has_rope.begin(), has_rope.end(), false);
   c.no_rope_every = first_without == has_rope.end() ? 0 : first_without - has_rope.begin() + 1;
   if (!follows_rule())
-    keys.fail(kList, str("expected 0 for every n-th layer and 1 for all others, got ",
-                         value->dump(), ". Choose a model with such layers."));
+    keys.refuse(kList, "0 for every n-th layer and 1 for all others", value,
+                "Choose a model with such layers.");
   return c.no_rope_every;
 }
 
-// Whether use_sliding_window gives a layer a window, where layer_types says nothing.
+// Whether use_sliding_window gives a layer a window if there is no layer_types.
 bool has_window(const Keys& keys, const ModelConfig& c) {
   const bool smollm3 = c.family == Family::smollm3;
   const bool has_member = smollm3 || c.family == Family::qwen2 || c.family == Family::qwen3;
@@ -203,18 +195,16 @@ void check_windows(const Keys& keys, const ModelConfig& c) {
   const Json* types = keys.given("layer_types");
   if (types == nullptr) {
     if (has_window(keys, c))
-      keys.fail("use_sliding_window",
-                "expected false, got true with layers that have a window. "
-                "Choose a model without windows.");
+      keys.refuse("use_sliding_window", "false, because layers have a window",
+                  keys.find("use_sliding_window"), "Choose a model without windows.");
     return;
   }
   if (!types->is_array() || static_cast<std::int64_t>(types->as_array().size()) != c.layers)
-    keys.fail("layer_types",
-              str("expected a type for each of ", c.layers, " layers, got ", types->dump()));
+    keys.refuse("layer_types", str("a type for each of ", c.layers, " layers"), types);
   for (const auto& type : types->as_array())
     if (!is_same(type, "full_attention") && !is_same(type, "attention"))
-      keys.fail("layer_types", str("expected \"full_attention\" for every layer, got ", type.dump(),
-                                   ". Choose a model with full attention."));
+      keys.refuse("layer_types", R"("full_attention" for every layer)", &type,
+                  "Choose a model with full attention.");
 }
 
 // ----------------------------------------------------------------------------------------------

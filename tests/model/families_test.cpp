@@ -153,9 +153,9 @@ TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
           "original_max_position_embeddings": 8192}})",
        nullptr},
       {R"({"rope_parameters": {"type": "default"}})",
-       R"(c: rope_scaling: expected the setting of rope_parameters ({"type":"default"}), got )"
+       R"(c: rope_scaling: expected the settings of rope_parameters ({"type":"default"}), got )"
        R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
-       R"("original_max_position_embeddings":8192}. Keep the right one.)"},
+       R"("original_max_position_embeddings":8192}. Keep the right one of the two.)"},
       {R"({"rope_parameters": {"rope_type": "yarn", "factor": 4}})",
        R"(c: rope_parameters: rope_type: expected "default" or "llama3", got "yarn". )"
        R"(Choose a model with one of these.)"},
@@ -164,14 +164,15 @@ TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
        R"(c: rope_scaling: rope_type: expected "default" or "llama3", got "linear". )"
        R"(Choose a model with one of these.)"},
       {R"({"rope_scaling": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})",
-       "c: rope_parameters: rope_theta: expected rope_theta of the file (5e+05), got 10000.0. "
-       "Keep the right one."},
+       "c: rope_parameters: rope_theta: expected rope_theta beside the table (5e+05), got 10000.0. "
+       "Keep the right one of the two."},
       {R"({"original_max_position_embeddings": 8192})", nullptr},
       {R"({"original_max_position_embeddings": 4096})",
        "c: rope_scaling: original_max_position_embeddings: expected "
-       "original_max_position_embeddings of the file (4096), got 8192. Keep the right one."},
+       "original_max_position_embeddings beside the table (4096), got 8192. Keep the right one of "
+       "the two."},
       {R"({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 8}})",
-       R"(c: rope_scaling: type: expected rope_type ("llama3"), got "linear". Keep the right one.)"},
+       R"(c: rope_scaling: type: expected rope_type ("llama3"), got "linear". Keep the right one of the two.)"},
   };
   expect_each(changes, config_to_huggingface(llama3_8b()), llama3_8b());
 }
@@ -185,8 +186,8 @@ TEST(Families, a_theta_that_only_one_of_two_rope_tables_has_is_refused) {
   constexpr Change changes[] = {
       {R"({"rope_scaling": {"type": "default"},
            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})",
-       R"(c: rope_scaling: expected the setting of rope_parameters ({"rope_type":"default",)"
-       R"("rope_theta":5e+05}), got {"type":"default"}. Keep the right one.)"},
+       R"(c: rope_scaling: expected the settings of rope_parameters ({"rope_type":"default",)"
+       R"("rope_theta":5e+05}), got {"type":"default"}. Keep the right one of the two.)"},
   };
   expect_each(changes, Json(without), llama3_8b());
 }
@@ -206,13 +207,13 @@ TEST(Families, a_rope_table_with_unknown_members_or_without_a_type_is_refused) {
        R"(c: rope_scaling: rope_type: expected "default" or "llama3", got nothing. Choose a model )"
        R"(with one of these.)"},
       {R"({"rope_scaling": {"rope_type": "default", "factor": 8}})",
-       R"(c: rope_scaling: factor: unknown for the type "default", got 8. Set the right rope_type, )"
+       R"(c: rope_scaling: factor: expected no such member beside the type "default", got 8. Set the right rope_type, )"
        R"(or remove the member if it has no effect.)"},
       {R"({"rope_scaling": null, "rope_parameters": {"factor": 8}})",
-       R"(c: rope_parameters: factor: unknown for the type "default", got 8. Set the right )"
+       R"(c: rope_parameters: factor: expected no such member beside the type "default", got 8. Set the right )"
        R"(rope_type, or remove the member if it has no effect.)"},
       {R"({"rope_scaling": {"rope_type": "llama3", "mscale": 2}})",
-       R"(c: rope_scaling: mscale: unknown for the type "llama3", got 2. Set the right rope_type, )"
+       R"(c: rope_scaling: mscale: expected no such member beside the type "llama3", got 2. Set the right rope_type, )"
        R"(or remove the member if it has no effect.)"},
       {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
        "c: rope_scaling: partial_rotary_factor: expected 1 or null, got 0.5. Choose a model that "
@@ -242,9 +243,10 @@ TEST(Families, sizes_of_gpt2_under_two_names_agree_or_are_refused) {
            "max_position_embeddings": 1024})",
        nullptr},
       {R"({"num_attention_heads": 6})",
-       "c: num_attention_heads: expected n_head (12), got 6. Keep the right one."},
+       "c: num_attention_heads: expected n_head (12), got 6. Keep the right one of the two."},
       {R"({"max_position_embeddings": 2048})",
-       "c: max_position_embeddings: expected n_positions (1024), got 2048. Keep the right one."},
+       "c: max_position_embeddings: expected n_positions (1024), got 2048. Keep the right one of "
+       "the two."},
   };
   expect_each(changes, config_to_huggingface(gpt2_124m()), gpt2_124m());
   Json::Object renamed;
@@ -274,7 +276,7 @@ TEST(Families, windows_that_no_layer_has_and_biases_that_no_layer_reads_are_acce
       {R"({"use_sliding_window": true, "max_window_layers": 28})", nullptr},
       {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 99})", nullptr},
       {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 27})",
-       "c: use_sliding_window: expected false, got true with layers that have a window. Choose a "
+       "c: use_sliding_window: expected false, because layers have a window, got true. Choose a "
        "model without windows."},
       {R"({"mlp_bias": true})", nullptr},
       {R"({"hidden_act": "swish"})", nullptr},
