@@ -76,7 +76,7 @@ const Json* one_of_both(const Keys& keys, const Keys& table, const char* key) {
 
 double read_theta(const Keys& keys, const Keys& table, double default_theta) {
   const Json* theta = one_of_both(keys, table, "rope_theta");
-  if (theta == nullptr) return default_theta;
+  if (theta == nullptr) return keys.number("rope_theta", default_theta);
   return (theta == keys.find("rope_theta") ? keys : table).number("rope_theta");
 }
 
@@ -115,7 +115,7 @@ Rope read_rope_table(const Keys& keys, const char* place, const ModelConfig& c, 
   if (type == "default") return rope;
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const Json* original = one_of_both(keys, table, kOriginal);
-  const auto context = original == nullptr                ? c.max_positions
+  const auto context = original == nullptr                ? keys.integer(kOriginal, c.max_positions)
                        : original == keys.find(kOriginal) ? keys.integer(kOriginal)
                                                           : table.integer(kOriginal);
   rope.scaling = RopeScaling{

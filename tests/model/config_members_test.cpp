@@ -61,7 +61,7 @@ void for_each_member(MemberUse use, const Act& act) {
     if (row.use == use)
       for (const auto& member : words(row.members))
         for (const auto& family : families_of(row)) {
-          SCOPED_TRACE(member + " of " + family);
+          SCOPED_TRACE(str(member, " of ", family));
           act(row, member, with(base(family), Json::parse(row.beside, "beside")));
         }
 }
@@ -112,7 +112,7 @@ TEST(ConfigMembers, a_member_that_is_ignored_may_have_any_value) {
 std::string quoted_list(const std::vector<std::string>& all, const std::string& separator) {
   std::string text;
   for (const auto& one : all)
-    text += (text.empty() ? "`" : separator + "`") + one + "`";
+    text += str(text.empty() ? "" : separator, "`", one, "`");
   return text;
 }
 
