@@ -1,9 +1,9 @@
-"""Members of config.json: the table of docs/huggingface.md against `transformers`, and directories with odd members.
+"""Members of config.json: the table of docs/huggingface.md, and directories with odd members.
 
-`transformers` sets every member of a config.json as an attribute, known or not. The members that it reads are the fields
-of the configuration classes, what their code takes from the file, and the attributes that a model asks for while it is
-loaded, trained a step and generates. Any member, with any value, then makes the same model on both sides, or one side
-refuses it.
+`transformers` sets every member of a config.json as an attribute, known or not. The members that it
+reads are the fields of the configuration classes, what their code takes from the file, and the
+attributes that a model asks for while it is loaded, trained a step and generates. The page has
+exactly these. Any member, with any value, makes the same model on both sides, or one side refuses it.
 """
 
 import ast
@@ -28,7 +28,7 @@ from lockstep import Refused, write_shards
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/huggingface.md"
 USES = ("read", "must be", "ignored")
-DRAWS = 60  # directories of a family
+DRAWS = 100  # directories of a family
 EXPORTS = 5  # of those that both read
 LOSS = 1e-5  # relative, as in compare.py
 # A token at a time from a cache, or all at once: the same sums in another order.
