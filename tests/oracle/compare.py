@@ -7,7 +7,8 @@ usage: compare.py [--seed N] [--family NAME]... [--files N] [--device cpu|cuda] 
                   LOCKSTEP VERDICT
 
 For each family a model of random shape and weights goes from `transformers` to Lockstep, is
-evaluated, trained, and goes back. Every draw follows from the seed, which is printed. A check
+evaluated, trained, and goes back; directories with odd members in config.json are evaluated on both
+sides (config_members.py). Every draw follows from the seed, which is printed. A check
 prints one line: what was compared, the largest error that was found, and its limit.
 """
 
@@ -27,6 +28,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import config_members
 import make_fixtures
 import models
 import rank_files
@@ -342,6 +344,8 @@ def main():
             report.run(f"fixture {family}", check_fixture, family, folder / "fixtures")
         for family in families:
             report.run(family, check_family, family, seed, folder / family, lockstep)
+        report.run("config members", config_members.check, families, seed,
+                   folder / "config_members", lockstep)
         report.run("token shards", token_shards.check, seed, folder / "shards", lockstep)
     report.run("safetensors", check_safetensors, arguments.verdict, arguments.files, seed)
     return report.finish()
