@@ -153,9 +153,17 @@ std::vector<fs::path> tokenizer_files(const std::string& what) {
   if (what == "bytes") return {};
   const auto file = json_of(what);
   std::vector<fs::path> files{file};
-  if (path_exists(file.parent_path() / kConfigFile))
-    files.push_back(file.parent_path() / kConfigFile);
+  for (const char* name : kTokenizerFiles)
+    if (const auto beside = file.parent_path() / name; name != std::string_view(kFile))
+      if (path_exists(beside)) files.push_back(beside);
   return files;
+}
+
+void copy_tokenizer_files(const std::vector<fs::path>& files, const fs::path& directory) {
+  constexpr std::int64_t kMostFileBytes = std::int64_t{1} << 30;
+  for (const auto& file : files)
+    write_text(directory / (file == files.front() ? fs::path(kFile) : file.filename()),
+               read_text(file, kMostFileBytes));
 }
 
 }  // namespace lockstep
