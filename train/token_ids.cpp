@@ -143,7 +143,13 @@ Json generation_config_of(const fs::path& model) {
 }
 
 std::string with_token_ids(const std::string& config, const TokenIds& ids) {
-  Json json = Json::parse(config, "generation_config.json", kDepth);
+  Json json;
+  try {
+    json = Json::parse(config, "generation_config.json", kDepth);
+    json.as_object();
+  } catch (const DataError&) {  // which is copied as it is
+    return config;
+  }
   bool same = true;
   for (const auto& [key, value] : {std::pair{kKeys[0], &ids.bos}, std::pair{kKeys[1], &ids.eos},
                                    std::pair{kKeys[2], &ids.pad}}) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/json.h"
+#include "data/odd_input.h"
 #include "tests/files.h"
 
 namespace lockstep::testing {
@@ -109,6 +110,22 @@ TEST(JsonLine, escapes_are_undone) {
   EXPECT_EQ(line.replaced(), 0u) << "of what is not read";
 }
 
+// Python's json writes these three; its surrogateescape, and cut texts, bytes that are not UTF-8.
+TEST(JsonLine, what_is_not_json_where_nobody_reads_is_counted) {
+  JsonLine line({"t"});
+  EXPECT_EQ(scanned(line, R"({"a": NaN, "t": "x", "b": [Infinity, {"c": -Infinity}, 1]})"), "x");
+  EXPECT_EQ(line.numbers(), 3u);
+  EXPECT_EQ(scanned(line, R"({"t": "x"})"), "x");
+  EXPECT_EQ(line.numbers(), 0u);
+  JsonLine list("m", {"t"});
+  list.scan(R"({"m": [{"t": "", "a": NaN}, {"t": "", "a": NaN}], "b": NaN})");
+  EXPECT_EQ(list.numbers(), 3u);
+  const std::string half = "\xef\xbf\xbd";
+  EXPECT_EQ(scanned(line, "{\"t\": \"\xc3\xa4\xff\xe2\x82z\xc3\xa4\", \"u\": \"\xff\"}"),
+            "\xc3\xa4" + half + half + "z\xc3\xa4");
+  EXPECT_EQ(line.replaced(), 2u);
+}
+
 TEST(JsonLine, what_is_wrong_is_said_with_its_byte) {
   EXPECT_EQ(problem_of("t", R"({"u": "x", "v": {}})"),
             R"(0: the object has no member "t", but "u", "v")");
@@ -125,7 +142,12 @@ TEST(JsonLine, what_is_wrong_is_said_with_its_byte) {
             "11: expected the end of the line behind the object");
   EXPECT_EQ(problem_of("t", "{\"t\": \"a\tb\"}"),
             "8: a control character in a string, which must be escaped");
-  EXPECT_EQ(problem_of("t", "{\"t\": \"a\xff\"}"), "8: a string is no valid UTF-8");
+  EXPECT_EQ(problem_of("t", "{\"t\": \"x\"}\r{\"t\": \"y\"}\r"), str("11: ", kReturnsAlone));
+  EXPECT_EQ(problem_of("t", R"({"t": NaN})"), "6: the member \"t\" is not a string");
+  EXPECT_EQ(problem_of("t", R"({"u": Nan, "t": ""})"),
+            "6: no JSON: expected a value, of text in quotes");
+  EXPECT_EQ(problem_of("t", R"({"u": +Infinity, "t": ""})"),
+            "6: no JSON: expected a value, of text in quotes");
   EXPECT_EQ(problem_of("t", "{\"t\": \"abc"), "10: the line ends within a string");
   EXPECT_EQ(problem_of("t", R"({"t": "\q"})"), "8: an escape that JSON does not have");
   EXPECT_EQ(problem_of("t", R"({"t": "\u12g4"})"),
