@@ -91,22 +91,23 @@ void check_tokenizer(const Tokenizer& tokenizer) {
                        special.size() > kMost ? ", ..." : ""));
 }
 
-// "04 06 13".
+// "8 bytes, 04 06 13 14 16 1d f1 f2 (hexadecimal)".
 std::string in_hex(std::string_view bytes) {
+  constexpr std::size_t kMost = 16;
   constexpr std::string_view kHex = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
+  auto text = bytes.size() == 1 ? std::string("the byte") : str(bytes.size(), " bytes,");
+  for (const char c : bytes.substr(0, kMost)) {
     const auto byte = static_cast<unsigned char>(c);
-    text += str(text.empty() ? "" : " ", kHex[byte / 16], kHex[byte % 16]);
+    text += str(" ", kHex[byte / 16], kHex[byte % 16]);
   }
-  return text;
+  return text + (bytes.size() > kMost ? " ... (hexadecimal)" : " (hexadecimal)");
 }
 
 void check_missing_bytes(const Tokenizer& tokenizer, MissingBytes missing) {
   const auto bytes = tokenizer.missing_bytes();
   if (bytes.empty()) return;
-  const auto lacks = str("the tokenizer ", tokenizer.about().name, " has no token for the ",
-                         bytes.size() == 1 ? "byte " : "bytes ", in_hex(bytes), " (hexadecimal)");
+  const auto lacks =
+      str("the tokenizer ", tokenizer.about().name, " has no token for ", in_hex(bytes));
   if (missing == MissingBytes::replace && kReplacement.find_first_of(bytes) != std::string::npos)
     throw UsageError(str("--missing-bytes replace: ", lacks,
                          ", and U+FFFD is the bytes ef bf bd; give --missing-bytes drop"));

@@ -174,12 +174,12 @@ TEST(JsonLine, runs_end_at_any_byte) {
     EXPECT_EQ(scanned("t", "{\"t\":\"" + run + "\xc3\xa9\"}"), run + "\xc3\xa9");
     for (const char control : {'\0', '\x01', '\x1f', '\n'})
       EXPECT_EQ(scanned("t", "{\"t\":\"" + run + control + "\"}"), std::nullopt);
-    EXPECT_EQ(scanned("t", "{\"t\":\"" + run + "\x80\"}"), std::nullopt);
+    EXPECT_EQ(scanned("t", "{\"t\":\"" + run + "\x80\"}"), run + "\xef\xbf\xbd");
   }
 }
 
-// Lines of a grammar, most then damaged, are taken or refused as nlohmann's parser does, which core
-// stands on; but for what is said of half surrogate pairs.
+// Lines of a grammar, most then damaged, are taken or refused as nlohmann's parser, which core
+// stands on, does with what mended_json_lines() makes of them: both readers have one policy.
 class Lines {
  public:
   explicit Lines(std::uint64_t seed) : random_(seed) {}
@@ -212,6 +212,8 @@ class Lines {
                       "\\u0041",
                       "\\u00e9",
                       "\\ud83d\\ude00",
+                      "\\ud83d",
+                      "\\udc00",
                       "\xc3\xa9",
                       "\xe2\x82\xac",
                       "\xf0\x9f\x98\x80",
@@ -227,7 +229,9 @@ class Lines {
   std::string value(int levels) {
     switch (pick(levels > 0 ? 8 : 5)) {
       case 0: return one_of({"true", "false", "null"});
-      case 1: return one_of({"0", "-0", "12", "-3.25", "1e5", "2E-3", "0.0e+1", "123456789012"});
+      case 1:
+        return one_of({"NaN", "Infinity", "-Infinity", "0", "-0", "12", "-3.25", "1e5", "2E-3",
+                       "0.0e+1", "123456789012"});
       case 5: return object(levels - 1);
       case 6:
       case 7: {
@@ -274,14 +278,14 @@ void compare_with_core(std::uint64_t seed, int count) {
     std::optional<std::string> expected;
     std::string why;
     try {
-      const auto json = Json::parse(text, "line", 64);
+      OddInput odd;
+      const auto json = Json::parse(mended_json_lines(text, "line", odd), "line", 64);
       expected = json.at("text").as_string();
     } catch (const DataError& error) {
       why = error.what();
     }
-    // Refused there alone: twice the same key, half a pair, a number without a double.
-    if (why.find("twice") != std::string::npos || why.find("surrogate") != std::string::npos ||
-        why.find("number overflow") != std::string::npos)
+    // Refused there alone: twice the same key, a number without a double.
+    if (why.find("twice") != std::string::npos || why.find("number overflow") != std::string::npos)
       continue;
     ASSERT_EQ(scanned(line, text), expected) << text << "\n" << why;
     accepted += expected.has_value();
