@@ -884,10 +884,11 @@ TEST_F(PackTest, bytes_without_a_token_are_dropped_or_replaced_and_counted) {
                   "b.jsonl: line 2, byte 15: the tokenizer has no token for the byte 99 (0x63); "
                   "--missing-bytes drop leaves out");
   expect_contains(::testing::internal::GetCapturedStderr(),
-                  "has no token for 251 bytes, 00 01 02 ");
+                  "has no token for 250 bytes, 00 01 02 ");
   // U+FFFD needs tokens itself; what is written in a template is not odd text.
   spit(directory_ / "tokenizer.json",
-       R"({"added_tokens": [{"id": 9, "content": "<|endoftext|>"}],
+       R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+           "added_tokens": [{"id": 9, "content": "<|endoftext|>"}],
            "model": {"vocab": {"a": 0}, "merges": []}})");
   auto o = options({lines});
   o.tokenizer = tokenizer;
