@@ -131,7 +131,7 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& 
   std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids.begin());
 }
 
-// What no thread remembers.
+// Encodes a word that the memory does not hold.
 void Bpe::encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const {
   if (const auto whole = whole_.find(std::string(word)); whole != whole_.end()) {
     ids.push_back(whole->second);

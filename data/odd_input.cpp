@@ -35,7 +35,7 @@ bool is_low(int code) {
   return 0xdc00 <= code && code < 0xe000;
 }
 
-// Walks through the lines once.
+// Mender copies lines of JSON and mends what is odd on the way.
 class Mender {
  public:
   Mender(std::string_view text, const std::string& what, OddInput& odd)

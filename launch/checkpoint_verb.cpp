@@ -169,10 +169,18 @@ std::string origin_of(const Json& about) {
   return origin != nullptr && origin->is_string() ? origin->as_string() : "";
 }
 
+bool has_same_tokenizer(const fs::path& a, const fs::path& b) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  constexpr const char* kFile = "tokenizer.json";
+  return path_exists(a / kFile) && path_exists(b / kFile) &&
+         read_text(a / kFile, kMostBytes) == read_text(b / kFile, kMostBytes);
+}
+
 // Runs of earlier versions kept tokenizer.json and tokenizer_config.json alone.
 void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
   const auto origin = origin_of(source.about);
   if (origin.empty() || path_exists(kept / "generation_config.json")) return;
+  if (directory_exists(origin) && !has_same_tokenizer(origin, kept)) return;
   std::string lost;
   for (const auto& name : tokenizer_files_in(origin))
     if (!path_exists(kept / name)) lost += str(lost.empty() ? "" : ", ", name);
