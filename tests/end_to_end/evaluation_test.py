@@ -109,6 +109,10 @@ def check_odd_lines(folder):
     expect([json.loads(line)["prompt"] for line in found.splitlines()] == ["A man", "A\ufffd"], found)
     expect("1 place was no valid Unicode and became U+FFFD; the first: " in said
            and "2 values that are not read are NaN or Infinity" in said, said)
+    text = folder / "odd.txt"
+    text.write_bytes(b"A \xff man\xc3")
+    found, said = run("generate", FIXTURE, "--prompt-file", text, "--device", "cpu", "--tokens", "2")
+    expect(f"2 places were no valid Unicode and became U+FFFD; the first: {text}: byte 2" in said, said)
     questions = [json.loads(line) for line in (FIXTURE / "questions.jsonl").read_text().splitlines()]
     lines = [json.dumps(question | {"score": float("nan"), "note": "\ud800"}) for question in questions]
     lines.insert(2, json.dumps(dict(context="", choices=["x", "<|endoftext|>"], label=0, id="none")))
