@@ -100,11 +100,17 @@ inline constexpr const char* kTokenizerFiles[] = {
     "chat_template.json", "chat_template.jinja",   "generation_config.json",  "merges.txt",
     "vocab.json",         "tokenizer.model"};
 
+// The names of those that DIRECTORY has, and of further chat templates below it
+// (additional_chat_templates/NAME.jinja).
+std::vector<std::string> tokenizer_file_names(const std::filesystem::path& directory);
+
 // Those of a tokenizer, the one that defines it first, to be copied beside what is made with it;
 // none of `bytes`.
 std::vector<std::filesystem::path> tokenizer_files(const std::string& what);
-// Copies them, the first as tokenizer.json, to a directory that is there.
+// Copies them, the first as tokenizer.json, to DIRECTORY/, which is made.
 void copy_tokenizer_files(const std::vector<std::filesystem::path>& files,
                           const std::filesystem::path& directory);
+// One of them to the name `to`, byte for byte; its directory is made.
+void copy_tokenizer_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

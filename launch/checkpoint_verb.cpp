@@ -153,14 +153,6 @@ Retention retention_of(const Json& about, const CheckpointPruneOptions& options)
       .best = static_cast<int>(options.keep_best.value_or(run_says("checkpoint.keep_best", 0)))};
 }
 
-// Whether a directory holds any of kTokenizerFiles.
-std::vector<std::string> tokenizer_files_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  for (const char* name : kTokenizerFiles)
-    if (path_exists(directory / name)) names.emplace_back(name);
-  return names;
-}
-
 // Where the weights of a checkpoint came from at first; empty: they began at random.
 std::string origin_of(const Json& about) {
   const Json* settings = about.find("configuration");
@@ -182,7 +174,7 @@ void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
   if (origin.empty() || path_exists(kept / "generation_config.json")) return;
   if (directory_exists(origin) && !has_same_tokenizer(origin, kept)) return;
   std::string lost;
-  for (const auto& name : tokenizer_files_in(origin))
+  for (const auto& name : tokenizer_file_names(origin))
     if (!path_exists(kept / name)) lost += str(lost.empty() ? "" : ", ", name);
   if (lost.empty() && directory_exists(origin)) return;
   log_warning(kept.string(), " lacks ",
@@ -204,7 +196,7 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
   if (how.tokenizer_from.empty()) {
     const auto kept = tokenizer_directory_of(source);
     if (source.form == ModelSource::Form::checkpoint) warn_of_lost_files(source, kept);
-    if (source.form == ModelSource::Form::llmc || tokenizer_files_in(kept).empty()) return;
+    if (source.form == ModelSource::Form::llmc || tokenizer_file_names(kept).empty()) return;
     how.tokenizer_from = kept;
   }
   how.token_ids = token_ids(how.tokenizer_from, source.model.vocabulary);

@@ -168,17 +168,13 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
 }
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
-  bool found = false;
-  for (const char* name : kTokenizerFiles) {
-    if (!path_exists(from / name)) continue;
-    write_text(to / name, read_text(from / name, kMostBytes));
-    found = true;
-  }
-  if (!found)
+  const auto names = tokenizer_file_names(from);
+  if (names.empty())
     throw DataError(str(from.string(),
                         ": holds no tokenizer: expected a directory with files such as ",
                         "tokenizer.json or vocab.json"));
+  for (const auto& name : names)
+    copy_tokenizer_file(from / name, to / name);
 }
 
 }  // namespace lockstep

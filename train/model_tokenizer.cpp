@@ -155,23 +155,24 @@ void keep_tokenizer(const std::string& what, const fs::path& directory,
   if (what == "bytes") return;
   std::map<std::string, fs::path> kept;  // by the name there
   if (!what.empty())
-    for (const auto& file : tokenizer_files(what))
-      kept.emplace(kept.empty() ? kFile : file.filename().string(), file);
+    for (const auto& file : tokenizer_files(what)) {
+      const auto parent = kept.empty() ? fs::path() : kept.at(kFile).parent_path();
+      kept.emplace(kept.empty() ? kFile : file.lexically_relative(parent).string(), file);
+    }
   const auto model = directory_of_model(init_from);
   const bool is_its = !model.empty() && (what.empty() || holds_same(kept.at(kFile), model / kFile));
   if (is_its)
-    for (const char* name : kTokenizerFiles)
-      if (path_exists(model / name)) {
-        auto& file = kept[name];
-        if (file.empty() || name == std::string_view(kGenerationConfig)) file = model / name;
-      }
+    for (const auto& name : tokenizer_file_names(model)) {
+      auto& file = kept[name];
+      if (file.empty() || name == kGenerationConfig) file = model / name;
+    }
   const Json made =
       is_its && !kept.contains(kGenerationConfig) ? generation_config_of(model) : Json();
-  if (kept.empty() && made.is_null()) return;
-  make_directories(directory);
   for (const auto& [name, file] : kept)
-    if (file != directory / name) write_text(directory / name, read_text(file, kMostBytes));
-  if (!made.is_null()) write_text(directory / kGenerationConfig, made.dump(2) + "\n");
+    copy_tokenizer_file(file, directory / name);
+  if (made.is_null()) return;
+  make_directories(directory);
+  write_text(directory / kGenerationConfig, made.dump(2) + "\n");
 }
 
 bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {

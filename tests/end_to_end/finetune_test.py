@@ -256,7 +256,7 @@ train = ["{cut}"]
 
 CHAT_FILES = {"chat_template.jinja": "{% for m in messages %}{{ m.content }}{% endfor %}\n",
               "special_tokens_map.json": '{"eos_token": "<|im_end|>"}', "added_tokens.json": "{}",
-              "merges.txt": "#version: 0.2\n"}
+              "merges.txt": "#version: 0.2\n", "additional_chat_templates/tools.jinja": "{{ tools }}"}
 
 
 def a_chat_model_comes_back_whole(tuning):
@@ -268,6 +268,7 @@ def a_chat_model_comes_back_whole(tuning):
         "tokenizer_config.json": json.dumps({"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
         "generation_config.json": json.dumps({"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
                                               "pad_token_id": ids["<|endoftext|>"], "temperature": 0.6})}
+    (chat / "additional_chat_templates").mkdir()
     for name, text in files.items():
         (chat / name).write_text(text)
     files["tokenizer.json"] = (chat / "tokenizer.json").read_text()
@@ -295,8 +296,8 @@ def a_chat_model_comes_back_whole(tuning):
                == (None, [ids["<|im_end|>"], ids["<|endoftext|>"]], ids["<|endoftext|>"]), f"{source}: {config}")
         expect("--tokenizer-from" not in said, said)
     # Of a run of before, which kept two files: what the tokenizer says, and where the rest is.
-    for path in (tuned / "tokenizer").iterdir():
-        if path.name not in ("tokenizer.json", "tokenizer_config.json"):
+    for path in (tuned / "tokenizer").rglob("*"):
+        if path.is_file() and path.name not in ("tokenizer.json", "tokenizer_config.json"):
             path.unlink()
     out, said = exported(tuned, "before_out")
     expect(f"--tokenizer-from {chat}" in said and "chat_template.jinja, generation_config.json" in said, said)
