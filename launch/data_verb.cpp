@@ -261,6 +261,7 @@ int data_pack(const DataPackOptions& options) {
                             .messages_field = options.messages_field,
                             .chat_template = options.chat_template,
                             .plain_text = options.plain_text,
+                            .missing_bytes = missing_bytes(options.missing_bytes),
                             .threads = options.threads});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   for (const auto& [path, manifest, text_bytes] : packed)

@@ -241,7 +241,7 @@ std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer
         "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
         "neither the training data nor the model the run starts from have one");
   }
-  auto prompt = known.tokenizer->encode(text);
+  auto prompt = in_context([&] { return known.tokenizer->encode(text); }, "log.sample_prompt");
   const auto document = known.tokenizer->about().document_token;
   if (document >= 0) prompt.insert(prompt.begin(), document);
   if (prompt.empty()) prompt.push_back(0);

@@ -6,7 +6,7 @@
 //   numerics.json    what a GPU computes with      plan.json              what a step should cost
 //   ledger.jsonl     what the wall time went to    metrics.prom           for Prometheus
 //   lock             held while training          trace-rank-00000.json, ...   of --trace
-//   tokenizer/       tokenizer.json and tokenizer_config.json, where the tokens have such
+//   tokenizer/       kTokenizerFiles, where the tokens, or the model it starts from, have such
 //   ended/           rank-00000.txt, ...: what ranks did when others ended them
 #pragma once
 

@@ -112,7 +112,7 @@ int Trainer::run() {
 void Trainer::open_logs() {
   run_.directory.keep();
   write_text(run_.directory.config(), run_.options.resolved_config);
-  if (!run_.tokenizer.what.empty()) keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer());
+  keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer(), run_.config.train.init_from);
   plan_.open();
   run_.log.open(run_.directory, run_.config.log,
                 {.began = run_.options.began,
