@@ -36,12 +36,15 @@ std::vector<Sizes> tensor_core_sizes() {
   return sizes;
 }
 
-// One document a sequence, said or not; or documents of up to a drawn number of tokens.
+// One document a sequence, with document_start or without; or documents of up to a drawn number of
+// tokens. In some draws the first tokens of a sequence, or some others, see no key.
 Twin documents(Twins& t, Draw& draw, const Sizes& s) {
   if (draw.between(0, 3) == 0) return {};
   std::vector<std::int32_t> starts;
   const bool whole = draw.coin();
   const auto longest = draw.between(1, s.T);
+  const bool has_blind = draw.between(0, 2) == 0;
+  const auto blind = has_blind && draw.coin() ? draw.between(1, s.T) : 0;
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t token = 0, start = 0, length = draw.between(1, longest); token < s.T;
          ++token) {
@@ -49,7 +52,8 @@ Twin documents(Twins& t, Draw& draw, const Sizes& s) {
         start = token;
         length = draw.between(1, longest);
       }
-      starts.push_back(static_cast<std::int32_t>(start));
+      const bool sees_none = token < blind || (has_blind && token % 7 == 3);
+      starts.push_back(static_cast<std::int32_t>(sees_none ? token + 1 : start));
     }
   return t.integers(starts, {s.B, s.T});
 }
