@@ -50,7 +50,7 @@ FirstKeys with_blind_tokens(AttentionShape s, std::int64_t blind) {
   auto starts = documents(s, 150);
   for (std::int64_t n = 0; n < s.tokens(); ++n)
     if (const auto t = n % s.T; t < blind || t % 7 == 3)
-      starts[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(t + 1);
+      starts[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(t < blind ? s.T : t + 1);
   return starts;
 }
 
