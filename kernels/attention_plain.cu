@@ -24,6 +24,13 @@ struct Shared {
   alignas(16) float weights[kWarps][kTile][kRows];
 };
 
+// Blocks of a kernel that share a multiprocessor: more would spill registers, or exceed its shared
+// memory.
+template <int kColumns>
+constexpr int kBlocks = kColumns == 2   ? 3
+                        : kColumns == 4 ? 2
+                                        : 1;
+
 template <int kColumns, class E>
 __device__ inline void load_own(float (&own)[32 * kColumns][kBlock + 4], const E* from,
                                 std::int64_t stride, int valid, int K) {
@@ -89,7 +96,8 @@ __device__ inline void store_row(E* to, const float (&sums)[kColumns], float fac
 }
 
 template <class E, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionForward<E> a) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
+    plain_forward_kernel(AttentionForward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
   auto& q = shared.own[0];
   auto &k = shared.tile[0], &v = shared.tile[1];
@@ -147,7 +155,8 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionFor
 }
 
 template <class E, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps) plain_dq_kernel(AttentionBackward<E> a) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
+    plain_dq_kernel(AttentionBackward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
   auto &q = shared.own[0], &dout = shared.own[1];
   auto &k = shared.tile[0], &v = shared.tile[1];
@@ -197,7 +206,7 @@ constexpr int kKeysBlocks = kColumns == 2   ? 3
                                             : 1;
 
 template <class E, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps, kKeysBlocks<kColumns>)
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
     plain_dkdv_kernel(AttentionBackward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
   auto &k = shared.own[0], &v = shared.own[1];
