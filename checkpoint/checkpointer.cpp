@@ -1,6 +1,7 @@
 #include "checkpoint/checkpointer.h"
 
 #include <algorithm>
+#include <exception>
 #include <unordered_map>
 
 #include "checkpoint/safetensors.h"
@@ -220,21 +221,33 @@ void Checkpointer::meet() const {
 std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidates,
                                              FunctionRef<void(const Json&)> accept) const {
   std::string reasons;
-  for (const auto& candidate : candidates)
+  std::exception_ptr unreadable;  // of `unreadable_step`, which another copy may have
+  std::int64_t unreadable_step = 0;
+  for (const auto& candidate : candidates) {
+    if (unreadable && candidate.step != unreadable_step) break;
     try {
       candidate.bring();
       auto about = load_whole(candidate.step, accept);
       if (!reasons.empty())
         log_warning("step ", candidate.step, " is loaded; tried before, and not used: ", reasons);
       return about;
-    } catch (const AccessError&) {
-      throw;
+    } catch (const AccessError& error) {
+      reasons += str(reasons.empty() ? "" : "; ", error.what());
+      if (!unreadable) unreadable = std::current_exception();
+      unreadable_step = candidate.step;
     } catch (const ConfigError& error) {
       if (reasons.empty()) throw;
       throw ConfigError(str(error.what(), ". Tried before, and not used: ", reasons));
     } catch (const DataError& error) {
       reasons += str(reasons.empty() ? "" : "; ", error.what());
     }
+  }
+  if (unreadable)
+    in_context(
+        [&] { std::rethrow_exception(unreadable); }, directory_.string(), ": step ",
+        unreadable_step,
+        " is there, but cannot be read; start the run again, or move the step away to resume "
+        "from an older one");
   if (candidates.empty()) return std::nullopt;
   throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "; move ",
                       directory_.filename().string(), "/ away to start afresh"));

@@ -80,7 +80,8 @@ class Checkpointer {
   // Fills the state from the first candidate that is whole, and returns its `about`; nothing where
   // there is none at all. `accept` sees the `about` first and may throw ConfigError. Says in one
   // line of the log why those before it are not used. Throws DataError where none can be used, and
-  // AccessError at the first that cannot be opened: whether to start afresh is for a person to say.
+  // AccessError where storage gives none of the copies of a step: that step is not damaged, and a
+  // retry, or a person, decides what to do.
   std::optional<Json> load_first(std::span<const Candidate> candidates,
                                  FunctionRef<void(const Json& about)> accept) const;
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const {

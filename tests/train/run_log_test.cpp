@@ -43,7 +43,7 @@ TEST(RunLog, each_of_its_files_that_cannot_be_written_is_said_once_and_the_other
   LoneWorld alone;
   ::testing::internal::CaptureStderr();
   RunLog log(alone, run, config, 3);
-  log.open(run, config, {.began = std::chrono::steady_clock::now()});
+  log.open(config, {.began = std::chrono::steady_clock::now()});
   for (std::int64_t step = 1; step <= 3; ++step) {
     StepReport report;
     report.step = step;
@@ -77,7 +77,7 @@ TEST(RunLog, what_can_be_written_again_says_what_is_missing_and_may_fail_again) 
   spit(run.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
   LoneWorld alone;
   RunLog log(alone, run, config, 9);
-  log.open(run, config, {.began = std::chrono::steady_clock::now()});
+  log.open(config, {.began = std::chrono::steady_clock::now()});
   const auto append = [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t step = from; step <= to; ++step) {
       StepReport report;
@@ -113,7 +113,7 @@ TEST(RunLog, what_the_watch_ends_has_its_steps_and_its_end) {
     Config::Log config;
     config.tensorboard = false;
     RunLog log(world, run, config, 3);
-    log.open(run, config, {.began = std::chrono::steady_clock::now()});
+    log.open(config, {.began = std::chrono::steady_clock::now()});
     StepReport report;
     report.step = 1;
     log.append(report);
@@ -154,7 +154,7 @@ TEST(RunLog, a_start_that_does_no_step_shows_the_last_numbers) {
   LoneWorld alone;
   {
     RunLog log(alone, run, config, 3);
-    log.open(run, config, {.began = std::chrono::steady_clock::now()});
+    log.open(config, {.began = std::chrono::steady_clock::now()});
     StepReport report;
     report.step = 3;
     report.loss = 2.5;
@@ -193,7 +193,7 @@ TEST(RunLog, what_the_watch_ended_is_not_opened) {
   EndedWorld world(alone);
   RunLog log(world, run, {}, 3);
   world.last_act("rank 1 died", 75);
-  log.open(run, {}, {.began = std::chrono::steady_clock::now()});
+  log.open({}, {.began = std::chrono::steady_clock::now()});
   EXPECT_FALSE(std::filesystem::exists(run.ledger()));
   expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
 }
