@@ -169,8 +169,11 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
                                 const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
   const auto path = UnfinishedCheckpoint::path_of(directory_, step);
   std::optional<UnfinishedCheckpoint> unfinished;
-  ranks_.act_if(
-      leads_, [&] { unfinished.emplace(directory_, step); }, acted);
+  const auto make_place = [&] {
+    if (!has_saved_) make_directories(directory_);
+    unfinished.emplace(directory_, step);
+  };
+  ranks_.act_if(leads_, make_place, acted);
   const auto parts = ranks_.act([&] { return write_state(path).dump_part(); }, acted);
   std::string text;
   std::int64_t bytes = 0;
@@ -191,6 +194,7 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   if (partners_) partners_->copy(ranks_, text, path, acted);
   ranks_.act_if(
       leads_, [&] { unfinished->commit(text, held_); }, acted);
+  has_saved_ = true;
   // Not before all machines have it.
   if (retention_.last > 0)
     prune_checkpoints(ranks_, machine_, directory_, step, retention_, keep, acted);

@@ -56,6 +56,7 @@ class Checkpointer {
   Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
                Retention retention = {}, World* world = nullptr, const MachineRanks& machine = {});
 
+  // The first one makes the directory; one that is removed after that is not made again.
   // Returns when the checkpoint is on the disk: at rank 0 how many bytes all ranks wrote. `about`
   // goes into the manifest and comes back from load(). A step-N that is there already, and any of a
   // later step (the run was resumed from before them), is renamed step-N.replaced-K, or .damaged-K
@@ -105,6 +106,7 @@ class Checkpointer {
   Retention retention_;
   AllRanks ranks_;
   MachineRanks machine_;
+  bool has_saved_ = false;
   bool leads_;  // this rank makes and names directories, which others find
   Held held_;
   std::optional<Partners> partners_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <fcntl.h>
 #include <span>
 #include <sys/file.h>
@@ -180,7 +181,9 @@ PackDirectory::PackDirectory(fs::path out, Json command, bool resumable)
 
 PackDirectory::~PackDirectory() {
   if (lock_ < 0) return;
-  if (saved_) {
+  if (!is_ours()) {
+    unlock();
+  } else if (saved_) {
     log_warning(work_.string(), ": keeps what is done, up to ", kept_,
                 "; the same command goes on from there, and what lies behind may be mended first; "
                 "remove it to begin anew");
@@ -219,6 +222,20 @@ void PackDirectory::lock() {
   if (held && is_named(lock_, path)) return;
   unlock();
   throw TransientError(str(work_.string(), ": another process is packing into it"));
+}
+
+// Whether what is under the name is what was locked. Unknown: it is not touched.
+bool PackDirectory::is_ours() const noexcept try {
+  return is_named(lock_, work_ / kLock);
+} catch (const std::exception&) {
+  return false;
+}
+
+void PackDirectory::check() const {
+  if (is_named(lock_, work_ / kLock)) return;
+  throw DataError(str(work_.string(),
+                      ": was removed, moved or replaced while it was packed into; move it back, or "
+                      "start again"));
 }
 
 void PackDirectory::unlock() {
@@ -298,6 +315,7 @@ void PackDirectory::start() {
 }
 
 void PackDirectory::save(PackRecord record, std::string_view lines) {
+  check();
   if (!resumable_) return;
   if (!list_) {
     list_.emplace(work_ / kList, std::span<const std::byte>(), 0);
@@ -314,6 +332,7 @@ void PackDirectory::save(PackRecord record, std::string_view lines) {
 }
 
 void PackDirectory::commit() {
+  check();
   rename_durably(dataset(), out_);
   abandon();  // the destructor removes what is left
 }
