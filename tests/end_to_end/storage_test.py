@@ -49,7 +49,8 @@ class Storage(unittest.TestCase):
     @staticmethod
     def said(process):
         process.log.seek(0)
-        return process.log.read().decode()
+        lines = process.log.read().decode().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith("step ") or "|" not in line)
 
     def wait_for(self, condition, what, process):
         deadline = time.time() + PATIENCE
@@ -86,8 +87,8 @@ class Storage(unittest.TestCase):
                 self.expect_end(self.limited(4, [LOCKSTEP, *command]), 74, "File too large")
 
     def test_logs_beyond_a_limit_of_file_sizes_have_holes(self):
-        # metrics.jsonl comes to 64 KiB before step 120; a checkpoint does not.
-        run = self.limited(64, self.train(steps=200, every=0))
+        # A checkpoint has 450 KiB or less; metrics.jsonl comes to 512 KiB before step 1000.
+        run = self.limited(512, self.train(steps=1000, every=0))
         self.expect_end(run, 0, "metrics.jsonl: at byte ", "File too large", "its logs have holes")
 
     def test_a_run_whose_directory_is_removed_ends_at_the_next_save(self):
@@ -111,14 +112,17 @@ class Storage(unittest.TestCase):
 
     def test_of_two_runs_in_one_place_the_one_that_lost_it_ends_and_writes_nothing_there(self):
         first = self.begin(self.train())
+        first.send_signal(signal.SIGSTOP)
         self.run_folder.rename(self.folder / "moved")
-        second = self.start(self.train("train.seed=7", steps=300, every=0))
+        second = self.start(self.train("train.seed=7", steps=3000, every=0))
+        self.wait_for(lambda: tiny_run.metrics(self.run_folder), "steps of the second", second)
+        first.send_signal(signal.SIGCONT)
         self.expect_end(first, 75, f"another process trains in {self.run_folder} (pid {second.pid} ")
         self.expect_end(second, 0)
         steps = [step[0] for step in tiny_run.numbers(self.run_folder)]
-        self.assertEqual(steps, list(range(1, 301)))
-        self.assertEqual([path.name for path in self.run_folder.glob("checkpoints/*")], ["step-00000300"])
-        self.assertIn("lockstep_step{run=\"run\"} 300\n", (self.run_folder / "metrics.prom").read_text())
+        self.assertEqual(steps, list(range(1, 3001)))
+        self.assertEqual([path.name for path in self.run_folder.glob("checkpoints/*")], ["step-00003000"])
+        self.assertIn("lockstep_step{run=\"run\"} 3000\n", (self.run_folder / "metrics.prom").read_text())
 
     def test_a_log_that_is_removed_or_rotated_is_opened_again(self):
         run = self.begin(self.train("log.tensorboard=true"))
