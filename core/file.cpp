@@ -147,6 +147,8 @@ std::vector<fs::path> directory_entries(const fs::path& directory) {
   fs::directory_iterator it(directory, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error))
     entries.push_back(it->path());
+  if (error.value() == ENOTDIR && path_exists(directory))
+    throw AccessError(str(directory.string(), ": cannot read the directory: ", error.message()));
   if (error) fail_io(directory, "cannot read the directory", error.value());
   std::sort(entries.begin(), entries.end());
   return entries;
