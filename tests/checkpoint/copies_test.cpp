@@ -145,6 +145,7 @@ TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
     EXPECT_EQ(newest(there), 3);
     there.copy(3, {}, {});
     EXPECT_EQ(newest(there), 3);  // a shared directory is not marked
+    fs::create_directories(directory_ / "back");
     const CheckpointCopies back(rank.world, archive, directory_ / "back", {});
     back.copy(3, {}, {});
   });
