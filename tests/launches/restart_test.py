@@ -17,7 +17,7 @@ CLUSTER = pathlib.Path(__file__).resolve().parents[2] / "launch" / "cluster"
 
 # Takes the first line of `starts`, "CODE ACT...", and ends with CODE. ACTs: save a step, remove the run.
 COMMAND = """#!/usr/bin/env bash
-trap : USR1
+trap '' USR1
 read -r code acts <starts; sed -i 1d starts; echo start >>calls
 mkdir -p run/checkpoints; touch run/lock
 for act in $acts; do
@@ -25,7 +25,7 @@ for act in $acts; do
     save) n=$(ls run/checkpoints | wc -l); step=$(printf step-%08d $((n + 1)))
           mkdir run/checkpoints/$step; echo "05:31:26 saved step $((n + 1)) in 1 s" >&2 ;;
     remove) rm -r run ;;
-    stopped) kill -USR1 $PPID ;;
+    stopped) kill -USR1 $PPID; /bin/sleep 0.2 ;;  # as a save takes a while
   esac
 done
 exit "$code"
