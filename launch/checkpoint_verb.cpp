@@ -48,17 +48,26 @@ std::string saved_at(const fs::path& checkpoint) {
   return text;
 }
 
-constexpr const char* kValid = "valid";
+struct State {
+  std::string text;
+  int exit_code;
+};
 
-std::string state_of(const fs::path& checkpoint, bool from_disk) {
+State state_of(const fs::path& checkpoint, bool from_disk) {
   try {
     verify_checkpoint(checkpoint, Depth::contents, from_disk);
-    return kValid;
+    return {"valid", 0};
   } catch (const AccessError& e) {
-    return str("not to be opened: ", e.what());
+    return {str("not to be read: ", e.what()), e.exit_code()};
   } catch (const DataError& e) {
-    return str("damaged: ", e.what());
+    return {str("damaged: ", e.what()), e.exit_code()};
   }
+}
+
+// Of several: damage first, which is certain.
+int worse_of(int a, int b) {
+  const int damaged = DataError("").exit_code();
+  return a == damaged || b == damaged ? damaged : std::max(a, b);
 }
 
 // A checkpoint's directory, or the newest of a run, or of an archive of one.
@@ -205,17 +214,17 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
 }  // namespace
 
 int checkpoint_verify(const std::string& path) {
-  bool whole = true;
+  int exit_code = 0;
   for (const auto& checkpoint : named_checkpoints(path)) {
     const auto begin = std::chrono::steady_clock::now();
     const auto state = state_of(checkpoint, /*from_disk=*/true);
-    whole = whole && state == kValid;
+    exit_code = worse_of(exit_code, state.exit_code);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     const auto bytes = static_cast<double>(bytes_of(checkpoint));
     std::cout << checkpoint.string() << "  " << human_bytes(bytes) << "  "
-              << human_bytes(bytes / took.count()) << "/s  " << state << "\n";
+              << human_bytes(bytes / took.count()) << "/s  " << state.text << "\n";
   }
-  return whole ? 0 : 65;
+  return exit_code;
 }
 
 int checkpoint_inspect(const std::string& path) {
@@ -309,17 +318,17 @@ int checkpoint_list(const std::string& run) {
   if (!directory) throw DataError(str(run, ": expected a run (with checkpoints/) or an archive"));
   const auto steps = checkpoint_steps(*directory);
   if (steps.empty()) log_info("no checkpoint yet in ", directory->string());
-  bool whole = true;
+  int exit_code = 0;
   for (const auto step : steps) {
     const auto path = checkpoint_path(*directory, step);
     const auto state = state_of(path, /*from_disk=*/false);
-    whole = whole && state == kValid;
+    exit_code = worse_of(exit_code, state.exit_code);
     char line[64];
     std::snprintf(line, sizeof line, "step %9lld  %9s  ", static_cast<long long>(step),
                   human_bytes(static_cast<double>(bytes_of(path))).c_str());
-    std::cout << line << saved_at(path) << "  " << state << "\n";
+    std::cout << line << saved_at(path) << "  " << state.text << "\n";
   }
-  return whole ? 0 : 65;
+  return exit_code;
 }
 
 }  // namespace lockstep

@@ -395,6 +395,8 @@ ResolvedConfig load_config(const std::filesystem::path& file,
   std::string text;
   try {
     text = read_text(file, kMostBytes);
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError& e) {
     throw ConfigError(e.what());
   }

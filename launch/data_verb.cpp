@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -88,7 +89,7 @@ class TemporaryDirectory {
   TemporaryDirectory() {
     auto name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
-      throw DataError(str(name, ": cannot be made; name another place by TMPDIR"));
+      fail_io(name, "cannot be made; name another place by TMPDIR", errno);
     path_ = name;
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;

@@ -2,11 +2,11 @@
 
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <string_view>
 
+#include "core/file.h"
 #include "core/json.h"
 #include "core/wall_clock.h"
 #include "data/source.h"
@@ -48,12 +48,12 @@ std::optional<std::int64_t> step_of(std::string_view line) {
 
 // The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
 std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t resumed_step) {
-  std::ifstream file(path, std::ios::binary);
   std::int64_t kept = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) {  // eof: no newline behind it
-    if (step_of(line).value_or(0) > resumed_step) break;
+  for_each_line(ReadFile(path), [&](std::string_view line) {
+    if (step_of(line).value_or(0) > resumed_step) return false;
     kept += static_cast<std::int64_t>(line.size()) + 1;
-  }
+    return true;
+  });
   return kept;
 }
 
@@ -117,12 +117,12 @@ bool operator==(const RecordedStep& a, const RecordedStep& b) {
 }
 
 std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after) {
-  std::ifstream file(path, std::ios::binary);
   std::vector<RecordedStep> steps;
+  if (!path_exists(path)) return steps;
   int number = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) {  // eof: no newline behind it
+  for_each_line(ReadFile(path), [&](std::string_view line) {
     ++number;
-    if (step_of(line).value_or(after) <= after) continue;
+    if (step_of(line).value_or(after) <= after) return true;
     const Json json = Json::parse(line, str(path.string(), ", line ", number));
     const auto value = [&](const char* key) {
       const Json& found = json.at(key);
@@ -134,7 +134,8 @@ std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std:
     step.loss = value("loss");
     step.grad_norm = value("grad_norm");
     if (const Json* hash = json.find("weight_hash")) step.weight_hash = hash->as_string();
-  }
+    return true;
+  });
   return steps;
 }
 

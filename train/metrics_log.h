@@ -36,6 +36,7 @@ class MetricsLog {
 
   void append(const StepReport& report);
   void sync() { file_.sync(); }
+  bool is_named() const { return file_.is_named(); }  // see AppendFile
 
  private:
   AppendFile file_;

@@ -110,16 +110,16 @@ int Trainer::run() {
 }
 
 void Trainer::open_logs() {
+  run_.directory.check();
   run_.directory.keep();
   write_text(run_.directory.config(), run_.options.resolved_config);
   keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer(), run_.config.train.init_from);
   plan_.open();
-  run_.log.open(run_.directory, run_.config.log,
-                {.began = run_.options.began,
-                 .step = run_.step(),
-                 .ranks = run_.world.size(),
-                 .hosts = run_.hosts(),
-                 .version = run_.options.version});
+  run_.log.open(run_.config.log, {.began = run_.options.began,
+                                  .step = run_.step(),
+                                  .ranks = run_.world.size(),
+                                  .hosts = run_.hosts(),
+                                  .version = run_.options.version});
   Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
   data.set("stretches", to_json(run_.loader.sources().history()));
   write_text(run_.directory.data(), data.dump(2) + "\n");
@@ -175,6 +175,7 @@ void Trainer::end_timeline() {
   run_.training.set_timeline(nullptr);
   run_.compute.synchronize();
   run_.log.attempt([&] {
+    run_.directory.check();
     timeline_->write(run_.directory.trace(run_.world.rank()), run_.world.rank());
     log_info("steps ", timeline_first_, " to ", run_.step(), " are in ",
              run_.directory.trace(0).string(),

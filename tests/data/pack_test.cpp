@@ -381,6 +381,21 @@ TEST_F(PackTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
   EXPECT_FALSE(fs::exists(corpus));
 }
 
+TEST_F(PackTest, a_directory_that_another_process_packs_into_instead_is_left_alone) {
+  const auto out = directory_ / "out", work = directory_ / "out.tmp";
+  std::optional<PackDirectory> directory(std::in_place, out, Json(Json::Object{}),
+                                         /*resumable=*/true);
+  fs::rename(work, directory_ / "moved");
+  const PackDirectory other(out, Json(Json::Object{}), /*resumable=*/true);
+  spit(other.dataset() / "shard", "the other's");
+  expect_contains(message_of<DataError>([&] { directory->save({}, ""); }),
+                  "out.tmp: was removed, moved or replaced while it was packed into");
+  expect_contains(message_of<DataError>([&] { directory->commit(); }), "was removed, moved");
+  directory.reset();
+  EXPECT_EQ(slurp(work / "dataset/shard"), "the other's");
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST_F(PackTest, what_somebody_puts_beside_its_files_meanwhile_stays) {
   ::testing::internal::CaptureStderr();
   const auto out = directory_ / "out";

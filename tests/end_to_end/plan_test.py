@@ -303,6 +303,21 @@ def check_models():
             expect("are free on a GPU of DGX H100, constants of 1.50 GiB apart; " in why, why)
 
 
+def check_intervals():
+    """A configuration saves at ten times the best interval of the machines that its comment names."""
+    for name in PARAMETERS:
+        if name == "llama3_70b" and "thread" in sys.argv[2:]:
+            continue
+        text = (CONFIGS / f"{name}.toml").read_text()
+        said = re.search(r"best interval, (\d+) steps? on (\d+) ranks of\nevery_steps = (\d+) +"
+                         r"# configs/clusters/dgx_h100.toml", text)
+        expect(said is not None, f"{name}: no interval of checkpoints")
+        best, ranks, every = map(int, said.groups())
+        found = plan(CONFIGS / f"{name}.toml", "--cluster", DGX, "--nodes", str(ranks // 8), "--check")
+        expect(found["run"]["best_interval_steps"] == best and every == 10 * best,
+               f"{name}: {best} and {every}, planned {found['run']}")
+
+
 def check_kept():
     """With memory for all weights sharding of gradients says what keeping all blocks does."""
     found = plan(CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 128)["search"]["best"]
@@ -500,6 +515,7 @@ def main():
             check_page()
         check_hosts(folder)
         check_models()
+        check_intervals()
         check_kept()
         check_what_if()
         check_other_ranks(folder)
