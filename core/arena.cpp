@@ -111,8 +111,8 @@ class Block {
     mapped_ = round_up(bytes, kHugePage) + kHugePage;
     void* p = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", mib(bytes),
-                   " MiB of memory: ", std::strerror(errno), address_limit());
+    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", human_memory(static_cast<double>(bytes)),
+                   " of memory: ", std::strerror(errno), address_limit());
     mapping_ = static_cast<std::byte*>(p);
     const auto address = reinterpret_cast<std::intptr_t>(p);
     base = mapping_ + (round_up(address, kHugePage) - address);

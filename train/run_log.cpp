@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/file.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -32,7 +33,16 @@ RunLog::~RunLog() {
 void RunLog::open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
+  const bool has_ledger = path_exists(run.ledger());
   metrics_.emplace(run.metrics(), start.step);
+  if (metrics_->kept_step() < start.step)
+    log_warning(run.metrics().string(), ": the last step is ", metrics_->kept_step(),
+                "; expected step ", start.step,
+                ", which the run resumes from. Reports will lack the steps between. If there is a "
+                "copy of the file, stop the run and put it back");
+  if (!has_ledger && start.step > 0)
+    log_warning(run.ledger().string(), ": the file is missing; goodput counts from step ",
+                start.step, " on");
   if (config.tensorboard) tensorboard_.emplace(run.path(), start.step);
   attempt(ledger_part_, [&] {
     ledger_.emplace(run.ledger(), start);
