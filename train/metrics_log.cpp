@@ -46,17 +46,6 @@ std::optional<std::int64_t> step_of(std::string_view line) {
   return read.ec == std::errc{} ? std::optional(step) : std::nullopt;
 }
 
-// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
-std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t resumed_step) {
-  std::int64_t kept = 0;
-  for_each_line(ReadFile(path), [&](std::string_view line) {
-    if (step_of(line).value_or(0) > resumed_step) return false;
-    kept += static_cast<std::int64_t>(line.size()) + 1;
-    return true;
-  });
-  return kept;
-}
-
 }  // namespace
 
 std::string to_json_line(const StepReport& r, double time_seconds) {
@@ -139,9 +128,24 @@ std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std:
   return steps;
 }
 
+// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
+MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_t resumed_step) {
+  Kept kept;
+  for_each_line(ReadFile(path), [&](std::string_view line) {
+    const auto step = step_of(line).value_or(kept.step);
+    if (step > resumed_step) return false;
+    kept.step = step;
+    kept.bytes += static_cast<std::int64_t>(line.size()) + 1;
+    return true;
+  });
+  return kept;
+}
+
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)
     : file_(path, AppendFile::Mode::keep) {
-  file_.truncate(kept_bytes(path, resumed_step));
+  const auto stays = kept(path, resumed_step);
+  file_.truncate(stays.bytes);
+  kept_step_ = stays.step;
 }
 
 void MetricsLog::append(const StepReport& report) {

@@ -98,6 +98,8 @@ void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput
 
 void MetricsPage::count(const StepReport& r) {
   exposed_.report = r;
+  if (exposed_.planned && !std::isnan(r.planned_utilization))  // by the peak of this step
+    exposed_.planned->mfu = r.planned_utilization;
   exposed_.step = r.step;
   exposed_.last_step_time_seconds = seconds_since_1970();
   exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));

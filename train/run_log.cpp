@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/file.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -35,7 +36,16 @@ void RunLog::open(const Config::Log& config, const Ledger::Start& start) {
   if (is_over_) return;
   start_ = start;
   keeps_tensorboard_ = config.tensorboard;
+  const bool has_ledger = path_exists(run_->ledger());
   open_metrics(start.step);
+  if (metrics_->kept_step() < start.step)
+    log_warning(run_->metrics().string(), ": the last step is ", metrics_->kept_step(),
+                "; expected step ", start.step,
+                ", which the run resumes from. Reports will lack the steps between. If there is a "
+                "copy of the file, stop the run and put it back");
+  if (!has_ledger && start.step > 0)
+    log_warning(run_->ledger().string(), ": the file is missing; goodput counts from step ",
+                start.step, " on");
   if (keeps_tensorboard_) open_tensorboard(start.step);
   attempt(ledger_part_, [&] {
     open_ledger(start);

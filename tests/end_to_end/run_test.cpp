@@ -142,6 +142,30 @@ TEST_F(EndToEnd, an_evaluation_takes_at_most_the_tokens_asked_for) {
   EXPECT_EQ(tokens("0"), 19968);
 }
 
+// MPI itself knows of one rank.
+TEST_F(EndToEnd, variables_that_an_mpirun_left_are_refused) {
+  setenv("OMPI_COMM_WORLD_SIZE", "4", 1);  // NOLINT(concurrency-mt-unsafe)
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // NOLINT(concurrency-mt-unsafe)
+  const auto said = run(train("run"), 78);
+  unsetenv("OMPI_COMM_WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe)
+  unsetenv("OMPI_COMM_WORLD_RANK");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_NE(said.find("mpirun started rank 1 of 4"), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+// Seen by its time, which stands beside the step's, and by losses, which it does not change.
+TEST_F(EndToEnd, the_peak_is_measured_again_at_the_first_evaluation_or_save) {
+  run(with(train("saved"), {"eval.tokens=256", "train.steps=12", "checkpoint.every_steps=5"}), 0);
+  run(with(train("kept"), {"eval.tokens=256", "train.steps=12", "checkpoint.every_steps=0"}), 0);
+  const auto evaluation = [&](const char* name, std::int64_t step) {
+    return metrics(name, step).at("evaluation_seconds").as_double();
+  };
+  EXPECT_GT(evaluation("saved", 5), 0.04);
+  EXPECT_EQ(evaluation("saved", 10), 0);
+  EXPECT_EQ(evaluation("kept", 5), 0);
+  EXPECT_EQ(losses("saved"), losses("kept"));
+}
+
 TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {
   run(with(train("run"), {"eval.every_steps=5", "eval.tokens=256", "train.steps=20"}), 0);
   const auto seconds = [&](std::int64_t step, const char* what) {

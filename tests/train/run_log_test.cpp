@@ -168,6 +168,33 @@ TEST(RunLog, the_page_is_not_written_into_what_replaced_the_directory) {
   EXPECT_EQ(slurp(run.path() / "metrics.prom"), "another run's");
 }
 
+TEST(RunLog, a_resume_warns_of_logs_that_lack_earlier_steps) {
+  const TemporaryDirectory directory;
+  LoneWorld alone;
+  Config::Log config;
+  config.tensorboard = false;
+  config.prometheus_file = "";
+  const auto warned = [&](const std::string& name, const char* metrics, std::int64_t step) {
+    const RunDirectory run(directory / name);
+    if (metrics != nullptr) {
+      spit(run.metrics(), metrics);
+      spit(run.ledger(), "");
+    }
+    RunLog log(alone, run, config, 9);
+    ::testing::internal::CaptureStderr();
+    log.open(config, {.began = std::chrono::steady_clock::now(), .step = step});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto gone = warned("gone", nullptr, 3);
+  expect_contains(gone, "metrics.jsonl: the last step is 0; expected step 3");
+  expect_contains(gone, "ledger.jsonl: the file is missing; goodput counts from step 3 on");
+  const auto cut = warned("cut", "{\"step\":1}\n{\"step\":2}\n{\"st", 3);
+  expect_contains(cut, "metrics.jsonl: the last step is 2; expected step 3");
+  const auto whole = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n";
+  EXPECT_EQ(warned("whole", whole, 3).find("expected step"), std::string::npos);
+  EXPECT_EQ(warned("new", nullptr, 0), "");
+}
+
 TEST(RunLog, what_the_watch_ends_has_its_steps_and_its_end) {
   const TemporaryDirectory directory;
   const RunDirectory run(directory / "run");
