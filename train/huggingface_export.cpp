@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "model/families.h"
+#include "train/foreign_models.h"
 #include "train/huggingface.h"
 #include "train/weight_parts.h"
 
@@ -165,10 +166,12 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
     write_text(to / name, read_text(from / name, kMostBytes));
     found = true;
   }
-  if (!found)
-    throw DataError(str(from.string(),
-                        ": holds no tokenizer: expected a directory with files such as ",
-                        "tokenizer.json or vocab.json"));
+  if (found) return;
+  const auto foreign = foreign_model(from);
+  throw DataError(str(from.string(), ": holds no tokenizer; ",
+                      foreign.what.empty() ? "" : "found " + foreign.what + ", ",
+                      "expected a directory with files such as tokenizer.json or vocab.json",
+                      foreign.advice.empty() ? "" : ". ", foreign.advice));
 }
 
 }  // namespace lockstep
