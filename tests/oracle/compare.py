@@ -27,6 +27,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import heads
 import make_fixtures
 import models
 import rank_files
@@ -297,6 +298,7 @@ def check_family(report, family, seed, folder, lockstep):
         for sharded in (False, True):
             report.run(f"{family}, {dtype}, sharded: {sharded}", check_directory, case, dtype,
                        sharded)
+    report.run(f"{family}, heads", heads.check, case, LOSS)
     report.run(f"{family}, trained", check_training, case)
 
 
