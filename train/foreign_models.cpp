@@ -50,7 +50,8 @@ std::string dequantise_advice(std::string_view method) {
   for (const auto& [name, config] : kWhileLoading)
     if (method == name)
       return str("Load it with `transformers`, from_pretrained(..., quantization_config=", config,
-                 "(dequantize=True)), call model.save_pretrained(DIR), and name DIR");
+                 "(dequantize=True)), call model.save_pretrained(DIR, save_original_format=False), "
+                 "and name DIR");
   return "Name the directory of the model before its quantization";
 }
 

@@ -121,7 +121,8 @@ TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
       {R"({"quant_method": "gptq", "bits": 4})", "(quant_method is 'gptq'); expected F64, F32"},
       {R"({"quant_method": "awq"})", "Name the directory of the model before its quantization"},
       {R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", "call model.dequantize() and"},
-      {R"({"quant_method": "fp8"})", "quantization_config=FineGrainedFP8Config(dequantize=True)"},
+      {R"({"quant_method": "fp8"})",
+       "FineGrainedFP8Config(dequantize=True)), call model.save_pretrained(DIR, save_original_"},
       {R"({"quant_method": "compressed-tensors"})", "CompressedTensorsConfig(dequantize=True)"},
       {R"({"bits": 4})", "Remove the member if the weights are plain"},
       {"4", "Name the directory of the model"}};
