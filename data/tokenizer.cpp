@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "data/bpe_tokenizer.h"
+#include "data/hub.h"
 #include "data/tokenizer_json.h"
 
 namespace lockstep {
@@ -44,9 +45,11 @@ fs::path json_of(const std::string& what) {
       throw DataError(str(path.string(), ": holds no ", kFile, other_form(path)));
     return path / kFile;
   }
-  if (!path_exists(path))
+  if (!path_exists(path)) {
+    const auto advice = download_advice(what);
     throw DataError(str(what, ": no such tokenizer; expected bytes, a ", kFile,
-                        ", or a directory that holds one"));
+                        ", or a directory that holds one", advice.empty() ? "" : ". ", advice));
+  }
   return path;
 }
 

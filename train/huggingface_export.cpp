@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "data/tokenizer.h"
 #include "model/families.h"
+#include "train/foreign_models.h"
 #include "train/huggingface.h"
 #include "train/weight_parts.h"
 
@@ -169,10 +170,13 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   const auto names = tokenizer_file_names(from);
-  if (names.empty())
-    throw DataError(str(from.string(),
-                        ": holds no tokenizer: expected a directory with files such as ",
-                        "tokenizer.json or vocab.json"));
+  if (names.empty()) {
+    const auto foreign = foreign_model(from);
+    throw DataError(str(from.string(), ": holds no tokenizer; ",
+                        foreign.what.empty() ? "" : "found " + foreign.what + ", ",
+                        "expected a directory with files such as tokenizer.json or vocab.json",
+                        foreign.advice.empty() ? "" : ". ", foreign.advice));
+  }
   for (const auto& name : names)
     copy_tokenizer_file(from / name, to / name);
 }

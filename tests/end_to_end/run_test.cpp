@@ -44,6 +44,40 @@ TEST_F(EndToEnd, weights_that_are_not_numbers_are_refused_by_name) {
   }
 }
 
+TEST_F(EndToEnd, each_verb_that_takes_a_model_names_forms_that_are_not_read) {
+  const auto quantised = path("quantised"), adapter = path("adapter");
+  fs::create_directory(quantised);
+  spit(quantised + "/config.json",
+       R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 4, "n_head": 1, "n_positions": 8,
+           "vocab_size": 300, "quantization_config": {"quant_method": "gptq"}})");
+  fs::create_directory(adapter);
+  spit(adapter + "/adapter_config.json", "{}");
+  const std::pair<std::string, const char*> models[] = {
+      {"meta-llama/Llama-3.1-8B", "hf download meta-llama/Llama-3.1-8B --local-dir DIR"},
+      {quantised, "quantization_config: the weights are quantised (quant_method is 'gptq')"},
+      {adapter, "adapter_config.json"}};
+  for (const auto& [model, expected] : models)
+    for (const std::vector<std::string>& verb :
+         {train("run", {"--init-from", model}),
+          {"eval", model, "--data", path("tokens.bin")},
+          {"eval", model, "--choices", path("choices.jsonl")},
+          {"generate", model},
+          {"config", "--model", model},
+          {"checkpoint", "export", model, "--out", path("out")},
+          {"checkpoint", "import", model, "--out", path("imported")}})
+      expect_contains(run(verb, 65), expected);
+  run(train("source", {"--set", "train.steps=1"}), 0);
+  const auto export_with = [&](const std::string& from) {
+    return run(
+        {"checkpoint", "export", path("source"), "--out", path("out"), "--tokenizer-from", from},
+        65);
+  };
+  expect_contains(export_with(models[0].first), models[0].second);
+  expect_contains(export_with(path("config.toml")), "holds no tokenizer; expected a directory");
+  const std::vector<std::string> hub{"--tokenizer", models[0].first};
+  expect_contains(run({"generate", path("source"), hub[0], hub[1]}, 65), models[0].second);
+}
+
 TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
   run(train("whole"), 0);
   for (const auto& [number, code] : {std::pair{SIGTERM, 75}, {SIGUSR1, 75}, {SIGINT, 130}}) {

@@ -398,20 +398,35 @@ TEST(Families, gpt2_files_fuse_and_transpose) {
                                                           "transformer.h.3.attn.c_attn.v.weight"}));
 }
 
-TEST(Families, names_of_old_gpt2_files_are_found_and_buffers_are_not) {
-  const auto c = gpt2_124m();
-  EXPECT_EQ(listed_name(c, "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
-  EXPECT_EQ(listed_name(c, "wte.weight"), "transformer.wte.weight");
-  EXPECT_EQ(listed_name(c, "transformer.ln_f.bias"), "transformer.ln_f.bias");
-  EXPECT_EQ(listed_name(c, "h.0.attn.c_attn.bias"), "transformer.h.0.attn.c_attn.bias");
-  EXPECT_EQ(listed_name(c, "h.0.attn.bias"), "");
-  EXPECT_EQ(listed_name(c, "transformer.h.0.attn.masked_bias"), "");
-  EXPECT_EQ(listed_name(c, "lm_head.weight"), "");
-  EXPECT_EQ(listed_name(llama3_8b(), "layers.0.mlp.up_proj.weight"),
+TEST(Families, names_of_files_without_a_head_are_found) {
+  const std::pair<const char*, const char*> gpt2[] = {
+      {"h.0.ln_1.weight", "transformer.h.0.ln_1.weight"},
+      {"wte.weight", "transformer.wte.weight"},
+      {"transformer.ln_f.bias", "transformer.ln_f.bias"},
+      {"h.0.attn.c_attn.bias", "transformer.h.0.attn.c_attn.bias"},
+      {"lm_head.weight", "lm_head.weight"}};
+  for (const auto& [stored, listed] : gpt2)
+    EXPECT_EQ(listed_name(Family::gpt2, stored), listed);
+  EXPECT_EQ(listed_name(Family::llama3, "layers.0.mlp.up_proj.weight"),
             "model.layers.0.mlp.up_proj.weight");
-  EXPECT_EQ(listed_name(llama3_8b(), "norm.weight"), "model.norm.weight");
-  EXPECT_EQ(listed_name(llama3_8b(), "lm_head.weight"), "lm_head.weight");
-  EXPECT_EQ(listed_name(llama3_8b(), "model.layers.0.self_attn.rotary_emb.inv_freq"), "");
+  EXPECT_EQ(listed_name(Family::llama3, "norm.weight"), "model.norm.weight");
+  EXPECT_EQ(listed_name(Family::llama3, "lm_head.weight"), "lm_head.weight");
+}
+
+TEST(Families, a_buffer_is_known_by_the_whole_name_and_a_layer_that_there_is) {
+  const auto gpt2 = gpt2_124m(), llama = llama3_8b();
+  EXPECT_EQ(model_buffer(gpt2, "h.11.attn.bias"), ModelBuffer::causal_mask);
+  EXPECT_EQ(model_buffer(gpt2, "transformer.h.0.attn.masked_bias"), ModelBuffer::masked_score);
+  EXPECT_EQ(model_buffer(llama, "model.layers.31.self_attn.rotary_emb.inv_freq"),
+            ModelBuffer::rope_frequencies);
+  EXPECT_EQ(model_buffer(llama, "rotary_emb.inv_freq"), ModelBuffer::rope_frequencies);
+  for (const char* name :
+       {"h.12.attn.bias", "h.-1.attn.bias", "h.attn.bias", "h.0.attn.c_attn.bias",
+        "h.0.x.attn.bias", "h.0.attn.rotary_emb.inv_freq", "lm_head.weight"})
+    EXPECT_EQ(model_buffer(gpt2, name), std::nullopt) << name;
+  for (const char* name : {"layers.32.self_attn.rotary_emb.inv_freq", "layers.0.attn.bias",
+                           "layers.0.self_attn.q_proj.weight", "x.rotary_emb.inv_freq"})
+    EXPECT_EQ(model_buffer(llama, name), std::nullopt) << name;
 }
 
 }  // namespace

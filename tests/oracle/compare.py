@@ -29,6 +29,7 @@ import transformers
 from safetensors.torch import load_file
 
 import config_members
+import heads
 import make_fixtures
 import models
 import rank_files
@@ -337,6 +338,7 @@ def check_family(report, family, seed, folder, lockstep):
                        sharded)
     for file in ("generation_config.json", "config.json"):
         report.run(f"{family}, ids of {file}", check_ends, case, file)
+    report.run(f"{family}, heads", heads.check, case, LOSS)
     report.run(f"{family}, trained", check_training, case)
 
 
