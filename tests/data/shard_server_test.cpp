@@ -209,7 +209,8 @@ TEST_F(ShardServerTest, a_descriptor_that_finds_no_place_is_said) {
   setrlimit(RLIMIT_NOFILE, &limit);
   ASSERT_TRUE(error);
   EXPECT_EQ(message_of<AccessError>([&] { std::rethrow_exception(error); }),
-            local("0.bin") + ": too many open files: raise `ulimit -n`");
+            local("0.bin") +
+                ": cannot open: Too many open files; raise the limit of open files (ulimit -n)");
   EXPECT_EQ(text(client.open(local("0.bin"))), testing::slurp(local("0.bin")));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
