@@ -59,8 +59,34 @@ TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
 
 constexpr auto kCheap = Recompute::cheap, kBlock = Recompute::block;
 
+const auto kCaseName = [](const ::testing::TestParamInfo<std::tuple<RanksCase, Ways>>& p) {
+  return str(std::get<0>(p.param).name, std::get<1>(p.param) == Ways::nccl ? "_nccl" : "_staged");
+};
+
+// Every way of sharding, two axes at once, both domains, both types of products and recomputing.
+INSTANTIATE_TEST_SUITE_P(all, RanksCuda,
+                         ::testing::Values(std::tuple{RanksCase{.name = "two_domains",
+                                                                .family = Family::llama3,
+                                                                .mesh = Mesh{{1, 4, 1}},
+                                                                .per_domain = 2,
+                                                                .recompute = kCheap,
+                                                                .sequences = 5},
+                                                      Ways::staged},
+                                           std::tuple{RanksCase{.name = "replicate_shard_bf16",
+                                                                .family = Family::llama3,
+                                                                .mesh = Mesh{{2, 2, 1}},
+                                                                .sharding = Sharding::optimizer,
+                                                                .compute = DType::bf16,
+                                                                .recompute = kBlock},
+                                                      Ways::nccl},
+                                           std::tuple{RanksCase{.name = "shard_tensor",
+                                                                .family = Family::gpt2,
+                                                                .mesh = Mesh{{1, 2, 2}},
+                                                                .sharding = Sharding::gradients},
+                                                      Ways::nccl}),
+                         kCaseName);
 INSTANTIATE_TEST_SUITE_P(
-    all, RanksCuda,
+    full_every_way, RanksCuda,
     ::testing::Combine(::testing::Values(RanksCase{.name = "shard",
                                                    .family = Family::llama3,
                                                    .mesh = Mesh{{1, 2, 1}}},
@@ -114,10 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                    .mesh = Mesh{{1, 1, 2}},
                                                    .compute = DType::bf16}),
                        ::testing::Values(Ways::staged, Ways::nccl)),
-    [](const auto& p) {
-      return str(std::get<0>(p.param).name,
-                 std::get<1>(p.param) == Ways::nccl ? "_nccl" : "_staged");
-    });
+    kCaseName);
 
 // What layouts_test.cpp trains on CPUs; of the three cases of a layout the simulated GPU does one,
 // and of those most when it has a night.
