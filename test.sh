@@ -49,6 +49,7 @@ fi
 # build PRESET, quietly unless it fails
 build() {
   echo "building preset $1"
+  local start=$SECONDS
   mkdir -p "build/$1"
   local log="build/$1/build.log"
   local targets=() benchmarks=ON  # which must compile; under a sanitizer nobody runs them
@@ -61,6 +62,7 @@ build() {
     echo "0 passed, 1 failed, 0 skipped"
     exit 1
   fi
+  echo "built preset $1 in $((SECONDS - start)) s"
 }
 
 # run_tests PRESET LABELS; fails where no test has the words

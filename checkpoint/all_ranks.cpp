@@ -42,11 +42,11 @@ constexpr Kind kind(std::string_view name) {
 }
 
 constexpr std::string_view kTransient = "transient", kFailure = "failure";
-constexpr std::array kKinds{
-    kind<RefusedError>("refused"),      kind<UnreachableError>("unreachable"),
-    kind<AccessError>("no access"),     kind<DataError>("data"),
-    kind<ConfigError>("configuration"), kind<UsageError>("usage"),
-    kind<TransientError>(kTransient),   kind<Error>(kFailure)};
+constexpr std::array kKinds{kind<RefusedError>("refused"), kind<UnreachableError>("unreachable"),
+                            kind<StorageError>("storage"), kind<AccessError>("no access"),
+                            kind<DataError>("data"),       kind<ConfigError>("configuration"),
+                            kind<UsageError>("usage"),     kind<TransientError>(kTransient),
+                            kind<Error>(kFailure)};
 
 const Kind& kind_of(const std::exception& error) {
   const auto* found =

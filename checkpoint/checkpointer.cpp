@@ -1,6 +1,7 @@
 #include "checkpoint/checkpointer.h"
 
 #include <algorithm>
+#include <exception>
 #include <unordered_map>
 
 #include "checkpoint/safetensors.h"
@@ -168,8 +169,11 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
                                 const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
   const auto path = UnfinishedCheckpoint::path_of(directory_, step);
   std::optional<UnfinishedCheckpoint> unfinished;
-  ranks_.act_if(
-      leads_, [&] { unfinished.emplace(directory_, step); }, acted);
+  const auto make_place = [&] {
+    if (!has_saved_) make_directories(directory_);
+    unfinished.emplace(directory_, step);
+  };
+  ranks_.act_if(leads_, make_place, acted);
   const auto parts = ranks_.act([&] { return write_state(path).dump_part(); }, acted);
   std::string text;
   std::int64_t bytes = 0;
@@ -190,6 +194,7 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   if (partners_) partners_->copy(ranks_, text, path, acted);
   ranks_.act_if(
       leads_, [&] { unfinished->commit(text, held_); }, acted);
+  has_saved_ = true;
   // Not before all machines have it.
   if (retention_.last > 0)
     prune_checkpoints(ranks_, machine_, directory_, step, retention_, keep, acted);
@@ -220,21 +225,33 @@ void Checkpointer::meet() const {
 std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidates,
                                              FunctionRef<void(const Json&)> accept) const {
   std::string reasons;
-  for (const auto& candidate : candidates)
+  std::exception_ptr unreadable;  // of `unreadable_step`, which another copy may have
+  std::int64_t unreadable_step = 0;
+  for (const auto& candidate : candidates) {
+    if (unreadable && candidate.step != unreadable_step) break;
     try {
       candidate.bring();
       auto about = load_whole(candidate.step, accept);
       if (!reasons.empty())
         log_warning("step ", candidate.step, " is loaded; tried before, and not used: ", reasons);
       return about;
-    } catch (const AccessError&) {
-      throw;
+    } catch (const AccessError& error) {
+      reasons += str(reasons.empty() ? "" : "; ", error.what());
+      if (!unreadable) unreadable = std::current_exception();
+      unreadable_step = candidate.step;
     } catch (const ConfigError& error) {
       if (reasons.empty()) throw;
       throw ConfigError(str(error.what(), ". Tried before, and not used: ", reasons));
     } catch (const DataError& error) {
       reasons += str(reasons.empty() ? "" : "; ", error.what());
     }
+  }
+  if (unreadable)
+    in_context(
+        [&] { std::rethrow_exception(unreadable); }, directory_.string(), ": step ",
+        unreadable_step,
+        " is there, but cannot be read; start the run again, or move the step away to resume "
+        "from an older one");
   if (candidates.empty()) return std::nullopt;
   throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "; move ",
                       directory_.filename().string(), "/ away to start afresh"));

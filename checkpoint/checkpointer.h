@@ -56,6 +56,7 @@ class Checkpointer {
   Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
                Retention retention = {}, World* world = nullptr, const MachineRanks& machine = {});
 
+  // The first one makes the directory; one that is removed after that is not made again.
   // Returns when the checkpoint is on the disk: at rank 0 how many bytes all ranks wrote. `about`
   // goes into the manifest and comes back from load(). A step-N that is there already, and any of a
   // later step (the run was resumed from before them), is renamed step-N.replaced-K, or .damaged-K
@@ -80,7 +81,8 @@ class Checkpointer {
   // Fills the state from the first candidate that is whole, and returns its `about`; nothing where
   // there is none at all. `accept` sees the `about` first and may throw ConfigError. Says in one
   // line of the log why those before it are not used. Throws DataError where none can be used, and
-  // AccessError at the first that cannot be opened: whether to start afresh is for a person to say.
+  // AccessError where storage gives none of the copies of a step: that step is not damaged, and a
+  // retry, or a person, decides what to do.
   std::optional<Json> load_first(std::span<const Candidate> candidates,
                                  FunctionRef<void(const Json& about)> accept) const;
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const {
@@ -104,6 +106,7 @@ class Checkpointer {
   Retention retention_;
   AllRanks ranks_;
   MachineRanks machine_;
+  bool has_saved_ = false;
   bool leads_;  // this rank makes and names directories, which others find
   Held held_;
   std::optional<Partners> partners_;

@@ -29,6 +29,11 @@ std::vector<std::string> texts_in(const Json& json) {
   return texts;
 }
 
+// For rank 0: whether it is a StorageError, and its text.
+Json failure_of(const DataError& error) {
+  return Json::Array{dynamic_cast<const StorageError*>(&error) != nullptr, error.what()};
+}
+
 }  // namespace
 
 // What one machine has of a checkpoint. Two saves of the same step have other manifests.
@@ -85,9 +90,13 @@ class CheckpointCopies::Plan {
     return Json(std::move(files)).dump();
   }
 
-  // Where nobody else has it: throws DataError.
-  void failed(const std::string& name, const std::string& why) {
-    if (holders_.at(name).empty()) throw DataError(why);
+  // `failure`: see failure_of(). If nobody else has the file, throws it.
+  void failed(const std::string& name, const Json& failure) {
+    const auto& why = failure.as_array().at(1).as_string();
+    if (holders_.at(name).empty()) {
+      if (failure.as_array().at(0).as_bool()) throw StorageError(why);
+      throw DataError(why);
+    }
     log_warning("tried again with another machine's copy: ", why);
     todo_.push_back(name);
   }
@@ -219,8 +228,8 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
       for (std::size_t rank = 0; rank < said.size(); ++rank) {
         if (said[rank].empty()) continue;
         const Json failures = Json::parse(said[rank], str("what rank ", rank, " could not copy"));
-        for (const auto& [name, why] : failures.as_object())
-          plan.failed(name, why.as_string());
+        for (const auto& [name, failure] : failures.as_object())
+          plan.failed(name, failure);
       }
     });
   }
@@ -241,7 +250,7 @@ fs::path CheckpointCopies::mark(std::int64_t step) const {
 }
 
 // Each range of a file with its hash, in their order: header, then slices. Those of which that
-// fails, by name with the reason; "": none.
+// fails, by name with failure_of(); "": none.
 std::string CheckpointCopies::copy_files(const fs::path& into, std::int64_t step,
                                          const std::vector<std::string>& names) const {
   const auto path = checkpoint_path(from_, step);
@@ -260,7 +269,7 @@ std::string CheckpointCopies::copy_files(const fs::path& into, std::int64_t step
         reader.verify(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
       out.commit();
     } catch (const DataError& error) {
-      failures.emplace_back(name, error.what());
+      failures.emplace_back(name, failure_of(error));
     }
   }
   return failures.empty() ? "" : Json(std::move(failures)).dump();

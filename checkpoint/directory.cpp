@@ -44,7 +44,7 @@ bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
 void remove_checkpoint(const fs::path& checkpoint) {
   const fs::path going = str(checkpoint.string(), ".old", kUnfinished);
   rename_durably(checkpoint, going);
-  fs::remove_all(going);
+  remove_tree(going);
 }
 
 bool is_copy(const fs::path& checkpoint, const fs::path& other) {
@@ -54,8 +54,7 @@ bool is_copy(const fs::path& checkpoint, const fs::path& other) {
 
 void set_aside(const fs::path& checkpoint, Aside aside) {
   fs::path name;
-  std::error_code unknown;
-  for (int k = 1; name.empty() || fs::exists(name, unknown); ++k)
+  for (int k = 1; name.empty() || path_exists(name); ++k)
     name = str(checkpoint.string(), aside == Aside::replaced ? ".replaced-" : ".damaged-", k);
   rename_durably(checkpoint, name);
   log_warning(checkpoint.string(), " is now ", name.filename().string());
@@ -110,7 +109,7 @@ UnfinishedCheckpoint::UnfinishedCheckpoint(const fs::path& directory, std::int64
     if (const auto name = path.filename().string();
         name.starts_with(kPrefix) && name.ends_with(kUnfinished))
       fs::remove_all(path, ignored);
-  make_directories(path_);
+  make_directory(path_);
 }
 
 UnfinishedCheckpoint::~UnfinishedCheckpoint() {
@@ -132,7 +131,7 @@ void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later st
       remove_checkpoint(checkpoint);  // a machine has no room for it
   };
   write_text(path_ / kCheckpointManifestName, manifest);
-  if (std::error_code unknown; fs::exists(final_path, unknown)) go(final_path);
+  if (path_exists(final_path)) go(final_path);
   rename_durably(path_, final_path);
   path_.clear();
   if (stays == Later::stay) return;

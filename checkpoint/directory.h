@@ -53,8 +53,9 @@ void remove_checkpoint(const std::filesystem::path& checkpoint);
 enum class Aside : std::uint8_t { replaced, damaged };
 void set_aside(const std::filesystem::path& checkpoint, Aside aside);
 
-// A checkpoint that is written into step-N.tmp, and exists from commit() on; without it nothing is
-// left. One process at a time has one in a directory: what interrupted ones left is removed.
+// A checkpoint that is written into step-N.tmp of a directory that is there, and exists from
+// commit() on; without it nothing is left. One process at a time has one in a directory: what
+// interrupted ones left is removed.
 class UnfinishedCheckpoint {
  public:
   UnfinishedCheckpoint(const std::filesystem::path& directory, std::int64_t step);

@@ -44,7 +44,7 @@ void Partners::copy(const AllRanks& ranks, const std::string& manifest, const fs
   try {
     exchange(ranks, manifest, checkpoint, acted);
   } catch (const Error& error) {  // training can go on without
-    throw DataError(str("no copy on another machine: ", error.what()));
+    throw StorageError(str("no copy on another machine: ", error.what()));
   }
 }
 

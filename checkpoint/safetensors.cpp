@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 
 #include "checkpoint/convert.h"
 #include "core/json.h"
@@ -17,6 +19,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 constexpr std::int64_t kMostHeaderBytes = 100'000'000;
 constexpr std::size_t kMostDimensions = 8;
 constexpr int kMostNesting = 4;
+constexpr std::int64_t kPiece = 65536;  // elements converted at a time: in a cache
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct TypeRow {
@@ -99,16 +102,44 @@ float half_to_float(std::uint16_t half) {
   return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
 }
 
-void widen(std::span<const std::byte> halves, std::span<float> floats) {
-  for (std::size_t i = 0; i < floats.size(); ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, halves.data() + 2 * i, sizeof bits);
-    floats[i] = half_to_float(bits);
+struct Half {
+  std::uint16_t bits;
+};
+
+template <class Stored>
+void copy_numbers(std::span<const std::byte> from, std::span<double> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    Stored value{};
+    std::memcpy(&value, from.data() + i * sizeof value, sizeof value);
+    if constexpr (std::is_same_v<Stored, Half>)
+      to[i] = static_cast<double>(half_to_float(value.bits));
+    else if constexpr (std::is_same_v<Stored, BFloat16>)
+      to[i] = static_cast<double>(to_float(value));
+    else
+      to[i] = static_cast<double>(value);
   }
 }
 
-bool is_float(StoredType type) {
-  return type == StoredType::f32 || type == StoredType::bf16 || type == StoredType::f16;
+// Elements as numbers; false if the type is F8.
+bool to_numbers(StoredType type, std::span<const std::byte> from, std::span<double> to) {
+  switch (type) {
+    case StoredType::boolean:
+    case StoredType::u8: copy_numbers<std::uint8_t>(from, to); return true;
+    case StoredType::i8: copy_numbers<std::int8_t>(from, to); return true;
+    case StoredType::i16: copy_numbers<std::int16_t>(from, to); return true;
+    case StoredType::u16: copy_numbers<std::uint16_t>(from, to); return true;
+    case StoredType::i32: copy_numbers<std::int32_t>(from, to); return true;
+    case StoredType::u32: copy_numbers<std::uint32_t>(from, to); return true;
+    case StoredType::i64: copy_numbers<std::int64_t>(from, to); return true;
+    case StoredType::u64: copy_numbers<std::uint64_t>(from, to); return true;
+    case StoredType::f16: copy_numbers<Half>(from, to); return true;
+    case StoredType::bf16: copy_numbers<BFloat16>(from, to); return true;
+    case StoredType::f32: copy_numbers<float>(from, to); return true;
+    case StoredType::f64: copy_numbers<double>(from, to); return true;
+    case StoredType::f8_e4m3:
+    case StoredType::f8_e5m2: break;
+  }
+  return false;
 }
 
 std::string build_header(const std::vector<StoredTensor>& tensors, const StoredMetadata& metadata) {
@@ -155,6 +186,11 @@ std::int64_t bytes_per_element(StoredType type) {
   return row(type).bytes;
 }
 
+bool is_float(StoredType type) {
+  return type == StoredType::f64 || type == StoredType::f32 || type == StoredType::bf16 ||
+         type == StoredType::f16;
+}
+
 StoredType stored_type(DType type) {
   switch (type) {
     case DType::fp32: return StoredType::f32;
@@ -172,6 +208,10 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
   if (file_.size_bytes() < 8)
     file_.fail(0, str("expected a safetensors file, found ", file_.size_bytes(), " bytes"));
   file_.read(std::as_writable_bytes(std::span(&length, 1)), 0);
+  if (std::memcmp(&length, "version ", sizeof length) == 0)
+    file_.fail(0,
+               "expected a safetensors file, found the pointer that Git LFS leaves in place of "
+               "one; fetch the file with `git lfs pull`");
   if (length > kMostHeaderBytes)
     file_.fail(0, str("expected a header of at most ", kMostHeaderBytes, " bytes, found ", length,
                       "; is this a safetensors file?"));
@@ -229,8 +269,7 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, Tensor out) const {
   LOCKSTEP_CHECK(out.device.kind == Device::Kind::cpu, "read to the host first");
-  LOCKSTEP_CHECK(0 <= first && first <= tensor.elements() - out.elements(), tensor.name, ": read ",
-                 first, "+", out.elements(), " of ", tensor.elements(), " elements");
+  check_range(tensor, first, out.elements());
   const std::int64_t step = bytes_per_element(tensor.type);
   if (stored_type(out.dtype) == tensor.type) {
     file_.read({out.data, static_cast<std::size_t>(out.bytes())}, tensor.offset + first * step);
@@ -239,19 +278,56 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, Tenso
   if (!is_float(tensor.type) || (out.dtype != DType::fp32 && out.dtype != DType::bf16))
     file_.fail(tensor.offset, str(tensor.name, ": expected ", lockstep::name(out.dtype), ", found ",
                                   lockstep::name(tensor.type)));
-  constexpr std::int64_t kPiece = 65536;  // elements: in a cache
-  const bool halves = tensor.type == StoredType::f16;
+  const bool is_direct = tensor.type == StoredType::bf16 || tensor.type == StoredType::f32;
   const DType from = tensor.type == StoredType::bf16 ? DType::bf16 : DType::fp32;
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, out.elements()) * step));
-  std::vector<float> widened(halves ? piece.size() / 2 : 0);
+  const auto most = static_cast<std::size_t>(std::min(kPiece, out.elements()));
+  std::vector<std::byte> piece(is_direct ? most * static_cast<std::size_t>(step) : 0);
+  std::vector<float> floats(is_direct ? 0 : most);
   for (std::int64_t done = 0; done < out.elements(); done += kPiece) {
     const auto count = std::min(kPiece, out.elements() - done);
-    file_.read(std::span(piece).first(static_cast<std::size_t>(count * step)),
-               tensor.offset + (first + done) * step);
-    if (halves) widen(piece, widened);
-    convert_elements(halves ? std::as_bytes(std::span(widened)).data() : piece.data(), from,
+    if (is_direct)
+      file_.read(std::span(piece).first(static_cast<std::size_t>(count * step)),
+                 tensor.offset + (first + done) * step);
+    else
+      read_floats(tensor, first + done, std::span(floats).first(static_cast<std::size_t>(count)));
+    convert_elements(is_direct ? piece.data() : std::as_bytes(std::span(floats)).data(), from,
                      out.data + done * bytes_per_element(out.dtype), out.dtype, count);
   }
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first,
+                           std::span<double> out) const {
+  const auto count = static_cast<std::int64_t>(out.size());
+  check_range(tensor, first, count);
+  const std::int64_t step = bytes_per_element(tensor.type);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, count) * step));
+  for (std::int64_t done = 0; done < count; done += kPiece) {
+    const auto now = static_cast<std::size_t>(std::min(kPiece, count - done));
+    const auto bytes = std::span(piece).first(now * static_cast<std::size_t>(step));
+    file_.read(bytes, tensor.offset + (first + done) * step);
+    if (!to_numbers(tensor.type, bytes, out.subspan(static_cast<std::size_t>(done), now)))
+      file_.fail(tensor.offset, str(tensor.name, ": expected numbers of another type than ",
+                                    lockstep::name(tensor.type)));
+  }
+}
+
+void SafetensorsFile::read_floats(const StoredTensor& tensor, std::int64_t first,
+                                  std::span<float> out) const {
+  std::vector<double> numbers(out.size());
+  read(tensor, first, numbers);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<float>(numbers[i]);
+    if (std::isinf(out[i]) && !std::isinf(numbers[i]))
+      file_.fail(tensor.offset,
+                 str(tensor.name, ": element ", first + static_cast<std::int64_t>(i), " is ",
+                     numbers[i], "; expected at most 3.4e38, the largest number of fp32"));
+  }
+}
+
+void SafetensorsFile::check_range(const StoredTensor& tensor, std::int64_t first,
+                                  std::int64_t count) {
+  LOCKSTEP_CHECK(0 <= first && first <= tensor.elements() - count, tensor.name, ": read ", first,
+                 "+", count, " of ", tensor.elements(), " elements");
 }
 
 std::string lay_out_safetensors(std::vector<StoredTensor>& tensors,

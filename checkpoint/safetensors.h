@@ -41,6 +41,7 @@ enum class StoredType : std::uint8_t {
 const char* name(StoredType type);  // "F32"
 StoredType stored_type(DType type);
 std::int64_t bytes_per_element(StoredType type);
+bool is_float(StoredType type);  // F64, F32, BF16 or F16
 
 struct StoredTensor {
   std::string name;
@@ -64,12 +65,18 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;                 // nullptr where absent
   const StoredMetadata& metadata() const { return metadata_; }
 
-  // Fills `out` with the elements [first, first + out.elements()) of `tensor`, from the host. F32,
-  // BF16 and F16 convert to fp32 and bf16 (rounding to nearest even); other types must be equal.
+  // Fills `out`, in host memory, with the elements [first, first + out.elements()) of `tensor`.
+  // F64, F32, BF16 and F16 convert to fp32, and fp32 to bf16, each rounding to nearest even; other
+  // types must be equal. Throws DataError for an F64 value beyond the range of fp32.
   void read(const StoredTensor& tensor, std::int64_t first, Tensor out) const;
+  // Fills `out` with the elements from `first` on as numbers, from any type but F8. Integers beyond
+  // 2^53 are rounded.
+  void read(const StoredTensor& tensor, std::int64_t first, std::span<double> out) const;
 
  private:
   void parse(std::string_view header, std::int64_t data_begin);
+  static void check_range(const StoredTensor& tensor, std::int64_t first, std::int64_t count);
+  void read_floats(const StoredTensor& tensor, std::int64_t first, std::span<float> out) const;
 
   ReadFile file_;
   std::vector<StoredTensor> tensors_;

@@ -1,6 +1,8 @@
 #include "core/arena.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <iomanip>
@@ -18,14 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
-#ifdef __SANITIZE_THREAD__  // leaves a program little more than 1 TiB of addresses
-constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 38;
-#elif defined(__SANITIZE_ADDRESS__)  // less than half of them
-constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 41;
-#else
-constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 44;  // 16 TiB of addresses
-#endif
-constexpr std::int64_t kLeastMeasureBytes = std::int64_t{1} << 33;
+constexpr std::int64_t kMeasureBytes = std::int64_t{1} << 44;  // 16 TiB
 constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 #ifdef NDEBUG
@@ -45,11 +40,23 @@ std::int64_t bytes_of(std::string_view name, DType dtype, const Shape& shape) {
   return bytes;
 }
 
-std::string limit_of_addresses() {
+// Names the limit that a failed mmap met.
+std::string address_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return str("; this process may have ", human_memory(static_cast<double>(limit.rlim_cur)),
-             " of addresses alone, in which memory is counted: `ulimit -v unlimited` gives it all");
+  return str("; `ulimit -v` limits the addresses of this process to ",
+             human_memory(static_cast<double>(limit.rlim_cur)),
+             ". Raise it, or make the model or the batch smaller");
+}
+
+// Addresses for an arena that measures. No program has memory at them, so a tensor that is touched
+// faults, and no limit of the process counts them: 2^52 to 2^55 is beyond what Linux gives unasked
+// on x86-64 and aarch64. Arenas get ranges of their own in turn.
+std::byte* unmapped_addresses() {
+  constexpr std::uint64_t kFirst = std::uint64_t{1} << 52;
+  constexpr std::uint64_t kRanges = ((std::uint64_t{1} << 55) - kFirst) / kMeasureBytes;
+  static std::atomic<std::uint64_t> ranges_given{0};
+  return std::bit_cast<std::byte*>(kFirst + ranges_given++ % kRanges * kMeasureBytes);
 }
 
 double mib(std::int64_t bytes) {
@@ -68,8 +75,8 @@ class Block {
     const auto bytes =  // CUDA has no address for 0 bytes
         std::max(round_up(capacity, kAlignment), kAlignment);
     switch (source) {
-      case Source::mapped:
-      case Source::addresses: map(bytes); return;
+      case Source::mapped: map(bytes); return;
+      case Source::addresses: base = unmapped_addresses(); return;
       case Source::pinned:
         base = gpu::allocate_pinned(bytes);
         LOCKSTEP_CHECK(base != nullptr, "cannot pin ", mib(bytes), " MiB of host memory");
@@ -83,8 +90,8 @@ class Block {
   }
   ~Block() {
     switch (source_) {
-      case Source::mapped:
-      case Source::addresses: munmap(mapping_, static_cast<std::size_t>(mapped_)); break;
+      case Source::mapped: munmap(mapping_, static_cast<std::size_t>(mapped_)); break;
+      case Source::addresses: break;
       case Source::pinned: gpu::release_pinned(base); break;
       case Source::device:
         if (!given_) gpu::release(base);
@@ -102,16 +109,14 @@ class Block {
  private:
   void map(std::int64_t bytes) {
     mapped_ = round_up(bytes, kHugePage) + kHugePage;
-    void* p = mmap(nullptr, static_cast<std::size_t>(mapped_),
-                   is_measuring() ? PROT_NONE : PROT_READ | PROT_WRITE,
+    void* p = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", mib(bytes),
-                   " MiB of memory: ", std::strerror(errno));
+    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", human_memory(static_cast<double>(bytes)),
+                   " of memory: ", std::strerror(errno), address_limit());
     mapping_ = static_cast<std::byte*>(p);
     const auto address = reinterpret_cast<std::intptr_t>(p);
     base = mapping_ + (round_up(address, kHugePage) - address);
-    if (!is_measuring())
-      madvise(base, static_cast<std::size_t>(mapped_ - kHugePage), MADV_HUGEPAGE);
+    madvise(base, static_cast<std::size_t>(mapped_ - kHugePage), MADV_HUGEPAGE);
   }
 
   Source source_;
@@ -176,17 +181,9 @@ Arena::Arena(Device device, Memory memory, std::int64_t capacity_bytes)
 Arena::Arena(Device device, std::shared_ptr<std::byte> memory, std::int64_t bytes)
     : Arena(std::make_unique<State>(device, bytes / kAlignment * kAlignment, std::move(memory))) {}
 
-// As many addresses as are left: a limit, a stack without one, and other arenas leave fewer.
 Arena Arena::measure(Device device) {
-  for (std::int64_t bytes = kMeasureBytes;; bytes /= 2) {
-    try {
-      return Arena(std::make_unique<State>(device, bytes, Block::Source::addresses, bytes));
-    } catch (const Error& error) {
-      if (bytes <= kLeastMeasureBytes)
-        throw ConfigError(
-            str("cannot tell how much memory is needed: ", error.what(), limit_of_addresses()));
-    }
-  }
+  return Arena(
+      std::make_unique<State>(device, kMeasureBytes, Block::Source::addresses, kMeasureBytes));
 }
 
 Arena::~Arena() = default;
@@ -199,7 +196,7 @@ Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   if (s.block.is_measuring() && needed > left)
     throw ConfigError(str("more than ", human_memory(static_cast<double>(s.capacity)),
                           " of memory would be needed, at last for ", name, " ", shape,
-                          "; make the model or the batch smaller", limit_of_addresses()));
+                          "; make the model or the batch smaller"));
   LOCKSTEP_CHECK(needed <= left, "out of memory: ", name, " ", shape, " needs ", mib(needed),
                  " MiB, ", mib(left), " of ", mib(s.capacity),
                  " MiB are left; the largest allocations:", s.table());

@@ -1,5 +1,5 @@
 // Arena: one block of memory, handed out in order, given back in reverse. A training step
-// allocates nothing else. Arena::measure() reserves addresses with no memory behind them and only
+// allocates nothing else. Arena::measure() hands out addresses that have no memory and only
 // counts: the planner builds the whole model on one, so a plan cannot disagree with a run.
 #pragma once
 

@@ -24,7 +24,7 @@ class UsageError : public Error {  // the command line
   int exit_code() const override { return 64; }
 };
 
-// A file is not what it claims to be, or cannot be read or written; names file and offset.
+// A file is not what it claims to be, or a path leads to no such file; names file and offset.
 class DataError : public Error {
  public:
   using Error::Error;
@@ -37,7 +37,16 @@ class AccessError : public DataError {
   using DataError::DataError;
 };
 
-// Somebody refuses it to this process: credentials that are missing, wrong or not enough.
+// Storage cannot be read or written now: a disk is full or fails, a limit is reached, a file system
+// does not answer. The same command may succeed later. core/file.h chooses it by errno.
+class StorageError : public AccessError {
+ public:
+  using AccessError::AccessError;
+  int exit_code() const override { return 74; }
+};
+
+// A server or a file system refuses it to this process: credentials or permissions are missing,
+// wrong or not enough.
 class RefusedError : public AccessError {
  public:
   using AccessError::AccessError;
@@ -75,6 +84,7 @@ std::string str(const Args&... args) {
 [[noreturn]] inline void throw_like(const DataError& error, const std::string& what) {
   if (dynamic_cast<const UnreachableError*>(&error) != nullptr) throw UnreachableError(what);
   if (dynamic_cast<const RefusedError*>(&error) != nullptr) throw RefusedError(what);
+  if (dynamic_cast<const StorageError*>(&error) != nullptr) throw StorageError(what);
   if (dynamic_cast<const AccessError*>(&error) != nullptr) throw AccessError(what);
   throw DataError(what);
 }

@@ -36,10 +36,15 @@ std::string reason(int error) {
   return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
 }
 
-[[noreturn]] void fail_writing(const fs::path& path, const std::string& what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT;
-  throw DataError(str(path.string(), ": ", what, ": ", reason(error),
-                      full ? "; free some space or choose another directory" : ""));
+// What to do about it, where that is known; `room`: where the disk is full.
+std::string_view advice(int error, std::string_view room) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT: return room;
+    case EFBIG: return "raise the limit of file sizes (ulimit -f), or choose another file system";
+    case EMFILE: return "raise the limit of open files (ulimit -n)";
+    default: return "";
+  }
 }
 
 fs::path directory_of(const fs::path& path) {
@@ -49,8 +54,7 @@ fs::path directory_of(const fs::path& path) {
 fs::file_status status_of(const fs::path& path) {
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (status.type() == fs::file_type::none)
-    throw AccessError(str(path.string(), ": cannot look at it: ", error.message()));
+  if (status.type() == fs::file_type::none) fail_io(path, "cannot look at it", error.value());
   return status;
 }
 
@@ -74,7 +78,7 @@ fs::path target_of(fs::path path) {
 // Of what takes bytes and keeps none.
 void write_stream(const fs::path& path, std::string_view text) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
-  if (descriptor < 0) fail_writing(path, "cannot open", errno);
+  if (descriptor < 0) fail_io(path, "cannot open", errno);
   int error = 0;
   while (!text.empty() && error == 0) {
     const auto n = write(descriptor, text.data(), text.size());
@@ -84,10 +88,50 @@ void write_stream(const fs::path& path, std::string_view text) {
       error = errno;
   }
   close(descriptor);
-  if (error != 0) fail_writing(path, "cannot write", error);
+  if (error != 0) fail_io(path, "cannot write", error);
 }
 
 }  // namespace
+
+void throw_io_error(int error, const std::string& text) {
+  switch (error) {
+    case EACCES:
+    case EPERM:
+    case EKEYEXPIRED:
+    case EKEYREJECTED:
+    case ENOKEY: throw RefusedError(text);
+    case ENOENT:
+    case ENOTDIR: throw DataError(text);
+    // A retry cannot succeed.
+    case EEXIST:
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOSYS:
+    case ENOTEMPTY:
+    case EOPNOTSUPP:
+    case EXDEV: throw AccessError(text);
+    default: throw StorageError(text);
+  }
+}
+
+void fail_io(const fs::path& path, const std::string& what, int error, std::string_view room) {
+  const auto todo = advice(error, room);
+  throw_io_error(
+      error, str(path.string(), ": ", what, ": ", reason(error), todo.empty() ? "" : "; ", todo));
+}
+
+bool is_named(int descriptor, const fs::path& path) {
+  struct stat held {};
+  struct stat named {};
+  if (fstat(descriptor, &held) != 0) fail_io(path, "cannot look at the open file", errno);
+  if (stat(path.c_str(), &named) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    fail_io(path, "cannot look at it", errno);
+  }
+  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
 
 bool path_exists(const fs::path& path) {
   return fs::exists(status_of(path));
@@ -103,11 +147,9 @@ std::vector<fs::path> directory_entries(const fs::path& directory) {
   fs::directory_iterator it(directory, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error))
     entries.push_back(it->path());
-  if (error) {
-    const auto text = str(directory.string(), ": cannot read the directory: ", error.message());
-    if (!path_exists(directory)) throw DataError(text);
-    throw AccessError(text);
-  }
+  if (error.value() == ENOTDIR && path_exists(directory))
+    throw AccessError(str(directory.string(), ": cannot read the directory: ", error.message()));
+  if (error) fail_io(directory, "cannot read the directory", error.value());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -115,11 +157,7 @@ std::vector<fs::path> directory_entries(const fs::path& directory) {
 ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
   // O_NONBLOCK: opening a pipe nobody writes to must not hang. It means nothing to a regular file.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) {
-    const std::string text = str(path_.string(), ": cannot open: ", reason(errno));
-    if (errno == ENOENT || errno == ENOTDIR) throw DataError(text);
-    throw AccessError(text);
-  }
+  if (descriptor_ < 0) fail_io(path_, "cannot open", errno);
   look();
 }
 
@@ -130,8 +168,10 @@ ReadFile::ReadFile(int descriptor, fs::path path)
 
 void ReadFile::look() {
   struct stat status {};
-  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+  const int error = fstat(descriptor_, &status) == 0 ? 0 : errno;
+  if (error != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor_);
+    if (error != 0) fail_io(path_, "cannot look at it", error);
     throw DataError(
         str(path_.string(), ": expected a regular file, found ",
             kind_of(S_ISDIR(status.st_mode) ? fs::file_type::directory : fs::file_type::unknown)));
@@ -159,7 +199,7 @@ void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
     const auto n = pread(descriptor_, out.data() + done, static_cast<std::size_t>(wanted - done),
                          offset + done);
     if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
-    if (n < 0) fail(offset + done, str("cannot read: ", reason(errno)));
+    if (n < 0) fail_io(path_, str("at byte ", offset + done, ": cannot read"), errno);
     if (n == 0) fail(offset + done, "the file became shorter while it was read");
     done += n;
     made_progress();
@@ -185,6 +225,24 @@ std::string read_text(const ReadFile& file, std::int64_t most_bytes) {
   std::string text(static_cast<std::size_t>(file.size_bytes()), '\0');
   file.read(std::as_writable_bytes(std::span(text)), 0);
   return text;
+}
+
+void for_each_line(const ReadFile& file, FunctionRef<bool(std::string_view line)> act) {
+  constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
+  std::string text;
+  for (std::int64_t offset = 0; offset < file.size_bytes();) {
+    const auto begin = text.size();
+    const auto bytes = std::min(kPieceBytes, file.size_bytes() - offset);
+    text.resize(begin + static_cast<std::size_t>(bytes));
+    file.read(std::as_writable_bytes(std::span(text).subspan(begin)), offset);
+    offset += bytes;
+    std::size_t done = 0;
+    for (auto end = text.find('\n', begin); end != text.npos; end = text.find('\n', done)) {
+      if (!act(std::string_view(text).substr(done, end - done))) return;
+      done = end + 1;
+    }
+    text.erase(0, done);
+  }
 }
 
 std::optional<std::string> last_line(const fs::path& path, std::int64_t most_bytes) {
@@ -240,7 +298,7 @@ RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start st
     may_be_direct_ = is_direct_ = descriptor_ >= 0;
   }
   if (descriptor_ < 0) descriptor_ = open(path.c_str(), flags, 0666);
-  if (descriptor_ < 0) fail_writing(shown_, "cannot create", errno);
+  if (descriptor_ < 0) fail_io(shown_, "cannot create", errno);
 }
 
 RangeWriter::~RangeWriter() {
@@ -323,7 +381,7 @@ void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
       may_be_direct_ = false;
       continue;
     }
-    if (n < 0) fail_writing(shown_, str("cannot write at byte ", at), errno);
+    if (n < 0) fail_io(shown_, str("cannot write at byte ", at), errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
     at += n;
     made_progress();
@@ -331,7 +389,7 @@ void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
     // So that the last sync is short, however large the file.
     unsynced_bytes_ += static_cast<std::size_t>(n);
     if (unsynced_bytes_ >= kSyncedBytes) {
-      if (fdatasync(descriptor_) != 0) fail_writing(shown_, "cannot sync", errno);
+      if (fdatasync(descriptor_) != 0) fail_io(shown_, "cannot sync", errno);
       unsynced_bytes_ = 0;
     }
   }
@@ -340,10 +398,10 @@ void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
 void RangeWriter::commit() {
   LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": committed twice");
   put_rest();
-  if (fsync(descriptor_) != 0) fail_writing(shown_, "cannot sync", errno);
+  if (fsync(descriptor_) != 0) fail_io(shown_, "cannot sync", errno);
   // EINTR leaves the descriptor closed on Linux, and the bytes are synced already.
   if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
-    fail_writing(shown_, "cannot close", errno);
+    fail_io(shown_, "cannot close", errno);
 }
 
 WriteFile::WriteFile(fs::path path)
@@ -374,7 +432,7 @@ void WriteFile::commit() {
   writer_->commit();
   writer_.reset();
   if (rename(temporary_.c_str(), path_.c_str()) != 0)
-    fail_writing(path_, str("cannot rename ", temporary_.filename().string(), " to it"), errno);
+    fail_io(path_, str("cannot rename ", temporary_.filename().string(), " to it"), errno);
   temporary_.clear();
   sync_directory(directory_of(path_));
 }
@@ -395,24 +453,35 @@ void make_directories(const fs::path& directory) {
     const int error = errno;
     if (error == EEXIST && fs::is_directory(directory, unknown)) return;
     const bool taken = error == EEXIST || error == ENOTDIR;  // by what is no directory
-    fail_writing(directory, "cannot create the directory", taken ? ENOTDIR : error);
+    fail_io(directory, "cannot create the directory", taken ? ENOTDIR : error);
   }
   sync_directory(directory_of(directory));
+}
+
+void make_directory(const fs::path& directory) {
+  if (mkdir(directory.c_str(), 0777) != 0) fail_io(directory, "cannot create the directory", errno);
+  sync_directory(directory_of(directory));
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail_io(path, "cannot remove", error.value());
 }
 
 void sync_directory(const fs::path& directory) {
   const char* name = directory.empty() ? "." : directory.c_str();
   const int descriptor = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_writing(directory, "cannot open the directory", errno);
+  if (descriptor < 0) fail_io(directory, "cannot open the directory", errno);
   // EINVAL: a file system without directory syncs; nothing more can be asked of it.
   const int error = fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
   close(descriptor);
-  if (error != 0) fail_writing(directory, "cannot sync the directory", error);
+  if (error != 0) fail_io(directory, "cannot sync the directory", error);
 }
 
 void rename_durably(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0)
-    fail_writing(from, str("cannot rename to ", to.string()), errno);
+    fail_io(from, str("cannot rename to ", to.string()), errno);
   sync_directory(directory_of(to));
   if (directory_of(from) != directory_of(to)) sync_directory(directory_of(from));
 }

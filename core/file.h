@@ -13,12 +13,26 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/function_ref.h"
 #include "core/stream.h"
 
 namespace lockstep {
 
-// What is there. Each throws DataError where the system does not say, as when a directory on the
-// way may not be entered.
+// Throws `text` as the error that a failed call on a file is, by its errno: DataError if there is
+// no such file, RefusedError if this user has no permission, AccessError if a retry cannot succeed,
+// as for a loop of links, and StorageError otherwise.
+[[noreturn]] void throw_io_error(int error, const std::string& text);
+// Throws "PATH: WHAT: the reason", and what to do if it is known, as throw_io_error() does. `room`:
+// what to do where the disk is full.
+[[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int error,
+                          std::string_view room = "free some space or choose another directory");
+
+// Whether `path` names the open file `descriptor`: false after it was removed, moved or replaced.
+// Throws as fail_io() does where the system does not say.
+bool is_named(int descriptor, const std::filesystem::path& path);
+
+// What is there. Each throws as fail_io() does where the system does not say, as when a directory
+// on the way may not be entered.
 bool path_exists(const std::filesystem::path& path);
 bool directory_exists(const std::filesystem::path& path);
 std::vector<std::filesystem::path> directory_entries(
@@ -28,8 +42,8 @@ std::vector<std::filesystem::path> directory_entries(
 // error, not a signal.
 class ReadFile {
  public:
-  // Throws DataError when it is not there or not a regular file, AccessError when it cannot be
-  // opened all the same.
+  // Throws DataError when it is not there or not a regular file, else as fail_io() does when it
+  // cannot be opened.
   explicit ReadFile(std::filesystem::path path);
   // Takes over an open descriptor; `path` is its name in errors.
   ReadFile(int descriptor, std::filesystem::path path);
@@ -41,7 +55,7 @@ class ReadFile {
   std::int64_t size_bytes() const { return size_bytes_; }
 
   // Fills `out` from `offset`. Throws DataError naming path and offset when the file ends before,
-  // or cannot be read.
+  // and as fail_io() does when it cannot be read.
   void read(std::span<std::byte> out, std::int64_t offset) const;
 
   // Asks the system to forget what it caches of the file, so that the next read comes from the
@@ -61,6 +75,8 @@ class ReadFile {
 
 std::string read_text(const std::filesystem::path& path, std::int64_t most_bytes);
 std::string read_text(const ReadFile& file, std::int64_t most_bytes);
+// act(line) for each line that has an end, without it, until act() returns false.
+void for_each_line(const ReadFile& file, FunctionRef<bool(std::string_view line)> act);
 // The last line that has an end, without it. Nothing where the file is not there, has none, or one
 // that is longer.
 std::optional<std::string> last_line(const std::filesystem::path& path, std::int64_t most_bytes);
@@ -85,8 +101,8 @@ class OpenFilesRoom {
 };
 
 // Ranges of a file, of which other processes of this machine may write other ranges meanwhile.
-// Throws DataError where they cannot be written, as when the disk is full; a failed fsync is never
-// tried again on the same file.
+// Throws as fail_io() does where they cannot be written: StorageError when the disk is full. A
+// failed fsync is never tried again on the same file.
 class RangeWriter {
  public:
   // direct: past the page cache, for large files that nobody reads soon: a tenth of the processor's
@@ -152,11 +168,14 @@ class WriteFile {
   std::int64_t size_bytes_ = 0;
 };
 
-// Each throws DataError where it cannot be done.
+// Each throws as fail_io() does where it cannot be done.
 // WriteFile, committed; a pipe or a character device is given the text.
 void write_text(const std::filesystem::path& path, std::string_view text);
 void make_directories(const std::filesystem::path& directory);  // durably; they may exist already
-void sync_directory(const std::filesystem::path& directory);    // fsync of its entries; "": of .
+// Durably, in a directory that is there: what was removed meanwhile is not made again.
+void make_directory(const std::filesystem::path& directory);
+void remove_tree(const std::filesystem::path& path);          // which may be gone already
+void sync_directory(const std::filesystem::path& directory);  // fsync of its entries; "": of .
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

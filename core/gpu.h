@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 struct CUstream_st;  // CUDA's own handle types
 struct CUevent_st;
@@ -40,8 +41,10 @@ std::string driver_version();  // the newest CUDA that the driver is for: "13.0"
 bool covers(const std::string& architectures, int major, int minor);
 
 // Makes `device` the one that this thread's calls mean. Throws ConfigError where it is not there or
-// this build has no code for it.
+// this build has no code for it. The first call clears the environment variables by which NVIDIA's
+// libraries compute other bits, with a warning each; no other thread may use the environment then.
 void use(int device);
+const std::vector<std::string>& cleared_variables();  // their names
 void use_again(int device);  // where another thread was told to use it already
 
 std::int64_t free_bytes();                       // of the device in use

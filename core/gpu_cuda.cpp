@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <unistd.h>
 #ifndef LOCKSTEP_SIMT
 #include <nvtx3/nvToolsExt.h>
@@ -8,6 +9,7 @@
 
 #include "core/cuda_check.h"
 #include "core/gpu.h"
+#include "core/log.h"
 
 namespace lockstep {
 
@@ -90,7 +92,38 @@ std::string driver_version() {
   return version(number);
 }
 
+namespace {
+
+// Of cuBLAS: TF32, and fp32 products emulated by bf16. Of cuDNN and its frontend: which backward of
+// attention is deterministic within how much memory, when the softmax is rescaled, and which
+// engines are left out. Checked with cuDNN frontend 1.32 and CUDA 13.0.
+constexpr const char* kVariables[] = {
+    "NVIDIA_TF32_OVERRIDE",      "CUBLAS_EMULATE_SINGLE_PRECISION",
+    "CUBLAS_EMULATION_STRATEGY", "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT",
+    "CUDNN_RESCALE_THRESHOLD",   "CUDNN_ERRATA_JSON_FILE",
+};
+
+std::vector<std::string> clear_variables() {
+  std::vector<std::string> cleared;
+  for (const char* name : kVariables) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) continue;
+    log_warning(name, "=", value, " in the environment is ignored: it changes the bits of results");
+    unsetenv(name);
+    cleared.emplace_back(name);
+  }
+  return cleared;
+}
+
+}  // namespace
+
+const std::vector<std::string>& cleared_variables() {
+  static const std::vector<std::string> cleared = clear_variables();
+  return cleared;
+}
+
 void use(int device) {
+  cleared_variables();
   const auto found = devices();
   if (found.count == 0) throw ConfigError(str("no GPU can be used: ", found.why_not));
   if (device < 0 || device >= found.count)

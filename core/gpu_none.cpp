@@ -20,6 +20,10 @@ void use(int /*device*/) {
   throw ConfigError(str("no GPU can be used: ", devices().why_not));
 }
 
+const std::vector<std::string>& cleared_variables() {
+  unreachable();
+}
+
 void use_again(int /*device*/) {}
 
 Properties properties(int /*device*/) {

@@ -15,9 +15,10 @@ std::thread start_thread(Act&& act) {
   try {
     return std::thread(std::forward<Act>(act));
   } catch (const std::system_error& error) {
-    throw TransientError(str("no thread can be started: ", error.what(),
-                             "; raise `ulimit -u`, or pids.max of the control group, or start "
-                             "fewer processes"));
+    throw TransientError(
+        str("no thread can be started: ", error.what(),
+            "; raise `ulimit -u` or `ulimit -v`, or pids.max of the control group, or "
+            "start fewer processes"));
   }
 }
 

@@ -61,8 +61,8 @@ class RisingQueue {
 
 [[noreturn]] void refuse(unsigned byte) {
   constexpr std::string_view kHex = "0123456789abcdef";
-  throw DataError(str("the tokenizer has no token for the byte ", byte, " (0x", kHex[byte / 16],
-                      kHex[byte % 16], ')'));
+  throw MissingByte(str("the tokenizer has no token for the byte ", byte, " (0x", kHex[byte / 16],
+                        kHex[byte % 16], ')'));
 }
 
 }  // namespace
@@ -73,6 +73,8 @@ Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
   of_byte_.fill(-1);
   for (const auto& [bytes, id] : tokens)
     if (bytes.size() == 1) of_byte_[static_cast<unsigned char>(bytes.front())] = id;
+  for (std::size_t byte = 0; byte < of_byte_.size(); ++byte)
+    if (of_byte_[byte] < 0) missing_ += static_cast<char>(byte);
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right, merged] = merges[rank];
     const auto pair = pair_of(left, right);
@@ -85,11 +87,15 @@ Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
   if (whole_words) whole_ = tokens;
 }
 
-std::int32_t Bpe::token_of(char c) const {
-  const auto byte = static_cast<unsigned char>(c);
-  const auto id = of_byte_[byte];
-  if (id < 0) refuse(byte);
-  return id;
+std::string Bpe::without_missing(std::string_view word, Memory& memory) const {
+  std::string kept;
+  for (const char c : word)
+    if (token_of(c) >= 0)
+      kept += c;
+    else if (memory.missing_bytes != MissingBytes::drop)
+      refuse(static_cast<unsigned char>(c));
+  memory.missing += std::ssize(word) - std::ssize(kept);
+  return kept;
 }
 
 Bpe::Found Bpe::find(std::int32_t left, std::int32_t right) const {
@@ -103,35 +109,44 @@ Bpe::Found Bpe::find(std::int32_t left, std::int32_t right) const {
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const {
   if (word.empty()) return;
-  if (word.size() == 1) {
+  if (word.size() == 1 && token_of(word.front()) >= 0) {
     ids.push_back(token_of(word.front()));
     return;
   }
-  if (word.size() > Memory::kMostBytes) {
-    if (const auto whole = whole_.find(std::string(word)); whole != whole_.end())
-      ids.push_back(whole->second);
-    else if (word.size() <= kShort)
-      encode_short(word, ids);
-    else
-      encode_long(word, ids);
-    return;
-  }
+  if (word.size() > Memory::kMostBytes) return encode_anew(word, ids, memory);
   auto& entry = memory.entries_[std::hash<std::string_view>{}(word) & (Memory::kEntries - 1)];
   if (entry.bytes == word.size() && std::memcmp(entry.word.data(), word.data(), word.size()) == 0) {
     ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
     return;
   }
   const auto before = ids.size();
-  if (const auto whole = whole_.find(std::string(word)); whole != whole_.end())
-    ids.push_back(whole->second);
-  else
-    encode_short(word, ids);
+  const auto missing = memory.missing;
+  encode_anew(word, ids, memory);
   const auto count = ids.size() - before;
-  if (count > Memory::kMostIds) return;
+  // Bytes that were dropped are counted each time.
+  if (count > Memory::kMostIds || memory.missing != missing) return;
   entry.bytes = static_cast<std::uint8_t>(word.size());
   entry.count = static_cast<std::uint8_t>(count);
   std::copy(word.begin(), word.end(), entry.word.begin());
   std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids.begin());
+}
+
+// Encodes a word that the memory does not hold.
+void Bpe::encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const {
+  if (const auto whole = whole_.find(std::string(word)); whole != whole_.end()) {
+    ids.push_back(whole->second);
+    return;
+  }
+  std::string kept;
+  if (!missing_.empty() &&
+      std::any_of(word.begin(), word.end(), [&](char c) { return token_of(c) < 0; })) {
+    kept = without_missing(word, memory);
+    word = kept;
+  }
+  if (word.size() <= kShort)
+    encode_short(word, ids);
+  else
+    encode_long(word, ids);
 }
 
 void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {

@@ -10,7 +10,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/error.h"
+#include "data/odd_input.h"
+
 namespace lockstep {
+
+// A text has a byte that the tokenizer has no token for.
+class MissingByte : public DataError {
+  using DataError::DataError;
+};
 
 class Bpe {
  public:
@@ -26,17 +34,21 @@ class Bpe {
   // What a thread keeps between words: what lately seen ones became.
   class Memory;
 
-  // Appends the tokens of `word`, in O(n log n) of its bytes. Throws DataError where one of them is
-  // no token.
+  // Appends the tokens of `word`, in O(n log n) of its bytes. Throws MissingByte where one of them
+  // has no token, unless `memory` says that these are dropped; then it counts them.
   void encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
+
+  const std::string& missing_bytes() const { return missing_; }  // those without a token, rising
 
  private:
   struct Found {
     std::uint32_t rank = UINT32_MAX;
     std::int32_t merged = 0;
   };
-  std::int32_t token_of(char byte) const;
+  std::string without_missing(std::string_view word, Memory& memory) const;
+  std::int32_t token_of(char byte) const { return of_byte_[static_cast<unsigned char>(byte)]; }
   Found find(std::int32_t left, std::int32_t right) const;
+  void encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
   void encode_short(std::string_view word, std::vector<std::int32_t>& ids) const;
   void encode_long(std::string_view word, std::vector<std::int32_t>& ids) const;
 
@@ -45,13 +57,18 @@ class Bpe {
     Found found{};
   };
   std::array<std::int32_t, 256> of_byte_{};              // -1: no token
+  std::string missing_;                                  // bytes without a token
   std::vector<Slot> slots_;                              // open addressing, a power of two
   std::unordered_map<std::string, std::int32_t> whole_;  // words that are tokens
 };
 
 class Bpe::Memory {
  public:
-  Memory() : entries_(kEntries) {}
+  explicit Memory(MissingBytes how = MissingBytes::refuse)
+      : missing_bytes(how), entries_(kEntries) {}
+
+  MissingBytes missing_bytes;
+  std::int64_t missing = 0;  // bytes that were dropped, or characters that were replaced
 
  private:
   friend class Bpe;

@@ -109,6 +109,8 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
   const auto words = [&](std::string_view part, const AddedToken* token) {
     if (token != nullptr)
       ids.push_back(token->id);
+    else if (memory.missing_bytes == MissingBytes::replace && !missing_bytes().empty())
+      encode_part(with_replacements(part, memory), 0, ids, memory);
     else
       encode_part(part, 0, ids, memory);
   };
@@ -120,6 +122,19 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
     else
       added.behind_forms.split(with_forms(std::string(part)), words);
   });
+}
+
+// U+FFFD in place of each character with a byte that has no token.
+std::string BpeTokenizer::with_replacements(std::string_view text, Memory& memory) const {
+  std::string kept;
+  while (!text.empty()) {
+    const auto character = text.substr(0, std::max<std::size_t>(utf8_at(text).bytes, 1));
+    const bool is_missing = character.find_first_of(missing_bytes()) != character.npos;
+    if (is_missing) ++memory.missing;
+    kept += is_missing ? kReplacement : character;
+    text.remove_prefix(character.size());
+  }
+  return kept;
 }
 
 void BpeTokenizer::encode_part(std::string_view text, std::size_t step,

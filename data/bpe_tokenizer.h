@@ -28,6 +28,7 @@ class BpeTokenizer final : public Tokenizer {
   std::size_t last_cut(std::string_view text) const override;
   std::string_view bytes_of(std::int32_t id) const override;
   bool is_special(std::int32_t id) const override;
+  std::string_view missing_bytes() const override { return bpe_.missing_bytes(); }
 
  private:
   struct Step {
@@ -41,6 +42,7 @@ class BpeTokenizer final : public Tokenizer {
   Added added_of(const std::vector<AddedToken>& tokens) const;
   void encode_with(const Added& added, std::string_view text, std::vector<std::int32_t>& ids,
                    Memory& memory) const;
+  std::string with_replacements(std::string_view text, Memory& memory) const;
   void encode_part(std::string_view text, std::size_t step, std::vector<std::int32_t>& ids,
                    Memory& memory) const;
 

@@ -25,10 +25,12 @@ std::string reason(int error) {
 }
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT;
-  throw AccessError(
-      str(path.string(), ": ", what, ": ", reason(error),
-          full ? "; free some space, or name another place by data.cache_directory" : ""));
+  fail_io(path, what, error, "free some space, or name another place by data.cache_directory");
+}
+
+[[noreturn]] void fail_to_lock(const fs::path& path, int error) {
+  throw_io_error(error, str(path.string(), ": cannot be locked: ", reason(error),
+                            "; data.cache_directory should be on a local disk"));
 }
 
 std::int64_t marks_of(std::int64_t bytes) {
@@ -39,9 +41,7 @@ std::int64_t marks_of(std::int64_t bytes) {
 // Waits for nobody: false where another one has the lock.
 bool try_lock(const Descriptor& file, int kind, const fs::path& path) {
   if (flock(file.number(), kind | LOCK_NB) == 0) return true;
-  if (errno != EWOULDBLOCK)
-    throw AccessError(str(path.string(), ": cannot be locked: ", reason(errno),
-                          "; data.cache_directory should be on a local disk"));
+  if (errno != EWOULDBLOCK) fail_to_lock(path, errno);
   return false;
 }
 
@@ -179,16 +179,14 @@ CacheDirectory::CacheDirectory(fs::path path, std::int64_t most_bytes)
   const auto name = path_ / "lock";
   const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) fail(name, "cannot create; data.cache_directory should be writable", errno);
-  if (flock(file.number(), LOCK_SH) != 0)
-    throw AccessError(str(name.string(), ": cannot be locked: ", reason(errno),
-                          "; data.cache_directory should be on a local disk"));
+  if (flock(file.number(), LOCK_SH) != 0) fail_to_lock(name, errno);
   if (most_bytes_ != 0) return;
   std::int64_t held = 0;
   for (const auto& entry : entries())
     held += entry.bytes;
   std::error_code error;
   const auto space = fs::space(path_, error);
-  if (error) throw AccessError(str(path_.string(), ": cannot look at it: ", error.message()));
+  if (error) fail(path_, "cannot look at it", error.value());
   most_bytes_ = (static_cast<std::int64_t>(space.available) + held) / 2;
 }
 

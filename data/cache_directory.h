@@ -39,7 +39,7 @@ class PartFile {
   static std::int64_t file_bytes(std::int64_t bytes);
 
   std::vector<ByteRange> missing() const;  // whole blocks, in order, next to each other joined
-  // Of a range that begins with a block and is written in order. Throws AccessError, as when the
+  // Of a range that begins with a block and is written in order. Throws as fail_io(), as when the
   // disk is full.
   void write(std::span<const std::byte> bytes, std::int64_t offset);
   void read(std::span<std::byte> out, std::int64_t offset) const;

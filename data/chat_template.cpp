@@ -69,10 +69,11 @@ ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& where
 }
 
 void ChatTemplate::check(const Tokenizer& tokenizer) const {
-  for (const auto& [role, texts] : roles) {
-    check_markers(name, texts.prefix, tokenizer);
-    check_markers(name, texts.suffix, tokenizer);
-  }
+  for (const auto& [role, texts] : roles)
+    for (const auto& text : {texts.prefix, texts.suffix}) {
+      check_markers(name, text, tokenizer);
+      in_context([&] { tokenizer.encode(text); }, "the chat template ", name, ": \"", role, '"');
+    }
 }
 
 ChatTemplate chat_template(const std::string& what) {

@@ -269,14 +269,6 @@ class Copy {
   std::vector<std::uint8_t> mask_;
 };
 
-// Beside dataset.json.
-void copy_tokenizer(const std::vector<fs::path>& files, const fs::path& to) {
-  constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
-  for (const auto& file : files)
-    write_text(to / (file == files.front() ? fs::path("tokenizer.json") : file.filename()),
-               read_text(file, kMostBytes));
-}
-
 // Where the output has its own token between documents; "": it is the source's, or may be.
 std::string replaced_token(const Dataset& source, const Meaning& meaning,
                            const ShardOutput::Config& config) {
@@ -338,7 +330,7 @@ Converted convert(const ConvertOptions& options) {
   }
   output.finish();
   if (options.to == OutputKind::lockstep) {
-    copy_tokenizer(meaning.files, out.path());
+    copy_tokenizer_files(meaning.files, out.path());
     if (meaning.files.empty() && !meaning.hash.empty() &&
         meaning.hash != ByteTokenizer().about().hash)
       log_warning("no tokenizer.json of ", meaning.name, " (", meaning.hash,

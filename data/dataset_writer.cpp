@@ -63,8 +63,7 @@ void DatasetWriter::write(const TextBatch& batch) {
     if (part.last) run_.ends.push_back(splits_[run_.split].writer->tokens() + run_.tokens);
   }
   add(batch, run_);
-  if (record_.replaced.count == 0) record_.replaced.first = batch.replaced.first;
-  record_.replaced.count += batch.replaced.count;
+  record_.odd.add(batch.odd);
   record_.position = batch.behind;
   for (const auto& split : splits_)
     if (split.writer->has_full()) return save();
@@ -111,13 +110,12 @@ void DatasetWriter::save() {
   });
 }
 
-std::vector<Manifest> DatasetWriter::finish(const TokenFormat& format,
-                                            const std::string& tokenizer_hash) {
+std::vector<Manifest> DatasetWriter::finish(const Manifest& about) {
   background_.wait();
   full_.clear();
   std::vector<Manifest> manifests;
   for (auto& split : splits_)
-    manifests.push_back(split.writer->finish(format, tokenizer_hash));
+    manifests.push_back(split.writer->finish(about));
   return manifests;
 }
 

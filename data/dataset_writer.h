@@ -29,10 +29,10 @@ class DatasetWriter {
 
   std::int64_t documents(std::size_t split) const { return splits_[split].documents; }
   std::int64_t text_bytes() const { return text_bytes_; }  // written, not those gone on from
-  const Replaced& replaced() const { return record_.replaced; }
+  const OddInput& odd() const { return record_.odd; }      // of all, those gone on from too
 
   // Of the splits: their shards and dataset.json are on the disk.
-  std::vector<Manifest> finish(const TokenFormat& format, const std::string& tokenizer_hash);
+  std::vector<Manifest> finish(const Manifest& about);
   const std::filesystem::path& directory(std::size_t split) const {
     return splits_[split].writer->directory();
   }

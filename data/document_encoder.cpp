@@ -24,7 +24,8 @@ JsonLine line_of(const DocumentFields& fields) {
 
 }  // namespace
 
-DocumentEncoder::Memory::Memory(const DocumentFields& fields) : line(line_of(fields)) {}
+DocumentEncoder::Memory::Memory(const DocumentFields& fields)
+    : words(fields.missing_bytes), line(line_of(fields)) {}
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentFields fields,
                                  std::vector<std::filesystem::path> files,
@@ -69,6 +70,10 @@ template <class Act>
 void DocumentEncoder::in_piece(const TextBatch::Piece& piece, const Act& act) const {
   try {
     act();
+  } catch (const MissingByte& error) {
+    throw DataError(str(where(piece, 0), ": ", error.what(),
+                        "; --missing-bytes drop leaves out such bytes, as transformers does, and "
+                        "--missing-bytes replace makes their characters U+FFFD"));
   } catch (const DataError& error) {
     throw DataError(str(where(piece, 0), ": ", error.what()));
   }
@@ -112,9 +117,16 @@ void DocumentEncoder::encode_text(TextBatch& batch, const TextBatch::Piece& piec
     else
       tokenizer_.encode(text, memory.ids, memory.words);
   });
+  note_missing(batch, piece, memory);
   batch.parts.push_back({static_cast<std::int64_t>(memory.ids.size()),
                          static_cast<std::int64_t>(text.size()), piece.first, piece.last});
   append(batch, memory);
+}
+
+void DocumentEncoder::note_missing(TextBatch& batch, const TextBatch::Piece& piece,
+                                   Memory& memory) const {
+  if (const auto count = std::exchange(memory.words.missing, 0); count > 0)
+    batch.odd.bytes.note(where(piece, 0), count);
 }
 
 void DocumentEncoder::append(TextBatch& batch, Memory& memory) const {
@@ -126,13 +138,8 @@ void DocumentEncoder::append(TextBatch& batch, Memory& memory) const {
 
 void DocumentEncoder::note_replaced(TextBatch& batch, const TextBatch::Piece& piece,
                                     std::string_view text) const {
-  if (bytes_) return;
-  auto& replaced = batch.replaced;
-  for (std::size_t at = 0;; at += utf8_at(text.substr(at)).skip) {
-    at += valid_utf8(text.substr(at));
-    if (at == text.size()) return;
-    if (replaced.count++ == 0) replaced.first = where(piece, at);
-  }
+  if (!bytes_)
+    note_invalid(text, batch.odd.text, [&](std::size_t byte) { return where(piece, byte); });
 }
 
 void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piece,
@@ -147,10 +154,10 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
     throw DataError(
         str(where(piece, problem.byte + skipped), ": ", problem.what, advice(piece, problem)));
   }
-  if (const auto count = memory.line.replaced(); count > 0) {
-    if (batch.replaced.count == 0) batch.replaced.first = where(piece, 0);
-    batch.replaced.count += static_cast<std::int64_t>(count);
-  }
+  if (const auto count = static_cast<std::int64_t>(memory.line.replaced()); count > 0)
+    batch.odd.text.note(where(piece, 0), count);
+  if (const auto count = static_cast<std::int64_t>(memory.line.numbers()); count > 0)
+    batch.odd.numbers.note(where(piece, 0), count);
   if (!fields_.messages.empty()) return encode_messages(batch, piece, memory);
   if (fields_.prompt.empty()) {
     const auto& text = memory.line.value(0);
@@ -162,6 +169,7 @@ void DocumentEncoder::encode_line(TextBatch& batch, const TextBatch::Piece& piec
   in_piece(piece, [&] {
     encode_turns(batch, {{prompt, false, false}, {response, false, true}}, true, memory);
   });
+  note_missing(batch, piece, memory);
 }
 
 void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& piece,
@@ -185,6 +193,7 @@ void DocumentEncoder::encode_messages(TextBatch& batch, const TextBatch::Piece& 
     if (!any_counts) ++without_target_;
     encode_turns(batch, turns, false, memory);
   });
+  note_missing(batch, piece, memory);
 }
 
 void DocumentEncoder::encode_turns(TextBatch& batch, const std::vector<Turn>& turns, bool ends,

@@ -26,6 +26,7 @@ struct DocumentFields {
   std::optional<ChatTemplate> chat_template = std::nullopt;  // of messages
   // Names of special tokens in text are text like any other, as in prompts, responses and messages.
   bool plain = false;
+  MissingBytes missing_bytes = MissingBytes::refuse;
 
   bool masked() const { return !prompt.empty() || !messages.empty(); }
 };
@@ -69,6 +70,7 @@ class DocumentEncoder {
   void encode_turns(TextBatch& batch, const std::vector<Turn>& turns, bool ends,
                     Memory& memory) const;
   void note_replaced(TextBatch& batch, const TextBatch::Piece& piece, std::string_view text) const;
+  void note_missing(TextBatch& batch, const TextBatch::Piece& piece, Memory& memory) const;
   void append(TextBatch& batch, Memory& memory) const;
   // act(); what a DataError says of it gets the place of the piece in front.
   template <class Act>

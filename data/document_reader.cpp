@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "data/json_line.h"
+#include "data/odd_input.h"
 #include "data/stranger.h"
 #include "data/unicode.h"
 
@@ -101,7 +102,7 @@ bool DocumentReader::is_json_lines(std::int64_t file) const {
 void DocumentReader::open_next() {
   source_.emplace(config_.files[static_cast<std::size_t>(position_.file)]);
   is_new_ = true;
-  taken_ = 0;
+  taken_ = zeros_ = 0;
   separator_ = is_json_lines(position_.file) ? "\n" : config_.separator;
 }
 
@@ -118,6 +119,9 @@ bool DocumentReader::fill(TextBatch& batch) {
     const bool ended = read_more(batch);
     cut_documents(batch);
     if (ended) {
+      if (!may_be_zero())
+        refuse_zeros_at_end(config_.files[static_cast<std::size_t>(position_.file)].string(),
+                            source_->offset(), zeros_);
       add_piece(batch, batch.text.size(), true);
       source_.reset();
       position_ = {position_.file + 1, 0, 1, false};
@@ -146,14 +150,31 @@ void DocumentReader::hash_up_to_begin(const TextBatch& batch) {
 bool DocumentReader::read_more(TextBatch& batch) {
   const auto room = batch.text.rest().first(std::min(kReadBytes, batch.text.rest().size()));
   const auto count = source_->read(room);
-  if (std::exchange(is_new_, false)) check_is_text({room.data(), count});
+  const std::string_view text(room.data(), count);
+  if (std::exchange(is_new_, false)) check_is_text(batch, text, count < room.size());
+  count_zeros(text);
   batch.text.grow_by(count);
   progress_.advance(source_->bytes_taken() - taken_);
   taken_ = source_->bytes_taken();
   return count < room.size();
 }
 
-void DocumentReader::check_is_text(std::string_view begin) {
+void DocumentReader::count_zeros(std::string_view text) {
+  const auto last = text.find_last_not_of('\0');
+  if (last == std::string_view::npos)
+    zeros_ += std::ssize(text);
+  else
+    zeros_ = std::ssize(text) - static_cast<std::int64_t>(last) - 1;
+}
+
+// Where they are tokens, or stand between documents.
+bool DocumentReader::may_be_zero() const {
+  return !is_json_lines(position_.file) &&
+         (dynamic_cast<const ByteTokenizer*>(&tokenizer_) != nullptr ||
+          config_.separator.find('\0') != std::string::npos);
+}
+
+void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, bool whole) {
   const auto& path = config_.files[static_cast<std::size_t>(position_.file)];
   const auto refuse = [&](const auto&... what) { throw DataError(str(path.string(), what...)); };
   if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
@@ -166,15 +187,18 @@ void DocumentReader::check_is_text(std::string_view begin) {
            begin.empty() ? ": it is empty" : "",
            "; where it should be, its download or its copy went wrong; else rename it");
   if (is_json_lines(position_.file)) return;
-  const bool may_be_zero = dynamic_cast<const ByteTokenizer*>(&tokenizer_) != nullptr ||
-                           config_.separator.find('\0') != std::string::npos;
-  if (const auto zero = begin.substr(0, kLookedAt).find('\0');
-      zero != std::string_view::npos && !may_be_zero)
-    refuse(" is no text: byte ", zero,
-           " is zero; leave it out, or pack it as bytes: --tokenizer bytes");
+  const auto looked_at = begin.substr(0, kLookedAt);
+  if (const auto zero = looked_at.find('\0'); zero != std::string_view::npos && !may_be_zero()) {
+    const bool others = begin.find_first_not_of('\0', zero) != std::string_view::npos;
+    if (others || !whole)  // else they are named at the end
+      refuse(" is no text: byte ", zero, " is zero", others ? "" : ", and so are many behind it",
+             "; leave it out, or pack it as bytes: --tokenizer bytes");
+  }
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
   ++seen_.files;
   seen_.carriage_returns = seen_.carriage_returns || begin.find("\r\n") != std::string_view::npos;
+  if (begin.find('\n') == std::string_view::npos && begin.find('\r') != std::string_view::npos)
+    batch.odd.returns.note(path.string());
   if (config_.plain_text) return;
   constexpr const char* kAsItStands = "; where it is to be learnt as it stands, give --plain-text";
   if (file.ends_with({".csv", ".tsv"}))
@@ -238,7 +262,11 @@ bool DocumentReader::cut_long_document(TextBatch& batch, std::size_t room) {
                         ": at byte ", position_.byte,
                         lines ? str(", line ", position_.line, ": the line is longer than")
                               : str(": a document holds no place where it may be cut within"),
-                        " 1 GiB"));
+                        " 1 GiB",
+                        zeros_ > 0 ? str(", with ", zeros_, " zero bytes at its end") : "",
+                        lines && memchr(batch.text.data() + begin_, '\r', size - begin_) != nullptr
+                            ? str("; ", kReturnsAlone)
+                            : ""));
   batch.text.reserve(std::min(2 * batch.text.capacity(), kMostDocumentBytes + kReadBytes));
   return true;
 }

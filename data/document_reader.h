@@ -39,7 +39,8 @@ class DocumentReader {
 
   // Puts the next pieces, if any, into `batch`, which is clear; false behind the last. A document
   // of text without bytes, and an empty line, are left out. Throws DataError naming file and byte,
-  // and where a file is no text, or is text that is meant for programs: JSON, tables.
+  // and where a file is no text, ends with zero bytes, or is text that is meant for programs: JSON,
+  // tables.
   bool fill(TextBatch& batch);
 
   bool is_json_lines(std::int64_t file) const;
@@ -54,7 +55,9 @@ class DocumentReader {
  private:
   void open_next();
   bool read_more(TextBatch& batch);
-  void check_is_text(std::string_view begin);
+  void check_is_text(TextBatch& batch, std::string_view begin, bool whole);
+  bool may_be_zero() const;
+  void count_zeros(std::string_view text);
   void cut_documents(TextBatch& batch);
   void add_piece(TextBatch& batch, std::size_t end, bool last);
   bool cut_long_document(TextBatch& batch, std::size_t room);
@@ -71,6 +74,7 @@ class DocumentReader {
   std::optional<TextSource> source_;
   Seen seen_;
   bool is_new_ = false;     // of which nothing was read
+  std::int64_t zeros_ = 0;  // at the end of what was read of it
   std::int64_t taken_ = 0;  // of it, as progress was told
   std::vector<char> carried_;
   std::size_t begin_ = 0, scanned_ = 0;  // of the batch's text: not in pieces, without separators

@@ -43,7 +43,7 @@ void HashedFile::add_to_hash(std::int64_t begin, std::int64_t end) {
 }
 
 void HashedFile::fail(const char* what, int error) const {
-  throw DataError(str(path_.string(), ": ", what, ": ", std::generic_category().message(error)));
+  fail_io(path_, what, error);
 }
 
 void HashedFile::sync() const {

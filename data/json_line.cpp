@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "data/odd_input.h"
 #include "data/unicode.h"
 
 namespace lockstep {
@@ -127,10 +128,13 @@ void JsonLine::give_back(std::size_t most) {
 void JsonLine::scan(std::string_view line) {
   begin_ = at_ = line.data();
   end_ = begin_ + line.size();
-  replaced_ = elements_ = 0;
+  replaced_ = numbers_ = elements_ = 0;
   scan_fields(1);
+  const char* behind = at_;
   skip_space();
-  if (at_ != end_) fail("expected the end of the line behind the object");
+  if (at_ == end_) return;
+  const bool returns = *at_ == '{' && std::find(behind, at_, '\r') != at_;
+  fail(returns ? kReturnsAlone : "expected the end of the line behind the object");
 }
 
 // Of the object that comes next.
@@ -218,7 +222,7 @@ void JsonLine::scan_value(Place place, int levels) {
     case 't':
     case 'f':
     case 'n': return scan_word();
-    default: return scan_number();
+    default: return skip_not_a_number() ? void() : scan_number();
   }
 }
 
@@ -255,10 +259,11 @@ void JsonLine::scan_element(int levels) {
   element.begin_ = begin_;
   element.at_ = at_;
   element.end_ = end_;
-  element.replaced_ = 0;
+  element.replaced_ = element.numbers_ = 0;
   element.scan_fields(levels);
   at_ = element.at_;
   replaced_ += element.replaced_;
+  numbers_ += element.numbers_;
   const auto count = element.fields_.size();
   const auto first = elements_++ * count;
   if (values_.size() < first + count) values_.resize(first + count);
@@ -281,6 +286,13 @@ std::size_t JsonLine::scan_digits() {
   while (at_ < end_ && is_digit(*at_))
     ++at_;
   return static_cast<std::size_t>(at_ - begin);
+}
+
+bool JsonLine::skip_not_a_number() {
+  const auto bytes = not_a_number_at({at_, static_cast<std::size_t>(end_ - at_)});
+  at_ += bytes;
+  if (bytes > 0) ++numbers_;
+  return bytes > 0;
 }
 
 void JsonLine::scan_number() {
@@ -316,9 +328,13 @@ void JsonLine::scan_string(std::string* value) {
       fail("a control character in a string, which must be escaped");
     const char* first = at_;
     do {
-      const auto bytes = utf8_at({at_, static_cast<std::size_t>(end_ - at_)}).bytes;
-      if (bytes == 0) fail("a string is no valid UTF-8");
-      at_ += bytes;
+      const auto [bytes, skip] = utf8_at({at_, static_cast<std::size_t>(end_ - at_)});
+      if (bytes == 0) {
+        if (value != nullptr) value->append(first, at_);
+        add_replacement(value);
+        first = at_ + skip;
+      }
+      at_ += bytes > 0 ? bytes : skip;
     } while (at_ < end_ && static_cast<unsigned char>(*at_) >= 0x80);
     if (value != nullptr) value->append(first, at_);
   }
@@ -361,10 +377,17 @@ void JsonLine::scan_escape(std::string* value) {
     else
       at_ = second;  // a character of its own
   }
-  const bool alone = 0xd800 <= code && code < 0xe000;
+  if (0xd800 <= code && code < 0xe000)
+    add_replacement(value);
+  else if (value != nullptr)
+    append_utf8(*value, code);
+}
+
+// U+FFFD, which is counted where the value is read.
+void JsonLine::add_replacement(std::string* value) {
   if (value == nullptr) return;
-  if (alone && value != &key_) ++replaced_;
-  append_utf8(*value, alone ? 0xfffd : code);
+  if (value != &key_) ++replaced_;
+  append_utf8(*value, 0xfffd);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 // JsonLine: the texts of named fields of a line of JSON (RFC 8259), or of each object of a list in
 // it, which is checked as a whole. At several times the speed of core/json, which builds values.
+// Two things that are not JSON, but that programs write, are accepted and counted: NaN, Infinity
+// and -Infinity where no field is, and text that is not Unicode.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,8 @@ class JsonLine {
 
   // Of an object in which each field is a string, or the list an array of such objects, once.
   // Throws Problem. Half of a surrogate pair that stands alone in an escape, which no UTF-8 can
-  // hold, becomes U+FFFD. Nesting ends at 256 levels. Other keys may be there twice.
+  // hold, and bytes that are not UTF-8 become U+FFFD. Nesting ends at 256 levels. Other keys may be
+  // there twice.
   void scan(std::string_view line);
 
   struct Problem {
@@ -35,6 +38,7 @@ class JsonLine {
     return values_[element * element_->fields_.size() + field];
   }
   std::size_t replaced() const { return replaced_; }  // U+FFFD in the values
+  std::size_t numbers() const { return numbers_; }    // values that are NaN or Infinity
 
   void give_back(std::size_t most);  // memory for values of more bytes, which are lost
 
@@ -62,9 +66,11 @@ class JsonLine {
   void scan_array(int levels, Element&& scan);  // scan(): one element
   void scan_word();
   void scan_number();
+  bool skip_not_a_number();
   std::size_t scan_digits();
   void scan_string(std::string* value);
   void scan_escape(std::string* value);
+  void add_replacement(std::string* value);
   unsigned scan_hex();
   unsigned below(Place place, const std::string& key) const;
   Field* wanted(Place place);
@@ -75,7 +81,7 @@ class JsonLine {
   std::vector<std::string> values_;  // of elements, each with all its fields; more from before
   std::string key_;
   const char *begin_ = nullptr, *at_ = nullptr, *end_ = nullptr;
-  std::size_t replaced_ = 0;
+  std::size_t replaced_ = 0, numbers_ = 0;
 };
 
 }  // namespace lockstep

@@ -170,12 +170,20 @@ std::int64_t sum(const std::vector<Manifest::Shard>& shards, Member member) {
   return total;
 }
 
+MissingBytes missing_bytes_of(const std::string& text) {
+  for (const auto missing : {MissingBytes::drop, MissingBytes::replace})
+    if (text == name(missing)) return missing;
+  refuse("missing_bytes \"", text, "\", expected drop or replace");
+}
+
 Manifest read_head(const Json& json) {
   integer_at(json, "lockstep_dataset", kVersion, kVersion);
   Manifest manifest;
   manifest.format = read_format(json);
   manifest.tokenizer_hash = hash_at(json, "tokenizer_xxh3_128");
   if (manifest.tokenizer_hash == unknown_tokenizer_hash()) manifest.tokenizer_hash.clear();
+  if (json.find("missing_bytes") != nullptr)
+    manifest.missing_bytes = missing_bytes_of(text_at(json, "missing_bytes"));
   return manifest;
 }
 
@@ -250,6 +258,7 @@ std::string Manifest::dump() const {
   json.set("tokenizer", format.name);
   json.set("tokenizer_xxh3_128",
            tokenizer_hash.empty() ? unknown_tokenizer_hash() : tokenizer_hash);
+  if (missing_bytes != MissingBytes::refuse) json.set("missing_bytes", name(missing_bytes));
   json.set("vocabulary", format.vocabulary);
   json.set("dtype", format.token_bytes == 2 ? "u16" : "u32");
   json.set("boundary", name(format.boundary));

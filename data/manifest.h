@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/function_ref.h"
+#include "data/odd_input.h"
 #include "data/token_file.h"
 
 namespace lockstep {
@@ -29,6 +30,7 @@ struct Manifest {
   TokenFormat format;          // name: the tokenizer's
   std::string tokenizer_hash;  // XXH3-128 of what defines the tokenizer; "": it is not known
   std::vector<Shard> shards;
+  MissingBytes missing_bytes = MissingBytes::refuse;  // as the text was packed
 
   // Throws DataError "WHAT: ..." for what is not a manifest of a dataset that this version reads.
   static Manifest parse(std::string_view text, const std::string& what);

@@ -31,16 +31,17 @@ std::string_view file_name(std::string_view path) {
 
 Descriptor copy_of(const Descriptor& file, const std::string& path) {
   Descriptor copy(fcntl(file.number(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw AccessError(str(path, ": too many open files: raise `ulimit -n`"));
+  if (!copy) fail_io(path, "cannot open", errno);
   return copy;
 }
 
 Descriptor in_memory(std::string_view text) {
+  constexpr const char* kName = "a file in memory";
   Descriptor file(memfd_create("lockstep", MFD_CLOEXEC));
-  LOCKSTEP_CHECK(file, "no file in memory");
+  if (!file) fail_io(kName, "cannot create", errno);
   while (!text.empty()) {
     const auto n = write(file.number(), text.data(), text.size());
-    LOCKSTEP_CHECK(n > 0 || errno == EINTR, "no memory for a file of it");
+    if (n < 0 && errno != EINTR) fail_io(kName, "cannot write", errno);
     text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   }
   return file;
@@ -158,7 +159,7 @@ Descriptor NodeFiles::open_local(const std::string& path) {
     Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file) {
       const ReadFile again(path);  // whose error says why
-      throw AccessError(str(path, ": could not be opened, and now it can"));
+      throw StorageError(str(path, ": could not be opened, and now it can"));
     }
     ++opened_local_;
     if (local_.size() >= kMostLocal)

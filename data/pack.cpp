@@ -20,6 +20,7 @@
 #include "data/remote.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
+#include "data/unicode.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +67,7 @@ DocumentFields fields_of(const PackOptions& options) {
     throw UsageError("--document-separator stands in text; of lines of JSON each is a document");
   DocumentFields fields;
   fields.plain = options.plain_text;
+  fields.missing_bytes = options.missing_bytes;
   if (!options.field.empty()) fields.text = options.field;
   fields.prompt = options.prompt_field;
   fields.response = options.response_field;
@@ -87,6 +89,30 @@ void check_tokenizer(const Tokenizer& tokenizer) {
   throw UsageError(str("the tokenizer ", about.name, " does not say which token starts a document",
                        special.empty() ? ", and has no special token" : "; name one: ", names,
                        special.size() > kMost ? ", ..." : ""));
+}
+
+// "8 bytes, 04 06 13 14 16 1d f1 f2 (hexadecimal)".
+std::string in_hex(std::string_view bytes) {
+  constexpr std::size_t kMost = 16;
+  constexpr std::string_view kHex = "0123456789abcdef";
+  auto text = bytes.size() == 1 ? std::string("the byte") : str(bytes.size(), " bytes,");
+  for (const char c : bytes.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += str(" ", kHex[byte / 16], kHex[byte % 16]);
+  }
+  return text + (bytes.size() > kMost ? " ... (hexadecimal)" : " (hexadecimal)");
+}
+
+void check_missing_bytes(const Tokenizer& tokenizer, MissingBytes missing) {
+  const auto bytes = tokenizer.missing_bytes();
+  if (bytes.empty()) return;
+  const auto lacks =
+      str("the tokenizer ", tokenizer.about().name, " has no token for ", in_hex(bytes));
+  if (missing == MissingBytes::replace && kReplacement.find_first_of(bytes) != std::string::npos)
+    throw UsageError(str("--missing-bytes replace: ", lacks,
+                         ", and U+FFFD is the bytes ef bf bd; give --missing-bytes drop"));
+  if (missing == MissingBytes::refuse)
+    log_info(lacks, ": a text with one is refused; --missing-bytes says otherwise");
 }
 
 Json input_of(const fs::path& file) {
@@ -112,6 +138,7 @@ Json command_of(const PackOptions& options, const std::vector<fs::path>& files,
   command.set("document_token", about.document_token);
   command.set("end_token", about.end_token);
   command.set("plain_text", options.plain_text);
+  command.set("missing_bytes", name(options.missing_bytes));
   command.set("field", options.field);
   command.set("prompt_field", options.prompt_field);
   command.set("response_field", options.response_field);
@@ -218,15 +245,13 @@ void check_split(const DatasetWriter& writer, const PackOptions& options) {
 }
 
 std::vector<PackedDataset> finish(const Job& job, DatasetWriter& writer, const fs::path& out) {
-  const auto format = format_of(job.tokenizer->about(), job.layout);
   for (std::size_t i = 0; i < (job.options.validation_share > 0 ? 2U : 1U); ++i)
-    for (const auto& file : tokenizer_files(job.options.tokenizer)) {
-      constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
-      const bool is_config = file.filename() == "tokenizer_config.json";
-      write_text(writer.directory(i) / (is_config ? "tokenizer_config.json" : "tokenizer.json"),
-                 read_text(file, kMostBytes));
-    }
-  const auto manifests = writer.finish(format, job.tokenizer->about().hash);
+    copy_tokenizer_files(tokenizer_files(job.options.tokenizer), writer.directory(i));
+  const auto& about = job.tokenizer->about();
+  const auto manifests = writer.finish({.format = format_of(about, job.layout),
+                                        .tokenizer_hash = about.hash,
+                                        .shards = {},
+                                        .missing_bytes = job.options.missing_bytes});
   std::vector<PackedDataset> packed;
   for (std::size_t i = 0; i < manifests.size(); ++i)
     packed.push_back({manifests.size() == 1 ? out : out / (i == 0 ? "train" : "validation"),
@@ -253,6 +278,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
   leave_out_work(out, options.inputs, job.files);
   const auto& about = job.tokenizer->about();
   check_tokenizer(*job.tokenizer);
+  check_missing_bytes(*job.tokenizer, options.missing_bytes);
   job.layout = {options.shard_tokens, about.vocabulary > 65536 ? 4 : 2, job.fields.masked()};
   PackDirectory directory(out, command_of(options, job.files, job.fields, about),
                           can_be_read_again(job.files));
@@ -272,9 +298,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
     throw;
   }
   auto packed = finish(job, writer, out);
-  if (const auto& replaced = writer.replaced(); replaced.count > 0)
-    log_warning(replaced.count, replaced.count == 1 ? " place was" : " places were",
-                " no valid Unicode and became U+FFFD; the first: ", replaced.first);
+  warn_of(writer.odd(), options.missing_bytes);
   directory.commit();
   return packed;
 }

@@ -10,6 +10,7 @@
 
 #include "data/dataset_writer.h"
 #include "data/manifest.h"
+#include "data/odd_input.h"
 
 namespace lockstep {
 
@@ -27,7 +28,8 @@ struct PackOptions {
   std::string prompt_field = {}, response_field = {};
   std::string messages_field = {}, chat_template = {};  // see chat_template()
   bool plain_text = false;  // names of special tokens are text, and so are JSON and tables
-  int threads = 0;          // that encode; 0: one a processor
+  MissingBytes missing_bytes = MissingBytes::refuse;
+  int threads = 0;  // that encode; 0: one a processor
 };
 
 struct PackedDataset {

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <fcntl.h>
-#include <fstream>
 #include <span>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -104,12 +103,15 @@ std::string change_of(const std::string& name, const Json& before, const Json& n
   return str("the tokenizer was ", words(before), ", now ", words(now));
 }
 
-// What the first member that is not the same is; empty: none.
+// What the first member that is not the same is; empty: none. Where missing bytes were refused
+// there are none in what was read, so that any other setting has the same tokens up to there.
 std::string difference(const Json& before, const Json& now, const InputPosition& position) {
   for (const auto& [name, value] : now.as_object()) {
     if (name == "inputs" || name == "tokenizer_name") continue;
     const auto* old = before.find(name);
-    if (old == nullptr || old->dump() != value.dump()) return change_of(name, before, now);
+    if (old != nullptr && old->dump() == value.dump()) continue;
+    if (old != nullptr && name == "missing_bytes" && old->as_string() == "refuse") continue;
+    return change_of(name, before, now);
   }
   return difference_of_inputs(inputs_of(before), inputs_of(now), position);
 }
@@ -179,7 +181,9 @@ PackDirectory::PackDirectory(fs::path out, Json command, bool resumable)
 
 PackDirectory::~PackDirectory() {
   if (lock_ < 0) return;
-  if (saved_) {
+  if (!is_ours()) {
+    unlock();
+  } else if (saved_) {
     log_warning(work_.string(), ": keeps what is done, up to ", kept_,
                 "; the same command goes on from there, and what lies behind may be mended first; "
                 "remove it to begin anew");
@@ -212,18 +216,26 @@ void PackDirectory::remove() {
 void PackDirectory::lock() {
   const auto path = work_ / kLock;
   lock_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0)
-    throw DataError(
-        str(path.string(), ": cannot create: ", std::generic_category().message(errno)));
+  if (lock_ < 0) fail_io(path, "cannot create", errno);
   const bool held = flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
   // One that ended meanwhile has removed it.
-  struct stat here {};
-  struct stat there {};
-  if (held && fstat(lock_, &here) == 0 && stat(path.c_str(), &there) == 0 &&
-      here.st_ino == there.st_ino)
-    return;
+  if (held && is_named(lock_, path)) return;
   unlock();
   throw TransientError(str(work_.string(), ": another process is packing into it"));
+}
+
+// Whether what is under the name is what was locked. Unknown: it is not touched.
+bool PackDirectory::is_ours() const noexcept try {
+  return is_named(lock_, work_ / kLock);
+} catch (const std::exception&) {
+  return false;
+}
+
+void PackDirectory::check() const {
+  if (is_named(lock_, work_ / kLock)) return;
+  throw DataError(str(work_.string(),
+                      ": was removed, moved or replaced while it was packed into; move it back, or "
+                      "start again"));
 }
 
 void PackDirectory::unlock() {
@@ -264,12 +276,12 @@ void PackDirectory::read_list() {
   list_.emplace(path, std::span<const std::byte>(), record_->list_bytes);
   if (list_->hash() != record_->list_hash)
     throw DataError(str(path.string(), ": is damaged; remove ", work_.string(), " to begin anew"));
-  std::ifstream lines(path);
   std::int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
+  for_each_line(ReadFile(path), [&](std::string_view line) {
     const auto what = str(path.string(), ": line ", ++number);
     in_context([&] { record_->add(PackedShard::parse(line, "JSON")); }, what);
-  }
+    return true;
+  });
 }
 
 // What stands beside the shards when all are full: where that was cut short, also under the names
@@ -285,18 +297,14 @@ void PackDirectory::remove_unfinished() const {
   }
   for (auto path = beside.begin(); !error && path != beside.end(); ++path)
     fs::remove(*path, error);
-  if (error)
-    throw DataError(str(dataset().string(),
-                        ": cannot remove what an end that was cut short left: ", error.message()));
+  if (error) fail_io(dataset(), "cannot remove what an end that was cut short left", error.value());
 }
 
 // In an order in which what is there can be gone on from, or is known as packing's, at any time.
 void PackDirectory::forget() const {
-  std::error_code error;
-  fs::remove(work_ / kProgress, error);  // first: what it speaks of goes
+  remove_tree(work_ / kProgress);  // first: what it speaks of goes
   sync_directory(work_);
-  fs::remove_all(dataset(), error);
-  if (error) throw DataError(str(dataset().string(), ": cannot remove it: ", error.message()));
+  remove_tree(dataset());
   sync_directory(work_);
 }
 
@@ -307,6 +315,7 @@ void PackDirectory::start() {
 }
 
 void PackDirectory::save(PackRecord record, std::string_view lines) {
+  check();
   if (!resumable_) return;
   if (!list_) {
     list_.emplace(work_ / kList, std::span<const std::byte>(), 0);
@@ -323,6 +332,7 @@ void PackDirectory::save(PackRecord record, std::string_view lines) {
 }
 
 void PackDirectory::commit() {
+  check();
   rename_durably(dataset(), out_);
   abandon();  // the destructor removes what is left
 }

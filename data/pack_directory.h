@@ -37,13 +37,16 @@ class PackDirectory {
   const std::optional<PackRecord>& record() const { return record_; }  // from where to go on
   std::filesystem::path record_path() const;
 
-  // All that the record says is on the disk, shards that became full as lines of the list.
+  // All that the record says is on the disk, shards that became full as lines of the list. Throws
+  // DataError where OUT.tmp was removed, moved or replaced since.
   void save(PackRecord record, std::string_view lines);
-  void commit();                      // the dataset takes its name
+  void commit();                      // the dataset takes its name; throws as save()
   void abandon() { saved_ = false; }  // there is nothing to go on for
 
  private:
   void lock();
+  void check() const;
+  bool is_ours() const noexcept;
   void unlock();
   void remove();
   void find_record();

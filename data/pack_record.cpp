@@ -1,5 +1,6 @@
 #include "data/pack_record.h"
 
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -8,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Json json_of(const ShardWriter::State& state) {
@@ -42,6 +43,13 @@ InputPosition position_of(const Json& json) {
   return position;
 }
 
+// The tallies of `odd` by the names of their members.
+template <class Odd>
+auto tallies_of(Odd& odd) {
+  return std::array{std::pair{"replaced", &odd.text}, std::pair{"not_numbers", &odd.numbers},
+                    std::pair{"missing_bytes", &odd.bytes}, std::pair{"returns", &odd.returns}};
+}
+
 PackRecord record_of(const Json& json) {
   if (const auto version = integer_at(json, "lockstep_pack", 0, kMost); version != kVersion)
     throw DataError(str("its format has version ", version, ", expected ", kVersion,
@@ -53,7 +61,8 @@ PackRecord record_of(const Json& json) {
   for (const auto& split : json.at("splits").as_array())
     record.splits.push_back(state_of(split));
   record.split = integer_at(json, "split", 0, static_cast<std::int64_t>(record.splits.size()) - 1);
-  record.replaced = {integer_at(json, "replaced", 0, kMost), text_at(json, "first_replaced")};
+  for (const auto& [name, tally] : tallies_of(record.odd))
+    *tally = {integer_at(json, name, 0, kMost), text_at(json, str("first_", name).c_str())};
   record.list_bytes = integer_at(json, "list_bytes", 0, kMost);
   record.list_hash = hash_at(json, "list_xxh3_128");
   record.shards.resize(record.splits.size());
@@ -134,8 +143,10 @@ std::string PackRecord::dump() const {
   json.set("read", std::move(read));
   json.set("documents", documents);
   json.set("split", split);
-  json.set("replaced", replaced.count);
-  json.set("first_replaced", replaced.first);
+  for (const auto& [name, tally] : tallies_of(odd)) {
+    json.set(name, tally->count);
+    json.set(str("first_", name), tally->first);
+  }
   for (const auto& state : splits)
     list.push(json_of(state));
   json.set("splits", std::move(list));

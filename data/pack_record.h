@@ -27,7 +27,7 @@ struct PackRecord {
   InputPosition position;      // all before it is written
   std::int64_t documents = 0;  // that began, of all splits
   std::int64_t split = 0;      // of the document at `position`, where one goes on
-  Replaced replaced;
+  OddInput odd;
   std::vector<ShardWriter::State> splits;
   std::int64_t list_bytes = 0;  // of the list of full shards, and their hash
   std::string list_hash;

@@ -1,9 +1,11 @@
 #include "data/shard_cache.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/start_thread.h"
 #include "core/units.h"
@@ -18,7 +20,7 @@ constexpr auto kMuchLater = std::chrono::seconds(30);  // it failed, and nobody 
 
 Descriptor copy_of(const Descriptor& file) {
   Descriptor copy(fcntl(file.number(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw AccessError("too many open files: raise `ulimit -n`");
+  if (!copy) fail_io("a shard of the cache", "cannot open", errno);
   return copy;
 }
 

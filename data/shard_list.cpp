@@ -42,8 +42,7 @@ class Missing {
   // Names that come in their order are found without a search, of which millions cost seconds.
   bool is_there(const std::string& name) {
     const auto& all = selection_.beside;
-    std::error_code unknown;
-    if (all.empty()) return fs::exists(selection_.directory / name, unknown);
+    if (all.empty()) return path_exists(selection_.directory / name);
     if (next_ == all.end() || *next_ != name)
       next_ = std::lower_bound(all.begin(), all.end(), name);
     if (next_ == all.end() || *next_ != name) return false;
@@ -115,8 +114,7 @@ std::string fingerprint_of(const ReadFile& file) {
 
 ShardKind kind_of(const fs::path& directory, const std::string& name) {
   if (name.ends_with(".ds")) return ShardKind::datatrove;
-  std::error_code unknown;
-  const bool pair = name.ends_with(".bin") && fs::exists(directory / index_name(name), unknown);
+  const bool pair = name.ends_with(".bin") && path_exists(directory / index_name(name));
   return pair ? ShardKind::megatron : ShardKind::plain;
 }
 
@@ -161,10 +159,9 @@ Shard open_datatrove(const fs::path& path, ShardFiles& files) {
   Shard shard{TokenFile(std::move(tokens), format), nullptr, {}};
   const auto count = shard.file.tokens(), ends = index.size_bytes() / 8;
   shard.ends = std::make_unique<EndsList>(std::move(index), ends, count, EndsList::Empty::left_out);
-  std::error_code unknown;
-  if (fs::exists(name + ".metadata", unknown))
+  if (path_exists(name + ".metadata"))
     check_datatrove_metadata(files.open(name + ".metadata"), format, count);
-  if (fs::exists(name + ".loss", unknown))
+  if (path_exists(name + ".loss"))
     shard.mask.emplace(files.open(name + ".loss"), 0, count, LossMask::Layout::bytes);
   return shard;
 }
@@ -222,9 +219,8 @@ void list_file(ShardList& list, const std::string& name, ShardFiles& files, std:
 // Our own shards have llm.c's bytes: read as those, they would lose masks and ends of documents.
 void refuse_undescribed(const ShardSelection& selection) {
   const auto is_there = [&](const std::string& name) {
-    std::error_code unknown;
     return selection.beside.empty()
-               ? fs::exists(selection.directory / name, unknown)
+               ? path_exists(selection.directory / name)
                : std::binary_search(selection.beside.begin(), selection.beside.end(), name);
   };
   for (const auto& name : selection.names) {

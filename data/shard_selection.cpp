@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "core/error.h"
+#include "core/file.h"
 #include "data/manifest.h"
 #include "data/remote.h"
 
@@ -95,8 +95,9 @@ bool is_elsewhere(const fs::path& path) {
 [[noreturn]] void fail_missing(const fs::path& path, const std::error_code& error) {
   std::error_code unknown;
   const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
-  throw DataError(str(path.string(), ": ", error ? error.message() : "no such file or directory",
-                      here, "; datasets are made by `lockstep data pack`"));
+  const auto reason = error ? error : std::make_error_code(std::errc::no_such_file_or_directory);
+  throw_io_error(reason.value(), str(path.string(), ": ", reason.message(), here,
+                                     "; datasets are made by `lockstep data pack`"));
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -141,9 +142,8 @@ ShardSelection select_directory(const fs::path& path) {
 }
 
 ShardSelection select_file(const fs::path& parent, const std::string& name) {
-  std::error_code unknown;
   return {.directory = parent,
-          .described = fs::exists(parent / kManifestName, unknown),
+          .described = path_exists(parent / kManifestName),
           .names = {tokens_name(name)},
           .beside = {}};
 }

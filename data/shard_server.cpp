@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/progress.h"
 #include "core/start_thread.h"
@@ -208,6 +209,8 @@ void ShardServer::answer(Peer& peer, std::string_view request) {
     send(peer, str('u', error.what()));
   } catch (const RefusedError& error) {
     send(peer, str('r', error.what()));
+  } catch (const StorageError& error) {
+    send(peer, str('s', error.what()));
   } catch (const AccessError& error) {
     send(peer, str('x', error.what()));
   } catch (const std::exception& error) {
@@ -227,7 +230,7 @@ ShardClient::Connection& ShardClient::take() {
   Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const Address address(name_);
   if (!made || connect(made.number(), address.get(), address.bytes) != 0)
-    throw AccessError(
+    throw UnreachableError(
         str("the first rank of this machine, which opens shards for the others, "
             "cannot be reached: ",
             reason(errno)));
@@ -255,15 +258,16 @@ ReadFile ShardClient::open(const std::string& path) {
   }
   give_back(connection, /*is_broken=*/reply.text.empty());
   if (reply.text.empty())
-    throw AccessError(str(path,
-                          ": the first rank of this machine, which opens shards for the "
-                          "others, does not answer; has it ended?"));
+    throw UnreachableError(str(path,
+                               ": the first rank of this machine, which opens shards for the "
+                               "others, does not answer; has it ended?"));
   const auto what = reply.text.substr(1);
   if (reply.text.front() == 'u') throw UnreachableError(what);
   if (reply.text.front() == 'r') throw RefusedError(what);
+  if (reply.text.front() == 's') throw StorageError(what);
   if (reply.text.front() == 'x') throw AccessError(what);
   if (reply.text.front() == 'e') throw DataError(what);
-  if (!reply.descriptor) throw AccessError(str(path, ": too many open files: raise `ulimit -n`"));
+  if (!reply.descriptor) fail_io(path, "cannot open", EMFILE);
   return {reply.descriptor.release(), path};
 }
 

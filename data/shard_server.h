@@ -4,8 +4,8 @@
 // of it when the process ends, however it does. Both ends check that the other is of the same user.
 //
 // A message is one packet: to the server a path; back 'f' with a descriptor, 'e' (a DataError),
-// 'x' (an AccessError), 'r' (a RefusedError) or 'u' (an UnreachableError) and its text. In front of
-// that 'w' may come, some times: the wait goes on, and bytes came meanwhile.
+// 'x' (an AccessError), 's' (a StorageError), 'r' (a RefusedError) or 'u' (an UnreachableError) and
+// its text. In front of that 'w' may come, some times: the wait goes on, and bytes came meanwhile.
 #pragma once
 
 #include <condition_variable>
@@ -59,11 +59,12 @@ class ShardServer {
 
 class ShardClient final : public ShardFiles {
  public:
-  // Throws AccessError where nobody of this name, or somebody of another user, answers.
+  // Throws UnreachableError where nobody of this name answers, AccessError where it is of another
+  // user.
   explicit ShardClient(const std::string& name);
 
   // Of any thread, each on a connection of its own: who waits for a shard to be fetched is in
-  // nobody's way. Throws what the server met, and AccessError at once where it has ended.
+  // nobody's way. Throws what the server met, and UnreachableError at once where it has ended.
   ReadFile open(const std::string& path) override;
 
   void stop() override;

@@ -59,7 +59,7 @@ void ShardWriter::remove_what_is_behind() const {
     if (!path.filename().string().starts_with(name_ + "_") || kept.contains(path.stem())) continue;
     std::error_code error;
     fs::remove(path, error);
-    if (error) throw DataError(str(path.string(), ": cannot remove it: ", error.message()));
+    if (error) fail_io(path, "cannot remove it", error.value());
   }
 }
 
@@ -138,7 +138,7 @@ const ShardWriter::State& ShardWriter::state() {
   return state_;
 }
 
-Manifest ShardWriter::finish(const TokenFormat& format, const std::string& tokenizer_hash) {
+Manifest ShardWriter::finish(Manifest about) {
   background_.wait();
   const bool partial = open_ != nullptr;
   if (partial) {
@@ -148,9 +148,9 @@ Manifest ShardWriter::finish(const TokenFormat& format, const std::string& token
   for (const auto& full : take_full())
     full->commit();
   if (partial) shards_.back().hash = hash_of_file(directory_ / shards_.back().file);
-  Manifest manifest{format, tokenizer_hash, shards_};
-  write_text(directory_ / kManifestName, manifest.dump());
-  return manifest;
+  about.shards = shards_;
+  write_text(directory_ / kManifestName, about.dump());
+  return about;
 }
 
 }  // namespace lockstep

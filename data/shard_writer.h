@@ -49,8 +49,8 @@ class ShardWriter {
   std::vector<std::unique_ptr<OpenShard>> take_full();
   const OpenShard* open_shard() const { return open_.get(); }  // null: none
 
-  // Ends the last shard and writes dataset.json, of tokens as `format` says.
-  Manifest finish(const TokenFormat& format, const std::string& tokenizer_hash);
+  // Ends the last shard and writes dataset.json: `about`, with these shards.
+  Manifest finish(Manifest about);
 
  private:
   void remove_what_is_behind() const;

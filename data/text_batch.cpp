@@ -38,7 +38,7 @@ void TextBatch::clear() {
   clear_or_free(narrow, kBatchBytes);
   clear_or_free(wide, kBatchBytes);
   clear_or_free(mask, kBatchBytes);
-  replaced = {};
+  odd = {};
   error = nullptr;
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "data/odd_input.h"
+
 namespace lockstep {
 
 // Bytes that are read into, and so never zeroed.
@@ -43,12 +45,6 @@ struct InputPosition {
   std::vector<Stretch> read = {};
 };
 
-// What an encoding could not keep: U+FFFD, as which it counts.
-struct Replaced {
-  std::int64_t count = 0;
-  std::string first;  // where
-};
-
 struct TextBatch {
   std::int64_t number = 0;  // in order
   // Text of documents, or lines of JSON.
@@ -71,7 +67,7 @@ struct TextBatch {
   std::vector<std::uint16_t> narrow;  // the tokens: of one of the two
   std::vector<std::uint32_t> wide;
   std::vector<std::uint8_t> mask;  // 1: counts in the loss; empty, or one a token
-  Replaced replaced;
+  OddInput odd;
   std::exception_ptr error;  // in place of all that
 
   void clear();  // keeps the memory of a usual batch

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/error.h"
+#include "core/file.h"
 
 namespace lockstep {
 namespace {
@@ -21,7 +21,7 @@ constexpr std::size_t kCompressedBytes = std::size_t{1} << 18;  // read at once
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what,
                        const std::error_code& error) {
-  throw DataError(str(path.string(), ": ", what, ": ", error.message()));
+  fail_io(path, what, error.value());
 }
 
 bool is_hidden(const fs::path& path) {

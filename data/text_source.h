@@ -38,6 +38,7 @@ class TextSource {
   // The next byte to be read is byte `offset` of the text, behind what was read.
   void skip_to(std::int64_t offset);
 
+  std::int64_t offset() const { return offset_; }  // of the next byte of the text
   bool is_compressed() const { return decompressor_ != nullptr; }
   std::int64_t bytes_taken() const { return taken_; }  // of the file
 

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "data/bpe_tokenizer.h"
+#include "data/hub.h"
 #include "data/tokenizer_json.h"
 
 namespace lockstep {
@@ -44,9 +45,11 @@ fs::path json_of(const std::string& what) {
       throw DataError(str(path.string(), ": holds no ", kFile, other_form(path)));
     return path / kFile;
   }
-  if (!path_exists(path))
+  if (!path_exists(path)) {
+    const auto advice = download_advice(what);
     throw DataError(str(what, ": no such tokenizer; expected bytes, a ", kFile,
-                        ", or a directory that holds one"));
+                        ", or a directory that holds one", advice.empty() ? "" : ". ", advice));
+  }
   return path;
 }
 
@@ -153,9 +156,36 @@ std::vector<fs::path> tokenizer_files(const std::string& what) {
   if (what == "bytes") return {};
   const auto file = json_of(what);
   std::vector<fs::path> files{file};
-  if (path_exists(file.parent_path() / kConfigFile))
-    files.push_back(file.parent_path() / kConfigFile);
+  for (const auto& name : tokenizer_file_names(file.parent_path()))
+    if (name != kFile) files.push_back(file.parent_path() / name);
   return files;
+}
+
+std::vector<std::string> tokenizer_file_names(const fs::path& directory) {
+  constexpr const char* kTemplates = "additional_chat_templates";
+  std::vector<std::string> names;
+  for (const char* name : kTokenizerFiles)
+    if (path_exists(directory / name)) names.emplace_back(name);
+  if (directory_exists(directory / kTemplates))
+    for (const auto& path : directory_entries(directory / kTemplates))
+      if (path.extension() == ".jinja")
+        names.push_back(str(kTemplates, "/", path.filename().string()));
+  return names;
+}
+
+void copy_tokenizer_files(const std::vector<fs::path>& files, const fs::path& directory) {
+  for (const auto& file : files)
+    copy_tokenizer_file(
+        file,
+        directory / (file == files.front() ? fs::path(kFile)
+                                           : file.lexically_relative(files.front().parent_path())));
+}
+
+void copy_tokenizer_file(const fs::path& from, const fs::path& to) {
+  constexpr std::int64_t kMostFileBytes = std::int64_t{1} << 30;
+  if (from == to) return;
+  make_directories(to.parent_path());
+  write_text(to, read_text(from, kMostFileBytes));
 }
 
 }  // namespace lockstep

@@ -37,6 +37,7 @@ class Tokenizer {
 
   // Appends the tokens of `text`, without document tokens. Of a tokenizer.json, what is no UTF-8
   // counts as U+FFFD, and the name of a special token in the text is that token. From any thread.
+  // Throws MissingByte for a byte without a token, unless `memory` says what becomes of it.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids,
                       Memory& memory) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
@@ -52,6 +53,8 @@ class Tokenizer {
   // The bytes that a token stands for, of a special one its name; none where no token has the id.
   virtual std::string_view bytes_of(std::int32_t id) const = 0;
   virtual bool is_special(std::int32_t id) const = 0;
+  // The bytes that have no token, rising: none, as a rule.
+  virtual std::string_view missing_bytes() const { return {}; }
 
   // The bytes of tokens, of special ones their names, or nothing.
   enum class Specials : std::uint8_t { left_out, named };
@@ -89,7 +92,25 @@ class ByteTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
                                           const std::string& document_token = "");
 
-// The files that define it, to be copied beside what is made with it; none of `bytes`.
+// The files of Hugging Face's beside a model's weights that say what its tokens are, how a chat is
+// written and where a generated text ends. What is made with a tokenizer, or of a model, keeps all
+// that are there: datasets, runs and exports.
+inline constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.json", "chat_template.jinja",   "generation_config.json",  "merges.txt",
+    "vocab.json",         "tokenizer.model"};
+
+// The names of those that DIRECTORY has, and of further chat templates below it
+// (additional_chat_templates/NAME.jinja).
+std::vector<std::string> tokenizer_file_names(const std::filesystem::path& directory);
+
+// Those of a tokenizer, the one that defines it first, to be copied beside what is made with it;
+// none of `bytes`.
 std::vector<std::filesystem::path> tokenizer_files(const std::string& what);
+// Copies them, the first as tokenizer.json, to DIRECTORY/, which is made.
+void copy_tokenizer_files(const std::vector<std::filesystem::path>& files,
+                          const std::filesystem::path& directory);
+// One of them to the name `to`, byte for byte; its directory is made.
+void copy_tokenizer_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

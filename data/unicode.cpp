@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
-
 // How many bytes at the front are ASCII, by eight.
 std::size_t ascii_bytes(std::string_view text) {
   std::size_t i = 0;

@@ -9,6 +9,7 @@
 namespace lockstep {
 
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8
+inline constexpr std::string_view kReplacement = "\xef\xbf\xbd";    // U+FFFD
 
 // The bytes of the character at the front of `text`; 0 where there is no valid one: overlong,
 // a surrogate, beyond U+10FFFF, cut. U+FFFD stands for as many of its bytes then as `skip` says:

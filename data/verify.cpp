@@ -106,6 +106,7 @@ void check_tokenizer(const ShardList& list, ShardFiles& files) {
   try {
     file.emplace(files.open(path.string()));
   } catch (const RefusedError&) {  // as S3 does where an object is not there, or may not be read
+    if (!is_remote(path.string())) throw;
     return;
   } catch (const AccessError&) {
     throw;

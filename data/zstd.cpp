@@ -1,5 +1,6 @@
 #include <new>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "core/error.h"
 #include "data/decompress.h"
@@ -22,6 +23,11 @@ class Zstd final : public Decompressor {
     ZSTD_inBuffer from{in.data(), in.size(), 0};
     ZSTD_outBuffer into{out.data(), out.size(), 0};
     const auto left = ZSTD_decompressStream(context_, &into, &from);
+    if (ZSTD_getErrorCode(left) == ZSTD_error_dictionary_wrong)
+      throw DataError(
+          "zstd that was compressed with a dictionary, which is not in the file; decompress it "
+          "with "
+          "that: zstd -D DICTIONARY -dc FILE | lockstep data pack - ...");
     if (ZSTD_isError(left) != 0) throw DataError(str("damaged zstd: ", ZSTD_getErrorName(left)));
     return {from.pos, into.pos, left == 0};
   }

@@ -20,9 +20,14 @@ Bytes encode(const Error& error) {
 }
 
 [[noreturn]] void throw_as(int exit_code, const std::string& text) {
-  if (exit_code == 78) throw ConfigError(text);
-  if (exit_code == 75) throw TransientError(text);
-  throw Error(text);
+  switch (exit_code) {
+    case 65: throw DataError(text);
+    case 74: throw StorageError(text);
+    case 75: throw TransientError(text);
+    case 77: throw RefusedError(text);
+    case 78: throw ConfigError(text);
+    default: throw Error(text);
+  }
 }
 
 }  // namespace

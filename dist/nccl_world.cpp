@@ -153,10 +153,35 @@ std::string nccl_in_words() {
   int version = 0;
   check_nccl(ncclGetVersion(&version), nullptr, "all", "ncclGetVersion");
   auto words = in_words(version);
-  for (const char* name :
-       {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NTHREADS", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
-        "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_CTA_POLICY", "NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE",
-        "NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE"})
+  for (const char* name : {"NCCL_ALGO",
+                           "NCCL_PROTO",
+                           "NCCL_NTHREADS",
+                           "NCCL_MIN_NCHANNELS",
+                           "NCCL_MAX_NCHANNELS",
+                           "NCCL_MIN_CTAS",
+                           "NCCL_MAX_CTAS",
+                           "NCCL_CTA_POLICY",
+                           "NCCL_WIN_ENABLE",
+                           "NCCL_CUMEM_ENABLE",
+                           "NCCL_NVLS_ENABLE",
+                           "NCCL_NVLS_NCHANNELS",
+                           "NCCL_MNNVL_ENABLE",
+                           "NCCL_COLLNET_ENABLE",
+                           "NCCL_COLLNET_NODE_THRESHOLD",
+                           "NCCL_BUFFSIZE",
+                           "NCCL_LL_BUFFSIZE",
+                           "NCCL_LL128_BUFFSIZE",
+                           "NCCL_P2P_DISABLE",
+                           "NCCL_P2P_LEVEL",
+                           "NCCL_SHM_DISABLE",
+                           "NCCL_CROSS_NIC",
+                           "NCCL_NET",
+                           "NCCL_NET_PLUGIN",
+                           "NCCL_TUNER_PLUGIN",
+                           "NCCL_TUNER_CONFIG_FILE",
+                           "NCCL_TOPO_FILE",
+                           "NCCL_GRAPH_FILE",
+                           "NCCL_CONF_FILE"})
     if (const char* value = std::getenv(name)) words += str(" ", name, "=", value);
   return words;
 }

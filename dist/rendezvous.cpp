@@ -122,17 +122,30 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
   return found;
 }
 
+// Slurm's PMIx serves this process, so no mpirun started it.
+void check_launcher(const Environment& environment, const std::string& space) {
+  if (!space.starts_with("slurm.") || !is_slurm_task(environment)) return;
+  const auto ranks = number(environment, "OMPI_COMM_WORLD_SIZE", 1, kMostRanks);
+  const auto tasks = number(environment, "SLURM_STEP_NUM_TASKS", 1, kMostRanks);
+  if (ranks != tasks)
+    throw ConfigError(str("srun started ", tasks, " tasks with PMIx (PMIX_NAMESPACE=", space,
+                          "), but the environment has OMPI_COMM_WORLD_SIZE=", ranks,
+                          ", left over from mpirun; unset OMPI_COMM_WORLD_SIZE and "
+                          "OMPI_COMM_WORLD_RANK"));
+}
+
 // Whether MPI can start here: found through mpirun's variables, or PMIx's.
 std::optional<Rendezvous> by_mpi(const Environment& environment) {
   Rendezvous found{.way = Rendezvous::Way::mpi};
+  const auto* space = find(environment, "PMIX_NAMESPACE");
   if (find(environment, "OMPI_COMM_WORLD_SIZE") != nullptr) {
+    if (space != nullptr) check_launcher(environment, *space);
     read_place(found, environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                "OMPI_COMM_WORLD_LOCAL_RANK");
     if (found.ranks == 1) return Rendezvous{.reason = "mpirun started one rank"};
     found.reason = str("mpirun started rank ", found.rank, " of ", found.ranks);
     return found;
   }
-  const auto* space = find(environment, "PMIX_NAMESPACE");
   if (space == nullptr || find(environment, "PMIX_RANK") == nullptr) return std::nullopt;
   if (is_slurm_task(environment)) {
     read_place(found, environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID");
@@ -155,6 +168,17 @@ void check_one_job(const Environment& environment, const Rendezvous& mpi) {
                           "; unset RANK and WORLD_SIZE, or start without MPI"));
 }
 
+// Each task would train alone. More ranks than tasks are possible: a task may start several.
+void check_tasks(const Environment& environment) {
+  if (!is_slurm_task(environment)) return;
+  const auto world = number(environment, "WORLD_SIZE", 1, kMostRanks);
+  const auto tasks = number(environment, "SLURM_STEP_NUM_TASKS", 1, kMostRanks);
+  if (world < tasks)
+    throw ConfigError(str("the environment has WORLD_SIZE=", world, ", but srun started ", tasks,
+                          " tasks (SLURM_STEP_NUM_TASKS); unset RANK and WORLD_SIZE, or start ",
+                          world, world == 1 ? " task" : " tasks"));
+}
+
 }  // namespace
 
 Environment environment() {
@@ -173,7 +197,7 @@ Rendezvous find_ranks(const Environment& environment, const Abilities& abilities
   const bool world =
       find(environment, "WORLD_SIZE") != nullptr || find(environment, "RANK") != nullptr;
   if (const auto mpi = by_mpi(environment)) {
-    if (mpi->way == Rendezvous::Way::mpi) check_one_job(environment, *mpi);
+    check_one_job(environment, *mpi);
     if (mpi->way == Rendezvous::Way::one || abilities.has_mpi) return *mpi;
     if (!abilities.on_gpus) needs_mpi(mpi->reason, abilities);
     if (!world && !is_slurm_task(environment))
@@ -182,13 +206,26 @@ Rendezvous find_ranks(const Environment& environment, const Abilities& abilities
               ", but this build has no MPI; install libopenmpi-dev and configure the build "
               "again, or start with srun or torchrun"));
   }
-  if (world) return by_torchrun(environment, abilities);
+  if (world) {
+    check_tasks(environment);
+    return by_torchrun(environment, abilities);
+  }
   if (is_slurm_task(environment)) return by_slurm(environment, abilities);
   if (number_or(environment, "PMI_SIZE", 1) > 1)
     throw ConfigError(str("PMI_SIZE is ", environment.at("PMI_SIZE"),
                           ": an mpiexec other than Open MPI's started this; start with Open MPI's "
                           "mpirun, or srun --mpi=pmix"));
   return {.reason = "no launcher started this process"};
+}
+
+void check_started(const Rendezvous& found, int rank, int ranks) {
+  if (found.ranks <= ranks && found.rank < ranks) return;
+  throw ConfigError(str(
+      "the environment says: ", found.reason, "; but MPI says: rank ", rank, " of ", ranks,
+      ". To train on one rank, unset the variables that an earlier job left (OMPI_COMM_WORLD_*, "
+      "PMIX_*, SLURM_STEP_ID). Otherwise start with the mpirun or srun of the MPI that this "
+      "program "
+      "uses"));
 }
 
 std::string first_host(const std::string& list) {

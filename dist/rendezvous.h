@@ -61,6 +61,10 @@ struct Abilities {
 // cannot do; it says what to do.
 Rendezvous find_ranks(const Environment& environment, const Abilities& abilities);
 
+// Throws ConfigError if MPI, which has started, knows fewer ranks than the variables state: these
+// are left over from another job, or this MPI cannot reach the launcher. rank, ranks: as MPI says.
+void check_started(const Rendezvous& found, int rank, int ranks);
+
 // The first host of a list as Slurm writes it: "n[003-005,7],m1" is n003. ConfigError where it is
 // none.
 std::string first_host(const std::string& list);

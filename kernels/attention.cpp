@@ -32,8 +32,8 @@ void check_sequences(const Stream& stream, ConstTensor lse, ConstTensor document
   if (stream.is_measuring() || stream.is_cuda()) return;
   for (std::int64_t n = 0; n < N; ++n) {
     const auto start = document_start.as<std::int32_t>()[n];
-    LOCKSTEP_CHECK(0 <= start && start <= n % T, "document_start[", n / T, ", ", n % T, "] is ",
-                   start, ", expected a token from 0 to ", n % T);
+    LOCKSTEP_CHECK(0 <= start && start <= T, "document_start[", n / T, ", ", n % T, "] is ", start,
+                   ", expected a token from 0 to ", T);
   }
 }
 

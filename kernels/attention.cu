@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kThreads)
   if (!valid || threadIdx.x != 0) return;
   const unsigned token = row / H;
   const auto at = (static_cast<std::int64_t>(token / T) * H + row % H) * T + token % T;
-  rows[at] = {lse[at] * kLog2E, delta};
+  // -infinity is that of a query that sees no key: with +infinity its probabilities are 0.
+  rows[at] = {lse[at] == -INFINITY ? INFINITY : lse[at] * kLog2E, delta};
 }
 
 template <class E>

@@ -12,7 +12,9 @@ namespace lockstep {
 //   qkv [N, H + 2G, K]  fp32 or bf16: H query heads, G key heads, G value heads; N = B T
 //   out [N, H, K] type of qkv       lse [B, H, T] fp32: log of the sum of exponents, for backward
 //   document_start [B, T] int32: the first token (index in the sequence) that a token may attend
-//   to; absent: 0 for all
+//   to, from 0 to T; absent: 0 for all
+// A token whose document_start is after itself sees no key: its out is 0, its lse -infinity, its
+// dq 0, and it adds nothing to dk and dv.
 //   absmax [1] fp32, where given: set to max |out|, NaNs left out
 // Scores and sums are fp32. Source: Dao 2023, arXiv:2307.08691, algorithms 1 and 2.
 void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, ConstTensor qkv,

@@ -161,7 +161,8 @@ void load_queries(const BackwardTask<E>& task, const BackwardScratch<Word>& s,
   }
   const float* lse = task.lse + head * task.lse_stride + queries.begin;
   for (std::int64_t i = 0; i < kBlock; ++i) {
-    s.lse[i] = i < queries.count ? lse[i] * kLog2E : -kLow;  // p = 0 behind the last
+    const bool sees_any = i < queries.count && lse[i] != -INFINITY;
+    s.lse[i] = sees_any ? lse[i] * kLog2E : -kLow;  // p = 0 for all others
     Floats sum{};
     if (i < queries.count)
       for_vectors(size.K, [&](std::int64_t k, std::int64_t n) {
@@ -190,7 +191,7 @@ void backward_task(const BackwardTask<E>& task, Carver carver) {
     for (auto i = queries.begin; i < queries.begin + queries.count; i += kBlock) {
       const Range block{i, std::min<std::int64_t>(kBlock, queries.begin + queries.count - i)};
       const auto visible = visible_keys(task.first, nullptr, i, block.count);
-      if (none_visible(visible, keys)) continue;
+      if (none_visible(visible, keys) && !task.for_queries) continue;  // else dq is 0
       load_queries(task, s, size, h, block);
       for (std::int64_t at = 0; at < keys.count; at += kBlock) {
         const Range some{keys.begin + at, std::min<std::int64_t>(kBlock, keys.count - at)};

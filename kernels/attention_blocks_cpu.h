@@ -22,6 +22,8 @@ struct Visible {
   std::int64_t panel_last[kBlockPanels];  // the largest of a panel
   std::int64_t count = 0, panels = 0;
   std::int64_t min_first = 0, max_first = 0, min_last = 0, max_last = 0;
+
+  bool sees_none(std::int64_t query) const { return first[query] > last[query]; }
 };
 
 // first: absent for 0.  last: absent for the query's own index, begin + i.

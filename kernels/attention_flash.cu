@@ -84,7 +84,7 @@ template <int K>
 __global__ void __launch_bounds__(kFlashThreads, 2)
     flash_forward_kernel(AttentionForward<BFloat16> a) {
   using Memory = Shared<K>;
-  static_assert(kTwoFit<Memory>);
+  static_assert(kTwoFit<Memory, kRaiseBytes>);
   constexpr int kKeys = Memory::kKeys;
   auto& shared = *dynamic_shared<Memory>();
   const int head = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
@@ -125,18 +125,20 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     multiply(out, p, Tile<K>{stage.v}, 0, 0);
   }
 
+  wait_for_unread_copies();
   const int lane = ptx::lane(), row = warp_row();
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float total = row_sum(softmax.total[m][r]), factor = 1.0f / total;
+      const int mine = row + 16 * m + 8 * r + lane / 4;
+      const float total = row_sum(softmax.total[m][r]);
+      const float factor = seen.by_none(mine) ? 0.0f : 1.0f / total;
 #pragma unroll
       for (int n = 0; n < K / 8; ++n)
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; ++i)
           out[m][n][i] *= factor;
-      const int mine = row + 16 * m + 8 * r + lane / 4;
       if (a.lse != nullptr && lane % 4 == 0 && begin + mine < a.queries)
         a.lse[a.lse_at(b, begin + mine, head)] =
             (softmax.maximum[m][r] * a.scale + log2f(total)) * kLn2;

@@ -107,7 +107,7 @@ template <int K>
 __global__ void __launch_bounds__(kFlashThreads, 2)
     flash_keys_kernel(AttentionBackward<BFloat16> a, const KeyRange* ranges) {
   using Memory = KeysShared<K>;
-  static_assert(kTwoFit<Memory>);
+  static_assert(kTwoFit<Memory, 0>);
   constexpr int kSharers = Memory::kSharers, kKeys = Memory::kKeys;
   auto& shared = *dynamic_shared<Memory>();
   const int g = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
@@ -184,6 +184,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     }
   }
 
+  wait_for_unread_copies();
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
@@ -214,7 +215,7 @@ template <int K>
 __global__ void __launch_bounds__(kFlashThreads, 2)
     flash_queries_kernel(AttentionBackward<BFloat16> a) {
   using Memory = QueriesShared<K>;
-  static_assert(kTwoFit<Memory>);
+  static_assert(kTwoFit<Memory, 0>);
   constexpr int kKeys = Memory::kKeys;
   auto& shared = *dynamic_shared<Memory>();
   const int head = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
@@ -271,6 +272,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     multiply(dq, ds, k, 0, 0);
   }
 
+  wait_for_unread_copies();
   const int row = warp_row();
 #pragma unroll
   for (int m = 0; m < 2; ++m)

@@ -129,11 +129,11 @@ void online_block(const OnlineScratch<Word>& s, const HeadSize<Word>& size, std:
 template <class E, class Word>
 void finish_state(const OnlineTask<E>& task, const OnlineScratch<Word>& s,
                   const HeadSize<Word>& size, std::int64_t state, std::int64_t head,
-                  std::int64_t begin, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
+                  std::int64_t begin, const Visible& visible) {
+  for (std::int64_t i = 0; i < visible.count; ++i) {
     const float* row = s.out + (state * kBlock + i) * size.columns;
     E* to = task.out + (begin + i) * task.out_stride + head * size.K;
-    const float factor = 1.0f / s.sum[state * kBlock + i];
+    const float factor = visible.sees_none(i) ? 0.0f : 1.0f / s.sum[state * kBlock + i];
     for_vectors(size.K,
                 [&](std::int64_t k, std::int64_t n) { store(to + k, load(row + k) * factor, n); });
   }
@@ -141,7 +141,9 @@ void finish_state(const OnlineTask<E>& task, const OnlineScratch<Word>& s,
   float* lse = s.maximum + state * kBlock;
   for (std::int64_t i = 0; i < kBlock; i += kWidth)
     write(lse + i, (read<Vector>(lse + i) + log2(read<Vector>(s.sum + state * kBlock + i))) * kLn2);
-  std::copy_n(lse, count, task.lse + head * task.lse_stride + begin);
+  for (std::int64_t i = 0; i < visible.count; ++i)
+    if (visible.sees_none(i)) lse[i] = -INFINITY;
+  std::copy_n(lse, visible.count, task.lse + head * task.lse_stride + begin);
 }
 
 template <class E, class Word = typename WordOf<E>::type>
@@ -179,7 +181,7 @@ void attend_online(const OnlineTask<E>& task, Carver carver) {
   }
   for (std::int64_t b = 0; b < blocks; ++b)
     for (std::int64_t h = 0; h < task.heads; ++h)
-      finish_state(task, s, size, b * task.heads + h, h, task.begin + b * kBlock, visible[b].count);
+      finish_state(task, s, size, b * task.heads + h, h, task.begin + b * kBlock, visible[b]);
 }
 
 // Blocks of queries that share one packing of the keys; what they compute does not depend on it.

@@ -24,6 +24,13 @@ struct Shared {
   alignas(16) float weights[kWarps][kTile][kRows];
 };
 
+// Blocks of a kernel that share a multiprocessor: more would spill registers, or exceed its shared
+// memory.
+template <int kColumns>
+constexpr int kBlocks = kColumns == 2   ? 3
+                        : kColumns == 4 ? 2
+                                        : 1;
+
 template <int kColumns, class E>
 __device__ inline void load_own(float (&own)[32 * kColumns][kBlock + 4], const E* from,
                                 std::int64_t stride, int valid, int K) {
@@ -89,7 +96,8 @@ __device__ inline void store_row(E* to, const float (&sums)[kColumns], float fac
 }
 
 template <class E, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionForward<E> a) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
+    plain_forward_kernel(AttentionForward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
   auto& q = shared.own[0];
   auto &k = shared.tile[0], &v = shared.tile[1];
@@ -136,16 +144,19 @@ __global__ void __launch_bounds__(32 * kWarps) plain_forward_kernel(AttentionFor
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const float sum = warp_sum(total[r]);
+    const bool sees_none =
+        __shfl_sync(kAllLanes, first, mine + r) > __shfl_sync(kAllLanes, last, mine + r);
     if (mine + r >= count) return;
     const int row = begin + mine + r;
-    store_row(a.out + a.out_at(b, row, head), sums[r], 1.0f / sum, lane, a.K);
+    store_row(a.out + a.out_at(b, row, head), sums[r], sees_none ? 0.0f : 1.0f / sum, lane, a.K);
     if (lane == 0 && a.lse != nullptr)
       a.lse[a.lse_at(b, row, head)] = (maximum[r] + log2f(sum)) * kLn2;
   }
 }
 
 template <class E, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps) plain_dq_kernel(AttentionBackward<E> a) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
+    plain_dq_kernel(AttentionBackward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
   auto &q = shared.own[0], &dout = shared.own[1];
   auto &k = shared.tile[0], &v = shared.tile[1];
@@ -188,8 +199,15 @@ __global__ void __launch_bounds__(32 * kWarps) plain_dq_kernel(AttentionBackward
       store_row(a.dq + a.at(b, begin + mine + r, head), dq[r], a.scale, lane, a.K);
 }
 
+// Blocks a multiprocessor: more would spill registers, or find no room in shared memory.
+template <int kColumns>
+constexpr int kKeysBlocks = kColumns == 2   ? 3
+                            : kColumns == 4 ? 2
+                                            : 1;
+
 template <class E, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps) plain_dkdv_kernel(AttentionBackward<E> a) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
+    plain_dkdv_kernel(AttentionBackward<E> a) {
   auto& shared = *dynamic_shared<Shared<kColumns>>();
   auto &k = shared.own[0], &v = shared.own[1];
   auto &q = shared.tile[0], &dout = shared.tile[1];

@@ -14,9 +14,19 @@ namespace lockstep {
 inline constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
 inline constexpr int kQueries = 32 * kFlashWarps;  // of a block that has queries
 
-// Whether two blocks fit a multiprocessor of an H100, which has 1 KiB of its own for each.
-template <class Shared>
-constexpr bool kTwoFit = 2 * (sizeof(Shared) + 1024) <= 228 << 10;
+// Whether two blocks with dynamic and static shared memory fit a multiprocessor of an H100, which
+// has 1 KiB of its own for each. tests/gpu/budgets.py compares kStaticBytes with the compiler's.
+template <class Shared, int kStaticBytes>
+constexpr bool kTwoFit = 2 * (sizeof(Shared) + kStaticBytes + 1024) <= 228 << 10;
+// Static shared memory of raise() before dynamic memory that is aligned to 1 KiB.
+inline constexpr int kRaiseBytes = 1024;
+
+// Waits for copies that no step of a loop waited for: those of a block without a step, whose shared
+// memory is about to take a product. Copies of the last step are complete anyway.
+__device__ inline void wait_for_unread_copies() {
+  ptx::wait_for_copies<0>();
+  __syncthreads();
+}
 
 // The first of the warp's rows, of those of the block.
 __device__ inline int warp_row() {
@@ -135,6 +145,8 @@ struct SeenKeys {
   std::int32_t first[kQueries], last[kQueries];
   KeyBounds warps[kFlashWarps];  // by the queries of a warp
   KeyBounds block;
+
+  __device__ bool by_none(int query) const { return first[query] > last[query]; }
 
   // By all threads, each for the query of its number.
   __device__ void fill(int first_key, int last_key) {

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "kernels/cublas.cuh"
 #include "kernels/fastest.h"
 
@@ -26,6 +27,18 @@ namespace {
     if (const auto cublas_status = (__VA_ARGS__); cublas_status != CUBLAS_STATUS_SUCCESS) \
       fail_cublas(cublas_status, #__VA_ARGS__, __FILE__, __LINE__);                       \
   } while (0)
+
+// Whether cuBLASLt cannot compute a product, or not by an algorithm, as a call reports that chooses
+// one. Throws any other error: a failed allocation or a failed load of a kernel, for instance.
+bool is_refused(cublasStatus_t status, const char* call) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return false;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_INVALID_VALUE:
+    case CUBLAS_STATUS_ARCH_MISMATCH: return true;
+    default: fail_cublas(status, call, __FILE__, __LINE__);
+  }
+}
 
 cudaDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -198,6 +211,7 @@ struct Plan {
   Description description;
   Layout a, b, d;
   bool is_there = false;  // else cuBLASLt cannot
+  std::string name = {};  // in records and messages
   cublasLtMatmulAlgo_t algorithm{};
 };
 
@@ -273,6 +287,7 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
             .b = key.transpose_b ? layout(key.b, key.n, key.k) : layout(key.b, key.k, key.n),
             .d = layout(key.outputs, key.m, key.n),
             .is_there = false,
+            .name = key.text(),
             .algorithm = {}};
   if (!key.is_possible()) return plan;
   CUBLAS_CHECK(cublasLtMatmulDescCreate(&plan.description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -327,23 +342,17 @@ std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& ke
   const auto status = cublasLtMatmulAlgoGetHeuristic(
       handle, plan.description.handle, plan.a.handle, plan.b.handle, plan.d.handle, plan.d.handle,
       preference.handle, most, results.data(), &found);
-  // With an epilogue, every refusal means that kernels of our own do its work; of fp8, that there
-  // is none.
-  const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
-                       (status == CUBLAS_STATUS_INVALID_VALUE &&
-                        (is_fp8(key.a) || key.epilogue != Product::Epilogue::none));
-  if (!refused) CUBLAS_CHECK(status);
   std::vector<Algorithm> algorithms;
-  if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
+  if (is_refused(status, "cublasLtMatmulAlgoGetHeuristic")) return algorithms;
   for (int i = 0; i < found; ++i)
     if (const auto& result = results[static_cast<std::size_t>(i)];
-        result.state == CUBLAS_STATUS_SUCCESS)
+        !is_refused(result.state, "cublasLtMatmulAlgoGetHeuristic, an algorithm"))
       algorithms.push_back({result.algo});
   return algorithms;
 }
 
-// False where it is refused, before anything is enqueued: what was proposed still may be. While
-// choosing, whatever else is wrong with an algorithm leaves it out too.
+// False if cuBLASLt refuses the algorithm, although it was proposed; nothing is enqueued then. In a
+// step that changes bits, and is logged; an invalid argument there is an error.
 bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& product,
                             Tensor workspace) const {
   const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
@@ -352,16 +361,21 @@ bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& pro
       handle, plan.description.handle, &one, product.a.data, plan.a.handle, product.b.data,
       plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm,
       workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
-      (is_choosing && status != CUBLAS_STATUS_SUCCESS))
+  if (is_choosing) return !is_refused(status, "cublasLtMatmul");
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    log_warning("cuBLASLt does not support the algorithm that was chosen for the product ",
+                plan.name,
+                "; kernels without its epilogue compute it from now on, and bits differ");
     return false;
-  CUBLAS_CHECK(status);
+  }
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail_cublas(status, str("cublasLtMatmul, ", plan.name).c_str(), __FILE__, __LINE__);
   return true;
 }
 
 void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Product& product,
                            Tensor workspace, const FunctionRef<void()>* unfused) {
-  const auto name = key.text();
+  const auto& name = plan.name;
   if (const auto found = recorded.find(name); found != recorded.end()) {
     plan.is_there = unfused == nullptr || found->second != kUnfused;
     if (!plan.is_there ||
@@ -401,9 +415,10 @@ bool Cublas::State::is_faster_unfused(Stream& stream, const FunctionRef<void()>&
 bool Cublas::State::restore(Plan& plan, const std::string& algorithm) const {
   if (!from_hex(plan.algorithm, algorithm)) return false;
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(handle, plan.description.handle, plan.a.handle, plan.b.handle,
-                                 plan.d.handle, plan.d.handle, &plan.algorithm,
-                                 &result) == CUBLAS_STATUS_SUCCESS &&
+  const auto status =
+      cublasLtMatmulAlgoCheck(handle, plan.description.handle, plan.a.handle, plan.b.handle,
+                              plan.d.handle, plan.d.handle, &plan.algorithm, &result);
+  return !is_refused(status, "cublasLtMatmulAlgoCheck") &&
          result.workspaceSize <= static_cast<std::size_t>(kWorkspaceBytes);
 }
 

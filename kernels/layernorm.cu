@@ -78,13 +78,18 @@ struct Backward {
   int D;
 };
 
-// dy and s are read again behind the sums, from the L1 cache. In registers they would leave room
+// Registers hold the sums of dweight and dbias. Rows of 8 packs a thread leave room for those of
+// dweight only; sum_columns then makes the same sums of dbias in a kernel of its own.
+template <int kPacks>
+constexpr bool kSumsBias = kPacks <= 4;
+
+// dy and s are read again after the sums, from the L1 cache. In registers they would leave room
 // for one block of 256 threads on a multiprocessor, which could not hide the latency of memory.
 template <class T, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>)
     layernorm_backward_kernel(Backward<T> a) {
   __shared__ float shared[kMostRows][32];
-  float dweight[kPacks][kWidth] = {}, dbias[kPacks][kWidth] = {};
+  float dweight[kPacks][kWidth] = {}, dbias[kSumsBias<kPacks> ? kPacks : 1][kWidth] = {};
   float most = 0.0f;
   for_rows_of_block(a.N, [&](std::int64_t row, bool valid) {
     const int D = valid ? a.D : 0;
@@ -101,7 +106,7 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>
       for (int i = 0; i < kWidth; ++i) {
         const float z = (s[i] - mean) * rstd, g = dy[i] * w[i];
         dweight[p][i] += dy[i] * z;
-        dbias[p][i] += dy[i];
+        if constexpr (kSumsBias<kPacks>) dbias[p][i] += dy[i];
         sums[0] += g;
         sums[1] += g * z;
       }
@@ -109,7 +114,7 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>
     row_sums(sums, shared);
     const float mean_g = sums[0] / static_cast<float>(a.D);
     const float mean_gz = sums[1] / static_cast<float>(a.D);
-    for_packs<kPacks, kWidth>(D, [&](int, int d) {
+    for_packs<kPacks, kWidth, kSumsBias<kPacks> ? kPacks : 1>(D, [&](int, int d) {
       float dy[kWidth], s[kWidth], w[kWidth], out[kWidth];
       load(dy, a.dy + begin + d);
       load(s, a.s + begin + d);
@@ -126,8 +131,10 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>
   });
   if (a.absmax != nullptr) raise_stored<T>(a.absmax, most);
   store_block_sums<kPacks, kWidth>(a.partial_dweight, dweight, a.D);
-  __syncthreads();
-  store_block_sums<kPacks, kWidth>(a.partial_dbias, dbias, a.D);
+  if constexpr (kSumsBias<kPacks>) {
+    __syncthreads();
+    store_block_sums<kPacks, kWidth>(a.partial_dbias, dbias, a.D);
+  }
 }
 
 }  // namespace
@@ -178,6 +185,7 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
       const auto rows = row_layout<packs, width>(D);
       launch(stream, {static_cast<unsigned>(blocks), rows.block(), sums_bytes(rows, D)},
              layernorm_backward_kernel<T, packs, width>, a);
+      if constexpr (!kSumsBias<packs>) sum_columns(stream, dbias, args.dy);
     });
   });
   add_block_sums(stream, args.dweight, dweight);

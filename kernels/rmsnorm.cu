@@ -44,38 +44,52 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
   if (valid && threadIdx.x == 0) rstd[row] = r;
 }
 
+// dy and s stay in registers between the sum and dx, except those of rows of 8 packs a thread, for
+// which registers do not suffice: they are read again, from the L1 cache.
 template <class T, int kPacks, int kWidth>
-__global__ void __launch_bounds__(kRowThreads<kPacks>)
+__global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>)
     rmsnorm_backward_kernel(T* dx, float* partial, const T* dy, const T* s, const float* rstd,
                             const T* weight, float* absmax, std::int64_t N, int D) {
+  constexpr bool kKeeps = kPacks <= 4;
   __shared__ float shared[kMostRows][32];
   float dweight[kPacks][kWidth] = {};
   float most = 0.0f;
   for_rows_of_block(N, [&](std::int64_t row, bool valid) {
     const std::int64_t begin = row * D;
-    float g[kPacks][kWidth], v[kPacks][kWidth];
+    float g[kKeeps ? kPacks : 1][kWidth], v[kKeeps ? kPacks : 1][kWidth];
     float products[1] = {0.0f};
     const float r = valid ? rstd[row] : 0.0f;
     for_packs<kPacks, kWidth>(valid ? D : 0, [&](int p, int d) {
+      const int kept = kKeeps ? p : 0;
       float w[kWidth];
-      load(g[p], dy + begin + d);
-      load(v[p], s + begin + d);
+      load(g[kept], dy + begin + d);
+      load(v[kept], s + begin + d);
       load(w, weight + d);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        dweight[p][i] += g[p][i] * v[p][i] * r;
-        g[p][i] *= w[i];
-        products[0] += g[p][i] * v[p][i];
+        dweight[p][i] += g[kept][i] * v[kept][i] * r;
+        g[kept][i] *= w[i];
+        products[0] += g[kept][i] * v[kept][i];
       }
     });
     row_sums(products, shared);
     const float c = products[0] / static_cast<float>(D) * r * r;
     for_packs<kPacks, kWidth>(valid ? D : 0, [&](int p, int d) {
+      const int kept = kKeeps ? p : 0;
+      if constexpr (!kKeeps) {
+        float w[kWidth];
+        load(g[kept], dy + begin + d);
+        load(v[kept], s + begin + d);
+        load(w, weight + d);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i)
+          g[kept][i] *= w[i];
+      }
       float out[kWidth];
       load(out, dx + begin + d);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
-        out[i] += r * (g[p][i] - v[p][i] * c);
+        out[i] += r * (g[kept][i] - v[kept][i] * c);
       store(dx + begin + d, out);
       most = largest_of(most, out);
     });

@@ -46,10 +46,11 @@ void with_row_packs(std::int64_t D, std::initializer_list<const void*> addresses
   });
 }
 
-// Calls body(pack, d) for the packs of this thread's row, d the first element of each.
-template <int kPacks, int kWidth, class Body>
+// Calls body(pack, d) for the packs of this thread's row, d the first element of each. Unrolled,
+// so that arrays with an element for each pack stay in registers, unless kUnroll is 1.
+template <int kPacks, int kWidth, int kUnroll = kPacks, class Body>
 __device__ inline void for_packs(int D, Body&& body) {
-#pragma unroll
+#pragma unroll kUnroll
   for (int p = 0; p < kPacks; ++p) {
     const int d = (p * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kWidth;
     if (d < D) body(p, d);

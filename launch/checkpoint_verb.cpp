@@ -48,17 +48,26 @@ std::string saved_at(const fs::path& checkpoint) {
   return text;
 }
 
-constexpr const char* kValid = "valid";
+struct State {
+  std::string text;
+  int exit_code;
+};
 
-std::string state_of(const fs::path& checkpoint, bool from_disk) {
+State state_of(const fs::path& checkpoint, bool from_disk) {
   try {
     verify_checkpoint(checkpoint, Depth::contents, from_disk);
-    return kValid;
+    return {"valid", 0};
   } catch (const AccessError& e) {
-    return str("not to be opened: ", e.what());
+    return {str("not to be read: ", e.what()), e.exit_code()};
   } catch (const DataError& e) {
-    return str("damaged: ", e.what());
+    return {str("damaged: ", e.what()), e.exit_code()};
   }
+}
+
+// Of several: damage first, which is certain.
+int worse_of(int a, int b) {
+  const int damaged = DataError("").exit_code();
+  return a == damaged || b == damaged ? damaged : std::max(a, b);
 }
 
 // A checkpoint's directory, or the newest of a run, or of an archive of one.
@@ -153,20 +162,69 @@ Retention retention_of(const Json& about, const CheckpointPruneOptions& options)
       .best = static_cast<int>(options.keep_best.value_or(run_says("checkpoint.keep_best", 0)))};
 }
 
+// Where the weights of a checkpoint came from at first; empty: they began at random.
+std::string origin_of(const Json& about) {
+  const Json* settings = about.find("configuration");
+  const Json* origin =
+      settings != nullptr ? settings->find("train.init_from") : about.find("imported_from");
+  return origin != nullptr && origin->is_string() ? origin->as_string() : "";
+}
+
+bool has_same_tokenizer(const fs::path& a, const fs::path& b) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  constexpr const char* kFile = "tokenizer.json";
+  return path_exists(a / kFile) && path_exists(b / kFile) &&
+         read_text(a / kFile, kMostBytes) == read_text(b / kFile, kMostBytes);
+}
+
+// Runs of earlier versions kept tokenizer.json and tokenizer_config.json alone.
+void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
+  const auto origin = origin_of(source.about);
+  if (origin.empty() || path_exists(kept / "generation_config.json")) return;
+  if (directory_exists(origin) && !has_same_tokenizer(origin, kept)) return;
+  std::string lost;
+  for (const auto& name : tokenizer_file_names(origin))
+    if (!path_exists(kept / name)) lost += str(lost.empty() ? "" : ", ", name);
+  if (lost.empty() && directory_exists(origin)) return;
+  log_warning(kept.string(), " lacks ",
+              lost.empty() ? std::string("what a run of today keeps, such as chat_template.jinja "
+                                         "and generation_config.json")
+                           : lost,
+              ", which earlier versions did not keep. To export them too, name the model that the ",
+              "run started from: --tokenizer-from ", origin);
+}
+
+// The files and the token ids that go with the weights.
+void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
+  const auto own = tokenizer_of(source);
+  if (how.tokenizer_from.empty() && own == "bytes") {
+    const auto about = ByteTokenizer().about();
+    how.token_ids = {about.document_token, about.end_token, {}};
+    return;
+  }
+  if (how.tokenizer_from.empty()) {
+    const auto kept = tokenizer_directory_of(source);
+    if (source.form == ModelSource::Form::checkpoint) warn_of_lost_files(source, kept);
+    if (source.form == ModelSource::Form::llmc || tokenizer_file_names(kept).empty()) return;
+    how.tokenizer_from = kept;
+  }
+  how.token_ids = token_ids(how.tokenizer_from, source.model.vocabulary);
+}
+
 }  // namespace
 
 int checkpoint_verify(const std::string& path) {
-  bool whole = true;
+  int exit_code = 0;
   for (const auto& checkpoint : named_checkpoints(path)) {
     const auto begin = std::chrono::steady_clock::now();
     const auto state = state_of(checkpoint, /*from_disk=*/true);
-    whole = whole && state == kValid;
+    exit_code = worse_of(exit_code, state.exit_code);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     const auto bytes = static_cast<double>(bytes_of(checkpoint));
     std::cout << checkpoint.string() << "  " << human_bytes(bytes) << "  "
-              << human_bytes(bytes / took.count()) << "/s  " << state << "\n";
+              << human_bytes(bytes / took.count()) << "/s  " << state.text << "\n";
   }
-  return whole ? 0 : 65;
+  return exit_code;
 }
 
 int checkpoint_inspect(const std::string& path) {
@@ -229,8 +287,7 @@ int checkpoint_export(const CheckpointExportOptions& options) {
   const auto source = find_model(options.model);
   HuggingFaceExport how{.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
                         .tokenizer_from = options.tokenizer_from};
-  if (const auto own = tokenizer_of(source); how.tokenizer_from.empty() && own != "bytes")
-    how.tokenizer_from = own;
+  take_tokenizer(source, how);
   if (source.form == ModelSource::Form::checkpoint)
     export_huggingface(options.out, source.model, StreamedWeights(source).slices(), how);
   else
@@ -251,7 +308,7 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   about.set("model", config_to_huggingface(source.model));
   about.set("imported_from", source.path.string());
   Checkpointer(directory, weights.slices()).save(0, about);
-  if (const auto own = tokenizer_of(source); !own.empty()) keep_tokenizer(own, run.tokenizer());
+  keep_tokenizer(tokenizer_of(source), run.tokenizer(), source.path);
   log_info("wrote ", source.path.string(), " to ", checkpoint_path(directory, 0).string());
   return 0;
 }
@@ -261,17 +318,17 @@ int checkpoint_list(const std::string& run) {
   if (!directory) throw DataError(str(run, ": expected a run (with checkpoints/) or an archive"));
   const auto steps = checkpoint_steps(*directory);
   if (steps.empty()) log_info("no checkpoint yet in ", directory->string());
-  bool whole = true;
+  int exit_code = 0;
   for (const auto step : steps) {
     const auto path = checkpoint_path(*directory, step);
     const auto state = state_of(path, /*from_disk=*/false);
-    whole = whole && state == kValid;
+    exit_code = worse_of(exit_code, state.exit_code);
     char line[64];
     std::snprintf(line, sizeof line, "step %9lld  %9s  ", static_cast<long long>(step),
                   human_bytes(static_cast<double>(bytes_of(path))).c_str());
-    std::cout << line << saved_at(path) << "  " << state << "\n";
+    std::cout << line << saved_at(path) << "  " << state.text << "\n";
   }
-  return whole ? 0 : 65;
+  return exit_code;
 }
 
 }  // namespace lockstep

@@ -179,6 +179,8 @@ Cluster load_cluster(const std::filesystem::path& file) {
   std::string text;
   try {
     text = read_text(file, kMostBytes);
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   }

@@ -520,6 +520,11 @@ void add_data_pack(CLI::App& data, Run& run) {
                  "text like any other (default: these tokens), and JSON and tables are text "
                  "(default: refused)")
       ->group("Text");
+  describe(verb->add_option("--missing-bytes", options->missing_bytes,
+                            "text with a byte that the tokenizer has no token for: refuse; drop "
+                            "the byte, as transformers does; or replace its character by U+FFFD")
+               ->capture_default_str(),
+           "Text", "refuse|drop|replace");
   describe(verb->add_option("--prompt-field", options->prompt_field,
                             "to learn responses: the member that is not learnt, only read"),
            "Responses", "NAME");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/integer.h"
 #include "data/tokenizer.h"
 #include "launch/nearest.h"
 #include "launch/options.h"
@@ -395,10 +396,28 @@ ResolvedConfig load_config(const std::filesystem::path& file,
   std::string text;
   try {
     text = read_text(file, kMostBytes);
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError& e) {
     throw ConfigError(e.what());
   }
   return resolve_config(text, file.string(), settings, ranks);
+}
+
+std::string derived_axis_in_words(const ResolvedConfig& config, std::int64_t ranks_per_host) {
+  const auto& l = config.values.layout;
+  const auto is_set = [&](const char* key) {
+    return !config.origins.find(key)->second.starts_with("default");
+  };
+  const bool has_shard = is_set("layout.shard"), has_replicate = is_set("layout.replicate");
+  const bool is_partial = has_shard ? !has_replicate : has_replicate || is_set("layout.tensor");
+  if (l.ranks == 1 || !is_partial || l.replicate * l.shard * l.tensor != l.ranks) return "";
+  const auto hosts = divide_up(l.shard * l.tensor, ranks_per_host);
+  return str(has_shard ? "layout.replicate" : "layout.shard", " is not set: it is ",
+             has_shard ? l.replicate : l.shard, " (", l.ranks, " ranks / (",
+             has_shard ? str("layout.shard ", l.shard) : str("layout.replicate ", l.replicate),
+             " x layout.tensor ", l.tensor, ")); a copy of the model is on ", hosts,
+             hosts == 1 ? " host" : " hosts");
 }
 
 std::string to_toml(const ResolvedConfig& config) {

@@ -43,6 +43,10 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
 ResolvedConfig load_config(const std::filesystem::path& file,
                            const std::vector<Setting>& command_line, int ranks = 1);
 
+// What the ranks make of layout.shard or layout.replicate, where the configuration sets another
+// axis alone: "layout.shard is not set: it is 32 (256 ranks / ...)". Otherwise empty.
+std::string derived_axis_in_words(const ResolvedConfig& config, std::int64_t ranks_per_host);
+
 // The whole configuration as TOML that resolves to equal values, with origins as comments.
 std::string to_toml(const ResolvedConfig& config);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -88,7 +89,7 @@ class TemporaryDirectory {
   TemporaryDirectory() {
     auto name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
-      throw DataError(str(name, ": cannot be made; name another place by TMPDIR"));
+      fail_io(name, "cannot be made; name another place by TMPDIR", errno);
     path_ = name;
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
@@ -261,6 +262,7 @@ int data_pack(const DataPackOptions& options) {
                             .messages_field = options.messages_field,
                             .chat_template = options.chat_template,
                             .plain_text = options.plain_text,
+                            .missing_bytes = missing_bytes(options.missing_bytes),
                             .threads = options.threads});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   for (const auto& [path, manifest, text_bytes] : packed)

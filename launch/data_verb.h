@@ -20,7 +20,8 @@ struct DataPackOptions {
   std::string field;                // of lines of JSON, as in PackOptions
   std::string prompt_field, response_field;
   std::string messages_field, chat_template;
-  bool plain_text = false;  // names of special tokens in text are text
+  bool plain_text = false;               // names of special tokens in text are text
+  std::string missing_bytes = "refuse";  // or "drop", "replace"
   std::int64_t shard_tokens = std::int64_t{1} << 28;
   int threads = 0;  // 0: one a processor
 };

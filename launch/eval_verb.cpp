@@ -155,6 +155,7 @@ Json json_of(const ChoicesEvaluation& result) {
     json.set(str(name, "_stderr"), share.standard_error);
   }
   json.set("cut", result.cut);
+  json.set("skipped", std::ssize(result.skipped));
   json.set("seconds", result.seconds);
   return json;
 }
@@ -175,10 +176,26 @@ Json record_of(const Question& question, std::span<const ChoiceScore> scores) {
   return record;
 }
 
+Json record_of(const ChoicesEvaluation::Skipped& skipped) {
+  Json record;
+  record.set("id", skipped.question.id);
+  record.set("label", static_cast<std::int64_t>(skipped.question.label));
+  record.set("skipped", skipped.why);
+  return record;
+}
+
+// In the order of the file.
 void write_records(WriteFile& file, const ChoicesEvaluation& result) {
   std::string lines;
-  for (std::size_t i = 0; i < result.questions.size(); ++i)
-    lines += record_of(result.questions[i], result.scores[i]).dump() + "\n";
+  auto skipped = result.skipped.begin();
+  for (std::size_t i = 0; i <= result.questions.size(); ++i) {
+    const bool last = i == result.questions.size();
+    for (; skipped != result.skipped.end() &&
+           (last || skipped->question.line < result.questions[i].line);
+         ++skipped)
+      lines += record_of(*skipped).dump() + "\n";
+    if (!last) lines += record_of(result.questions[i], result.scores[i]).dump() + "\n";
+  }
   file.write(std::as_bytes(std::span(lines)));
   file.commit();
 }

@@ -20,15 +20,21 @@
 namespace lockstep {
 namespace {
 
-std::vector<PromptText> texts_of(const GenerateOptions& options) {
+std::vector<PromptText> texts_of(const GenerateOptions& options, OddInput& odd) {
   if (options.prompt_file.empty()) return {{options.prompt, "--prompt"}};
-  return read_prompts(options.prompt_file);
+  return read_prompts(options.prompt_file, odd);
 }
 
-void warn_of_fewer(const GenerateOptions& options, std::span<const Prompt> prompts,
+void warn_of_fewer(const GenerateOptions& options, const EncodedPrompts& encoded,
                    std::int64_t positions) {
-  const auto fewer = std::ranges::count_if(
-      prompts, [&](const Prompt& prompt) { return prompt.tokens < options.tokens; });
+  const auto& prompts = encoded.prompts;
+  if (const auto& full = encoded.full; full.count > 0)
+    log_warning(full.count, full.count == 1 ? " prompt leaves" : " prompts leave", " none of the ",
+                "model's ", positions, " positions: nothing is generated behind ",
+                full.count == 1 ? "it" : "them", "; the first: ", full.first);
+  const auto fewer = std::ranges::count_if(prompts, [&](const Prompt& prompt) {
+    return 0 < prompt.tokens && prompt.tokens < options.tokens;
+  });
   if (!options.asked_tokens || fewer == 0) return;
   log_warning("the model has positions for ", positions, " tokens: generating ",
               prompts.size() == 1 ? str(prompts[0].tokens, " behind the prompt")
@@ -39,13 +45,14 @@ void warn_of_fewer(const GenerateOptions& options, std::span<const Prompt> promp
 class Output {
  public:
   Output(const GenerateOptions& options, const Tokenizer& tokenizer,
-         std::span<const PromptText> texts, World& world)
+         std::span<const PromptText> texts, std::span<const Prompt> prompts, World& world)
       : tokenizer_(tokenizer),
         texts_(texts),
         streams_(!holds_prompt_lines(options.prompt_file)),
         world_(world) {
-    for (std::size_t i = 0; i < texts.size(); ++i)
-      answers_.push_back({.text = GrowingText(options.stops)});
+    for (const Prompt& prompt : prompts)
+      answers_.push_back({.text = GrowingText(options.stops),
+                          .finish = prompt.tokens > 0 ? kLength.data() : "full"});
     for (std::int32_t id = 0; id < tokenizer.about().vocabulary; ++id)
       if (tokenizer.is_special(id) && std::ranges::count(options.stops, tokenizer.bytes_of(id)) > 0)
         stop_tokens_.push_back(id);
@@ -142,10 +149,12 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   if (ranks.world.size() > 1) std::signal(SIGPIPE, SIG_IGN);
   const auto source = find_model(options.model);
   const auto tokenizer = open_tokenizer_of(source, options.tokenizer);
-  const auto texts = texts_of(options);
-  const auto prompts =
-      encode_prompts(texts, options.tokens, *tokenizer, source.model.max_positions);
-  warn_of_fewer(options, prompts, source.model.max_positions);
+  OddInput odd;
+  const auto texts = texts_of(options, odd);
+  const auto encoded =
+      encode_prompts(texts, options.tokens, *tokenizer, source.model.max_positions, odd);
+  const std::span<const Prompt> prompts = encoded.prompts;
+  warn_of_fewer(options, encoded, source.model.max_positions);
   const Inference::Config config{.model = source.model};
   const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
     for_each_batch(prompts, options.batch, [&](std::size_t, std::span<const Prompt> some) {
@@ -160,7 +169,7 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   load_weights(source, model.params(), stream);
 
   const auto begin = std::chrono::steady_clock::now();
-  Output output(options, *tokenizer, texts, ranks.world);
+  Output output(options, *tokenizer, texts, prompts, ranks.world);
   bool written = output.is_written();
   for_each_batch(prompts, options.batch, [&](std::size_t first, std::span<const Prompt> some) {
     if (!written) return;
@@ -176,6 +185,7 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
     written = output.is_written();
   });
   if (!written) return OutputError("").exit_code();
+  warn_of(odd, MissingBytes::drop);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   log_info(output.generated(), " tokens in ", human_seconds(elapsed.count()), ", ",
            human_count(static_cast<double>(output.generated()) / elapsed.count()), " tok/s, from ",

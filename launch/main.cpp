@@ -1,5 +1,6 @@
 // The only place that catches: it says what stopped the program, and exits with a code that says
 // whose fault that was (core/error.h).
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -9,6 +10,8 @@
 #include "launch/output.h"
 
 int main(int argc, char** argv) {
+  // A write beyond the limit of file sizes (ulimit -f) fails with EFBIG then, and names the file.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int code = lockstep::run_command_line({argv + 1, argv + argc});
     lockstep::flush_output();

@@ -209,9 +209,6 @@ const std::array kOptions{
            "gpt2: true; others: false"},
     Option{LOCKSTEP_KEY(model.init_std), {0, 10}, "", "Standard deviation of initial weights.", ""},
     // ----------------------------------------------------------------------------------- layout
-    Option{LOCKSTEP_KEY(layout.replicate), kRanks, "ranks",
-           "Copies of the model, each on the ranks of the other axes; their gradients are summed.",
-           ""},
     Option{
         LOCKSTEP_KEY(layout.tensor), kRanks, "ranks",
         "Ranks that share each matrix, and the tokens between matrices; within an NVLink domain. "
@@ -223,6 +220,14 @@ const std::array kOptions{
            [](Config& c) {
              const auto others = c.layout.replicate * c.layout.tensor;
              c.layout.shard = std::max<std::int64_t>(1, c.layout.ranks / others);
+           }},
+    Option{LOCKSTEP_KEY(layout.replicate), kRanks, "ranks",
+           "Copies of the model, each on the ranks of the other axes; their gradients are summed.",
+           "if layout.shard is set, the ranks that were started / (layout.shard x layout.tensor); "
+           "otherwise 1",
+           [](Config& c) {  // after layout.shard, which else takes all
+             const auto others = c.layout.shard * c.layout.tensor;
+             c.layout.replicate = std::max<std::int64_t>(1, c.layout.ranks / others);
            }},
     Option{
         LOCKSTEP_KEY(layout.sharding), kAny, "",

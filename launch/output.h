@@ -11,7 +11,7 @@ namespace lockstep {
 class OutputError : public Error {
  public:
   using Error::Error;
-  int exit_code() const override { return 65; }
+  int exit_code() const override { return 74; }
 };
 
 // Each throws OutputError, saying why.

@@ -158,8 +158,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
         "in their place");
   if (on_gpus && e.operators.measured == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
-        "attention is by the own kernels, as cuDNN's is not for such runs, and has the prices of "
-        "cuDNN's: it will take longer");
+        "attention is by the own kernels, as cuDNN's is not for such runs (data.document_mask, for "
+        "one): their price is that of flash attention 2, over whole sequences");
   if (e.operators.measured == 0)
     notes.push_back(str("nothing was measured: operators have the prices of ",
                         on_gpus ? plan.cluster.hardware.name : plan.cluster.name,
@@ -239,7 +239,8 @@ Plan make_plan(const PlanOptions& given) {
   Plan plan;
   plan.cluster = cluster_of(options);
   const int ranks = ranks_of(options, plan.cluster);
-  auto config = load_config(options.config, settings_of(options, asked), ranks).values;
+  const auto resolved = load_config(options.config, settings_of(options, asked), ranks);
+  auto config = resolved.values;
   const auto wrong = wrong_with(config, plan.cluster);
   const auto across =
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused;
@@ -265,6 +266,9 @@ Plan make_plan(const PlanOptions& given) {
     std::ranges::move(explain(plan.config, plan.cluster, plan.estimate),
                       std::back_inserter(plan.formulas));
   }
+  if (const auto axis = derived_axis_in_words(resolved, plan.cluster.ranks_per_node);
+      wrong.why.empty() && !axis.empty())
+    plan.notes.push_back(axis);
   std::ranges::move(notes_of_wishes(plan, asked, options), std::back_inserter(plan.notes));
   std::ranges::move(notes_of(plan), std::back_inserter(plan.notes));
   return plan;

@@ -32,6 +32,8 @@ std::optional<Cluster> read_cluster(const fs::path& file) {
   if (!path_exists(file) || fs::is_empty(file, unknown)) return std::nullopt;
   try {
     return load_cluster(file);
+  } catch (const AccessError&) {
+    throw;
   } catch (const DataError& error) {
     log_warning(error.what(),
                 "; if it says what a GPU costs or how often runs are interrupted, that is lost");

@@ -60,6 +60,7 @@ std::unique_ptr<World> meet_ranks(Device device) {
     log_info("waiting for ", found.ranks, " ranks at ", found.address, ":", found.port);
   }
   auto world = by_mpi ? start_mpi() : meet_at_address(found);
+  if (by_mpi) check_started(found, world->rank(), world->size());
   log_as_rank(world->rank());
   log_info(found.reason, by_mpi ? "; they talk by MPI" : "; they met at ",
            by_mpi ? "" : str(found.address, ":", found.port),

@@ -2,8 +2,11 @@
 
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "core/file.h"
+#include "core/integer.h"
+#include "core/log.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
 #include "launch/cluster_file.h"
@@ -37,6 +40,13 @@ fs::path default_run(const fs::path& config) {
   return saved ? directory : fs::path("runs") / config.stem();
 }
 
+std::int64_t ranks_per_host(const Topology& topology) {
+  std::set<std::string> hosts;
+  for (const auto& place : topology.places)
+    hosts.insert(place.host);
+  return divide_up(std::ssize(topology.places), std::ssize(hosts));
+}
+
 int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point began) {
   const auto config = load_config(options.config, options.settings, launched.size());
   check_threads(config);
@@ -49,6 +59,9 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused;
   const auto ranks = place_ranks(launched, settings, mesh_of(config.values.layout, launched.size()),
                                  device, across);
+  if (const auto axis = derived_axis_in_words(config, ranks_per_host(ranks.topology));
+      !axis.empty())
+    log_info(axis);
   const auto run = options.run.empty() ? default_run(options.config) : fs::path(options.run);
   const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, run);
   World& host = watched ? *watched : *ranks.world;

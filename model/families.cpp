@@ -1,6 +1,7 @@
 #include "model/families.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace lockstep {
 namespace {
@@ -119,21 +120,31 @@ std::vector<HuggingFaceTensor> huggingface_tensors(const ModelConfig& c) {
   return list.take();
 }
 
-std::string listed_name(const ModelConfig& config, std::string_view stored) {
-  const auto ends_with = [&](std::string_view end) { return stored.ends_with(end); };
-  if (config.tied_head && stored == "lm_head.weight") return "";
-  if (ends_with(".rotary_emb.inv_freq")) return "";
-  const auto starts_with_one_of = [&](std::initializer_list<std::string_view> starts) {
-    return std::any_of(starts.begin(), starts.end(),
-                       [&](auto start) { return stored.starts_with(start); });
+std::string listed_name(Family family, std::string_view stored) {
+  const auto prefix_with = [&](const char* prefix, std::initializer_list<std::string_view> starts) {
+    const bool is_bare = std::any_of(starts.begin(), starts.end(),
+                                     [&](auto start) { return stored.starts_with(start); });
+    return (is_bare ? prefix : "") + std::string(stored);
   };
-  if (config.family != Family::gpt2) {
-    const bool bare = starts_with_one_of({"embed_tokens.", "layers.", "norm."});
-    return (bare ? "model." : "") + std::string(stored);
-  }
-  if (ends_with(".attn.bias") || ends_with(".attn.masked_bias")) return "";
-  const bool bare = starts_with_one_of({"h.", "wte.", "wpe.", "ln_f."});
-  return (bare ? "transformer." : "") + std::string(stored);
+  if (family == Family::gpt2) return prefix_with("transformer.", {"h.", "wte.", "wpe.", "ln_f."});
+  return prefix_with("model.", {"embed_tokens.", "layers.", "norm.", "rotary_emb."});
+}
+
+std::optional<ModelBuffer> model_buffer(const ModelConfig& config, std::string_view stored) {
+  const bool is_gpt2 = config.family == Family::gpt2;
+  const auto name = listed_name(config.family, stored);
+  if (!is_gpt2 && name == "model.rotary_emb.inv_freq") return ModelBuffer::rope_frequencies;
+  const std::string_view layers = is_gpt2 ? "transformer.h." : "model.layers.";
+  if (!name.starts_with(layers)) return std::nullopt;
+  std::int64_t layer = -1;
+  const char* end = name.data() + name.size();
+  const auto number = std::from_chars(name.data() + layers.size(), end, layer);
+  if (number.ec != std::errc() || layer < 0 || layer >= config.layers) return std::nullopt;
+  const std::string_view rest(number.ptr, static_cast<std::size_t>(end - number.ptr));
+  if (is_gpt2 && rest == ".attn.bias") return ModelBuffer::causal_mask;
+  if (is_gpt2 && rest == ".attn.masked_bias") return ModelBuffer::masked_score;
+  if (!is_gpt2 && rest == ".self_attn.rotary_emb.inv_freq") return ModelBuffer::rope_frequencies;
+  return std::nullopt;
 }
 
 }  // namespace lockstep

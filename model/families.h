@@ -6,6 +6,8 @@
 // [outputs, inputs].
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,13 +44,21 @@ struct HuggingFaceTensor {
   std::vector<std::string> parameters;  // usually one: itself
 };
 
-// Every tensor of a model's files, layer by layer. A tied head is
-// not among them.
+// Every tensor of a model's files, layer by layer. A tied head is not among them.
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelConfig& config);
 
 // The name under which huggingface_tensors() lists what a file calls `stored`: files of a model
-// without its head leave out "transformer." or "model.". Empty for what carries no information:
-// attention masks, RoPE frequencies, the second copy of a tied head.
-std::string listed_name(const ModelConfig& config, std::string_view stored);
+// without its head leave out "transformer." or "model.".
+std::string listed_name(Family family, std::string_view stored);
+
+// A tensor that files of older versions of `transformers` hold beside the parameters, though the
+// configuration says all of it.
+enum class ModelBuffer : std::uint8_t {
+  causal_mask,      // [.., n, n]: 1 where a query sees a key
+  masked_score,     // of one element: the score of a key that is not seen
+  rope_frequencies  // [head_size / 2]
+};
+// The buffer of `config` that a file calls `stored`; nothing for any other name.
+std::optional<ModelBuffer> model_buffer(const ModelConfig& config, std::string_view stored);
 
 }  // namespace lockstep

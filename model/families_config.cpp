@@ -1,73 +1,15 @@
-// Hugging Face's config.json, read and written. A key that is absent has the value that the
-// family's configuration class in `transformers` gives it.
+// Hugging Face's config.json, read and written. A member that is absent has the value that the
+// family's configuration class in `transformers` gives it. docs/huggingface.md lists every member
+// that `transformers` reads.
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
+#include "model/config_members.h"
 #include "model/families.h"
 
 namespace lockstep {
 namespace {
-
-// Reads keys of an object; null counts as absent, and every message names the file and the key.
-class Keys {
- public:
-  Keys(const Json& json, std::string file) : json_(json), file_(std::move(file)) {
-    if (!json.is_object()) throw DataError(str(file_, ": expected a JSON object"));
-  }
-  const Json* find(const char* key) const {
-    const Json* value = json_.find(key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-  bool has(const char* key) const { return json_.find(key) != nullptr; }  // null, too
-  [[noreturn]] void fail(const char* key, const std::string& what) const {
-    throw DataError(str(file_, ": ", key, ": ", what));
-  }
-  std::int64_t integer(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) fail(key, "missing");
-    if (!value->is_integer()) fail(key, "expected an integer");
-    return value->as_integer();
-  }
-  std::int64_t integer(const char* key, std::int64_t otherwise) const {
-    return find(key) == nullptr ? otherwise : integer(key);
-  }
-  float number(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) fail(key, "missing");
-    if (!value->is_number()) fail(key, "expected a number");
-    return static_cast<float>(value->as_double());
-  }
-  float number(const char* key, double otherwise) const {
-    return find(key) == nullptr ? static_cast<float>(otherwise) : number(key);
-  }
-  bool flag(const char* key, bool otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_bool()) fail(key, "expected true or false");
-    return value->as_bool();
-  }
-  std::string text(const char* key, const char* otherwise) const {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_string()) fail(key, "expected a string");
-    return value->as_string();
-  }
-  void must_be(const char* key, bool expected) const {
-    if (flag(key, expected) != expected)
-      fail(key, str("is ", expected ? "false" : "true", ", which this engine does not compute"));
-  }
-  void must_be_one_of(const char* key, std::initializer_list<std::string_view> supported) const {
-    const auto value = text(key, std::string(*supported.begin()).c_str());
-    if (std::find(supported.begin(), supported.end(), value) != supported.end()) return;
-    fail(key, str("is '", value, "', supported is '", *supported.begin(), "'"));
-  }
-  const std::string& file() const { return file_; }
-
- private:
-  const Json& json_;
-  std::string file_;
-};
 
 struct FamilyEntry {
   Family family;
@@ -87,97 +29,205 @@ constexpr FamilyEntry kEntries[] = {
 };
 
 const FamilyEntry& entry_of(const Keys& keys) {
-  const auto type = keys.text("model_type", "");
+  const Json* type = keys.find("model_type");
   for (const auto& entry : kEntries)
-    if (type == entry.model_type) return entry;
-  keys.fail("model_type", str("is '", type, "', supported are gpt2, llama, qwen2, qwen3, smollm3"));
+    if (type != nullptr && type->is_string() && type->as_string() == entry.model_type) return entry;
+  keys.refuse("model_type", "gpt2, llama, qwen2, qwen3 or smollm3", type,
+              "Choose a model of one of these families.");
 }
 
 ModelConfig read_gpt2(const Keys& keys) {
   auto c = family_defaults(Family::gpt2);
-  c.layers = keys.integer("n_layer");
-  c.width = keys.integer("n_embd");
-  c.heads = c.kv_heads = keys.integer("n_head");
+  c.layers = keys.integer_of("n_layer", "num_hidden_layers");
+  c.width = keys.integer_of("n_embd", "hidden_size");
+  c.heads = c.kv_heads = keys.integer_of("n_head", "num_attention_heads");
   c.head_size = c.heads > 0 ? c.width / c.heads : 0;
-  c.mlp_width = keys.integer("n_inner", 4 * std::clamp<std::int64_t>(c.width, 0, 1 << 20));
-  c.max_positions = keys.integer("n_positions");
-  c.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5);
-  keys.must_be_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  keys.must_be("scale_attn_weights", true);
-  keys.must_be("scale_attn_by_inverse_layer_idx", false);
-  keys.must_be("add_cross_attention", false);
+  c.mlp_width = keys.given("n_inner") != nullptr
+                    ? keys.integer("n_inner")
+                    : 4 * std::clamp<std::int64_t>(c.width, 0, 1 << 20);
+  c.max_positions = keys.integer_of("n_positions", "max_position_embeddings");
+  c.norm_epsilon = static_cast<float>(keys.number("layer_norm_epsilon", 1e-5));
   return c;
 }
 
-// Both of config.json's forms: rope_theta and rope_scaling, or all in rope_parameters.
-void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
-  c.rope_theta = keys.number("rope_theta", default_theta);
-  const Json* parameters = keys.find("rope_parameters");
-  if (parameters == nullptr) parameters = keys.find("rope_scaling");
-  if (parameters == nullptr) return;
-  const Keys rope(*parameters, str(keys.file(), ": rope_parameters"));
-  c.rope_theta = rope.number("rope_theta", static_cast<double>(c.rope_theta));
-  const auto type = rope.text("rope_type", rope.text("type", "default").c_str());
-  if (type == "default") return;
-  if (type != "llama3")
-    rope.fail("rope_type", str("is '", type, "', supported are 'default' and 'llama3'"));
-  c.rope_scaling = RopeScaling{.factor = rope.number("factor"),
-                               .low_factor = rope.number("low_freq_factor"),
-                               .high_factor = rope.number("high_freq_factor"),
-                               .original_context = static_cast<int>(std::clamp<std::int64_t>(
-                                   rope.integer("original_max_position_embeddings"), 0, 1 << 30))};
+// ------------------------------------------------------------------------------------------- RoPE
+
+struct Rope {
+  double theta = 0;
+  std::optional<RopeScaling> scaling;
+  bool operator==(const Rope&) const = default;
+};
+
+Json without_nulls(const Json& table) {
+  Json::Object members;
+  for (const auto& [key, value] : table.as_object())
+    if (!value.is_null()) members.emplace_back(key, value);
+  return members;
 }
 
-// SmolLM3 lists layers with RoPE (1) and without (0); ours is the rule behind the list.
+// Returns the value of `key` in a table of RoPE settings or beside the table; nullptr if neither
+// has it. Two that differ are refused.
+const Json* one_of_both(const Keys& keys, const Keys& table, const char* key) {
+  const Json *inner = table.given(key), *outer = keys.given(key);
+  if (inner == nullptr || outer == nullptr) return inner != nullptr ? inner : outer;
+  if (is_same(*inner, *outer)) return inner;
+  table.refuse(key, str(key, " beside the table (", outer->dump(), ")"), inner, kKeepOne);
+}
+
+double read_theta(const Keys& keys, const Keys& table, double default_theta) {
+  const Json* theta = one_of_both(keys, table, "rope_theta");
+  if (theta == nullptr) return keys.number("rope_theta", default_theta);
+  return (theta == keys.find("rope_theta") ? keys : table).number("rope_theta");
+}
+
+// Returns the type of a table: rope_type or, in older files, type. rope_parameters may lack it; a
+// table of scaling may not, because "default" scales nothing.
+std::string rope_type(const Keys& table, bool is_scaling) {
+  const Json *type = table.find("rope_type"), *old_name = table.find("type");
+  if (type != nullptr && old_name != nullptr && !is_same(*type, *old_name))
+    table.refuse("type", str("rope_type (", type->dump(), ")"), old_name, kKeepOne);
+  if (type == nullptr) type = old_name;
+  if (type == nullptr && !is_scaling) return "default";
+  if (type != nullptr && (is_same(*type, "default") || is_same(*type, "llama3")))
+    return type->as_string();
+  table.refuse("rope_type", R"("default" or "llama3")", type, "Choose a model with one of these.");
+}
+
+void check_rope_members(const Keys& table, const std::string& type) {
+  std::vector<std::string_view> known{"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+  if (type == "llama3")
+    known.insert(known.end(), {"factor", "low_freq_factor", "high_freq_factor",
+                               "original_max_position_embeddings"});
+  for (const auto& [key, value] : table.json().as_object())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      table.refuse(key.c_str(), str("no such member beside the type \"", type, "\""), &value,
+                   "Set the right rope_type, or remove the member if it has no effect.");
+}
+
+Rope read_rope_table(const Keys& keys, const char* place, const ModelConfig& c, double theta) {
+  if (!keys.find(place)->is_object()) keys.refuse(place, "an object", keys.find(place));
+  const Json json = without_nulls(*keys.find(place));
+  const Keys table(json, str(keys.file(), ": ", place));
+  check_fixed_members(table, c.family);
+  Rope rope{.theta = read_theta(keys, table, theta), .scaling = std::nullopt};
+  const auto type = rope_type(table, std::string_view(place) == "rope_scaling");
+  check_rope_members(table, type);
+  if (type == "default") return rope;
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const Json* original = one_of_both(keys, table, kOriginal);
+  const auto context = original == nullptr                ? keys.integer(kOriginal, c.max_positions)
+                       : original == keys.find(kOriginal) ? keys.integer(kOriginal)
+                                                          : table.integer(kOriginal);
+  rope.scaling = RopeScaling{
+      .factor = static_cast<float>(table.number("factor")),
+      .low_factor = static_cast<float>(table.number("low_freq_factor")),
+      .high_factor = static_cast<float>(table.number("high_freq_factor")),
+      .original_context = static_cast<int>(std::clamp<std::int64_t>(context, 0, 1 << 30))};
+  return rope;
+}
+
+// `transformers` 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. A file may
+// have all of them if they are equal.
+void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
+  std::optional<Rope> rope;
+  for (const char* place : {"rope_parameters", "rope_scaling"}) {
+    if (keys.given(place) == nullptr) continue;
+    const auto read = read_rope_table(keys, place, c, default_theta);
+    if (rope && read != *rope)
+      keys.refuse(
+          place,
+          str("the settings of rope_parameters (", keys.find("rope_parameters")->dump(), ")"),
+          keys.find(place), kKeepOne);
+    rope = read;
+  }
+  if (!rope) rope = Rope{.theta = keys.number("rope_theta", default_theta), .scaling = {}};
+  c.rope_theta = static_cast<float>(rope->theta);
+  c.rope_scaling = rope->scaling;
+}
+
+// ----------------------------------------------------------------------------------------- layers
+
+// SmolLM3 lists layers with RoPE (1 or true) and without (0 or false); here it is the rule behind
+// the list. The interval is the rule of files without a list.
 std::int64_t read_no_rope_every(ModelConfig c, const Keys& keys) {
-  c.no_rope_every = keys.integer("no_rope_layer_interval", 4);
-  const Json* value = keys.find("no_rope_layers");
-  if (value == nullptr) return c.no_rope_every;
-  if (!value->is_array() || static_cast<std::int64_t>(value->as_array().size()) != c.layers)
-    keys.fail("no_rope_layers", str("expected one number for each of ", c.layers, " layers"));
-  const auto& list = value->as_array();
-  const auto has_rope = [](const Json& v) { return !v.is_integer() || v.as_integer() != 0; };
+  constexpr const char *kList = "no_rope_layers", *kEvery = "no_rope_layer_interval";
+  const Json* value = keys.given(kList);
+  c.no_rope_every = keys.integer(kEvery, 4);
+  if (value == nullptr) {
+    if (c.no_rope_every < 1) keys.refuse(kEvery, "1 or more", keys.find(kEvery));
+    return c.no_rope_every;
+  }
+  if (!value->is_array() || static_cast<std::int64_t>(value->as_array().size()) < c.layers)
+    keys.refuse(kList, str("a value for each of ", c.layers, " layers"), value);
+  std::vector<bool> has_rope;
+  for (const auto& layer : value->as_array()) {
+    if (!layer.is_integer() && !layer.is_bool())
+      keys.refuse(kList, "0, 1, false or true for each layer", &layer);
+    has_rope.push_back(layer.is_bool() ? layer.as_bool() : layer.as_integer() != 0);
+  }
+  has_rope.resize(static_cast<std::size_t>(std::max<std::int64_t>(c.layers, 0)));
   const auto follows_rule = [&] {
-    for (std::size_t layer = 0; layer < list.size(); ++layer)
-      if (has_rope(list[layer]) != c.has_rope(static_cast<std::int64_t>(layer))) return false;
+    for (std::size_t layer = 0; layer < has_rope.size(); ++layer)
+      if (has_rope[layer] != c.has_rope(static_cast<std::int64_t>(layer))) return false;
     return true;
   };
   if (c.no_rope_every >= 0 && follows_rule()) return c.no_rope_every;
-  const auto first_without = std::find_if_not(list.begin(), list.end(), has_rope);
-  c.no_rope_every = first_without == list.end() ? 0 : first_without - list.begin() + 1;
+  const auto first_without = std::find(has_rope.begin(), has_rope.end(), false);
+  c.no_rope_every = first_without == has_rope.end() ? 0 : first_without - has_rope.begin() + 1;
   if (!follows_rule())
-    keys.fail("no_rope_layers", "expected every n-th layer to be 0 and all others 1");
+    keys.refuse(kList, "0 for every n-th layer and 1 for all others", value,
+                "Choose a model with such layers.");
   return c.no_rope_every;
 }
 
-void check_layer_types(const Keys& keys) {
-  const Json* types = keys.find("layer_types");
-  if (types == nullptr) return;
-  if (!types->is_array()) keys.fail("layer_types", "expected a list");
-  for (const auto& type : types->as_array())
-    if (!type.is_string() || type.as_string() != "full_attention")
-      keys.fail("layer_types", str("has ", type.dump(), ", supported is \"full_attention\""));
+// Whether use_sliding_window gives a layer a window if there is no layer_types.
+bool has_window(const Keys& keys, const ModelConfig& c) {
+  const bool smollm3 = c.family == Family::smollm3;
+  const bool has_member = smollm3 || c.family == Family::qwen2 || c.family == Family::qwen3;
+  if (!has_member || !keys.flag("use_sliding_window", false)) return false;
+  const bool is_default = keys.find("sliding_window") == nullptr;
+  if (is_default ? smollm3 : keys.given("sliding_window") == nullptr) return false;
+  if (smollm3) return c.no_rope_every > 0 && c.no_rope_every <= c.layers;
+  return keys.integer("max_window_layers", 28) < c.layers;
 }
+
+void check_windows(const Keys& keys, const ModelConfig& c) {
+  const Json* types = keys.given("layer_types");
+  if (types == nullptr) {
+    if (has_window(keys, c))
+      keys.refuse("use_sliding_window", "false, because layers have a window",
+                  keys.find("use_sliding_window"), "Choose a model without windows.");
+    return;
+  }
+  if (!types->is_array() || static_cast<std::int64_t>(types->as_array().size()) != c.layers)
+    keys.refuse("layer_types", str("a type for each of ", c.layers, " layers"), types);
+  for (const auto& type : types->as_array())
+    if (!is_same(type, "full_attention") && !is_same(type, "attention"))
+      keys.refuse("layer_types", R"("full_attention" for every layer)", &type,
+                  "Choose a model with full attention.");
+}
+
+// ----------------------------------------------------------------------------------------------
 
 ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   auto c = family_defaults(entry.family);
   c.layers = keys.integer("num_hidden_layers");
   c.width = keys.integer("hidden_size");
   c.heads = keys.integer("num_attention_heads");
-  const bool as_heads = keys.has("num_key_value_heads") || entry.kv_heads == 0;
-  c.kv_heads = keys.integer("num_key_value_heads", as_heads ? c.heads : entry.kv_heads);
-  const auto even_split = c.heads > 0 ? c.width / c.heads : 0;
-  c.head_size = keys.integer("head_dim", entry.family == Family::qwen3 ? 128 : even_split);
+  const bool as_heads = keys.find("num_key_value_heads") != nullptr || entry.kv_heads == 0;
+  c.kv_heads = keys.given("num_key_value_heads") != nullptr ? keys.integer("num_key_value_heads")
+               : as_heads                                   ? c.heads
+                                                            : entry.kv_heads;
+  const bool even = entry.family != Family::qwen3 && keys.given("head_dim") == nullptr;
+  c.head_size = !even ? keys.integer("head_dim", 128) : c.heads > 0 ? c.width / c.heads : 0;
   c.mlp_width = keys.integer("intermediate_size");
   c.max_positions = keys.integer("max_position_embeddings");
-  c.norm_epsilon = keys.number("rms_norm_eps", 1e-6);
+  c.norm_epsilon = static_cast<float>(keys.number("rms_norm_eps", 1e-6));
   read_rope(c, keys, entry.rope_theta);
   if (entry.family == Family::smollm3) c.no_rope_every = read_no_rope_every(c, keys);
   if (entry.family != Family::qwen2) c.qkv_bias = c.out_bias = keys.flag("attention_bias", false);
-  c.mlp_bias = keys.flag("mlp_bias", false);
-  keys.must_be_one_of("hidden_act", {"silu"});
-  keys.must_be("use_sliding_window", false);
-  check_layer_types(keys);
+  if (entry.family == Family::llama3 || entry.family == Family::smollm3)
+    c.mlp_bias = keys.flag("mlp_bias", false);
   return c;
 }
 
@@ -246,10 +296,12 @@ void write_llama(Json& json, const ModelConfig& c) {
 ModelConfig config_from_huggingface(const Json& json, const std::string& file) {
   const Keys keys(json, file);
   const auto& entry = entry_of(keys);
+  check_fixed_members(keys, entry.family);
   auto c = entry.family == Family::gpt2 ? read_gpt2(keys) : read_llama(keys, entry);
+  check_windows(keys, c);
   c.vocabulary = keys.integer("vocab_size");
   c.tied_head = keys.flag("tie_word_embeddings", entry.tied_head);
-  c.init_std = keys.number("initializer_range", 0.02);
+  c.init_std = static_cast<float>(keys.number("initializer_range", 0.02));
   try {
     c.validate();
   } catch (const ConfigError& e) {

@@ -3,10 +3,12 @@
 
 usage: test_summary.py NAME=FILE...
 
-Prints each failed case, each skipped case with its reason, and as the last line
-`N passed, N failed, N skipped`. Exits with 1 when a case failed or none ran.
+Prints the seconds of each test binary and of the slowest cases, each failed case, each skipped case
+with its reason, and as the last line `N passed, N failed, N skipped`. Exits with 1 when a case failed
+or none ran.
 """
 
+import collections
 import re
 import sys
 import xml.etree.ElementTree
@@ -37,18 +39,30 @@ def verdict(case):
     return "failed"
 
 
+def print_seconds(what, seconds, most):
+    """The largest of seconds, a Counter; cases run side by side, so that sums exceed the time of a run."""
+    largest = [f"{name} {value:.0f}" for name, value in seconds.most_common(most) if value >= 1]
+    if largest:
+        print(f"seconds  {what}: {', '.join(largest)}")
+
+
 def main(arguments):
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failed, skipped = [], {}
+    binaries, cases = collections.Counter(), collections.Counter()
     for name, path in (argument.split("=", 1) for argument in arguments):
         for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
             result = verdict(case)
             counts[result] += 1
             title = f"{name}: {case.get('name')}"
+            cases[title] = float(case.get("time") or 0)
+            binaries[title.split(".")[0]] += cases[title]
             if result == "failed":
                 failed.append(title)
             elif result == "skipped":
                 skipped.setdefault(reason(case), []).append(title)
+    print_seconds("by test binary", binaries, 15)
+    print_seconds("of the slowest cases", cases, 15)
     for why, titles in skipped.items():
         more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
         print(f"skipped  {titles[0]}{more}: {why}")

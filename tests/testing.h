@@ -113,10 +113,11 @@ inline void expect_close(ConstTensor actual, const Doubles& expected, double rel
   double largest = magnitude, worst = 0;
   std::int64_t where = 0;
   for (const double e : expected)
-    largest = std::max(largest, std::abs(e));
+    if (std::isfinite(e)) largest = std::max(largest, std::abs(e));
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double difference = std::abs(get(actual, i) - expected[static_cast<std::size_t>(i)]);
-    if (!(difference <= worst)) {  // catches NaN
+    const double is = get(actual, i), should = expected[static_cast<std::size_t>(i)];
+    const double difference = is == should ? 0 : std::abs(is - should);  // infinities too
+    if (!(difference <= worst)) {                                        // catches NaN
       worst = difference;
       where = i;
     }

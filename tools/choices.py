@@ -96,6 +96,7 @@ def mmlu(row):
 
 TASKS = dict(hellaswag=hellaswag, arc=arc, piqa=piqa, winogrande=winogrande, mmlu=mmlu)
 IDS = ("id", "ind", "qID")
+HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def text_of(path):
@@ -194,7 +195,7 @@ def questions_of(task, paths, labels=None):
         try:
             question = TASKS[task]({"subject": subject_of(path), **row} if task == "mmlu" else row)
             question.row = row
-            "".join([*(question.contexts or [question.context]), *question.choices]).encode()
+            "".join([*(question.contexts or [question.context]), *question.choices])  # they are texts
             if not 0 <= question.label < len(question.choices):
                 raise IndexError(f"label {question.label}")
         except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -281,10 +282,13 @@ def main():
             json.dumps(line, ensure_ascii=False) + "\n"
             for line in lines_of(options.task, questions, [example for _, example in pool],
                                  options.shots, options.seed))
+        text, halves = HALF_PAIR.subn("\ufffd", text)
         write(options.out, text)
     except (Refused, OSError) as error:
         sys.exit(f"choices.py: {error}")
     print(f"{options.out}: {len(questions)} questions of {options.task}")
+    if halves > 0:
+        print(f"choices.py: lone surrogates that became U+FFFD: {halves}", file=sys.stderr)
 
 
 if __name__ == "__main__":

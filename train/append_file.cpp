@@ -1,7 +1,6 @@
 #include "train/append_file.h"
 
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -15,8 +14,7 @@ int opened(const std::filesystem::path& path, AppendFile::Mode mode) {
   const int existing = mode == AppendFile::Mode::create_new ? O_EXCL : 0;
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | existing, 0644);
-  if (descriptor < 0)
-    throw DataError(str(path.string(), ": cannot open for writing: ", std::strerror(errno)));
+  if (descriptor < 0) fail_io(path, "cannot open for writing", errno);
   return descriptor;
 }
 
@@ -37,30 +35,31 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::append(std::string_view record) {
-  ssize_t written = -1;
-  do {
-    written = write(descriptor_, record.data(), record.size());
-  } while (written < 0 && errno == EINTR);
-  const auto size = static_cast<std::int64_t>(record.size());
-  if (written == size) {
-    size_bytes_ += size;
-    return;
+  // More than one write only where storage took a part: the next one tells why.
+  for (auto rest = record; !rest.empty();) {
+    const auto n = write(descriptor_, rest.data(), rest.size());
+    if (n >= 0) {
+      rest.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno != EINTR) {
+      const int error = errno;
+      if (rest.size() < record.size()) truncate(size_bytes_);
+      fail_io(path_, str("at byte ", size_bytes_, ": cannot append"), error);
+    }
   }
-  const char* reason = written < 0 ? std::strerror(errno) : "the disk is full or a quota reached";
-  const auto text = str(path_.string(), ": at byte ", size_bytes_, ": cannot append: ", reason);
-  truncate(size_bytes_);
-  throw DataError(text);
+  size_bytes_ += static_cast<std::int64_t>(record.size());
+}
+
+bool AppendFile::is_named() const {
+  return lockstep::is_named(descriptor_, path_);
 }
 
 void AppendFile::truncate(std::int64_t bytes) {
-  if (ftruncate(descriptor_, bytes) != 0)
-    throw DataError(str(path_.string(), ": cannot truncate: ", std::strerror(errno)));
+  if (ftruncate(descriptor_, bytes) != 0) fail_io(path_, "cannot truncate", errno);
   size_bytes_ = bytes;
 }
 
 void AppendFile::sync() {
-  if (fsync(descriptor_) != 0)
-    throw DataError(str(path_.string(), ": cannot sync: ", std::strerror(errno)));
+  if (fsync(descriptor_) != 0) fail_io(path_, "cannot sync", errno);
 }
 
 }  // namespace lockstep

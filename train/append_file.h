@@ -14,14 +14,16 @@ class AppendFile {
  public:
   enum class Mode : std::uint8_t { create_new, keep };  // keep: or create
 
-  // Throws DataError when it cannot be opened, or exists and must be new.
+  // Throws as fail_io() does when it cannot be opened, or exists and must be new.
   AppendFile(const std::filesystem::path& path, Mode mode);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();
 
   const std::filesystem::path& path() const { return path_; }
-  // Throws DataError naming the byte, as when the disk is full; the file is then as it was.
+  bool is_named() const;  // false after the file was removed, moved or replaced
+  // Throws as fail_io() does, naming the byte, as when the disk is full; the file is then as it
+  // was.
   void append(std::string_view record);
   void truncate(std::int64_t bytes);
   void sync();  // returns when all that was appended is on the disk

@@ -98,26 +98,51 @@ double normaliser(const ChoiceScore& score, Normalised by) {
   return 1;
 }
 
+// All choices of a question, whose place in the file is `where`.
+std::vector<EncodedChoice> encoded_choices(const Question& question, const std::string& where,
+                                           ChoiceEncoder& encoder, OddInput& odd) {
+  std::vector<EncodedChoice> encoded;
+  for (std::size_t k = 0; k < question.choices.size(); ++k) {
+    in_context([&] { encoded.push_back(encoder.encode(question.context(k), question.choices[k])); },
+               where, ": choices: number ", k);
+    odd.bytes.note(where, encoder.dropped());
+  }
+  return encoded;
+}
+
+// Why a choice cannot be scored; empty: it can.
+std::string why_not(const EncodedChoice& encoded, std::size_t number, std::int64_t positions) {
+  const auto tokens = std::ssize(encoded.choice);
+  if (tokens > 0 && tokens <= positions) return {};
+  return str("choices: number ", number,
+             tokens == 0
+                 ? std::string(" adds no token to its context")
+                 : str(" is ", tokens, " tokens, but the model has positions for ", positions));
+}
+
 }  // namespace
 
-std::vector<Question> parse_questions(std::string_view text, const std::string& what) {
+std::vector<Question> parse_questions(std::string_view text, const std::string& what,
+                                      OddInput& odd) {
   std::vector<Question> questions;
-  for_each_json_line(text, what, [&](const Json& json, std::int64_t line) {
-    questions.push_back(question_of(json, questions.size()));
-    questions.back().line = line;
-  });
+  for_each_json_line(mended_json_lines(text, what, odd), what,
+                     [&](const Json& json, std::int64_t line) {
+                       questions.push_back(question_of(json, questions.size()));
+                       questions.back().line = line;
+                     });
   if (questions.empty()) throw DataError(str(what, ": holds no question"));
   return questions;
 }
 
-std::vector<Question> read_questions(const std::filesystem::path& file) {
-  return parse_questions(read_text(file, kMostBytes), file.string());
+std::vector<Question> read_questions(const std::filesystem::path& file, OddInput& odd) {
+  return parse_questions(read_text(file, kMostBytes), file.string(), odd);
 }
 
 EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view choice) {
   const auto all = std::string(context) + std::string(choice);
   EncodedChoice encoded;
   tokenizer_.encode(std::string_view(all).substr(0, stripped(context)), encoded.context, memory_);
+  memory_.missing = 0;  // all has the context's
   tokenizer_.encode(all, encoded.choice, memory_);
   const auto& about = tokenizer_.about();
   const auto document = about.prefix_token;
@@ -132,22 +157,22 @@ EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view c
   const auto length = std::min(encoded.context.size(), encoded.choice.size());
   encoded.choice.erase(encoded.choice.begin(),
                        encoded.choice.begin() + static_cast<std::ptrdiff_t>(length));
-  if (encoded.choice.empty()) throw DataError("adds no token to its context");
   return encoded;
 }
 
 ChoiceTexts::ChoiceTexts(std::span<const Question> questions, const std::string& file,
-                         ChoiceEncoder& encoder, std::int64_t positions) {
+                         ChoiceEncoder& encoder, std::int64_t positions, OddInput& odd) {
   places_.resize(questions.size());
+  skipped_.resize(questions.size());
   for (std::size_t i = 0; i < questions.size(); ++i) {
-    const Question& question = questions[i];
+    const auto choices =
+        encoded_choices(questions[i], str(file, ": line ", questions[i].line), encoder, odd);
+    for (std::size_t k = 0; k < choices.size() && skipped_[i].empty(); ++k)
+      skipped_[i] = why_not(choices[k], k, positions);
+    if (!skipped_[i].empty()) continue;
     const auto cut = cut_;
-    for (std::size_t choice = 0; choice < question.choices.size(); ++choice)
-      in_context(
-          [&] {
-            add(i, encoder.encode(question.context(choice), question.choices[choice]), positions);
-          },
-          file, ": line ", question.line, ": choices: number ", choice);
+    for (const auto& choice : choices)
+      add(i, choice, positions);
     cut_ = std::min(cut_, cut + 1);
   }
 }
@@ -156,8 +181,6 @@ ChoiceTexts::ChoiceTexts(std::span<const Question> questions, const std::string&
 // where they are as long.
 void ChoiceTexts::add(std::size_t question, const EncodedChoice& encoded, std::int64_t positions) {
   const auto choice = std::ssize(encoded.choice), context = std::ssize(encoded.context);
-  if (choice > positions)
-    throw DataError(str("is ", choice, " tokens, but the model has positions for ", positions));
   const auto kept = std::min(context, positions + 1 - choice);
   if (kept < context) ++cut_;
   const std::vector<std::int32_t> tokens(encoded.context.end() - kept, encoded.context.end());
@@ -177,7 +200,7 @@ std::vector<std::vector<ChoiceScore>> ChoiceTexts::scores(
     std::span<const Question> questions, const std::vector<std::vector<double>>& logp) const {
   std::vector<std::vector<ChoiceScore>> scores(questions.size());
   for (std::size_t i = 0; i < questions.size(); ++i)
-    for (std::size_t choice = 0; choice < questions[i].choices.size(); ++choice) {
+    for (std::size_t choice = 0; choice < places_[i].size(); ++choice) {
       const auto [text, continuation] = places_[i][choice];
       const auto& words = questions[i].choices[choice];
       scores[i].push_back({.logp = logp[text][continuation],

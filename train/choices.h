@@ -32,8 +32,10 @@ struct Question {
 };
 
 // Throws DataError "WHAT: line N: ..." naming the member that is wrong. Blank lines are left out.
-std::vector<Question> parse_questions(std::string_view text, const std::string& what);
-std::vector<Question> read_questions(const std::filesystem::path& file);
+// `odd` counts what is accepted as mended_json_lines() does.
+std::vector<Question> parse_questions(std::string_view text, const std::string& what,
+                                      OddInput& odd);
+std::vector<Question> read_questions(const std::filesystem::path& file, OddInput& odd);
 
 // Context and choice as tokens, as lm_eval 0.4.13 makes them (TemplateLM._encode_pair): whitespace
 // at the context's end goes to the choice, both are encoded together, and what is behind as many
@@ -49,14 +51,15 @@ class ChoiceEncoder {
   ChoiceEncoder(const Tokenizer& tokenizer, bool document_start)
       : tokenizer_(tokenizer), document_start_(document_start) {}
 
-  // An empty context is the document token. Throws DataError where there is none, or the choice
-  // adds no token.
+  // An empty context is the document token. `choice` is empty where it adds no token. Bytes without
+  // a token are dropped, as by transformers. Throws DataError where there is no document token.
   EncodedChoice encode(std::string_view context, std::string_view choice);
+  std::int64_t dropped() const { return memory_.missing; }  // bytes, of the last
 
  private:
   const Tokenizer& tokenizer_;
   bool document_start_;
-  Tokenizer::Memory memory_;
+  Tokenizer::Memory memory_{MissingBytes::drop};
 };
 
 // Of a choice: its log p, and by what that may be divided.
@@ -69,14 +72,16 @@ struct ChoiceScore {
 class ChoiceTexts {
  public:
   // A context that is too long with a choice for a model of `positions` loses its begin, as lm_eval
-  // cuts it. Throws DataError where the choice alone is too long.
+  // cuts it. A question with a choice that adds no token, or alone is too long, is skipped.
   ChoiceTexts(std::span<const Question> questions, const std::string& file, ChoiceEncoder& encoder,
-              std::int64_t positions);
+              std::int64_t positions, OddInput& odd);
 
   std::span<const ScoredText> texts() const { return texts_; }
   std::int64_t cut() const { return cut_; }  // questions of which a context was
+  // Why a question cannot be scored, by question; empty where it can.
+  const std::vector<std::string>& skipped() const { return skipped_; }
 
-  // By question and choice, from log p by text and continuation.
+  // By question and choice, from log p by text and continuation; none of a question skipped.
   std::vector<std::vector<ChoiceScore>> scores(std::span<const Question> questions,
                                                const std::vector<std::vector<double>>& logp) const;
 
@@ -88,6 +93,7 @@ class ChoiceTexts {
 
   std::vector<ScoredText> texts_;
   std::vector<std::vector<Place>> places_;  // by question and choice
+  std::vector<std::string> skipped_;
   std::int64_t cut_ = 0;
 };
 

@@ -26,8 +26,8 @@ double seconds_since(Clock::time_point begin) {
 }
 
 // The questions of a file that all ranks find the same.
-std::vector<Question> agreed_questions(const ChoicesRequest& request, World& world) {
-  auto questions = read_questions(request.file);
+std::vector<Question> agreed_questions(const ChoicesRequest& request, World& world, OddInput& odd) {
+  auto questions = read_questions(request.file, odd);
   std::string all;
   for (const Question& question : questions) {
     for (const auto* texts : {&question.contexts, &question.choices})
@@ -59,6 +59,36 @@ class ScoringProgress {
   Clock::time_point begin_ = Clock::now(), said_ = begin_;
 };
 
+// Those that were skipped leave the questions and their scores.
+void set_apart(const std::vector<std::string>& skipped, ChoicesEvaluation& result) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < skipped.size(); ++i) {
+    if (!skipped[i].empty()) {
+      result.skipped.push_back({std::move(result.questions[i]), skipped[i]});
+      continue;
+    }
+    std::swap(result.questions[kept], result.questions[i]);
+    std::swap(result.scores[kept++], result.scores[i]);
+  }
+  result.questions.resize(kept);
+  result.scores.resize(kept);
+}
+
+void require_any(const ChoicesRequest& request, const std::vector<std::string>& skipped,
+                 const std::vector<Question>& questions) {
+  if (std::ranges::all_of(skipped, [](const auto& why) { return !why.empty(); }))
+    throw DataError(str(request.file, ": no question can be scored; the first, of line ",
+                        questions.front().line, ": ", skipped.front()));
+}
+
+void warn_of_skipped(const ChoicesRequest& request, const ChoicesEvaluation& result) {
+  if (result.skipped.empty()) return;
+  const auto& [question, why] = result.skipped.front();
+  log_warning(result.skipped.size(), " of ", result.questions.size() + result.skipped.size(),
+              " questions cannot be scored and were skipped; the first: ", request.file, ": line ",
+              question.line, ": ", why);
+}
+
 void check_finite(const ModelSource& source, const ChoicesRequest& request,
                   const ChoicesEvaluation& result) {
   for (std::size_t i = 0; i < result.questions.size(); ++i)
@@ -75,9 +105,11 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
                                    const ModelRanks& ranks, Stream& stream) {
   const auto begin = Clock::now();
   ChoicesEvaluation result;
-  result.questions = agreed_questions(request, ranks.world);
+  OddInput odd;
+  result.questions = agreed_questions(request, ranks.world, odd);
   ChoiceEncoder encoder(request.tokenizer, request.document_start);
-  const ChoiceTexts texts(result.questions, request.file, encoder, source.model.max_positions);
+  const ChoiceTexts texts(result.questions, request.file, encoder, source.model.max_positions, odd);
+  require_any(request, texts.skipped(), result.questions);
   result.cut = texts.cut();
   if (result.cut > 0)
     log_warning(result.cut, " of ", result.questions.size(),
@@ -102,7 +134,10 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
   ScoringProgress progress(result.questions.size());
   const auto logp = score(inference, score_request, [&](double share) { progress(share); });
   result.scores = texts.scores(result.questions, logp);
+  set_apart(texts.skipped(), result);
   check_finite(source, request, result);
+  warn_of(odd, MissingBytes::drop);
+  warn_of_skipped(request, result);
   result.seconds = seconds_since(begin);
   return result;
 }

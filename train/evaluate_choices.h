@@ -19,14 +19,20 @@ struct ChoicesRequest {
 };
 
 struct ChoicesEvaluation {
-  std::vector<Question> questions;
+  struct Skipped {
+    Question question;
+    std::string why;  // it cannot be scored
+  };
+  std::vector<Question> questions;               // those that were scored
   std::vector<std::vector<ChoiceScore>> scores;  // by question and choice
   std::int64_t cut = 0;                          // questions of which a context was too long
+  std::vector<Skipped> skipped;
   double seconds = 0;
 };
 
-// The ranks divide the questions; each gets the whole result. Throws DataError naming the line that
-// cannot be read or scored, or the model whose scores are not finite.
+// The ranks divide the questions; each gets the whole result. Warns of what is odd and of questions
+// that were skipped. Throws DataError naming the line that cannot be read, the file where no
+// question can be scored, or the model whose scores are not finite.
 ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesRequest& request,
                                    const ModelRanks& ranks, Stream& stream);
 

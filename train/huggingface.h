@@ -10,6 +10,7 @@
 #include "checkpoint/checkpointer.h"
 #include "core/dtype.h"
 #include "model/config.h"
+#include "train/token_ids.h"
 
 namespace lockstep {
 
@@ -28,7 +29,8 @@ struct HuggingFaceExport {
   DType dtype = DType::bf16;                 // fp32 or bf16
   std::int64_t shard_bytes = 5'000'000'000;  // of data, at most in one file
   std::filesystem::path tokenizer_from =
-      {};  // directory whose tokenizer files are copied; or empty
+      {};                   // directory whose tokenizer files are copied; or empty
+  TokenIds token_ids = {};  // of config.json and generation_config.json
 };
 
 // Writes a directory that `transformers` loads. `weights` hold every element of every parameter;

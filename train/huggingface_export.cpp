@@ -5,7 +5,9 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "data/tokenizer.h"
 #include "model/families.h"
+#include "train/foreign_models.h"
 #include "train/huggingface.h"
 #include "train/weight_parts.h"
 
@@ -14,10 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTokenizerFiles[] = {
-    "added_tokens.json", "chat_template.jinja",     "generation_config.json",
-    "merges.txt",        "special_tokens_map.json", "tokenizer.json",
-    "tokenizer.model",   "tokenizer_config.json",   "vocab.json"};
+constexpr const char* kGenerationConfig = "generation_config.json";
 
 std::int64_t bytes_of(const HuggingFaceTensor& tensor, DType dtype) {
   return tensor.shape.elements() * bytes_per_element(dtype);
@@ -136,6 +135,16 @@ std::string index_of(const std::vector<std::vector<HuggingFaceTensor>>& files, D
   return index.dump(2) + "\n";
 }
 
+// By which `generate` of transformers ends a text; it reads config.json for them only without it.
+void write_generation_config(const fs::path& directory, const TokenIds& ids) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  if (!ids.any()) return;
+  const auto file = directory / kGenerationConfig;
+  const auto before = path_exists(file) ? read_text(file, kMostBytes)
+                                        : std::string(R"({"_from_model_config": true})");
+  if (const auto text = with_token_ids(before, ids); text != before) write_text(file, text);
+}
+
 }  // namespace
 
 void export_huggingface(const fs::path& directory, const ModelConfig& config,
@@ -146,6 +155,7 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
   if (!directory_entries(directory).empty())
     throw UsageError(str(directory.string(), ": expected an empty directory; choose another"));
   if (!options.tokenizer_from.empty()) copy_tokenizer(options.tokenizer_from, directory);
+  write_generation_config(directory, options.token_ids);
   const WeightParts parts(weights);
   const auto files = cut_into_files(huggingface_tensors(config), options);
   for (std::size_t file = 0; file < files.size(); ++file)
@@ -153,22 +163,22 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
   if (files.size() > 1)
     write_text(directory / "model.safetensors.index.json", index_of(files, options.dtype));
   Json json = config_to_huggingface(config);
+  options.token_ids.set(json);
   json.set("torch_dtype", options.dtype == DType::fp32 ? "float32" : "bfloat16");
   write_text(directory / "config.json", json.dump(2) + "\n");
 }
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
-  bool found = false;
-  for (const char* name : kTokenizerFiles) {
-    if (!path_exists(from / name)) continue;
-    write_text(to / name, read_text(from / name, kMostBytes));
-    found = true;
+  const auto names = tokenizer_file_names(from);
+  if (names.empty()) {
+    const auto foreign = foreign_model(from);
+    throw DataError(str(from.string(), ": holds no tokenizer; ",
+                        foreign.what.empty() ? "" : "found " + foreign.what + ", ",
+                        "expected a directory with files such as tokenizer.json or vocab.json",
+                        foreign.advice.empty() ? "" : ". ", foreign.advice));
   }
-  if (!found)
-    throw DataError(str(from.string(),
-                        ": holds no tokenizer: expected a directory with files such as ",
-                        "tokenizer.json or vocab.json"));
+  for (const auto& name : names)
+    copy_tokenizer_file(from / name, to / name);
 }
 
 }  // namespace lockstep

@@ -105,6 +105,7 @@ class Ledger {
   // checkpoint_seconds: of saving behind the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
   void sync() { file_.sync(); }
+  bool is_named() const { return file_.is_named(); }  // see AppendFile
 
   const Goodput& goodput() const { return goodput_; }  // of all starts, up to the last call
 

@@ -9,6 +9,12 @@ namespace {
 
 constexpr std::int64_t kMemorySteps = 20;
 
+// Of a token.
+double seconds_at_peak(const Meter::Config& c, double flops) {
+  const double fp8 = c.fp8_flops_per_token;
+  return (flops - fp8) / c.peak_flops + (fp8 > 0 ? fp8 / c.fp8_peak_flops : 0.0);
+}
+
 double per_step(double seconds, std::int64_t every_steps) {
   return every_steps > 0 ? seconds / static_cast<double>(every_steps) : 0.0;
 }
@@ -21,12 +27,10 @@ StepReport Meter::step(std::int64_t step, double seconds) {
   report.steps = config_.steps;
   report.step_seconds = seconds;
   report.tokens_per_second = static_cast<double>(config_.step_tokens) / seconds;
-  if (config_.peak_flops > 0) {
-    report.model_flops_utilization =
-        report.tokens_per_second * config_.seconds_at_peak(config_.flops_per_token);
-    report.model_flops_utilization_square =
-        report.tokens_per_second * config_.seconds_at_peak(config_.flops_per_token_square);
-  }
+  const auto utilization = config_.utilization(report.tokens_per_second);
+  report.model_flops_utilization = utilization.causal;
+  report.model_flops_utilization_square = utilization.square;
+  report.peak_is_too_low = config_.is_peak_too_low(report.tokens_per_second);
   // A GPU's driver takes its time to say it, and a run's memory is taken before its first step.
   if (config_.device.kind == Device::Kind::cpu || measured_steps_ % kMemorySteps == 0)
     used_bytes_ = used_memory_bytes(config_.device);
@@ -51,9 +55,15 @@ void Meter::spent_saving(double seconds, std::int64_t every_steps) {
   checkpoint_seconds_per_step_ = per_step(seconds, every_steps);
 }
 
-double Meter::Config::seconds_at_peak(double flops) const {
-  const double fp8 = fp8_flops_per_token;
-  return (flops - fp8) / peak_flops + (fp8 > 0 ? fp8 / fp8_peak_flops : 0.0);
+Utilization Meter::Config::utilization(double tokens_per_second) const {
+  if (!(peak_flops > 0) || is_peak_too_low(tokens_per_second)) return {};
+  return {.causal = tokens_per_second * seconds_at_peak(*this, flops_per_token),
+          .square = tokens_per_second * seconds_at_peak(*this, flops_per_token_square)};
+}
+
+bool Meter::Config::is_peak_too_low(double tokens_per_second) const {
+  return peak_flops > 0 &&
+         tokens_per_second * seconds_at_peak(*this, flops_per_token) > kMostUtilization;
 }
 
 double Meter::eta_seconds(std::int64_t step) const {

@@ -2,12 +2,20 @@
 // and into the time that is left.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/tensor.h"
 #include "train/step_report.h"
 
 namespace lockstep {
+
+// Model FLOPs over the peak, by the causal and the full-square count of attention.
+struct Utilization {
+  double causal = StepReport::kUnknown, square = StepReport::kUnknown;
+};
+// No step reaches more of its peak by the causal count: the peak was then measured too low.
+inline constexpr double kMostUtilization = 1.05;
 
 class Meter {
  public:
@@ -22,12 +30,16 @@ class Meter {
     Device device;                 // whose memory is reported
     std::int64_t limit_bytes = 0;  // all that it has
 
-    // Of all ranks together; a product counts by the peak of its own type.
-    double seconds_at_peak(double flops) const;
+    // At this rate of all ranks; a product counts by the peak of its own type. Unknown if the peak
+    // is, or is too low.
+    Utilization utilization(double tokens_per_second) const;
+    bool is_peak_too_low(double tokens_per_second) const;
   };
   explicit Meter(const Config& config) : config_(config) {}
 
   const Config& config() const { return config_; }
+  // A later measurement of peak_flops: the larger one counts, as other work only lowers one.
+  void measured_peak(double flops) { config_.peak_flops = std::max(config_.peak_flops, flops); }
 
   // The report of a step, but for what only the trainer knows (losses, learning rate, components).
   //   step: counted from 1      seconds: its wall time

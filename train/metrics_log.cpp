@@ -2,11 +2,11 @@
 
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <string_view>
 
+#include "core/file.h"
 #include "core/json.h"
 #include "core/wall_clock.h"
 #include "data/source.h"
@@ -44,17 +44,6 @@ std::optional<std::int64_t> step_of(std::string_view line) {
   const auto* begin = line.data() + kFirst.size();
   const auto read = std::from_chars(begin, line.data() + line.size(), step);
   return read.ec == std::errc{} ? std::optional(step) : std::nullopt;
-}
-
-// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
-std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t resumed_step) {
-  std::ifstream file(path, std::ios::binary);
-  std::int64_t kept = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) {  // eof: no newline behind it
-    if (step_of(line).value_or(0) > resumed_step) break;
-    kept += static_cast<std::int64_t>(line.size()) + 1;
-  }
-  return kept;
 }
 
 }  // namespace
@@ -117,12 +106,12 @@ bool operator==(const RecordedStep& a, const RecordedStep& b) {
 }
 
 std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after) {
-  std::ifstream file(path, std::ios::binary);
   std::vector<RecordedStep> steps;
+  if (!path_exists(path)) return steps;
   int number = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) {  // eof: no newline behind it
+  for_each_line(ReadFile(path), [&](std::string_view line) {
     ++number;
-    if (step_of(line).value_or(after) <= after) continue;
+    if (step_of(line).value_or(after) <= after) return true;
     const Json json = Json::parse(line, str(path.string(), ", line ", number));
     const auto value = [&](const char* key) {
       const Json& found = json.at(key);
@@ -134,13 +123,29 @@ std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std:
     step.loss = value("loss");
     step.grad_norm = value("grad_norm");
     if (const Json* hash = json.find("weight_hash")) step.weight_hash = hash->as_string();
-  }
+    return true;
+  });
   return steps;
+}
+
+// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
+MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_t resumed_step) {
+  Kept kept;
+  for_each_line(ReadFile(path), [&](std::string_view line) {
+    const auto step = step_of(line).value_or(kept.step);
+    if (step > resumed_step) return false;
+    kept.step = step;
+    kept.bytes += static_cast<std::int64_t>(line.size()) + 1;
+    return true;
+  });
+  return kept;
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)
     : file_(path, AppendFile::Mode::keep) {
-  file_.truncate(kept_bytes(path, resumed_step));
+  const auto stays = kept(path, resumed_step);
+  file_.truncate(stays.bytes);
+  kept_step_ = stays.step;
 }
 
 void MetricsLog::append(const StepReport& report) {

@@ -34,10 +34,19 @@ class MetricsLog {
   // run that goes on from there will write it again. Lines without a step stay.
   MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step);
 
+  std::int64_t kept_step() const { return kept_step_; }  // the last one that stayed; 0: none
+
   void append(const StepReport& report);
   void sync() { file_.sync(); }
+  bool is_named() const { return file_.is_named(); }  // see AppendFile
 
  private:
+  struct Kept {
+    std::int64_t bytes = 0, step = 0;
+  };
+  static Kept kept(const std::filesystem::path& path, std::int64_t resumed_step);
+
+  std::int64_t kept_step_ = 0;
   AppendFile file_;
 };
 

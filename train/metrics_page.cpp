@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,8 +26,7 @@ void replace_text(const std::filesystem::path& path, std::string_view text) {
     writer.write(std::as_bytes(std::span(text)));
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    throw DataError(str(path.string(), ": cannot rename ", temporary.filename().string(),
-                        " to it: ", std::strerror(errno)));
+    fail_io(path, str("cannot rename ", temporary.filename().string(), " to it"), errno);
 }
 
 double known(double seconds) {
@@ -57,8 +55,10 @@ StepReport report_of(const StepMetrics& metrics) {
 }  // namespace
 
 MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps)
-    : file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
-      plan_(run.plan()) {
+    : run_(run),
+      file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
+      plan_(run.plan()),
+      is_in_run_(std::filesystem::path(config.prometheus_file).is_relative()) {
   exposed_.run = run_name(run.path());
   exposed_.steps = steps;
   exposed_.last_step_time_seconds = seconds_since_1970();
@@ -98,6 +98,8 @@ void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput
 
 void MetricsPage::count(const StepReport& r) {
   exposed_.report = r;
+  if (exposed_.planned && !std::isnan(r.planned_utilization))  // by the peak of this step
+    exposed_.planned->mfu = r.planned_utilization;
   exposed_.step = r.step;
   exposed_.last_step_time_seconds = seconds_since_1970();
   exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
@@ -136,7 +138,9 @@ void MetricsPage::end(const std::optional<Goodput>& goodput, double checkpoint_s
 void MetricsPage::publish() {
   const auto text = prometheus_text(exposed_);
   if (server_) server_->set(text);
-  if (!file_.empty()) replace_text(file_, text);
+  if (file_.empty()) return;
+  if (is_in_run_) run_.check();
+  replace_text(file_, text);
 }
 
 }  // namespace lockstep

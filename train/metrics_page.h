@@ -17,9 +17,11 @@ class MetricsPage {
  public:
   // When the process begins, to do `steps`: shows the last step of the one before. Warns where the
   // port cannot be had: the run goes on without.
+  // `run` outlives it.
   MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps);
 
-  // Each throws DataError where the file cannot be written.
+  // Each throws as fail_io() does where the file cannot be written, and as RunDirectory::check()
+  // where the run's directory, which the file lies in, is not the run's any more.
   void publish();  // what is known so far
   // The first step begins, behind `step`; or none does.
   void begin(std::int64_t step, const std::optional<Goodput>& goodput);
@@ -35,7 +37,9 @@ class MetricsPage {
   void recall(const RunDirectory& run);
   void count(const StepReport& report);
 
+  const RunDirectory& run_;
   std::filesystem::path file_, plan_;  // file_ empty: none
+  bool is_in_run_;                     // the file is
   std::optional<MetricsServer> server_;
   Exposed exposed_;
   bool knows_plan_ = false;

@@ -315,7 +315,7 @@ bool MetricsReader::poll(FunctionRef<void()> begin_anew,
     throw DataError(str(path_.string(), ": is no regular file"));
   errno = 0;
   std::ifstream file(path_, std::ios::binary);
-  if (!file) throw DataError(str(path_.string(), ": cannot be opened: ", std::strerror(errno)));
+  if (!file) fail_io(path_, "cannot open", errno);
   if (!continues(file)) anew();
   file.seekg(0, std::ios::end);
   const std::int64_t size = file.tellg();
@@ -337,7 +337,7 @@ bool MetricsReader::poll(FunctionRef<void()> begin_anew,
     take(bytes, act);
     bytes.erase(0, static_cast<std::size_t>(offset_ - before));
   }
-  if (file.bad()) throw DataError(str(path_.string(), ": at byte ", offset_, ": cannot be read"));
+  if (file.bad()) throw StorageError(str(path_.string(), ": at byte ", offset_, ": cannot read"));
   unfinished_bytes_ = std::ssize(bytes);
   return true;
 }

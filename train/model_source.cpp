@@ -3,6 +3,7 @@
 #include "checkpoint/checkpointer.h"
 #include "core/file.h"
 #include "model/families.h"
+#include "train/foreign_models.h"
 #include "train/host_state.h"
 #include "train/huggingface.h"
 #include "train/llmc.h"
@@ -44,13 +45,16 @@ ModelSource find_model(const std::filesystem::path& path) {
     source.model = llmc_config(path);
     return source;
   }
+  const auto foreign = foreign_model(path);
   throw DataError(
-      str(path.string(), path_exists(path) ? "" : " does not exist",
-          ": expected the directory of a run (with checkpoints/), of its archive, of a checkpoint "
+      str(path.string(), path_exists(path) ? "" : " does not exist", ": ",
+          foreign.what.empty() ? "" : "found " + foreign.what + "; ",
+          "expected the directory of a run (with checkpoints/), of its archive, of a checkpoint "
           "(with ",
           kCheckpointManifestName,
           ") or of a Hugging Face model (with config.json), or "
-          "an llm.c model"));
+          "an llm.c model",
+          foreign.advice.empty() ? "" : ". ", foreign.advice));
 }
 
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream) {

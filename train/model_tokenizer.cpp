@@ -1,11 +1,13 @@
 #include "train/model_tokenizer.h"
 
+#include <map>
 #include <optional>
 
 #include "core/file.h"
 #include "core/log.h"
 #include "data/manifest.h"
 #include "data/remote.h"
+#include "train/token_ids.h"
 
 namespace lockstep {
 namespace {
@@ -13,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFile = "tokenizer.json";
-constexpr const char* kConfigFile = "tokenizer_config.json";
+constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
 // Where what is said of a dataset's tokens lies: in it, or beside the shards that a path names.
@@ -46,6 +48,21 @@ fs::path kept_beside(const fs::path& checkpoint) {
   return (all.filename() == "checkpoints" ? all.parent_path() : all) / "tokenizer";
 }
 
+// Of the model that a run starts from; empty: of none, or of one that is not there any more.
+fs::path directory_of_model(const std::string& init_from) {
+  if (init_from.empty()) return {};
+  try {
+    const auto source = find_model(init_from);
+    return source.form == ModelSource::Form::llmc ? fs::path() : tokenizer_directory_of(source);
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+bool holds_same(const fs::path& a, const fs::path& b) {
+  return path_exists(b) && read_text(a, kMostBytes) == read_text(b, kMostBytes);
+}
+
 // The token that a post-processor of tokenizer.json puts in front of a text.
 std::string token_in_front(const Json& processor) {
   const Json* type = processor.find("type");
@@ -64,8 +81,7 @@ std::string token_in_front(const Json& processor) {
 }  // namespace
 
 std::string tokenizer_of(const ModelSource& source) {
-  const auto directory =
-      source.form == ModelSource::Form::checkpoint ? kept_beside(source.path) : source.path;
+  const auto directory = tokenizer_directory_of(source);
   if (path_exists(directory / kFile)) return directory.string();
   return source.model.vocabulary == ByteTokenizer::kVocabulary ? "bytes" : "";
 }
@@ -82,22 +98,23 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::pa
   const auto text_of = [&](const char* name) {
     return read_text(files.open((fs::path(dataset) / name).string()), kMostBytes);
   };
-  std::string tokenizer, config;
+  std::map<std::string, std::string> texts;
   try {
-    tokenizer = text_of(kFile);
+    texts[kFile] = text_of(kFile);
   } catch (const DataError& error) {
     if (!may_be_missing(error)) throw;
     log_own_warning("no tokenizer is known, for none was found beside the data: ", error.what());
     return;
   }
-  try {
-    config = text_of(kConfigFile);
-  } catch (const DataError& error) {
-    if (!may_be_missing(error)) throw;
-  }
+  for (const char* name : kTokenizerFiles)
+    try {
+      if (!texts.contains(name)) texts[name] = text_of(name);
+    } catch (const DataError& error) {
+      if (!may_be_missing(error)) throw;
+    }
   make_directories(directory);
-  if (!config.empty()) write_text(directory / kConfigFile, config);
-  write_text(directory / kFile, tokenizer);
+  for (const auto& [name, text] : texts)
+    write_text(directory / name, text);
 }
 
 void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer) {
@@ -129,13 +146,33 @@ void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tok
                   tokenizer.about().hash, ")");
 }
 
-void keep_tokenizer(const std::string& what, const fs::path& directory) {
-  const auto files = tokenizer_files(what);
-  if (files.empty()) return;
+fs::path tokenizer_directory_of(const ModelSource& source) {
+  return source.form == ModelSource::Form::checkpoint ? kept_beside(source.path) : source.path;
+}
+
+void keep_tokenizer(const std::string& what, const fs::path& directory,
+                    const std::string& init_from) {
+  if (what == "bytes") return;
+  std::map<std::string, fs::path> kept;  // by the name there
+  if (!what.empty())
+    for (const auto& file : tokenizer_files(what)) {
+      const auto parent = kept.empty() ? fs::path() : kept.at(kFile).parent_path();
+      kept.emplace(kept.empty() ? kFile : file.lexically_relative(parent).string(), file);
+    }
+  const auto model = directory_of_model(init_from);
+  const bool is_its = !model.empty() && (what.empty() || holds_same(kept.at(kFile), model / kFile));
+  if (is_its)
+    for (const auto& name : tokenizer_file_names(model)) {
+      auto& file = kept[name];
+      if (file.empty() || name == kGenerationConfig) file = model / name;
+    }
+  const Json made =
+      is_its && !kept.contains(kGenerationConfig) ? generation_config_of(model) : Json();
+  for (const auto& [name, file] : kept)
+    copy_tokenizer_file(file, directory / name);
+  if (made.is_null()) return;
   make_directories(directory);
-  for (const auto& file : files)
-    write_text(directory / (file == files.front() ? fs::path(kFile) : file.filename()),
-               read_text(file, kMostBytes));
+  write_text(directory / kGenerationConfig, made.dump(2) + "\n");
 }
 
 bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {

@@ -35,8 +35,14 @@ void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer);
 void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
                              ShardFiles& files);
 
-// The files of `what` to DIRECTORY/, which is made; nothing of bytes.
-void keep_tokenizer(const std::string& what, const std::filesystem::path& directory);
+// Where a model's own kTokenizerFiles lie: of a checkpoint in its run.
+std::filesystem::path tokenizer_directory_of(const ModelSource& source);
+
+// The kTokenizerFiles beside `what` to DIRECTORY/, which is made; nothing of bytes. Those of the
+// model that training starts from too, if `what` is the same tokenizer or none is known: of files
+// that both have its generation_config.json, which is made where config.json alone has token ids.
+void keep_tokenizer(const std::string& what, const std::filesystem::path& directory,
+                    const std::string& init_from = "");
 
 // Whether `transformers` puts the document token in front of a text: the post-processor of the
 // tokenizer.json in directory `what` says so. Of bytes: it stands in front of every document.

@@ -37,7 +37,8 @@ ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> r
 
 std::string in_words(const ProductChoices& products) {
   Json json = Json::Object{};
-  add_to(json, NumericsRecord{.device = "", .driver = "", .nccl = "", .products = products});
+  add_to(json, NumericsRecord{
+                   .device = "", .driver = "", .nccl = "", .cleared = {}, .products = products});
   return json.dump();
 }
 
@@ -64,6 +65,10 @@ void add_to(Json& object, const NumericsRecord& record) {
   object.set("device", record.device);
   object.set("driver", record.driver);
   if (!record.nccl.empty()) object.set("nccl", record.nccl);
+  if (!record.cleared.empty()) {
+    Json::Array names(record.cleared.begin(), record.cleared.end());
+    object.set("cleared_variables", std::move(names));
+  }
   object.set("cublaslt", record.products.cublaslt);
   object.set("products", std::move(products));
 }
@@ -73,6 +78,7 @@ NumericsRecord numerics_in(const Json& object) {
       .device = text_at(object, "device"),
       .driver = text_at(object, "driver"),
       .nccl = object.find("nccl") == nullptr ? "" : text_at(object, "nccl"),
+      .cleared = {},  // of that start
       .products = {.cublaslt = integer_at(object, "cublaslt", 1, INT64_MAX), .algorithms = {}}};
   const auto read = [&] {
     for (const auto& [product, algorithm] : object.at("products").as_object())
@@ -93,6 +99,7 @@ NumericsRecord numerics_here(const Stream& compute, int ranks) {
   return {.device = gpu::properties(gpu).name,
           .driver = driver.value_or(gpu::driver_version()),
           .nccl = ranks > 1 ? nccl_in_words() : "",
+          .cleared = gpu::cleared_variables(),
           .products = {.cublaslt = cublaslt_version(), .algorithms = {}}};
 }
 
@@ -110,7 +117,12 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
   const auto begin = Clock::now();
   auto here = numerics_here(compute, training.config().mesh.world());
   const auto usable = usable_products(here, recorded, where);
+  const auto free_before = gpu::free_bytes();
   auto chosen = choose_as_rank_0(training, usable);
+  log_info(
+      "GPU memory that is free: ", human_bytes(free_before), " before and ",
+      human_bytes(gpu::free_bytes()),
+      " after the algorithms of matrix products were chosen (cuBLASLt loads its kernels then)");
   const std::chrono::duration<double> took = Clock::now() - begin;
 
   if (!usable.algorithms.empty() && usable.cublaslt != chosen.choices.cublaslt)

@@ -16,6 +16,7 @@ struct NumericsRecord {
   std::string device;  // "NVIDIA H200"
   std::string driver;  // "580.65.06"; where NVML is not there, the CUDA it is for: "13.0"
   std::string nccl{};  // of several ranks: nccl_in_words()
+  std::vector<std::string> cleared{};  // gpu::cleared_variables()
   ProductChoices products;
 };
 

@@ -241,7 +241,7 @@ std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer
         "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
         "neither the training data nor the model the run starts from have one");
   }
-  auto prompt = known.tokenizer->encode(text);
+  auto prompt = in_context([&] { return known.tokenizer->encode(text); }, "log.sample_prompt");
   const auto document = known.tokenizer->about().document_token;
   if (document >= 0) prompt.insert(prompt.begin(), document);
   if (prompt.empty()) prompt.push_back(0);
@@ -304,8 +304,8 @@ void log_step(const Config& config, const Loader& loader, int ranks, const Meter
            on_gpu ? "" : "measured ", "peak of ", ranks > 1 ? str(ranks, " ranks in ") : "",
            name(config.precision.compute), " multiply-adds", fp8_counts(meter),
            on_gpu ? ""
-                  : "; it is measured now: where the machine does other work meanwhile it is too "
-                    "low, and MFU may be above 100%");
+                  : "; it is too low if the machine did other work meanwhile, so it is measured "
+                    "again at the first evaluation or save. MFU above 105% is n/a");
   if (config.train.cuda_graphs == Config::CudaGraphs::on && !on_gpu)
     log_info("train.cuda_graphs says nothing here: the run is on the CPU");
   if (config.train.offloads() && !on_gpu)

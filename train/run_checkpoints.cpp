@@ -155,7 +155,20 @@ void RunCheckpoints::check_directories() const {
   }
 }
 
+// Those of the machines and of the archive, which may be cleaned up, or away for a while. What
+// cannot be made, the save or the copy reports. The run's own directory is never made again.
+void RunCheckpoints::make_directories_beside_run() const {
+  const auto make = [](bool mine, const fs::path& directory) {
+    if (!mine || directory.empty()) return;
+    std::error_code reported_later;
+    fs::create_directories(directory, reported_later);
+  };
+  make(machine_.ranks.front() == world_.rank(), local_);
+  make(world_.rank() == 0, archive_);
+}
+
 void RunCheckpoints::begin(BackgroundSave::Save save) {
+  make_directories_beside_run();
   keep_ = save.keep;
   if (copies_)
     for (const auto step : copies_->pending())

@@ -49,6 +49,7 @@ class RunCheckpoints {
   void log_copies(const char* what_then);
   void set_aside_behind(std::int64_t loaded) const;
   void check_directories() const;
+  void make_directories_beside_run() const;
   std::optional<BackgroundSave::Outcome> passed_on(std::optional<BackgroundSave::Outcome> saved);
 
   World& world_;

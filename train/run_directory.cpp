@@ -12,6 +12,19 @@
 #include "core/machine.h"
 
 namespace lockstep {
+namespace {
+
+// Whoever holds the lock has written its name there.
+[[noreturn]] void refuse_second(const std::filesystem::path& run,
+                                const std::filesystem::path& lock) {
+  std::string who;
+  std::getline(std::ifstream(lock), who);
+  throw TransientError(str("another process trains in ", run.string(),
+                           who.empty() ? "" : str(" (", who, ")"),
+                           "; wait for it, or choose another directory with --run"));
+}
+
+}  // namespace
 
 std::string run_name(const std::filesystem::path& run) {
   const auto whole = std::filesystem::absolute(run).lexically_normal();
@@ -19,41 +32,55 @@ std::string run_name(const std::filesystem::path& run) {
 }
 
 RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(std::move(path)) {
+  const auto name = lock_path();
   if (!takes_lock) {
-    if (!path_exists(checkpoints()))
+    lock_ = Descriptor(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!lock_ && errno == ENOENT)
       throw DataError(str(path_.string(),
                           ": rank 0 made it, and it is not here; choose a directory that all hosts "
                           "share with --run"));
+    if (!lock_) fail_io(name, "cannot open", errno);
     return;
   }
   is_new_ = !path_exists(path_);
   make_directories(checkpoints());
-  const auto name = path_ / "lock";
-  lock_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0)
-    throw DataError(
-        str("cannot write in the run directory ", path_.string(), ": ", std::strerror(errno)));
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
-    say_who_holds_it();
-    return;
+  lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock_) fail_io(name, "cannot open for writing", errno);
+  if (flock(lock_.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) refuse_second(path_, name);
+    throw_io_error(errno, str(name.string(), ": cannot be locked: ", std::strerror(errno),
+                              "; choose a directory on another file system with --run"));
   }
-  const int reason = errno;
-  close(lock_);
-  if (reason != EWOULDBLOCK)
-    throw DataError(str("cannot lock ", name.string(), ": ", std::strerror(reason),
-                        "; choose a directory on another file system with --run"));
-  std::string who;
-  std::getline(std::ifstream(name), who);
-  throw TransientError(str("another process trains in ", path_.string(),
-                           who.empty() ? "" : str(" (", who, ")"),
-                           "; wait for it, or choose another directory with --run"));
+  if (!is_named(lock_.number(), name))  // a process that has just ended removed it
+    throw TransientError(
+        str(name.string(), ": was removed while it was locked; start the run again"));
+  say_who_holds_it();
+}
+
+void RunDirectory::check() const {
+  const auto name = lock_path();
+  if (is_named(lock_.number(), name)) return;
+  const Descriptor other(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (other && flock(other.number(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    refuse_second(path_, name);
+  std::error_code unknown;
+  const auto now =
+      std::filesystem::read_symlink(str("/proc/self/fd/", lock_.number()), unknown).string();
+  const bool is_moved = !now.empty() && !now.ends_with(" (deleted)");
+  throw DataError(str(path_.string(),
+                      ": the run directory was removed, moved or replaced while the run trained in "
+                      "it: expected the run's own ",
+                      name.filename().string(), ", which is ",
+                      is_moved ? str("now ", now, "; move the directory back")
+                               : std::string("gone; restore the directory with its checkpoints"),
+                      ", or choose another one with --run"));
 }
 
 // For people: what counts is the lock, which goes with the process.
 void RunDirectory::say_who_holds_it() const {
   const auto who = str("pid ", getpid(), " on host ", host_name(), "\n");
-  if (ftruncate(lock_, 0) == 0) [[maybe_unused]]
-    const auto written = write(lock_, who.data(), who.size());
+  if (ftruncate(lock_.number(), 0) == 0) [[maybe_unused]]
+    const auto written = write(lock_.number(), who.data(), who.size());
 }
 
 RunDirectory::~RunDirectory() {
@@ -66,7 +93,6 @@ RunDirectory::~RunDirectory() {
       if (at->path().extension() == ".prom") std::filesystem::remove(at->path(), not_empty);
     std::filesystem::remove(path_, not_empty);
   }
-  if (lock_ >= 0) close(lock_);
 }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 //   numerics.json    what a GPU computes with      plan.json              what a step should cost
 //   ledger.jsonl     what the wall time went to    metrics.prom           for Prometheus
 //   lock             held while training          trace-rank-00000.json, ...   of --trace
-//   tokenizer/       tokenizer.json and tokenizer_config.json, where the tokens have such
+//   tokenizer/       kTokenizerFiles, where the tokens, or the model it starts from, have such
 //   ended/           rank-00000.txt, ...: what ranks did when others ended them
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "core/descriptor.h"
 #include "dist/agreement.h"
 
 namespace lockstep {
@@ -29,11 +30,15 @@ class RunDirectory {
   explicit RunDirectory(std::filesystem::path path, bool takes_lock = true);
   RunDirectory(RunDirectory&& other) noexcept
       : path_(std::move(other.path_)),
-        lock_(std::exchange(other.lock_, -1)),
+        lock_(std::move(other.lock_)),
         is_new_(std::exchange(other.is_new_, false)) {}
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   ~RunDirectory();
+
+  // Compares the lock with its name; any thread. Throws DataError where the directory was removed,
+  // moved or replaced since, TransientError where another process trains in what stands there now.
+  void check() const;
 
   void keep() { is_new_ = false; }
   const std::filesystem::path& path() const { return path_; }
@@ -51,9 +56,10 @@ class RunDirectory {
 
  private:
   void say_who_holds_it() const;
+  std::filesystem::path lock_path() const { return path_ / "lock"; }
 
   std::filesystem::path path_;
-  int lock_ = -1;
+  Descriptor lock_;  // the open file: locked by the rank that takes it
   bool is_new_ = false;
 };
 

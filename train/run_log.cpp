@@ -1,8 +1,10 @@
 #include "train/run_log.h"
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
+#include "core/file.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -15,7 +17,7 @@ void warn(const std::exception& error) {
 }  // namespace
 
 RunLog::RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps)
-    : world_(&world) {
+    : world_(&world), run_(&run) {
   page_.emplace(run, config, steps);
   attempt(page_part_, [&] {
     page_->publish();
@@ -29,13 +31,24 @@ RunLog::~RunLog() {
   if (!ended_) end_now(1, "", 0);  // it came to no step
 }
 
-void RunLog::open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start) {
+void RunLog::open(const Config::Log& config, const Ledger::Start& start) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
-  metrics_.emplace(run.metrics(), start.step);
-  if (config.tensorboard) tensorboard_.emplace(run.path(), start.step);
+  start_ = start;
+  keeps_tensorboard_ = config.tensorboard;
+  const bool has_ledger = path_exists(run_->ledger());
+  open_metrics(start.step);
+  if (metrics_->kept_step() < start.step)
+    log_warning(run_->metrics().string(), ": the last step is ", metrics_->kept_step(),
+                "; expected step ", start.step,
+                ", which the run resumes from. Reports will lack the steps between. If there is a "
+                "copy of the file, stop the run and put it back");
+  if (!has_ledger && start.step > 0)
+    log_warning(run_->ledger().string(), ": the file is missing; goodput counts from step ",
+                start.step, " on");
+  if (keeps_tensorboard_) open_tensorboard(start.step);
   attempt(ledger_part_, [&] {
-    ledger_.emplace(run.ledger(), start);
+    open_ledger(start);
     return true;
   });
   if (ledger_ && ledger_->goodput().restarts > 0) log_info(in_words(ledger_->goodput()));
@@ -72,6 +85,29 @@ void RunLog::append(const StepReport& report) {
   append_to(tensorboard_, tensorboard_part_);
   attempt(ledger_part_, [&] { return ledger_ && ledger_->append(report); });
   attempt(page_part_, [&] { return page_ && page_->show(report, goodput()); });
+}
+
+void RunLog::reopen_lost(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  const auto reopen = [&](auto& log, Part& part, const auto& open) {
+    try {
+      if (log && log->is_named()) return;
+      if (log)
+        log_own_warning(run_->path().string(), ": ", part.name,
+                        " was removed, moved or replaced. It is opened again, without what was "
+                        "written since; to rotate a log, copy it");
+      open();
+    } catch (const DataError& error) {
+      if (!std::exchange(part.failed, true)) warn(error);
+    }
+  };
+  reopen(metrics_, metrics_part_, [&] { open_metrics(step); });
+  if (keeps_tensorboard_) reopen(tensorboard_, tensorboard_part_, [&] { open_tensorboard(step); });
+  Ledger::Start start = start_;
+  start.began = std::chrono::steady_clock::now();
+  start.step = step;
+  reopen(ledger_, ledger_part_, [&] { open_ledger(start); });
 }
 
 void RunLog::end(int exit_code, const std::string& why, double checkpoint_seconds) {

@@ -22,8 +22,8 @@ namespace lockstep {
 class RunLog {
  public:
   RunLog() = default;  // of ranks that keep none
-  // Rank 0, when its process begins: Prometheus sees that it is there. `world` outlives it: where
-  // its watch ends the run, that is the last thing that is written.
+  // Rank 0, when its process begins: Prometheus sees that it is there. `world` and `run` outlive
+  // it: where its watch ends the run, that is the last thing that is written.
   RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps);
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
@@ -31,12 +31,15 @@ class RunLog {
 
   // Rank 0, when the first step begins: goes on behind start.step, and says what the run's time
   // went to before. Throws DataError where metrics.jsonl or event files cannot be written.
-  void open(const RunDirectory& run, const Config::Log& config, const Ledger::Start& start);
+  void open(const Config::Log& config, const Ledger::Start& start);
 
   // Rank 0, where no step is left to do.
   void stay_at(std::int64_t step);
 
   void append(const StepReport& report);
+  // Rank 0, while nothing is saved: what was removed, moved or replaced since it was opened is
+  // opened again under its name, as of a run whose last step was `step`.
+  void reopen_lost(std::int64_t step);
   // Says what the run's time went to. checkpoint_seconds: of saving behind the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
   // Returns when all that was appended is on the disk; by any thread.
@@ -57,7 +60,14 @@ class RunLog {
   // where each step has a line; 0: where nothing is missing once it can be written again.
   void attempt(Part& part, FunctionRef<bool()> act, std::int64_t step = 0);
 
+  void open_metrics(std::int64_t step) { metrics_.emplace(run_->metrics(), step); }
+  void open_tensorboard(std::int64_t step) { tensorboard_.emplace(run_->path(), step); }
+  void open_ledger(const Ledger::Start& start) { ledger_.emplace(run_->ledger(), start); }
+
   World* world_ = nullptr;
+  const RunDirectory* run_ = nullptr;
+  Ledger::Start start_;  // of this process
+  bool keeps_tensorboard_ = false;
   std::mutex mutex_;      // cut_off() is called by the watch's thread
   bool ended_ = false;    // which may be said again, by who knows the cause
   bool is_over_ = false;  // nothing more is written

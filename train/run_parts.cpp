@@ -388,6 +388,10 @@ Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
   return meter;
 }
 
+double measured_peak_flops(const Config& c, Stream& compute, World& world) {
+  return peak_flops_of_all(compute, c.precision.compute, world);
+}
+
 Meter::Config meter_config(const Config& c, Device device,
                            FunctionRef<double(DType dtype)> peak_flops) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);

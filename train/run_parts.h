@@ -79,6 +79,8 @@ Loader::Config validation_loader(const Config& config, ShardFiles& files);
 // With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
 // not in the table. All ranks at once.
 Meter::Config meter_config(const Config& config, Stream& compute, World& world);
+// The peak of processors alone, measured again. All ranks at once.
+double measured_peak_flops(const Config& config, Stream& compute, World& world);
 // Of a machine that is not here: of all ranks together, FLOP/s of products of a type.
 Meter::Config meter_config(const Config& config, Device device,
                            FunctionRef<double(DType dtype)> peak_flops);

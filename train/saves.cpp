@@ -15,6 +15,10 @@ double Saves::begin(std::optional<double> validation_loss,
                     std::optional<std::uint64_t> weight_hash) {
   const auto begin = std::chrono::steady_clock::now();
   await();
+  if (run_.is_first()) {
+    run_.directory.check();
+    run_.log.reopen_lost(run_.step());
+  }
   // The one before may come to be the last good one while this is written.
   std::vector<std::int64_t> keep{run_.progress.good_step, run_.saved_step};
   std::erase(keep, -1);

@@ -17,7 +17,7 @@ class Saves {
   // Of the step that was finished last. Training waits while an earlier one is written.
   //   validation_loss   where that was evaluated behind this step
   //   weight_hash       of its weights, where it is known; else it is computed
-  // Returns the seconds that training waited.
+  // Returns the seconds that training waited. Throws, at rank 0, as RunDirectory::check().
   double begin(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash);
 
   void poll();                                   // says how one ended, where one did

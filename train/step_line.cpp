@@ -60,6 +60,10 @@ bool terminal_takes_colour() {
          (no_colour == nullptr || *no_colour == '\0');
 }
 
+std::string mfu(const StepReport& r) {
+  return percent(r.model_flops_utilization, 4) + (r.peak_is_too_low ? " (peak too low)" : "");
+}
+
 std::string planned(const StepReport& r) {
   if (std::isnan(r.planned_utilization)) return "";
   return str(" (plan ", percent(r.planned_utilization, 3), ")");
@@ -73,9 +77,9 @@ std::string step_line(const StepReport& r, bool colour) {
   return str(step_of(r), " ", percent(done, 4), " | loss ", formatted("%6.4f", r.loss), " ",
              remark(r, colour), " | grad ", three_digits(r.grad_norm), " | lr ",
              rate(r.learning_rate), " | ", padded(human_seconds(r.step_seconds), 7), " | ",
-             padded(human_count(r.tokens_per_second), 5), " tok/s | MFU ",
-             percent(r.model_flops_utilization, 4), planned(r), " | data ", percent(data, 3),
-             " | mem ", memory(r), " | eta ", human_eta(r.eta_seconds));
+             padded(human_count(r.tokens_per_second), 5), " tok/s | MFU ", mfu(r), planned(r),
+             " | data ", percent(data, 3), " | mem ", memory(r), " | eta ",
+             human_eta(r.eta_seconds));
 }
 
 std::string validation_line(const StepReport& r) {

@@ -33,9 +33,10 @@ struct StepReport {
   StepTime time{};
   double evaluation_seconds = 0;  // no part of step_seconds: evaluation and sample after this step
   double tokens_per_second = 0;   // nominal tokens of the step / step_seconds
-  double model_flops_utilization = kUnknown;         // causal count, in [0, 1]
+  double model_flops_utilization = kUnknown;         // causal count, in [0, 1.05]
   double model_flops_utilization_square = kUnknown;  // full-square (PaLM) count
   double planned_utilization = kUnknown;             // the causal one, as it was planned
+  bool peak_is_too_low = false;                      // for this step: both are unknown
   std::int64_t peak_bytes = 0;                       // of memory, so far
   std::int64_t limit_bytes = 0;                      // of the device; 0: unknown
   double eta_seconds = kUnknown;  // to the end of the run, with evaluations and saves

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/file.h"
 #include "core/wall_clock.h"
 
 namespace lockstep {
@@ -72,7 +73,7 @@ std::filesystem::path file_name(const std::filesystem::path& directory) {
   const auto seconds = static_cast<std::int64_t>(seconds_since_1970());
   auto path = directory / str("events.out.tfevents.", seconds, ".", host(), ".", getpid());
   const auto base = path.string();
-  for (int i = 1; std::filesystem::exists(path); ++i)
+  for (int i = 1; path_exists(path); ++i)
     path = str(base, ".", i);
   return path;
 }

@@ -34,6 +34,7 @@ class TensorBoardLog {
 
   void append(const StepReport& report);
   void sync() { file_->sync(); }
+  bool is_named() const { return file_->is_named(); }  // see AppendFile
 
  private:
   std::optional<AppendFile> file_;

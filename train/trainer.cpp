@@ -8,6 +8,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "core/units.h"
 #include "data/unicode.h"
 #include "train/data_waits.h"
 #include "train/loss_sum.h"
@@ -69,6 +70,8 @@ class Trainer {
   void log_shards(const ShardCache::Counts& now);
   std::optional<double> evaluate(StepReport& report);
   void spent_evaluating(StepReport& report, double seconds);
+  bool must_measure_peak(std::int64_t after) const;
+  void measure_peak(StepReport& report);
   void sample(StepReport& report);
   void check_skipped(const StepReport& report);
 
@@ -76,6 +79,7 @@ class Trainer {
   Saves saves_{run_};
   PlanWatch plan_{run_};
   DataWaits data_waits_{run_.compute};
+  bool measured_peak_again_ = false;
   // Of the step that was reported last.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
@@ -110,16 +114,16 @@ int Trainer::run() {
 }
 
 void Trainer::open_logs() {
+  run_.directory.check();
   run_.directory.keep();
   write_text(run_.directory.config(), run_.options.resolved_config);
-  if (!run_.tokenizer.what.empty()) keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer());
+  keep_tokenizer(run_.tokenizer.what, run_.directory.tokenizer(), run_.config.train.init_from);
   plan_.open();
-  run_.log.open(run_.directory, run_.config.log,
-                {.began = run_.options.began,
-                 .step = run_.step(),
-                 .ranks = run_.world.size(),
-                 .hosts = run_.hosts(),
-                 .version = run_.options.version});
+  run_.log.open(run_.config.log, {.began = run_.options.began,
+                                  .step = run_.step(),
+                                  .ranks = run_.world.size(),
+                                  .hosts = run_.hosts(),
+                                  .version = run_.options.version});
   Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
   data.set("stretches", to_json(run_.loader.sources().history()));
   write_text(run_.directory.data(), data.dump(2) + "\n");
@@ -175,6 +179,7 @@ void Trainer::end_timeline() {
   run_.training.set_timeline(nullptr);
   run_.compute.synchronize();
   run_.log.attempt([&] {
+    run_.directory.check();
     timeline_->write(run_.directory.trace(run_.world.rank()), run_.world.rank());
     log_info("steps ", timeline_first_, " to ", run_.step(), " are in ",
              run_.directory.trace(0).string(),
@@ -277,6 +282,7 @@ void Trainer::report(StepReport report) {
   const bool stopping = run_.stop != 0 && run_.step() != run_.steps();
   if (run_.validation && run_.due(run_.config.eval.every_steps, report.step) && !stopping)
     report.validation_loss = validation_loss_ = evaluate(report);
+  if (must_measure_peak(report.step) && run_.stop == 0) measure_peak(report);
   report.shards = run_.files.counts();
   plan_.fill_in(report);
   if (run_.due(run_.config.log.every_steps, report.step) || report.validation_loss) {
@@ -323,6 +329,26 @@ void Trainer::check_skipped(const StepReport& report) {
                       ? ". Lower optimizer.learning_rate, or look at the data around this step"
                       : ", of which no token counts in the loss. Raise train.sequence_length or "
                         "train.batch_tokens, or look at the masks with `lockstep data inspect`"));
+}
+
+// At the first evaluation or save, when steps stop anyway. The peak of a GPU is known.
+bool Trainer::must_measure_peak(std::int64_t after) const {
+  const bool stops = (run_.validation && run_.due(run_.config.eval.every_steps, after)) ||
+                     run_.due(run_.config.checkpoint.every_steps, after);
+  return !measured_peak_again_ && !run_.compute.is_cuda() && stops && after < run_.steps();
+}
+
+void Trainer::measure_peak(StepReport& report) {
+  const auto begin = Clock::now();
+  const double before = run_.meter.config().peak_flops;
+  measured_peak_again_ = true;
+  run_.meter.measured_peak(measured_peak_flops(run_.config, run_.compute, run_.world));
+  plan_.meter_changed();
+  const double peak = run_.meter.config().peak_flops;
+  if (peak > kMostUtilization * before)
+    log_info("MFU is over a peak of ", human_count(peak), " FLOP/s from here on, not ",
+             human_count(before), ": the machine was busy when that was measured");
+  spent_evaluating(report, seconds_since(begin));
 }
 
 void Trainer::sample(StepReport& report) {

@@ -39,8 +39,8 @@ Json search_json(const LayoutSearch& search) {
     Json found = layout_json(one.config);
     found.set("step_seconds", one.estimate.time.total());
     found.set("tokens_per_second", one.estimate.tokens_per_second);
-    found.set("mfu", one.estimate.mfu);
-    found.set("mfu_square", one.estimate.mfu_square);
+    found.set("mfu", one.estimate.mfu.causal);
+    found.set("mfu_square", one.estimate.mfu.square);
     found.set("device_bytes", one.estimate.needed_bytes());
     found.set("why", one.why);
     best.push_back(std::move(found));

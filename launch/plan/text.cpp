@@ -23,6 +23,7 @@ std::string right(const std::string& text, std::size_t width) {
 }
 
 std::string percent(double share) {
+  if (std::isnan(share)) return "n/a";
   return str(three_digits(100 * share), "%");
 }
 
@@ -106,10 +107,14 @@ std::string time_table(const Plan& plan) {
           corrects ? str("         ", right(human_seconds(plan.corrected->time.total()), 8)) : "");
   const auto rates = [&](const StepTime& time) {
     const auto rate = str(human_count(e.tokens_per_second_of(time)), " tokens/s, ");
-    return e.meter.peak_flops > 0
-               ? str(rate, "MFU ", percent(e.mfu_of(time)), " (causal attention), ",
-                     percent(e.mfu_square_of(time)), " (full square)")
-               : str(rate, "MFU unknown: the peak of the device is not known");
+    const auto mfu = e.mfu_of(time);
+    if (e.meter.is_peak_too_low(e.tokens_per_second_of(time)))
+      return str(rate,
+                 "MFU n/a: the peak of the device is too low for this rate; measure it again "
+                 "when the machine is idle (lockstep preflight)");
+    return e.meter.peak_flops > 0 ? str(rate, "MFU ", percent(mfu.causal), " (causal attention), ",
+                                        percent(mfu.square), " (full square)")
+                                  : str(rate, "MFU unknown: the peak of the device is not known");
   };
   if (corrects) text += str("  corrected: ", rates(plan.corrected->time), "\n");
   return str(text, "  ", rates(e.time), "\n");
@@ -121,9 +126,10 @@ std::string search_table(const LayoutSearch& search) {
       str("\nLayouts (", search.priced, " that fit were priced; memory of a rank)\n");
   for (std::size_t i = 0; i < search.best.size(); ++i) {
     const auto& one = search.best[i];
-    text += str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
-                percent(one.estimate.mfu), "  ", right(memory(one.estimate.needed_bytes()), 8),
-                "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
+    text +=
+        str("  ", i + 1, "  ", right(human_seconds(one.estimate.time.total()), 8), "  MFU ",
+            percent(one.estimate.mfu.causal), "  ", right(memory(one.estimate.needed_bytes()), 8),
+            "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
   }
   if (search.misses.empty()) return text;
   text += "Faster than the first, but too large\n";

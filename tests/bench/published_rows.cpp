@@ -1,6 +1,7 @@
 #include "tests/bench/published_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/file.h"
@@ -39,11 +40,18 @@ double number(const PublishedRow& row, const char* column, double otherwise) {
   const std::string& text = row.says.at(column);
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  return end == text.c_str() || *end != '\0' ? otherwise : value;
+  const bool is_number = end != text.c_str() && *end == '\0' && std::abs(value) < 1e9;
+  return is_number ? value : otherwise;
 }
 
 int integer(const PublishedRow& row, const char* column, int otherwise) {
   return static_cast<int>(number(row, column, otherwise));
+}
+
+void require_size(const PublishedRow& row, const char* column) {
+  if (integer(row, column, 0) < 1)
+    throw Error(
+        str("column ", column, " is '", row.says.at(column), "'; expected a number of 1 or more"));
 }
 
 const char* hardware_name(std::string_view gpu) {
@@ -53,7 +61,9 @@ const char* hardware_name(std::string_view gpu) {
   if (contains(gpu, "PCIe")) return "NVIDIA H100 PCIe";
   if (gpu.starts_with("GB200")) return "NVIDIA GB200";
   if (gpu.starts_with("B200")) return "NVIDIA B200";
-  return gpu.starts_with("H200") ? "NVIDIA H200" : "NVIDIA H100";
+  if (gpu.starts_with("H200")) return "NVIDIA H200";
+  if (gpu.starts_with("H100")) return "NVIDIA H100";
+  throw Error(str("column gpu is '", gpu, "'; expected A100, H100, H200, B200 or GB200"));
 }
 
 const char* engine_of(std::string_view source) {
@@ -97,6 +107,8 @@ PublishedModel model_of(const PublishedRow& row) {
                  .parameters = 671e9};  // sent once to each of four nodes
     m.qkv = 9765;                       // latent attention
   } else {
+    for (const char* column : {"layers", "hidden", "ffn", "heads", "kv_heads", "vocab"})
+      require_size(row, column);
     m = {integer(row, "layers", 0), integer(row, "hidden", 0),   integer(row, "ffn", 0),
          integer(row, "heads", 0),  integer(row, "kv_heads", 0), 0,
          integer(row, "vocab", 0)};
@@ -136,8 +148,9 @@ Recompute recompute_of(const PublishedRow& row) {
   if (text == "attention") return Recompute::attention;
   if (text == "save_qkv") return Recompute::save_qkv;
   if (text == "full") return Recompute::full;
-  LOCKSTEP_CHECK(text.empty() || text == "none", "row ", row.number, ": recompute '", text, "'");
-  return Recompute::none;
+  if (text.empty() || text == "none") return Recompute::none;
+  throw Error(str("column recompute is '", text,
+                  "'; expected none, attention, selective, half, save_qkv or full"));
 }
 
 PublishedLayout layout_of(const PublishedRow& row) {
@@ -166,6 +179,9 @@ PublishedLayout layout_of(const PublishedRow& row) {
 double published(const PublishedRow& row) {
   if (const double tokens = number(row, "tokens_per_s_per_gpu", 0); tokens > 0) return tokens;
   const double tflops = number(row, "tflops_per_gpu", number(row, "mfu_pct", 0) / 100 * 989);
+  if (!(tflops > 0))
+    throw Error(
+        "columns tokens_per_s_per_gpu, tflops_per_gpu and mfu_pct are empty; expected one of them");
   return tflops * 1e12 / row.model.flops_a_token();
 }
 
@@ -242,7 +258,8 @@ std::vector<PublishedLayout> candidates(const PublishedRow& row) {
             found.push_back(l);
           }
         }
-  LOCKSTEP_CHECK(!found.empty(), "row ", row.number, ": there is no such layout");
+  if (found.empty())
+    throw Error("no layout has these n_gpus, tp, pp, cp, micro_batch and global_batch_seqs");
   return found;
 }
 
@@ -256,6 +273,20 @@ double state_bytes(const PublishedModel& m, const PublishedLayout& l) {
   if (l.sharding == PublishedSharding::optimizer)
     return 4 * parameters + 12 * parameters / l.data_ranks();  // gradients in bf16
   return 16 * parameters / l.group() + 6 * (m.layer_parameters() + table) / l.tensor;
+}
+
+// Everything but the number, from what the row says. Throws Error if that is not enough.
+void read_row(PublishedRow& row) {
+  for (const char* column : {"seq", "n_gpus", "micro_batch", "global_batch_seqs"})
+    if (row.has(column)) require_size(row, column);
+  row.model_name = row.says["model"];
+  row.engine = engine_of(row.says["source"]);
+  row.gpu = hardware_name(row.says["gpu"]);
+  row.model = model_of(row);
+  row.layout = layout_of(row);
+  row.tokens_per_second = published(row);
+  row.is_stated = states_all(row);
+  row.says_recompute = row.has("recompute");
 }
 
 }  // namespace
@@ -276,20 +307,17 @@ std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv) 
       header = line;
       continue;
     }
-    LOCKSTEP_CHECK(line.size() == header.size(), csv.string(), ": row ", rows.size() + 1, " has ",
-                   line.size(), " cells, expected ", header.size());
     PublishedRow row;
     row.number = static_cast<int>(rows.size()) + 1;
-    for (std::size_t i = 0; i < line.size(); ++i)
-      row.says[header[i]] = line[i];
-    row.model_name = row.says["model"];
-    row.gpu = hardware_name(row.says["gpu"]);
-    row.engine = engine_of(row.says["source"]);
-    row.model = model_of(row);
-    row.layout = layout_of(row);
-    row.tokens_per_second = published(row);
-    row.is_stated = states_all(row);
-    row.says_recompute = row.has("recompute");
+    for (std::size_t i = 0; i < header.size(); ++i)
+      row.says[header[i]] = i < line.size() ? line[i] : "";
+    try {
+      if (line.size() != header.size())
+        throw Error(str("has ", line.size(), " cells; expected ", header.size()));
+      read_row(row);
+    } catch (const Error& error) {
+      row.problem = error.what();
+    }
     rows.push_back(std::move(row));
   }
   return rows;
@@ -318,6 +346,7 @@ double memory_bytes(const PublishedModel& m, const PublishedLayout& l) {
 }
 
 PublishedLayout resolved_layout(const PublishedRow& row) {
+  if (!row.problem.empty()) throw Error(row.problem);
   const auto all = candidates(row);
   const double room = 0.97 * static_cast<double>(row.hardware().hbm_bytes);
   const PublishedLayout *fastest = nullptr, *smallest = nullptr;

@@ -20,11 +20,14 @@ struct PublishedRow {
   bool is_stated = false;        // the whole layout
   bool says_recompute = false;
   std::map<std::string, std::string> says;  // columns of the file
+  std::string problem;                      // why the row has no price; empty: it has one
 
   bool has(const std::string& column) const { return !says.at(column).empty(); }
   const Hardware& hardware() const;
 };
 
+// A row that states too little for a price comes with its problem. Throws Error if the file cannot
+// be read.
 std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv);
 
 // Of a GPU: states, activations of the micro-batches under way, logits, and 4 GB of everything
@@ -32,7 +35,7 @@ std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv);
 double memory_bytes(const PublishedModel& model, const PublishedLayout& layout);
 
 // What the source states; of what it leaves open the fastest that fits in 0.97 of the memory, or,
-// where none does, what needs least.
+// where none does, what needs least. Throws Error with the problem of a row that has no price.
 PublishedLayout resolved_layout(const PublishedRow& row);
 
 // Korthikanti et al. 2022 (arXiv 2205.05198), tables 3 and 5: seconds of a batch on A100, with all

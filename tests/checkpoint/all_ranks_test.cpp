@@ -152,6 +152,7 @@ TEST(AllRanks, exit_as_the_rank_that_failed_does) {
   keeps_its_exit_code<UsageError>(64);
   keeps_its_exit_code<DataError>(65);
   keeps_its_exit_code<AccessError>(65);
+  keeps_its_exit_code<StorageError>(74);
   keeps_its_exit_code<UnreachableError>(75);
   keeps_its_exit_code<TransientError>(75);
   keeps_its_exit_code<RefusedError>(77);

@@ -225,6 +225,34 @@ TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
                   "cannot read the directory");
 }
 
+// Steps are not lost because storage fails for a while: no older one is taken.
+TEST_F(CheckpointerTest, a_step_that_storage_does_not_give_is_taken_from_another_copy_or_awaited) {
+  for (const std::int64_t step : {1, 2})
+    save(step);
+  using Candidate = Checkpointer::Candidate;
+  const auto fails = [] { throw StorageError("elsewhere/step-2: Input/output error"); };
+  const Checkpointer checkpointer(path(), state_);
+  const auto load = [&](const std::vector<Candidate>& candidates) {
+    return checkpointer.load_first(candidates, [](const Json&) {});
+  };
+  EXPECT_TRUE(load({{2, fails}, {2}, {1}}));
+  EXPECT_TRUE(holds(2));
+  const auto said = message_of<StorageError>([&] { load({{2, fails}, {1}}); });
+  expect_contains(
+      said, "step 2 is there, but cannot be read; start the run again, or move the step away");
+  expect_contains(said, "elsewhere/step-2: Input/output error");
+  EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{1, 2}));
+}
+
+TEST_F(CheckpointerTest, a_directory_that_is_removed_between_saves_is_not_made_again) {
+  Checkpointer checkpointer(path(), state_);
+  checkpointer.save(1, Json());
+  fs::remove_all(path());
+  expect_contains(message_of<DataError>([&] { checkpointer.save(2, Json()); }),
+                  "step-00000002.tmp: cannot create the directory: No such file or directory");
+  EXPECT_FALSE(fs::exists(path()));
+}
+
 TEST_F(CheckpointerTest, of_older_ones_those_of_every_so_many_steps_and_the_best_stay) {
   const Retention retention{.last = 2, .every = 40, .best = 2};
   const std::vector<std::optional<double>> losses{5, 3, std::nullopt, 2.5, 2.75, 4, 2, 3.5, 6};
@@ -268,7 +296,7 @@ TEST_F(CheckpointerTest, a_full_disk_leaves_older_checkpoints) {
       exit_code = error.exit_code();
       expect_contains(error.what(), "No space left on device; free some space");
     }
-  EXPECT_EQ(exit_code, 65);
+  EXPECT_EQ(exit_code, 74);
   const auto latest = latest_checkpoint(disk.path());
   EXPECT_EQ(latest, step - 2);
   EXPECT_EQ(std::ssize(entries(disk.path())), step - 1);  // no leftovers

@@ -137,6 +137,7 @@ TEST_F(Copies, nothing_is_deleted_before_all_machines_have_the_new_one) {
 
 TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
   const auto archive = directory_ / "archive";
+  fs::create_directory(archive);
   on_ranks([&](Rank& rank) {
     rank.save(3);
     rank.copies.copy(3, {}, {});
@@ -144,6 +145,7 @@ TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
     EXPECT_EQ(newest(there), 3);
     there.copy(3, {}, {});
     EXPECT_EQ(newest(there), 3);  // a shared directory is not marked
+    fs::create_directories(directory_ / "back");
     const CheckpointCopies back(rank.world, archive, directory_ / "back", {});
     back.copy(3, {}, {});
   });
@@ -162,6 +164,7 @@ std::vector<std::int64_t> steps_of(const std::vector<BackgroundCopies::Outcome>&
 
 TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
   const auto archive = directory_ / "archive";
+  fs::create_directory(archive);
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3, 4, 5})
       rank.save(step, {1, 2, 3, 4, 5});
@@ -219,6 +222,7 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
   });
   EXPECT_EQ(names(shared()), (Names{"step-00000002", "step-00000004", "step-00000005"}));
   fs::remove(archive);
+  fs::create_directory(archive);
   on_ranks([&](Rank& rank) {
     save(rank, 6);
     EXPECT_EQ(copy_on(rank.world, {6}), std::pair(Steps{6, 2, 4}, Steps{}));
@@ -232,6 +236,7 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
 // It comes to a milestone again, from before it: what the archive has is of another history.
 TEST_F(Copies, of_an_older_history_are_none_of_this_one) {
   const auto archive = directory_ / "archive";
+  fs::create_directory(archive);
   const Retention retention{.last = 1, .every = 2, .copied_to = archive};
   const auto save = [&](Rank& rank, std::int64_t step, const char* about) {
     Checkpointer(shared(), rank.state, retention, &rank.world).save(step, Json(about));

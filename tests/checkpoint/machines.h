@@ -41,7 +41,9 @@ class Machines : public ::testing::Test {
                   .local = bench.poisoned({of_a_rank}, DType::fp32)}}),
           saves(local, state, {.last = 2}, &world, machine),
           loads(test.shared(), state, {}, &world),
-          copies(world, local, test.shared(), machine.ranks) {}
+          copies(world, local, test.shared(), machine.ranks) {
+      std::filesystem::create_directories(test.shared());  // as a run does
+    }
 
     void save(std::int64_t step, const std::vector<std::int64_t>& keep = {}) {
       fill([&](std::int64_t i) { return value(step, i); });

@@ -192,6 +192,82 @@ TEST_F(Safetensors, floats_convert_over_pieces_and_from_any_first_element) {
   }
 }
 
+// Each lies halfway between two numbers of fp32, or next to that.
+TEST_F(Safetensors, doubles_are_rounded_to_fp32_and_from_there_to_bf16) {
+  const std::int64_t n = 70001;
+  std::vector<double> source(static_cast<std::size_t>(n));
+  const Tensor random = bench_.random({n}, DType::fp32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float value = random.as<float>()[i];
+    const double halfway =
+        (static_cast<double>(value) + static_cast<double>(std::nextafter(value, 100.0f))) / 2;
+    source[static_cast<std::size_t>(i)] =
+        i % 2 == 0 ? halfway : std::nextafter(halfway, i % 4 == 1 ? -100.0 : 100.0);
+  }
+  source[0] = -INFINITY;
+  SafetensorsWriter writer(directory_ / "w", {{"w", StoredType::f64, {n}}});
+  writer.write(std::as_bytes(std::span(source)));
+  writer.commit();
+  const SafetensorsFile file(directory_ / "w");
+  Tensor out = bench_.poisoned({n}, DType::fp32), rounded = bench_.poisoned({n}, DType::bf16);
+  file.read(*file.find("w"), 0, out);
+  file.read(*file.find("w"), 0, rounded);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto expected = static_cast<float>(source[static_cast<std::size_t>(i)]);
+    ASSERT_EQ(out.as<float>()[i], expected) << i;
+    ASSERT_EQ(rounded.as<BFloat16>()[i], to_bf16(expected)) << i;
+  }
+  std::vector<double> numbers(source.size());
+  file.read(*file.find("w"), 0, std::span(numbers));
+  EXPECT_EQ(numbers, source);
+}
+
+TEST_F(Safetensors, a_double_beyond_fp32_is_refused) {
+  const double numbers[] = {1, 3.5e38};
+  std::string data(sizeof numbers, '\0');
+  std::memcpy(data.data(), numbers, sizeof numbers);
+  const auto file =
+      open(file_bytes(R"({"w":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})", data));
+  Tensor out = bench_.poisoned({2}, DType::fp32);
+  expect_contains(message_of<DataError>([&] { file.read(*file.find("w"), 0, out); }),
+                  "w: element 1 is 3.5e+38; expected at most 3.4e38");
+}
+
+TEST_F(Safetensors, every_type_but_f8_is_read_as_numbers) {
+  // The number 1 in each type.
+  const std::pair<const char*, std::string> ones[] = {{"BOOL", {"\1", 1}},
+                                                      {"U8", {"\1", 1}},
+                                                      {"I8", {"\1", 1}},
+                                                      {"I16", {"\1\0", 2}},
+                                                      {"U16", {"\1\0", 2}},
+                                                      {"I32", {"\1\0\0\0", 4}},
+                                                      {"U32", {"\1\0\0\0", 4}},
+                                                      {"I64", {"\1\0\0\0\0\0\0\0", 8}},
+                                                      {"F16", {"\0\x3c", 2}},
+                                                      {"U64", {"\1\0\0\0\0\0\0\0", 8}},
+                                                      {"BF16", {"\x80\x3f", 2}},
+                                                      {"F32", {"\0\0\x80\x3f", 4}},
+                                                      {"F64", {"\0\0\0\0\0\0\xf0\x3f", 8}}};
+  double number = 0;
+  const auto read = [&](const char* type, const std::string& bytes) {
+    const auto file = open(file_bytes(
+        str(R"({"w":{"dtype":")", type, R"(","shape":[1],"data_offsets":[0,)", bytes.size(), "]}}"),
+        bytes));
+    number = 0;
+    file.read(*file.find("w"), 0, std::span(&number, 1));
+  };
+  for (const auto& [type, bytes] : ones) {
+    read(type, bytes);
+    EXPECT_EQ(number, 1) << type;
+  }
+  expect_contains(message_of<DataError>([&] { read("F8_E4M3", "1"); }), "than F8_E4M3");
+}
+
+TEST_F(Safetensors, a_pointer_of_git_lfs_is_named) {
+  expect_contains(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+                  "Git LFS leaves in place of one; fetch the file with `git lfs pull`");
+}
+
 TEST_F(Safetensors, types_that_do_not_convert_are_refused) {
   const auto file = open(file_bytes(kTwo, "12345678"));
   Tensor out = bench_.poisoned({1}, DType::fp32);

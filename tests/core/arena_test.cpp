@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <iostream>
 #include <limits>
+#include <set>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <vector>
 
 namespace lockstep {
@@ -46,14 +51,48 @@ TEST(Arena, what_does_not_fit_is_refused_with_the_largest_names) {
   }
 }
 
-// A search measures on several threads, with two each; what lies between them splits the rest.
-TEST(Arena, twelve_can_measure_at_once) {
+// A search measures on several threads, with two each.
+TEST(Arena, many_measure_at_once_apart_from_each_other) {
   std::vector<Arena> arenas;
-  for (int i = 0; i < 12; ++i)
+  std::set<std::byte*> first;
+  for (int i = 0; i < 100; ++i)
     arenas.push_back(Arena::measure(Device{}));
   for (Arena& arena : arenas)
-    arena.allocate("t", DType::uint8, {1 << 20});
-  EXPECT_EQ(arenas.back().peak_bytes(), 1 << 20);
+    first.insert(arena.allocate("t", DType::uint8, {std::int64_t{1} << 43}).data);
+  EXPECT_EQ(first.size(), arenas.size());
+  EXPECT_EQ(arenas.back().peak_bytes(), std::int64_t{1} << 43);
+}
+
+// Leaves this process so many bytes of addresses beside those that it has.
+void leave_addresses(std::int64_t bytes) {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit limit{static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + bytes), RLIM_INFINITY};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+}
+
+TEST(Arena, measures_whatever_ulimit_v_says) {
+  const auto measure = [] {
+    leave_addresses(4 << 20);
+    const Arena device = Arena::measure(Device{}), pinned = Arena::measure(Device{});
+    _exit(device.capacity_bytes() == std::int64_t{1} << 44 ? 0 : 1);
+  };
+  EXPECT_EXIT(measure(), testing::ExitedWithCode(0), "");
+}
+
+TEST(Arena, memory_beyond_ulimit_v_is_refused_with_the_limit) {
+  const auto reserve = [] {
+    leave_addresses(std::int64_t{1} << 30);
+    try {
+      const Arena arena(Device{}, Arena::Memory::host, std::int64_t{1} << 40);
+    } catch (const Error& error) {
+      std::cerr << error.what();
+      _exit(3);
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(reserve(), testing::ExitedWithCode(3),
+              "`ulimit -v` limits the addresses of this process to .* Raise it");
 }
 
 TEST(Arena, a_shape_that_is_no_size_is_refused_and_takes_no_memory) {

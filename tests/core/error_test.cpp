@@ -22,6 +22,7 @@ int code_in_context() {
 TEST(Error, a_context_keeps_what_kind_of_error_it_is) {
   EXPECT_EQ(code_in_context<DataError>(), 65);
   EXPECT_EQ(code_in_context<AccessError>(), 65);
+  EXPECT_EQ(code_in_context<StorageError>(), 74);
   EXPECT_EQ(code_in_context<RefusedError>(), 77);
   EXPECT_EQ(code_in_context<UnreachableError>(), 75);
   EXPECT_EQ(in_context([] { return 3; }, "not thrown"), 3);

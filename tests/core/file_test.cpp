@@ -1,9 +1,12 @@
 #include "core/file.h"
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <typeinfo>
 
 #include "tests/files.h"
 
@@ -280,6 +283,111 @@ TEST(Directories, what_is_not_there_is_an_answer_and_what_cannot_be_looked_at_an
   expect_contains(message_of<AccessError>([&] { directory_exists(d); }), "Permission denied");
   expect_contains(message_of<AccessError>([&] { directory_entries(directory.path()); }),
                   "cannot read the directory: Permission denied");
+}
+
+// What the type of an error decides: the exit code, and whether the error says that contents are
+// bad.
+TEST(FailIo, errors_of_storage_are_not_those_of_contents_paths_or_permissions) {
+  struct Case {
+    int error;
+    const std::type_info& type;
+    int exit_code;
+    const char* advice = "";
+  };
+  const Case cases[] = {
+      {EIO, typeid(StorageError), 74},
+      {ENOSPC, typeid(StorageError), 74, "; free some space or choose another directory"},
+      {EDQUOT, typeid(StorageError), 74, "; free some space or choose another directory"},
+      {EFBIG, typeid(StorageError), 74, "; raise the limit of file sizes (ulimit -f), or choose"},
+      {EMFILE, typeid(StorageError), 74, "; raise the limit of open files (ulimit -n)"},
+      {EROFS, typeid(StorageError), 74},
+      {ESTALE, typeid(StorageError), 74},
+      {ENOTCONN, typeid(StorageError), 74},  // a FUSE file system whose process has ended
+      {ETIMEDOUT, typeid(StorageError), 74},
+      {ENOENT, typeid(DataError), 65},
+      {ENOTDIR, typeid(DataError), 65},
+      {ELOOP, typeid(AccessError), 65},
+      {EACCES, typeid(RefusedError), 77},
+      {EPERM, typeid(RefusedError), 77},
+  };
+  for (const auto& c : cases)
+    try {
+      fail_io("run/file", "cannot write", c.error);
+    } catch (const DataError& error) {
+      const std::string reason = std::strerror(c.error);
+      EXPECT_EQ(typeid(error), c.type) << reason;
+      EXPECT_EQ(error.exit_code(), c.exit_code) << reason;
+      expect_contains(error.what(), "run/file: cannot write: " + reason + c.advice);
+    }
+}
+
+// SIGXFSZ, which would end the process, is ignored by main().
+TEST(FailIo, a_limit_of_file_sizes_is_an_error_that_names_it) {
+  const TemporaryDirectory directory;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto message =
+      message_of<StorageError>([&] { write_text(directory / "a", std::string(2000, 'x')); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  expect_contains(message, "a: cannot write at byte 1000: File too large; raise the limit of file");
+  EXPECT_EQ(entries(directory.path()), 0);
+}
+
+TEST(IsNamed, what_was_removed_moved_or_replaced_is_not) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "d/file";
+  const auto named_after = [&](const auto& change) {
+    std::filesystem::remove_all(directory / "d");
+    make_directories(directory / "d");
+    spit(path, "x");
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    change();
+    const bool named = is_named(descriptor, path);
+    close(descriptor);
+    return named;
+  };
+  EXPECT_TRUE(named_after([&] { std::ofstream(path, std::ios::app) << "more"; }));
+  EXPECT_FALSE(named_after([&] { std::filesystem::remove(path); }));
+  EXPECT_FALSE(named_after([&] { std::filesystem::remove_all(directory / "d"); }));
+  EXPECT_FALSE(named_after([&] { write_text(path, "x"); }));
+  EXPECT_FALSE(named_after([&] {
+    std::filesystem::remove_all(directory / "moved");
+    std::filesystem::rename(directory / "d", directory / "moved");
+    make_directories(directory / "d");
+    spit(path, "x");
+  }));
+  EXPECT_FALSE(named_after([&] {
+    std::filesystem::remove_all(directory / "d");
+    spit(directory / "d", "a file");
+  }));
+}
+
+TEST(MakeDirectory, what_it_lies_in_is_not_made_again) {
+  const TemporaryDirectory directory;
+  make_directory(directory / "a");
+  expect_contains(message_of<DataError>([&] { make_directory(directory / "gone/b"); }),
+                  "gone/b: cannot create the directory: No such file or directory");
+  EXPECT_FALSE(path_exists(directory / "gone"));
+}
+
+TEST(ForEachLine, gives_lines_that_have_an_end_whatever_their_length) {
+  const TemporaryDirectory directory;
+  const std::string longest(3 << 20, 'x');
+  spit(directory / "a", "one\n\n" + longest + "\ntwo\nno end");
+  std::vector<std::string> lines;
+  const ReadFile file(directory / "a");
+  for_each_line(file, [&](std::string_view line) {
+    lines.emplace_back(line);
+    return true;
+  });
+  EXPECT_EQ(lines, (std::vector<std::string>{"one", "", longest, "two"}));
+  int count = 0;
+  for_each_line(file, [&](std::string_view) { return ++count < 2; });
+  EXPECT_EQ(count, 2);
 }
 
 TEST(LastLine, is_one_that_has_an_end_and_is_not_too_long) {

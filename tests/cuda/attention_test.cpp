@@ -36,12 +36,14 @@ std::vector<Sizes> tensor_core_sizes() {
   return sizes;
 }
 
-// One document a sequence, said or not; or documents of up to a drawn number of tokens.
-Twin documents(Twins& t, Draw& draw, const Sizes& s) {
-  if (draw.between(0, 3) == 0) return {};
+// One document a sequence, with document_start or without; or documents of up to a drawn number of
+// tokens. The first `blind` tokens of a sequence see no key; in some draws some others.
+Twin documents(Twins& t, Draw& draw, const Sizes& s, std::int64_t blind) {
+  if (blind == 0 && draw.between(0, 3) == 0) return {};
   std::vector<std::int32_t> starts;
   const bool whole = draw.coin();
   const auto longest = draw.between(1, s.T);
+  const bool has_blind = blind > 0 || draw.between(0, 2) == 0;
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t token = 0, start = 0, length = draw.between(1, longest); token < s.T;
          ++token) {
@@ -49,15 +51,16 @@ Twin documents(Twins& t, Draw& draw, const Sizes& s) {
         start = token;
         length = draw.between(1, longest);
       }
-      starts.push_back(static_cast<std::int32_t>(start));
+      const auto first = token < blind ? s.T : has_blind && token % 7 == 3 ? token + 1 : start;
+      starts.push_back(static_cast<std::int32_t>(first));
     }
   return t.integers(starts, {s.B, s.T});
 }
 
-void check_forward(Draw& draw, const Sizes& s, DType dtype) {
+void check_forward(Draw& draw, const Sizes& s, DType dtype, std::int64_t blind = 0) {
   SCOPED_TRACE(s.text());
   Twins t(draw.seed());
-  const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
+  const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s, blind);
   const auto out = t.poisoned(s.out(), dtype), lse = t.poisoned(s.lse(), DType::fp32);
   const auto absmax = draw.coin() ? t.random({1}, DType::fp32, 9) : Twin{};
   t.run([&](const Side& on) {
@@ -112,10 +115,10 @@ Doubles heads_of(const Doubles& values, const Sizes& s, std::int64_t first, std:
 
 // dq and dk come from the difference of dout v and dout out, into which the rounding of out enters:
 // twice the tolerance.
-void check_backward(Draw& draw, const Sizes& s, DType dtype) {
+void check_backward(Draw& draw, const Sizes& s, DType dtype, std::int64_t blind = 0) {
   SCOPED_TRACE(s.text());
   Twins t(draw.seed());
-  const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s);
+  const auto qkv = t.random(s.qkv(), dtype, 2.0f), starts = documents(t, draw, s, blind);
   const auto dout = t.random(s.out(), dtype), out = t.poisoned(s.out(), dtype);
   const auto lse = t.poisoned(s.lse(), DType::fp32), dqkv = t.poisoned(s.qkv(), dtype);
   t.run([&](const Side& on) {
@@ -145,6 +148,17 @@ TEST(AttentionTensorCores, backward_equals_the_cpu_kernel) {
   std::uint64_t seed = 0;
   for (const auto& s : tensor_core_sizes())
     for_seeds(++seed, 1, [&](Draw& draw) { check_backward(draw, s, DType::bf16); });
+}
+
+// Blocks of queries, and of keys, without a step.
+TEST(AttentionTensorCores, blocks_that_see_no_key_equal_the_cpu_kernel) {
+  std::uint64_t seed = 0;
+  for (const auto& s : {Sizes{1, 300, 2, 1, 64}, Sizes{2, 140, 1, 1, 128}})
+    for (const auto blind : {std::int64_t{135}, s.T})
+      for_seeds(++seed, 1, [&](Draw& draw) {
+        check_forward(draw, s, DType::bf16, blind);
+        check_backward(draw, s, DType::bf16, blind);
+      });
 }
 
 // A cache [B, C, G, K] whose first tokens are there, and NaN behind them.

@@ -137,6 +137,33 @@ TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
   }
 }
 
+// What the package `tokenizers` 0.23.3 makes of these words: neighbours of a dropped byte are a
+// pair.
+TEST(Bpe, bytes_without_a_token_are_dropped_as_by_the_package_and_counted_each_time) {
+  const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"aa", 9}, {"aaaa", 10}, {"aaaaaaaa", 11}},
+                {{0, 1, 2}, {0, 0, 9}, {9, 9, 10}, {10, 10, 11}}, false);
+  EXPECT_EQ(bpe.missing_bytes().size(), 254u);
+  Bpe::Memory memory(MissingBytes::drop);
+  std::string pairs = "x";
+  for (int i = 0; i < 8; ++i)
+    pairs += "axbx";
+  const std::string run(30, 'a');
+  const auto parted = str(run, "x", run);
+  using Ids = std::vector<std::int32_t>;
+  for (const auto& [word, ids, dropped] : std::vector<std::tuple<std::string, Ids, int>>{
+           {"ab", {2}, 0},
+           {"axb", {2}, 1},
+           {"axxb", {2}, 2},
+           {"x", {}, 1},
+           {pairs, Ids(8, 2), 17},
+           {parted, {11, 11, 11, 11, 11, 11, 11, 10}, 1}})
+    for (int again = 0; again < 2; ++again) {
+      memory.missing = 0;
+      EXPECT_EQ(encode(bpe, word, memory), ids) << word;
+      EXPECT_EQ(memory.missing, dropped) << word;
+    }
+}
+
 // Of a merge that is there twice the later, as the package `tokenizers` has it.
 TEST(Bpe, a_merge_has_the_last_of_its_places) {
   const std::unordered_map<std::string, std::int32_t> tokens{

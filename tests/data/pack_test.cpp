@@ -381,6 +381,21 @@ TEST_F(PackTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
   EXPECT_FALSE(fs::exists(corpus));
 }
 
+TEST_F(PackTest, a_directory_that_another_process_packs_into_instead_is_left_alone) {
+  const auto out = directory_ / "out", work = directory_ / "out.tmp";
+  std::optional<PackDirectory> directory(std::in_place, out, Json(Json::Object{}),
+                                         /*resumable=*/true);
+  fs::rename(work, directory_ / "moved");
+  const PackDirectory other(out, Json(Json::Object{}), /*resumable=*/true);
+  spit(other.dataset() / "shard", "the other's");
+  expect_contains(message_of<DataError>([&] { directory->save({}, ""); }),
+                  "out.tmp: was removed, moved or replaced while it was packed into");
+  expect_contains(message_of<DataError>([&] { directory->commit(); }), "was removed, moved");
+  directory.reset();
+  EXPECT_EQ(slurp(work / "dataset/shard"), "the other's");
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST_F(PackTest, what_somebody_puts_beside_its_files_meanwhile_stays) {
   ::testing::internal::CaptureStderr();
   const auto out = directory_ / "out";
@@ -439,7 +454,7 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
   expect_refused(with_split("mask_byte", 128), "mask_byte");
   expect_refused(with_split("shards", 1), "it says 1 shards, the list ");
   expect_refused(with(right, "lockstep_pack", 1),
-                 "its format has version 1, expected 2; go on with");
+                 "its format has version 1, expected 3; go on with");
   expect_refused(with(right, "byte", 1 << 20), "\"read\" lacks ");
   expect_shard_refused("tokens", 99'999, "has 99999 tokens, expected 100000");
   expect_shard_refused("tokens", std::int64_t{1} << 62, "shards.jsonl: line 1: JSON: ");
@@ -843,6 +858,143 @@ TEST_F(PackTest, a_byte_that_the_tokenizer_lacks_is_refused_with_its_document) {
   o.response_field = "r";
   expect_contains(message_of<DataError>([&] { pack(o); }),
                   "b.jsonl: line 2, byte 22: the tokenizer has no token for the byte 120 (0x78)");
+}
+
+// A vocabulary without the bytes of c and x.
+std::string tokenizer_with_gaps(const fs::path& path) {
+  spit(path, R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+                 "added_tokens": [{"id": 9, "content": "<|endoftext|>", "special": true}],
+                 "model": {"vocab": {"a": 0, "b": 1, "ab": 2, "\u00ef": 3, "\u00bf": 4, "\u00bd": 5,
+                                     "\u010a": 6}, "merges": ["a b"]}})");
+  return path.string();
+}
+
+// Ids as the package `tokenizers` has them where it drops (tests/data/bpe_test.cpp).
+TEST_F(PackTest, bytes_without_a_token_are_dropped_or_replaced_and_counted) {
+  const auto tokenizer = tokenizer_with_gaps(directory_ / "tokenizer.json");
+  const auto lines = input("b.jsonl", R"({"text": "ab"}
+{"text": "acbx"}
+{"text": "c\n\ud800c"})");
+  const auto packed = [&](MissingBytes missing) {
+    auto o = options({lines});
+    o.tokenizer = tokenizer;
+    o.missing_bytes = missing;
+    ::testing::internal::CaptureStderr();
+    pack(o);
+    auto log = ::testing::internal::GetCapturedStderr();
+    return std::tuple(read_all(o.out), log, Json::parse(slurp(o.out / "dataset.json"), "manifest"));
+  };
+  const auto [dropped, drop_log, drop_manifest] = packed(MissingBytes::drop);
+  EXPECT_EQ(dropped, (Tokens{9, 2, 9, 2, 9, 6, 3, 4, 5}));
+  expect_contains(drop_log,
+                  "4 bytes have no token in the vocabulary and were dropped; the first: " +
+                      lines.string() + ": line 2, byte 15");
+  expect_contains(drop_log, "1 place was no valid Unicode");
+  EXPECT_EQ(drop_manifest.at("missing_bytes").as_string(), "drop");
+  const auto [replaced, replace_log, replace_manifest] = packed(MissingBytes::replace);
+  EXPECT_EQ(replaced, (Tokens{9, 2, 9, 0, 3, 4, 5, 1, 3, 4, 5, 9, 3, 4, 5, 6, 3, 4, 5, 3, 4, 5}));
+  expect_contains(replace_log, "4 characters have a byte without a token and became U+FFFD");
+  EXPECT_EQ(replace_manifest.at("missing_bytes").as_string(), "replace");
+  expect_contains(message_of<DataError>([&] { packed(MissingBytes::refuse); }),
+                  "b.jsonl: line 2, byte 15: the tokenizer has no token for the byte 99 (0x63); "
+                  "--missing-bytes drop leaves out");
+  expect_contains(::testing::internal::GetCapturedStderr(),
+                  "has no token for 250 bytes, 00 01 02 ");
+  // U+FFFD needs tokens itself; what is written in a template is not odd text.
+  spit(directory_ / "tokenizer.json",
+       R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+           "added_tokens": [{"id": 9, "content": "<|endoftext|>"}],
+           "model": {"vocab": {"a": 0}, "merges": []}})");
+  auto o = options({lines});
+  o.tokenizer = tokenizer;
+  o.missing_bytes = MissingBytes::replace;
+  expect_contains(message_of<UsageError>([&] { pack(o); }),
+                  "(hexadecimal), and U+FFFD is the bytes ef bf bd; give --missing-bytes drop");
+  spit(directory_ / "roles.json", R"({"roles": {"assistant": {"prefix": "ab", "suffix": "a"}}})");
+  o.missing_bytes = MissingBytes::drop;
+  o.messages_field = "m";
+  o.chat_template = (directory_ / "roles.json").string();
+  expect_contains(message_of<DataError>([&] { pack(o); }),
+                  "roles.json: \"assistant\": the tokenizer has no token for the byte 98 (0x62)");
+}
+
+// What was read under `refuse` has no such byte, so any setting has the same tokens up to there.
+TEST_F(PackTest, another_setting_for_missing_bytes_goes_on_only_from_refuse) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += str(R"({"text": ")", random_text(50'000, static_cast<unsigned>(i), "ab"), "\"}\n");
+  const auto file = input("a.jsonl", lines + "{\"text\": \"abc\"}\n");
+  const auto with = [&](MissingBytes missing) {
+    auto o = options({file});
+    o.out = directory_ / "packed";
+    o.tokenizer = tokenizer_with_gaps(directory_ / "tokenizer.json");
+    o.shard_tokens = 100'000;
+    o.missing_bytes = missing;
+    return o;
+  };
+  expect_contains(message_of<DataError>([&] { pack(with(MissingBytes::refuse)); }), "line 21");
+  spit(file, lines + "{\"text\": \"abc\"}\nno JSON\n");
+  expect_contains(message_of<DataError>([&] { pack(with(MissingBytes::drop)); }), "line 22");
+  for (const auto other : {MissingBytes::replace, MissingBytes::refuse})
+    expect_contains(message_of<UsageError>([&] { pack(with(other)); }),
+                    str("missing_bytes was \"drop\", now \"", name(other), "\""));
+  spit(file, lines + "{\"text\": \"abc\"}\n");
+  const auto packed = pack(with(MissingBytes::drop));
+  auto anew = with(MissingBytes::drop);
+  anew.out = directory_ / "anew";
+  EXPECT_EQ(packed[0].manifest.dump(), pack(anew)[0].manifest.dump());
+}
+
+TEST_F(PackTest, numbers_that_are_not_json_end_nothing_and_are_counted) {
+  const auto said = [&](const std::string& text) {
+    auto o = options({input("a.jsonl", text)});
+    ::testing::internal::CaptureStderr();
+    pack(o);
+    return std::pair(read_all(o.out), ::testing::internal::GetCapturedStderr());
+  };
+  const auto [tokens, log] =
+      said("{\"text\": \"a\"}\n{\"score\": NaN, \"text\": \"b\", \"x\": [-Infinity]}\n");
+  EXPECT_EQ(tokens, tokens_of({"a", "b"}));
+  expect_contains(log,
+                  "2 values that are not read are NaN or Infinity, which is not JSON; the first: ");
+  expect_contains(log, "a.jsonl: line 2, byte 14");
+}
+
+TEST_F(PackTest, lines_that_end_with_a_carriage_return_alone_are_named) {
+  const auto lines = input("a.jsonl", "{\"text\": \"a\"}\r{\"text\": \"b\"}\r");
+  expect_contains(message_of<DataError>([&] { pack(options({lines})); }),
+                  lines.string() + ": line 1, byte 14: a line ends with \\r alone; expected \\n");
+  const auto o = options({input("a.txt", "one\rtwo\r"), input("b.txt", "three\r\nfour\r"),
+                          input("c.txt", "five\rsix")});
+  ::testing::internal::CaptureStderr();
+  expect_packed(o, {"one\rtwo\r", "three\r\nfour\r", "five\rsix"});
+  expect_contains(::testing::internal::GetCapturedStderr(),
+                  "2 text files have lines that end with \\r alone, which is kept; the first: " +
+                      (directory_ / "in/a.txt").string());
+}
+
+// As a file system leaves them where a machine stopped while a file was written.
+TEST_F(PackTest, zero_bytes_at_the_end_are_named) {
+  const auto tokenizer = std::string(LOCKSTEP_TOKENIZERS "/gpt2");
+  const std::string line = "{\"text\": \"a\"}\n";
+  const std::string zeros(300'000, '\0');
+  for (const auto& [name, text, count] : std::vector<std::tuple<const char*, std::string, int>>{
+           {"a.txt", "one", 1},
+           {"b.txt", "one", 200},
+           {"c.txt", random_text(200'000, 1, "ab \n"), 300'000},
+           {"a.jsonl", line, 4},
+           {"b.jsonl", line, 300'000}}) {
+    auto o = options({input(name, text + zeros.substr(0, static_cast<std::size_t>(count)))});
+    o.tokenizer = tokenizer;
+    expect_contains(message_of<DataError>([&] { pack(o); }),
+                    str(name, ": ends with ", count, count == 1 ? " zero byte" : " zero bytes",
+                        ", from byte ", text.size(), " of its text on"));
+  }
+  auto o = options({input("d.txt", "one" + zeros + "two")});
+  o.tokenizer = tokenizer;
+  expect_contains(message_of<DataError>([&] { pack(o); }), "d.txt is no text: byte 3 is zero");
+  const std::string kept("one\0\0", 5);
+  expect_packed(options({input("e.txt", kept)}), {kept});  // to bytes they are tokens
 }
 
 TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {

@@ -118,6 +118,16 @@ TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) 
   expect_contains(refusal(zstd_frame("abc") + "garbage"), "byte 3 of the text: damaged zstd: ");
 }
 
+TEST_F(TextSourceTest, zstd_that_needs_a_dictionary_says_so) {
+  auto frame = zstd_frame("abc");
+  frame[4] |= 1;  // of the header: a byte with the dictionary's number follows the window
+  frame.insert(6, 1, '\x2a');
+  const auto said = refusal(frame);
+  expect_contains(said, "zstd that was compressed with a dictionary, which is not in the file");
+  expect_contains(said, "zstd -D DICTIONARY -dc");
+  EXPECT_EQ(said.find("damaged"), std::string::npos) << said;
+}
+
 TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
   file("b.txt", ""), file("a.txt", ""), file("c.md", ""), file("[d].txt", "");
   const auto names = [&](const std::string& pattern) {

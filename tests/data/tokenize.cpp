@@ -40,7 +40,7 @@ std::size_t first_cut(const Tokenizer& tokenizer, std::string_view text, std::si
 }
 
 void print_ids(const Tokenizer& tokenizer, std::string_view text, std::size_t cut) {
-  Tokenizer::Memory memory;
+  Tokenizer::Memory memory(MissingBytes::drop);  // as the package
   std::vector<std::int32_t> ids;
   std::string out;
   std::size_t cuts = 0;

@@ -80,6 +80,18 @@ TEST(TokenizerJson, an_added_token_may_be_one_of_the_vocabulary) {
   EXPECT_TRUE(special.merges.empty());
 }
 
+// The package `tokenizers` would give them the ids 3 and 4.
+TEST(TokenizerJson, added_tokens_after_a_gap_of_ids_keep_the_ids_of_the_file) {
+  const auto json =
+      parse_tokenizer_json(file(kWords + R"(, "added_tokens": [{"id": 300, "content": "<s>"},
+                                          {"id": 305, "content": "<t>"}],)" +
+                                kModel),
+                           "t.json");
+  EXPECT_EQ(json.find("<s>"), 300);
+  EXPECT_EQ(json.find("<t>"), 305);
+  EXPECT_EQ(json.vocabulary(), 306);
+}
+
 TEST(TokenizerJson, what_no_byte_level_bpe_has_is_refused) {
   EXPECT_EQ(refusal(file(kWords + "," + kModel)), "taken");
   const std::vector<std::pair<std::string, std::string>> cases{

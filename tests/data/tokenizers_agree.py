@@ -110,15 +110,24 @@ OTHERS = {
     "digits": (normalizers.NFC(), pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=False),
                                                            ByteLevel(add_prefix_space=False, use_regex=False)]), False,
                [plain("<|endoftext|>"), AddedToken("the", normalized=False, special=False)]),
+    "gaps": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                            ByteLevel(add_prefix_space=False)]), False, [plain("<|endoftext|>")]),
 }
+# Bytes that SmolLM 2's vocabulary lacks, which the package leaves out of a text.
+GAPS = [0x04, 0x06, 0x13, 0x14, 0x16, 0x1d, 0xf1, 0xf2]
 SETTINGS = FAMILIES | OTHERS
 COMPATIBLE = ["other", "nfkc"]  # in their normal form
-CUT = ["gpt2", "llama3", "qwen3", "smollm2", "smollm3", "nfkc"]  # whose long documents are cut
+CUT = ["gpt2", "llama3", "qwen3", "smollm2", "smollm3", "nfkc", "gaps"]  # whose long documents are cut
 
 
 def corpus():
     documents = [path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md"))]
     return documents + [LANGUAGES] * 4
+
+
+def byte_as_text(byte):
+    """As the file of a vocabulary writes it: those of GAPS below 0x20 in their order from U+0100 on."""
+    return chr(byte if byte > 0x20 else 0x100 + byte)
 
 
 def trained(name, vocabulary):
@@ -128,8 +137,9 @@ def trained(name, vocabulary):
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
+    gaps = [byte_as_text(byte) for byte in GAPS] if name == "gaps" else []
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False,
-                                  initial_alphabet=ByteLevel.alphabet())
+                                  initial_alphabet=[c for c in ByteLevel.alphabet() if c not in gaps])
     tokenizer.train_from_iterator(corpus(), trainer)
     tokenizer.add_special_tokens([token for token in added if token.special])
     tokenizer.add_tokens([token for token in added if not token.special])

@@ -171,6 +171,48 @@ TEST(Rendezvous, says_what_is_wrong) {
   expect_refused(kPmi2, kGpus, "an mpiexec other than Open MPI's");
 }
 
+// As a shell keeps them that was started by a job which is over.
+TEST(Rendezvous, variables_left_over_from_another_job_are_refused) {
+  const Environment one{{"WORLD_SIZE", "1"}, {"RANK", "0"}};
+  for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus}) {
+    expect_refused(kSrun + one, abilities, "WORLD_SIZE=1, but srun started 8 tasks");
+    expect_refused(
+        kSrun + kPmix + Environment{{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}},
+        abilities, "srun started 8 tasks with PMIx");
+    expect_refused(
+        kByHand + Environment{{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}},
+        abilities, "mpirun started one rank, but the environment has WORLD_SIZE=8");
+  }
+  EXPECT_EQ(find_ranks(
+                kSrun + kByHand + Environment{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}},
+                kGpus)
+                .ranks,
+            8)
+      << "a task may start several ranks";
+}
+
+TEST(Rendezvous, of_fewer_ranks_than_the_environment_states_is_refused) {
+  const auto refused = [](const Environment& environment, int rank, int ranks) {
+    try {
+      check_started(find_ranks(environment, kCpus), rank, ranks);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(kMpirun, 3, 8), "");
+  EXPECT_EQ(refused(kSrun + kPmix, 3, 8), "");
+  EXPECT_EQ(refused({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-1@1"}}, 3, 8), "");
+  for (const auto& environment :
+       {kMpirun, kSrun + kPmix,
+        Environment{{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-1@1"}}}) {
+    const auto error = refused(environment, 0, 1);
+    EXPECT_NE(error.find("but MPI says: rank 0 of 1. To train on one rank, unset"),
+              std::string::npos)
+        << error;
+  }
+}
+
 TEST(Rendezvous, of_ranks_on_cpus_needs_mpi) {
   for (const auto& environment : {kSrun, kSrun + kPmi2, kByHand, kTorchrun}) {
     expect_refused(environment, kCpus, "srun --mpi=pmix");

@@ -51,7 +51,7 @@ TEST(LargeFiles, are_synced_while_they_are_written_and_a_sync_that_fails_is_an_e
       calls.begin(), first, [](const Disk::Call& call) { return call.action == Action::write; });
   EXPECT_EQ(writes_before, 32);  // behind 256 MiB
   disk.fail(calls.size() + static_cast<std::size_t>(first - calls.begin()), EIO);
-  expect_contains(message_of<DataError>(write), "large: cannot sync: Input/output error");
+  expect_contains(message_of<StorageError>(write), "large: cannot sync: Input/output error");
   EXPECT_FALSE(is_sync(disk.calls().back()));
 }
 
@@ -77,8 +77,9 @@ TEST_P(Faults, whichever_call_fails_a_save_says_so_or_has_saved) {
       bool said = false;
       try {
         save(disk.root(), {{3, 2}}, ranks);
-      } catch (const Error&) {
+      } catch (const Error& e) {
         said = true;
+        EXPECT_EQ(e.exit_code(), 74) << e.what();
       }
       disk.mend();
       if (disk.calls().size() <= before + k) break;  // it needs no more calls
@@ -127,7 +128,7 @@ TEST_F(SmallDisks, of_any_size_keep_what_was_saved_and_say_when_they_are_full) {
         ++saved;
         steps.push_back(step);
         if (steps.size() > 4) steps.erase(steps.begin());
-      } catch (const DataError& error) {
+      } catch (const StorageError& error) {
         ++said;
         expect_contains(error.what(), "No space left on device; free some space");
         EXPECT_EQ(unfinished(disk.path()), std::vector<fs::path>{});

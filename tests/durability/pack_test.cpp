@@ -94,8 +94,9 @@ TEST_P(PackDurability, whichever_call_fails_packing_says_so_or_has_packed) {
     ::testing::internal::CaptureStderr();
     try {
       pack(options(disk));
-    } catch (const Error&) {
+    } catch (const Error& error) {
       said = true;
+      EXPECT_EQ(error.exit_code(), 74) << error.what();
     }
     const auto log = ::testing::internal::GetCapturedStderr();
     const bool warned = log.find("dataset.tmp: cannot remove it") != std::string::npos;

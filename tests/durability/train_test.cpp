@@ -103,7 +103,7 @@ TEST(RunDurability, on_a_disk_of_any_size_a_run_goes_on_and_ends_on_a_larger_one
     try {
       EXPECT_EQ(train_in(disk.path(), config), 0);
       ++ended;
-    } catch (const DataError& e) {
+    } catch (const StorageError& e) {
       error = e.what();
       expect_contains(error, "No space left on device");
     }

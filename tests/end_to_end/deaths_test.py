@@ -164,7 +164,7 @@ def check(lockstep, fault, folder):
     # One that cannot go on says so itself, with the exit code of its error.
     failed = Run(job, config, folder, "failed", dict(faulty, FAULT="error", FAULT_RANK="2"))
     marker.write_text("")
-    failed.expect_end(10, 65, r"rank 2: error: .*cannot read: Input/output error", [])
+    failed.expect_end(10, 74, r"rank 2: error: .*cannot read: Input/output error", [])
     marker.unlink()
 
     # The same command goes on from the last checkpoint.

@@ -79,7 +79,7 @@ def check_refusals(folder):
     expect(f'{bad}: line 2: ' in said and "choices" in said, said)
     bad.write_text(json.dumps(dict(context="a", choices=["b", "knife " * 90], label=0)))
     _, said = run("eval", FIXTURE, "--choices", bad, "--device", "cpu", code=65)
-    expect(f"{bad}: line 1: choices: number 1: is " in said, said)
+    expect(f"{bad}: no question can be scored; the first, of line 1: choices: number 1 is " in said, said)
     run("eval", FIXTURE, "--questions", "3", code=64)  # needs --choices
     # Before the work, not behind it.
     asked = ["eval", FIXTURE, "--choices", FIXTURE / "questions.jsonl", "--device", "cpu", "--out"]
@@ -89,9 +89,45 @@ def check_refusals(folder):
     expect("is a directory" in said and found == "", f"{found} {said}")
     prompts = folder / "long.jsonl"
     prompts.write_text('{"prompt": "x"}\n\n' + json.dumps({"prompt": "knife " * 90}) + "\n")
-    found, said = run("generate", FIXTURE, "--prompt-file", prompts, "--device", "cpu", code=64)
-    expect(f"{prompts}: line 3: the prompt is " in said and "positions for 64; shorten it" in said
-           and found == "", f"{found} {said}")
+    found, said = run("generate", FIXTURE, "--prompt-file", prompts, "--device", "cpu", "--tokens", "2")
+    lines = [json.loads(line) for line in found.splitlines()]
+    expect([(line["tokens"] > 0, line["finish"] == "full", line["text"] == "") for line in lines]
+           == [(True, False, False), (False, True, True)], found)
+    expect(f"nothing is generated behind it; the first: {prompts}: line 3" in said, said)
+    # A prompt alone: 64 tokens behind the document token, or one less, which fill all positions.
+    for words in (63, 64):
+        found, said = run("generate", FIXTURE, "--prompt", "-" * words, "--device", "cpu", code=64)
+        expect(f"--prompt: the prompt is {words + 1} tokens, and the model has positions for 64: none is left"
+               in said and found == "", f"{found} {said}")
+
+
+def check_odd_lines(folder):
+    """One odd line ends nothing, and is counted."""
+    prompts = folder / "odd.jsonl"
+    prompts.write_text('{"prompt": "A man", "score": NaN}\n{"prompt": "A\\ud800", "x": [-Infinity]}\n')
+    found, said = run("generate", FIXTURE, "--prompt-file", prompts, "--device", "cpu", "--tokens", "2")
+    expect([json.loads(line)["prompt"] for line in found.splitlines()] == ["A man", "A\ufffd"], found)
+    expect("1 place was no valid Unicode and became U+FFFD; the first: " in said
+           and "2 values that are not read are NaN or Infinity" in said, said)
+    text = folder / "odd.txt"
+    text.write_bytes(b"A \xff man\xc3")
+    found, said = run("generate", FIXTURE, "--prompt-file", text, "--device", "cpu", "--tokens", "2")
+    expect(f"2 places were no valid Unicode and became U+FFFD; the first: {text}: byte 2" in said, said)
+    questions = [json.loads(line) for line in (FIXTURE / "questions.jsonl").read_text().splitlines()]
+    lines = [json.dumps(question | {"score": float("nan"), "note": "\ud800"}) for question in questions]
+    lines.insert(2, json.dumps(dict(context="", choices=["x", "<|endoftext|>"], label=0, id="none")))
+    path, out = folder / "odd_questions.jsonl", folder / "odd_records.jsonl"
+    path.write_text("".join(line + "\n" for line in lines))
+    found, said = run("eval", FIXTURE, "--choices", path, "--out", out, "--device", "cpu")
+    expected = json.loads((FIXTURE / "expected.json").read_text())
+    found = json.loads(found)
+    expect(found["skipped"] == 1 and found["questions"] == len(questions), str(found))
+    expect(all(abs(found[key] - expected[key]) < 1e-9 for key in ("acc", "acc_norm", "acc_stderr")), str(found))
+    expect(f"1 of {len(questions) + 1} questions cannot be scored and were skipped; the first: {path}: line 3: "
+           "choices: number 1 adds no token" in said, said)
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    expect(records[2] == {"id": "none", "label": 0, "skipped": "choices: number 1 adds no token to its context"}
+           and len(records) == len(lines), str(records[2]))
 
 
 def check_generate(folder):
@@ -279,7 +315,7 @@ def check_rows(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as name:
-        for check in (check_choices, check_refusals, check_generate, check_output,
+        for check in (check_choices, check_refusals, check_odd_lines, check_generate, check_output,
                       check_tokenizer, check_unusable_tokenizer, check_rows):
             check(pathlib.Path(name))
     print(len(failures), "failures")

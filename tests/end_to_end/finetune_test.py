@@ -254,6 +254,61 @@ train = ["{cut}"]
                f"{verb}: {done.returncode}: {said[-700:]}")
 
 
+CHAT_FILES = {"chat_template.jinja": "{% for m in messages %}{{ m.content }}{% endfor %}\n",
+              "special_tokens_map.json": '{"eos_token": "<|im_end|>"}', "added_tokens.json": "{}",
+              "merges.txt": "#version: 0.2\n", "additional_chat_templates/tools.jinja": "{{ tools }}"}
+
+
+def a_chat_model_comes_back_whole(tuning):
+    """Through a run: its template, its map of tokens, and the ids by which `transformers` stops."""
+    ids = tuning.bpe.specials
+    chat = tuning.folder / "chat"
+    shutil.copytree(tuning.model, chat)
+    files = CHAT_FILES | {
+        "tokenizer_config.json": json.dumps({"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}),
+        "generation_config.json": json.dumps({"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
+                                              "pad_token_id": ids["<|endoftext|>"], "temperature": 0.6})}
+    (chat / "additional_chat_templates").mkdir()
+    for name, text in files.items():
+        (chat / name).write_text(text)
+    files["tokenizer.json"] = (chat / "tokenizer.json").read_text()
+
+    def exported(run_directory, name, *options):
+        out = tuning.folder / name
+        done = subprocess.run([LOCKSTEP, "checkpoint", "export", run_directory, "--out", out, *options],
+                              capture_output=True, timeout=300, check=False)
+        expect(done.returncode == 0, f"{name}: {done.stderr}")
+        return out, done.stderr.decode()
+
+    lines = tuning.lines("chat_talks", [conversation(*asked(tuning.rng), "x") for _ in range(64)])
+    run("data", "pack", lines, "--messages-field", "messages", "--chat-template", "chatml", "--tokenizer", chat,
+        "--out", tuning.folder / "chat_data")
+    model, tuning.model = tuning.model, chat
+    tuned = tuning.tune(tuning.folder / "chat_data", 3)
+    tuning.model = model
+    run("checkpoint", "import", chat, "--out", tuning.folder / "chat_import")
+    for source in (tuned, tuning.folder / "chat_import", chat):
+        out, said = exported(source, f"{source.name}_out")
+        for name, text in files.items():
+            expect((out / name).exists() and (out / name).read_text() == text, f"{source}: {name} comes back")
+        config = json.loads((out / "config.json").read_text())
+        expect((config["bos_token_id"], config["eos_token_id"], config["pad_token_id"])
+               == (None, [ids["<|im_end|>"], ids["<|endoftext|>"]], ids["<|endoftext|>"]), f"{source}: {config}")
+        expect("--tokenizer-from" not in said, said)
+    # Of a run of before, which kept two files: what the tokenizer says, and where the rest is.
+    for path in (tuned / "tokenizer").rglob("*"):
+        if path.is_file() and path.name not in ("tokenizer.json", "tokenizer_config.json"):
+            path.unlink()
+    out, said = exported(tuned, "before_out")
+    expect(f"--tokenizer-from {chat}" in said and "chat_template.jinja, generation_config.json" in said, said)
+    config = json.loads((out / "config.json").read_text())
+    expect(config["eos_token_id"] == ids["<|im_end|>"] and config["pad_token_id"] == ids["<|endoftext|>"], f"{config}")
+    generation = json.loads((out / "generation_config.json").read_text())
+    expect(generation["eos_token_id"] == ids["<|im_end|>"], f"{generation}")
+    out, said = exported(tuned, "from_out", "--tokenizer-from", chat)
+    expect("--tokenizer-from" not in said and all((out / name).read_text() == text for name, text in files.items()), said)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         tuning = Tuning(pathlib.Path(folder))
@@ -265,6 +320,7 @@ def main():
         a_step_without_a_target_says_so(tuning)
         no_verb_reads_shards_without_their_manifest(tuning, train)
         what_is_masked_changes_no_bit(tuning)
+        a_chat_model_comes_back_whole(tuning)
     print(len(failures), "failures")
     return 1 if failures else 0
 

@@ -105,6 +105,18 @@ def check_length(folder, job, config):
            f"rows of another length on 2 ranks: {two} is not {one}")
 
 
+def check_addresses(folder, job, config):
+    """A small model trains under any `ulimit -v` from 1 GiB on (Open MPI takes 0.6 GiB of it), powers of two or not."""
+    for ranks, threads in ((1, 1), (1, 4), (2, 2)):
+        for mib in (1000, 1025, 3000, 8200, 24000):
+            train = job.command(config, folder / f"limit_{ranks}_{threads}_{mib}", ranks,
+                                ["train.steps=1", f"train.threads={threads}"])
+            at = train.index(job.lockstep)
+            train[at:at] = ["bash", "-c", f'ulimit -v {1024 * mib}; exec "$@"', "limit"]
+            done = subprocess.run(train, **ALONE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+            expect(done.returncode == 0, f"{ranks} x {threads} threads in {mib} MiB of addresses: {done.stdout[-300:]}")
+
+
 def main():
     lockstep = sys.argv[1]
     if shutil.which("mpirun") is None:
@@ -121,6 +133,7 @@ def check(lockstep, folder):
     pack(lockstep, folder)
     configs = {family: configuration(folder, family) for family in ("gpt2", "llama3")}
     job = Job(lockstep, folder)
+    check_addresses(folder, job, configs["gpt2"])
     one = {}
     for family, config in configs.items():
         code, said = job.run(config, folder / f"one_{family}", 1)

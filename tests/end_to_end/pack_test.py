@@ -65,7 +65,8 @@ class Bpe:
             "added_tokens": [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
                               "normalized": False, "special": True} for name, i in self.specials.items()],
             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-            "post_processor": None, "decoder": {"type": "ByteLevel"},
+            "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+                                                 "use_regex": True},
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
                       "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                       "vocab": {text(b): i for b, i in self.tokens.items()},
@@ -351,7 +352,8 @@ def refusals(p, rng):
              "number.jsonl": (good + b'{"text": 5}\n', [f"line 2, byte {len(good) + 9}: ", "is not a string"]),
              "cut.jsonl": (good + b'{"text": "a', ["line 2, byte", "ends within a string"]),
              "array.jsonl": (b'["text"]\n', ["line 1, byte 0", "expected an object"]),
-             "utf8.jsonl": (b'{"text": "\xff"}\n', ["line 1, byte 10", "UTF-8"]),
+             "returns.jsonl": (b'{"text": "a"}\r{"text": "b"}\r', ["line 1, byte 14", r"ends with \r alone"]),
+             "zeros.jsonl": (good + b"\0" * 9, [f"ends with 9 zero bytes, from byte {len(good)}"]),
              "empty.jsonl": (b"\n \n", ["the input holds no text"]),
              "table.parquet": (b"PAR1\x15\x00" + rng.randbytes(1000), ["is a Parquet file", "lines of JSON"]),
              "a.tar.gz": (gzip.compress(b"a".ljust(257, b"\0") + b"ustar\x0000" + good), ["is a tar archive"]),
@@ -387,6 +389,36 @@ def not_unicode(p):
     path.write_bytes(b'{"text": "a"}\n{"text": "\\ud800"}\n')
     done = p.run("pack", path, "--out", p.out())
     expect(b"1 place was no valid Unicode" in done.stderr and b"line 2, byte 14" in done.stderr, "half pairs are counted")
+
+
+def odd_lines(p, rng):
+    """What Python's json writes and reads, and cut texts: with lone surrogates, NaN and Infinity, and bytes that are no
+    UTF-8. Against what Python reads of the lines, a lone surrogate as U+FFFD."""
+    lines, expected, replaced, numbers, seen = [], [], 0, 0, re.compile("[\ud800-\udfff]")
+    for i in range(400):
+        text = "".join(rng.choice(["a", "\u00e9", "\U0001f600", "\ud800", "\udc00", '"', "\\ud800", "NaN", "\n"])
+                       for _ in range(rng.randrange(1, 9)))
+        odd = [rng.choice([float("nan"), float("inf"), -float("inf"), 1.5, "NaN", "\ud800"]) for _ in range(3)]
+        line = json.dumps({"score": odd[0], "text": text, "more": {"list": odd[1:]}}).encode()
+        if i % 5 == 0:
+            line = line.replace(b'"text": "', b'"text": "' + rng.choice([b"\xff", b"\xe2\x82", b"\xed\xa0\x80"]))
+        lines.append(line + b"\n")
+        read = seen.sub("\ufffd", json.loads(line.decode(errors="replace"))["text"])
+        expected.append([256, *read.encode()])
+        replaced += read.count("\ufffd")
+        numbers += sum(isinstance(value, float) and value != 1.5 for value in odd)
+    path = p.folder / "odd.jsonl"
+    path.write_bytes(b"".join(lines))
+    out = p.out()
+    done = p.run("pack", path, "--out", out)
+    expect(done.returncode == 0, f"odd lines end nothing: {done.stderr}")
+    if done.returncode == 0:
+        expect([tokens for tokens, _ in read_dataset(out)[1]] == expected, "they are what Python reads")
+        expect(f"{replaced} places were no valid Unicode" in done.stderr.decode(), f"{replaced}: {done.stderr}")
+        expect(f"{numbers} values that are not read are NaN or Infinity" in done.stderr.decode(), f"{numbers}: {done.stderr}")
+    done = p.run("pack", path, "--out", p.out(), "--field", "score")
+    expect(done.returncode == 65 and b'the member "score" is not a string' in done.stderr,
+           f"where it is read it is refused: {done.stderr}")
 
 
 def expect_same(found, expected, what):
@@ -511,7 +543,7 @@ def main():
         for name, extra in {"bpe": 0, "wide": 70000}.items():
             bpe = Bpe(extra, OF_LLAMA3)
             tokenizers[str(bpe.write(p.folder / name))] = bpe
-        for part in ((inputs, p, rng, tokenizers), (instruction, p, rng, tokenizers), (refusals, p, rng), (not_unicode, p),
+        for part in ((inputs, p, rng, tokenizers), (instruction, p, rng, tokenizers), (refusals, p, rng), (not_unicode, p), (odd_lines, p, rng),
                      (goes_on, p, rng, kills), *((part, p) for part in measured)):
             begin = time.monotonic()
             part[0](*part[1:])

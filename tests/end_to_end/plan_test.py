@@ -104,7 +104,7 @@ def check_explanation(config, cluster, folder):
     data = {formula["name"]: formula["value"] for formula in alone["formulas"]}["data"]
     expect(data > 0 and data == {part["name"]: part["seconds"] for part in alone["components"]}["data"], f"{data}")
     expect("calls" not in plan(config, "--cluster", cluster, "--ranks", 1, "--check"), "nobody asked")
-    model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.replicate=1", "--explain")
+    model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.shard=16", "--explain")
     found = plan(*model)
     calls = check_calls(found)
     check_formulas(found)
@@ -155,7 +155,7 @@ def check_masked(config, cluster, folder):
 
 def check_text():
     """A row is there for what there is, and says what it comes from."""
-    model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.replicate=1")
+    model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.shard=16")
     text, _ = run("plan", *model)
     for part in ("communication, shard ", "assumed: context, libraries", "\nMemory of a host, for 8 ranks\n",
                  "of 2.00 TiB: fits, "):
@@ -222,12 +222,37 @@ def check_impossible_layouts():
     for setting, product, remedy in (("layout.replicate=16", "16 x 1 x 1 = 16", "--nodes 2\n"),
                                      ("layout.replicate=12", "12 x 1 x 1 = 12", "--nodes 2 --ranks 12\n"),
                                      ("layout.replicate=3", "3 x 2 x 1 = 6", "--ranks 6\n")):
-        _, why = run("plan", *model, "--set", setting, "--check", code=78)
+        _, why = run("plan", CONFIGS / "llama3_70b.toml", "--gpu", "H100", "--set", "layout.tensor=1", "--set", setting,
+                     "--check", code=78)
         expect(f" is {product}, but there are 8 ranks; plan with {remedy}" in why, why)
     _, why = run("plan", *model, "--set", "layout.shard=3", "--check", "--set", "layout.replicate=1", code=78)
     expect("plan with --ranks 3, or leave layout.shard out: it takes what is left\n" in why, why)
     _, why = run("plan", *model, "--nodes", 16385, code=78)
     expect("expected at most 131,072 ranks of a plan, found 131,080; take fewer by --ranks or --nodes" in why, why)
+
+
+def check_attention():
+    """Document masks keep attention from cuDNN: a plan has the price of what runs, and says so."""
+    args = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 8, "--check", "--set")
+    own, cudnn, chosen = (plan(*args, setting) for setting in (
+        "data.document_mask=true", "data.document_mask=false", "train.attention=own"))
+    seconds = [{part["name"]: part["seconds"] for part in found["components"]}["attention"] for found in (own, cudnn, chosen)]
+    expect(seconds[0] == seconds[2] > 2 * seconds[1], f"{seconds}")
+    said = [any("attention is by the own kernels" in note for note in found["notes"]) for found in (own, cudnn, chosen)]
+    expect(said == [True, False, True], f"{said}")
+
+
+def check_derived_axes():
+    """A configuration that sets one axis says what the number of ranks makes of the other."""
+    for model, nodes, more, note in (
+            ("llama3_8b", 32, (), "layout.replicate is not set: it is 32 (256 ranks / (layout.shard 8 x layout.tensor 1)); a copy of"
+             " the model is on 1 host"),
+            ("llama3_70b", 32, (), "layout.shard is not set: it is 32 (256 ranks / (layout.replicate 1 x layout.tensor 8)); a copy of"
+             " the model is on 32 hosts"),
+            ("smollm3_3b", 4, (), None), ("smollm3_3b", 4, ("--set", "layout.shard=8", "--set", "layout.replicate=4"), None)):
+        notes = plan(CONFIGS / f"{model}.toml", "--cluster", DGX, "--nodes", nodes, "--check", *more)["notes"]
+        found = [one for one in notes if " is not set: it is " in one]
+        expect(found == ([note] if note else []), f"{model}: {found}")
 
 
 def check_misfits():
@@ -266,7 +291,7 @@ def check_hosts(folder):
     """A host that is too small is refused as a GPU is, with what would fit."""
     model = CONFIGS / "llama3_8b.toml"
     offload = ("--nodes", 2, "--set", "train.offload_optimizer=true", "--set", "train.recompute=block", "--set",
-               "layout.replicate=1")
+               "layout.shard=16")
     gpus = folder / "gpus.toml"
     base = "name = 'ours'\ngpu = 'H100'\nranks_per_node = 8\n"
     gpus.write_text(base)
@@ -292,8 +317,6 @@ def check_hosts(folder):
 
 def check_models():
     for name, parameters in PARAMETERS.items():
-        if name == "llama3_70b" and "thread" in sys.argv[2:]:
-            continue  # ThreadSanitizer leaves too few addresses to measure it
         out, _ = run("plan", CONFIGS / f"{name}.toml", "--cluster", DGX, "--json")
         found = json.loads(out)
         expect(found["parameters"] == parameters, f"{name}: {found['parameters']}, published {parameters}")
@@ -301,6 +324,21 @@ def check_models():
         if not found["fits"]:
             _, why = run("plan", CONFIGS / f"{name}.toml", "--cluster", DGX, "--check", code=78)
             expect("are free on a GPU of DGX H100, constants of 1.50 GiB apart; " in why, why)
+
+
+def check_intervals():
+    """A configuration saves at ten times the best interval of the machines that its comment names."""
+    for name in PARAMETERS:
+        if name == "llama3_70b" and "thread" in sys.argv[2:]:
+            continue
+        text = (CONFIGS / f"{name}.toml").read_text()
+        said = re.search(r"best interval, (\d+) steps? on (\d+) ranks of\nevery_steps = (\d+) +"
+                         r"# configs/clusters/dgx_h100.toml", text)
+        expect(said is not None, f"{name}: no interval of checkpoints")
+        best, ranks, every = map(int, said.groups())
+        found = plan(CONFIGS / f"{name}.toml", "--cluster", DGX, "--nodes", str(ranks // 8), "--check")
+        expect(found["run"]["best_interval_steps"] == best and every == 10 * best,
+               f"{name}: {best} and {every}, planned {found['run']}")
 
 
 def check_kept():
@@ -313,7 +351,7 @@ def check_kept():
 def check_what_if():
     model = CONFIGS / "llama3_8b.toml"
     args = (model, "--cluster", DGX, "--check", "--set", "layout.sharding=full", "--set", "train.recompute=block",
-            "--set", "layout.replicate=1")
+            "--set", "layout.shard=16")
     base = plan(*args, "--nodes", 2)
     expect(base["ranks"] == 16 and base["nodes"] == 2, "nodes")
     slow = plan(*args, "--nodes", 2, "--network", 25)
@@ -343,7 +381,7 @@ def check_other_ranks(folder):
     one.write_text("name = 'one'\ngpu = 'H100'\nranks_per_node = 8\n[hardware]\nnic_bytes_per_second = 0\n")
     _, why = run("plan", model, "--cluster", one, "--nodes", 2, "--check", code=78)
     expect("hardware.nic_bytes_per_second: expected more than 0" in why and "or give --network" in why, why)
-    plan(model, "--cluster", one, "--nodes", 2, "--check", "--network", 400, "--set", "layout.replicate=1")
+    plan(model, "--cluster", one, "--nodes", 2, "--check", "--network", 400, "--set", "layout.shard=16")
     small = folder / "small_gpus.toml"
     small.write_text("name = 'small'\ngpu = 'H100'\nranks_per_node = 8\nhardware.hbm_bytes = 8e9\nnodes = 2\n")
     text, _ = run("plan", CONFIGS / "llama3_70b.toml", "--cluster", small)
@@ -376,7 +414,7 @@ MEASURED = {
 
 def check_what_was_measured(folder):
     """It is left out of what a plan asks of another GPU, or of another network, and nothing else is."""
-    model = (CONFIGS / "llama3_8b.toml", "--check", "--set", "layout.replicate=1")
+    model = (CONFIGS / "llama3_8b.toml", "--check", "--set", "layout.shard=16")
     measured, without, known = folder / "measured.json", folder / "without.json", folder / "known.toml"
     measured.write_text(json.dumps(MEASURED))
     base = plan(*model, "--cluster", measured)
@@ -494,12 +532,15 @@ def main():
         check_named_machines(config, cluster, folder)
         check_wishes()
         check_impossible_layouts()
+        check_attention()
+        check_derived_axes()
         if not sys.argv[2:]:
             check_misfits()
         if not sys.argv[2:]:
             check_page()
         check_hosts(folder)
         check_models()
+        check_intervals()
         check_kept()
         check_what_if()
         check_other_ranks(folder)

@@ -363,7 +363,7 @@ TEST_F(Resume, a_last_checkpoint_that_stays_on_the_machine_is_an_error) {
   fs::create_symlink(disk.path(), directory_ / "run");
   const auto command =
       with(train("run"), {"train.steps=5", "checkpoint.local_directory=" + path("local")});
-  const auto said = run(command, 65);
+  const auto said = run(command, 74);
   expect_contains(said, "saved step 5 in ");
   expect_contains(said, "step 5 is not copied to ");
   expect_contains(said, "No space left on device");
@@ -572,7 +572,7 @@ TEST_F(FullDisk, a_save_that_fails_is_said_and_tried_again) {
 
 TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
   fill(300'000);
-  const auto said = run(with(train("run"), {"train.steps=20", "log.tensorboard=false"}), 65);
+  const auto said = run(with(train("run"), {"train.steps=20", "log.tensorboard=false"}), 74);
   expect_contains(said, "step 10 is not saved: ");
   expect_contains(said, "No space left on device");
   EXPECT_EQ(losses("run").size(), 20u);

@@ -44,6 +44,40 @@ TEST_F(EndToEnd, weights_that_are_not_numbers_are_refused_by_name) {
   }
 }
 
+TEST_F(EndToEnd, each_verb_that_takes_a_model_names_forms_that_are_not_read) {
+  const auto quantised = path("quantised"), adapter = path("adapter");
+  fs::create_directory(quantised);
+  spit(quantised + "/config.json",
+       R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 4, "n_head": 1, "n_positions": 8,
+           "vocab_size": 300, "quantization_config": {"quant_method": "gptq"}})");
+  fs::create_directory(adapter);
+  spit(adapter + "/adapter_config.json", "{}");
+  const std::pair<std::string, const char*> models[] = {
+      {"meta-llama/Llama-3.1-8B", "hf download meta-llama/Llama-3.1-8B --local-dir DIR"},
+      {quantised, "quantization_config: the weights are quantised (quant_method is 'gptq')"},
+      {adapter, "adapter_config.json"}};
+  for (const auto& [model, expected] : models)
+    for (const std::vector<std::string>& verb :
+         {train("run", {"--init-from", model}),
+          {"eval", model, "--data", path("tokens.bin")},
+          {"eval", model, "--choices", path("choices.jsonl")},
+          {"generate", model},
+          {"config", "--model", model},
+          {"checkpoint", "export", model, "--out", path("out")},
+          {"checkpoint", "import", model, "--out", path("imported")}})
+      expect_contains(run(verb, 65), expected);
+  run(train("source", {"--set", "train.steps=1"}), 0);
+  const auto export_with = [&](const std::string& from) {
+    return run(
+        {"checkpoint", "export", path("source"), "--out", path("out"), "--tokenizer-from", from},
+        65);
+  };
+  expect_contains(export_with(models[0].first), models[0].second);
+  expect_contains(export_with(path("config.toml")), "holds no tokenizer; expected a directory");
+  const std::vector<std::string> hub{"--tokenizer", models[0].first};
+  expect_contains(run({"generate", path("source"), hub[0], hub[1]}, 65), models[0].second);
+}
+
 TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
   run(train("whole"), 0);
   for (const auto& [number, code] : {std::pair{SIGTERM, 75}, {SIGUSR1, 75}, {SIGINT, 130}}) {
@@ -140,6 +174,30 @@ TEST_F(EndToEnd, an_evaluation_takes_at_most_the_tokens_asked_for) {
   EXPECT_EQ(tokens("5000"), 4992);  // not a multiple of the windows read at once
   EXPECT_EQ(tokens("1"), 32);
   EXPECT_EQ(tokens("0"), 19968);
+}
+
+// MPI itself knows of one rank.
+TEST_F(EndToEnd, variables_that_an_mpirun_left_are_refused) {
+  setenv("OMPI_COMM_WORLD_SIZE", "4", 1);  // NOLINT(concurrency-mt-unsafe)
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // NOLINT(concurrency-mt-unsafe)
+  const auto said = run(train("run"), 78);
+  unsetenv("OMPI_COMM_WORLD_SIZE");  // NOLINT(concurrency-mt-unsafe)
+  unsetenv("OMPI_COMM_WORLD_RANK");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_NE(said.find("mpirun started rank 1 of 4"), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+// Seen by its time, which stands beside the step's, and by losses, which it does not change.
+TEST_F(EndToEnd, the_peak_is_measured_again_at_the_first_evaluation_or_save) {
+  run(with(train("saved"), {"eval.tokens=256", "train.steps=12", "checkpoint.every_steps=5"}), 0);
+  run(with(train("kept"), {"eval.tokens=256", "train.steps=12", "checkpoint.every_steps=0"}), 0);
+  const auto evaluation = [&](const char* name, std::int64_t step) {
+    return metrics(name, step).at("evaluation_seconds").as_double();
+  };
+  EXPECT_GT(evaluation("saved", 5), 0.04);
+  EXPECT_EQ(evaluation("saved", 10), 0);
+  EXPECT_EQ(evaluation("kept", 5), 0);
+  EXPECT_EQ(losses("saved"), losses("kept"));
 }
 
 TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {

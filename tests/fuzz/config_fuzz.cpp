@@ -16,9 +16,17 @@ std::vector<std::string> seeds() {
       R"({"model_type":"qwen3","num_hidden_layers":1,"hidden_size":8,"num_attention_heads":2,)"
       R"("head_dim":6,"intermediate_size":8,"max_position_embeddings":16,"vocab_size":9,)"
       R"("rope_parameters":{"rope_type":"default","rope_theta":1000000.0},"hidden_act":"silu"})",
+      R"({"model_type":"qwen2","num_hidden_layers":2,"hidden_size":12,"num_attention_heads":3,)"
+      R"("num_key_value_heads":null,"intermediate_size":8,"max_position_embeddings":16,)"
+      R"("vocab_size":9,"layer_types":["full_attention","attention"],"use_sliding_window":true,)"
+      R"("sliding_window":null,"max_window_layers":1,"is_causal":true,"rope_theta":1e6,)"
+      R"("original_max_position_embeddings":8,"rope_parameters":{"rope_type":"llama3",)"
+      R"("rope_theta":1e6,"factor":8,"low_freq_factor":1,"high_freq_factor":4},"rope_scaling":)"
+      R"({"type":"llama3","rope_type":"llama3","factor":8,"low_freq_factor":1,)"
+      R"("high_freq_factor":4}})",
       R"({"model_type":"smollm3","num_hidden_layers":4,"hidden_size":8,"num_attention_heads":2,)"
       R"("intermediate_size":8,"max_position_embeddings":16,"vocab_size":9,)"
-      R"("no_rope_layers":[1,1,1,0],"no_rope_layer_interval":4,"use_sliding_window":false})"};
+      R"("no_rope_layers":[true,1,1,false,0],"no_rope_layer_interval":4,"use_sliding_window":false})"};
 }
 
 namespace {

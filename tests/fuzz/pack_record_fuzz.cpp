@@ -14,7 +14,7 @@ PackRecord example(const ShardLayout& layout, std::size_t datasets) {
       1, 77, 3, !layout.masked, {{70, std::string(32, '3')}, {7, std::string(32, '4')}}};
   record.documents = 12;
   record.split = static_cast<std::int64_t>(datasets) - 1;
-  if (datasets > 1) record.replaced = {2, "a.txt: byte 5"};
+  if (datasets > 1) record.odd.text = {2, "a.txt: byte 5"};
   record.splits.resize(datasets);
   for (auto& state : record.splits) {
     state.tokens = 7;

@@ -9,7 +9,8 @@ std::vector<std::string> seeds() {
   return {
       "{\"context\":\"The sky is \",\"choices\":[\"blue\",\"green\"],\"label\":0}\n\n"
       "{\"choice_contexts\":[\"A \",\"B\"],\"choices\":[\"x\",\"x\"],\"label\":1,\"id\":\"7\"}\r\n"
-      "{\"context\":\"\\u00a0\",\"choices\":[\"a\",\"b\",\"c\"],\"label\":2,\"id\":7}"};
+      "{\"context\":\"\\u00a0\",\"choices\":[\"a\",\"b\",\"c\"],\"label\":2,\"id\":7,"
+      "\"x\":[NaN,-Infinity,\"\\ud800\"]}"};
 }
 
 }  // namespace lockstep::fuzz
@@ -18,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace lockstep;
   std::vector<Question> questions;
   try {
-    questions = parse_questions({reinterpret_cast<const char*>(data), size}, "input");
+    OddInput odd;
+    questions = parse_questions({reinterpret_cast<const char*>(data), size}, "input", odd);
   } catch (const DataError&) {
     return 0;
   }

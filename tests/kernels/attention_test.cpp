@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 #include <gtest/gtest.h>
+#include <limits>
 #include <string>
 
 #include "tests/kernels/draw.h"
@@ -41,6 +42,15 @@ FirstKeys documents(AttentionShape s, std::uint32_t longest, std::uint64_t seed 
       starts.push_back(start);
     }
   }
+  return starts;
+}
+
+// As documents, but the first `blind` tokens of a sequence and some others see no key.
+FirstKeys with_blind_tokens(AttentionShape s, std::int64_t blind) {
+  auto starts = documents(s, 150);
+  for (std::int64_t n = 0; n < s.tokens(); ++n)
+    if (const auto t = n % s.T; t < blind || t % 7 == 3)
+      starts[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(t < blind ? s.T : t + 1);
   return starts;
 }
 
@@ -104,6 +114,22 @@ TEST_P(Attention, forward_and_backward_equal_the_reference) {
       const auto expected = reference::attention(doubles(run.qkv), starts, s);
       expect_close(run.out, expected.out, tolerance(GetParam()), "out");
       expect_close(run.lse, expected.lse, tolerance(DType::fp32), "lse");
+      run.expect_gradients(tolerance(GetParam()));
+    }
+}
+
+// Some tokens of a block, all of several blocks, all of a sequence.
+TEST_P(Attention, a_token_that_sees_no_key_gives_zeros_and_an_lse_of_minus_infinity) {
+  for (const AttentionShape s : {AttentionShape{2, 65, 2, 1, 64}, {1, 300, 3, 1, 36}})
+    for (const std::int64_t blind : {std::int64_t{0}, std::int64_t{140}, s.T}) {
+      SCOPED_TRACE(str("T ", s.T, ", the first ", blind));
+      Bench b;
+      const Attended run(b, s, b.random(s.qkv(), GetParam(), 2.0f), with_blind_tokens(s, blind));
+      const auto expected = reference::attention(doubles(run.qkv), run.starts, s);
+      EXPECT_EQ(get(run.lse, 3), -std::numeric_limits<double>::infinity());
+      EXPECT_EQ(get(run.out, 3 * s.H * s.K), 0);
+      expect_close(run.out, expected.out, tolerance(GetParam()), "out", 1);
+      expect_close(run.lse, expected.lse, tolerance(DType::fp32), "lse", 1);
       run.expect_gradients(tolerance(GetParam()));
     }
 }
@@ -280,7 +306,7 @@ TEST_P(Attention, results_do_not_depend_on_the_thread_count) {
   const AttentionShape s{1, 530, 4, 2, 48};  // backward: one pass, but two for 3 threads
   Bench b;
   const auto qkv = b.random(s.qkv(), GetParam(), 2.0f), dout = b.random(s.out(), GetParam());
-  const auto starts = b.integers(documents(s, 300), {s.B, s.T});
+  const auto starts = b.integers(with_blind_tokens(s, 280), {s.B, s.T});
   Tensor first_out, first_dqkv;
   for (const int threads : {1, 2, 3}) {
     Stream stream{Device{}, "threads", Stream::Mode::immediate, threads};
@@ -397,8 +423,8 @@ TEST(AttentionContract, what_does_not_fit_is_refused_by_name) {
             std::string::npos);
   EXPECT_NE(forward(b.random({6, 3, 8}, DType::fp32), lse, starts).find("leave 1, expected"),
             std::string::npos);
-  EXPECT_NE(forward(out, lse, b.integers({0, 0, 3, 0, 1, 1}, {2, 3}))
-                .find("document_start[0, 2] is 3, expected a token from 0 to 2"),
+  EXPECT_NE(forward(out, lse, b.integers({0, 0, 4, 0, 1, 1}, {2, 3}))
+                .find("document_start[0, 2] is 4, expected a token from 0 to 3"),
             std::string::npos);
   EXPECT_NE(forward(out, lse, b.integers({0, 0, 0}, {1, 3})).find("document_start is [1, 3]"),
             std::string::npos);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <optional>
 #include <vector>
@@ -37,7 +38,7 @@ struct AttentionShape {
   }
 };
 
-// Which key tokens a query token sees: [first, n] of the batch's tokens.
+// Which key tokens a query token sees: [first, n] of the batch's tokens; none if first > n.
 using FirstKeys = std::vector<std::int32_t>;  // document_start, [B, T]
 
 inline double dot_at(const Doubles& a, std::size_t i, const Doubles& b, std::size_t j,
@@ -67,6 +68,10 @@ inline AttentionResult attention(const Doubles& qkv, const FirstKeys& starts, At
       for (auto j = first; j <= n; ++j)
         exponents.push_back(dot_at(qkv, s.query(n, h), qkv, s.key(j, h), s.K) /
                             std::sqrt(static_cast<double>(s.K)));
+      if (exponents.empty()) {  // out stays 0
+        r.lse[s.lse_at(n, h)] = -std::numeric_limits<double>::infinity();
+        continue;
+      }
       const double high = *std::max_element(exponents.begin(), exponents.end());
       double sum = 0;
       for (auto& e : exponents)

@@ -114,7 +114,7 @@ TEST(CommandLine, output_that_cannot_be_written_is_an_error_of_every_verb) {
        {packing, "data inspect " + dataset, "data verify " + dataset, std::string("--help"),
         std::string("--version"), std::string("data --help"), "config " + kQuickstart}) {
     const auto ended = run_program(arguments + " 2>&1 >/dev/full #");
-    EXPECT_EQ(ended.code, 65) << arguments;
+    EXPECT_EQ(ended.code, 74) << arguments;
     expect_contains(ended.output, "lockstep: standard output: cannot write");
   }
 }

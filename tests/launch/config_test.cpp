@@ -562,6 +562,40 @@ TEST(Config, the_layouts_of_shipped_files_are_for_the_ranks_that_they_name) {
   EXPECT_GE(layouts, 6);
 }
 
+TEST(Config, an_axis_that_is_not_set_follows_from_the_ranks_and_is_said) {
+  struct Case {
+    int ranks;
+    const char* layout;
+    std::array<std::int64_t, 3> axes;  // replicate, shard, tensor
+    const char* words;
+  };
+  const std::vector<Case> cases{
+      {16, "", {1, 16, 1}, ""},
+      {16, "replicate = 2\nshard = 8", {2, 8, 1}, ""},
+      {32,
+       "replicate = 2",
+       {2, 16, 1},
+       "layout.shard is not set: it is 16 (32 ranks / (layout.replicate 2 x layout.tensor 1)); a "
+       "copy of the model is on 2 hosts"},
+      {32,
+       "tensor = 2",
+       {1, 16, 2},
+       "layout.shard is not set: it is 16 (32 ranks / (layout.replicate 1 x layout.tensor 2)); a "
+       "copy of the model is on 4 hosts"},
+      {32,
+       "shard = 4\ntensor = 2",
+       {4, 4, 2},
+       "layout.replicate is not set: it is 4 (32 ranks / (layout.shard 4 x layout.tensor 2)); a "
+       "copy of the model is on 1 host"},
+      {1, "shard = 8", {1, 8, 1}, ""}};
+  for (const auto& [ranks, layout, axes, words] : cases) {
+    const auto config = resolve_config(str(kSmall, "[layout]\n", layout), "a.toml", {}, ranks);
+    const auto& l = config.values.layout;
+    EXPECT_EQ((std::array{l.replicate, l.shard, l.tensor}), axes) << layout;
+    EXPECT_EQ(derived_axis_in_words(config, 8), words) << layout;
+  }
+}
+
 TEST(Config, the_page_about_it_is_up_to_date) {
   std::ifstream file(LOCKSTEP_SOURCE_DIR "/docs/configuration.md");
   std::ostringstream text;

@@ -77,7 +77,9 @@ class Container(unittest.TestCase):
     def test_the_image_has_what_the_job_starts(self):
         launcher, worker = (self.replicas[name]["template"]["spec"]["containers"][0]["command"]
                             for name in ("Launcher", "Worker"))
-        self.assertIn(f"mpirun.sh /usr/local/bin/{launcher[0]}\n", self.dockerfile)
+        args = self.replicas["Launcher"]["template"]["spec"]["containers"][0]["args"]
+        self.assertIn(f"restart.sh /usr/local/bin/{launcher[0]}\n", self.dockerfile)
+        self.assertIn(f"mpirun.sh /usr/local/bin/{args[0]}\n", self.dockerfile)
         self.assertIn(f">{worker[-1]} ", self.dockerfile)
         keys = self.job["spec"]["sshAuthMountPath"]
         self.assertIn(f"HostKey {keys}/id_rsa", self.dockerfile)

@@ -39,6 +39,8 @@ def check(tiny, cluster, nodes):
                f"srun --mpi=pmi2: {code} {said}")
     check_stop(tiny, cluster)
     check_death(tiny, cluster, nodes)
+    check_removed(tiny, cluster)
+    check_storage(tiny, cluster)
 
 
 def check_stop(tiny, cluster):
@@ -77,14 +79,44 @@ def check_death(tiny, cluster, nodes):
     cancel(tiny, cluster, "died", number)
     tiny.expect_the_bits_of_one_host("died")
 
-    # It would die again.
+    # After three starts in a row that saved nothing it would die again.
     number = cluster.submit(tiny, "unsaved", "checkpoint.every_steps=0")
-    tiny.wait_for_steps("unsaved", 2)
-    os.kill(job.ranks()[0], signal.SIGKILL)
+    for start in (1, 2, 3):
+        hosts.wait_for(lambda: tiny.log("unsaved").count("starting from random weights") == start and
+                       tiny.numbers("unsaved"), f"start {start} makes steps")
+        os.kill(job.ranks()[start % 4], signal.SIGKILL)
+        hosts.wait_for(lambda: tiny.log("unsaved").count("a start ended with") == start, "its end")
     hosts.wait_for(lambda: cluster.state(number) == "FAILED", "the job has failed")
-    job.expect("this start saved nothing: not requeued" in tiny.log("unsaved"),
+    job.expect("3 starts in a row saved nothing. Not requeued" in tiny.log("unsaved"),
                f"no word of the end: {tiny.log('unsaved')}")
     job.expect_nothing_runs("lockstep")
+
+
+def check_removed(tiny, cluster):
+    """A run whose folder goes is never started again, at step 0."""
+    number = cluster.submit(tiny, "removed", "checkpoint.every_steps=3")
+    hosts.wait_for(lambda: tiny.checkpoints("removed"), "a checkpoint")
+    (tiny.folder / "removed").rename(tiny.folder / "elsewhere")
+    hosts.wait_for(lambda: cluster.state(number) == "FAILED", "the job has failed")
+    job.expect("the run directory was removed, moved or replaced" in tiny.log("removed") and
+               "exit code 65: a retry cannot help. Not requeued" in tiny.log("removed"),
+               f"no word of the end: {tiny.log('removed')}")
+    job.expect(not (tiny.folder / "removed").exists(), "the run's folder was made again")
+    job.expect_nothing_runs("lockstep")
+
+
+def check_storage(tiny, cluster):
+    """A limit of file sizes that a checkpoint exceeds: the next start is later."""
+    number = cluster.submit(tiny, "limited", "train.steps=3", "checkpoint.every_steps=0",
+                            limit_kilobytes=16)
+    hosts.wait_for(lambda: "the next start is in" in tiny.log("limited"), "a retry later")
+    job.expect("a start ended with 74" in tiny.log("limited") and
+               "the next start is in 10 minutes" in tiny.log("limited"),
+               f"what it ended with: {tiny.log('limited')}")
+    hosts.wait_for(lambda: cluster.state(number) == "PENDING", "it waits")
+    begin = hosts.sh("squeue", "--noheader", "--start", f"--jobs={number}", "--format=%S %r").strip()
+    job.expect(begin.endswith("BeginTime"), f"it does not wait: {begin}")
+    hosts.sh("scancel", number)
 
 
 def cancel(tiny, cluster, run, number):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <map>
+#include <span>
 
 #include "dist/param_store.h"
 #include "model/transformer.h"
@@ -104,8 +105,7 @@ TEST(Families, absent_kv_heads_are_the_default_of_the_family) {
 }
 
 TEST(Families, a_rope_scaling_that_lacks_a_number_is_refused_by_its_key) {
-  for (const char* key :
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
     auto json = config_to_huggingface(llama3_8b());
     auto scaling = json.at("rope_scaling");
     scaling.set(key, Json());
@@ -117,6 +117,179 @@ TEST(Families, a_rope_scaling_that_lacks_a_number_is_refused_by_its_key) {
       EXPECT_NE(std::string(e.what()).find(str(key, ": missing")), std::string::npos) << e.what();
     }
   }
+}
+
+// Changes of a config.json, and what is then refused; nullptr: the model is that of `same`.
+struct Change {
+  const char* members;
+  const char* refusal;
+};
+
+Json changed(Json json, const char* members) {
+  const auto changes = Json::parse(members, "change");
+  for (const auto& [key, value] : changes.as_object())
+    json.set(key, value);
+  return json;
+}
+
+void expect_each(std::span<const Change> changes, const Json& json, const ModelConfig& same) {
+  for (const auto& [members, refusal] : changes) {
+    std::string error;
+    try {
+      EXPECT_EQ(config_from_huggingface(changed(json, members), "c"), same) << members;
+    } catch (const DataError& e) {
+      error = e.what();
+    }
+    EXPECT_EQ(error, refusal == nullptr ? "" : refusal) << members;
+  }
+}
+
+// A setting that stands in two places is equal in both, or refused.
+TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
+  const Change changes[] = {
+      // The table of llama3_8b stands in rope_scaling, its theta beside it.
+      {R"({"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000, "factor": 8,
+          "low_freq_factor": 1, "high_freq_factor": 4,
+          "original_max_position_embeddings": 8192}})",
+       nullptr},
+      {R"({"rope_parameters": {"type": "default"}})",
+       R"(c: rope_scaling: expected the settings of rope_parameters ({"type":"default"}), got )"
+       R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
+       R"("original_max_position_embeddings":8192}. Keep the right one of the two.)"},
+      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 4}})",
+       R"(c: rope_parameters: rope_type: expected "default" or "llama3", got "yarn". )"
+       R"(Choose a model with one of these.)"},
+      {R"({"rope_parameters": {"rope_type": "default", "rope_theta": 500000},
+           "rope_scaling": {"rope_type": "linear", "factor": 4}})",
+       R"(c: rope_scaling: rope_type: expected "default" or "llama3", got "linear". )"
+       R"(Choose a model with one of these.)"},
+      {R"({"rope_scaling": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})",
+       "c: rope_parameters: rope_theta: expected rope_theta beside the table (5e+05), got 10000.0. "
+       "Keep the right one of the two."},
+      {R"({"original_max_position_embeddings": 8192})", nullptr},
+      {R"({"original_max_position_embeddings": 4096})",
+       "c: rope_scaling: original_max_position_embeddings: expected "
+       "original_max_position_embeddings beside the table (4096), got 8192. Keep the right one of "
+       "the two."},
+      {R"({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 8}})",
+       R"(c: rope_scaling: type: expected rope_type ("llama3"), got "linear". Keep the right one of the two.)"},
+  };
+  expect_each(changes, config_to_huggingface(llama3_8b()), llama3_8b());
+}
+
+// In `transformers` a table of rope_scaling takes the place of rope_parameters, its theta too.
+TEST(Families, a_theta_that_only_one_of_two_rope_tables_has_is_refused) {
+  auto json = config_to_huggingface(llama3_8b());
+  Json::Object without;
+  for (const auto& [key, value] : json.as_object())
+    if (key != "rope_theta") without.emplace_back(key, value);
+  const Change changes[] = {
+      {R"({"rope_scaling": {"type": "default"},
+           "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})",
+       R"(c: rope_scaling: expected the settings of rope_parameters ({"rope_type":"default",)"
+       R"("rope_theta":5e+05}), got {"type":"default"}. Keep the right one of the two.)"},
+  };
+  expect_each(changes, Json(without), llama3_8b());
+}
+
+TEST(Families, a_rope_table_with_unknown_members_or_without_a_type_is_refused) {
+  auto same = llama3_8b();
+  same.rope_scaling.reset();
+  const Change changes[] = {
+      {R"({"rope_scaling": null, "rope_parameters": {}})", nullptr},
+      {R"({"rope_scaling": null, "rope_parameters": {"rope_theta": 500000}})", nullptr},
+      {R"({"rope_scaling": {"rope_type": "default", "factor": null}})", nullptr},
+      {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 1}})", nullptr},
+      {R"({"rope_scaling": {"factor": 8}})",
+       R"(c: rope_scaling: rope_type: expected "default" or "llama3", got nothing. Choose a model )"
+       R"(with one of these.)"},
+      {R"({"rope_scaling": {}})",
+       R"(c: rope_scaling: rope_type: expected "default" or "llama3", got nothing. Choose a model )"
+       R"(with one of these.)"},
+      {R"({"rope_scaling": {"rope_type": "default", "factor": 8}})",
+       R"(c: rope_scaling: factor: expected no such member beside the type "default", got 8. Set the right rope_type, )"
+       R"(or remove the member if it has no effect.)"},
+      {R"({"rope_scaling": null, "rope_parameters": {"factor": 8}})",
+       R"(c: rope_parameters: factor: expected no such member beside the type "default", got 8. Set the right )"
+       R"(rope_type, or remove the member if it has no effect.)"},
+      {R"({"rope_scaling": {"rope_type": "llama3", "mscale": 2}})",
+       R"(c: rope_scaling: mscale: expected no such member beside the type "llama3", got 2. Set the right rope_type, )"
+       R"(or remove the member if it has no effect.)"},
+      {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
+       "c: rope_scaling: partial_rotary_factor: expected 1 or null, got 0.5. Choose a model that "
+       "rotates whole heads."},
+      {R"({"rope_scaling": 3})", "c: rope_scaling: expected an object, got 3"},
+  };
+  expect_each(changes, config_to_huggingface(llama3_8b()), same);
+}
+
+TEST(Families, llama3_rope_without_its_original_context_has_the_positions_of_the_model) {
+  auto c = llama3_8b();
+  auto json = config_to_huggingface(c);
+  auto scaling = json.at("rope_scaling");
+  scaling.set("original_max_position_embeddings", Json());
+  json.set("rope_scaling", scaling);
+  c.rope_scaling->original_context = static_cast<int>(c.max_positions);
+  EXPECT_EQ(config_from_huggingface(json, "c"), c);
+  json.set("original_max_position_embeddings", 4096);
+  c.rope_scaling->original_context = 4096;
+  EXPECT_EQ(config_from_huggingface(json, "c"), c);
+}
+
+// `transformers` 5 reads GPT-2's sizes by either name.
+TEST(Families, sizes_of_gpt2_under_two_names_agree_or_are_refused) {
+  const Change changes[] = {
+      {R"({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+           "max_position_embeddings": 1024})",
+       nullptr},
+      {R"({"num_attention_heads": 6})",
+       "c: num_attention_heads: expected n_head (12), got 6. Keep the right one of the two."},
+      {R"({"max_position_embeddings": 2048})",
+       "c: max_position_embeddings: expected n_positions (1024), got 2048. Keep the right one of "
+       "the two."},
+  };
+  expect_each(changes, config_to_huggingface(gpt2_124m()), gpt2_124m());
+  Json::Object renamed;
+  const auto json = config_to_huggingface(gpt2_124m());
+  for (const auto& [key, value] : json.as_object())
+    renamed.emplace_back(key == "n_head" ? "num_attention_heads" : key, value);
+  EXPECT_EQ(config_from_huggingface(Json(renamed), "c"), gpt2_124m());
+}
+
+// null is no absent member: `transformers` refuses it, too.
+TEST(Families, null_is_refused_where_it_has_no_meaning) {
+  const Change changes[] = {
+      {R"({"tie_word_embeddings": null})",
+       "c: tie_word_embeddings: expected true or false, got null"},
+      {R"({"rms_norm_eps": null})", "c: rms_norm_eps: expected a number, got null"},
+      {R"({"rope_theta": null})", "c: rope_theta: expected a number, got null"},
+      {R"({"rope_theta": null, "rope_scaling": {"type": "default"}})",
+       "c: rope_theta: expected a number, got null"},
+      {R"({"rope_theta": null, "rope_parameters": {"rope_theta": 1e6}})", nullptr},
+      {R"({"head_dim": null})", "c: head_dim: expected an integer, got null"},
+      {R"({"is_causal": null})",
+       "c: is_causal: expected true, got null. Choose a model in which tokens attend to earlier "
+       "tokens only."},
+  };
+  expect_each(changes, config_to_huggingface(qwen3_06b()), qwen3_06b());
+}
+
+TEST(Families, windows_that_no_layer_has_and_biases_that_no_layer_reads_are_accepted) {
+  const Change qwen[] = {
+      {R"({"use_sliding_window": true, "sliding_window": null})", nullptr},
+      {R"({"use_sliding_window": true, "max_window_layers": 28})", nullptr},
+      {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 99})", nullptr},
+      {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 27})",
+       "c: use_sliding_window: expected false, because layers have a window, got true. Choose a "
+       "model without windows."},
+      {R"({"mlp_bias": true})", nullptr},
+      {R"({"hidden_act": "swish"})", nullptr},
+  };
+  expect_each(qwen, config_to_huggingface(qwen3_06b()), qwen3_06b());
+  auto all_rope = smollm3_3b();
+  all_rope.no_rope_every = 0;
+  const Change smollm3[] = {{R"({"use_sliding_window": true, "sliding_window": 4096})", nullptr}};
+  expect_each(smollm3, config_to_huggingface(all_rope), all_rope);
 }
 
 TEST(Families, layers_that_attend_to_a_window_are_refused) {
@@ -148,12 +321,23 @@ TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
   EXPECT_EQ(rule({1, 1, 1, 1, 1}), 0);
   EXPECT_EQ(rule({0, 0, 0, 0, 0}), 1);
   EXPECT_THROW(rule({0, 1, 1, 1, 1}), DataError);
+  EXPECT_EQ(rule({1, 0, 1, 0, 1, 1, 1}), 2);  // values past the last layer
   EXPECT_THROW(rule({1, 1, 1, 0}), DataError);
+  for (const auto& [list, every] :
+       {std::pair{"[true, false, true, false, true]", 2}, {"[true, true, true, true, true]", 0}}) {
+    json.set("no_rope_layers", Json::parse(list, "list"));
+    EXPECT_EQ(config_from_huggingface(json, "c").no_rope_every, every) << list;
+  }
+  for (const char* list :
+       {"[1, 1, 1, 0.0, 1]", R"(["1", "1", "1", "0", "1"])", "[1, null, 1, 0, 1]"}) {
+    json.set("no_rope_layers", Json::parse(list, "list"));
+    EXPECT_THROW(config_from_huggingface(json, "c"), DataError) << list;
+  }
 }
 
 TEST(Families, what_the_engine_does_not_compute_is_refused_by_file_and_key) {
   const std::pair<const char*, Json> changes[] = {
-      {"hidden_act", "gelu"},     {"use_sliding_window", true},
+      {"hidden_act", "gelu"},     {"sliding_window", 4096},
       {"model_type", "mamba"},    {"hidden_size", "wide"},
       {"vocab_size", Json()},     {"num_key_value_heads", 7},
       {"rope_theta", false},      {"num_hidden_layers", -4},
@@ -214,20 +398,35 @@ TEST(Families, gpt2_files_fuse_and_transpose) {
                                                           "transformer.h.3.attn.c_attn.v.weight"}));
 }
 
-TEST(Families, names_of_old_gpt2_files_are_found_and_buffers_are_not) {
-  const auto c = gpt2_124m();
-  EXPECT_EQ(listed_name(c, "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
-  EXPECT_EQ(listed_name(c, "wte.weight"), "transformer.wte.weight");
-  EXPECT_EQ(listed_name(c, "transformer.ln_f.bias"), "transformer.ln_f.bias");
-  EXPECT_EQ(listed_name(c, "h.0.attn.c_attn.bias"), "transformer.h.0.attn.c_attn.bias");
-  EXPECT_EQ(listed_name(c, "h.0.attn.bias"), "");
-  EXPECT_EQ(listed_name(c, "transformer.h.0.attn.masked_bias"), "");
-  EXPECT_EQ(listed_name(c, "lm_head.weight"), "");
-  EXPECT_EQ(listed_name(llama3_8b(), "layers.0.mlp.up_proj.weight"),
+TEST(Families, names_of_files_without_a_head_are_found) {
+  const std::pair<const char*, const char*> gpt2[] = {
+      {"h.0.ln_1.weight", "transformer.h.0.ln_1.weight"},
+      {"wte.weight", "transformer.wte.weight"},
+      {"transformer.ln_f.bias", "transformer.ln_f.bias"},
+      {"h.0.attn.c_attn.bias", "transformer.h.0.attn.c_attn.bias"},
+      {"lm_head.weight", "lm_head.weight"}};
+  for (const auto& [stored, listed] : gpt2)
+    EXPECT_EQ(listed_name(Family::gpt2, stored), listed);
+  EXPECT_EQ(listed_name(Family::llama3, "layers.0.mlp.up_proj.weight"),
             "model.layers.0.mlp.up_proj.weight");
-  EXPECT_EQ(listed_name(llama3_8b(), "norm.weight"), "model.norm.weight");
-  EXPECT_EQ(listed_name(llama3_8b(), "lm_head.weight"), "lm_head.weight");
-  EXPECT_EQ(listed_name(llama3_8b(), "model.layers.0.self_attn.rotary_emb.inv_freq"), "");
+  EXPECT_EQ(listed_name(Family::llama3, "norm.weight"), "model.norm.weight");
+  EXPECT_EQ(listed_name(Family::llama3, "lm_head.weight"), "lm_head.weight");
+}
+
+TEST(Families, a_buffer_is_known_by_the_whole_name_and_a_layer_that_there_is) {
+  const auto gpt2 = gpt2_124m(), llama = llama3_8b();
+  EXPECT_EQ(model_buffer(gpt2, "h.11.attn.bias"), ModelBuffer::causal_mask);
+  EXPECT_EQ(model_buffer(gpt2, "transformer.h.0.attn.masked_bias"), ModelBuffer::masked_score);
+  EXPECT_EQ(model_buffer(llama, "model.layers.31.self_attn.rotary_emb.inv_freq"),
+            ModelBuffer::rope_frequencies);
+  EXPECT_EQ(model_buffer(llama, "rotary_emb.inv_freq"), ModelBuffer::rope_frequencies);
+  for (const char* name :
+       {"h.12.attn.bias", "h.-1.attn.bias", "h.attn.bias", "h.0.attn.c_attn.bias",
+        "h.0.x.attn.bias", "h.0.attn.rotary_emb.inv_freq", "lm_head.weight"})
+    EXPECT_EQ(model_buffer(gpt2, name), std::nullopt) << name;
+  for (const char* name : {"layers.32.self_attn.rotary_emb.inv_freq", "layers.0.attn.bias",
+                           "layers.0.self_attn.q_proj.weight", "x.rotary_emb.inv_freq"})
+    EXPECT_EQ(model_buffer(llama, name), std::nullopt) << name;
 }
 
 }  // namespace

@@ -7,7 +7,8 @@ usage: compare.py [--seed N] [--family NAME]... [--files N] [--device cpu|cuda] 
                   LOCKSTEP VERDICT
 
 For each family a model of random shape and weights goes from `transformers` to Lockstep, is
-evaluated, trained, and goes back. Every draw follows from the seed, which is printed. A check
+evaluated, trained, and goes back; directories with odd members in config.json are evaluated on both
+sides (config_members.py). Every draw follows from the seed, which is printed. A check
 prints one line: what was compared, the largest error that was found, and its limit.
 """
 
@@ -27,6 +28,8 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import config_members
+import heads
 import make_fixtures
 import models
 import rank_files
@@ -195,6 +198,42 @@ def check_directory(report, case, dtype, sharded):
                  same_tensors(weights_of(rounded), expected))
 
 
+def generated(directory, prompt):
+    """Greedily, until the ids of `directory` end it."""
+    model = models.load(directory)
+    room = model.config.max_position_embeddings - prompt.shape[1]
+    made = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=min(16, room), do_sample=False)
+    return made[0, prompt.shape[1]:].tolist()
+
+
+def check_ends(report, case, file):
+    """Ids that one file of a directory has end what `transformers` generates from its export too, by each of the
+    two files of the export alone."""
+    saved, run, out = (case.folder / f"ends_{file[0]}_{end}" for end in ("saved", "run", "out"))
+    case.model.float().save_pretrained(saved)
+    prompt = case.held_out[:1, :2]
+    for name in ("generation_config.json", "config.json"):
+        path = saved / name
+        config = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(config | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))))
+    free = generated(saved, prompt)
+    ends = [free[len(free) // 2], free[-2]]
+    expected = free[:min(free.index(token) for token in ends) + 1]
+    if file == "config.json":
+        (saved / "generation_config.json").unlink()
+    config = json.loads((saved / file).read_text())
+    (saved / file).write_text(json.dumps(config | {"eos_token_id": ends, "pad_token_id": 0}))
+    (saved / "chat_template.jinja").write_text("{{ messages }}")
+    case.lockstep.import_(saved, run)
+    case.lockstep.export(run, out, "fp32")
+    name = f"{case.family}, ids of {file}"
+    report.check(f"{name}: end the export's text", len(expected) < len(free) and generated(out, prompt) == expected,
+                 f"{len(expected)} of {len(free)} tokens")
+    report.check(f"{name}: the chat template comes back", (out / "chat_template.jinja").read_text() == "{{ messages }}")
+    (out / "generation_config.json").unlink()
+    report.check(f"{name}: end it by config.json alone", generated(out, prompt) == expected)
+
+
 # ---------------------------------------------------------------------------------------- training
 
 
@@ -297,6 +336,9 @@ def check_family(report, family, seed, folder, lockstep):
         for sharded in (False, True):
             report.run(f"{family}, {dtype}, sharded: {sharded}", check_directory, case, dtype,
                        sharded)
+    for file in ("generation_config.json", "config.json"):
+        report.run(f"{family}, ids of {file}", check_ends, case, file)
+    report.run(f"{family}, heads", heads.check, case, LOSS)
     report.run(f"{family}, trained", check_training, case)
 
 
@@ -342,6 +384,8 @@ def main():
             report.run(f"fixture {family}", check_fixture, family, folder / "fixtures")
         for family in families:
             report.run(family, check_family, family, seed, folder / family, lockstep)
+        report.run("config members", config_members.check, families, seed,
+                   folder / "config_members", lockstep)
         report.run("token shards", token_shards.check, seed, folder / "shards", lockstep)
     report.run("safetensors", check_safetensors, arguments.verdict, arguments.files, seed)
     return report.finish()

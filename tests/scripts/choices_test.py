@@ -165,7 +165,17 @@ class Choices(unittest.TestCase):
             self.refused("{file}: line 2: byte 4 of the file is no UTF-8", "arc", name,
                          encoded=b"[1]\n\xff")
         self.refused("{file}: row 0: no question of piqa", "piqa", "a.jsonl",
-                     {**PIQA, "goal": "\ud800", "label": 0})
+                     {**PIQA, "sol1": 1, "label": 0})
+
+    def test_half_pairs_end_nothing_and_are_counted(self):
+        rows = [{**PIQA, "goal": "a\ud800", "label": 0, "score": float("nan")}, {**PIQA, "label": 1}]
+        file, out = self.file("a.jsonl", *rows), self.root / "out.jsonl"
+        done = subprocess.run([sys.executable, "-B", SCRIPT, "piqa", file, "--out", out],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("lone surrogates that became U+FFFD: 1", done.stderr)
+        first = json.loads(out.read_text(encoding="utf-8").splitlines()[0])
+        self.assertIn("a\ufffd", first["context"])
 
     def test_an_output_that_cannot_be_written_is_refused(self):
         file = self.file("a.jsonl", ARC)

@@ -55,6 +55,14 @@ class Summary(unittest.TestCase):
         done = self.summary([PASSED, SKIPPED, SKIPPED, SKIPPED])
         self.assertIn("a.Skips and 2 more: this machine", done.stdout)
 
+    def test_seconds_are_summed_by_binary(self):
+        timed = ['<testcase name="a.Slow" status="run" time="70.4"/>',
+                 '<testcase name="a.Quick" status="run" time="3"/>',
+                 '<testcase name="b.Quick" status="run" time="0.2"/>']
+        done = self.summary(timed)
+        self.assertIn("seconds  by test binary: preset0: a 73\n", done.stdout)
+        self.assertIn("of the slowest cases: preset0: a.Slow 70, preset0: a.Quick 3\n", done.stdout)
+
     def test_files_add_up(self):
         done = self.summary([PASSED], [PASSED, SKIPPED])
         self.assertEqual(done.stdout.splitlines()[-1], "2 passed, 0 failed, 1 skipped")

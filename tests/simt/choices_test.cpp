@@ -67,14 +67,22 @@ TEST_F(Fastest, one_that_is_faster_by_noise_is_not_chosen) {
 class Epilogues : public ::testing::Test {
  protected:
   static void set(const char* microseconds) { setenv("LOCKSTEP_SIMT_EPILOGUE", microseconds, 1); }
-  ~Epilogues() override { unsetenv("LOCKSTEP_SIMT_EPILOGUE"); }
+  static void plant(const std::string& error) {
+    setenv("LOCKSTEP_SIMT_CUBLASLT_ERROR", error.c_str(), 1);
+  }
+  static void plant_none() { unsetenv("LOCKSTEP_SIMT_CUBLASLT_ERROR"); }
+  ~Epilogues() override {
+    unsetenv("LOCKSTEP_SIMT_EPILOGUE");
+    plant_none();
+  }
 
   struct Result {
     ChosenProducts products;
     std::vector<Doubles> values;
     std::uint64_t nanoseconds = 0;  // of a product that was not asked for, but may have been tried
   };
-  static Result choose(const ProductChoices& recorded = {}) {
+  // step_error: as plant() takes it, for what comes after choosing.
+  static Result choose(const ProductChoices& recorded = {}, const std::string& step_error = {}) {
     constexpr auto bf16 = DType::bf16;
     Twins t(3);
     const auto x = t.random({8, 16}, bf16), weight = t.random({8, 16}, bf16),
@@ -96,7 +104,9 @@ class Epilogues : public ::testing::Test {
     result.nanoseconds = simt::device_nanoseconds() - begin;
     t.upload(dweight.device, dweight.host);  // what was measured added to them
     t.upload(dbias.device, dbias.host);
+    if (!step_error.empty()) plant(step_error);
     run();
+    plant_none();
     for (const Twin& of : {y, pre, dx, dweight, dbias})
       result.values.push_back(doubles(t.download(of.device)));
     return result;
@@ -138,6 +148,57 @@ TEST_F(Epilogues, a_product_without_one_cannot_be_unfused) {
   for (auto& [product, algorithm] : recorded.algorithms)
     algorithm = "unfused";
   EXPECT_EQ(choose(recorded).products.refused.size(), 3U);
+}
+
+// What cuBLASLt returns while algorithms are chosen, or later: the products with an epilogue are
+// computed without one, or the error is thrown.
+TEST_F(Epilogues, only_a_refusal_of_cublaslt_counts_as_cannot) {
+  const auto fused = choose();
+  const auto error_of = [&](FunctionRef<Result()> run) -> std::string {
+    try {
+      const auto result = run();
+      for (std::size_t i = 0; i < result.values.size(); ++i)
+        for (std::size_t j = 0; j < result.values[i].size(); ++j)
+          EXPECT_NEAR(result.values[i][j], fused.values[i][j], 0.05) << i << ": " << j;
+      return "none";
+    } catch (const Error& error) {
+      plant_none();
+      return error.what();
+    }
+  };
+  struct Case {
+    int status;
+    bool passes_choice, passes_step;
+    const char* name;
+  };
+  for (const Case c : {Case{15, true, true, "NOT_SUPPORTED"},
+                       {7, true, false, "CUBLAS_STATUS_INVALID_VALUE"},
+                       {8, true, false, "ARCH_MISMATCH"},
+                       {3, false, false, "CUBLAS_STATUS_ALLOC_FAILED"},
+                       {14, false, false, "CUBLAS_STATUS_INTERNAL_ERROR"}}) {
+    SCOPED_TRACE(c.name);
+    const auto expect = [&](const std::string& error, bool passes, const std::string& call) {
+      EXPECT_EQ(error == "none", passes) << call << ": " << error;
+      EXPECT_TRUE(passes || error.find("cublasLtMatmul" + call) != std::string::npos) << error;
+    };
+    for (const std::string call : {"AlgoGetHeuristic", ""}) {
+      plant(str(call, ':', c.status));
+      expect(error_of([&] { return choose(); }), c.passes_choice, call);
+    }
+    plant(str("AlgoCheck:", c.status));
+    expect(error_of([&] {
+             auto result = choose(fused.products.choices);
+             EXPECT_EQ(result.products.refused.size(), 3U);
+             return result;
+           }),
+           c.passes_choice, "AlgoCheck");
+    ::testing::internal::CaptureStderr();
+    const auto error = error_of([&] { return choose({}, str(':', c.status)); });
+    const auto log = ::testing::internal::GetCapturedStderr();
+    expect(error, c.passes_step, "");
+    EXPECT_EQ(log.find("does not support the algorithm") != std::string::npos, c.passes_step)
+        << log;
+  }
 }
 
 TEST(FindFastest, ways_that_cannot_are_left_out) {

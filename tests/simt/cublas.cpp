@@ -4,11 +4,14 @@
 // It has a few algorithms, which differ in time and in bits: the sums of algorithm i are larger by
 // i / 2^22. Environment: LOCKSTEP_SIMT_FASTEST, the fastest of them (default 2);
 // LOCKSTEP_SIMT_EPILOGUE, the time of an epilogue in microseconds (default 0); and
-// LOCKSTEP_SIMT_CUBLASLT, the version of the library.
+// LOCKSTEP_SIMT_CUBLASLT, the version of the library; and LOCKSTEP_SIMT_CUBLASLT_ERROR=CALL:STATUS,
+// the number of the status that cublasLtMatmulCALL returns for products with an epilogue
+// (AlgoGetHeuristic, AlgoCheck; empty: cublasLtMatmul).
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <cublasLt.h>
@@ -118,6 +121,18 @@ long from_environment(const char* name, long absent) {
   return value != nullptr ? std::atol(value) : absent;
 }
 
+// The status that a test asks for, or success.
+cublasStatus_t planted_error(const char* call, const cublasLtMatmulDescOpaque& description) {
+  const char* planted = std::getenv("LOCKSTEP_SIMT_CUBLASLT_ERROR");
+  if (planted == nullptr ||
+      description.at(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT)
+    return CUBLAS_STATUS_SUCCESS;
+  const std::string text = planted;
+  const auto colon = text.find(':');
+  if (text.substr(0, colon) != call) return CUBLAS_STATUS_SUCCESS;
+  return static_cast<cublasStatus_t>(std::stoi(text.substr(colon + 1)));
+}
+
 bool is_algorithm(const cublasLtMatmulAlgo_t& algorithm) {
   for (int i = 1; i < 8; ++i)
     if (algorithm.data[i] != 0) return false;
@@ -145,10 +160,16 @@ double gelu_slope(double x) {
 std::size_t cublasLtGetVersion() {
   return static_cast<std::size_t>(from_environment("LOCKSTEP_SIMT_CUBLASLT", 130000));
 }
-const char* cublasLtGetStatusString(cublasStatus_t /*status*/) {
-  return "an error of the simulated cuBLASLt";
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_INTERNAL_ERROR: return "CUBLAS_STATUS_INTERNAL_ERROR";
+    default: return "an error of the simulated cuBLASLt";
+  }
 }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  if (std::getenv("NVIDIA_TF32_OVERRIDE") != nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   *handle = new cublasLtContext;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -207,6 +228,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatmulHeuristicResult_t* results, int* found) {
   const bool plain = description->at(CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT;
   *found = 0;
+  if (const auto error = planted_error("AlgoGetHeuristic", *description);
+      error != CUBLAS_STATUS_SUCCESS)
+    return error;
   if (is_fp8(a->type)) {
     if (!is_fp8_product(*description, *a, *b)) return CUBLAS_STATUS_NOT_SUPPORTED;
   } else if (!plain && (a->type != CUDA_R_16BF || d->rows % 8 != 0)) {
@@ -220,12 +244,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/,
-                                       cublasLtMatmulDesc_t /*description*/,
+                                       cublasLtMatmulDesc_t description,
                                        cublasLtMatrixLayout_t /*a*/, cublasLtMatrixLayout_t /*b*/,
                                        cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
   *result = {};
+  if (const auto error = planted_error("AlgoCheck", *description); error != CUBLAS_STATUS_SUCCESS)
+    return error;
   return is_algorithm(*algorithm) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
@@ -245,6 +271,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
       (tb ? b_layout->columns : b_layout->rows) != k ||
       (tb ? b_layout->rows : b_layout->columns) != n)
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (const auto error = planted_error("", *description); error != CUBLAS_STATUS_SUCCESS)
+    return error;
   if (!is_algorithm(*chosen)) throw simt::Violation("cublasLtMatmul by what is no algorithm");
   const auto algorithm = chosen->data[0] - kFirstAlgorithm;
   const double scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);

@@ -51,9 +51,12 @@ last=checkpoints/step-00000006/rank-00000.safetensors
 same_bits() { cmp {"$1","$2"}/$last || { echo "$1 and $2 have other bits"; exit 1; }; }
 other_bits() { ! cmp -s {"$1","$2"}/$last || { echo "$1 and $2 have the same bits"; exit 1; }; }
 
-train gpu cuda
+NVIDIA_TF32_OVERRIDE=1 train gpu cuda  # tests/simt/cublas.cpp computes nothing where it is set
 train cpu cpu
 says gpu "matrix products in "
+says gpu "after the algorithms of matrix products were chosen"
+says gpu "NVIDIA_TF32_OVERRIDE=1 in the environment is ignored"
+grep -A1 '"cleared_variables"' gpu/numerics.json | grep -q NVIDIA_TF32_OVERRIDE
 [[ ! -e cpu/numerics.json ]]
 
 # From here on the fastest algorithm is another one than where a run was begun (tests/simt/cublas.cpp).

@@ -153,6 +153,10 @@ void Simulator::run_block() {
       return;
     }
   }
+  // They could still arrive while the block's memory is written, or is another block's.
+  for (std::size_t t = 0; t < threads_ && violation_.empty(); ++t)
+    if (const Fiber& f = *fibers_[t]; !f.open.empty() || !f.groups.empty())
+      violation_ = "simt: " + who(f) + " ends without waiting for its copies";
 }
 
 std::string Simulator::deadlock() const {

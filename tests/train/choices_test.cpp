@@ -16,10 +16,14 @@ namespace {
 
 const std::string kFixture = LOCKSTEP_FIXTURES "/choices";
 
+std::vector<Question> parse(const std::string& text, const std::string& what = "q.jsonl") {
+  OddInput odd;
+  return parse_questions(text, what, odd);
+}
+
 std::string refusal(const std::string& line) {
   try {
-    parse_questions("{\"context\":\"a\",\"choices\":[\"b\",\"c\"],\"label\":1}\n\n" + line,
-                    "q.jsonl");
+    parse("{\"context\":\"a\",\"choices\":[\"b\",\"c\"],\"label\":1}\n\n" + line);
   } catch (const DataError& error) {
     return error.what();
   }
@@ -27,7 +31,7 @@ std::string refusal(const std::string& line) {
 }
 
 TEST(Questions, are_lines_of_json) {
-  const auto questions = parse_questions(
+  const auto questions = parse(
       "{\"context\":\"a \",\"choices\":[\"b\",\"c\"],\"label\":1,\"id\":\"x\"}\r\n\n"
       "{\"choice_contexts\":[\"d\",\"e\"],\"choices\":[\"f\",\"f\"],\"label\":0,\"more\":[]}",
       "q");
@@ -60,7 +64,7 @@ TEST(Questions, that_are_wrong_are_refused_by_line_and_member) {
       "{\"context\":\"\",\"choice_contexts\":[\"d\",\"e\"],\"choices\":[\"f\",\"f\"],\"label\":0}",
       "expected context or choice_contexts, found both");
   EXPECT_NE(refusal("{\"context\":").find("q.jsonl: line 3: at byte "), std::string::npos);
-  EXPECT_THROW(parse_questions("\n\n", "q"), DataError);
+  EXPECT_THROW(parse("\n\n", "q"), DataError);
 }
 
 std::string text_of(const std::vector<std::int32_t>& ids) {
@@ -80,7 +84,7 @@ TEST(ChoiceEncoder, gives_whitespace_at_the_contexts_end_to_the_choice) {
   EXPECT_EQ(text_of(encoder.encode("\xa0", "c").choice), "c");  // no character
   ChoiceEncoder starts(bytes, /*document_start=*/true);
   EXPECT_EQ(starts.encode("a", "c").context, (std::vector<std::int32_t>{256, 'a'}));
-  EXPECT_THROW(encoder.encode("a", ""), DataError);
+  EXPECT_TRUE(encoder.encode("a", "").choice.empty());
 }
 
 // As lm_eval's HFLM.tok_encode with has_bos_prefix, and loglikelihood of an empty context.
@@ -102,9 +106,23 @@ TEST(ChoiceEncoder, puts_the_document_token_in_front_once) {
     EXPECT_EQ(encoder.encode(start, "x").choice, tokenizer->encode("x"));
     EXPECT_EQ(encoder.encode("", start + "x").context, document);
     EXPECT_EQ(encoder.encode("", start + "x").choice, tokenizer->encode("x"));
-    EXPECT_THROW(encoder.encode("", start), DataError);
+    EXPECT_TRUE(encoder.encode("", start).choice.empty());
   }
   EXPECT_EQ(ChoiceEncoder(*tokenizer, true).encode("A man", " x").context, with_document("A man"));
+}
+
+TEST(Questions, that_are_odd_are_taken_and_counted) {
+  OddInput odd;
+  const auto questions = parse_questions(
+      "{\"context\":\"a\\udfff\",\"choices\":[\"b\",\"\\ud800\"],\"label\":1,\"score\":[NaN,-"
+      "Infinity]}",
+      "q.jsonl", odd);
+  EXPECT_EQ(questions[0].context(0), "a\xef\xbf\xbd");
+  EXPECT_EQ(questions[0].choices[1], "\xef\xbf\xbd");
+  EXPECT_EQ(odd.text.count, 2);
+  EXPECT_EQ(odd.numbers.count, 2);
+  EXPECT_EQ(refusal("{\"context\":\"\",\"choices\":[\"b\",\"c\"],\"label\":NaN}"),
+            "q.jsonl: line 3: \"label\" is null, expected an integer");
 }
 
 TEST(Choices, the_first_of_the_best_counts) {
@@ -158,6 +176,43 @@ TEST(Choices, have_the_scores_of_lm_eval) {
     fixture.expect_share(result, "acc_bytes", Normalised::by_bytes);
     EXPECT_EQ(result.cut, 3);  // lm_eval warns of as many
   }
+}
+
+// Where one of its choices adds no token, or has too many; lm_eval 0.4.13 ends with an assertion
+// then.
+TEST(Choices, a_question_that_cannot_be_scored_is_skipped_and_counted) {
+  const Fixture fixture;
+  const TemporaryDirectory directory;
+  const auto file = (directory / "q.jsonl").string();
+  const std::string good = R"({"context": "A man", "choices": [" runs", " dog"], "label": 0})";
+  const std::string none = R"({"context": "", "choices": ["x", "<|endoftext|>"], "label": 0})";
+  const auto evaluate = [&](const std::string& text) {
+    spit(file, text);
+    LoneWorld alone;
+    Stream stream(Device{}, "compute", Stream::Mode::immediate, 2);
+    return evaluate_choices(fixture.source, {.file = file, .tokenizer = *fixture.tokenizer},
+                            {alone}, stream);
+  };
+  std::string knives;
+  for (int i = 0; i < 90; ++i)
+    knives += "knife ";
+  const auto is_long = R"({"context": "a", "choices": ["b", ")" + knives + R"("], "label": 0})";
+  ::testing::internal::CaptureStderr();
+  const auto all = evaluate(str(none, "\n", good, "\n", is_long, "\n", good, "\n"));
+  const auto log = ::testing::internal::GetCapturedStderr();
+  const auto alone = evaluate(good);
+  ASSERT_EQ(all.questions.size(), 2u);
+  EXPECT_EQ(all.questions[1].line, 4);
+  for (std::size_t k = 0; k < 2; ++k)
+    EXPECT_NEAR(all.scores[1][k].logp, alone.scores[0][k].logp, 1e-5);
+  ASSERT_EQ(all.skipped.size(), 2u);
+  EXPECT_EQ(all.skipped[0].question.line, 1);
+  EXPECT_EQ(all.skipped[0].why, "choices: number 1 adds no token to its context");
+  expect_contains(all.skipped[1].why, " tokens, but the model has positions for 64");
+  expect_contains(log, "2 of 4 questions cannot be scored and were skipped; the first: " + file +
+                           ": line 1: choices: number 1 adds no token");
+  expect_contains(message_of<DataError>([&] { evaluate(none); }),
+                  file + ": no question can be scored; the first, of line 1: choices: number 1");
 }
 
 class ChoicesOn : public ::testing::TestWithParam<Mesh> {};

@@ -3,6 +3,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
+#include "kernels/rope.h"
 #include "model/families.h"
 #include "tests/files.h"
 #include "tests/train/model_weights.h"
@@ -55,6 +56,31 @@ struct Contents {
     return all;
   }
 };
+
+// A tensor of these values in F64, F32, BF16, BOOL or U8.
+Contents::Entry entry_of(StoredType type, const std::vector<std::int64_t>& shape,
+                         const std::vector<double>& values) {
+  Contents::Entry entry{{"", type, shape}, ""};
+  const auto add = [&](auto value) {
+    entry.bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  for (const double value : values)
+    switch (type) {
+      case StoredType::f64: add(value); break;
+      case StoredType::f32: add(static_cast<float>(value)); break;
+      case StoredType::bf16: add(to_bf16(static_cast<float>(value))); break;
+      default: add(static_cast<std::uint8_t>(value));
+    }
+  entry.stored.bytes = std::ssize(entry.bytes);
+  return entry;
+}
+
+// Of a tensor in F32.
+std::vector<double> numbers_of(const Contents::Entry& entry) {
+  std::vector<float> values(entry.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
+  return {values.begin(), values.end()};
+}
 
 class HuggingFace : public ::testing::TestWithParam<Family> {
  protected:
@@ -188,7 +214,7 @@ TEST_P(HuggingFace, missing_unexpected_and_misshapen_tensors_are_named) {
                   })),
                   matrix + " has the shape [");
   expect_contains(refusal(changed([&](auto& all) { all[matrix].stored.type = StoredType::i32; })),
-                  "expected fp32, found I32");
+                  matrix + " is stored as I32; expected F64, F32, BF16 or F16. Dequantise");
 }
 
 TEST_P(HuggingFace, names_without_the_prefix_of_a_headed_model_are_understood) {
@@ -211,18 +237,287 @@ TEST_P(HuggingFace, names_without_the_prefix_of_a_headed_model_are_understood) {
   expect_contains(refusal(twice), "is there twice");
 }
 
-TEST_P(HuggingFace, the_second_copy_of_a_tied_head_is_ignored) {
-  if (!config_.tied_head) return;
-  import_huggingface(fixture(GetParam()), config_, weights_.slices);
-  const std::string embedding = huggingface_tensors(config_)[0].name;
-  const auto path = changed([&](auto& all) { all["lm_head.weight"] = all[embedding]; });
-  ModelWeights again(config_);
-  import_huggingface(path, config_, again.slices);
-  EXPECT_EQ(again.values(), weights_.values());
+TEST_P(HuggingFace, doubles_become_fp32) {
+  std::map<std::string, std::vector<double>> doubles;
+  const auto path = changed([&](auto& all) {
+    for (auto& [name, entry] : all) {
+      auto& values = doubles[name] = numbers_of(entry);
+      for (double& value : values)
+        value += 1e-9 * std::abs(value);
+      entry = entry_of(StoredType::f64, entry.stored.shape, values);
+    }
+  });
+  import_huggingface(path, config_, weights_.slices);
+  export_huggingface(directory_ / "out", config_, weights_.slices, {.dtype = DType::fp32});
+  for (const auto& [name, entry] : Contents::of(directory_ / "out/model.safetensors").tensors)
+    EXPECT_EQ(entry.bytes, entry_of(StoredType::f32, entry.stored.shape, doubles.at(name)).bytes)
+        << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(all, HuggingFace, ::testing::ValuesIn(kAll),
                          [](const auto& p) { return std::string(name(p.param)); });
+
+// The same models with a tied head; `embedding_` has values that every type holds.
+class TiedHead : public HuggingFace {
+ protected:
+  TiedHead() {
+    config_.tied_head = true;
+    name_ = huggingface_tensors(config_)[0].name;
+    auto& entry = original_.tensors.at(name_);
+    embedding_ = numbers_of(entry);
+    for (double& value : embedding_)
+      value = static_cast<double>(to_float(to_bf16(static_cast<float>(value))));
+    shape_ = entry.stored.shape;
+    original_.tensors.erase("lm_head.weight");
+  }
+  // A directory with these two; nothing for a tensor that it leaves out.
+  fs::path directory_with(const std::optional<Contents::Entry>& embedding,
+                          const std::optional<Contents::Entry>& head) {
+    return changed([&](auto& all) {
+      all = original_.tensors;
+      all.erase(name_);
+      if (embedding) all[name_] = *embedding;
+      if (head) all["lm_head.weight"] = *head;
+    });
+  }
+  Contents::Entry stored_as(StoredType type, const std::vector<double>& values) const {
+    return entry_of(type, shape_, values);
+  }
+  std::map<std::string, Doubles> imported(const fs::path& path) const {
+    ModelWeights weights(config_);
+    import_huggingface(path, config_, weights.slices);
+    return weights.values();
+  }
+
+  Contents original_ = Contents::of(fixture(GetParam()) / "model.safetensors");
+  std::string name_;
+  std::vector<double> embedding_;
+  std::vector<std::int64_t> shape_;
+};
+
+constexpr StoredType kFloats[] = {StoredType::f64, StoredType::f32, StoredType::bf16};
+
+TEST_P(TiedHead, a_copy_of_the_embedding_in_any_type_is_left_out) {
+  const auto expected = imported(directory_with(stored_as(StoredType::f32, embedding_), {}));
+  EXPECT_EQ(expected.at(name_), embedding_);
+  for (const auto type : kFloats)
+    for (const auto head : kFloats)
+      EXPECT_EQ(imported(directory_with(stored_as(type, embedding_), stored_as(head, embedding_))),
+                expected)
+          << name(type) << " " << name(head);
+}
+
+TEST_P(TiedHead, a_head_that_differs_in_one_element_is_refused_with_the_key_to_set) {
+  const auto n = embedding_.size();
+  for (const auto type : kFloats)
+    for (const auto at : {std::size_t{0}, n / 3, n - 1}) {
+      auto head = embedding_;
+      head[at] = head[at] == 0.5 ? 0.25 : 0.5;
+      const auto text =
+          refusal(directory_with(stored_as(StoredType::f32, embedding_), stored_as(type, head)));
+      expect_contains(text,
+                      str("lm_head.weight differs from ", name_, " in 1 of ", n, " elements"));
+      expect_contains(text, "\"tie_word_embeddings\" is true, or absent. Set it to false");
+    }
+  const auto text = refusal(directory_with(
+      stored_as(StoredType::f32, embedding_),
+      entry_of(StoredType::f32, {shape_[0] + 1, shape_[1]},
+               std::vector<double>(static_cast<std::size_t>((shape_[0] + 1) * shape_[1])))));
+  expect_contains(text, "lm_head.weight has the shape [");
+}
+
+TEST_P(TiedHead, ranks_that_hold_parts_compare_all_of_it_together) {
+  ModelWeights weights(config_);
+  const auto columns = weights.columns();
+  const auto halves = weights.halves();
+  for (const auto at : {std::size_t{0}, embedding_.size() - 1}) {
+    auto head = embedding_;
+    head[at] = head[at] == 0.5 ? 0.25 : 0.5;
+    const auto path =
+        directory_with(stored_as(StoredType::f32, embedding_), stored_as(StoredType::f32, head));
+    // Of each way to cut it, the rank with the element refuses, and no other.
+    for (const auto* all : {&columns, &halves}) {
+      int refusals = 0;
+      for (const bool first : {true, false}) {
+        std::vector<StateSlice> part;
+        for (const auto& slice : *all)
+          if (slice.name != name_ || (slice.piece.part == 0 && slice.piece.begin == 0) == first)
+            part.push_back(slice);
+        try {
+          import_huggingface(path, config_, part);
+        } catch (const DataError&) {
+          ++refusals;
+        }
+      }
+      EXPECT_EQ(refusals, 1) << at;
+    }
+  }
+}
+
+TEST_P(TiedHead, the_embedding_is_loaded_from_a_head_that_is_alone) {
+  const auto embedding = stored_as(StoredType::f32, embedding_);
+  EXPECT_EQ(imported(directory_with({}, embedding)), imported(directory_with(embedding, {})));
+  const auto neither = refusal(directory_with({}, {}));
+  expect_contains(neither, " missing: " + name_);
+}
+
+TEST_P(TiedHead, a_head_in_another_shard_is_compared_too) {
+  ModelWeights weights(config_);
+  import_huggingface(directory_with(stored_as(StoredType::f32, embedding_), {}), config_,
+                     weights.slices);
+  const auto out = directory_ / "out";
+  export_huggingface(out, config_, weights.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
+  const auto add_head = [&](const std::vector<double>& values) {
+    Contents shard;
+    shard.tensors["lm_head.weight"] = stored_as(StoredType::f32, values);
+    shard.write(out / "head.safetensors");
+    const fs::path path = out / "model.safetensors.index.json";
+    Json index = Json::parse(slurp(path), "index"), map = index.at("weight_map");
+    map.set("lm_head.weight", "head.safetensors");
+    index.set("weight_map", map);
+    spit(path, index.dump());
+  };
+  add_head(embedding_);
+  EXPECT_EQ(imported(out), weights.values());
+  auto head = embedding_;
+  head.back() += 1;
+  add_head(head);
+  expect_contains(refusal(out), "head.safetensors: at byte ");
+}
+
+INSTANTIATE_TEST_SUITE_P(all, TiedHead, ::testing::ValuesIn(kAll),
+                         [](const auto& p) { return std::string(name(p.param)); });
+
+TEST(HuggingFaceFiles, an_untied_model_without_its_head_names_the_key_to_set) {
+  for (const auto family : kAll) {
+    auto config = huggingface_config(fixture(family));
+    config.tied_head = false;
+    const TemporaryDirectory directory;
+    auto contents = Contents::of(fixture(family) / "model.safetensors");
+    contents.tensors.erase("lm_head.weight");
+    contents.write(directory / "model.safetensors");
+    ModelWeights weights(config);
+    expect_contains(message_of<DataError>(
+                        [&] { import_huggingface(directory.path(), config, weights.slices); }),
+                    "missing: lm_head.weight; set \"tie_word_embeddings\": true if");
+  }
+}
+
+// Buffers of old files beside the weights of a fixture.
+class Buffers : public ::testing::Test {
+ protected:
+  // "" for a directory that is read.
+  std::string refusal(Family family, const std::string& name, const Contents::Entry& buffer) {
+    auto config = huggingface_config(fixture(family));
+    auto contents = Contents::of(fixture(family) / "model.safetensors");
+    contents.tensors[name] = buffer;
+    contents.write(directory_ / "model.safetensors");
+    ModelWeights weights(config);
+    try {
+      import_huggingface(directory_.path(), config, weights.slices);
+      return "";
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
+  const std::int64_t n = 5;
+  std::vector<double> mask;
+  for (std::int64_t i = 0; i < n * n; ++i)
+    mask.push_back(i % n <= i / n ? 1 : 0);
+  for (const auto type :
+       {StoredType::u8, StoredType::boolean, StoredType::f32, StoredType::bf16, StoredType::f64}) {
+    const auto refused = [&](const char* name, const std::vector<double>& values) {
+      return refusal(Family::gpt2, name, entry_of(type, {1, 1, n, n}, values));
+    };
+    EXPECT_EQ(refused("transformer.h.1.attn.bias", mask), "");
+    EXPECT_EQ(refused("h.0.attn.bias", mask), "");
+    auto sees_all = mask, sees_less = mask;
+    sees_all[n - 1] = 1;
+    sees_less.back() = 0;
+    expect_contains(refused("h.0.attn.bias", sees_all),
+                    "h.0.attn.bias is 1 for query 0 and key 4; expected 0");
+    expect_contains(refused("h.0.attn.bias", sees_less), "is 0 for query 4 and key 4; expected 1");
+    expect_contains(refused("h.2.attn.bias", mask), "unexpected: h.2.attn.bias");
+  }
+  expect_contains(refusal(Family::gpt2, "h.0.attn.bias", entry_of(StoredType::f32, {25}, mask)),
+                  "is not one square matrix");
+  expect_contains(
+      refusal(Family::gpt2, "h.0.attn.bias", entry_of(StoredType::f32, {5, 5, 1}, mask)),
+      "is not one square matrix");
+}
+
+TEST_F(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
+  const auto refused = [&](StoredType type, double value) {
+    return refusal(Family::gpt2, "h.0.attn.masked_bias", entry_of(type, {}, {value}));
+  };
+  EXPECT_EQ(refused(StoredType::f32, -1e4), "");
+  EXPECT_EQ(refused(StoredType::bf16, -1e4), "");
+  EXPECT_EQ(refused(StoredType::f32, -INFINITY), "");
+  expect_contains(refused(StoredType::f32, -1), "masked_bias is -1; expected at most -1000");
+  expect_contains(refused(StoredType::f32, NAN), "masked_bias is nan");
+  expect_contains(
+      refusal(Family::gpt2, "h.0.attn.masked_bias", entry_of(StoredType::f32, {2}, {-1e4, -1e4})),
+      "has more than one element");
+}
+
+TEST_F(Buffers, frequencies_of_another_rope_are_refused) {
+  for (const auto family : {Family::llama3, Family::qwen2, Family::qwen3, Family::smollm3}) {
+    const auto c = huggingface_config(fixture(family));
+    const auto frequencies = [&](float theta) {
+      std::vector<double> all;
+      for (std::int64_t i = 0; i < c.head_size / 2; ++i)
+        all.push_back(
+            static_cast<double>(inverse_frequency(i, c.head_size, theta, c.rope_scaling)));
+      return all;
+    };
+    for (const auto type : kFloats) {
+      const auto refused = [&](const char* name, const std::vector<double>& values) {
+        return refusal(family, name, entry_of(type, {c.head_size / 2}, values));
+      };
+      for (const char* name :
+           {"model.layers.0.self_attn.rotary_emb.inv_freq",
+            "layers.1.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"}) {
+        EXPECT_EQ(refused(name, frequencies(c.rope_theta)), "");
+        expect_contains(refused(name, frequencies(2 * c.rope_theta)),
+                        str("from rope_theta ", c.rope_theta, " and the scaling"));
+      }
+      expect_contains(refused("layers.99.self_attn.rotary_emb.inv_freq", frequencies(c.rope_theta)),
+                      "unexpected: layers.99.");
+    }
+    expect_contains(
+        refusal(family, "model.rotary_emb.inv_freq", entry_of(StoredType::f32, {1}, {1.0})),
+        "inv_freq has the shape [1]");
+  }
+}
+
+TEST(HuggingFaceFiles, names_of_wrapped_quantised_and_adapted_models_are_explained) {
+  const auto config = huggingface_config(fixture(Family::qwen3));
+  const std::pair<const char*, const char*> marks[] = {
+      {"_orig_mod.model.norm.weight", "torch.compile wrapped. Save model._orig_mod, or take"},
+      {"model.layers.0._orig_mod.mlp.up_proj.weight", "torch.compile wrapped"},
+      {"module.model.norm.weight", "DistributedDataParallel wrapped"},
+      {"model.layers.0._fsdp_wrapped_module.mlp.up_proj.weight", "FSDP or activation"},
+      {"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "of an adapter"},
+      {"model.layers.0.self_attn.q_proj.qweight", "quantised; expected F64, F32, BF16 or F16"},
+      {"model.layers.0.self_attn.q_proj.weight_scale_inv", "quantised"},
+      {"model.layers.0.self_attn.q_proj.weight.absmax", "quantised"}};
+  for (const auto& [name, expected] : marks) {
+    const TemporaryDirectory directory;
+    auto contents = Contents::of(fixture(Family::qwen3) / "model.safetensors");
+    contents.tensors[name] = contents.tensors.begin()->second;
+    contents.write(directory / "model.safetensors");
+    ModelWeights weights(config);
+    const auto text = message_of<DataError>(
+        [&] { import_huggingface(directory.path(), config, weights.slices); });
+    expect_contains(text, str(name, ": "));
+    expect_contains(text, expected);
+  }
+}
 
 TEST(HuggingFaceFiles, fused_and_turned_matrices_of_gpt2_come_apart) {
   const auto config = huggingface_config(fixture(Family::gpt2));

@@ -329,7 +329,7 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   Outcome outcome;
   std::mutex mutex;
   std::vector<std::vector<Consumed>> consumed(static_cast<std::size_t>(layout.mesh.world()));
-  const auto bytes = measure_training(config, Device{}, 1);  // it reserves many addresses: once
+  const auto bytes = measure_training(config, Device{}, 1);
   run_thread_ranks(layout.mesh.world(), [&](World& threads) {
     RingWorld world(threads);
     LayoutRank rank(config, bytes, make_comms(world, layout.mesh, &topology), around.dataset);

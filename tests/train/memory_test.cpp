@@ -129,18 +129,9 @@ TEST(Memory, what_would_fit_takes_less_of_a_host_where_that_is_short) {
   expect_contains(message(), "make the model smaller");
 }
 
-// What no machine has is measured; sanitizers leave too few addresses for that.
-class TooLarge : public ::testing::Test {
-  void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "the sanitizer leaves too few addresses";
-#endif
-  }
-};
-
 // A micro-batch of 4096 sequences does not fit; of the smaller ones, the largest that
 // does is named, and it does.
-TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
+TEST(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
   const MemoryRoom room{.device = {},
                         .host_bytes = std::int64_t{16} << 30};  // what is free here changes
   Config config = config_of(Family::gpt2, 12, 768);
@@ -159,7 +150,7 @@ TEST_F(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
 }
 
 // One sequence of 24 tokens would have no products of fp8: it is not proposed.
-TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
+TEST(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
   Config config = config_of(Family::llama3, 100, 16384);
   config.precision.compute = DType::bf16;
   config.precision.fp8 = Fp8Products::tensor;
@@ -169,7 +160,7 @@ TEST_F(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
   expect_contains(message_of<ConfigError>([&] { checked(config); }), "make the model smaller");
 }
 
-TEST_F(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
+TEST(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
   Config config = config_of(Family::llama3, 100, 16384);
   config.train.micro_batch = 2;
   config.train.batch_tokens = 2048;

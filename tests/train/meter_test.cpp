@@ -1,5 +1,6 @@
 #include "train/meter.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -41,6 +42,30 @@ TEST(Meter, products_of_fp8_count_by_their_own_peak) {
   const auto r = m.step(1, 0.25);
   EXPECT_DOUBLE_EQ(r.model_flops_utilization, 0.75 * 0.24);
   EXPECT_DOUBLE_EQ(r.model_flops_utilization_square, 4000 * (5e6 / 1e11 + 3e6 / 2e11));
+}
+
+// 4000 tokens/s are 24 GFLOP/s by the causal count.
+TEST(Meter, above_105_percent_of_the_peak_mfu_is_unknown_until_a_larger_peak_is_measured) {
+  Meter m({.steps = 100,
+           .step_tokens = 1000,
+           .flops_per_token = 6e6,
+           .flops_per_token_square = 8e6,
+           .peak_flops = 24e9 / 1.06,
+           .device = {},
+           .limit_bytes = 0});
+  const auto busy = m.step(1, 0.25);
+  EXPECT_TRUE(std::isnan(busy.model_flops_utilization));
+  EXPECT_TRUE(std::isnan(busy.model_flops_utilization_square));
+  EXPECT_TRUE(busy.peak_is_too_low);
+  m.measured_peak(20e9);  // lower: the first one counts
+  EXPECT_TRUE(m.step(2, 0.25).peak_is_too_low);
+  m.measured_peak(24e9 / 1.04);
+  const auto idle = m.step(3, 0.25);
+  EXPECT_DOUBLE_EQ(idle.model_flops_utilization, 1.04);
+  EXPECT_DOUBLE_EQ(idle.model_flops_utilization_square, 1.04 * 8 / 6);  // counts what is masked
+  EXPECT_FALSE(idle.peak_is_too_low);
+  m.measured_peak(48e9);
+  EXPECT_DOUBLE_EQ(m.step(4, 0.25).model_flops_utilization, 0.5);
 }
 
 TEST(Meter, the_eta_counts_steps_evaluations_and_saves) {

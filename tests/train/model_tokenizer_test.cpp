@@ -36,6 +36,58 @@ TEST(ModelTokenizer, lies_with_the_run_its_archive_or_the_model) {
   EXPECT_EQ(tokenizer_of(model), kFixture);
 }
 
+// A model's directory: its config.json, and files that only their names matter of.
+void spit_model(const std::filesystem::path& path, const std::vector<std::string>& names) {
+  std::filesystem::create_directories(path);
+  for (const char* name : {"config.json", "tokenizer.json"})
+    std::filesystem::copy(std::filesystem::path(kFixture) / name, path / name);
+  for (const auto& name : names)
+    spit(path / name, "of " + path.filename().string());
+}
+
+TEST(ModelTokenizer, a_run_keeps_all_files_of_the_model_that_it_starts_from) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> names;
+  for (const std::string name : kTokenizerFiles)
+    if (name != "tokenizer.json") names.push_back(name);
+  spit_model(directory / "model", names);
+  spit_model(directory / "data", {"tokenizer_config.json", "generation_config.json"});
+  const auto kept = [&](const char* name) { return slurp(directory / "run" / name); };
+  // The data's, and where they have none the model's; of generation the model's own.
+  keep_tokenizer(directory / "data", directory / "run", directory / "model");
+  for (const auto& name : names)
+    EXPECT_EQ(kept(name.c_str()), name == "tokenizer_config.json" ? "of data" : "of model") << name;
+  // From the run to itself, when it resumes; without the model, which is gone.
+  std::filesystem::remove_all(directory / "model");
+  keep_tokenizer(directory / "run", directory / "run", directory / "model");
+  for (const auto& name : names)
+    EXPECT_EQ(kept(name.c_str()), name == "tokenizer_config.json" ? "of data" : "of model") << name;
+  // Of a model with another tokenizer nothing.
+  spit_model(directory / "other", {"chat_template.jinja"});
+  spit(directory / "other/tokenizer.json", "{}");
+  keep_tokenizer(directory / "data", directory / "second", directory / "other");
+  EXPECT_FALSE(path_exists(directory / "second/chat_template.jinja"));
+  EXPECT_EQ(slurp(directory / "second/generation_config.json"), "of data");
+  // Where the data name no tokenizer, the model's.
+  keep_tokenizer("", directory / "third", directory / "other");
+  EXPECT_EQ(slurp(directory / "third/chat_template.jinja"), "of other");
+  keep_tokenizer("bytes", directory / "fourth", directory / "other");
+  EXPECT_FALSE(path_exists(directory / "fourth"));
+}
+
+TEST(ModelTokenizer, ids_that_config_json_alone_has_are_kept) {
+  const TemporaryDirectory directory;
+  spit_model(directory / "model", {});
+  auto config = Json::parse(slurp(directory / "model/config.json"), "config");
+  config.set("eos_token_id", Json::Array{5, 7});
+  config.set("pad_token_id", 3);
+  config.set("bos_token_id", Json());
+  spit(directory / "model/config.json", config.dump());
+  keep_tokenizer("", directory / "run", directory / "model");
+  EXPECT_EQ(Json::parse(slurp(directory / "run/generation_config.json"), "kept").dump(),
+            R"({"eos_token_id":[5,7],"pad_token_id":3,"_from_model_config":true})");
+}
+
 TEST(ModelTokenizer, with_more_tokens_than_the_model_is_refused) {
   const auto source = checkpoint("nowhere", 399);
   EXPECT_THROW(open_tokenizer_of(source, kFixture), DataError);

@@ -240,6 +240,7 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   EXPECT_EQ(value(path, "lockstep_plan_mfu_ratio"), 0.25);
   expect_contains(slurp(path), "{run=\"my run\"}");
   auto second = report();
+  second.planned_utilization = 0.125;  // the peak was measured again
   second.step = 13;
   second.skipped = true;
   second.gpu.reset();
@@ -250,6 +251,7 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
   page.end(Goodput{.productive_seconds = 2}, 0.5);
   EXPECT_EQ(value(path, "lockstep_running"), 0);
   EXPECT_EQ(value(path, "lockstep_step"), 13);
+  EXPECT_EQ(value(path, "lockstep_plan_mfu_ratio"), 0.125);
   EXPECT_EQ(value(path, "lockstep_tokens_total"), 2048);
   EXPECT_EQ(value(path, "lockstep_skipped_steps_total"), 1);
   EXPECT_EQ(value(path, "lockstep_data_wait_seconds_total"), 0.25);

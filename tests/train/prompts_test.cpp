@@ -11,8 +11,19 @@ using Ids = std::vector<std::int32_t>;
 
 constexpr std::int64_t kPositions = 16;
 
-std::vector<Prompt> encode(const std::vector<PromptText>& texts, std::int64_t tokens = 4) {
-  return encode_prompts(texts, tokens, ByteTokenizer(), kPositions);
+EncodedPrompts encode(const std::vector<PromptText>& texts, std::int64_t tokens = 4,
+                      const Tokenizer& tokenizer = ByteTokenizer()) {
+  OddInput odd;
+  return encode_prompts(texts, tokens, tokenizer, kPositions, odd);
+}
+
+std::vector<PromptText> parse(const std::string& lines, OddInput odd = {}) {
+  return parse_prompts(lines, "p.jsonl", odd);
+}
+
+std::vector<PromptText> read(const std::filesystem::path& file) {
+  OddInput odd;
+  return read_prompts(file, odd);
 }
 
 // Of a document that starts with no token.
@@ -35,10 +46,9 @@ class Startless final : public Tokenizer {
 };
 
 TEST(Prompts, lines_become_prompts_that_know_where_they_stand) {
-  const auto prompts = parse_prompts(
+  const auto prompts = parse(
       "{\"prompt\": \"one\"}\r\n\n \t\r\n{\"id\": 7, \"prompt\": \"\\u00e4\\n\"}\n{\"prompt\": "
-      "\"\"}",
-      "p.jsonl");
+      "\"\"}");
   ASSERT_EQ(prompts.size(), 3u);
   EXPECT_EQ(prompts[0].text, "one");
   EXPECT_EQ(prompts[0].where, "p.jsonl: line 1");
@@ -50,7 +60,7 @@ TEST(Prompts, lines_become_prompts_that_know_where_they_stand) {
 TEST(Prompts, a_bad_line_is_refused_by_file_and_line) {
   const std::string good = "{\"prompt\": \"one\"}\n\n";
   const auto refusal = [&](const std::string& line) {
-    return message_of<DataError>([&] { parse_prompts(good + line + "\n" + good, "p.jsonl"); });
+    return message_of<DataError>([&] { parse(good + line + "\n" + good); });
   };
   for (const std::string line : {"{\"prompt\": \"o", "word", "[\"prompt\"]", "\"prompt\"", "{}",
                                  "{\"text\": \"one\"}", "{\"prompt\": 1}", "{\"prompt\": null}"}) {
@@ -63,8 +73,7 @@ TEST(Prompts, a_bad_line_is_refused_by_file_and_line) {
 
 TEST(Prompts, a_file_without_a_prompt_is_refused_by_name) {
   for (const std::string lines : {"", "\n", " \n\t\r\n"})
-    EXPECT_EQ(message_of<DataError>([&] { parse_prompts(lines, "p.jsonl"); }),
-              "p.jsonl: holds no prompt");
+    EXPECT_EQ(message_of<DataError>([&] { parse(lines); }), "p.jsonl: holds no prompt");
 }
 
 TEST(Prompts, a_file_of_lines_is_known_by_its_name_and_any_other_is_one_prompt) {
@@ -75,19 +84,19 @@ TEST(Prompts, a_file_of_lines_is_known_by_its_name_and_any_other_is_one_prompt) 
   spit(directory / "empty", "");
   EXPECT_TRUE(holds_prompt_lines(directory / "p.jsonl"));
   EXPECT_FALSE(holds_prompt_lines(""));
-  const auto lines = read_prompts(directory / "p.jsonl");
+  const auto lines = read(directory / "p.jsonl");
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[1].where, (directory / "p.jsonl").string() + ": line 2");
-  const auto one = read_prompts(directory / "p.json");
+  const auto one = read(directory / "p.json");
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].text, line + line);
   EXPECT_EQ(one[0].where, (directory / "p.json").string());
-  EXPECT_EQ(read_prompts(directory / "empty").at(0).text, "");
-  expect_contains(message_of<DataError>([&] { read_prompts(directory / "none"); }), "none");
+  EXPECT_EQ(read(directory / "empty").at(0).text, "");
+  expect_contains(message_of<DataError>([&] { read(directory / "none"); }), "none");
 }
 
 TEST(Prompts, each_begins_a_document_once) {
-  const auto prompts = encode({{"ab", "a"}, {"", "b"}});
+  const auto prompts = encode({{"ab", "a"}, {"", "b"}}).prompts;
   ASSERT_EQ(prompts.size(), 2u);
   EXPECT_EQ(prompts[0].ids, (Ids{256, 'a', 'b'}));
   EXPECT_EQ(prompts[1].ids, Ids{256});
@@ -95,7 +104,7 @@ TEST(Prompts, each_begins_a_document_once) {
   EXPECT_EQ(prompts[1].number, 1u);
   const auto bpe = open_tokenizer(LOCKSTEP_FIXTURES "/choices");
   const auto texts = std::vector<PromptText>{{"man", ""}, {"<|endoftext|>man", ""}};
-  const auto named = encode_prompts(texts, 1, *bpe, kPositions);
+  const auto named = encode(texts, 1, *bpe).prompts;
   EXPECT_EQ(named[0].ids.front(), bpe->about().document_token);
   EXPECT_GT(named[0].ids.size(), 1u);
   EXPECT_EQ(named[0].ids, named[1].ids);
@@ -106,28 +115,77 @@ TEST(Prompts, without_a_token_that_starts_documents_an_empty_one_is_refused) {
   const auto texts = [](const char* text) {
     return std::vector<PromptText>{{"a", "p: line 1"}, {text, "p: line 2"}};
   };
-  EXPECT_EQ(encode_prompts(texts("bc"), 1, startless, kPositions)[1].ids, (Ids{'b', 'c'}));
-  const auto said =
-      message_of<UsageError>([&] { encode_prompts(texts(""), 1, startless, kPositions); });
+  EXPECT_EQ(encode(texts("bc"), 1, startless).prompts[1].ids, (Ids{'b', 'c'}));
+  const auto said = message_of<UsageError>([&] { encode(texts(""), 1, startless); });
   EXPECT_EQ(said,
             "p: line 2: the prompt is empty, and the tokenizer startless has no token that starts "
             "documents; write some text");
-  EXPECT_EQ(message_of<DataError>([&] { encode_prompts(texts("bad"), 1, startless, kPositions); }),
+  EXPECT_EQ(message_of<DataError>([&] { encode(texts("bad"), 1, startless); }),
             "p: line 2: no token for the byte 98");
 }
 
-TEST(Prompts, one_that_leaves_no_room_is_refused_by_name_and_others_get_what_is_left) {
+TEST(Prompts, one_that_leaves_no_room_gets_no_token_and_others_get_what_is_left) {
   const auto text = [](std::size_t bytes) { return std::string(bytes, 'x'); };
-  const auto prompts =
-      encode({{text(3), ""}, {text(11), ""}, {text(12), ""}, {text(15), ""}}, /*tokens=*/4);
+  const auto [prompts, full] = encode({{text(3), ""},
+                                       {text(11), ""},
+                                       {text(12), ""},
+                                       {text(15), "p: line 4"},
+                                       {text(100), "p: line 5"}},
+                                      /*tokens=*/4);
   EXPECT_EQ(prompts[0].tokens, 4);
   EXPECT_EQ(prompts[1].tokens, 4);  // to the last position
   EXPECT_EQ(prompts[2].tokens, 3);
   EXPECT_EQ(prompts[3].tokens, 0);
-  EXPECT_EQ(message_of<UsageError>([&] {
-              encode({{"x", "p: line 1"}, {text(16), "p: line 2"}});
-            }),
-            "p: line 2: the prompt is 17 tokens, but the model has positions for 16; shorten it");
+  EXPECT_EQ(prompts[4].tokens, 0);
+  EXPECT_EQ(prompts[4].ids.size(), 1u) << "computed for nothing";
+  EXPECT_EQ(full.count, 2);
+  EXPECT_EQ(full.first, "p: line 4");
+  for (const std::size_t bytes : {15, 16})
+    EXPECT_EQ(message_of<UsageError>([&] {
+                encode({{text(bytes), "p: line 2"}});
+              }),
+              str("p: line 2: the prompt is ", bytes + 1,
+                  " tokens, and the model has positions for "
+                  "16: none is left to generate; shorten it"));
+}
+
+// As Python's json.loads(line) reads the line, a lone surrogate as U+FFFD.
+TEST(Prompts, an_odd_line_is_taken_and_counted) {
+  OddInput odd;
+  const auto prompts = parse_prompts(
+      "{\"prompt\": \"a\\ud800\\ud83d\\ude00\\\\ud800\", \"score\": NaN}\n"
+      "{\"x\": [-Infinity, Infinity, \"NaN\"], \"prompt\": \"\\udc00 NaN \xff\xc3\xa4\"}",
+      "p.jsonl", odd);
+  EXPECT_EQ(prompts[0].text, "a\xef\xbf\xbd\xf0\x9f\x98\x80\\ud800");
+  EXPECT_EQ(prompts[1].text, "\xef\xbf\xbd NaN \xef\xbf\xbd\xc3\xa4");
+  EXPECT_EQ(odd.text.count, 3);
+  EXPECT_EQ(odd.text.first, "p.jsonl: line 1");
+  EXPECT_EQ(odd.numbers.count, 3);
+  for (const auto& [lines, why] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"prompt\": NaN}", "p.jsonl: line 1: \"prompt\" is null, expected a string"},
+           {"{\"prompt\": \"a\"}\r{\"prompt\": \"b\"}\r", str("p.jsonl: line 1: ", kReturnsAlone)},
+           {"\n{\"prompt\": \"a\"}\r\r {\"p", str("p.jsonl: line 2: ", kReturnsAlone)},
+           {"{\"prompt\": \"a\"}\n" + std::string(512, '\0'),
+            "p.jsonl: ends with 512 zero bytes, from byte 16 of its text on"}})
+    expect_contains(message_of<DataError>([&] { parse(lines); }), why);
+  EXPECT_EQ(parse("{\"prompt\":\r\"a\"}\r\n{\"prompt\": \"b\"}\r").size(), 2u);
+}
+
+TEST(Prompts, bytes_without_a_token_are_dropped_and_counted) {
+  const TemporaryDirectory directory;
+  spit(directory / "tokenizer.json",
+       R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+           "model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
+  OddInput odd;
+  const auto encoded =
+      encode_prompts(std::vector<PromptText>{{"ab", "p: line 1"},
+                                             {"a\x04\x04"
+                                              "b",
+                                              "p: line 2"}},
+                     1, *open_tokenizer((directory / "tokenizer.json").string()), kPositions, odd);
+  EXPECT_EQ(encoded.prompts[1].ids, (Ids{0, 1}));
+  EXPECT_EQ(odd.bytes.count, 2);
+  EXPECT_EQ(odd.bytes.first, "p: line 2");
 }
 
 }  // namespace

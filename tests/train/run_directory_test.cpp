@@ -75,6 +75,46 @@ TEST(RunDirectory, a_holder_that_is_killed_leaves_it_free) {
   const RunDirectory run(path);
 }
 
+// Whatever happened to the directory, a run that goes on would train without a lock.
+TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run", moved = temporary / "moved";
+  const auto after = [&](const auto& change) {
+    fs::remove_all(path);
+    fs::remove_all(moved);
+    const RunDirectory first(path);
+    const RunDirectory second(path, /*takes_lock=*/false);
+    EXPECT_NO_THROW(first.check());
+    EXPECT_NO_THROW(second.check());
+    change();
+    const auto said = message_of<DataError>([&] { first.check(); });
+    EXPECT_EQ(message_of<DataError>([&] { second.check(); }), said);
+    expect_contains(said, path.string() + ": the run directory was removed, moved or replaced");
+    return said;
+  };
+  expect_contains(after([&] { fs::remove_all(path); }), "which is gone; restore the directory");
+  expect_contains(after([&] { fs::rename(path, moved); }),
+                  "which is now " + (moved / "lock").string() + "; move the directory back");
+  after([&] { fs::remove(path / "lock"); });
+  after([&] {
+    fs::rename(path, moved);
+    fs::copy(moved, path, fs::copy_options::recursive);  // as of a backup
+  });
+}
+
+TEST(RunDirectory, one_in_which_another_process_trains_instead_is_busy) {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run";
+  const RunDirectory run(path);
+  fs::rename(path, temporary / "moved");
+  const RunDirectory other(path);
+  expect_contains(message_of<TransientError>([&] { run.check(); }),
+                  str("another process trains in ", path.string(), " (pid ", getpid()));
+  EXPECT_NO_THROW(other.check());
+}
+
 TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";

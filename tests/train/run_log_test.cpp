@@ -43,7 +43,7 @@ TEST(RunLog, each_of_its_files_that_cannot_be_written_is_said_once_and_the_other
   LoneWorld alone;
   ::testing::internal::CaptureStderr();
   RunLog log(alone, run, config, 3);
-  log.open(run, config, {.began = std::chrono::steady_clock::now()});
+  log.open(config, {.began = std::chrono::steady_clock::now()});
   for (std::int64_t step = 1; step <= 3; ++step) {
     StepReport report;
     report.step = step;
@@ -77,7 +77,7 @@ TEST(RunLog, what_can_be_written_again_says_what_is_missing_and_may_fail_again) 
   spit(run.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
   LoneWorld alone;
   RunLog log(alone, run, config, 9);
-  log.open(run, config, {.began = std::chrono::steady_clock::now()});
+  log.open(config, {.began = std::chrono::steady_clock::now()});
   const auto append = [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t step = from; step <= to; ++step) {
       StepReport report;
@@ -104,6 +104,97 @@ TEST(RunLog, what_can_be_written_again_says_what_is_missing_and_may_fail_again) 
   EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 3);
 }
 
+TEST(RunLog, files_that_were_removed_moved_or_replaced_are_opened_again) {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  LoneWorld alone;
+  RunLog log(alone, run, {}, 9);
+  log.open({}, {.began = std::chrono::steady_clock::now(), .ranks = 2});
+  const auto append = [&](std::int64_t step) {
+    StepReport report;
+    report.step = step;
+    log.append(report);
+  };
+  const auto events = [&] {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(run.path()))
+      if (entry.path().filename().string().starts_with("events.")) found.push_back(entry.path());
+    return found;
+  };
+  append(1);
+  ::testing::internal::CaptureStderr();
+  log.reopen_lost(1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ASSERT_EQ(events().size(), 1u);
+
+  fs::rename(run.metrics(), directory / "rotated");
+  spit(run.metrics(), "{\"step\":1}\n{\"step\":7}\n");  // a copy that somebody edited
+  fs::remove(run.ledger());
+  fs::remove(events().front());
+  ::testing::internal::CaptureStderr();
+  append(2);
+  log.reopen_lost(2);
+  append(3);
+  log.end(0, "done", 0);
+  const auto said = ::testing::internal::GetCapturedStderr();
+  for (const std::string name : {"metrics.jsonl", "ledger.jsonl", "TensorBoard's file"})
+    EXPECT_EQ(count(said, name + " was removed, moved or replaced"), 1) << said;
+  const auto metrics = slurp(run.metrics());
+  EXPECT_EQ(count(metrics, "\"step\":"), 2) << metrics;
+  EXPECT_EQ(count(metrics, "\"step\":3,"), 1) << metrics;
+  EXPECT_EQ(count(slurp(directory / "rotated"), "\"step\":"), 2);
+  ASSERT_EQ(events().size(), 1u);
+  EXPECT_GT(fs::file_size(events().front()), 100u);
+  const auto ledger = read_ledger(run.ledger());
+  ASSERT_EQ(ledger.size(), 3u);
+  EXPECT_EQ(ledger.front().step, 2);
+  EXPECT_EQ(ledger.front().ranks, 2);
+}
+
+// Another run that trains there has its own.
+TEST(RunLog, the_page_is_not_written_into_what_replaced_the_directory) {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory directory;
+  const RunDirectory run(directory / "run");
+  LoneWorld alone;
+  RunLog log(alone, run, {}, 3);
+  fs::rename(run.path(), directory / "moved");
+  fs::create_directory(run.path());
+  spit(run.path() / "metrics.prom", "another run's");
+  ::testing::internal::CaptureStderr();
+  log.stay_at(2);
+  expect_contains(::testing::internal::GetCapturedStderr(), "the run directory was removed");
+  EXPECT_EQ(slurp(run.path() / "metrics.prom"), "another run's");
+}
+
+TEST(RunLog, a_resume_warns_of_logs_that_lack_earlier_steps) {
+  const TemporaryDirectory directory;
+  LoneWorld alone;
+  Config::Log config;
+  config.tensorboard = false;
+  config.prometheus_file = "";
+  const auto warned = [&](const std::string& name, const char* metrics, std::int64_t step) {
+    const RunDirectory run(directory / name);
+    if (metrics != nullptr) {
+      spit(run.metrics(), metrics);
+      spit(run.ledger(), "");
+    }
+    RunLog log(alone, run, config, 9);
+    ::testing::internal::CaptureStderr();
+    log.open(config, {.began = std::chrono::steady_clock::now(), .step = step});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto gone = warned("gone", nullptr, 3);
+  expect_contains(gone, "metrics.jsonl: the last step is 0; expected step 3");
+  expect_contains(gone, "ledger.jsonl: the file is missing; goodput counts from step 3 on");
+  const auto cut = warned("cut", "{\"step\":1}\n{\"step\":2}\n{\"st", 3);
+  expect_contains(cut, "metrics.jsonl: the last step is 2; expected step 3");
+  const auto whole = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n";
+  EXPECT_EQ(warned("whole", whole, 3).find("expected step"), std::string::npos);
+  EXPECT_EQ(warned("new", nullptr, 0), "");
+}
+
 TEST(RunLog, what_the_watch_ends_has_its_steps_and_its_end) {
   const TemporaryDirectory directory;
   const RunDirectory run(directory / "run");
@@ -113,7 +204,7 @@ TEST(RunLog, what_the_watch_ends_has_its_steps_and_its_end) {
     Config::Log config;
     config.tensorboard = false;
     RunLog log(world, run, config, 3);
-    log.open(run, config, {.began = std::chrono::steady_clock::now()});
+    log.open(config, {.began = std::chrono::steady_clock::now()});
     StepReport report;
     report.step = 1;
     log.append(report);
@@ -154,7 +245,7 @@ TEST(RunLog, a_start_that_does_no_step_shows_the_last_numbers) {
   LoneWorld alone;
   {
     RunLog log(alone, run, config, 3);
-    log.open(run, config, {.began = std::chrono::steady_clock::now()});
+    log.open(config, {.began = std::chrono::steady_clock::now()});
     StepReport report;
     report.step = 3;
     report.loss = 2.5;
@@ -193,7 +284,7 @@ TEST(RunLog, what_the_watch_ended_is_not_opened) {
   EndedWorld world(alone);
   RunLog log(world, run, {}, 3);
   world.last_act("rank 1 died", 75);
-  log.open(run, {}, {.began = std::chrono::steady_clock::now()});
+  log.open({}, {.began = std::chrono::steady_clock::now()});
   EXPECT_FALSE(std::filesystem::exists(run.ledger()));
   expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
 }

@@ -39,6 +39,14 @@ TEST(StepLine, mfu_stands_beside_what_was_planned) {
       << step_line(r, false);
 }
 
+TEST(StepLine, mfu_above_what_is_possible_is_not_shown_but_why) {
+  auto r = sample();
+  r.model_flops_utilization = StepReport::kUnknown;
+  r.peak_is_too_low = true;
+  EXPECT_NE(step_line(r, false).find(" | MFU   n/a (peak too low) | data "), std::string::npos)
+      << step_line(r, false);
+}
+
 TEST(StepLine, fields_stay_under_each_other_from_step_to_step) {
   auto first = sample(), last = sample();
   first.step = 7;

@@ -102,7 +102,6 @@ SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& fo
 void count_rates(Estimate& found) {
   found.tokens_per_second = found.tokens_per_second_of(found.time);
   found.mfu = found.mfu_of(found.time);
-  found.mfu_square = found.mfu_square_of(found.time);
 }
 
 // Of a step that is complete but for them.
@@ -214,14 +213,8 @@ double Estimate::tokens_per_second_of(const StepTime& step) const {
   return static_cast<double>(meter.step_tokens) / step.total();
 }
 
-double Estimate::mfu_of(const StepTime& step) const {
-  if (!(meter.peak_flops > 0)) return 0;
-  return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token);
-}
-
-double Estimate::mfu_square_of(const StepTime& step) const {
-  if (!(meter.peak_flops > 0)) return 0;
-  return tokens_per_second_of(step) * meter.seconds_at_peak(meter.flops_per_token_square);
+Utilization Estimate::mfu_of(const StepTime& step) const {
+  return meter.utilization(tokens_per_second_of(step));
 }
 
 std::vector<PlanFile::Memory> host_memory(const Estimate& e) {
@@ -242,11 +235,11 @@ std::vector<PlanFile::Memory> host_memory(const Estimate& e) {
 PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
                       const std::optional<StepTime>& corrected) {
   const auto step_of = [&](const StepTime& time) {
-    PlanFile::Step step{.seconds = time.total(), .tokens_per_second = e.tokens_per_second_of(time)};
-    if (e.meter.peak_flops > 0) {
-      step.mfu = e.mfu_of(time);
-      step.mfu_square = e.mfu_square_of(time);
-    }
+    const auto mfu = e.mfu_of(time);
+    PlanFile::Step step{.seconds = time.total(),
+                        .tokens_per_second = e.tokens_per_second_of(time),
+                        .mfu = mfu.causal,
+                        .mfu_square = mfu.square};
     for (std::size_t i = 0; i < kComponents; ++i)
       if (time.seconds[i] > 0)
         step.components.push_back({name(static_cast<Component>(i)), time.seconds[i]});

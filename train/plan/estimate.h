@@ -47,8 +47,8 @@ struct SaveTimes {
 
 struct Estimate {
   StepTime time;  // a mean step: of data and checkpoints, what compute waits for them
-  double tokens_per_second = 0;                             // of all ranks
-  double mfu = 0, mfu_square = 0;                           // 0: the peak is not known
+  double tokens_per_second = 0;  // of all ranks
+  Utilization mfu;
   Meter::Config meter;                                      // what MFU is counted by
   RunBytes bytes;                                           // a rank, as `train` announces them
   std::array<std::int64_t, kPurposes> by_purpose{};         // of bytes.training.device
@@ -67,8 +67,7 @@ struct Estimate {
   Calls operators, collectives;
 
   double tokens_per_second_of(const StepTime& step) const;
-  double mfu_of(const StepTime& step) const;         // 0: the peak is not known
-  double mfu_square_of(const StepTime& step) const;  // likewise
+  Utilization mfu_of(const StepTime& step) const;
 
   bool fits() const { return room.has(bytes.sum()); }
   std::int64_t needed_bytes() const;  // of a rank's device, constants too

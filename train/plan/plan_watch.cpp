@@ -70,7 +70,14 @@ void PlanWatch::plan() {
   plan_ = planned_run(config, *cluster, run_.meter.config(),
                       unlike_plan_.empty() ? residuals_of(config.plan) : "", key(),
                       run_.options.tensor_across);
+  is_by_meter_ = true;
   write_plan_file(run_.directory.plan(), *plan_);
+}
+
+void PlanWatch::meter_changed() {
+  if (!is_by_meter_) return;
+  count_mfu(*plan_, run_.meter.config());
+  run_.log.attempt([&] { write_plan_file(run_.directory.plan(), *plan_); });
 }
 
 void PlanWatch::fill_in(StepReport& report) {

@@ -21,6 +21,7 @@ class PlanWatch {
   // Every rank, behind each step, before it is logged: fills in what the plan says of it, and which
   // rank was the slowest.
   void fill_in(StepReport& report);
+  void meter_changed();  // another peak: the planned MFU follows it, in RUN/plan.json too
   // Likewise, behind the step's line. Of the last one it fills in the slowest rank.
   void observe(StepReport& report);
   void end();  // rank 0: keeps what the plan was off by
@@ -34,6 +35,7 @@ class PlanWatch {
 
   Run& run_;
   std::optional<PlanFile> plan_;
+  bool is_by_meter_ = false;  // its MFU
   MeanStep since_table_, all_;
   std::int64_t first_step_ = 0;  // of those since the table; 0: none came yet
   std::vector<std::string> slowed_by_;

@@ -70,6 +70,7 @@ AttentionCall attention_of(const Op& op) {
           .sequence = static_cast<double>(op.sizes[1]),
           .head_size = static_cast<double>(op.sizes[3]),
           .is_backward = std::string_view(op.name).ends_with("backward"),
+          .is_own = !std::string_view(op.name).starts_with("cudnn"),
           .arithmetic = arithmetic_of(op.dtype)};
 }
 
@@ -129,10 +130,13 @@ double Prices::product_seconds(const ProductCall& call) const {
 
 double Prices::attention_rate(const AttentionCall& call) const {
   const Kernel& kernel = call.is_backward ? kBackward : kForward;
-  const double peak =
-      call.arithmetic == Arithmetic::fp32 ? hardware_.fp32_flops : hardware_.bf16_flops;
-  const double engine = engine_.attention[static_cast<std::size_t>(hardware_.architecture)] *
-                        (call.is_backward ? engine_.attention_backward : 1);
+  const bool is_fp32 = call.arithmetic == Arithmetic::fp32;
+  const double peak = is_fp32 ? hardware_.fp32_flops : hardware_.bf16_flops;
+  const bool is_own = call.is_own && !is_fp32;  // which has one kind of kernel
+  const auto& rates = is_own ? engine_.own_attention : engine_.attention;
+  const double backward = is_own ? engine_.own_attention_backward : engine_.attention_backward;
+  const double engine =
+      rates[static_cast<std::size_t>(hardware_.architecture)] * (call.is_backward ? backward : 1);
   const double heads = std::pow(std::min(1.0, call.head_size / 128), kHeadExponent);
   return peak * std::sqrt(hardware_.power) * engine * kernel.share * heads;
 }

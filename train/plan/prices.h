@@ -26,6 +26,11 @@ struct EngineNumbers {
   // Rate of attention by GpuArchitecture, of cuDNN's on Hopper; and of its backward beside that.
   std::array<double, 3> attention{0.9, 1.0, 1.0};
   double attention_backward = 1;
+  // The same of the engine's own kernels, which compute document masks. They are of the design of
+  // flash attention 2: the rate is what torchtitan's fit has for that one (published_engine.cpp).
+  // Blackwell: assumed to be no faster than Hopper. Backward multiplies seven times, not five.
+  std::array<double, 3> own_attention{0.9, 0.492, 0.216};
+  double own_attention_backward = 5.0 / 7;
   double network = 0.9;             // share of the adapters' payload that collectives reach
   double node_hop_seconds = 14e-6;  // of a ring or a tree from one domain to the next: NCCL's tuner
 };
@@ -47,6 +52,7 @@ struct AttentionCall {  // causal
   double sequence = 0;  // tokens that a query may look back at most
   double head_size = 0;
   bool is_backward = false;
+  bool is_own = false;  // by the engine's own kernels, not by cuDNN
   Arithmetic arithmetic = Arithmetic::bf16;
 };
 

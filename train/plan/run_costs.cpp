@@ -99,9 +99,9 @@ class Explanation {
     add("tokens_per_second", "batch_tokens / step_seconds",
         {{"batch_tokens", real(c_.train.batch_tokens)}, {"step_seconds", e_.time.total()}},
         e_.tokens_per_second, "tokens/s");
-    if (e_.meter.peak_flops > 0) {
-      mfu("mfu", "flops_per_token", e_.meter.flops_per_token, e_.mfu);
-      mfu("mfu_square", "flops_per_token_square", e_.meter.flops_per_token_square, e_.mfu_square);
+    if (std::isfinite(e_.mfu.causal)) {
+      mfu("mfu", "flops_per_token", e_.meter.flops_per_token, e_.mfu.causal);
+      mfu("mfu_square", "flops_per_token_square", e_.meter.flops_per_token_square, e_.mfu.square);
     }
   }
 

@@ -49,6 +49,16 @@ std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
   return std::nullopt;
 }
 
+void count_mfu(PlanFile& plan, const Meter::Config& meter) {
+  const auto count = [&](PlanFile::Step& step) {
+    const auto utilization = meter.utilization(step.tokens_per_second);
+    step.mfu = utilization.causal;
+    step.mfu_square = utilization.square;
+  };
+  count(plan.step);
+  if (plan.corrected) count(*plan.corrected);
+}
+
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
                      const std::filesystem::path& residuals, const std::string& key,
                      TensorAcross across) {

@@ -29,6 +29,9 @@ Residuals earlier_runs(const std::filesystem::path& file);
 std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
                                            const std::string& key);
 
+// MFU of the planned steps by `meter`.
+void count_mfu(PlanFile& plan, const Meter::Config& meter);
+
 // Its MFU is by the peak that the run's own is by. residuals: of earlier runs, see
 // train/plan/residuals.h, of `key`; no such file: no corrected figures, nor, with a warning, where
 // it cannot be read. Throws ConfigError where the layout does not fit the cluster.

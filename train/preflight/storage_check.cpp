@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <optional>
@@ -39,8 +38,7 @@ class Scratch {
     is_cached_ = direct < 0;
     if (direct >= 0) close(direct);
     unlink(shown.c_str());
-    if (reading_ < 0)
-      throw DataError(str(shown.string(), ": cannot open: ", std::strerror(reason)));
+    if (reading_ < 0) fail_io(shown, "cannot open", reason);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -51,8 +49,7 @@ class Scratch {
   void write(std::span<const std::byte> piece) {
     writer_->write(piece);
     // Else it were the last sync that takes all the time.
-    if (is_cached_ && fdatasync(reading_) != 0)
-      throw DataError(str(shown.string(), ": cannot sync: ", std::strerror(errno)));
+    if (is_cached_ && fdatasync(reading_) != 0) fail_io(shown, "cannot sync", errno);
   }
   void commit() {
     writer_->commit();

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/philox.h"
 #include "tests/bench/published_rows.h"
+#include "tests/files.h"
 #include "tests/train/layout_rig.h"
 #include "train/plan/step_time.h"
 
@@ -84,6 +85,27 @@ TEST(Prices, of_attention_are_those_that_were_fitted) {
   }
 }
 
+// By the names that attention's operators log.
+TEST(Prices, of_own_attention_are_those_of_flash_attention_2) {
+  const auto ratio = [](const char* gpu, DType dtype, const std::string& direction) {
+    const Prices prices(*find_hardware(gpu));
+    Op op = op_of(Op::Kind::attention, "", 0);
+    op.dtype = dtype;
+    op.flops = 1e12;
+    op.sizes = {1, 8192, 32, 128};
+    const auto own = "attention_" + direction, cudnn = "cudnn_" + own;
+    op.name = own.c_str();
+    const double seconds = prices.seconds(op, 1);
+    op.name = cudnn.c_str();
+    return seconds / prices.seconds(op, 1);
+  };
+  const auto fitted = published_engine("torchtitan").numbers.attention;
+  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::bf16, "forward"), 1 / fitted[1]);
+  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::bf16, "backward"), 7.0 / 5 / fitted[1]);
+  EXPECT_DOUBLE_EQ(ratio("NVIDIA A100", DType::bf16, "forward"), 1);
+  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::fp32, "backward"), 1) << "cuDNN has none";
+}
+
 TEST(Prices, of_collectives_are_those_that_were_fitted) {
   for (const Json& json : fixture().at("collectives").as_array()) {
     const auto& one = json.as_array();
@@ -95,6 +117,46 @@ TEST(Prices, of_collectives_are_those_that_were_fitted) {
                 json.dump());
     expect_same(prices.all_reduce_seconds(bytes, ranks, inside, one[6].as_double()),
                 one[8].as_double(), json.dump());
+  }
+}
+
+// The first row of throughput.csv with some columns changed.
+PublishedRow row_with(const std::map<std::string, std::string>& changes) {
+  auto cells = rows().front().says;
+  for (const auto& [column, text] : changes)
+    cells.at(column) = text;
+  std::string header, line;
+  for (const auto& [column, text] : cells) {
+    header += (header.empty() ? "" : ",") + column;
+    line += (line.empty() ? "\"" : ",\"") + text + "\"";
+  }
+  const TemporaryDirectory directory;
+  write_text(directory / "rows.csv", header + "\n" + line + "\n");
+  return read_published_rows(directory / "rows.csv").at(0);
+}
+
+TEST(PublishedRun, a_row_that_states_too_little_has_no_price_but_a_reason) {
+  EXPECT_EQ(row_with({}).problem, "");
+  struct Case {
+    std::map<std::string, std::string> changes;
+    const char* problem;
+  };
+  const std::vector<Case> cases{
+      {{{"layers", ""}}, "column layers is ''"},
+      {{{"hidden", ""}}, "column hidden is ''"},
+      {{{"heads", "0"}}, "column heads is '0'"},
+      {{{"kv_heads", "eight"}}, "column kv_heads is 'eight'"},
+      {{{"vocab", "1e300"}}, "column vocab is '1e300'"},
+      {{{"seq", "0"}}, "column seq is '0'"},
+      {{{"n_gpus", "0"}}, "column n_gpus is '0'"},
+      {{{"micro_batch", "0.5"}}, "column micro_batch is '0.5'"},
+      {{{"tflops_per_gpu", ""}, {"mfu_pct", ""}}, "columns tokens_per_s_per_gpu, tflops_per_gpu"},
+      {{{"gpu", "TPU v5p"}}, "column gpu is 'TPU v5p'"},
+      {{{"recompute", "some"}}, "column recompute is 'some'"}};
+  for (const auto& [changes, problem] : cases) {
+    const auto row = row_with(changes);
+    EXPECT_TRUE(row.problem.starts_with(problem)) << row.problem << ", expected " << problem;
+    EXPECT_THROW(resolved_layout(row), Error) << problem;
   }
 }
 
@@ -271,7 +333,7 @@ TEST(Prices, of_an_op_are_those_of_its_sizes) {
   product.sizes = {3, 7, 5};
   EXPECT_DOUBLE_EQ(prices.seconds(product, 1),
                    prices.product_seconds(product_call(3, 7, 5, Arithmetic::bf16)));
-  Op attention = op_of(Op::Kind::attention, "attention_backward", 1);
+  Op attention = op_of(Op::Kind::attention, "cudnn_attention_backward", 1);
   attention.flops = 5e12;
   attention.sizes = {2, 4096, 32, 64};
   EXPECT_DOUBLE_EQ(prices.seconds(attention, 1),

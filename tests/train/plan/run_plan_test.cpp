@@ -43,7 +43,7 @@ Meter::Config meter() {
   config.step_tokens = 256;
   config.flops_per_token = 2e6;
   config.flops_per_token_square = 3e6;
-  config.peak_flops = 5e10;
+  config.peak_flops = 5e12;
   return config;
 }
 
@@ -66,8 +66,18 @@ TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
   const auto plan = planned_run(config(), cluster(), meter(), "", "");
   const double tokens_per_second = 256 / plan.step.seconds;
   EXPECT_DOUBLE_EQ(plan.step.tokens_per_second, tokens_per_second);
-  EXPECT_DOUBLE_EQ(plan.step.mfu, tokens_per_second * 2e6 / 5e10);
-  EXPECT_DOUBLE_EQ(plan.step.mfu_square, tokens_per_second * 3e6 / 5e10);
+  EXPECT_DOUBLE_EQ(plan.step.mfu, tokens_per_second * 2e6 / 5e12);
+  EXPECT_DOUBLE_EQ(plan.step.mfu_square, tokens_per_second * 3e6 / 5e12);
+  auto later = plan;  // with twice the peak
+  Meter::Config larger = meter();
+  larger.peak_flops *= 2;
+  count_mfu(later, larger);
+  EXPECT_DOUBLE_EQ(later.step.mfu, plan.step.mfu / 2);
+  EXPECT_DOUBLE_EQ(later.step.mfu_square, plan.step.mfu_square / 2);
+  Meter::Config low = meter();  // less than what is planned
+  low.peak_flops = tokens_per_second * 2e6 / 1.1;
+  count_mfu(later, low);
+  EXPECT_TRUE(std::isnan(later.step.mfu) && std::isnan(later.step.mfu_square));
   Meter::Config unknown = meter();
   unknown.peak_flops = 0;
   EXPECT_TRUE(std::isnan(planned_run(config(), cluster(), unknown, "", "").step.mfu));

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Storage that fails while a run trains or a command writes, and a run's directory that is removed, moved
+or replaced: the exit code, what is reported, and that nothing of another run is touched.
+
+usage: storage_test.py LOCKSTEP [mpirun]
+"""
+
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import tiny_run
+from mpirun_test import ENVIRONMENT
+
+LOCKSTEP = sys.argv[1]
+HAS_MPIRUN = sys.argv.pop() == "mpirun" and shutil.which("mpirun") is not None
+PATIENCE = 120  # seconds
+
+
+class Storage(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        tiny_run.pack(LOCKSTEP, self.folder)
+        self.config = tiny_run.configuration(self.folder, "llama3")
+        self.run_folder = self.folder / "run"
+
+    def train(self, *settings, steps=1_000_000, every=20):
+        command = [LOCKSTEP, "train", str(self.config), "--run", str(self.run_folder), "--device", "cpu"]
+        for setting in (f"train.steps={steps}", f"checkpoint.every_steps={every}", "eval.every_steps=0",
+                        *settings):
+            command += ["--set", setting]
+        return command
+
+    def start(self, command):
+        log = tempfile.TemporaryFile()
+        self.addCleanup(log.close)
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                   env=ENVIRONMENT)
+        process.log = log
+        self.addCleanup(process.kill)
+        return process
+
+    @staticmethod
+    def said(process):
+        process.log.seek(0)
+        lines = process.log.read().decode().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith("step ") or "|" not in line)
+
+    def wait_for(self, condition, what, process):
+        deadline = time.time() + PATIENCE
+        while not condition():
+            self.assertIsNone(process.poll(), self.said(process))
+            self.assertLess(time.time(), deadline, what + self.said(process))
+            time.sleep(0.02)
+
+    def begin(self, command):
+        """A run that has saved."""
+        process = self.start(command)
+        self.wait_for(lambda: list(self.run_folder.glob("checkpoints/step-????????")), "a save", process)
+        return process
+
+    def expect_end(self, process, code, *texts):
+        self.assertEqual(process.wait(timeout=PATIENCE), code, self.said(process))
+        for text in texts:
+            self.assertIn(text, self.said(process))
+
+    def limited(self, kilobytes, command):
+        return self.start(["bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "bash", *command])
+
+    def test_a_limit_of_file_sizes_is_an_error(self):
+        small = self.limited(16, self.train(steps=30))
+        self.expect_end(small, 74, "step 20 is not saved: ", "File too large; raise the limit of file sizes")
+        whole = self.start(self.train(steps=30))
+        self.expect_end(whole, 0)
+        model = str(self.run_folder)
+        for command in (["data", "pack", str(self.folder / "text.txt"), "--tokenizer", "bytes", "--out",
+                         str(self.folder / "again")],
+                        ["checkpoint", "export", model, "--out", str(self.folder / "exported")],
+                        ["report", model]):
+            with self.subTest(command[0]):
+                self.expect_end(self.limited(4, [LOCKSTEP, *command]), 74, "File too large")
+
+    def test_logs_beyond_a_limit_of_file_sizes_have_holes(self):
+        # A checkpoint has 450 KiB or less; metrics.jsonl comes to 512 KiB before step 1000.
+        run = self.limited(512, self.train(steps=1000, every=0))
+        self.expect_end(run, 0, "metrics.jsonl: at byte ", "File too large", "its logs have holes")
+
+    def test_a_run_whose_directory_is_removed_ends_at_the_next_save(self):
+        run = self.begin(self.train())
+        shutil.rmtree(self.run_folder, ignore_errors=True)
+        shutil.rmtree(self.run_folder, ignore_errors=True)  # a save may have been under way
+        self.expect_end(run, 65, "the run directory was removed, moved or replaced")
+        self.assertFalse(self.run_folder.exists())
+
+    def test_a_run_whose_directory_is_moved_says_where_it_is_and_goes_on_when_it_is_back(self):
+        run = self.begin(self.train())
+        moved = self.folder / "moved"
+        self.run_folder.rename(moved)
+        self.expect_end(run, 65, f"which is now {moved}/lock; move the directory back")
+        self.assertFalse(self.run_folder.exists())
+        moved.rename(self.run_folder)
+        again = self.start(self.train())
+        self.wait_for(lambda: "going on from step" in self.said(again), "a resume", again)
+        again.send_signal(signal.SIGTERM)
+        self.expect_end(again, 75)
+
+    def test_of_two_runs_in_one_place_the_one_that_lost_it_ends_and_writes_nothing_there(self):
+        first = self.begin(self.train())
+        first.send_signal(signal.SIGSTOP)
+        self.run_folder.rename(self.folder / "moved")
+        second = self.start(self.train("train.seed=7", steps=3000, every=0))
+        self.wait_for(lambda: tiny_run.metrics(self.run_folder), "steps of the second", second)
+        first.send_signal(signal.SIGCONT)
+        self.expect_end(first, 75, f"another process trains in {self.run_folder} (pid {second.pid} ")
+        self.expect_end(second, 0)
+        steps = [step[0] for step in tiny_run.numbers(self.run_folder)]
+        self.assertEqual(steps, list(range(1, 3001)))
+        self.assertEqual([path.name for path in self.run_folder.glob("checkpoints/*")], ["step-00003000"])
+        self.assertIn("lockstep_step{run=\"run\"} 3000\n", (self.run_folder / "metrics.prom").read_text())
+
+    def test_a_log_that_is_removed_or_rotated_is_opened_again(self):
+        run = self.begin(self.train("log.tensorboard=true"))
+        rotated = self.run_folder / "metrics.jsonl.1"
+        (self.run_folder / "metrics.jsonl").rename(rotated)
+        next(self.run_folder.glob("events.*")).unlink()
+        self.wait_for(lambda: tiny_run.metrics(self.run_folder) and
+                      list(self.run_folder.glob("events.*")), "new logs", run)
+        run.send_signal(signal.SIGTERM)
+        self.expect_end(run, 75, "metrics.jsonl was removed, moved or replaced",
+                        "TensorBoard's file was removed, moved or replaced")
+        self.assertEqual(tiny_run.metrics(self.run_folder)[0]["step"] % 20, 1)
+
+    @unittest.skipUnless(HAS_MPIRUN, "without mpirun")
+    def test_all_ranks_end_when_the_directory_is_removed(self):
+        for change, code, text in ((shutil.rmtree, 65, "the run directory was removed"),
+                                   (lambda path: path.rename(self.folder / "moved"), 65, "moved/lock")):
+            run = self.begin(["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", *self.train()])
+            try:
+                change(self.run_folder)
+            except OSError:
+                shutil.rmtree(self.run_folder, ignore_errors=True)
+            self.expect_end(run, code, text)
+            self.assertFalse(self.run_folder.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

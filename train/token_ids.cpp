@@ -1,0 +1,164 @@
+#include "train/token_ids.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/file.h"
+#include "core/log.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr int kDepth = 64;
+constexpr const char* kKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+// An empty object where there is no such file, or it cannot be read, which is warned of.
+Json object_in(const fs::path& file) {
+  if (!path_exists(file)) return Json::Object{};
+  try {
+    auto json = Json::parse(read_text(file, kMostBytes), file.string(), kDepth);
+    return json.is_object() ? json : Json(Json::Object{});
+  } catch (const DataError& error) {
+    log_warning("its token ids are not known: ", error.what());
+    return Json::Object{};
+  }
+}
+
+// Finds ids by the names of tokens, in the files beside a tokenizer.
+class NamedTokens {
+ public:
+  explicit NamedTokens(const fs::path& directory)
+      : config_(object_in(directory / "tokenizer_config.json")),
+        map_(object_in(directory / "special_tokens_map.json")),
+        directory_(directory) {}
+
+  // Of what `key` ("eos_token") names; null: none.
+  Json id(const char* key) {
+    auto name = name_in(config_, key);
+    if (name.empty()) name = name_in(map_, key);
+    if (name.empty()) return {};
+    if (!read_) {
+      tokenizer_ = object_in(directory_ / "tokenizer.json");
+      vocabulary_ = object_in(directory_ / "vocab.json");
+      read_ = true;
+    }
+    if (const Json* added = tokenizer_.find("added_tokens"); added != nullptr && added->is_array())
+      for (const Json& token : added->as_array())
+        if (name_in(token, "content") == name) return integer_in(token, "id");
+    if (const Json* model = tokenizer_.find("model"); model != nullptr && model->is_object())
+      if (const Json* vocabulary = model->find("vocab");
+          vocabulary != nullptr && vocabulary->is_object())
+        return integer_in(*vocabulary, name);
+    return integer_in(vocabulary_, name);
+  }
+
+ private:
+  // A string, or the content of an object.
+  static std::string name_in(const Json& json, std::string_view key) {
+    const Json* value = json.is_object() ? json.find(key) : nullptr;
+    if (value != nullptr && value->is_object()) value = value->find("content");
+    return value != nullptr && value->is_string() ? value->as_string() : "";
+  }
+  static Json integer_in(const Json& json, std::string_view key) {
+    const Json* value = json.find(key);
+    return value != nullptr && value->is_integer() ? *value : Json();
+  }
+
+  Json config_, map_, tokenizer_, vocabulary_;
+  fs::path directory_;
+  bool read_ = false;
+};
+
+// One id, or a list of them, as a list.
+std::vector<std::int64_t> ids_in(const Json& value) {
+  std::vector<std::int64_t> ids;
+  if (value.is_integer()) ids.push_back(value.as_integer());
+  if (value.is_array())
+    for (const Json& one : value.as_array())
+      if (one.is_integer()) ids.push_back(one.as_integer());
+  return ids;
+}
+
+Json value_of(const std::vector<std::int64_t>& ids) {
+  if (ids.empty()) return {};
+  if (ids.size() == 1) return ids.front();
+  Json list;
+  for (const auto id : ids)
+    list.push(id);
+  return list;
+}
+
+// Without ids that the model does not have; -1 is how some files write none.
+Json below(const Json& value, const char* key, std::int64_t vocabulary, const fs::path& directory) {
+  auto ids = ids_in(value);
+  std::erase_if(ids, [&](std::int64_t id) {
+    const bool lies_beyond = id < 0 || id >= vocabulary;
+    if (lies_beyond && id != -1)
+      log_warning(directory.string(), ": ", key, " is ", id, ", expected below the model's ",
+                  "vocabulary of ", vocabulary, "; it is left out");
+    return lies_beyond;
+  });
+  return value_of(ids);
+}
+
+}  // namespace
+
+void TokenIds::set(Json& config) const {
+  config.set("bos_token_id", bos);
+  config.set("eos_token_id", eos);
+  config.set("pad_token_id", pad);
+}
+
+TokenIds token_ids(const fs::path& directory, std::int64_t vocabulary) {
+  const auto generation = directory / "generation_config.json";
+  const Json said = object_in(path_exists(generation) ? generation : directory / "config.json");
+  NamedTokens named(directory);
+  const auto id = [&](const char* key, const char* name) {
+    const Json* value = said.find(key);
+    const bool known = value != nullptr && !value->is_null();
+    return below(known ? *value : named.id(name), key, vocabulary, directory);
+  };
+  TokenIds ids{id("bos_token_id", "bos_token"), id("eos_token_id", "eos_token"),
+               id("pad_token_id", "pad_token")};
+  auto ends = ids_in(ids.eos);
+  for (const auto own : ids_in(below(named.id("eos_token"), "eos_token", vocabulary, directory)))
+    if (std::find(ends.begin(), ends.end(), own) == ends.end()) ends.push_back(own);
+  ids.eos = value_of(ends);
+  return ids;
+}
+
+Json generation_config_of(const fs::path& model) {
+  const Json config = object_in(model / "config.json");
+  Json made;
+  for (const char* key : kKeys)
+    if (const Json* value = config.find(key); value != nullptr && !ids_in(*value).empty())
+      made.set(key, *value);
+  if (!made.is_null()) made.set("_from_model_config", true);
+  return made;
+}
+
+std::string with_token_ids(const std::string& config, const TokenIds& ids) {
+  Json json;
+  try {
+    json = Json::parse(config, "generation_config.json", kDepth);
+    json.as_object();
+  } catch (const DataError&) {  // which is copied as it is
+    return config;
+  }
+  bool same = true;
+  for (const auto& [key, value] : {std::pair{kKeys[0], &ids.bos}, std::pair{kKeys[1], &ids.eos},
+                                   std::pair{kKeys[2], &ids.pad}}) {
+    const Json* said = json.find(key);
+    if (value->is_null() || (said != nullptr && ids_in(*said) == ids_in(*value))) continue;
+    json.set(key, *value);
+    same = false;
+  }
+  return same ? config : json.dump(2) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// WeightFiles finds the tensors of a model in the safetensors files of a Hugging Face directory:
+// model.safetensors, or the files that model.safetensors.index.json names.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "model/families.h"
+
+namespace lockstep {
+
+struct FoundTensor {
+  const SafetensorsFile* file = nullptr;
+  const StoredTensor* stored = nullptr;
+
+  [[noreturn]] void fail(const std::string& what) const;  // "PATH: at byte N: NAME WHAT"
+};
+
+class WeightFiles {
+ public:
+  // Throws DataError naming the tensors that are missing, unexpected or there twice. A tied model
+  // may hold its embedding as "lm_head.weight" alone.
+  WeightFiles(const std::filesystem::path& directory, const ModelConfig& config);
+
+  // Throws DataError if its shape is another, or its type is no floating-point type.
+  const FoundTensor& operator[](const HuggingFaceTensor& tensor) const;
+
+  // The tensors that are not among huggingface_tensors(): the head of a tied model, if the
+  // embedding is there too, and buffers.
+  const FoundTensor* tied_head() const { return tied_head_ ? &*tied_head_ : nullptr; }
+  const std::vector<std::pair<ModelBuffer, FoundTensor>>& buffers() const { return buffers_; }
+
+ private:
+  void add_file(const std::string& name);
+  void add_shards();
+  void take_tied_head();
+  void check_names() const;
+
+  std::filesystem::path directory_;
+  ModelConfig config_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, FoundTensor> tensors_;  // by the name that families list
+  std::optional<FoundTensor> tied_head_;
+  std::vector<std::pair<ModelBuffer, FoundTensor>> buffers_;
+};
+
+// Throws DataError if `found` has another shape than `expected`.
+void require_shape(const FoundTensor& found, const Shape& expected);
+
+}  // namespace lockstep
