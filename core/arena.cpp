@@ -40,13 +40,15 @@ std::int64_t bytes_of(std::string_view name, DType dtype, const Shape& shape) {
   return bytes;
 }
 
-// Names the limit that a failed mmap met.
-std::string address_limit() {
+// After a failed mmap.
+[[noreturn]] void cannot_reserve(std::int64_t bytes) {
+  const auto why = str("cannot reserve ", human_memory(static_cast<double>(bytes)),
+                       " of memory: ", std::strerror(errno));
   rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return str("; `ulimit -v` limits the addresses of this process to ",
-             human_memory(static_cast<double>(limit.rlim_cur)),
-             ". Raise it, or make the model or the batch smaller");
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) throw Error(why);
+  throw ConfigError(str(why, "; `ulimit -v` limits the addresses of this process to ",
+                        human_memory(static_cast<double>(limit.rlim_cur)),
+                        ". Raise it, or make the model or the batch smaller"));
 }
 
 // Addresses for an arena that measures. No program has memory at them, so a tensor that is touched
@@ -111,8 +113,7 @@ class Block {
     mapped_ = round_up(bytes, kHugePage) + kHugePage;
     void* p = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    LOCKSTEP_CHECK(p != MAP_FAILED, "cannot reserve ", human_memory(static_cast<double>(bytes)),
-                   " of memory: ", std::strerror(errno), address_limit());
+    if (p == MAP_FAILED) cannot_reserve(bytes);
     mapping_ = static_cast<std::byte*>(p);
     const auto address = reinterpret_cast<std::intptr_t>(p);
     base = mapping_ + (round_up(address, kHugePage) - address);

@@ -224,8 +224,7 @@ void check_started(const Rendezvous& found, int rank, int ranks) {
       "the environment says: ", found.reason, "; but MPI says: rank ", rank, " of ", ranks,
       ". To train on one rank, unset the variables that an earlier job left (OMPI_COMM_WORLD_*, "
       "PMIX_*, SLURM_STEP_ID). Otherwise start with the mpirun or srun of the MPI that this "
-      "program "
-      "uses"));
+      "program uses"));
 }
 
 std::string first_host(const std::string& list) {

@@ -62,7 +62,10 @@ std::unique_ptr<World> meet_ranks(Device device) {
   auto world = by_mpi ? start_mpi() : meet_at_address(found);
   if (by_mpi) check_started(found, world->rank(), world->size());
   log_as_rank(world->rank());
-  log_info(found.reason, by_mpi ? "; they talk by MPI" : "; they met at ",
+  const bool is_as_found = found.rank == world->rank() && found.ranks == world->size();
+  log_info(found.reason,
+           is_as_found ? "" : str(" (MPI: rank ", world->rank(), " of ", world->size(), ")"),
+           by_mpi ? "; they talk by MPI" : "; they met at ",
            by_mpi ? "" : str(found.address, ":", found.port),
            on_gpus ? str(", and on GPUs by NCCL ", nccl_in_words()) : "");
   return world;

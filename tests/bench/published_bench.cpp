@@ -5,6 +5,7 @@
 //   layout: stated by the source, or searched for what it leaves open
 //   a row that states too little for a price: the reason
 //   then mean absolute errors, and Megatron's steps of 2022 on A100, to which nothing was fitted
+#include <cmath>
 #include <cstdio>
 #include <functional>
 
@@ -39,6 +40,9 @@ Result print(const PublishedRow& row) {
   const PublishedLayout l = resolved_layout(row);
   const auto price = price_run(row.model, l, row.hardware(), published_engine(row.engine));
   const double ratio = price.tokens_per_second / row.tokens_per_second;
+  if (!std::isfinite(ratio) || ratio <= 0)
+    throw Error(str("the price is ", price.tokens_per_second,
+                    " tokens/s; expected more than 0. Mend the sizes of the row"));
   std::printf("%3d %-10s %-18.18s %-21s %4d %2d %2d %2d %2d %3d %3d %7d %-11s %-9s %-8s",
               row.number, row.engine.c_str(), row.model_name.c_str(), row.gpu.c_str(), l.gpus,
               l.tensor, l.pipeline, l.context, l.chunks, l.micro_batch, l.micro_batches(),

@@ -113,6 +113,9 @@ PublishedModel model_of(const PublishedRow& row) {
          integer(row, "heads", 0),  integer(row, "kv_heads", 0), 0,
          integer(row, "vocab", 0)};
     m.head_size = m.width / m.heads;
+    if (m.head_size < 1)
+      throw Error(str("column hidden is '", row.says.at("hidden"), "'; expected at least heads, ",
+                      m.heads));
   }
   m.sequence = integer(row, "seq", 8192);
   m.is_gated = !starts_with_any(name, {"GPT", "MPT", "Nemotron"});

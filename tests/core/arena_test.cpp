@@ -85,7 +85,7 @@ TEST(Arena, memory_beyond_ulimit_v_is_refused_with_the_limit) {
     leave_addresses(std::int64_t{1} << 30);
     try {
       const Arena arena(Device{}, Arena::Memory::host, std::int64_t{1} << 40);
-    } catch (const Error& error) {
+    } catch (const ConfigError& error) {
       std::cerr << error.what();
       _exit(3);
     }

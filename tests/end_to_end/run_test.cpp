@@ -185,6 +185,12 @@ TEST_F(EndToEnd, variables_that_an_mpirun_left_are_refused) {
   unsetenv("OMPI_COMM_WORLD_RANK");  // NOLINT(concurrency-mt-unsafe)
   EXPECT_NE(said.find("mpirun started rank 1 of 4"), std::string::npos) << said;
   EXPECT_FALSE(fs::exists(path("run")));
+  setenv("PMIX_NAMESPACE", "prterun-1@1", 1);  // NOLINT(concurrency-mt-unsafe)
+  setenv("PMIX_RANK", "0", 1);                 // NOLINT(concurrency-mt-unsafe)
+  const auto first = run(train("run"), 0);     // PMIx states no number of ranks
+  unsetenv("PMIX_NAMESPACE");                  // NOLINT(concurrency-mt-unsafe)
+  unsetenv("PMIX_RANK");                       // NOLINT(concurrency-mt-unsafe)
+  EXPECT_NE(first.find("started rank 0 (MPI: rank 0 of 1)"), std::string::npos) << first;
 }
 
 // Seen by its time, which stands beside the step's, and by losses, which it does not change.

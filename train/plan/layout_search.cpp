@@ -23,7 +23,6 @@ using Sharding = Config::Layout::Sharding;
 // Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
 constexpr std::size_t kFinalists = 12;  // estimated in full
-constexpr int kMostThreads = 3;  // each measures with up to 32 TiB of addresses, of 128 there are
 
 std::string offload_in_words(const Config::Train& train) {
   if (!train.offloads()) return "nothing offloaded";
@@ -496,7 +495,7 @@ void try_more_nodes(Config config, Cluster cluster, LayoutSearch& found) {
 
 LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
                             std::size_t most) {
-  auto found = Search(config, cluster).run(std::min(threads, kMostThreads), most);
+  auto found = Search(config, cluster).run(threads, most);
   if (found.best.empty()) try_more_nodes(config, cluster, found);
   return found;
 }

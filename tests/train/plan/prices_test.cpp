@@ -145,6 +145,7 @@ TEST(PublishedRun, a_row_that_states_too_little_has_no_price_but_a_reason) {
       {{{"layers", ""}}, "column layers is ''"},
       {{{"hidden", ""}}, "column hidden is ''"},
       {{{"heads", "0"}}, "column heads is '0'"},
+      {{{"hidden", "1"}}, "column hidden is '1'; expected at least heads"},
       {{{"kv_heads", "eight"}}, "column kv_heads is 'eight'"},
       {{{"vocab", "1e300"}}, "column vocab is '1e300'"},
       {{{"seq", "0"}}, "column seq is '0'"},
