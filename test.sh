@@ -55,7 +55,9 @@ build() {
   local targets=() benchmarks=ON  # which must compile; under a sanitizer nobody runs them
   [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests cudnn_tests gpu_recorder gpu_bench)
   [[ $1 == [at]san ]] && benchmarks=OFF
-  if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS="$benchmarks" &&
+  local options=()
+  [[ $1 == cuda ]] && options=(-DLOCKSTEP_HOST_BUILD="$PWD/build/cpu")  # built before it
+  if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS="$benchmarks" "${options[@]}" &&
          cmake --build --preset "$1" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 60 "$log"
     echo "the build of preset $1 failed; all it said is in $log"

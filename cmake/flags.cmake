@@ -25,6 +25,11 @@ endif()
 
 # lockstep_library(name SOURCES... ): the library of the folder it is called from.
 function(lockstep_library name)
-  add_library(lockstep_${name} STATIC ${ARGN})
+  set(sources ${ARGN})
+  if(LOCKSTEP_HOST_BUILD)
+    lockstep_host_objects(sources lockstep_${name})
+  endif()
+  add_library(lockstep_${name} STATIC ${sources})
+  set_target_properties(lockstep_${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(lockstep_${name} PUBLIC lockstep_flags)
 endfunction()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over every source of a build directory, in parallel, each source once.
 
-usage: clang_tidy.py --build DIR [--only product|tests] [--analyzer] [--jobs N] [--list-times]
+usage: clang_tidy.py --build DIR [--only product|tests] [--newest COMMITS] [--analyzer] [--jobs N] [--list-times]
 
 A source that is compiled once per instruction set is checked as its first, baseline command. What
 passed is remembered under DIR/lint by a hash of all that clang-tidy reads of this repository, so a
@@ -44,6 +44,29 @@ def with_includes(path, seen):
     return seen
 
 
+def changed(commands, newest):
+    """The commands of what the newest commits, or nobody yet, changed: of a header, one source that includes it."""
+    names = set()
+    for arguments in (["log", f"-{newest}", "--format=", "--name-only"], ["diff", "--name-only", "HEAD"]):
+        said = subprocess.run(["git", "-C", str(ROOT), *arguments], stdout=subprocess.PIPE, text=True)
+        if said.returncode != 0:
+            return commands
+        names.update(said.stdout.split("\n"))
+    chosen = {path: entry for path, entry in commands.items() if str(path.relative_to(ROOT)) in names}
+    seen = set()
+    for path in chosen:
+        with_includes(path, seen)
+    for header in sorted(ROOT / name for name in names if name.endswith(".h")):
+        if header in seen:
+            continue
+        for path, entry in commands.items():
+            if header in with_includes(path, set()):
+                chosen[path] = entry
+                with_includes(path, seen)
+                break
+    return chosen
+
+
 def fingerprint(entry, path, salt):
     digest = hashlib.sha256(salt)
     digest.update(entry.get("command", "").encode())
@@ -71,6 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--only", choices=("product", "tests"), help="of the sources (default: all)")
+    parser.add_argument("--newest", type=int, metavar="COMMITS", help="only what the newest commits changed")
     parser.add_argument("--analyzer", action="store_true", help="clang-analyzer-* in place of the other checks")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list-times", action="store_true", help="print each source's seconds")
@@ -88,6 +112,8 @@ def main():
     if options.only:
         of_tests = options.only == "tests"
         commands = {p: e for p, e in commands.items() if (ROOT / "tests" in p.parents) == of_tests}
+    if options.newest:
+        commands = changed(commands, options.newest)
     if options.analyzer:
         # Padding is wanted where members keep to their own cache lines.
         arguments.append("--checks=clang-analyzer-*,-clang-analyzer-optin.performance.Padding")

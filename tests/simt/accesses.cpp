@@ -141,8 +141,13 @@ void Simulator::access(const void* address, std::size_t bytes, bool is_write, co
   if (region == nullptr) return;
   in_bounds(address, bytes, is_write ? "writes" : "reads", caller);
   Cell* cells = region->cells(address);
-  for (std::size_t i = 0; i < bytes; ++i)
-    check(cells[i], is_write, *region, caller);
+  const Cell before = cells[0];
+  check(cells[0], is_write, *region, caller);
+  for (std::size_t i = 1; i < bytes; ++i)
+    if (cells[i] == before)  // what holds of the first byte holds of this one
+      cells[i] = cells[0];
+    else
+      check(cells[i], is_write, *region, caller);
 }
 
 }  // namespace simt

@@ -1,6 +1,7 @@
 #include "tests/simt/device_memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -48,6 +49,7 @@ std::byte* DeviceMemory::allocate(std::size_t bytes) {
   auto* p = map(guarded, PROT_NONE);
   if (p == nullptr) return nullptr;
   used_ += bytes;
+  forget_found();
   regions_.push_back(std::make_unique<Region>(p, guarded, false));
   return p + kGuardBytes;
 }
@@ -55,6 +57,7 @@ std::byte* DeviceMemory::allocate(std::size_t bytes) {
 std::byte* DeviceMemory::allocate_pinned(std::size_t bytes) {
   auto* p = map(bytes, PROT_READ | PROT_WRITE);
   if (p == nullptr) return nullptr;
+  forget_found();
   pinned_.push_back(std::make_unique<Region>(p, bytes, false));
   pinned_.back()->add_tensor(p, bytes);
   return p;
@@ -62,6 +65,7 @@ std::byte* DeviceMemory::allocate_pinned(std::size_t bytes) {
 
 void DeviceMemory::release(std::byte* memory) {
   if (memory == nullptr) return;
+  forget_found();
   for (auto& region : regions_) {
     if (region->begin() + kGuardBytes != memory) continue;
     const auto bytes = static_cast<std::size_t>(region->end() - region->begin());
@@ -86,9 +90,19 @@ std::size_t DeviceMemory::free_bytes() const {
 }
 
 Region* DeviceMemory::region(const void* address) {
+  if (found_ != nullptr && found_->holds(address)) return found_;
+  const auto* at = static_cast<const std::byte*>(address);
+  if (at >= gap_begin_ && at < gap_end_) return nullptr;
+  const std::byte* begin = nullptr;
+  const auto* end = reinterpret_cast<const std::byte*>(UINTPTR_MAX);
   for (const auto* regions : {&regions_, &pinned_})
-    for (const auto& region : *regions)
-      if (region->holds(address)) return region.get();
+    for (const auto& region : *regions) {
+      if (region->holds(address)) return found_ = region.get();
+      if (region->end() <= at) begin = std::max<const std::byte*>(begin, region->end());
+      if (region->begin() > at) end = std::min<const std::byte*>(end, region->begin());
+    }
+  gap_begin_ = begin;
+  gap_end_ = end;
   return nullptr;
 }
 

@@ -25,8 +25,12 @@ class DeviceMemory {
   void copy(void* to, const void* from, std::size_t bytes);
 
  private:
+  void forget_found() { found_ = nullptr, gap_begin_ = gap_end_ = nullptr; }
   void check_copied(const void* address, std::size_t bytes);
   std::vector<std::unique_ptr<Region>> regions_, pinned_;  // a pinned one is one tensor
+  // What the last addresses were in: a region, and the gap between two.
+  Region* found_ = nullptr;
+  const std::byte *gap_begin_ = nullptr, *gap_end_ = nullptr;
   std::size_t used_ = 0;
 };
 

@@ -35,12 +35,16 @@ Region::Region(std::byte* begin, std::size_t bytes, bool is_shared)
 
 void Region::remove_tensors(const std::byte* begin, std::size_t bytes) {
   tensors_.erase(tensors_.lower_bound(begin), tensors_.lower_bound(begin + bytes));
+  found_ = {};
 }
 
 bool Region::is_in_tensor(const void* address, std::size_t bytes) const {
   const auto* at = static_cast<const std::byte*>(address);
+  if (at >= found_.first && at + bytes <= found_.second) return true;
   const auto next = tensors_.upper_bound(at);
-  return next != tensors_.begin() && at + bytes <= std::prev(next)->second;
+  if (next == tensors_.begin() || at + bytes > std::prev(next)->second) return false;
+  found_ = *std::prev(next);
+  return true;
 }
 
 std::string Region::place_of(const void* address) const {

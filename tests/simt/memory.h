@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace simt {
@@ -14,12 +15,14 @@ namespace simt {
 // waited for.
 struct Stamp {
   std::uint32_t thread = 0, clock = 0;  // thread 0: nobody
+  bool operator==(const Stamp&) const = default;
 };
 
 // A write, and the last reads of two warps.
 struct Cell {
   Stamp write;
   std::array<Stamp, 2> reads;
+  bool operator==(const Cell&) const = default;
 };
 
 // `count` objects of zeros, of which only pages that are touched take memory.
@@ -52,7 +55,10 @@ class Region {
   Cell* cells(const void* address) const { return cells_.data() + offset(address); }
 
   // Which bytes belong to tensors; at first none do.
-  void add_tensor(const std::byte* begin, std::size_t bytes) { tensors_[begin] = begin + bytes; }
+  void add_tensor(const std::byte* begin, std::size_t bytes) {
+    tensors_[begin] = begin + bytes;
+    found_ = {};
+  }
   void remove_tensors(const std::byte* begin, std::size_t bytes);  // those that begin there
   bool is_in_tensor(const void* address, std::size_t bytes) const;
   // Where `address` lies between tensors, for messages.
@@ -68,6 +74,8 @@ class Region {
   bool is_shared_;
   ZeroPages<Cell> cells_;
   std::map<const std::byte*, const std::byte*> tensors_;  // begin, end
+  mutable std::pair<const std::byte*, const std::byte*>
+      found_{};  // the tensor that was asked for last
 };
 
 // The static __shared__ arrays are thread_local variables; those of this program, in its TLS block.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -128,6 +129,8 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
 void Simulator::run_block() {
   std::fill_n(at_barrier_.begin(), threads_, 0u);
   std::memset(shared_base_, 0xff, dynamic_bytes_);
+  for (std::size_t w = 0; w * kWarp < threads_; ++w)
+    warps_[w].waiting = warps_[w].alike = 0;
   arrived_ = exited_ = 0;
   for (std::size_t t = 0; t < threads_; ++t)
     if (!fibers_[t]->started) prepare(*fibers_[t]);
@@ -199,19 +202,26 @@ int Simulator::syncthreads_sum(int value) {
   return sum_result_;
 }
 
-void Simulator::wait_warp(unsigned mask, const char* what, bool orders_memory) {
+// The lanes of `mask` that wait at `what`, the calling one among them. Violation when another one
+// waits elsewhere for the calling one.
+unsigned Simulator::lanes_that_wait(unsigned mask, const char* what) {
+  const auto same = [&](const Fiber& f) {
+    return f.mask == mask && (f.waits_for == what || std::strcmp(f.waits_for, what) == 0);
+  };
   const int lane = current->index % kWarp;
-  if ((mask >> lane & 1) == 0)
-    violate(std::string("calls ") + what + " without itself in the mask", nullptr);
-  current->waits_for = what;
-  current->mask = mask;
-  current->state = State::in_warp;
   const auto first = static_cast<std::size_t>(current->index / kWarp * kWarp);
+  auto& warp = warps_[first / kWarp];
+  const unsigned others = warp.waiting;
+  warp.waiting |= 1u << lane;
+  if (others == warp.alike &&
+      (others == 0 || same(*fibers_[first + static_cast<std::size_t>(std::countr_zero(others))])))
+    return warp.alike = warp.waiting;
+  warp.alike = 0;
   unsigned here = 0;
   for (std::size_t l = 0; l < kWarp && first + l < threads_; ++l) {
     const Fiber& f = *fibers_[first + l];
     if ((mask >> l & 1) == 0 || f.state != State::in_warp) continue;
-    if (f.mask != mask || std::strcmp(f.waits_for, what) != 0) {
+    if (!same(f)) {
       if ((f.mask >> lane & 1) != 0)
         violate(std::string("calls ") + what + " while " + who(f) + " waits for it at " +
                     f.waits_for + (f.mask != mask ? " with another mask" : ""),
@@ -220,8 +230,21 @@ void Simulator::wait_warp(unsigned mask, const char* what, bool orders_memory) {
     }
     here |= 1u << l;
   }
-  if (here == mask) {
+  return here;
+}
+
+void Simulator::wait_warp(unsigned mask, const char* what, bool orders_memory) {
+  const int lane = current->index % kWarp;
+  if ((mask >> lane & 1) == 0)
+    violate(std::string("calls ") + what + " without itself in the mask", nullptr);
+  current->waits_for = what;
+  current->mask = mask;
+  current->state = State::in_warp;
+  const auto first = static_cast<std::size_t>(current->index / kWarp * kWarp);
+  if (lanes_that_wait(mask, what) == mask) {
     auto& warp = warps_[first / kWarp];
+    warp.waiting &= ~mask;
+    warp.alike &= ~mask;
     auto& values = warp.values[warp.exchanges++ % std::size(warp.values)];
     std::array<std::uint32_t, kWarp> joined{};
     for (std::size_t l = 0; l < kWarp; ++l) {

@@ -57,6 +57,8 @@ struct Fiber {
 struct Warp {
   alignas(16) std::byte values[2 * kWarp][kWarp][kExchangeBytes];
   std::size_t exchanges = 0;
+  unsigned waiting = 0;  // the lanes in State::in_warp
+  unsigned alike = 0;    // the same ones, where all of them wait at one place with one mask; else 0
 };
 
 std::string who(const Fiber& f);  // "thread (1, 0, 0) of block (0, 0, 0)"
@@ -91,6 +93,7 @@ class Simulator {
   Region* find(const void* address);
   void begin_work();
   void copied(const void* address, std::size_t bytes, bool is_write);
+  unsigned lanes_that_wait(unsigned mask, const char* what);
   bool ordered(const Stamp& earlier, bool is_shared) const;
   void check(Cell& cell, bool is_write, const Region& region, const void* caller);
   void check_static_shared(const void* address, std::size_t bytes, const void* caller);
