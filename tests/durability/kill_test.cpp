@@ -63,9 +63,9 @@ class KilledSaves : public Durability {
     return true;
   }
 
-  void survives_at_every_call(int ranks, int victim, std::size_t of_so_many = 1) {
+  void survives_at_every_call(int ranks, int victim, std::size_t step = 1) {
     for (const auto death : {Disk::Death::before, Disk::Death::within})
-      for (std::size_t call = 0; survives(ranks, victim, call, death); call += of_so_many)
+      for (std::size_t call = 0; survives(ranks, victim, call, death); call += step)
         if (HasFailure()) return;
     std::printf("killed %d times in saves of %d ranks\n", deaths_, ranks);
   }
