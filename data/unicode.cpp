@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <bitset>
 #include <cstring>
 #include <iterator>
 #include <utf8proc.h>
 #include <vector>
 
 #include "core/error.h"
+#include "data/unicode_classes.h"
 
 namespace lockstep {
 namespace {
@@ -95,6 +98,29 @@ void order_marks(std::vector<std::int32_t>& codes) {
   }
 }
 
+// Nullptr: Unicode 14 has the character, or Unicode 16 has none.
+const NewerCharacters* newer_at(std::uint32_t code) {
+  const auto all = newer_characters();
+  const auto place = std::partition_point(all.begin(), all.end(),
+                                          [&](const auto& newer) { return newer.last < code; });
+  return place != all.end() && place->first <= code ? &*place : nullptr;
+}
+
+std::string_view category_of(std::int32_t code) {
+  const auto* newer = newer_at(static_cast<std::uint32_t>(code));
+  return newer != nullptr ? newer->category : utf8proc_category_string(code);
+}
+
+constexpr std::size_t kBlock = 64;  // characters whose bytes differ in the last one alone
+
+std::bitset<0x110000 / kBlock> blocks_of_newer() {
+  std::bitset<0x110000 / kBlock> blocks;
+  for (const auto& newer : newer_characters())
+    for (auto block = newer.first / kBlock; block <= newer.last / kBlock; ++block)
+      blocks.set(block);
+  return blocks;
+}
+
 }  // namespace
 
 Utf8 utf8_at(std::string_view text) {
@@ -122,6 +148,32 @@ std::size_t valid_utf8(std::string_view text) {
     if (bytes == 0) return i;
     i += bytes;
   }
+}
+
+bool has_newer_character(std::string_view text) {
+  static const auto kBlocks = blocks_of_newer();
+  const auto low = [&](std::size_t i) { return static_cast<unsigned char>(text[i]) & 0x3fu; };
+  for (std::size_t i = 0; i < text.size();) {
+    if (i + 8 <= text.size()) {  // none of them has fewer than three bytes
+      std::uint64_t eight = 0;
+      std::memcpy(&eight, text.data() + i, 8);
+      if ((eight & eight << 1 & eight << 2 & 0x8080808080808080) == 0) {
+        i += 8;
+        continue;
+      }
+    }
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < 0xe0) {
+      ++i;
+      continue;
+    }
+    const std::size_t bytes = first < 0xf0 ? 3 : 4;
+    const auto block = bytes == 3 ? (first & 0xfu) << 6 | low(i + 1)
+                                  : (first & 7u) << 12 | low(i + 1) << 6 | low(i + 2);
+    if (kBlocks[block] && newer_at(block * kBlock + low(i + bytes - 1)) != nullptr) return true;
+    i += bytes;
+  }
+  return false;
 }
 
 std::string replaced_utf8(std::string_view text) {
@@ -159,28 +211,19 @@ bool is_space(std::string_view text) {
 }
 
 bool is_letter(std::string_view text) {
-  switch (utf8proc_category(code_at(text))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return true;
-    default: return false;
-  }
+  return category_of(code_at(text))[0] == 'L';
 }
 
 bool is_word_character(std::string_view text) {
   const auto code = code_at(text);
-  if (is_letter(text)) return true;
-  switch (utf8proc_category(code)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: return code == 0x200c || code == 0x200d;
-  }
+  const auto category = category_of(code);
+  const bool is_joiner = code == 0x200c || code == 0x200d;
+  // Other_Alphabetic, as far as it is no mark: letters in circles and squares.
+  const bool is_enclosed_letter =
+      (0x24b6 <= code && code <= 0x24e9) || (0x1f130 <= code && code <= 0x1f149) ||
+      (0x1f150 <= code && code <= 0x1f169) || (0x1f170 <= code && code <= 0x1f189);
+  return category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" ||
+         category == "Pc" || is_joiner || is_enclosed_letter;
 }
 
 std::string normalized(std::string_view text, NormalForm form) {

@@ -14,6 +14,7 @@ make of a few texts, are written for tests that have no such package.
 
 import argparse
 import functools
+import itertools
 import json
 import pathlib
 import random
@@ -56,6 +57,7 @@ Tất cả mọi người sinh ra đều được tự do và bình đẳng về
 ყველა ადამიანი იბადება თავისუფალი და თანასწორი თავისი ღირსებითა და უფლებებით.
 Բոլոր մարդիկ ծնվում են ազատ ու հավասար՝ իրենց արժանապատվությամբ ու իրավունքներով։
 👩‍👩‍👧‍👦 🇩🇪 1️⃣ naïve Å Å ﬁ ½ ² Ⅳ ߀ ١٢٣ १२३
+!\U0001fae8 !\U0001fae8 !\U0001fae8 \U0001fae9\U0001fae9 a\U0001fae9 a\U0001fae9 \U00010d50\U00010d51 \U00010d50\U00010d51
 """
 
 
@@ -149,6 +151,10 @@ def trained(name, vocabulary):
 MARKS = [chr(code) for code in range(0x300, 0x11000) if unicodedata.combining(chr(code))] + ["a", "e", "o", "ᄀ", "\u1161"] * 20
 
 
+# Of Unicode 15 (an emoji, a digit), 15.1 (Han) and 16 (an emoji, a letter, a digit, a mark).
+NEWER = ["\U0001fae8", "\U0001e4f0", "\U0002ebf0", "\U0001fae9", "\U00010d50", "\U00010d40", "\u0897"]
+
+
 class Texts:
     """Random texts: pieces of real text, of blocks of Unicode, of what tokenizers stumble over."""
 
@@ -157,7 +163,7 @@ class Texts:
               "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u180e", "\u200b", "\x1c", "\x85", "e\u0301", "\u0301",
               "A\u030a", "가", "ᄀ\u1161", "ß", "İ", "1", "12", "1234", "٣", "Ⅷ", "½", "the", " the", "Lockstep",
               "-", "->", "...", "_", "\u200d", "👩\u200d👧", "\U0001f1e9\U0001f1ea", "\u0e33", "\ufb01", "\ufffd", "\ufeff",
-              "\u0345\u0301", "a\u0323\u0307"]
+              "\u0345\u0301", "a\u0323\u0307", *NEWER, *("!" + character for character in NEWER)]
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -313,10 +319,10 @@ class Patterns:
              "[\\H]", "[\\D ]", "[-a]", "[a-]", "[]a]", "[^]a]", "[^\\s\\p{L}\\p{N}]", "[\\p{L}\\p{M}]", "[\\x{61}-\\u0063]",
              "[(|)]", "[!-/:-~]", ".", "\\r\\n", "[\\r\\n]", "\\x41", "\\t", "-", "#", "]", "}", "&", "~"]
     REFUSED = ["[a&&b]", "[[:alpha:]]", "[a[^b]]", "\\b", "\\K", "\\R", "\\X", "\\G", "\\1", "(?m)a", "(?<n>a)", "\\pL", "\\p{Letter}",
-               "[\\W]", "(?i:é)", "(?i:ss)", "a{2}?", "[a-\\d]", "a{x}", "\\Q", "\\xe9", "(?i:[^a])", "(?i:\\p{Lu})", "[--a]", "(?>a)", "(?:a?){2}", "(?:|a)+"]
+               "[\\W]", "[\\P{Han}]", "(?i:é)", "(?i:ss)", "a{2}?", "[a-\\d]", "a{x}", "\\Q", "\\xe9", "(?i:[^a])", "(?i:\\p{Lu})", "[--a]", "(?>a)", "(?:a?){2}", "(?:|a)+"]
     CHARACTERS = ["a", "b", "c", "A", "B", "S", "s", "ſ", "ß", "k", "\u212a", "é", "1", "٣", "²", "Ⅷ", "人", "α", "Ω", "\u0301", "\u200d", "\u180e",
                   "\u00a0", "\u3000", "\u2028", "\x85", "ⓐ", "_", " ", " ", "\n", "\r", "\t", ".", "-", "]", "[", "}", "'", "&", "|", "#", "~",
-                  "\u3001", "\u0345", "İ", "😀"]
+                  "\u3001", "\u0345", "İ", "😀", *NEWER]
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -368,6 +374,31 @@ def compare_patterns(program, count, seed):
     return wrong == 0 and refused < count // 10 and not others
 
 
+CATEGORIES = ["C", "Cc", "Cf", "Cn", "Co", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No",
+              "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"]
+CLASSES = ([f"\\p{{{name}}}+" for name in CATEGORIES] + ["\\P{L}+", "\\p{^S}+", "[^\\p{M}]+", "[\\P{N}a]+", "[\\P{Cn}]+"]
+           + ["\\d+", "[\\D ]+", "\\w+", "[\\w]+", "\\W+", "\\s+", "\\S+", "[^\\s\\p{L}\\p{N}]+"]
+           + ["\\p{Han}+", "\\P{hira}+", "[^\\p{Latin}]+", "\\p{Common}+", "\\p{Egyptian_Hieroglyphs}+"])
+MISREAD = {"\\p{Mn}+": "\U0001171e"}  # which PCRE2 10.42 has as Mn, and Unicode 16 as Mc
+
+
+def compare_classes(program, thorough):
+    """All characters but private ones and those of planes 3 to 13, which are compared with --full."""
+    codes = [code for code in range(0x110000 if thorough else 0xe1000)
+             if not 0xd800 <= code < 0xe000 and (thorough or not 0xe000 <= code < 0xf900 and not 0x33480 <= code < 0xe0000)]
+    texts = ["".join(map(chr, codes[i:i + 4096])) for i in range(0, len(codes), 4096)]
+    pairs = [(pattern, text.replace(MISREAD.get(pattern, "\0"), "").replace("\0", "")) for pattern in CLASSES for text in texts]
+    lines, _ = lines_of(program, "--patterns", [one.encode() for pair in pairs for one in pair])
+    wrong = set()
+    for (pattern, text), line in zip(pairs, lines, strict=True):
+        sizes = [0, *itertools.accumulate(len(character.encode()) for character in text)]
+        parts = pre_tokenizers.Split(Regex(pattern), "isolated").pre_tokenize_str(text)
+        if line.split() != [str(sizes[end]) for _, (_, end) in parts]:
+            wrong.add(pattern)
+    print(f"{len(CLASSES)} classes on {len(codes)} characters, {len(wrong)} differ", *sorted(wrong), flush=True)
+    return not wrong
+
+
 def write_fixtures(directory):
     texts = Texts(7)
     samples = [texts.draw().replace("\0", "0") for _ in range(120)] + LANGUAGES.strip().split("\n")
@@ -396,6 +427,7 @@ def main():
         return write_fixtures(options.fixtures)
     agreed = [compare(name, options.program, options.texts, options.seed) for name in SETTINGS]
     agreed.append(compare_patterns(options.program, 10 * options.texts, options.seed))
+    agreed.append(compare_classes(options.program, thorough=options.texts >= 10000))
     return 0 if all(agreed) else 1
 
 
