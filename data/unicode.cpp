@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <bitset>
 #include <cstring>
 #include <iterator>
 #include <utf8proc.h>
@@ -113,12 +111,19 @@ std::string_view category_of(std::int32_t code) {
 
 constexpr std::size_t kBlock = 64;  // characters whose bytes differ in the last one alone
 
-std::bitset<0x110000 / kBlock> blocks_of_newer() {
-  std::bitset<0x110000 / kBlock> blocks;
+std::array<bool, 0x110000 / kBlock> blocks_of_newer() {
+  std::array<bool, 0x110000 / kBlock> blocks{};
   for (const auto& newer : newer_characters())
-    for (auto block = newer.first / kBlock; block <= newer.last / kBlock; ++block)
-      blocks.set(block);
+    std::fill(&blocks[newer.first / kBlock], &blocks[newer.last / kBlock] + 1, true);
   return blocks;
+}
+
+// Whether no character that begins in the next eight bytes has three bytes.
+bool is_below_three_bytes(std::string_view text) {
+  if (text.size() < 8) return false;
+  std::uint64_t eight = 0;
+  std::memcpy(&eight, text.data(), 8);
+  return (eight & eight << 1 & eight << 2 & 0x8080808080808080) == 0;
 }
 
 }  // namespace
@@ -152,25 +157,18 @@ std::size_t valid_utf8(std::string_view text) {
 
 bool has_newer_character(std::string_view text) {
   static const auto kBlocks = blocks_of_newer();
+  const auto* const blocks = kBlocks.data();
   const auto low = [&](std::size_t i) { return static_cast<unsigned char>(text[i]) & 0x3fu; };
   for (std::size_t i = 0; i < text.size();) {
-    if (i + 8 <= text.size()) {  // none of them has fewer than three bytes
-      std::uint64_t eight = 0;
-      std::memcpy(&eight, text.data() + i, 8);
-      if ((eight & eight << 1 & eight << 2 & 0x8080808080808080) == 0) {
-        i += 8;
-        continue;
-      }
-    }
     const auto first = static_cast<unsigned char>(text[i]);
     if (first < 0xe0) {
-      ++i;
+      i += is_below_three_bytes(text.substr(i)) ? 8 : 1;
       continue;
     }
     const std::size_t bytes = first < 0xf0 ? 3 : 4;
     const auto block = bytes == 3 ? (first & 0xfu) << 6 | low(i + 1)
                                   : (first & 7u) << 12 | low(i + 1) << 6 | low(i + 2);
-    if (kBlocks[block] && newer_at(block * kBlock + low(i + bytes - 1)) != nullptr) return true;
+    if (blocks[block] && newer_at(block * kBlock + low(i + bytes - 1)) != nullptr) return true;
     i += bytes;
   }
   return false;
