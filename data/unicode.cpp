@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <span>
 #include <utf8proc.h>
 #include <vector>
 
@@ -51,14 +52,54 @@ utf8proc_option_t options_of(NormalForm form) {
   LOCKSTEP_FAIL("a normal form");
 }
 
+constexpr std::size_t kBlock = 64;  // characters whose bytes differ in the last one alone
+using Blocks = std::array<bool, 0x110000 / kBlock>;
+
+// The blocks that the ranges touch: few, so that most characters are told by one look.
+template <class Ranges>
+Blocks blocks_of(const Ranges& ranges) {
+  Blocks blocks{};
+  for (const auto& range : ranges)
+    std::fill(&blocks[range.first / kBlock], &blocks[range.last / kBlock] + 1, true);
+  return blocks;
+}
+
+// The range that has the character; nullptr: none.
+template <class Range>
+const Range* range_at(std::span<const Range> ranges, std::uint32_t code) {
+  const auto place = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const auto& range) { return range.last < code; });
+  return place != ranges.end() && place->first <= code ? &*place : nullptr;
+}
+
+std::string_view category_of(std::int32_t code) {
+  const auto* newer = range_at(newer_characters(), static_cast<std::uint32_t>(code));
+  return newer != nullptr ? newer->category : utf8proc_category_string(code);
+}
+
+constexpr std::int32_t kFirstMark = 0x300;
+
+// Whether normal forms leave the character as it is because `tokenizers` does.
+bool has_no_form(std::int32_t signed_code) {
+  if (signed_code < kFirstMark) return false;
+  static const auto kBlocks = blocks_of(characters_without_forms());
+  const auto code = static_cast<std::uint32_t>(signed_code);
+  return kBlocks[code / kBlock] && range_at(characters_without_forms(), code) != nullptr;
+}
+
 std::vector<std::int32_t> decomposed(std::string_view text, utf8proc_option_t options) {
   std::vector<std::int32_t> codes;
   codes.reserve(text.size() + 1);
   std::array<std::int32_t, 32> parts{};  // the longest is 18
   int boundary = 0;
   for (std::size_t i = 0; i < text.size(); i += utf8_at(text.substr(i)).bytes) {
-    const auto count = utf8proc_decompose_char(code_at(text.substr(i)), parts.data(), parts.size(),
-                                               options, &boundary);
+    const auto code = code_at(text.substr(i));
+    if (code < 0x80 || has_no_form(code)) {
+      codes.push_back(code);
+      continue;
+    }
+    const auto count =
+        utf8proc_decompose_char(code, parts.data(), parts.size(), options, &boundary);
     LOCKSTEP_CHECK(0 <= count && count <= std::ssize(parts),
                    "a normal form: ", utf8proc_errmsg(count));
     codes.insert(codes.end(), parts.begin(), parts.begin() + count);
@@ -66,9 +107,17 @@ std::vector<std::int32_t> decomposed(std::string_view text, utf8proc_option_t op
   return codes;
 }
 
-// In front of the first Hangul consonant that closes a syllable (Unicode, section 3.12: TBase). It
-// composes with nothing; utf8proc 2.8 takes it for one that closes, and it is gone.
-constexpr std::int32_t kHangulTBase = 0x11a7;
+// U+11A7 is in front of the first Hangul consonant that closes a syllable (Unicode, section 3.12:
+// TBase). utf8proc 2.8 takes it for one that closes, and it is gone.
+bool composes_with_none(std::int32_t code) {
+  return code == 0x11a7 || has_no_form(code);
+}
+
+void append_utf8(std::string& text, std::int32_t code) {
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  const auto count = utf8proc_encode_char(code, bytes.data());
+  text.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count));
+}
 
 // utf8proc composes where it writes, and puts a zero behind the text.
 void append_composed(std::string& text, std::vector<std::int32_t> codes,
@@ -81,7 +130,7 @@ void append_composed(std::string& text, std::vector<std::int32_t> codes,
 }
 
 int mark_class(std::int32_t code) {  // 0: no mark
-  return utf8proc_get_property(code)->combining_class;
+  return code < kFirstMark || has_no_form(code) ? 0 : utf8proc_get_property(code)->combining_class;
 }
 
 // Stable, by their classes, marks that follow one another. utf8proc's own way is quadratic.
@@ -96,34 +145,18 @@ void order_marks(std::vector<std::int32_t>& codes) {
   }
 }
 
-// Nullptr: Unicode 14 has the character, or Unicode 16 has none.
-const NewerCharacters* newer_at(std::uint32_t code) {
-  const auto all = newer_characters();
-  const auto place = std::partition_point(all.begin(), all.end(),
-                                          [&](const auto& newer) { return newer.last < code; });
-  return place != all.end() && place->first <= code ? &*place : nullptr;
-}
-
-std::string_view category_of(std::int32_t code) {
-  const auto* newer = newer_at(static_cast<std::uint32_t>(code));
-  return newer != nullptr ? newer->category : utf8proc_category_string(code);
-}
-
-constexpr std::size_t kBlock = 64;  // characters whose bytes differ in the last one alone
-
-std::array<bool, 0x110000 / kBlock> blocks_of_newer() {
-  std::array<bool, 0x110000 / kBlock> blocks{};
-  for (const auto& newer : newer_characters())
-    std::fill(&blocks[newer.first / kBlock], &blocks[newer.last / kBlock] + 1, true);
-  return blocks;
-}
-
-// Whether no character that begins in the next eight bytes has three bytes.
-bool is_below_three_bytes(std::string_view text) {
-  if (text.size() < 8) return false;
-  std::uint64_t eight = 0;
-  std::memcpy(&eight, text.data(), 8);
-  return (eight & eight << 1 & eight << 2 & 0x8080808080808080) == 0;
+// How many bytes at the front, 32 at a time, begin no character of three bytes or four.
+std::size_t bytes_without_long(std::string_view text) {
+  std::size_t i = 0;
+  for (; i + 32 <= text.size(); i += 32) {
+    std::array<std::uint64_t, 4> words{};
+    std::memcpy(words.data(), text.data() + i, sizeof words);
+    std::uint64_t found = 0;
+    for (const auto word : words)
+      found |= word & word << 1 & word << 2;
+    if ((found & 0x8080808080808080) != 0) break;
+  }
+  return i;
 }
 
 }  // namespace
@@ -156,19 +189,22 @@ std::size_t valid_utf8(std::string_view text) {
 }
 
 bool has_newer_character(std::string_view text) {
-  static const auto kBlocks = blocks_of_newer();
+  static const auto kBlocks = blocks_of(newer_characters());
   const auto* const blocks = kBlocks.data();
   const auto low = [&](std::size_t i) { return static_cast<unsigned char>(text[i]) & 0x3fu; };
-  for (std::size_t i = 0; i < text.size();) {
+  for (std::size_t i = bytes_without_long(text); i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
     if (first < 0xe0) {
-      i += is_below_three_bytes(text.substr(i)) ? 8 : 1;
+      ++i;
+      if (text[i - 1] == ' ') i += bytes_without_long(text.substr(i));
       continue;
     }
     const std::size_t bytes = first < 0xf0 ? 3 : 4;
     const auto block = bytes == 3 ? (first & 0xfu) << 6 | low(i + 1)
                                   : (first & 7u) << 12 | low(i + 1) << 6 | low(i + 2);
-    if (blocks[block] && newer_at(block * kBlock + low(i + bytes - 1)) != nullptr) return true;
+    if (blocks[block] &&
+        range_at(newer_characters(), block * kBlock + low(i + bytes - 1)) != nullptr)
+      return true;
     i += bytes;
   }
   return false;
@@ -229,13 +265,13 @@ std::string normalized(std::string_view text, NormalForm form) {
   const auto options = static_cast<utf8proc_option_t>(options_of(form) | UTF8PROC_STABLE);
   auto codes = decomposed(text, options);
   order_marks(codes);
-  codes.push_back(kHangulTBase);
   std::string text_in_form;
-  for (auto begin = codes.begin(); begin != codes.end();) {
-    const auto end = std::find(begin, codes.end(), kHangulTBase);
+  for (auto begin = codes.begin();;) {
+    const auto end = std::find_if(begin, codes.end(), composes_with_none);
     append_composed(text_in_form, {begin, end}, options);
+    if (end == codes.end()) break;
+    append_utf8(text_in_form, *end);
     begin = end + 1;
-    if (begin != codes.end()) text_in_form += "\xe1\x86\xa7";
   }
   return text_in_form;
 }

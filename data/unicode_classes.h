@@ -1,5 +1,6 @@
-// The characters that Unicode 16 has and Unicode 14 lacks. PCRE2 10.42 has the classes of Unicode
-// 14, utf8proc 2.8 those of 15, the package `tokenizers` 0.23 those of 16.
+// Where the libraries' versions of Unicode differ from those of the package `tokenizers` 0.23.
+// PCRE2 10.42 has the classes of Unicode 14, utf8proc 2.8 those of 15, the package those of 16.
+// utf8proc has the normal forms of Unicode 15, the package those of 9.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +24,9 @@ std::span<const NewerCharacters> newer_characters();
 
 // Cn of Unicode 16, by code.
 std::span<const CodeRange> unassigned_characters();
+
+// Characters that came after Unicode 9 and have a normal form, compose or are ordered among marks.
+// The package leaves them as they are, by code.
+std::span<const CodeRange> characters_without_forms();
 
 }  // namespace lockstep

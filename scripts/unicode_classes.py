@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints data/unicode_classes.cpp: the characters whose general category Unicode 16 has and Unicode 14 lacks.
+"""Prints data/unicode_classes.cpp: the characters whose general category Unicode 16 has and Unicode 14 lacks, and
+those whose normal forms the package `tokenizers` lacks.
 
-    pip install unicodedata2==16.0.0 fonttools==4.56.0
+    pip install unicodedata2==16.0.0 fonttools==4.56.0 tokenizers==0.23.3
     python3.11 scripts/unicode_classes.py > data/unicode_classes.cpp
 
 Python 3.11 has Unicode 14 itself, unicodedata2 16.0.0 has Unicode 16, fonttools 4.56.0 its scripts.
@@ -12,6 +13,7 @@ import unicodedata
 
 import unicodedata2
 from fontTools.unicodedata import Scripts, script, script_name
+from tokenizers import normalizers
 
 OLDER, NEWER = "14.0.0", "16.0.0"
 CODES = range(0x110000)
@@ -36,6 +38,25 @@ def properties(code):
     character = chr(code)
     name = script_name(script(character)).lower().replace(" ", "")
     return unicodedata2.category(character), name, script(character).lower()
+
+
+def without_forms():
+    """Characters that `tokenizers` neither decomposes, composes nor orders, though Unicode 16 does."""
+    nfc, nfd, nfkd = normalizers.NFC(), normalizers.NFD(), normalizers.NFKD()
+    found = set()
+    for code in CODES:
+        if 0xd800 <= code < 0xe000:
+            continue
+        character = chr(code)
+        if nfkd.normalize_str(character) != unicodedata2.normalize("NFKD", character):
+            found.add(code)
+        moved = ["a" + character + "\u0334", "a\u0301" + character]
+        if any(nfd.normalize_str(text) != unicodedata2.normalize("NFD", text) for text in moved):
+            found.add(code)
+        parts = unicodedata2.normalize("NFD", character)
+        if unicodedata2.normalize("NFC", parts) == character != nfc.normalize_str(parts):
+            found |= {code, ord(parts[0])}
+    return sorted(found)
 
 
 def lines(entries):
@@ -72,6 +93,11 @@ constexpr CodeRange kUnassigned[] = {""")
         print(line)
     print("""\
 };
+constexpr CodeRange kWithoutForms[] = {""")
+    for line in lines(row(first, last) for first, last, _ in runs(without_forms(), lambda _: None)):
+        print(line)
+    print("""\
+};
 // clang-format on
 
 }  // namespace
@@ -82,6 +108,10 @@ std::span<const NewerCharacters> newer_characters() {
 
 std::span<const CodeRange> unassigned_characters() {
   return kUnassigned;
+}
+
+std::span<const CodeRange> characters_without_forms() {
+  return kWithoutForms;
 }
 
 }  // namespace lockstep""")
