@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 #include <utf8proc.h>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -37,6 +38,17 @@ std::int32_t code_at(std::string_view text) {
   utf8proc_int32_t code = 0;
   utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                    static_cast<utf8proc_ssize_t>(text.size()), &code);
+  return code;
+}
+
+// The character at byte `i` of valid UTF-8. Moves `i` behind it.
+std::int32_t next_code(std::string_view text, std::size_t& i) {
+  const auto first = static_cast<unsigned char>(text[i++]);
+  if (first < 0x80) return first;
+  const std::size_t more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+  std::int32_t code = first & (0x3f >> more);
+  for (const auto end = i + more; i < end; ++i)
+    code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3f);
   return code;
 }
 
@@ -81,20 +93,33 @@ constexpr std::int32_t kFirstMark = 0x300;
 
 // Whether normal forms leave the character as it is because `tokenizers` does.
 bool has_no_form(std::int32_t signed_code) {
-  if (signed_code < kFirstMark) return false;
   static const auto kBlocks = blocks_of(characters_without_forms());
   const auto code = static_cast<std::uint32_t>(signed_code);
   return kBlocks[code / kBlock] && range_at(characters_without_forms(), code) != nullptr;
 }
 
-std::vector<std::int32_t> decomposed(std::string_view text, utf8proc_option_t options) {
+// U+11A7 is in front of the first Hangul consonant that closes a syllable (Unicode, section 3.12:
+// TBase). utf8proc 2.8 takes it for one that closes, and it is gone.
+bool composes_with_none(std::int32_t code) {
+  return code == 0x11a7 || has_no_form(code);
+}
+
+struct Decomposed {
   std::vector<std::int32_t> codes;
+  bool composes_throughout = true;  // no character composes with none
+};
+
+Decomposed decomposed(std::string_view text, utf8proc_option_t options) {
+  Decomposed out;
+  auto& codes = out.codes;
   codes.reserve(text.size() + 1);
   std::array<std::int32_t, 32> parts{};  // the longest is 18
   int boundary = 0;
-  for (std::size_t i = 0; i < text.size(); i += utf8_at(text.substr(i)).bytes) {
-    const auto code = code_at(text.substr(i));
-    if (code < 0x80 || has_no_form(code)) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto code = next_code(text, i);
+    const bool composes = code < kFirstMark || !composes_with_none(code);
+    out.composes_throughout = out.composes_throughout && composes;
+    if (code < 0x80 || !composes) {
       codes.push_back(code);
       continue;
     }
@@ -104,13 +129,7 @@ std::vector<std::int32_t> decomposed(std::string_view text, utf8proc_option_t op
                    "a normal form: ", utf8proc_errmsg(count));
     codes.insert(codes.end(), parts.begin(), parts.begin() + count);
   }
-  return codes;
-}
-
-// U+11A7 is in front of the first Hangul consonant that closes a syllable (Unicode, section 3.12:
-// TBase). utf8proc 2.8 takes it for one that closes, and it is gone.
-bool composes_with_none(std::int32_t code) {
-  return code == 0x11a7 || has_no_form(code);
+  return out;
 }
 
 void append_utf8(std::string& text, std::int32_t code) {
@@ -130,7 +149,9 @@ void append_composed(std::string& text, std::vector<std::int32_t> codes,
 }
 
 int mark_class(std::int32_t code) {  // 0: no mark
-  return code < kFirstMark || has_no_form(code) ? 0 : utf8proc_get_property(code)->combining_class;
+  if (code < kFirstMark) return 0;
+  const int mark = utf8proc_get_property(code)->combining_class;
+  return mark == 0 || has_no_form(code) ? 0 : mark;
 }
 
 // Stable, by their classes, marks that follow one another. utf8proc's own way is quadratic.
@@ -263,9 +284,13 @@ bool is_word_character(std::string_view text) {
 std::string normalized(std::string_view text, NormalForm form) {
   if (form == NormalForm::nfc && is_nfc_at_sight(text)) return std::string(text);
   const auto options = static_cast<utf8proc_option_t>(options_of(form) | UTF8PROC_STABLE);
-  auto codes = decomposed(text, options);
+  auto [codes, composes_throughout] = decomposed(text, options);
   order_marks(codes);
   std::string text_in_form;
+  if (composes_throughout) {
+    append_composed(text_in_form, std::move(codes), options);
+    return text_in_form;
+  }
   for (auto begin = codes.begin();;) {
     const auto end = std::find_if(begin, codes.end(), composes_with_none);
     append_composed(text_in_form, {begin, end}, options);
