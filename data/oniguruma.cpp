@@ -1,6 +1,7 @@
 #include "data/oniguruma.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "core/error.h"
 #include "data/unicode.h"
+#include "data/unicode_classes.h"
 
 namespace lockstep {
 namespace {
@@ -46,9 +48,68 @@ char lower(char c) {
   return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+// The range as a class has it.
+std::string range_text(std::uint32_t first, std::uint32_t last) {
+  const auto code = [](std::uint32_t value) {
+    std::array<char, 8> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, 16).ptr;
+    return str(R"(\x{)", std::string_view(digits.data(), end), '}');
+  };
+  return first == last ? code(first) : str(code(first), '-', code(last));
+}
+
+template <class Matches>
+std::string newer_ranges(const Matches& matches) {
+  std::string text;
+  for (const auto& newer : newer_characters())
+    if (matches(newer)) text += range_text(newer.first, newer.last);
+  return text;
+}
+
+// The general category of Unicode 16, or its complement, as a class has it: what PCRE2 has of
+// Unicode 14 and the newer characters.
+std::string category_set(std::string_view name, bool complement) {
+  const auto matches = [&](std::string_view category) {
+    return category.starts_with(name) != complement;
+  };
+  std::string text;
+  for (const auto category : kCategories) {
+    if (category.size() != 2 || !matches(category)) continue;
+    if (category != "Cn") {
+      text += str(R"(\p{)", category, '}');
+      continue;
+    }
+    for (const auto& range : unassigned_characters())
+      text += range_text(range.first, range.last);
+  }
+  return text + newer_ranges([&](const auto& newer) { return matches(newer.category); });
+}
+
+// The script as a class has it. Its name may have capitals and underscores.
+std::string script_set(std::string_view name, bool newer) {
+  std::string plain;
+  for (const char c : name)
+    if (c != '_') plain += lower(c);
+  const auto older = str(R"(\p{sc:)", name, '}');
+  return newer ? older + newer_ranges([&](const auto& characters) {
+                   return characters.script == plain || characters.script_code == plain;
+                 })
+               : older;
+}
+
+std::string word_set(bool newer) {
+  return newer ? str(kWord, newer_ranges([](const auto& characters) {
+                       const auto category = characters.category;
+                       return category[0] == 'L' || category[0] == 'M' || category == "Nd" ||
+                              category == "Pc";
+                     }))
+               : std::string(kWord);
+}
+
 class Translator {
  public:
-  explicit Translator(const std::string& pattern) : whole_(pattern), rest_(pattern) {}
+  Translator(const std::string& pattern, bool newer)
+      : whole_(pattern), rest_(pattern), newer_(newer) {}
 
   std::string translated() {
     if (take("(?i)")) {
@@ -72,6 +133,7 @@ class Translator {
   struct Member {
     std::string text;
     bool is_set = false, is_complement = false;  // complement: of `text`
+    bool is_word = false;
   };
 
   template <class... What>
@@ -126,7 +188,7 @@ class Translator {
         out_ += str("[^", kSpaces, ']');
       else if (member.is_set)
         out_ += str(member.is_complement ? "[^" : "[", member.text,
-                    member.text == kWord ? kWordAlone : "", ']');
+                    member.is_word ? kWordAlone : "", ']');
       else
         out_ += member.text;
     }
@@ -240,7 +302,7 @@ class Translator {
       if (rest_.starts_with('-') && (!first || rest_.starts_with("--")) && !rest_.starts_with("-]"))
         refuse("- in a class that is no range; write it \\-");
       const auto from = read_member();
-      if (from.is_complement) refuse("\\W in a class");
+      if (from.is_complement) refuse("\\W or a script's \\P in a class");
       out += from.text;
       if (!rest_.starts_with('-') || rest_.starts_with("-]")) continue;
       take("-");
@@ -278,10 +340,10 @@ class Translator {
     switch (c) {
       case 's': return {std::string(kSpaces), true};
       case 'S': return {std::string(kNoSpaces), true};
-      case 'd': return {R"(\p{Nd})", true};
-      case 'D': return {R"(\P{Nd})", true};
-      case 'w': return {std::string(kWord), true};
-      case 'W': return {std::string(kWord), true, true};
+      case 'd':
+      case 'D': return category("Nd", c == 'D');
+      case 'w':
+      case 'W': return {word_set(newer_), true, c == 'W', true};
       case 'h': return {std::string(kHex), true};
       case 'H': return {std::string(kNoHex), true};
       case 'p':
@@ -322,7 +384,13 @@ class Translator {
     const bool is_name = std::all_of(name.begin(), name.end(),
                                      [](char c) { return is_letter_or_digit(c) || c == '_'; });
     if (!take("}") || name.empty() || !is_name) refuse("\\p without the name of a property");
-    return {str(complement ? R"(\P{)" : R"(\p{)", is_category ? "" : "sc:", name, '}'), true};
+    if (is_category) return category(name, complement);
+    return {script_set(name, newer_), true, complement};
+  }
+
+  Member category(std::string_view name, bool complement) const {
+    if (newer_) return {category_set(name, complement), true};
+    return {str(complement ? R"(\P{)" : R"(\p{)", name, '}'), true};
   }
 
   const std::string& whole_;
@@ -333,16 +401,17 @@ class Translator {
   std::vector<Group> groups_;        // that have no end yet
   std::optional<std::size_t> atom_;  // where in out_ begins what could be repeated
   bool ignores_case_ = false;
-  char letter_ = 0;  // that was read last; 0: something else
+  bool newer_ = false;  // by Unicode 16
+  char letter_ = 0;     // that was read last; 0: something else
 };
 
 }  // namespace
 
-std::string pcre2_of(const std::string& pattern) {
+std::string pcre2_of(const std::string& pattern, bool newer) {
   if (pattern.size() > kMostBytes)
     throw DataError(
         str("a pattern of ", pattern.size(), " bytes, expected ", kMostBytes, " at most"));
-  return Translator(pattern).translated();
+  return Translator(pattern, newer).translated();
 }
 
 }  // namespace lockstep

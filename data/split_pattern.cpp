@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "data/oniguruma.h"
+#include "data/unicode.h"
 
 namespace lockstep {
 namespace {
@@ -46,25 +47,36 @@ std::string text_of(int error) {
   return text;
 }
 
+struct FreeCode {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+using Code = std::unique_ptr<pcre2_code, FreeCode>;
+
+Code compiled(const std::string& pattern, const std::string& text) {
+  int error = 0;
+  std::size_t at = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                          PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
+  if (code == nullptr)
+    throw DataError(str("the pattern ", pattern, " cannot be used: ", text_of(error)));
+  // Without it matching is slower, and the same.
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
+  return code;
+}
+
 }  // namespace
 
 struct SplitPattern::Compiled {
-  pcre2_code* code = nullptr;
   std::string pattern;
-  ~Compiled() { pcre2_code_free(code); }
+  Code code;
+  Code newer;  // for texts with newer characters; null: `code` serves them too
 };
 
 SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_unique<Compiled>()) {
   compiled_->pattern = pattern;
-  const auto text = pcre2_of(pattern);
-  int error = 0;
-  std::size_t at = 0;
-  compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                  PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
-  if (compiled_->code == nullptr)
-    throw DataError(str("the pattern ", pattern, " cannot be used: ", text_of(error)));
-  // Without it matching is slower, and the same.
-  pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);
+  const auto text = pcre2_of(pattern, false), newer = pcre2_of(pattern, true);
+  compiled_->code = compiled(pattern, text);
+  if (newer != text) compiled_->newer = compiled(pattern, newer);
 }
 
 SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
@@ -77,9 +89,12 @@ void SplitPattern::split(std::string_view text,
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const auto* ends = pcre2_get_ovector_pointer(workspace.match);
   pcre2_set_match_limit(workspace.context, most_steps(text.size()));
+  const auto* code = compiled_->newer != nullptr && has_newer_character(text)
+                         ? compiled_->newer.get()
+                         : compiled_->code.get();
   std::size_t done = 0, from = 0;
   while (from <= text.size()) {
-    const int found = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+    const int found = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
                                   workspace.match, workspace.context);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)

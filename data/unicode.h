@@ -23,6 +23,9 @@ Utf8 utf8_at(std::string_view text);
 // The offset of the first byte that is not of a valid character; text.size() where all is valid.
 std::size_t valid_utf8(std::string_view text);
 
+// Whether valid UTF-8 has a character that came after Unicode 14 (data/unicode_classes.h).
+bool has_newer_character(std::string_view text);
+
 // With U+FFFD for what is not valid.
 std::string replaced_utf8(std::string_view text);
 
@@ -37,9 +40,9 @@ int terminal_width(std::string_view text);
 // The last character of valid UTF-8, or the last byte of what is not.
 std::string_view last_character(std::string_view text);
 
-// Of the character at the front of a text; what is not valid is none of them. White_Space; \p{L};
-// and \w of regular expressions: letters, marks, decimal and letter numbers, connecting
-// punctuation, joiners. Source: Unicode Technical Standard 18, annex C.
+// Of the character at the front of a text, by Unicode 16; what is not valid is none of them.
+// White_Space; \p{L}; and \w of regular expressions: alphabetic characters, marks, decimal numbers,
+// connecting punctuation, joiners. Source: Unicode Technical Standard 18, annex C.
 bool is_space(std::string_view text);
 bool is_letter(std::string_view text);
 bool is_word_character(std::string_view text);

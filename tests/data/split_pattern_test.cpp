@@ -85,6 +85,27 @@ TEST(SplitPattern, what_pcre2_reads_otherwise_is_read_as_by_oniguruma) {
       {R"([^]a]+)", "x]a[", {"x", "]a", "["}},
       {R"(\p{Greek}+)", "\xce\xb1\xcd\x82", {"\xce\xb1", "\xcd\x82"}},  // by script, no extensions
       {R"(\s+$)", "a  \nb ", {"a", "  ", "\nb", " "}},
+      // Of Unicode 15 and 16: an emoji, a digit, a letter, a mark, a character of Han.
+      {R"([\p{P}\p{S}]+)", "a!\U0001fae8b", {"a", "!\U0001fae8", "b"}},
+      {R"([^\s\p{L}\p{N}]+)",
+       "!\U0001e4f0\U00010d50\U0001fae9",
+       {"!", "\U0001e4f0\U00010d50", "\U0001fae9"}},
+      {R"(\d+)",
+       "\U0001e4f0"
+       "1a",
+       {"\U0001e4f0"
+        "1",
+        "a"}},
+      {R"([\D]+)",
+       "\U0001e4f0"
+       "1a",
+       {"\U0001e4f0"
+        "1",
+        "a"}},
+      {R"(\w+)", "\U00010d50\u0897!", {"\U00010d50\u0897", "!"}},
+      {R"([\P{L}]+)", "\U00010d50\u0897!", {"\U00010d50", "\u0897!"}},
+      {R"(\p{Han}+)", "\u4e00\U0002ebf0.", {"\u4e00\U0002ebf0", "."}},
+      {R"(\P{Hani}+)", "\u4e00\U0002ebf0.", {"\u4e00\U0002ebf0", "."}},
   };
   for (const auto& [pattern, text, expected] : cases) {
     std::vector<std::string> found;
@@ -117,6 +138,7 @@ TEST(SplitPattern, what_could_be_read_otherwise_is_refused) {
                               R"(\pL)",
                               R"(\p{Letter})",
                               R"([\W])",
+                              R"([\P{Han}])",
                               "(?i:\xc3\xa9)",
                               "(?i:ss)",
                               "(?i:[^a])",

@@ -34,6 +34,26 @@ TEST(Unicode, every_character_is_valid_and_no_surrogate_is) {
   EXPECT_EQ(utf8_at(utf8(0x110000)).bytes, 0u);
 }
 
+// The counts are those of unicodedata2 16.0.0 and of the package `tokenizers` 0.23.3, which finds
+// a token with single_word beside any character that is in no word.
+TEST(Unicode, letters_and_words_are_those_of_unicode_16) {
+  std::size_t letters = 0, words = 0, newer = 0;
+  for (std::uint32_t code = 0; code < 0x110000; ++code) {
+    const auto text = utf8(code);
+    if (utf8_at(text).bytes == 0) continue;
+    letters += is_letter(text) ? 1 : 0;
+    words += is_word_character(text) ? 1 : 0;
+    // Behind characters of all lengths, so that it is at any byte of eight.
+    const bool is_newer = has_newer_character(text);
+    ASSERT_EQ(has_newer_character(std::string(code % 9, 'a') + utf8(0xe9) + utf8(0x4e00) + text),
+              is_newer);
+    newer += is_newer ? 1 : 0;
+  }
+  EXPECT_EQ(letters, 141028u);
+  EXPECT_EQ(words, 144667u);
+  EXPECT_EQ(newer, 10302u);
+}
+
 TEST(Unicode, what_is_overlong_or_cut_is_not_valid) {
   for (const char* text : {"\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\x80",
                            "\xff", "\xe2\x82", "\xf0\x9f\x98", "\xc3"})
