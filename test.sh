@@ -2,7 +2,7 @@
 # Builds Lockstep and runs its tests.
 #
 #   ./test.sh              the CI tier: what a change must pass, in minutes
-#   ./test.sh --full       also what takes three hours on two cores: the sanitizers, clang-tidy of the tests,
+#   ./test.sh --full       also what takes three hours on two cores: the sanitizers, clang-tidy of all sources,
 #                          long fuzzing, a run killed 500 times, every layout, shards of 2^31 tokens,
 #                          compiling for the hosts of Grace
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer and
