@@ -54,6 +54,19 @@ TEST(Unicode, letters_and_words_are_those_of_unicode_16) {
   EXPECT_EQ(newer, 10302u);
 }
 
+// As the package `tokenizers` 0.23.3 leaves them.
+TEST(Unicode, characters_after_unicode_9_have_no_other_form) {
+  for (const char* text : {"a\u09fe\u0334", "a\u08d3\u0301", "\U00011935\U00011930"}) {
+    EXPECT_EQ(normalized(text, NormalForm::nfc), text);
+    EXPECT_EQ(normalized(text, NormalForm::nfkd), text);
+  }
+  EXPECT_EQ(normalized("\u32ff\U0001e030", NormalForm::nfkc), "\u32ff\U0001e030");
+  EXPECT_EQ(normalized("a\u0301\u08d3"
+                       "e\u0301",
+                       NormalForm::nfc),
+            "\u00e1\u08d3\u00e9");
+}
+
 TEST(Unicode, what_is_overlong_or_cut_is_not_valid) {
   for (const char* text : {"\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\x80",
                            "\xff", "\xe2\x82", "\xf0\x9f\x98", "\xc3"})
