@@ -25,7 +25,7 @@ std::string reason(int error) {
 }
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  fail_io(path, what, error, "free some space, or name another place by data.cache_directory");
+  fail_io(path, what, error, "free some space, or set data.cache_directory to another directory");
 }
 
 [[noreturn]] void fail_to_lock(const fs::path& path, int error) {

@@ -191,7 +191,7 @@ void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, boo
   if (const auto zero = looked_at.find('\0'); zero != std::string_view::npos && !may_be_zero()) {
     const bool others = begin.find_first_not_of('\0', zero) != std::string_view::npos;
     if (others || !whole)  // else they are named at the end
-      refuse(" is no text: byte ", zero, " is zero", others ? "" : ", and so are many behind it",
+      refuse(" is no text: byte ", zero, " is zero", others ? "" : ", and so are many after it",
              "; leave it out, or pack it as bytes: --tokenizer bytes");
   }
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());

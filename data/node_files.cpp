@@ -159,7 +159,8 @@ Descriptor NodeFiles::open_local(const std::string& path) {
     Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file) {
       const ReadFile again(path);  // whose error says why
-      throw StorageError(str(path, ": could not be opened, and now it can"));
+      throw StorageError(
+          str(path, ": could not be opened, but a second try succeeded; start again"));
     }
     ++opened_local_;
     if (local_.size() >= kMostLocal)

@@ -112,7 +112,9 @@ void check_missing_bytes(const Tokenizer& tokenizer, MissingBytes missing) {
     throw UsageError(str("--missing-bytes replace: ", lacks,
                          ", and U+FFFD is the bytes ef bf bd; give --missing-bytes drop"));
   if (missing == MissingBytes::refuse)
-    log_info(lacks, ": a text with one is refused; --missing-bytes says otherwise");
+    log_info(
+        lacks,
+        "; text with one of them ends packing. To accept it, give --missing-bytes drop or replace");
 }
 
 Json input_of(const fs::path& file) {

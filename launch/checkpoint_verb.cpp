@@ -58,7 +58,7 @@ State state_of(const fs::path& checkpoint, bool from_disk) {
     verify_checkpoint(checkpoint, Depth::contents, from_disk);
     return {"valid", 0};
   } catch (const AccessError& e) {
-    return {str("not to be read: ", e.what()), e.exit_code()};
+    return {str("cannot be read: ", e.what()), e.exit_code()};
   } catch (const DataError& e) {
     return {str("damaged: ", e.what()), e.exit_code()};
   }
@@ -187,7 +187,7 @@ void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
     if (!path_exists(kept / name)) lost += str(lost.empty() ? "" : ", ", name);
   if (lost.empty() && directory_exists(origin)) return;
   log_warning(kept.string(), " lacks ",
-              lost.empty() ? std::string("what a run of today keeps, such as chat_template.jinja "
+              lost.empty() ? std::string("files that runs keep now, such as chat_template.jinja "
                                          "and generation_config.json")
                            : lost,
               ", which earlier versions did not keep. To export them too, name the model that the ",

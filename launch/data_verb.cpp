@@ -89,7 +89,7 @@ class TemporaryDirectory {
   TemporaryDirectory() {
     auto name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
-      fail_io(name, "cannot be made; name another place by TMPDIR", errno);
+      fail_io(name, "cannot create (set TMPDIR to use another directory)", errno);
     path_ = name;
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;

@@ -30,7 +30,7 @@ void warn_of_fewer(const GenerateOptions& options, const EncodedPrompts& encoded
   const auto& prompts = encoded.prompts;
   if (const auto& full = encoded.full; full.count > 0)
     log_warning(full.count, full.count == 1 ? " prompt leaves" : " prompts leave", " none of the ",
-                "model's ", positions, " positions: nothing is generated behind ",
+                "model's ", positions, " positions: nothing is generated after ",
                 full.count == 1 ? "it" : "them", "; the first: ", full.first);
   const auto fewer = std::ranges::count_if(prompts, [&](const Prompt& prompt) {
     return 0 < prompt.tokens && prompt.tokens < options.tokens;

@@ -100,7 +100,7 @@ void check_rope_members(const Keys& table, const std::string& type) {
                                "original_max_position_embeddings"});
   for (const auto& [key, value] : table.json().as_object())
     if (std::find(known.begin(), known.end(), key) == known.end())
-      table.refuse(key.c_str(), str("no such member beside the type \"", type, "\""), &value,
+      table.refuse(key.c_str(), str("no such member in a table of type \"", type, "\""), &value,
                    "Set the right rope_type, or remove the member if it has no effect.");
 }
 

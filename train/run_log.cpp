@@ -95,8 +95,8 @@ void RunLog::reopen_lost(std::int64_t step) {
       if (log && log->is_named()) return;
       if (log)
         log_own_warning(run_->path().string(), ": ", part.name,
-                        " was removed, moved or replaced. It is opened again, without what was "
-                        "written since; to rotate a log, copy it");
+                        " was removed, moved or replaced. It is opened again; lines written since "
+                        "then are lost. To rotate a log, copy it");
       open();
     } catch (const DataError& error) {
       if (!std::exchange(part.failed, true)) warn(error);

@@ -24,7 +24,7 @@ Json object_in(const fs::path& file) {
     auto json = Json::parse(read_text(file, kMostBytes), file.string(), kDepth);
     return json.is_object() ? json : Json(Json::Object{});
   } catch (const DataError& error) {
-    log_warning("its token ids are not known: ", error.what());
+    log_warning("no token ids are read from a file: ", error.what());
     return Json::Object{};
   }
 }

@@ -346,8 +346,8 @@ void Trainer::measure_peak(StepReport& report) {
   plan_.meter_changed();
   const double peak = run_.meter.config().peak_flops;
   if (peak > kMostUtilization * before)
-    log_info("MFU is over a peak of ", human_count(peak), " FLOP/s from here on, not ",
-             human_count(before), ": the machine was busy when that was measured");
+    log_info("MFU is over a peak of ", human_count(peak), " FLOP/s from now on, not ",
+             human_count(before), ", which was measured while the machine was busy");
   spent_evaluating(report, seconds_since(begin));
 }
 

@@ -39,7 +39,7 @@ void require_shape(const FoundTensor& found, const Shape& expected) {
   Shape stored;
   for (const auto size : std::span(shape).first(std::min<std::size_t>(shape.size(), 4)))
     stored.size[static_cast<std::size_t>(stored.rank++)] = size;
-  found.fail(str("has the shape ", stored, ", config.json makes it ", expected));
+  found.fail(str("has the shape ", stored, "; expected ", expected, " by config.json"));
 }
 
 WeightFiles::WeightFiles(const fs::path& directory, const ModelConfig& config)
@@ -74,7 +74,7 @@ void WeightFiles::add_file(const std::string& name) {
     if (const auto buffer = model_buffer(config_, stored.name))
       buffers_.emplace_back(*buffer, found);
     else if (!tensors_.emplace(listed_name(config_.family, stored.name), found).second)
-      found.fail("is there twice");
+      found.fail("is there twice; remove one of the two");
   }
 }
 
@@ -87,7 +87,8 @@ void WeightFiles::add_shards() {
       names_of[shard.as_string()].push_back(name);
     for (const auto& [shard, names] : names_of) {
       if (fs::path(shard).filename() != shard)
-        throw DataError(str("the file \"", shard, "\" is not one beside it"));
+        throw DataError(
+            str("the file \"", shard, "\" is not one beside it; expected a plain file name"));
       add_file(shard);
       for (const auto& name : names)
         if (files_.back()->find(name) == nullptr) throw DataError(str(name, " is not in ", shard));

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Starts a run again until it is done, or no restart helps; in a container that Kubernetes starts again too.
+# Restarts a run until it is done or a restart cannot help, also in a container that Kubernetes restarts.
 #
 #   launch/cluster/restart.sh STATE launch/cluster/mpirun.sh HOSTS lockstep train CONFIG.toml --run RUN ...
 #
-# STATE is a folder that outlives this process: there it keeps the exit code with which it gave up, and
-# ends with it at once when it is started again. The exit codes: docs/running_on_a_cluster.md.
+# STATE is a folder that outlives this process. When this script gives up, it writes its exit code there; a
+# later start ends with that code at once. docs/running_on_a_cluster.md lists the exit codes.
 # SIGUSR1, SIGTERM and SIGINT go to the command as SIGUSR1; then it is not started again.
 set -uo pipefail
 state=${1:?usage: restart.sh STATE COMMAND ... --run RUN}
 shift
 most_without_save=3        # starts in a row
-backoff_seconds=150        # after exit code 74, and twice as many after each start without a save
+backoff_seconds=150        # after exit code 74, doubled for each start in a row without a save
 
 run='' previous=''
 for word in "$@"; do
@@ -22,7 +22,7 @@ tell() { echo "restart.sh: $*" >&2; }
 [[ -n $run ]] || { tell "name the run's folder with --run RUN"; exit 64; }
 if [[ -f $state/ended ]]; then
   code=$(<"$state/ended")
-  tell "has ended with $code before: not started"
+  tell "an earlier start gave up with exit code $code. Not started; after the cause is fixed, remove $state/ended"
   exit "$code"
 fi
 give_up() {
@@ -54,11 +54,11 @@ while :; do
   [[ $code == 0 || -n $told ]] && exit "$code"
   case $code in 64 | 65 | 77 | 78) give_up "$code" "exit code $code: a retry cannot help" ;; esac
   after=$(newest_step)
-  [[ -n $before && ! -e $run/lock ]] && give_up 65 "$run: the run is gone"
+  [[ -n $before && ! -e $run/lock ]] && give_up 65 "$run: the run is gone; restore it or move it back"
   ((without_save = ${after:--1} > ${before:--1} ? 0 : without_save + 1))
   ((without_save < most_without_save)) || give_up "$code" "$without_save starts in a row saved nothing"
   seconds=$(((code == 74 || without_save > 0) ? backoff_seconds << without_save : 1))
-  tell "ended with $code; starts again in $seconds s"
+  tell "the run ended with exit code $code; it starts again in $seconds s"
   sleep "$seconds" &
   wait $!
   [[ -z $told ]] || exit "$code"

@@ -93,7 +93,7 @@ def check_refusals(folder):
     lines = [json.loads(line) for line in found.splitlines()]
     expect([(line["tokens"] > 0, line["finish"] == "full", line["text"] == "") for line in lines]
            == [(True, False, False), (False, True, True)], found)
-    expect(f"nothing is generated behind it; the first: {prompts}: line 3" in said, said)
+    expect(f"nothing is generated after it; the first: {prompts}: line 3" in said, said)
     # A prompt alone: 64 tokens behind the document token, or one less, which fill all positions.
     for words in (63, 64):
         found, said = run("generate", FIXTURE, "--prompt", "-" * words, "--device", "cpu", code=64)

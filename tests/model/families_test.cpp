@@ -207,13 +207,13 @@ TEST(Families, a_rope_table_with_unknown_members_or_without_a_type_is_refused) {
        R"(c: rope_scaling: rope_type: expected "default" or "llama3", got nothing. Choose a model )"
        R"(with one of these.)"},
       {R"({"rope_scaling": {"rope_type": "default", "factor": 8}})",
-       R"(c: rope_scaling: factor: expected no such member beside the type "default", got 8. Set the right rope_type, )"
+       R"(c: rope_scaling: factor: expected no such member in a table of type "default", got 8. Set the right rope_type, )"
        R"(or remove the member if it has no effect.)"},
       {R"({"rope_scaling": null, "rope_parameters": {"factor": 8}})",
-       R"(c: rope_parameters: factor: expected no such member beside the type "default", got 8. Set the right )"
+       R"(c: rope_parameters: factor: expected no such member in a table of type "default", got 8. Set the right )"
        R"(rope_type, or remove the member if it has no effect.)"},
       {R"({"rope_scaling": {"rope_type": "llama3", "mscale": 2}})",
-       R"(c: rope_scaling: mscale: expected no such member beside the type "llama3", got 2. Set the right rope_type, )"
+       R"(c: rope_scaling: mscale: expected no such member in a table of type "llama3", got 2. Set the right rope_type, )"
        R"(or remove the member if it has no effect.)"},
       {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
        "c: rope_scaling: partial_rotary_factor: expected 1 or null, got 0.5. Choose a model that "
