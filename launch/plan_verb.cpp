@@ -158,9 +158,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
         "in their place");
   if (on_gpus && e.operators.measured == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
-        "attention is by the own kernels, because cuDNN's cannot compute this run's "
-        "(data.document_mask, for example); the price is that of FlashAttention-2 over whole "
-        "sequences");
+        "attention is by the own kernels, by train.attention or because cuDNN's cannot compute "
+        "this run's; their price is that of FlashAttention-2, over whole sequences");
   if (e.operators.measured == 0)
     notes.push_back(str("nothing was measured: operators have the prices of ",
                         on_gpus ? plan.cluster.hardware.name : plan.cluster.name,
