@@ -28,14 +28,40 @@ constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 
+// The command that makes a tokenizer.json of what lies in a directory.
+std::string conversion_of(const fs::path& directory) {
+  return str("AutoTokenizer.from_pretrained(\"", directory.string(),
+             "\").save_pretrained(\"DIR\")");
+}
+
+// Forms of a tokenizer that are not JSON, or another JSON; "": none of them.
+//   SentencePiece: a protobuf, whose first field (1, with a length) is the piece of id 0
+//   a rank file: lines of a token in base64, a space and its rank
+//   tekken.json: an object whose vocabulary is a list with a "rank" for each token
+std::string other_kind(std::string_view text) {
+  const auto line = text.substr(0, text.find('\n'));
+  const auto space = line.find(' ');
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? int{static_cast<unsigned char>(text[i])} : 0;
+  };
+  constexpr int kField = 10;  // number 1, with a length: of a piece, and in it of its text
+  if (byte(0) == kField && byte(2) == kField && byte(3) > 0 && byte(3) + 2 <= byte(1))
+    return "a SentencePiece model";
+  if (space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
+      line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos)
+    return "a rank file, as tiktoken's";
+  const auto begin = text.substr(0, 4096);
+  if (begin.find("\"token_bytes\"") != std::string_view::npos) return "a tekken.json";
+  return "";
+}
+
 // How to get a tokenizer.json of a tokenizer that is written otherwise; "": none lies there.
 std::string other_form(const fs::path& directory) {
   const auto has = [&](const char* name) { return path_exists(directory / name); };
   const bool split = has("vocab.json") && has("merges.txt");
   if (!split && !has("tokenizer.model")) return "";
   return str(", but ", split ? "vocab.json and merges.txt" : "tokenizer.model",
-             ", of which the package transformers makes one: AutoTokenizer.from_pretrained(\"",
-             directory.string(), "\").save_pretrained(\"DIR\")");
+             ", of which the package transformers makes one: ", conversion_of(directory));
 }
 
 fs::path json_of(const std::string& what) {
@@ -135,6 +161,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   }
   const auto file = json_of(what);
   const auto text = read_text(file, kMostBytes);
+  if (const auto kind = other_kind(text); !kind.empty())
+    throw DataError(str(
+        file.string(), ": ", kind, "; expected a ", kFile,
+        ". The package transformers makes one: ", conversion_of(fs::absolute(file).parent_path())));
   const auto json = parse_tokenizer_json(text, file.string());
   if (!document_token.empty() && json.find(document_token) < 0)
     throw UsageError(

@@ -136,6 +136,23 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
                 ": holds no tokenizer.json, but tokenizer.model, of which the package transformers "
                 "makes one: AutoTokenizer.from_pretrained(\"",
                 (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
+  // The first is how Llama 2's begins, and Llama 3's file of the same name is a rank file.
+  const std::pair<std::string, const char*> others[] = {
+      {{"\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16}, "a SentencePiece model"},
+      {"IQ== 0\nIg== 1\n", "a rank file, as tiktoken's"},
+      {R"({"config": {}, "vocab": [{"rank": 0, "token_bytes": "IQ=="}]})", "a tekken.json"}};
+  for (const auto& [content, kind] : others) {
+    const auto file = directory / "empty/tokenizer.model";
+    std::ofstream(file, std::ios::binary) << content;
+    EXPECT_EQ(message([&] { open_tokenizer(file.string()); }),
+              str("65: ", file.string(), ": ", kind,
+                  "; expected a tokenizer.json. The package transformers makes one: "
+                  "AutoTokenizer.from_pretrained(\"",
+                  (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
+  }
+  std::ofstream(directory / "blank.json") << "\n\n\n{\"model\": 3}";
+  EXPECT_EQ(message([&] { open_tokenizer((directory / "blank.json").string()); }).find("Sentence"),
+            std::string::npos);
   std::ofstream(path / "tokenizer_config.json") << R"({"bos_token": 3})";
   EXPECT_EQ(message([&] { open_tokenizer(path.string()); }),
             str("65: ", (path / "tokenizer_config.json").string(),

@@ -18,6 +18,7 @@
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/copies.h"
 #include "core/arena.h"
+#include "core/file.h"
 #include "core/philox.h"
 #include "dist/thread_world.h"
 
@@ -73,6 +74,9 @@ void announce(std::int64_t step) {
 
 [[noreturn]] void save(World& world, const char* directory, const char* memory) {
   State state(world.rank());
+  // As a run makes its own directory: a save makes only the one for its checkpoints.
+  make_directories(std::filesystem::path(directory).parent_path());
+  if (memory != nullptr) make_directories(memory);
   const Retention two{.last = 2};
   Checkpointer checkpointer(directory, state.slices, two, &world);
   const auto about = checkpointer.load_newest([](const Json&) {});

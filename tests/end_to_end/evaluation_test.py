@@ -197,7 +197,7 @@ def check_ended(output, arguments, ranks, why):
     done = run_to(output, arguments, ranks)
     said = done.stderr.decode(errors="replace")
     what = f"{arguments} on {ranks}: {done.returncode}: {said[-1500:]}"
-    expect(done.returncode == 65, what)
+    expect(done.returncode == 74, what)
     expect(f"standard output: cannot write: {why}" in said, what)
     expect("died" not in said and " tok/s" not in said, what)
 
