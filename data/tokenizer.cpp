@@ -5,6 +5,7 @@
 
 #include "core/file.h"
 #include "core/hash.h"
+#include "core/json.h"
 #include "data/bpe_tokenizer.h"
 #include "data/hub.h"
 #include "data/tokenizer_json.h"
@@ -34,25 +35,30 @@ std::string conversion_of(const fs::path& directory) {
              "\").save_pretrained(\"DIR\")");
 }
 
-// Forms of a tokenizer that are not JSON, or another JSON; "": none of them.
+// The kind of a tokenizer that is written otherwise; "": `text` may be a tokenizer.json.
 //   SentencePiece: a protobuf, whose first field (1, with a length) is the piece of id 0
 //   a rank file: lines of a token in base64, a space and its rank
-//   tekken.json: an object whose vocabulary is a list with a "rank" for each token
-std::string other_kind(std::string_view text) {
-  const auto line = text.substr(0, text.find('\n'));
-  const auto space = line.find(' ');
+//   tekken.json: an object whose vocabulary is a list of objects
+std::string other_kind(std::string_view text, const std::string& where) {
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin != std::string_view::npos && text[begin] == '{') {
+    if (text.find("\"token_bytes\"") == std::string_view::npos) return "";
+    const Json json = Json::parse(text, where);
+    const Json* vocabulary = json.find("vocab");
+    return vocabulary != nullptr && vocabulary->is_array() ? "a tekken.json" : "";
+  }
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? int{static_cast<unsigned char>(text[i])} : 0;
   };
   constexpr int kField = 10;  // number 1, with a length: of a piece, and in it of its text
   if (byte(0) == kField && byte(2) == kField && byte(3) > 0 && byte(3) + 2 <= byte(1))
     return "a SentencePiece model";
-  if (space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
-      line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos)
-    return "a rank file, as tiktoken's";
-  const auto begin = text.substr(0, 4096);
-  if (begin.find("\"token_bytes\"") != std::string_view::npos) return "a tekken.json";
-  return "";
+  const auto line = text.substr(0, text.find('\n'));
+  const auto space = line.find(' ');
+  const bool is_ranked =
+      space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
+      line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos;
+  return is_ranked ? "a rank file, as tiktoken's" : "";
 }
 
 // How to get a tokenizer.json of a tokenizer that is written otherwise; "": none lies there.
@@ -161,7 +167,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   }
   const auto file = json_of(what);
   const auto text = read_text(file, kMostBytes);
-  if (const auto kind = other_kind(text); !kind.empty())
+  if (const auto kind = other_kind(text, file.string()); !kind.empty())
     throw DataError(str(
         file.string(), ": ", kind, "; expected a ", kFile,
         ". The package transformers makes one: ", conversion_of(fs::absolute(file).parent_path())));

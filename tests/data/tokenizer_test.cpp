@@ -140,7 +140,9 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
   const std::pair<std::string, const char*> others[] = {
       {{"\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16}, "a SentencePiece model"},
       {"IQ== 0\nIg== 1\n", "a rank file, as tiktoken's"},
-      {R"({"config": {}, "vocab": [{"rank": 0, "token_bytes": "IQ=="}]})", "a tekken.json"}};
+      {str(R"({"config": {}, "about": ")", std::string(5000, 'x'),
+           R"(", "vocab": [{"rank": 0, "token_bytes": "IQ=="}]})"),
+       "a tekken.json"}};
   for (const auto& [content, kind] : others) {
     const auto file = directory / "empty/tokenizer.model";
     std::ofstream(file, std::ios::binary) << content;
@@ -150,9 +152,16 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
                   "AutoTokenizer.from_pretrained(\"",
                   (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
   }
-  std::ofstream(directory / "blank.json") << "\n\n\n{\"model\": 3}";
-  EXPECT_EQ(message([&] { open_tokenizer((directory / "blank.json").string()); }).find("Sentence"),
-            std::string::npos);
+  // Blank lines, and a token of that name, are those of a tokenizer.json.
+  for (const char* json : {"\n\n\n{\"model\": 3}", "\n{\n  \"model\": 3}",
+                           "{\"added_tokens\": [{\"content\": \"token_bytes\"}]}"}) {
+    std::ofstream(directory / "other.json") << json;
+    EXPECT_EQ(message([&] {
+                open_tokenizer((directory / "other.json").string());
+              }).find("; expected a tokenizer.json"),
+              std::string::npos)
+        << json;
+  }
   std::ofstream(path / "tokenizer_config.json") << R"({"bos_token": 3})";
   EXPECT_EQ(message([&] { open_tokenizer(path.string()); }),
             str("65: ", (path / "tokenizer_config.json").string(),

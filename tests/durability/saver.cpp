@@ -74,9 +74,7 @@ void announce(std::int64_t step) {
 
 [[noreturn]] void save(World& world, const char* directory, const char* memory) {
   State state(world.rank());
-  // As a run makes its own directory: a save makes only the one for its checkpoints.
-  make_directories(std::filesystem::path(directory).parent_path());
-  if (memory != nullptr) make_directories(memory);
+  if (memory != nullptr) make_directories(directory);  // as a run does: copies do not make it
   const Retention two{.last = 2};
   Checkpointer checkpointer(directory, state.slices, two, &world);
   const auto about = checkpointer.load_newest([](const Json&) {});
