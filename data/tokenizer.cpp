@@ -64,9 +64,11 @@ std::string other_kind(std::string_view text, const std::string& where) {
 // How to get a tokenizer.json of a tokenizer that is written otherwise; "": none lies there.
 std::string other_form(const fs::path& directory) {
   const auto has = [&](const char* name) { return path_exists(directory / name); };
-  const bool split = has("vocab.json") && has("merges.txt");
-  if (!split && !has("tokenizer.model")) return "";
-  return str(", but ", split ? "vocab.json and merges.txt" : "tokenizer.model",
+  const char* found = has("vocab.json") && has("merges.txt") ? "vocab.json and merges.txt" : "";
+  for (const char* name : {"tokenizer.model", "qwen.tiktoken", "tekken.json"})
+    if (*found == '\0' && has(name)) found = name;
+  if (*found == '\0') return "";
+  return str(", but ", found,
              ", of which the package transformers makes one: ", conversion_of(directory));
 }
 

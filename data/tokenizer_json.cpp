@@ -251,6 +251,9 @@ void read_merges(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& 
 
 TokenizerJson read(const Json& json) {
   TokenizerJson out;
+  // First, as other kinds have other normalizers and pre-tokenizers too.
+  if (const Json* model = json.find("model"))
+    in_context([&] { refuse_other_models(*model); }, "model");
   if (const Json* forms = json.find("normalizer"); !is_absent(forms))
     read_normalizer(*forms, out.forms);
   PreTokenizer words;
@@ -262,7 +265,6 @@ TokenizerJson read(const Json& json) {
       [&] {
         const Json& model = json.at("model");
         const ByteAlphabet alphabet;
-        refuse_other_models(model);
         out.whole_words = flag(model, "ignore_merges", false);
         read_vocabulary(model.at("vocab"), alphabet, out);
         read_merges(model.at("merges"), alphabet, out);

@@ -120,8 +120,8 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
   const auto free_before = gpu::free_bytes();
   auto chosen = choose_as_rank_0(training, usable);
   log_info(
-      "GPU memory that is free: ", human_bytes(free_before), " before and ",
-      human_bytes(gpu::free_bytes()),
+      "GPU memory that is free: ", human_bytes(static_cast<double>(free_before)), " before and ",
+      human_bytes(static_cast<double>(gpu::free_bytes())),
       " after the algorithms of matrix products were chosen (cuBLASLt loads its kernels then)");
   const std::chrono::duration<double> took = Clock::now() - begin;
 

@@ -106,6 +106,12 @@ TEST(TokenizerJson, what_no_byte_level_bpe_has_is_refused) {
        "t.json: pre_tokenizer: a Split of behavior \"MergedWithNext\", expected Isolated or "
        "Removed"},
       {kWords + R"(, "model": {"type": "Unigram"})", "t.json: model: \"Unigram\", expected BPE"},
+      {R"("normalizer": {"type": "Precompiled"}, "model": {"type": "Unigram"})",  // T5
+       "t.json: model: \"Unigram\", expected BPE"},
+      {R"("normalizer": {"type": "BertNormalizer"}, "model": {"type": "WordPiece"})",
+       "t.json: model: \"WordPiece\", expected BPE"},
+      {R"("normalizer": {"type": "Prepend"}, "model": {"type": "BPE", "byte_fallback": true})",
+       "t.json: model: byte_fallback, which no byte-level BPE has"},  // Llama 2
       {kWords + R"(, "model": {"byte_fallback": true})",
        "t.json: model: byte_fallback, which no byte-level BPE has"},
       {kWords + R"(, "model": {"dropout": 0.1})",

@@ -136,6 +136,12 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
                 ": holds no tokenizer.json, but tokenizer.model, of which the package transformers "
                 "makes one: AutoTokenizer.from_pretrained(\"",
                 (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
+  fs::create_directory(directory / "mistral");
+  std::ofstream(directory / "mistral/tekken.json") << "{}";
+  EXPECT_NE(message([&] {
+              open_tokenizer((directory / "mistral").string());
+            }).find("but tekken.json, of which the package transformers makes one"),
+            std::string::npos);
   // The first is how Llama 2's begins, and Llama 3's file of the same name is a rank file.
   const std::pair<std::string, const char*> others[] = {
       {{"\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16}, "a SentencePiece model"},
