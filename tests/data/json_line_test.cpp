@@ -284,8 +284,11 @@ void compare_with_core(std::uint64_t seed, int count) {
     } catch (const DataError& error) {
       why = error.what();
     }
-    // Refused there alone: twice the same key, a number without a double.
-    if (why.find("twice") != std::string::npos || why.find("number overflow") != std::string::npos)
+    // Refused there alone: twice the same key, a number without a double, and \r behind a value,
+    // for there \n begins another line, which no line has.
+    if (why.find("twice") != std::string::npos ||
+        why.find("number overflow") != std::string::npos ||
+        why.find(kReturnsAlone) != std::string::npos)
       continue;
     ASSERT_EQ(scanned(line, text), expected) << text << "\n" << why;
     accepted += expected.has_value();
