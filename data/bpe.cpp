@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/unicode.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +21,14 @@ std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
 
 std::size_t place_of(std::uint64_t pair) {
   return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15) >> 32);
+}
+
+// The bytes of a character, at most four, as a number.
+std::uint32_t number_of(std::string_view character) {
+  std::uint32_t number = 0;
+  for (const char c : character)
+    number = number << 8 | static_cast<unsigned char>(c);
+  return number;
 }
 
 // A merge that waits: by rank, of equal ones the leftmost.
@@ -68,23 +77,48 @@ class RisingQueue {
 }  // namespace
 
 Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
-         const std::vector<Merge>& merges, bool whole_words)
+         const std::vector<Merge>& merges, bool whole_words,
+         const std::vector<std::int32_t>& byte_tokens)
     : slots_(std::bit_ceil(2 * merges.size() + 2)) {
   of_byte_.fill(-1);
-  for (const auto& [bytes, id] : tokens)
+  std::copy(byte_tokens.begin(), byte_tokens.end(), of_byte_.begin());
+  for (const auto& [bytes, id] : tokens) {
     if (bytes.size() == 1) of_byte_[static_cast<unsigned char>(bytes.front())] = id;
+    if (!byte_tokens.empty() && bytes.size() > 1 && utf8_at(bytes).bytes == bytes.size())
+      of_character_.emplace(number_of(bytes), id);
+  }
   for (std::size_t byte = 0; byte < of_byte_.size(); ++byte)
     if (of_byte_[byte] < 0) missing_ += static_cast<char>(byte);
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right, merged] = merges[rank];
+  for (const auto& [left, right, merged, rank] : merges) {
     const auto pair = pair_of(left, right);
     auto place = place_of(pair) & (slots_.size() - 1);
     while (slots_[place].pair != UINT64_MAX && slots_[place].pair != pair)
       place = (place + 1) & (slots_.size() - 1);
     // Of a pair that is there twice the last, as in `tokenizers`.
-    slots_[place] = {pair, {static_cast<std::uint32_t>(rank), merged}};
+    slots_[place] = {pair, {rank, merged}};
   }
   if (whole_words) whole_ = tokens;
+}
+
+// The tokens that a word begins as, at most one for each byte; returns how many.
+std::size_t Bpe::begin(std::string_view word, std::int32_t* tokens) const {
+  if (of_character_.empty()) {
+    std::transform(word.begin(), word.end(), tokens, [&](char c) { return token_of(c); });
+    return word.size();
+  }
+  std::size_t count = 0;
+  while (!word.empty()) {
+    const auto character = word.substr(0, std::max<std::size_t>(utf8_at(word).bytes, 1));
+    word.remove_prefix(character.size());
+    if (const auto found =
+            character.size() > 1 ? of_character_.find(number_of(character)) : of_character_.end();
+        found != of_character_.end())
+      tokens[count++] = found->second;
+    else
+      for (const char c : character)
+        tokens[count++] = token_of(c);
+  }
+  return count;
 }
 
 std::string Bpe::without_missing(std::string_view word, Memory& memory) const {
@@ -152,9 +186,7 @@ void Bpe::encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Mem
 void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {
   std::array<std::int32_t, kShort> tokens;
   std::array<Found, kShort> pairs;  // of a token and the next
-  std::size_t n = word.size();
-  for (std::size_t i = 0; i < n; ++i)
-    tokens[i] = token_of(word[i]);
+  std::size_t n = begin(word, tokens.data());
   for (std::size_t i = 0; i + 1 < n; ++i)
     pairs[i] = find(tokens[i], tokens[i + 1]);
   for (;;) {
@@ -183,11 +215,12 @@ void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) con
   struct Token {
     std::int32_t id, next, previous;  // -1: none
   };
-  const auto n = static_cast<std::int32_t>(word.size());
+  std::vector<std::int32_t> begun(word.size());
+  const auto n = static_cast<std::int32_t>(begin(word, begun.data()));
   std::vector<Token> tokens;
   tokens.reserve(word.size());
   for (std::int32_t i = 0; i < n; ++i)
-    tokens.push_back({token_of(word[static_cast<std::size_t>(i)]), i + 1 < n ? i + 1 : -1, i - 1});
+    tokens.push_back({begun[static_cast<std::size_t>(i)], i + 1 < n ? i + 1 : -1, i - 1});
   const auto at = [&](std::int32_t i) -> Token& { return tokens[static_cast<std::size_t>(i)]; };
   const auto find_at = [&](std::int32_t i) {
     const auto& [id, next, previous] = at(i);

@@ -1,6 +1,7 @@
-// Bpe: byte pair encoding of words. A word begins as its bytes, each a token; then, while any two
-// neighbours are in the list of merges, the pair that is first in it (of equal ones the leftmost)
-// becomes one token. Sennrich et al. 2016, arXiv:1508.07909; on bytes Radford et al. 2019 (GPT-2).
+// Bpe: byte pair encoding of words. A word begins as its bytes, or as its characters, each a token;
+// then, while any two neighbours may be merged, the pair with the lowest rank (of equal ones the
+// leftmost) becomes one token. Sennrich et al. 2016, arXiv:1508.07909; on bytes Radford et al. 2019
+// (GPT-2).
 #pragma once
 
 #include <array>
@@ -24,17 +25,23 @@ class Bpe {
  public:
   struct Merge {
     std::int32_t left = 0, right = 0, merged = 0;
+    std::uint32_t rank = 0;
   };
-  // `tokens`: bytes and id of each. `merges`: by rank; of one that is there twice the last counts.
+  // `tokens`: bytes and id of each. `merges`: of a pair that is there twice the last counts.
   //   whole_words: a word that is a token is that token, whatever the merges make of it
   //                (tokenizer.json: ignore_merges)
+  //   byte_tokens: 256 ids; a word begins as its characters, one without a token as these of its
+  //                bytes. Empty: as its bytes
   Bpe(const std::unordered_map<std::string, std::int32_t>& tokens, const std::vector<Merge>& merges,
-      bool whole_words);
+      bool whole_words, const std::vector<std::int32_t>& byte_tokens = {});
 
+  // Where a text stands in its document: at the front, behind a special token, or behind text.
+  enum class Place : std::uint8_t { front, behind_token, behind_text };
   // What a thread keeps between words: what lately seen ones became.
   class Memory;
 
-  // Appends the tokens of `word`, in O(n log n) of its bytes. Throws MissingByte where one of them
+  // Appends the tokens of `word`, which is valid UTF-8 if words begin as characters, in O(n log n)
+  // of its bytes. Throws MissingByte where one of them
   // has no token, unless `memory` says that these are dropped; then it counts them.
   void encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
 
@@ -48,6 +55,7 @@ class Bpe {
   std::string without_missing(std::string_view word, Memory& memory) const;
   std::int32_t token_of(char byte) const { return of_byte_[static_cast<unsigned char>(byte)]; }
   Found find(std::int32_t left, std::int32_t right) const;
+  std::size_t begin(std::string_view word, std::int32_t* tokens) const;
   void encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
   void encode_short(std::string_view word, std::vector<std::int32_t>& ids) const;
   void encode_long(std::string_view word, std::vector<std::int32_t>& ids) const;
@@ -56,7 +64,9 @@ class Bpe {
     std::uint64_t pair = UINT64_MAX;
     Found found{};
   };
-  std::array<std::int32_t, 256> of_byte_{};              // -1: no token
+  std::array<std::int32_t, 256> of_byte_{};  // of a word of this byte; -1: no token
+  // Of characters beyond ASCII, by their bytes; empty where words begin as bytes.
+  std::unordered_map<std::uint32_t, std::int32_t> of_character_;
   std::string missing_;                                  // bytes without a token
   std::vector<Slot> slots_;                              // open addressing, a power of two
   std::unordered_map<std::string, std::int32_t> whole_;  // words that are tokens
@@ -68,7 +78,8 @@ class Bpe::Memory {
       : missing_bytes(how), entries_(kEntries) {}
 
   MissingBytes missing_bytes;
-  std::int64_t missing = 0;  // bytes that were dropped, or characters that were replaced
+  Place place = Place::front;  // of the next text; a tokenizer may put a space in front of it
+  std::int64_t missing = 0;    // bytes that were dropped, or characters that were replaced
 
  private:
   friend class Bpe;

@@ -1,6 +1,9 @@
 #include "data/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <charconv>
+#include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
@@ -9,7 +12,11 @@
 namespace lockstep {
 namespace {
 
-using Kind = TokenizerJson::Step::Kind;
+using Normalizer = BpeDefinition::Normalizer;
+using Step = BpeDefinition::Step;
+using Kind = Step::Kind;
+
+constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581, which stands for a space
 
 // Patterns that part text in front of a space with a letter behind it, and behind a line's end
 // between what is no space and a letter, whatever else is there: no match spans such a place, and
@@ -23,22 +30,58 @@ constexpr std::string_view kKnownPatterns[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
 };
 
-bool is_known(const TokenizerJson::Step& step) {
+bool is_known(const Step& step) {
   return step.kind == Kind::isolate &&
          std::find(std::begin(kKnownPatterns), std::end(kKnownPatterns), step.pattern) !=
              std::end(kKnownPatterns);
 }
 
 // By which nothing is cut at such a place, and nothing put together.
-bool is_of_digits(const TokenizerJson::Step& step) {
+bool is_of_digits(const Step& step) {
   return step.kind == Kind::isolate && (step.pattern == R"(\p{N})" || step.pattern == R"(\p{N}+)");
 }
 
 // One pattern at least parts text there; digits alone leave words whole.
-bool parts_words(const std::vector<TokenizerJson::Step>& steps) {
+bool parts_words(const BpeDefinition& definition) {
+  const auto& [normalizers, steps] = std::tie(definition.normalizers, definition.steps);
   return std::any_of(steps.begin(), steps.end(), is_known) &&
          std::all_of(steps.begin(), steps.end(),
-                     [](const auto& step) { return is_known(step) || is_of_digits(step); });
+                     [](const auto& step) { return is_known(step) || is_of_digits(step); }) &&
+         std::all_of(normalizers.begin(), normalizers.end(),
+                     [](const auto& one) { return one.kind == Normalizer::Kind::form; });
+}
+
+// Whether no merge makes a token in which a mark stands behind another character. Then words may be
+// cut in front of each run of marks: all merges are within them.
+bool marks_begin_words(const BpeDefinition& definition) {
+  if (definition.byte_tokens.empty() || definition.whole_words ||
+      !definition.tokens.contains(std::string(kMark)))
+    return false;
+  std::unordered_set<std::int32_t> merged;
+  for (const auto& merge : definition.merges)
+    merged.insert(merge.merged);
+  return std::all_of(definition.tokens.begin(), definition.tokens.end(), [&](const auto& token) {
+    std::string_view text = token.first;
+    while (text.starts_with(kMark))
+      text.remove_prefix(kMark.size());
+    return text.find(kMark) == std::string_view::npos || !merged.contains(token.second);
+  });
+}
+
+// With `pattern`'s matches replaced by `content`.
+std::string replaced(std::string_view text, const SplitPattern& pattern, std::string_view content) {
+  std::string out;
+  pattern.split(text,
+                [&](std::string_view part, bool matches) { out += matches ? content : part; });
+  return out;
+}
+
+// The byte of "<0x0A>"; -1: it is no token of a byte.
+int byte_of(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
+  int byte = -1;
+  const auto* end = token.data() + 5;
+  return std::from_chars(token.data() + 3, end, byte, 16).ptr == end ? byte : -1;
 }
 
 // Whether an added token, as it is looked for, may reach over such a place.
@@ -48,44 +91,66 @@ bool may_span_a_cut(const AddedToken& token, const std::string& content) {
 
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(const TokenizerJson& json, About about)
+BpeTokenizer::BpeTokenizer(const BpeDefinition& definition, About about)
     : Tokenizer(std::move(about)),
-      forms_(json.forms),
-      bpe_(json.tokens, json.merges, json.whole_words),
-      bytes_of_(static_cast<std::size_t>(json.vocabulary())),
-      is_special_(bytes_of_.size()) {
-  for (const auto& step : json.steps) {
-    steps_.push_back({step.kind, patterns_.size()});
-    if (step.kind != Kind::prefix_space) patterns_.emplace_back(step.pattern);
+      bpe_(definition.tokens, definition.merges, definition.whole_words, definition.byte_tokens),
+      marks_begin_words_(marks_begin_words(definition)),
+      bytes_of_(static_cast<std::size_t>(definition.vocabulary())),
+      is_special_(bytes_of_.size()),
+      can_cut_(parts_words(definition)) {
+  for (const auto& one : definition.normalizers) {
+    normalizers_.push_back({one});
+    if (one.kind == Normalizer::Kind::replace) normalizers_.back().pattern.emplace(one.pattern);
   }
-  for (const auto& [bytes, id] : json.tokens)
-    bytes_of_[static_cast<std::size_t>(id)] = bytes;
-  can_cut_ = parts_words(json.steps);
+  for (const auto& step : definition.steps) {
+    steps_.push_back({step});
+    if (step.kind != Kind::prefix) steps_.back().pattern.emplace(step.pattern);
+  }
+  for (const auto& [written, id] : definition.tokens)
+    bytes_of_[static_cast<std::size_t>(id)] = decoded(written, definition);
   std::vector<AddedToken> plain;
-  for (const auto& token : json.added) {
+  for (const auto& token : definition.added) {
     const auto id = static_cast<std::size_t>(token.id);
-    bytes_of_[id] = token.normalized ? with_forms(token.content) : token.content;
+    const auto content =
+        token.normalized ? normalized_text(token.content, Place::front) : token.content;
+    bytes_of_[id] = decoded(content, definition);
     is_special_[id] = token.special;
-    if (may_span_a_cut(token, bytes_of_[id])) can_cut_ = false;
-    has_letter_tokens_ = has_letter_tokens_ || is_letter(bytes_of_[id]);
+    if (may_span_a_cut(token, content)) can_cut_ = false;
+    has_letter_tokens_ = has_letter_tokens_ || is_letter(content);
     if (!token.special) plain.push_back(token);
   }
-  added_ = added_of(json.added);
+  added_ = added_of(definition.added);
   plain_ = added_of(plain);
+}
+
+// The bytes that a token of the file stands for.
+std::string BpeTokenizer::decoded(std::string token, const BpeDefinition& definition) const {
+  if (definition.byte_tokens.empty()) return token;
+  if (const int byte = byte_of(token); byte >= 0) return {static_cast<char>(byte)};
+  for (const auto& [from, to] : definition.decoded)
+    for (auto at = token.find(from); at != std::string::npos; at = token.find(from, at + to.size()))
+      token.replace(at, from.size(), to);
+  return token;
 }
 
 BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) const {
   std::vector<AddedToken> before, behind;
   for (auto token : tokens) {
-    if (token.normalized) token.content = with_forms(token.content);
+    if (token.normalized) token.content = normalized_text(token.content, Place::front);
     (token.normalized ? behind : before).push_back(std::move(token));
   }
   return {AddedTokens(before), AddedTokens(behind)};
 }
 
-std::string BpeTokenizer::with_forms(std::string text) const {
-  for (const auto form : forms_)
-    text = normalized(text, form);
+std::string BpeTokenizer::normalized_text(std::string text, Place place) const {
+  for (const auto& [what, pattern] : normalizers_) {
+    if (what.kind == Normalizer::Kind::form)
+      text = normalized(text, what.form);
+    else if (what.kind == Normalizer::Kind::replace)
+      text = replaced(text, *pattern, what.content);
+    else if (place != Place::behind_text && !text.empty())
+      text.insert(0, what.content);
+  }
   return text;
 }
 
@@ -106,21 +171,26 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
     replaced = replaced_utf8(text);
     text = replaced;
   }
-  const auto words = [&](std::string_view part, const AddedToken* token) {
-    if (token != nullptr)
-      ids.push_back(token->id);
-    else if (memory.missing_bytes == MissingBytes::replace && !missing_bytes().empty())
-      encode_part(with_replacements(part, memory), 0, ids, memory);
-    else
-      encode_part(part, 0, ids, memory);
+  // Only the part at the front of `text` stands where the whole text does.
+  const auto encode_text = [&](std::string_view whole, Place place) {
+    added.behind_normalizers.split(whole, [&](std::string_view part, const AddedToken* token) {
+      const auto at = part.data() == whole.data() ? place : Place::behind_token;
+      if (token != nullptr)
+        ids.push_back(token->id);
+      else if (memory.missing_bytes == MissingBytes::replace && !missing_bytes().empty())
+        encode_part(with_replacements(part, memory), 0, at, ids, memory);
+      else
+        encode_part(part, 0, at, ids, memory);
+    });
   };
-  added.before_forms.split(text, [&](std::string_view part, const AddedToken* token) {
+  added.before_normalizers.split(text, [&](std::string_view part, const AddedToken* token) {
+    const auto place = part.data() == text.data() ? memory.place : Place::behind_token;
     if (token != nullptr)
       ids.push_back(token->id);
-    else if (forms_.empty())
-      added.behind_forms.split(part, words);
+    else if (normalizers_.empty())
+      encode_text(part, place);
     else
-      added.behind_forms.split(with_forms(std::string(part)), words);
+      encode_text(normalized_text(std::string(part), place), place);
   });
 }
 
@@ -137,18 +207,58 @@ std::string BpeTokenizer::with_replacements(std::string_view text, Memory& memor
   return kept;
 }
 
-void BpeTokenizer::encode_part(std::string_view text, std::size_t step,
+void BpeTokenizer::encode_part(std::string_view text, std::size_t step, Place place,
                                std::vector<std::int32_t>& ids, Memory& memory) const {
-  if (step == steps_.size()) return bpe_.encode(text, ids, memory);
-  const auto kind = steps_[step].kind;
-  if (kind == Kind::prefix_space) {
-    if (text.starts_with(' ')) return encode_part(text, step + 1, ids, memory);
-    return encode_part(str(' ', text), step + 1, ids, memory);
+  if (step == steps_.size()) return encode_words(text, ids, memory);
+  const auto& [what, pattern] = steps_[step];
+  const auto kind = what.kind;
+  const auto encode_next = [&](std::string_view part, Place at) {
+    encode_part(part, step + 1, at, ids, memory);
+  };
+  if (kind == Kind::prefix) {
+    const bool is_there = text.starts_with(what.content) || place == Place::behind_text ||
+                          (what.is_first && place != Place::front);
+    return is_there ? encode_next(text, place) : encode_next(str(what.content, text), place);
   }
-  patterns_[steps_[step].pattern].split(text, [&](std::string_view part, bool matches) {
-    if (kind == Kind::isolate || matches == (kind == Kind::keep_matches))
-      encode_part(part, step + 1, ids, memory);
+  if (kind == Kind::replace) return encode_next(replaced(text, *pattern, what.content), place);
+  const auto visit = [&](std::string_view part) {
+    encode_next(part, part.data() == text.data() ? place : Place::behind_token);
+  };
+  if (kind == Kind::isolate)
+    return pattern->split(text, [&](std::string_view part, bool /*matches*/) { visit(part); });
+  if (kind == Kind::keep_matches || kind == Kind::drop_matches)
+    return pattern->split(text, [&](std::string_view part, bool matches) {
+      if (matches == (kind == Kind::keep_matches)) visit(part);
+    });
+  // A match and its neighbour on one side are one word.
+  std::string_view word;
+  bool matched = false;  // `word` ends with a match
+  pattern->split(text, [&](std::string_view part, bool matches) {
+    const bool joins =
+        kind == Kind::merge_with_previous ? matches && !matched : !matches && matched;
+    if (joins && !word.empty()) {
+      word = {word.data(), word.size() + part.size()};
+    } else {
+      if (!word.empty()) visit(word);
+      word = part;
+    }
+    matched = matches;
   });
+  if (!word.empty()) visit(word);
+}
+
+// What the steps leave is a word, or several where marks begin them.
+void BpeTokenizer::encode_words(std::string_view text, std::vector<std::int32_t>& ids,
+                                Memory& memory) const {
+  if (!marks_begin_words_) return bpe_.encode(text, ids, memory);
+  while (!text.empty()) {
+    std::size_t end = 0;
+    while (text.substr(end).starts_with(kMark))
+      end += kMark.size();
+    end = std::min(text.find(kMark, end), text.size());
+    bpe_.encode(text.substr(0, end), ids, memory);
+    text.remove_prefix(end);
+  }
 }
 
 std::size_t BpeTokenizer::last_cut(std::string_view text) const {

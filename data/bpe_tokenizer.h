@@ -1,24 +1,25 @@
-// BpeTokenizer: a byte-level BPE. Its ids are those of the package `tokenizers`, without the tokens
-// that a post-processor adds.
+// BpeTokenizer: byte pair encoding of texts. Its ids are those of the packages `tokenizers`,
+// tiktoken and mistral-common, without the tokens that they put in front of a text or behind it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/added_tokens.h"
 #include "data/bpe.h"
+#include "data/bpe_definition.h"
 #include "data/split_pattern.h"
 #include "data/tokenizer.h"
-#include "data/tokenizer_json.h"
 
 namespace lockstep {
 
 class BpeTokenizer final : public Tokenizer {
  public:
   // Throws DataError naming what cannot be used.
-  BpeTokenizer(const TokenizerJson& json, About about);
+  BpeTokenizer(const BpeDefinition& definition, About about);
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const override;
@@ -31,25 +32,30 @@ class BpeTokenizer final : public Tokenizer {
   std::string_view missing_bytes() const override { return bpe_.missing_bytes(); }
 
  private:
-  struct Step {
-    TokenizerJson::Step::Kind kind{};
-    std::size_t pattern = 0;
+  using Place = Bpe::Place;
+  // A normalizer or a step, with its pattern compiled.
+  template <class What>
+  struct Compiled {
+    What what;
+    std::optional<SplitPattern> pattern = std::nullopt;
   };
   struct Added {
-    AddedTokens before_forms, behind_forms;
+    AddedTokens before_normalizers, behind_normalizers;
   };
-  std::string with_forms(std::string text) const;
+  std::string normalized_text(std::string text, Place place) const;
+  std::string decoded(std::string token, const BpeDefinition& definition) const;
   Added added_of(const std::vector<AddedToken>& tokens) const;
   void encode_with(const Added& added, std::string_view text, std::vector<std::int32_t>& ids,
                    Memory& memory) const;
   std::string with_replacements(std::string_view text, Memory& memory) const;
-  void encode_part(std::string_view text, std::size_t step, std::vector<std::int32_t>& ids,
-                   Memory& memory) const;
+  void encode_part(std::string_view text, std::size_t step, Place place,
+                   std::vector<std::int32_t>& ids, Memory& memory) const;
+  void encode_words(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const;
 
-  std::vector<NormalForm> forms_;
-  std::vector<Step> steps_;
-  std::vector<SplitPattern> patterns_;
+  std::vector<Compiled<BpeDefinition::Normalizer>> normalizers_;
+  std::vector<Compiled<BpeDefinition::Step>> steps_;
   Bpe bpe_;
+  bool marks_begin_words_ = false;     // no merge spans the place in front of a run of kMark
   Added added_, plain_;                // all; without the special ones
   std::vector<std::string> bytes_of_;  // by id; empty: no token
   std::vector<bool> is_special_;

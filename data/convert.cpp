@@ -13,6 +13,7 @@
 #include "data/progress.h"
 #include "data/remote.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 
 namespace lockstep {
 namespace {
@@ -50,17 +51,17 @@ int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
 struct Meaning {
   std::string name = "unknown", hash;  // hash "": it is not known
   std::int64_t vocabulary = 0;
-  std::vector<fs::path> files;       // the tokenizer's
+  std::vector<TokenizerFile> files;  // the tokenizer's
   std::int32_t document_token = -1;  // the tokenizer's, in front of a document; -1: it is not known
 };
 
 // The tokenizer's files, where they lie beside the dataset.json of an input and are what it says.
-std::vector<fs::path> tokenizer_beside(const Dataset& source) {
+std::vector<TokenizerFile> tokenizer_beside(const Dataset& source) {
   for (const auto& list : source.lists()) {
-    const auto file = list.directory / "tokenizer.json";
-    if (list.tokenizer_hash.empty() || !path_exists(file)) continue;
-    if (hash_of_file(file) == list.tokenizer_hash) return tokenizer_files(file.string());
-    log_warning(file.string(), " is another tokenizer than ", kManifestName,
+    const auto file = tokenizer_in(list.directory);
+    if (list.tokenizer_hash.empty() || !file) continue;
+    if (hash_of_file(*file) == list.tokenizer_hash) return tokenizer_files(file->string());
+    log_warning(file->string(), " is another tokenizer than ", kManifestName,
                 " beside it says; it is left out");
   }
   return {};
@@ -80,7 +81,7 @@ Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
       meaning.document_token = ByteTokenizer::kDocumentToken;
     else if (!meaning.files.empty())
       meaning.document_token =
-          open_tokenizer(meaning.files.front().string())->about().document_token;
+          open_tokenizer(meaning.files.front().path.string())->about().document_token;
   }
   if (!options.tokenizer.empty()) {
     if (options.vocabulary > 0)
@@ -333,7 +334,7 @@ Converted convert(const ConvertOptions& options) {
     copy_tokenizer_files(meaning.files, out.path());
     if (meaning.files.empty() && !meaning.hash.empty() &&
         meaning.hash != ByteTokenizer().about().hash)
-      log_warning("no tokenizer.json of ", meaning.name, " (", meaning.hash,
+      log_warning("no tokenizer of ", meaning.name, " (", meaning.hash,
                   ") lies beside the input: put it beside the output too, which `lockstep data "
                   "verify` calls damaged without it");
   }

@@ -170,6 +170,11 @@ class Translator {
       if (c == '|') end_branch();
       return;
     }
+    if (take(R"(\A)")) {  // the begin of a text
+      out_ += R"(\A)";
+      atom_.reset();
+      return;
+    }
     begin_atom(out_.size(), false);
     if (take(".")) {
       out_ += R"([^\n])";

@@ -20,6 +20,7 @@
 #include "data/remote.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "data/unicode.h"
 
 namespace lockstep {

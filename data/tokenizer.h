@@ -1,9 +1,8 @@
-// Tokenizer: text becomes tokens, and tokens text: `bytes`, or the byte-level BPE of a
-// tokenizer.json.
+// Tokenizer: text becomes tokens, and tokens text: `bytes`, or the byte pair encoding of a file
+// (docs/tokenizers.md).
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +26,7 @@ class Tokenizer {
     std::int32_t document_token = -1;  // stands in front of a document; -1: none is known
     std::int32_t end_token = -1;       // a model that writes it has ended its text; -1: none
     std::int32_t prefix_token = -1;    // lm_eval's, of a text behind nothing; -1: none is known
+    bool drops_first_space = false;    // decode() drops the space that encode() puts in front
   };
   explicit Tokenizer(About about) : about_(std::move(about)) {}
   virtual ~Tokenizer() = default;
@@ -35,7 +35,7 @@ class Tokenizer {
 
   const About& about() const { return about_; }
 
-  // Appends the tokens of `text`, without document tokens. Of a tokenizer.json, what is no UTF-8
+  // Appends the tokens of `text`, without document tokens. Except for `bytes`, what is no UTF-8
   // counts as U+FFFD, and the name of a special token in the text is that token. From any thread.
   // Throws MissingByte for a byte without a token, unless `memory` says what becomes of it.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids,
@@ -56,7 +56,7 @@ class Tokenizer {
   // The bytes that have no token, rising: none, as a rule.
   virtual std::string_view missing_bytes() const { return {}; }
 
-  // The bytes of tokens, of special ones their names, or nothing.
+  // The bytes of tokens, of special ones their names, or nothing; of a whole text.
   enum class Specials : std::uint8_t { left_out, named };
   std::string decode(std::span<const std::int32_t> ids,
                      Specials specials = Specials::left_out) const;
@@ -84,33 +84,12 @@ class ByteTokenizer final : public Tokenizer {
   bool is_special(std::int32_t id) const override { return id == kDocumentToken; }
 };
 
-// `what`: "bytes", a tokenizer.json, or a directory that holds one. The document token is the one
-// called `document_token`; where that is empty, the bos_token of tokenizer_config.json beside it;
-// where it has none but an eos_token, <|endoftext|> if there is one, else that; where it names
-// neither <|begin_of_text|> or <|endoftext|>. Throws DataError naming what is wrong, UsageError
-// where no token is called `document_token`.
+// `what`: "bytes", the file of a tokenizer, or a directory that holds one. The document token is
+// the one called `document_token`; where that is empty, the bos_token of tokenizer_config.json
+// beside it; where it has none but an eos_token, <|endoftext|> if there is one, else that; where it
+// names neither <|begin_of_text|> or <|endoftext|>. Throws DataError naming what is wrong,
+// UsageError where no token is called `document_token`.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
                                           const std::string& document_token = "");
-
-// The files of Hugging Face's beside a model's weights that say what its tokens are, how a chat is
-// written and where a generated text ends. What is made with a tokenizer, or of a model, keeps all
-// that are there: datasets, runs and exports.
-inline constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.json", "chat_template.jinja",   "generation_config.json",  "merges.txt",
-    "vocab.json",         "tokenizer.model"};
-
-// The names of those that DIRECTORY has, and of further chat templates below it
-// (additional_chat_templates/NAME.jinja).
-std::vector<std::string> tokenizer_file_names(const std::filesystem::path& directory);
-
-// Those of a tokenizer, the one that defines it first, to be copied beside what is made with it;
-// none of `bytes`.
-std::vector<std::filesystem::path> tokenizer_files(const std::string& what);
-// Copies them, the first as tokenizer.json, to DIRECTORY/, which is made.
-void copy_tokenizer_files(const std::vector<std::filesystem::path>& files,
-                          const std::filesystem::path& directory);
-// One of them to the name `to`, byte for byte; its directory is made.
-void copy_tokenizer_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

@@ -31,11 +31,11 @@ bool flag(const Json& json, const char* key, bool otherwise) {
   return is_absent(value) ? otherwise : value->as_bool();
 }
 
-// A vocabulary writes each byte as a character that can be seen: those of printable Latin-1 as they
-// are, the others in their order from U+0100 on.
-class ByteAlphabet {
+// How a vocabulary writes tokens: as they are; or, of ByteLevel, each byte as a character that can
+// be seen: those of printable Latin-1 as they are, the others in their order from U+0100 on.
+class Writing {
  public:
-  ByteAlphabet() {
+  explicit Writing(bool is_byte_level) : is_byte_level_(is_byte_level) {
     byte_of_.fill(-1);
     std::size_t next = 0x100;
     for (std::size_t byte = 0; byte < 256; ++byte) {
@@ -56,6 +56,7 @@ class ByteAlphabet {
  private:
   std::optional<std::string> find(std::string_view written) const {
     std::string out;
+    if (!is_byte_level_) return std::string(written);
     for (std::size_t i = 0; i < written.size();) {
       const auto [code, count] = character(written.substr(i));
       if (code >= byte_of_.size() || byte_of_[code] < 0) return {};
@@ -73,24 +74,9 @@ class ByteAlphabet {
     return {(first & 0x1fu) << 6 | (static_cast<unsigned char>(text[1]) & 0x3fu), 2};
   }
 
+  bool is_byte_level_;
   std::array<std::int32_t, 0x144> byte_of_{};
 };
-
-void read_normalizer(const Json& json, std::vector<NormalForm>& forms) {
-  const auto& type = text_at(json, "type");
-  if (type == "Sequence") {
-    for (const auto& one : json.at("normalizers").as_array())
-      read_normalizer(one, forms);
-    return;
-  }
-  constexpr std::pair<const char*, NormalForm> kForms[] = {{"NFC", NormalForm::nfc},
-                                                           {"NFD", NormalForm::nfd},
-                                                           {"NFKC", NormalForm::nfkc},
-                                                           {"NFKD", NormalForm::nfkd}};
-  for (const auto& [name, form] : kForms)
-    if (type == name) return forms.push_back(form);
-  refuse("normalizer: \"", type, "\", expected NFC, NFD, NFKC, NFKD or a Sequence of these");
-}
 
 std::string escaped(const std::string& literal) {
   std::string out;
@@ -101,10 +87,41 @@ std::string escaped(const std::string& literal) {
   return out;
 }
 
+// {"Regex": ...} or {"String": ...}.
+std::string pattern_in(const Json& json) {
+  const Json& pattern = json.at("pattern");
+  const Json* regex = pattern.find("Regex");
+  return regex != nullptr ? regex->as_string() : escaped(text_at(pattern, "String"));
+}
+
+void read_normalizer(const Json& json, std::vector<BpeDefinition::Normalizer>& out) {
+  using Kind = BpeDefinition::Normalizer::Kind;
+  const auto& type = text_at(json, "type");
+  if (type == "Sequence") {
+    for (const auto& one : json.at("normalizers").as_array())
+      read_normalizer(one, out);
+    return;
+  }
+  if (type == "Prepend")
+    return out.push_back({.kind = Kind::prepend, .content = text_at(json, "prepend")});
+  if (type == "Replace")
+    return out.push_back(
+        {.kind = Kind::replace, .pattern = pattern_in(json), .content = text_at(json, "content")});
+  constexpr std::pair<const char*, NormalForm> kForms[] = {{"NFC", NormalForm::nfc},
+                                                           {"NFD", NormalForm::nfd},
+                                                           {"NFKC", NormalForm::nfkc},
+                                                           {"NFKD", NormalForm::nfkd}};
+  for (const auto& [name, form] : kForms)
+    if (type == name) return out.push_back({.kind = Kind::form, .form = form});
+  refuse("normalizer: \"", type,
+         "\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a Sequence of these");
+}
+
 // pre_tokenizer: how text is cut into words.
 class PreTokenizer {
  public:
-  using Step = TokenizerJson::Step;
+  using Step = BpeDefinition::Step;
+  using Kind = Step::Kind;
 
   void read(const Json& json) {
     const auto& type = text_at(json, "type");
@@ -116,40 +133,100 @@ class PreTokenizer {
     if (is_byte_level_) refuse("pre_tokenizer: ", type, " behind ByteLevel");
     if (type == "ByteLevel") {
       is_byte_level_ = true;
-      if (flag(json, "add_prefix_space", true)) steps_.push_back({Step::Kind::prefix_space, ""});
-      if (flag(json, "use_regex", true)) steps_.push_back({Step::Kind::isolate, kGpt2Pattern});
+      if (flag(json, "add_prefix_space", true))
+        steps_.push_back({.kind = Kind::prefix, .content = " "});
+      if (flag(json, "use_regex", true)) steps_.push_back({.pattern = kGpt2Pattern});
     } else if (type == "Digits") {
       const bool one = flag(json, "individual_digits", false);
-      steps_.push_back({Step::Kind::isolate, one ? R"(\p{N})" : R"(\p{N}+)"});
+      steps_.push_back({.pattern = one ? R"(\p{N})" : R"(\p{N}+)"});
     } else if (type == "Split") {
       read_split(json);
+    } else if (type == "Metaspace") {
+      read_metaspace(json);
     } else {
-      refuse("pre_tokenizer: \"", type, "\", expected ByteLevel, Split, Digits or a Sequence");
+      refuse("pre_tokenizer: \"", type,
+             "\", expected ByteLevel, Metaspace, Split, Digits or a Sequence");
     }
   }
 
-  std::vector<Step> steps() && {
-    if (!is_byte_level_)
-      refuse("pre_tokenizer: expected ByteLevel; of tokenizers only byte-level BPE is read");
-    return std::move(steps_);
-  }
+  bool is_byte_level() const { return is_byte_level_; }
+  std::vector<Step> steps() && { return std::move(steps_); }
 
  private:
   void read_split(const Json& json) {
-    const Json& pattern = json.at("pattern");
-    const Json* regex = pattern.find("Regex");
-    Step step;
-    step.pattern = regex != nullptr ? regex->as_string() : escaped(text_at(pattern, "String"));
     const auto& behavior = text_at(json, "behavior");
+    const bool inverted = flag(json, "invert", false);
+    Step step{.pattern = pattern_in(json)};
     if (behavior == "Removed")
-      step.kind = flag(json, "invert", false) ? Step::Kind::keep_matches : Step::Kind::drop_matches;
+      step.kind = inverted ? Kind::keep_matches : Kind::drop_matches;
+    else if (behavior == "MergedWithPrevious" && !inverted)
+      step.kind = Kind::merge_with_previous;
+    else if (behavior == "MergedWithNext" && !inverted)
+      step.kind = Kind::merge_with_next;
     else if (behavior != "Isolated")  // inverted it is the same
-      refuse("pre_tokenizer: a Split of behavior \"", behavior, "\", expected Isolated or Removed");
+      refuse("pre_tokenizer: a Split of behavior \"", behavior, inverted ? "\", inverted" : "\"",
+             "; expected Isolated, Removed, MergedWithPrevious or MergedWithNext, the last two not "
+             "inverted");
     steps_.push_back(std::move(step));
+  }
+
+  // Spaces become `replacement`, which is put in front of a text too, and each begins a word.
+  void read_metaspace(const Json& json) {
+    const auto& mark = text_at(json, "replacement");
+    const Json* scheme = json.find("prepend_scheme");
+    const auto prepend = !is_absent(scheme)                     ? scheme->as_string()
+                         : flag(json, "add_prefix_space", true) ? std::string("always")
+                                                                : "never";
+    if (prepend != "always" && prepend != "first" && prepend != "never")
+      refuse("pre_tokenizer: Metaspace: prepend_scheme \"", prepend,
+             "\", expected always, first or never");
+    steps_.push_back({.kind = Kind::replace, .pattern = " ", .content = mark});
+    if (prepend != "never")
+      steps_.push_back({.kind = Kind::prefix, .content = mark, .is_first = prepend == "first"});
+    if (flag(json, "split", true))
+      steps_.push_back({.kind = Kind::merge_with_next, .pattern = escaped(mark)});
   }
 
   std::vector<Step> steps_;
   bool is_byte_level_ = false;
+};
+
+// decoder: what becomes of the tokens' texts. Only what undoes the fallback to bytes is read.
+class Decoder {
+ public:
+  explicit Decoder(BpeDefinition& out) : out_(out) {}
+
+  void read(const Json& json) {
+    const auto& type = text_at(json, "type");
+    if (type == "Sequence") {
+      for (const auto& one : json.at("decoders").as_array())
+        read(one);
+    } else if (type == "Replace" && !is_fused_) {
+      const auto& from = text_at(json.at("pattern"), "String");
+      if (from.empty()) refuse("decoder: Replace of an empty String");
+      out_.decoded.emplace_back(from, text_at(json, "content"));
+    } else if (type == "ByteFallback" && !is_fused_) {
+      has_fallback_ = true;
+    } else if (type == "Fuse") {
+      is_fused_ = true;
+    } else if (type == "Strip" && is_fused_) {
+      if (text_at(json, "content") != " " || json.at("start").as_integer() != 1 ||
+          json.at("stop").as_integer() != 0)
+        refuse("decoder: a Strip; expected content \" \", start 1 and stop 0");
+      out_.drops_first_space = true;
+    } else {
+      refuse("decoder: \"", type, "\"", kExpected);
+    }
+  }
+  void finish() const {
+    if (!has_fallback_) refuse("decoder: no ByteFallback", kExpected);
+  }
+
+ private:
+  static constexpr const char* kExpected =
+      "; expected a Sequence of Replace, ByteFallback and Fuse, and a Strip behind them or none";
+  BpeDefinition& out_;
+  bool is_fused_ = false, has_fallback_ = false;
 };
 
 std::int32_t id_in(const Json& value, const std::string& token) {
@@ -178,15 +255,14 @@ void refuse_other_models(const Json& json) {
   // Files of old have no type.
   if (const Json* type = json.find("type"); type != nullptr && type->as_string() != "BPE")
     refuse("\"", type->as_string(), "\", expected BPE");
-  if (flag(json, "byte_fallback", false)) refuse("byte_fallback, which no byte-level BPE has");
   if (const Json* dropout = json.find("dropout"); !is_absent(dropout) && dropout->as_double() != 0)
     refuse("dropout makes tokens random; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (const Json* text = json.find(key); !is_absent(text) && !text->as_string().empty())
-      refuse(key, " \"", text->as_string(), "\", which no byte-level BPE has");
+      refuse(key, " \"", text->as_string(), "\", expected \"\"");
 }
 
-void read_vocabulary(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& out) {
+void read_vocabulary(const Json& json, const Writing& writing, BpeDefinition& out) {
   std::vector<bool> taken(kMostTokens);
   const auto take = [&](std::int32_t id) {
     if (taken[static_cast<std::size_t>(id)]) refuse("two tokens have the id ", id);
@@ -205,11 +281,11 @@ void read_vocabulary(const Json& json, const ByteAlphabet& alphabet, TokenizerJs
       if (same->second->id != id)
         refuse("the added token \"", written, "\" has the id ", same->second->id, ", and ", id,
                " in the vocabulary");
-      if (same->second->special || !alphabet.has(written)) continue;
+      if (same->second->special || !writing.has(written)) continue;
     } else {
       take(id);
     }
-    if (!out.tokens.emplace(alphabet.bytes(written), id).second)
+    if (!out.tokens.emplace(writing.bytes(written), id).second)
       refuse("two tokens are \"", written, '"');
   }
 }
@@ -227,7 +303,7 @@ std::pair<std::string, std::string> parts_of(const Json& merge) {
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-void read_merges(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& out) {
+void read_merges(const Json& json, const Writing& writing, BpeDefinition& out) {
   // Of a special token there is none: it is taken out of a text before.
   std::unordered_set<std::string_view> special;
   for (const auto& token : out.added)
@@ -243,31 +319,55 @@ void read_merges(const Json& json, const ByteAlphabet& alphabet, TokenizerJson& 
           const auto [left, right] = parts_of(merge);
           for (const auto& part : {left, right, left + right})
             if (special.contains(part)) return;
-          const auto a = alphabet.bytes(left), b = alphabet.bytes(right);
-          out.merges.push_back({id_of(a, left), id_of(b, right), id_of(a + b, left + right)});
+          const auto a = writing.bytes(left), b = writing.bytes(right);
+          out.merges.push_back({id_of(a, left), id_of(b, right), id_of(a + b, left + right),
+                                static_cast<std::uint32_t>(out.merges.size())});
         },
         "merge ", out.merges.size() + 1);
 }
 
-TokenizerJson read(const Json& json) {
-  TokenizerJson out;
+// <0x00> to <0xFF>. With all of them there is no unknown text, so unk_token is not read.
+void read_byte_tokens(BpeDefinition& out) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    const auto name = str("<0x", kHex[byte / 16], kHex[byte % 16], '>');
+    const auto found = out.tokens.find(name);
+    if (found == out.tokens.end())
+      refuse("byte_fallback is true, but there is no token ", name, "; expected <0x00> to <0xFF>");
+    out.byte_tokens.push_back(found->second);
+  }
+}
+
+BpeDefinition read(const Json& json) {
+  BpeDefinition out;
+  const Json& model = json.at("model");
   // First, as other kinds have other normalizers and pre-tokenizers too.
-  if (const Json* model = json.find("model"))
-    in_context([&] { refuse_other_models(*model); }, "model");
-  if (const Json* forms = json.find("normalizer"); !is_absent(forms))
-    read_normalizer(*forms, out.forms);
+  in_context([&] { refuse_other_models(model); }, "model");
+  if (const Json* normalizer = json.find("normalizer"); !is_absent(normalizer))
+    read_normalizer(*normalizer, out.normalizers);
   PreTokenizer words;
   if (const Json* split = json.find("pre_tokenizer"); !is_absent(split)) words.read(*split);
+  const bool falls_back = flag(model, "byte_fallback", false);
+  if (words.is_byte_level() == falls_back)
+    refuse(falls_back ? "model: byte_fallback is true beside the pre_tokenizer ByteLevel"
+                      : "pre_tokenizer: no ByteLevel, and byte_fallback of model is not true",
+           "; expected one of the two. Lockstep reads byte-level BPE, and BPE with a fallback to "
+           "bytes");
   out.steps = std::move(words).steps();
+  if (falls_back) {
+    Decoder decoder(out);
+    if (const Json* chain = json.find("decoder"); !is_absent(chain)) decoder.read(*chain);
+    decoder.finish();
+  }
   if (const Json* added = json.find("added_tokens"); !is_absent(added))
     in_context([&] { out.added = read_added(*added); }, "added_tokens");
   in_context(
       [&] {
-        const Json& model = json.at("model");
-        const ByteAlphabet alphabet;
+        const Writing writing(words.is_byte_level());
         out.whole_words = flag(model, "ignore_merges", false);
-        read_vocabulary(model.at("vocab"), alphabet, out);
-        read_merges(model.at("merges"), alphabet, out);
+        read_vocabulary(model.at("vocab"), writing, out);
+        read_merges(model.at("merges"), writing, out);
+        if (falls_back) read_byte_tokens(out);
       },
       "model");
   return out;
@@ -282,22 +382,6 @@ std::string named(const Json& config, const char* key) {
 
 }  // namespace
 
-std::int32_t TokenizerJson::find(std::string_view added_token) const {
-  const auto found = std::find_if(added.begin(), added.end(), [&](const AddedToken& token) {
-    return token.content == added_token;
-  });
-  return found != added.end() ? found->id : -1;
-}
-
-std::int32_t TokenizerJson::vocabulary() const {
-  std::int32_t most = -1;
-  for (const auto& [bytes, id] : tokens)
-    most = std::max(most, id);
-  for (const auto& token : added)
-    most = std::max(most, token.id);
-  return most + 1;
-}
-
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where) {
   const Json json = Json::parse(text, where, /*depth=*/16);
   return in_context(
@@ -307,8 +391,7 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
       where);
 }
 
-TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where) {
-  const Json json = Json::parse(text, where, /*depth=*/16);
+BpeDefinition parse_tokenizer_json(const Json& json, const std::string& where) {
   return in_context([&] { return read(json); }, where);
 }
 

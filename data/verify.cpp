@@ -11,6 +11,7 @@
 #include "data/remote.h"
 #include "data/shard_list.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 
 namespace lockstep {
 namespace {
@@ -94,26 +95,30 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
 
 // The tokenizer that lies beside a dataset is the one that made it.
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
-  const auto path = list.directory / "tokenizer.json";
   if (list.tokenizer_hash.empty() || list.tokenizer_hash == ByteTokenizer().about().hash) return;
-  const auto missing = [&](const std::string& why) {
-    throw DataError(str(path.string(), ": is missing", why, "; ", kManifestName,
-                        " says that the tokens are of ", list.format.name, " (",
-                        list.tokenizer_hash, "): copy that tokenizer.json there"));
-  };
-  if (!is_remote(path.string()) && !path_exists(path)) missing("");
-  std::optional<ReadFile> file;
-  try {
-    file.emplace(files.open(path.string()));
-  } catch (const RefusedError&) {  // as S3 does where an object is not there, or may not be read
-    if (!is_remote(path.string())) throw;
-    return;
-  } catch (const AccessError&) {
-    throw;
-  } catch (const DataError& error) {
-    missing(str(", or cannot be had (", error.what(), ")"));
+  std::string why;
+  bool refused = false;  // as S3 does where an object is not there, or may not be read
+  for (const char* name : kTokenizers) {
+    const auto path = list.directory / name;
+    const bool remote = is_remote(path.string());
+    if (!remote && !path_exists(path)) continue;
+    std::optional<ReadFile> file;
+    try {
+      file.emplace(files.open(path.string()));
+    } catch (const RefusedError&) {
+      if (!remote) throw;
+      refused = true;
+    } catch (const AccessError&) {
+      throw;
+    } catch (const DataError& error) {
+      if (why.empty()) why = str(", or cannot be had (", error.what(), ")");
+    }
+    if (file) return check_hash(*file, list.tokenizer_hash);
   }
-  check_hash(*file, list.tokenizer_hash);
+  if (refused) return;
+  throw DataError(str((list.directory / kTokenizers[0]).string(), ": is missing", why, "; ",
+                      kManifestName, " says that the tokens are of ", list.format.name, " (",
+                      list.tokenizer_hash, "): copy that tokenizer's file there"));
 }
 
 void look_at(const std::filesystem::path& path, ShardFiles& files, Verification& result) {

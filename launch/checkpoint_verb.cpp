@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
+#include "data/tokenizer_files.h"
 #include "model/families.h"
 #include "train/config.h"
 #include "train/huggingface.h"
@@ -172,9 +173,8 @@ std::string origin_of(const Json& about) {
 
 bool has_same_tokenizer(const fs::path& a, const fs::path& b) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
-  constexpr const char* kFile = "tokenizer.json";
-  return path_exists(a / kFile) && path_exists(b / kFile) &&
-         read_text(a / kFile, kMostBytes) == read_text(b / kFile, kMostBytes);
+  const auto of_a = tokenizer_in(a), of_b = tokenizer_in(b);
+  return of_a && of_b && read_text(*of_a, kMostBytes) == read_text(*of_b, kMostBytes);
 }
 
 // Runs of earlier versions kept tokenizer.json and tokenizer_config.json alone.

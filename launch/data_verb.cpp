@@ -28,6 +28,7 @@
 #include "data/pack.h"
 #include "data/pack_directory.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "data/verify.h"
 #include "train/model_tokenizer.h"
 
@@ -184,10 +185,10 @@ std::unique_ptr<Tokenizer> own_tokenizer(const Dataset& dataset, ShardFiles& fil
     fetch_tokenizer(place.string(), files, fetched);
     place = fetched;
   }
-  const auto file = place / "tokenizer.json";
-  if (!path_exists(file)) return nullptr;
+  const auto file = tokenizer_in(place);
+  if (!file) return nullptr;
   try {
-    auto tokenizer = open_tokenizer(file.string());
+    auto tokenizer = open_tokenizer(file->string());
     const std::int64_t ids = tokenizer->about().vocabulary, expected = dataset.format().vocabulary;
     if (expected == 0 || ids == expected) return tokenizer;
     warn("it has ", ids, " tokens, the dataset's ", expected);

@@ -69,9 +69,12 @@ class Output {
       answer.finish = "end";
       return false;
     }
-    const bool goes_on = tokenizer_.is_special(token)
-                             ? std::ranges::count(stop_tokens_, token) == 0
-                             : answer.text.append(tokenizer_.bytes_of(token));
+    auto bytes = tokenizer_.bytes_of(token);
+    if (about.drops_first_space && answer.tokens == 1 && texts_[prompt].text.empty() &&
+        bytes.starts_with(' '))
+      bytes.remove_prefix(1);
+    const bool goes_on = tokenizer_.is_special(token) ? std::ranges::count(stop_tokens_, token) == 0
+                                                      : answer.text.append(bytes);
     if (!goes_on) answer.finish = "stop";
     if (streams_) write(answer.text.settled());
     return answer.finish == kLength;

@@ -121,8 +121,19 @@ clang_tidy() {
   chmod +x "$1.part/clang_tidy/data/bin/clang-tidy" && mv "$1.part" "$1"
 }
 
-# tokenizers DIR: puts that package into DIR, for a PYTHONPATH. Fails where it cannot be had.
+# tokenizers DIR: puts the packages tokenizers and tiktoken into DIR, for a PYTHONPATH. Fails where they
+# cannot be had.
 tokenizers() {
-  [[ -e $1/tokenizers ]] && return
-  from_wheel "$1" tokenizers==0.23.3 'tokenizers/'
+  [[ -e $1/tiktoken_ext ]] && return
+  from_wheel "$1" tokenizers==0.23.3 'tokenizers/' && from_wheel "$1" regex==2026.11.19 'regex/' &&
+    from_wheel "$1" tiktoken==0.14.0 'tiktoken(_ext)?/'
+}
+
+# published_tokenizers DIR: puts those of Llama 3, Qwen and Mistral into DIR, from the packages that publish
+# them. Fails where they cannot be had.
+published_tokenizers() {
+  [[ -e $1/mistral_common ]] && return
+  from_wheel "$1" llama-models==0.3.0 'llama_models/(llama3/tokenizer|tokenizer_utils)[.]' &&
+    from_wheel "$1" dashscope==2.0.2 'dashscope/(resources/qwen|tokenizers/(qwen_tokenizer|tokenizer_base))[.]' &&
+    from_wheel "$1" mistral-common==1.13.1 'mistral_common/data/tekken_240911'
 }

@@ -60,6 +60,10 @@ class ByteCount {
   ByteCount(const Tokenizer& tokenizer, std::int64_t vocabulary) {
     for (std::int32_t id = 0; id < vocabulary; ++id)
       bytes_of_.push_back(tokenizer.is_special(id) ? 0 : std::ssize(tokenizer.bytes_of(id)));
+    // Behind it comes a space that is not in the text.
+    const auto document = tokenizer.about().document_token;
+    if (tokenizer.about().drops_first_space && 0 <= document && document < vocabulary)
+      bytes_of_[static_cast<std::size_t>(document)] = -1;
   }
   void add(ConstTensor targets) {  // on the host
     for (std::int64_t i = 0; i < targets.elements(); ++i)

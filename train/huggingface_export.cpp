@@ -5,7 +5,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "model/families.h"
 #include "train/foreign_models.h"
 #include "train/huggingface.h"

@@ -6,7 +6,9 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "data/manifest.h"
+#include "data/rank_file.h"
 #include "data/remote.h"
+#include "data/tokenizer_files.h"
 #include "train/token_ids.h"
 
 namespace lockstep {
@@ -14,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFile = "tokenizer.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
@@ -59,8 +60,10 @@ fs::path directory_of_model(const std::string& init_from) {
   }
 }
 
-bool holds_same(const fs::path& a, const fs::path& b) {
-  return path_exists(b) && read_text(a, kMostBytes) == read_text(b, kMostBytes);
+// Whether the tokenizer of DIRECTORY is that of `file`.
+bool holds_same(const fs::path& file, const fs::path& directory) {
+  const auto other = tokenizer_in(directory);
+  return other && read_text(file, kMostBytes) == read_text(*other, kMostBytes);
 }
 
 // The token that a post-processor of tokenizer.json puts in front of a text.
@@ -82,13 +85,12 @@ std::string token_in_front(const Json& processor) {
 
 std::string tokenizer_of(const ModelSource& source) {
   const auto directory = tokenizer_directory_of(source);
-  if (path_exists(directory / kFile)) return directory.string();
+  if (tokenizer_in(directory)) return directory.string();
   return source.model.vocabulary == ByteTokenizer::kVocabulary ? "bytes" : "";
 }
 
 std::string tokenizer_of_dataset(const std::string& dataset, ShardFiles& files) {
-  if (const auto directory = directory_of(dataset);
-      !is_remote(dataset) && path_exists(directory / kFile))
+  if (const auto directory = directory_of(dataset); !is_remote(dataset) && tokenizer_in(directory))
     return directory.string();
   const auto manifest = manifest_of(dataset, files);
   return manifest && manifest->tokenizer_hash == ByteTokenizer().about().hash ? "bytes" : "";
@@ -99,19 +101,18 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::pa
     return read_text(files.open((fs::path(dataset) / name).string()), kMostBytes);
   };
   std::map<std::string, std::string> texts;
-  try {
-    texts[kFile] = text_of(kFile);
-  } catch (const DataError& error) {
-    if (!may_be_missing(error)) throw;
-    log_own_warning("no tokenizer is known, for none was found beside the data: ", error.what());
-    return;
-  }
-  for (const char* name : kTokenizerFiles)
+  std::string why;
+  for (const char* name : kTokenizerFiles) {
+    // The files that define a tokenizer come first.
+    if (texts.empty() && name == kTokenizerFiles[std::size(kTokenizers)])
+      return log_own_warning("no tokenizer is known, for none was found beside the data: ", why);
     try {
-      if (!texts.contains(name)) texts[name] = text_of(name);
+      texts[name] = text_of(name);
     } catch (const DataError& error) {
       if (!may_be_missing(error)) throw;
+      if (why.empty()) why = error.what();
     }
+  }
   make_directories(directory);
   for (const auto& [name, text] : texts)
     write_text(directory / name, text);
@@ -128,8 +129,8 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const st
   const auto from = what.empty() ? tokenizer_of(source) : what;
   if (from.empty())
     throw UsageError(str(source.path.string(),
-                         ": no tokenizer lies with this model; name its tokenizer.json, or the "
-                         "directory with it, with --tokenizer"));
+                         ": no tokenizer lies with this model; name its file, or the directory "
+                         "with it, with --tokenizer"));
   auto tokenizer = open_tokenizer(from);
   require_tokens_of(source.model, *tokenizer);
   return tokenizer;
@@ -154,13 +155,11 @@ void keep_tokenizer(const std::string& what, const fs::path& directory,
                     const std::string& init_from) {
   if (what == "bytes") return;
   std::map<std::string, fs::path> kept;  // by the name there
-  if (!what.empty())
-    for (const auto& file : tokenizer_files(what)) {
-      const auto parent = kept.empty() ? fs::path() : kept.at(kFile).parent_path();
-      kept.emplace(kept.empty() ? kFile : file.lexically_relative(parent).string(), file);
-    }
+  const auto files = what.empty() ? std::vector<TokenizerFile>() : tokenizer_files(what);
+  for (const auto& [path, name] : files)
+    kept.emplace(name, path);
   const auto model = directory_of_model(init_from);
-  const bool is_its = !model.empty() && (what.empty() || holds_same(kept.at(kFile), model / kFile));
+  const bool is_its = !model.empty() && (what.empty() || holds_same(files.front().path, model));
   if (is_its)
     for (const auto& name : tokenizer_file_names(model)) {
       auto& file = kept[name];
@@ -179,8 +178,13 @@ bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {
   if (what == "bytes") return true;
   const auto document = tokenizer.about().prefix_token;
   if (document < 0) return false;
-  const auto file = tokenizer_files(what).front();
-  const Json json = Json::parse(read_text(file, kMostBytes), file.string(), /*depth=*/32);
+  const auto file = tokenizer_file(what);
+  const auto text = read_text(file, kMostBytes);
+  // Llama 3 has a token that begins a text; Qwen has one that is at its end too, and puts none
+  // there.
+  if (is_rank_file(text)) return document != tokenizer.about().end_token;
+  const Json json = Json::parse(text, file.string(), /*depth=*/32);
+  if (is_tekken(json)) return true;
   const Json* processor = json.find("post_processor");
   return in_context(
       [&] {

@@ -12,6 +12,7 @@
 #include "core/units.h"
 #include "data/remote.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "dist/agreement.h"
 #include "dist/topology_here.h"
 #include "train/model_source.h"
@@ -192,7 +193,7 @@ void warn_of_missing_tokenizer(const Sources& training, const std::string& hash)
   for (std::size_t s = 0; s < training.count(); ++s)
     for (const auto& list : training.dataset(s).lists())
       if (list.tokenizer_hash == hash)
-        return log_warning("no tokenizer.json lies in ", list.directory.string(), ", whose tokens ",
+        return log_warning("no tokenizer lies in ", list.directory.string(), ", whose tokens ",
                            "are of ", list.format.name, " (", hash,
                            "): `generate` and `eval` will need it by --tokenizer; copy it there "
                            "before the run starts, and the run keeps it");
@@ -200,7 +201,6 @@ void warn_of_missing_tokenizer(const Sources& training, const std::string& hash)
 
 RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
                            World& world, ShardFiles& files) {
-  constexpr const char* kFile = "tokenizer.json";
   RunTokenizer known;
   const bool is_distant = bring_tokenizer(training, run, world, files);
   std::string hash;  // of all data, as far as it is known
@@ -209,9 +209,8 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
   std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
   for (const auto& source : config.data.sources())
     for (const auto& path : source.paths)
-      if (of_data.empty() && !is_remote(path) && path_exists(std::filesystem::path(path) / kFile))
-        of_data = path;
-  known.what = path_exists(run.tokenizer() / kFile) ? run.tokenizer().string() : of_data;
+      if (of_data.empty() && !is_remote(path) && tokenizer_in(path)) of_data = path;
+  known.what = tokenizer_in(run.tokenizer()) ? run.tokenizer().string() : of_data;
   if (known.what.empty() && !config.train.init_from.empty())
     known.what = tokenizer_of(find_model(config.train.init_from));
   if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)

@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "data/tokenizer_files.h"
 
 namespace lockstep {
 namespace {
@@ -29,19 +30,36 @@ Json object_in(const fs::path& file) {
   }
 }
 
+// Of a tokenizer that is no tokenizer.json; without tokens where there is none, or it cannot be
+// read, which is warned of.
+BpeDefinition definition_in(const fs::path& directory) {
+  const auto file = tokenizer_in(directory);
+  if (!file || file->filename() == "tokenizer.json") return {};
+  try {
+    return parse_tokenizer(read_text(*file, kMostBytes), file->string());
+  } catch (const DataError& error) {
+    log_warning("no token ids are read from a file: ", error.what());
+    return {};
+  }
+}
+
 // Finds ids by the names of tokens, in the files beside a tokenizer.
 class NamedTokens {
  public:
   explicit NamedTokens(const fs::path& directory)
       : config_(object_in(directory / "tokenizer_config.json")),
         map_(object_in(directory / "special_tokens_map.json")),
+        definition_(definition_in(directory)),
         directory_(directory) {}
 
   // Of what `key` ("eos_token") names; null: none.
   Json id(const char* key) {
     auto name = name_in(config_, key);
     if (name.empty()) name = name_in(map_, key);
+    if (name.empty() && key == std::string_view("bos_token")) name = definition_.begin_token;
+    if (name.empty() && key == std::string_view("eos_token")) name = definition_.end_token;
     if (name.empty()) return {};
+    if (const auto id = definition_.find(name); id >= 0) return std::int64_t{id};
     if (!read_) {
       tokenizer_ = object_in(directory_ / "tokenizer.json");
       vocabulary_ = object_in(directory_ / "vocab.json");
@@ -69,7 +87,9 @@ class NamedTokens {
     return value != nullptr && value->is_integer() ? *value : Json();
   }
 
-  Json config_, map_, tokenizer_, vocabulary_;
+  Json config_, map_;
+  BpeDefinition definition_;
+  Json tokenizer_, vocabulary_;
   fs::path directory_;
   bool read_ = false;
 };

@@ -37,7 +37,8 @@ Rules random_rules(std::mt19937& random, int count, int letters) {
       rules.bytes.push_back(text);
       pool.push_back(made.first->second);
     }
-    rules.merges.push_back({left, right, made.first->second});
+    const auto rank = static_cast<std::uint32_t>(rules.merges.size());
+    rules.merges.push_back({left, right, made.first->second, rank});
   }
   return rules;
 }
@@ -122,7 +123,7 @@ TEST(Bpe, what_a_word_became_is_not_taken_for_that_of_another) {
 
 // Whatever the length of the word; nothing is left out silently.
 TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
-  const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"axb", 3}}, {{0, 1, 2}}, true);
+  const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"axb", 3}}, {{0, 1, 2, 0}}, true);
   Bpe::Memory memory;
   EXPECT_EQ(encode(bpe, "abab", memory), (std::vector<std::int32_t>{2, 2}));
   EXPECT_EQ(encode(bpe, "axb", memory), std::vector<std::int32_t>{3});
@@ -141,7 +142,7 @@ TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
 // pair.
 TEST(Bpe, bytes_without_a_token_are_dropped_as_by_the_package_and_counted_each_time) {
   const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"aa", 9}, {"aaaa", 10}, {"aaaaaaaa", 11}},
-                {{0, 1, 2}, {0, 0, 9}, {9, 9, 10}, {10, 10, 11}}, false);
+                {{0, 1, 2, 0}, {0, 0, 9, 1}, {9, 9, 10, 2}, {10, 10, 11, 3}}, false);
   EXPECT_EQ(bpe.missing_bytes().size(), 254u);
   Bpe::Memory memory(MissingBytes::drop);
   std::string pairs = "x";
@@ -169,8 +170,8 @@ TEST(Bpe, a_merge_has_the_last_of_its_places) {
   const std::unordered_map<std::string, std::int32_t> tokens{
       {"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"bc", 4}};
   Bpe::Memory memory;
-  const Bpe::Merge ab{0, 1, 3}, bc{1, 2, 4};
-  EXPECT_EQ(encode(Bpe(tokens, {ab, bc, ab}, false), "abc", memory),
+  const Bpe::Merge ab{0, 1, 3, 0}, bc{1, 2, 4, 1}, again{0, 1, 3, 2};
+  EXPECT_EQ(encode(Bpe(tokens, {ab, bc, again}, false), "abc", memory),
             (std::vector<std::int32_t>{0, 4}));
   Bpe::Memory other;
   EXPECT_EQ(encode(Bpe(tokens, {ab, bc}, false), "abc", other), (std::vector<std::int32_t>{3, 2}));

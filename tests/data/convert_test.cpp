@@ -261,7 +261,7 @@ TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
   spit(directory_ / "x/tokenizer.json", "{}");
   ::testing::internal::CaptureStderr();
   converted("x", "g", OutputKind::lockstep);
-  expect_contains(::testing::internal::GetCapturedStderr(), "no tokenizer.json of A (");
+  expect_contains(::testing::internal::GetCapturedStderr(), "no tokenizer of A (");
   fs::create_directory(directory_ / "y");
   spit(directory_ / "y/x.bin", gpt2_shard({50256, 1}));
   spit(directory_ / "y/tokenizer.json", slurp(source));

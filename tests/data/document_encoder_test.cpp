@@ -27,5 +27,43 @@ TEST(DocumentEncoder, gives_back_what_a_long_line_needed) {
   EXPECT_GE(encode("a few"), 6u);
 }
 
+// The space that a tokenizer puts in front of a text is in front of the whole, not of each turn.
+TEST(DocumentEncoder, turns_are_tokens_as_one_text_is) {
+  const auto line = [](const DocumentEncoder& encoder, const std::string& text) {
+    auto memory = encoder.memory();
+    TextBatch batch;
+    batch.text.append(text);
+    batch.pieces.push_back({.end = text.size(), .first = true, .last = true});
+    encoder.encode(batch, memory);
+    return std::vector<std::int32_t>(batch.narrow.begin(), batch.narrow.end());
+  };
+  for (const char* family : {"llama2", "mistral", "gemma", "llama3"}) {
+    const auto tokenizer =
+        open_tokenizer(str(LOCKSTEP_TOKENIZERS "/", family),
+                       std::string_view(family) == "llama3" ? "<|begin_of_text|>" : "<s>");
+    DocumentFields fields;
+    fields.prompt = "p";
+    fields.response = "r";
+    const DocumentEncoder pairs(*tokenizer, fields, {"file"}, {true});
+    const auto ids = line(pairs, R"({"p": "The sum:", "r": "four, the end"})");
+    EXPECT_EQ(tokenizer->decode(ids), "The sum:four, the end") << family;
+  }
+  // Behind a special token it is as in a text that has the token.
+  for (const char* family : {"llama2", "mistral"}) {
+    const auto tokenizer = open_tokenizer(str(LOCKSTEP_TOKENIZERS "/", family), "<s>");
+    DocumentFields fields;
+    fields.messages = "m";
+    fields.chat_template = ChatTemplate{
+        .name = "test", .roles = {{"user", {"<unk>", ":"}}, {"assistant", {"", "<unk>"}}}};
+    const DocumentEncoder chats(*tokenizer, fields, {"file"}, {true});
+    auto expected = tokenizer->encode("<unk>two:the end<unk>");
+    const auto ids = line(chats, R"({"m": [{"role": "user", "content": "two"},
+                                           {"role": "assistant", "content": "the end"}]})");
+    EXPECT_EQ(tokenizer->decode(ids, Tokenizer::Specials::named),
+              "<s>" + tokenizer->decode(expected, Tokenizer::Specials::named))
+        << family;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "data/tokenizer_files.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ const std::string kModel =
 
 std::string refusal(const std::string& text) {
   try {
-    parse_tokenizer_json(text, "t.json");
+    parse_tokenizer(text, "t.json");
   } catch (const DataError& error) {
     return error.what();
   }
@@ -25,7 +26,7 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(TokenizerJson, is_read) {
-  const auto json = parse_tokenizer_json(
+  const auto json = parse_tokenizer(
       file(R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]},
               "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
                 {"type": "Digits", "individual_digits": true},
@@ -37,12 +38,14 @@ TEST(TokenizerJson, is_read) {
               "model": {"type": "BPE", "dropout": null, "ignore_merges": true, "vocab":
                 {"a": 0, "\u0120": 1, "a\u0120": 2, "<s>": 7}, "merges": [["a", "\u0120"]]})"),
       "t.json");
-  EXPECT_EQ(json.forms, (std::vector<NormalForm>{NormalForm::nfd, NormalForm::nfc}));
-  using Kind = TokenizerJson::Step::Kind;
+  ASSERT_EQ(json.normalizers.size(), 2u);
+  EXPECT_EQ(json.normalizers[0].form, NormalForm::nfd);
+  EXPECT_EQ(json.normalizers[1].form, NormalForm::nfc);
+  using Kind = BpeDefinition::Step::Kind;
   const std::vector<std::pair<Kind, std::string>> expected{{Kind::isolate, R"(\p{N})"},
                                                            {Kind::drop_matches, R"(a\.b)"},
                                                            {Kind::keep_matches, R"(\w+)"},
-                                                           {Kind::prefix_space, ""}};
+                                                           {Kind::prefix, ""}};
   ASSERT_EQ(json.steps.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(json.steps[i].kind, expected[i].first) << i;
@@ -63,7 +66,7 @@ TEST(TokenizerJson, is_read) {
 
 TEST(TokenizerJson, an_added_token_may_be_one_of_the_vocabulary) {
   const auto with = [](const std::string& added) {
-    return parse_tokenizer_json(
+    return parse_tokenizer(
         file(kWords + R"(, "added_tokens": [)" + added + R"(], "model": {"vocab": {"a": 0, "b": 1,
              "ab": 2, "aba": 3, "<\u4e00>": 4}, "merges": ["a b", "ab a"]})"),
         "t.json");
@@ -83,41 +86,129 @@ TEST(TokenizerJson, an_added_token_may_be_one_of_the_vocabulary) {
 // The package `tokenizers` would give them the ids 3 and 4.
 TEST(TokenizerJson, added_tokens_after_a_gap_of_ids_keep_the_ids_of_the_file) {
   const auto json =
-      parse_tokenizer_json(file(kWords + R"(, "added_tokens": [{"id": 300, "content": "<s>"},
+      parse_tokenizer(file(kWords + R"(, "added_tokens": [{"id": 300, "content": "<s>"},
                                           {"id": 305, "content": "<t>"}],)" +
-                                kModel),
-                           "t.json");
+                           kModel),
+                      "t.json");
   EXPECT_EQ(json.find("<s>"), 300);
   EXPECT_EQ(json.find("<t>"), 305);
   EXPECT_EQ(json.vocabulary(), 306);
 }
 
-TEST(TokenizerJson, what_no_byte_level_bpe_has_is_refused) {
+// The decoder, vocabulary and merges of one whose words begin as characters; without MEMBER.
+std::string with_bytes(const std::string& members, const std::string& decoder = R"(
+    {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})",
+                       int missing = -1) {
+  std::string vocabulary = R"("\u2581": 300, "a": 301, "\u2581a": 302, "\u00e9": 303)";
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  for (std::size_t byte = 0; byte < 256; ++byte)
+    if (static_cast<int>(byte) != missing)
+      vocabulary += str(R"(, "<0x)", kHex[byte / 16], kHex[byte % 16], ">\": ", byte);
+  return file(str(members, R"("decoder": )", decoder,
+                  R"(, "model": {"type": "BPE", "byte_fallback": true,
+      "unk_token": "<unk>", "vocab": {)",
+                  vocabulary, R"(}, "merges": [["\u2581", "a"]]})"));
+}
+
+TEST(TokenizerJson, with_a_fallback_to_bytes_is_read) {
+  const auto json =
+      parse_tokenizer(with_bytes(R"("normalizer": {"type": "Sequence", "normalizers": [
+          {"type": "Prepend", "prepend": "\u2581"},
+          {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"},)"),
+                      "t.json");
+  ASSERT_EQ(json.normalizers.size(), 2u);
+  using Normalizer = BpeDefinition::Normalizer;
+  EXPECT_EQ(json.normalizers[0].kind, Normalizer::Kind::prepend);
+  EXPECT_EQ(json.normalizers[0].content, "\xe2\x96\x81");
+  EXPECT_EQ(json.normalizers[1].kind, Normalizer::Kind::replace);
+  ASSERT_EQ(json.steps.size(), 3u);
+  EXPECT_EQ(json.steps[0].kind, BpeDefinition::Step::Kind::replace);
+  EXPECT_EQ(json.steps[1].kind, BpeDefinition::Step::Kind::prefix);
+  EXPECT_TRUE(json.steps[1].is_first);
+  EXPECT_EQ(json.steps[2].kind, BpeDefinition::Step::Kind::merge_with_next);
+  ASSERT_EQ(json.byte_tokens.size(), 256u);
+  EXPECT_EQ(json.byte_tokens[255], 255);
+  EXPECT_TRUE(json.drops_first_space);
+  EXPECT_EQ(json.decoded.size(), 1u);
+  EXPECT_EQ(json.tokens.at("\xc3\xa9"), 303);
+  EXPECT_EQ(json.merges.at(0).merged, 302);
+}
+
+TEST(TokenizerJson, metaspace_of_earlier_versions_is_read) {
+  const auto steps = [](const std::string& members) {
+    return parse_tokenizer(
+               with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",)" +
+                          members + R"( "split": false},)"),
+               "t.json")
+        .steps.size();
+  };
+  EXPECT_EQ(steps(R"("add_prefix_space": true,)"), 2u);
+  EXPECT_EQ(steps(R"("add_prefix_space": false,)"), 1u);
+  EXPECT_EQ(steps(""), 2u);
+  EXPECT_EQ(steps(R"("prepend_scheme": "never",)"), 1u);
+}
+
+TEST(TokenizerJson, a_fallback_to_bytes_that_is_incomplete_is_refused) {
+  EXPECT_EQ(refusal(with_bytes("")), "taken");
+  EXPECT_EQ(refusal(with_bytes("", R"({"type": "Fuse"})", 65)),
+            "t.json: decoder: no ByteFallback; expected a Sequence of Replace, ByteFallback and "
+            "Fuse, and a Strip behind them or none");
+  EXPECT_EQ(
+      refusal(with_bytes("", R"({"type": "ByteFallback"})", 65)),
+      "t.json: model: byte_fallback is true, but there is no token <0x41>; expected <0x00> to "
+      "<0xFF>");
+  EXPECT_EQ(refusal(with_bytes(kWords + ",")),
+            "t.json: model: byte_fallback is true beside the pre_tokenizer ByteLevel; expected one "
+            "of the two. Lockstep reads byte-level BPE, and BPE with a fallback to bytes");
+  for (const char* decoder :
+       {"null", R"({"type": "Metaspace"})", R"({"type": "WordPiece"})",
+        R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]})",
+        R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})"})
+    EXPECT_TRUE(refusal(with_bytes("", decoder)).starts_with("t.json: decoder: ")) << decoder;
+  EXPECT_EQ(refusal(with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",
+                                  "prepend_scheme": "last"},)")),
+            "t.json: pre_tokenizer: Metaspace: prepend_scheme \"last\", expected always, first or "
+            "never");
+}
+
+TEST(TokenizerJson, what_is_not_read_is_refused) {
   EXPECT_EQ(refusal(file(kWords + "," + kModel)), "taken");
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"", "t.json: pre_tokenizer: expected ByteLevel; of tokenizers only byte-level BPE is read"},
-      {R"("normalizer": {"type": "Lowercase"})",
-       "t.json: normalizer: \"Lowercase\", expected NFC, NFD, NFKC, NFKD or a Sequence of these"},
-      {R"("pre_tokenizer": {"type": "Metaspace"})",
-       "t.json: pre_tokenizer: \"Metaspace\", expected ByteLevel, Split, Digits or a Sequence"},
-      {R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]})",
+      {kModel,
+       "t.json: pre_tokenizer: no ByteLevel, and byte_fallback of model is not true; expected one "
+       "of "
+       "the two. Lockstep reads byte-level BPE, and BPE with a fallback to bytes"},
+      {R"("normalizer": {"type": "Lowercase"},)" + kModel,
+       "t.json: normalizer: \"Lowercase\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a "
+       "Sequence of these"},
+      {R"("pre_tokenizer": {"type": "Whitespace"},)" + kModel,
+       "t.json: pre_tokenizer: \"Whitespace\", expected ByteLevel, Metaspace, Split, Digits or a "
+       "Sequence"},
+      {R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]},)" +
+           kModel,
        "t.json: pre_tokenizer: Digits behind ByteLevel"},
-      {R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext"})",
-       "t.json: pre_tokenizer: a Split of behavior \"MergedWithNext\", expected Isolated or "
-       "Removed"},
+      {R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous"},)" +
+           kModel,
+       "t.json: pre_tokenizer: a Split of behavior \"Contiguous\"; expected Isolated, Removed, "
+       "MergedWithPrevious or MergedWithNext, the last two not inverted"},
+      {R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext", "invert": true},)" +
+           kModel,
+       "t.json: pre_tokenizer: a Split of behavior \"MergedWithNext\", inverted; expected "
+       "Isolated, "
+       "Removed, MergedWithPrevious or MergedWithNext, the last two not inverted"},
       {kWords + R"(, "model": {"type": "Unigram"})", "t.json: model: \"Unigram\", expected BPE"},
       {R"("normalizer": {"type": "Precompiled"}, "model": {"type": "Unigram"})",  // T5
        "t.json: model: \"Unigram\", expected BPE"},
       {R"("normalizer": {"type": "BertNormalizer"}, "model": {"type": "WordPiece"})",
        "t.json: model: \"WordPiece\", expected BPE"},
-      {R"("normalizer": {"type": "Prepend"}, "model": {"type": "BPE", "byte_fallback": true})",
-       "t.json: model: byte_fallback, which no byte-level BPE has"},  // Llama 2
-      {kWords + R"(, "model": {"byte_fallback": true})",
-       "t.json: model: byte_fallback, which no byte-level BPE has"},
       {kWords + R"(, "model": {"dropout": 0.1})",
        "t.json: model: dropout makes tokens random; set it to null"},
       {kWords + R"(, "model": {"end_of_word_suffix": "</w>"})",
-       "t.json: model: end_of_word_suffix \"</w>\", which no byte-level BPE has"},
+       "t.json: model: end_of_word_suffix \"</w>\", expected \"\""},
       {kWords + R"(, "model": {"vocab": {"a": -1}, "merges": []})",
        "t.json: model: the id -1 of \"a\", expected 0 to 16777215"},
       {kWords + R"(, "model": {"vocab": {"\u4e00": 1}, "merges": []})",
@@ -136,7 +227,7 @@ TEST(TokenizerJson, what_no_byte_level_bpe_has_is_refused) {
       {kWords +
            R"(, "added_tokens": [{"id": 1, "content": "a"}], "model": {"vocab": {"a": 0}, "merges": []})",
        "t.json: model: the added token \"a\" has the id 1, and 0 in the vocabulary"},
-      {kWords + R"(, "added_tokens": [{"id": 99999999, "content": "<s>"}])",
+      {kWords + R"(, "added_tokens": [{"id": 99999999, "content": "<s>"}],)" + kModel,
        "t.json: added_tokens: the id 99999999 of \"<s>\", expected 0 to 16777215"},
   };
   for (const auto& [members, expected] : cases)

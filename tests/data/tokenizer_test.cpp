@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "data/tokenizer_files.h"
 #include "tests/files.h"
 
 namespace lockstep::testing {
@@ -57,7 +58,8 @@ TEST(OpenTokenizer, takes_the_file_or_its_directory) {
     EXPECT_EQ(about.end_token, 700);
     EXPECT_EQ(tokenizer->bytes_of(700), "<|endoftext|>");
   }
-  EXPECT_EQ(tokenizer_files(path.string()), std::vector<fs::path>{path / "tokenizer.json"});
+  ASSERT_EQ(tokenizer_files(path.string()).size(), 1u);
+  EXPECT_EQ(tokenizer_files(path.string()).front().path, path / "tokenizer.json");
   EXPECT_EQ(open_tokenizer("bytes")->about().vocabulary, 257);
   EXPECT_TRUE(tokenizer_files("bytes").empty());
 }
@@ -129,42 +131,32 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
       "that holds one");
   fs::create_directory(directory / "empty");
   EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
-            str("65: ", (directory / "empty").string(), ": holds no tokenizer.json"));
-  std::ofstream(directory / "empty/tokenizer.model") << "sentences";
-  EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
             str("65: ", (directory / "empty").string(),
-                ": holds no tokenizer.json, but tokenizer.model, of which the package transformers "
-                "makes one: AutoTokenizer.from_pretrained(\"",
-                (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
-  fs::create_directory(directory / "mistral");
-  std::ofstream(directory / "mistral/tekken.json") << "{}";
-  EXPECT_NE(message([&] {
-              open_tokenizer((directory / "mistral").string());
-            }).find("but tekken.json, of which the package transformers makes one"),
+                ": holds no tokenizer; expected tokenizer.json, tekken.json, qwen.tiktoken or "
+                "tokenizer.model"));
+  for (const char* name : {"vocab.json", "merges.txt"})
+    std::ofstream(directory / "empty" / name) << "{}";
+  EXPECT_NE(message([&] { open_tokenizer((directory / "empty").string()); })
+                .find(str("The package transformers makes a tokenizer.json of its vocab.json and "
+                          "merges.txt: AutoTokenizer.from_pretrained(\"",
+                          (directory / "empty").string(), "\").save_pretrained(\"DIR\")")),
             std::string::npos);
-  // The first is how Llama 2's begins, and Llama 3's file of the same name is a rank file.
-  const std::pair<std::string, const char*> others[] = {
-      {{"\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16}, "a SentencePiece model"},
-      {"IQ== 0\nIg== 1\n", "a rank file, as tiktoken's"},
-      {str(R"({"config": {}, "about": ")", std::string(5000, 'x'),
-           R"(", "vocab": [{"rank": 0, "token_bytes": "IQ=="}]})"),
-       "a tekken.json"}};
-  for (const auto& [content, kind] : others) {
-    const auto file = directory / "empty/tokenizer.model";
-    std::ofstream(file, std::ios::binary) << content;
-    EXPECT_EQ(message([&] { open_tokenizer(file.string()); }),
-              str("65: ", file.string(), ": ", kind,
-                  "; expected a tokenizer.json. The package transformers makes one: "
-                  "AutoTokenizer.from_pretrained(\"",
-                  (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
-  }
+  // So Llama 2's begins. Llama 3's file of the same name is a rank file, which is read.
+  const auto model = directory / "empty/tokenizer.model";
+  std::ofstream(model, std::ios::binary)
+      << std::string("\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16);
+  EXPECT_EQ(
+      message([&] { open_tokenizer((directory / "empty").string()); }),
+      str("65: ", model.string(),
+          ": a SentencePiece model; expected a tokenizer.json. The package transformers makes "
+          "one: AutoTokenizer.from_pretrained(\"",
+          (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
   // Blank lines, and a token of that name, are those of a tokenizer.json.
-  for (const char* json : {"\n\n\n{\"model\": 3}", "\n{\n  \"model\": 3}",
-                           "{\"added_tokens\": [{\"content\": \"token_bytes\"}]}"}) {
+  for (const char* json :
+       {"\n\n\n{\"model\": 3}", "\n{\n  \"model\": 3}",
+        "{\"added_tokens\": [{\"content\": \"token_bytes\"}]}", "{\"YQ==\": 0\n}"}) {
     std::ofstream(directory / "other.json") << json;
-    EXPECT_EQ(message([&] {
-                open_tokenizer((directory / "other.json").string());
-              }).find("; expected a tokenizer.json"),
+    EXPECT_NE(message([&] { open_tokenizer((directory / "other.json").string()); }).find("model"),
               std::string::npos)
         << json;
   }
@@ -172,6 +164,40 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
   EXPECT_EQ(message([&] { open_tokenizer(path.string()); }),
             str("65: ", (path / "tokenizer_config.json").string(),
                 ": expected a string, found an integer"));
+}
+
+TEST(TokenizerFiles, copies_have_names_that_define_the_same_tokenizer) {
+  const TemporaryDirectory directory;
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(directory / name) << text;
+    return (directory / name).string();
+  };
+  const auto names = [](const std::string& what) {
+    std::vector<std::string> found;
+    for (const auto& file : tokenizer_files(what))
+      found.push_back(file.name);
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  const auto ranks = write("llama3.model", "YQ== 0\nYg== 1\n");
+  const auto list = write("mistral.json", R"({"vocab": []})");
+  const auto json = write("other.json", R"({"model": {}})");
+  EXPECT_EQ(names(ranks), Names{"tokenizer.model"});
+  EXPECT_EQ(names(list), Names{"tekken.json"});
+  EXPECT_EQ(names(json), Names{"tokenizer.json"});
+  // A file that a directory would give instead is left out, one that comes behind it is kept.
+  write("tekken.json", "");
+  const auto own = write("tokenizer.model", "");
+  write("tokenizer_config.json", "{}");
+  EXPECT_EQ(names(own), (Names{"tokenizer.model", "tokenizer_config.json"}));
+  EXPECT_EQ(names(json),
+            (Names{"tokenizer.json", "tekken.json", "tokenizer.model", "tokenizer_config.json"}));
+  EXPECT_EQ(names(directory.path().string()),
+            (Names{"tekken.json", "tokenizer.model", "tokenizer_config.json"}));
+  const TemporaryDirectory to;
+  copy_tokenizer_files(tokenizer_files(ranks), to / "copy");
+  EXPECT_EQ(slurp(to / "copy/tokenizer.model"), slurp(ranks));
+  EXPECT_EQ(tokenizer_in(to / "copy"), to / "copy/tokenizer.model");
 }
 
 }  // namespace

@@ -1,21 +1,23 @@
-// Any tokenizer.json is refused, or encodes a text and gives its bytes back.
+// Any tokenizer.json, tekken.json or rank file is refused, or encodes a text and gives its bytes
+// back.
 #include "data/bpe_tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
 namespace {
 
 void check(std::string_view text) {
-  const auto json = parse_tokenizer_json(text, "input");
+  const auto json = parse_tokenizer(text, "input");
   const BpeTokenizer tokenizer(json, {.name = "fuzz", .hash = "", .vocabulary = json.vocabulary()});
   const std::string sample = "It's 12 \xc3\xa9 <s> \n\n x";
   const auto ids = tokenizer.encode(sample);
   for (const auto id : ids)
     LOCKSTEP_CHECK(0 <= id && id < json.vocabulary(), "id ", id, " of ", json.vocabulary());
   // Nothing else changes what the text says.
-  if (!json.forms.empty() || !json.added.empty()) return;
+  if (!json.normalizers.empty() || !json.added.empty() || !json.decoded.empty()) return;
   for (const auto& step : json.steps)
-    if (step.kind != TokenizerJson::Step::Kind::isolate) return;
+    if (step.kind != BpeDefinition::Step::Kind::isolate) return;
   LOCKSTEP_CHECK(tokenizer.decode(ids, Tokenizer::Specials::named) == sample, "another text");
 }
 
@@ -42,6 +44,29 @@ std::string example(const std::string& words, const std::string& more) {
              R"("It":256,"\u0120x":257},"merges":["I t",["\u0120","x"]]}})");
 }
 
+// One whose words begin as characters.
+std::string with_fallback(const std::string& members) {
+  std::string vocabulary;
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  for (std::size_t byte = 0; byte < 256; ++byte)
+    vocabulary += str("\"<0x", kHex[byte / 16], kHex[byte % 16], ">\":", byte, ',');
+  return str("{", members, R"("decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},)",
+             R"({"type":"Fuse"}]},"model":{"byte_fallback":true,"vocab":{)", vocabulary,
+             R"("I":256,"t":257,"It":258,"\u2581":259},"merges":["I t"]}})");
+}
+
+std::string tekken() {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string vocabulary;
+  for (unsigned byte = 0; byte < 256; ++byte)
+    vocabulary += str(R"({"rank":)", byte, R"(,"token_bytes":")", kDigits[byte >> 2],
+                      kDigits[byte << 4 & 63], "==\"},");
+  return str(R"({"config":{"pattern":"\\w+|\\W","default_vocab_size":257,)",
+             R"("default_num_special_tokens":0,"version":"v3"},"special_tokens":[],"vocab":[)",
+             vocabulary, R"({"rank":256,"token_bytes":"SXQ="}]})");
+}
+
 }  // namespace
 
 std::vector<std::string> seeds() {
@@ -50,7 +75,11 @@ std::vector<std::string> seeds() {
       example(
           R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\p{L}+"},)"
           R"("behavior":"Isolated"},{"type":"ByteLevel","use_regex":false}]})",
-          R"({"id":258,"content":"<s>","lstrip":true})")};
+          R"({"id":258,"content":"<s>","lstrip":true})"),
+      with_fallback(""),
+      with_fallback(R"("pre_tokenizer":{"type":"Metaspace","replacement":"\u2581"},)"),
+      tekken(),
+      "SXQ= 0\nIA== 1\n"};
 }
 
 }  // namespace lockstep::fuzz

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/file.h"
+#include "data/tokenizer_files.h"
 #include "tests/data/shards.h"
 #include "tests/files.h"
 
@@ -105,6 +106,20 @@ TEST(ModelTokenizer, of_a_dataset_is_beside_it) {
   keep_tokenizer(kFixture, directory / "bytes");
   for (const char* data : {"bytes", "bytes/part_100.bin", "bytes/*_10*.bin"})
     EXPECT_EQ(tokenizer_of_dataset(directory / data, files), (directory / "bytes").string());
+}
+
+TEST(ModelTokenizer, of_a_tekken_is_kept_and_starts_documents) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "data");
+  spit(directory / "data/tekken.json",
+       R"({"config": {"pattern": " ", "default_vocab_size": 21, "default_num_special_tokens": 20,
+                      "version": "v3"}, "vocab": [{"rank": 0, "token_bytes": "YQ=="}]})");
+  keep_tokenizer(directory / "data", directory / "run");
+  EXPECT_EQ(tokenizer_in(directory / "run"), directory / "run/tekken.json");
+  LocalFiles files;
+  const auto what = tokenizer_of_dataset(directory / "run", files);
+  EXPECT_EQ(what, (directory / "run").string());
+  EXPECT_TRUE(starts_documents(what, *open_tokenizer(what)));
 }
 
 // As its post-processor says.

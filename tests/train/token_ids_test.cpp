@@ -53,6 +53,16 @@ TEST_F(TokenIdsTest, of_a_file_that_cannot_be_read_are_not_known) {
   expect_contains(::testing::internal::GetCapturedStderr(), "generation_config.json: at byte 1");
 }
 
+TEST_F(TokenIdsTest, of_a_tekken_are_those_of_its_kind_where_no_file_names_them) {
+  std::filesystem::remove(directory_ / "tokenizer.json");
+  spit(directory_ / "tekken.json",
+       R"({"config": {"pattern": " ", "default_vocab_size": 21, "default_num_special_tokens": 20,
+                      "version": "v3"}, "vocab": [{"rank": 0, "token_bytes": "YQ=="}]})");
+  EXPECT_EQ(ids(), "1 2 null");
+  spit(directory_ / "tokenizer_config.json", R"({"pad_token": "<pad>", "eos_token": "[INST]"})");
+  EXPECT_EQ(ids(), "1 3 11");
+}
+
 TEST_F(TokenIdsTest, change_a_generation_config_only_where_they_differ) {
   const std::string text = "{ \"eos_token_id\": 91, \"temperature\": 0.6 }";
   EXPECT_EQ(with_token_ids(text, {{}, 91, {}}), text);

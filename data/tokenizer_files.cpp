@@ -1,0 +1,123 @@
+#include "data/tokenizer_files.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "data/hub.h"
+#include "data/rank_file.h"
+#include "data/tokenizer_json.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr int kDepth = 16;
+
+// The command that makes a tokenizer.json of what lies in a directory.
+std::string conversion_of(const fs::path& directory) {
+  return str("AutoTokenizer.from_pretrained(\"", directory.string(),
+             "\").save_pretrained(\"DIR\")");
+}
+
+// Whether `text` begins as a protobuf whose first field (1, with a length) is the piece of id 0.
+bool is_sentencepiece(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? int{static_cast<unsigned char>(text[i])} : 0;
+  };
+  constexpr int kField = 10;  // number 1, with a length: of a piece, and in it of its text
+  return byte(0) == kField && byte(2) == kField && byte(3) > 0 && byte(3) + 2 <= byte(1);
+}
+
+std::size_t place_of(const std::string& name) {
+  return static_cast<std::size_t>(std::ranges::find(kTokenizers, name) - std::begin(kTokenizers));
+}
+
+// The name of kTokenizers that a copy of a tokenizer's file has: its own, if it is one of them.
+std::string kept_name(const fs::path& file) {
+  auto name = file.filename().string();
+  if (place_of(name) < std::size(kTokenizers)) return name;
+  const auto text = read_text(file, kMostBytes);
+  if (is_rank_file(text)) return "tokenizer.model";
+  return is_tekken(Json::parse(text, file.string(), kDepth)) ? "tekken.json" : "tokenizer.json";
+}
+
+}  // namespace
+
+std::optional<fs::path> tokenizer_in(const fs::path& directory) {
+  for (const char* name : kTokenizers)
+    if (path_exists(directory / name)) return directory / name;
+  return std::nullopt;
+}
+
+fs::path tokenizer_file(const std::string& what) {
+  const fs::path path = what;
+  if (directory_exists(path)) {
+    if (auto file = tokenizer_in(path)) return *file;
+    const bool has_vocabulary =
+        path_exists(path / "vocab.json") && path_exists(path / "merges.txt");
+    throw DataError(str(path.string(),
+                        ": holds no tokenizer; expected tokenizer.json, tekken.json, ",
+                        "qwen.tiktoken or tokenizer.model",
+                        has_vocabulary ? str(". The package transformers makes a tokenizer.json of "
+                                             "its vocab.json and merges.txt: ",
+                                             conversion_of(path))
+                                       : ""));
+  }
+  if (!path_exists(path)) {
+    const auto advice = download_advice(what);
+    throw DataError(str(what,
+                        ": no such tokenizer; expected bytes, a tokenizer.json, or a "
+                        "directory that holds one",
+                        advice.empty() ? "" : ". ", advice));
+  }
+  return path;
+}
+
+BpeDefinition parse_tokenizer(std::string_view text, const std::string& where) {
+  if (is_sentencepiece(text))
+    throw DataError(
+        str(where, ": a SentencePiece model; expected a tokenizer.json. The package ",
+            "transformers makes one: ", conversion_of(fs::absolute(where).parent_path())));
+  if (is_rank_file(text)) return parse_rank_file(text, where);
+  const Json json = Json::parse(text, where, kDepth);
+  return is_tekken(json) ? parse_tekken(json, where) : parse_tokenizer_json(json, where);
+}
+
+std::vector<std::string> tokenizer_file_names(const fs::path& directory) {
+  constexpr const char* kTemplates = "additional_chat_templates";
+  std::vector<std::string> names;
+  for (const char* name : kTokenizerFiles)
+    if (path_exists(directory / name)) names.emplace_back(name);
+  if (directory_exists(directory / kTemplates))
+    for (const auto& path : directory_entries(directory / kTemplates))
+      if (path.extension() == ".jinja")
+        names.push_back(str(kTemplates, "/", path.filename().string()));
+  return names;
+}
+
+std::vector<TokenizerFile> tokenizer_files(const std::string& what) {
+  if (what == "bytes") return {};
+  const auto file = tokenizer_file(what);
+  std::vector<TokenizerFile> files{{file, kept_name(file)}};
+  const auto place = place_of(files.front().name);
+  for (const auto& name : tokenizer_file_names(file.parent_path()))
+    if (place_of(name) > place) files.push_back({file.parent_path() / name, name});
+  return files;
+}
+
+void copy_tokenizer_files(const std::vector<TokenizerFile>& files, const fs::path& directory) {
+  for (const auto& [path, name] : files)
+    copy_tokenizer_file(path, directory / name);
+}
+
+void copy_tokenizer_file(const fs::path& from, const fs::path& to) {
+  if (from == to) return;
+  make_directories(to.parent_path());
+  write_text(to, read_text(from, kMostBytes));
+}
+
+}  // namespace lockstep
