@@ -213,7 +213,10 @@ void BpeTokenizer::encode_part(std::string_view text, std::size_t step, Place pl
   const auto& [what, pattern] = steps_[step];
   const auto kind = what.kind;
   const auto encode_next = [&](std::string_view part, Place at) {
-    encode_part(part, step + 1, at, ids, memory);
+    if (step + 1 < steps_.size())
+      encode_part(part, step + 1, at, ids, memory);
+    else
+      encode_words(part, ids, memory);
   };
   if (kind == Kind::prefix) {
     const bool is_there = text.starts_with(what.content) || place == Place::behind_text ||

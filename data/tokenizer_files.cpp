@@ -63,14 +63,14 @@ fs::path tokenizer_file(const std::string& what) {
                         ": holds no tokenizer; expected tokenizer.json, tekken.json, ",
                         "qwen.tiktoken or tokenizer.model",
                         has_vocabulary ? str(". The package transformers makes a tokenizer.json of "
-                                             "its vocab.json and merges.txt: ",
+                                             "its vocab.json, merges.txt and config.json: ",
                                              conversion_of(path))
                                        : ""));
   }
   if (!path_exists(path)) {
     const auto advice = download_advice(what);
     throw DataError(str(what,
-                        ": no such tokenizer; expected bytes, a tokenizer.json, or a "
+                        ": no such tokenizer; expected bytes, a tokenizer's file, or a "
                         "directory that holds one",
                         advice.empty() ? "" : ". ", advice));
   }
@@ -79,9 +79,9 @@ fs::path tokenizer_file(const std::string& what) {
 
 BpeDefinition parse_tokenizer(std::string_view text, const std::string& where) {
   if (is_sentencepiece(text))
-    throw DataError(
-        str(where, ": a SentencePiece model; expected a tokenizer.json. The package ",
-            "transformers makes one: ", conversion_of(fs::absolute(where).parent_path())));
+    throw DataError(str(where, ": a SentencePiece model; expected a tokenizer.json. The packages ",
+                        "transformers, sentencepiece and protobuf make one: ",
+                        conversion_of(fs::absolute(where).parent_path())));
   if (is_rank_file(text)) return parse_rank_file(text, where);
   const Json json = Json::parse(text, where, kDepth);
   return is_tekken(json) ? parse_tekken(json, where) : parse_tokenizer_json(json, where);

@@ -206,7 +206,7 @@ void add_machine(CLI::App& verb, std::string& device, int& threads) {
 }
 
 constexpr const char* kTokenizerHelp =
-    "bytes, a tokenizer.json, or a directory that holds one (default: the model's own)";
+    "bytes, a tokenizer's file, or a directory that holds one (default: the model's own)";
 
 void add_ranks(CLI::App& verb, ModelRanksOptions& ranks) {
   within(describe(verb.add_option("--tensor", ranks.tensor,
@@ -544,8 +544,9 @@ void add_data_pack(CLI::App& data, Run& run) {
                ->required(),
            "Dataset", "DIR");
   describe(verb->add_option("--tokenizer", options->tokenizer,
-                            "what turns text into tokens: bytes, a tokenizer.json (byte-level BPE) "
-                            "or a directory that holds one")
+                            "what turns text into tokens: bytes, a tokenizer's file "
+                            "(tokenizer.json, tekken.json, a rank file) or a directory that holds "
+                            "one")
                ->capture_default_str(),
            "Dataset", "bytes|PATH");
   describe(verb->add_option("--document-token", options->document_token,

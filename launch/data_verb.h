@@ -13,7 +13,7 @@ namespace lockstep {
 struct DataPackOptions {
   std::vector<std::string> inputs;  // files, directories (every file below), patterns; "-": stdin
   std::string out;                  // the dataset's directory; must not exist yet
-  std::string tokenizer = "bytes";  // or a tokenizer.json, or a directory that holds one
+  std::string tokenizer = "bytes";  // or a tokenizer's file, or a directory that holds one
   std::string document_token;       // its name; empty: as the tokenizer's files say
   std::string validation;           // documents held out: "0.5%", or "0.005"; empty: none
   std::string document_separator;   // "\n\n", with C escapes; empty: a file is a document

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What open_tokenizer takes: a directory with a tokenizer.json, or "bytes"; empty where nothing
+// What open_tokenizer takes: a directory with a tokenizer, or "bytes"; empty where nothing
 // says which.
 std::string tokenizer_of(const ModelSource& source);
 // Of a dataset's directory, by what dataset.json says or lies beside it; of a distant one only

@@ -127,7 +127,7 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
             "64: the tokenizer bytes has no token <|bos|>");
   EXPECT_EQ(
       message([&] { open_tokenizer("/nowhere/gpt2"); }),
-      "65: /nowhere/gpt2: no such tokenizer; expected bytes, a tokenizer.json, or a directory "
+      "65: /nowhere/gpt2: no such tokenizer; expected bytes, a tokenizer's file, or a directory "
       "that holds one");
   fs::create_directory(directory / "empty");
   EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
@@ -137,20 +137,19 @@ TEST(OpenTokenizer, what_cannot_be_used_is_said) {
   for (const char* name : {"vocab.json", "merges.txt"})
     std::ofstream(directory / "empty" / name) << "{}";
   EXPECT_NE(message([&] { open_tokenizer((directory / "empty").string()); })
-                .find(str("The package transformers makes a tokenizer.json of its vocab.json and "
-                          "merges.txt: AutoTokenizer.from_pretrained(\"",
+                .find(str("The package transformers makes a tokenizer.json of its vocab.json, "
+                          "merges.txt and config.json: AutoTokenizer.from_pretrained(\"",
                           (directory / "empty").string(), "\").save_pretrained(\"DIR\")")),
             std::string::npos);
   // So Llama 2's begins. Llama 3's file of the same name is a rank file, which is read.
   const auto model = directory / "empty/tokenizer.model";
   std::ofstream(model, std::ios::binary)
       << std::string("\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16);
-  EXPECT_EQ(
-      message([&] { open_tokenizer((directory / "empty").string()); }),
-      str("65: ", model.string(),
-          ": a SentencePiece model; expected a tokenizer.json. The package transformers makes "
-          "one: AutoTokenizer.from_pretrained(\"",
-          (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
+  EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
+            str("65: ", model.string(),
+                ": a SentencePiece model; expected a tokenizer.json. The packages transformers, "
+                "sentencepiece and protobuf make one: AutoTokenizer.from_pretrained(\"",
+                (directory / "empty").string(), "\").save_pretrained(\"DIR\")"));
   // Blank lines, and a token of that name, are those of a tokenizer.json.
   for (const char* json :
        {"\n\n\n{\"model\": 3}", "\n{\n  \"model\": 3}",
