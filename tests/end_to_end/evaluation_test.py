@@ -313,10 +313,58 @@ def check_rows(folder):
     expect(abs(json.loads(found)["loss_nats"] - last["validation_loss"]) < 1e-5, f"{found}: {last}")
 
 
+SPACES = """
+[model]
+family = "llama3"
+layers = 1
+width = 32
+heads = 2
+mlp_width = 32
+vocabulary = 1024
+max_positions = 64
+[train]
+steps = 1
+batch_tokens = 64
+sequence_length = 32
+[data]
+train = "{data}"
+"""
+
+
+def check_spaces(folder):
+    """A tokenizer that puts a space in front of a text: it is in no text, and no byte of one."""
+    tokenizer = folder / "mistral"
+    shutil.copytree(pathlib.Path(__file__).parents[1] / "data/tokenizers/mistral", tokenizer)
+    (tokenizer / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+    texts = ["A dog and a man", "the end of it", "in the year"] * 32
+    (folder / "spaces.txt").write_text("\n\n".join(texts))
+    run("data", "pack", folder / "spaces.txt", "--document-separator", r"\n\n", "--tokenizer", tokenizer,
+        "--out", folder / "spaces")
+    config = folder / "spaces.toml"
+    config.write_text(SPACES.format(data=folder / "spaces"))
+    run("train", config, "--run", folder / "spaces-run", "--device", "cpu")
+    # One window of all tokens. The first document token is no target, so one space is counted.
+    tokens = json.loads((folder / "spaces/dataset.json").read_text())["shards"][0]["tokens"]
+    found, _ = run("eval", folder / "spaces-run", "--data", folder / "spaces", "--device", "cpu", "--sequence-length", "3",
+                   "--tokens", "0")
+    found = json.loads(found)
+    whole = (tokens - 1) // 3 * 3 == tokens - 1
+    expect(found["tokens"] == tokens - 1 and whole, f"{found} of {tokens} tokens: choose a length that divides")
+    expect(found["bytes"] == sum(map(len, texts)) + 1, f"{found}: expected {sum(map(len, texts)) + 1} bytes")
+    # Behind an empty prompt the text begins, without the space; behind a text it goes on.
+    prompts = folder / "spaces.jsonl"
+    prompts.write_text('{"prompt": ""}\n{"prompt": "A"}\n' * 40)
+    found, _ = run("generate", folder / "spaces-run", "--prompt-file", prompts, "--tokens", "1", "--device", "cpu",
+                   "--temperature", "2")
+    found = [json.loads(line) for line in found.splitlines()]
+    expect(not any(one["text"].startswith(" ") for one in found if one["prompt"] == ""), str(found))
+    expect(any(one["text"].startswith(" ") for one in found if one["prompt"] == "A"), str(found))
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         for check in (check_choices, check_refusals, check_odd_lines, check_generate, check_output,
-                      check_tokenizer, check_unusable_tokenizer, check_rows):
+                      check_tokenizer, check_unusable_tokenizer, check_rows, check_spaces):
             check(pathlib.Path(name))
     print(len(failures), "failures")
     return 1 if failures else 0
