@@ -13,6 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+constexpr std::size_t kMostTokenBytes = 1024;  // published ones have up to 128
 
 // The pattern of Llama 3 and Qwen, which take up to so many digits as a word.
 std::string pattern_with_digits(const char* digits) {
@@ -92,6 +93,9 @@ class Ranks {
     if (rank != std::ssize(tokens_))
       throw DataError(str("rank ", rank, "; expected ", tokens_.size(), ", as ranks rise by 1"));
     if (rank >= kMostTokens) throw DataError(str("more than ", kMostTokens, " tokens"));
+    if (token.size() > kMostTokenBytes)
+      throw DataError(
+          str("a token of ", token.size(), " bytes; expected at most ", kMostTokenBytes));
     tokens_.push_back(std::move(token));
   }
   std::int64_t count() const { return std::ssize(tokens_); }

@@ -107,6 +107,8 @@ TEST_F(RankFiles, that_are_broken_or_of_another_model_are_refused) {
   for (const char* token : {"Y", "Yg", "Yg=", "Y===", "====", "Yg=a", "Y!=="})
     EXPECT_EQ(refusal(str("YQ== 0\n", token, " 1\n")),
               str("t.model: line 2: \"", token, "\" is no token in base64"));
+  EXPECT_EQ(refusal(rank_file({"a", std::string(1025, 'x')})),
+            "t.model: line 2: a token of 1025 bytes; expected at most 1024");
   auto tokens = ranks(kMore, kLlama3);
   tokens[1000] = "ab";
   EXPECT_EQ(refusal(rank_file(tokens)), "t.model: rank 1000 has the same token as an earlier rank");
