@@ -54,7 +54,7 @@ std::optional<fs::path> tokenizer_in(const fs::path& directory) {
 }
 
 fs::path tokenizer_file(const std::string& what) {
-  const fs::path path = what;
+  fs::path path = what;
   if (directory_exists(path)) {
     if (auto file = tokenizer_in(path)) return *file;
     const bool has_vocabulary =

@@ -347,8 +347,9 @@ BpeDefinition read(const Json& json) {
     read_normalizer(*normalizer, out.normalizers);
   PreTokenizer words;
   if (const Json* split = json.find("pre_tokenizer"); !is_absent(split)) words.read(*split);
+  const bool is_byte_level = words.is_byte_level();
   const bool falls_back = flag(model, "byte_fallback", false);
-  if (words.is_byte_level() == falls_back)
+  if (is_byte_level == falls_back)
     refuse(falls_back ? "model: byte_fallback is true beside the pre_tokenizer ByteLevel"
                       : "pre_tokenizer: no ByteLevel, and byte_fallback of model is not true",
            "; expected one of the two. Lockstep reads byte-level BPE, and BPE with a fallback to "
@@ -363,7 +364,7 @@ BpeDefinition read(const Json& json) {
     in_context([&] { out.added = read_added(*added); }, "added_tokens");
   in_context(
       [&] {
-        const Writing writing(words.is_byte_level());
+        const Writing writing(is_byte_level);
         out.whole_words = flag(model, "ignore_merges", false);
         read_vocabulary(model.at("vocab"), writing, out);
         read_merges(model.at("merges"), writing, out);
