@@ -5,6 +5,8 @@
 #   ./test.sh --full       also what takes three hours on two cores: the sanitizers, clang-tidy of all sources,
 #                          long fuzzing, a run killed 500 times, every layout, shards of 2^31 tokens,
 #                          compiling for the hosts of Grace
+#   ./test.sh --full=PART  one part of --full, the others another day: cpu, cuda, asan (AddressSanitizer and
+#                          UBSan) or tsan (ThreadSanitizer)
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer and
 #                          more, every layout with every family, the analyzer
 #   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)
@@ -28,6 +30,18 @@ for argument in "$@"; do
   case $argument in
     --full)
       presets=(tsan asan cpu) labels='^(ci|full)$' cuda_labels='^cuda(_full)?$'
+      more_packages=("${full_packages[@]}")
+      ;;
+    --full=cpu | --full=asan | --full=tsan | --full=cuda)
+      presets=("${argument#--full=}") labels='^(ci|full)$' cuda_labels='^cuda(_full)?$'
+      if [[ ${presets[0]} != cuda ]]; then
+        cuda=()
+      elif ((${#cuda[@]})); then
+        presets=()
+      else
+        echo "$0: $argument needs nvcc, on PATH or in /usr/local/cuda/bin" >&2
+        exit 64
+      fi
       more_packages=("${full_packages[@]}")
       ;;
     --soak)
@@ -57,6 +71,8 @@ build() {
   [[ $1 == [at]san ]] && benchmarks=OFF
   local options=()
   [[ $1 == cuda ]] && options=(-DLOCKSTEP_HOST_BUILD="$PWD/build/cpu")  # built before it
+  # Its objects are taken from there, and brought up to date first.
+  [[ $1 != cuda || -e build/cpu/CMakeCache.txt ]] || cmake --preset cpu >"$log" 2>&1
   if ! { cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS="$benchmarks" "${options[@]}" &&
          cmake --build --preset "$1" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 60 "$log"
