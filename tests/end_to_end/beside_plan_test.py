@@ -140,7 +140,8 @@ def check_with(lockstep, folder, cluster):
     expect(abs(sum(planned(plan).values()) - plan["step_seconds"]) < 1e-9, "components are not the step")
     expect(f"planned for {plan['cluster']}: " in log, f"nothing is said of the plan: {log[-3000:]}")
     shown = re.findall(r"MFU +([\d.]+)% \(plan ([\d.]+)%\)", log)
-    expect(len(shown) == 4, f"{len(shown)} step lines show the plan: {log[-3000:]}")
+    # None above 105 % of the measured peak, as that of a build with a sanitizer is.
+    expect(len(shown) == (0 if plan["mfu"] is None else 4), f"{len(shown)} step lines show the plan: {log[-3000:]}")
     for line, (mfu, planned_mfu) in zip(lines[4::5], shown):
         expect(abs(float(mfu) - 100 * line["mfu"]) < 0.051, f"MFU {mfu} is not {line['mfu']}")
         expect(abs(float(planned_mfu) - 100 * plan["mfu"]) < 0.051, f"MFU {planned_mfu} is not {plan['mfu']}")
