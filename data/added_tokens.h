@@ -1,6 +1,6 @@
 // AddedTokens: texts that are tokens of their own wherever they stand, "<|endoftext|>", found
 // before anything else is done to a text; as `tokenizers` has them (added_tokens of a
-// tokenizer.json).
+// tokenizer.json), and special tokens of other files.
 #pragma once
 
 #include <cstdint>

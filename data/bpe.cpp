@@ -24,7 +24,7 @@ std::size_t place_of(std::uint64_t pair) {
 }
 
 // The bytes of a character, at most four, as a number.
-std::uint32_t number_of(std::string_view character) {
+std::uint32_t code_of(std::string_view character) {
   std::uint32_t number = 0;
   for (const char c : character)
     number = number << 8 | static_cast<unsigned char>(c);
@@ -85,7 +85,7 @@ Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
   for (const auto& [bytes, id] : tokens) {
     if (bytes.size() == 1) of_byte_[static_cast<unsigned char>(bytes.front())] = id;
     if (!byte_tokens.empty() && bytes.size() > 1 && utf8_at(bytes).bytes == bytes.size())
-      of_character_.emplace(number_of(bytes), id);
+      of_character_.emplace(code_of(bytes), id);
   }
   for (std::size_t byte = 0; byte < of_byte_.size(); ++byte)
     if (of_byte_[byte] < 0) missing_ += static_cast<char>(byte);
@@ -111,7 +111,7 @@ std::size_t Bpe::begin(std::string_view word, std::int32_t* tokens) const {
     const auto character = word.substr(0, std::max<std::size_t>(utf8_at(word).bytes, 1));
     word.remove_prefix(character.size());
     if (const auto found =
-            character.size() > 1 ? of_character_.find(number_of(character)) : of_character_.end();
+            character.size() > 1 ? of_character_.find(code_of(character)) : of_character_.end();
         found != of_character_.end())
       tokens[count++] = found->second;
     else

@@ -30,8 +30,8 @@ class Bpe {
   // `tokens`: bytes and id of each. `merges`: of a pair that is there twice the last counts.
   //   whole_words: a word that is a token is that token, whatever the merges make of it
   //                (tokenizer.json: ignore_merges)
-  //   byte_tokens: 256 ids; a word begins as its characters, one without a token as these of its
-  //                bytes. Empty: as its bytes
+  //   byte_tokens: 256 ids, or none. If given, a word begins as characters, and a character without
+  //                a token becomes these tokens of its bytes
   Bpe(const std::unordered_map<std::string, std::int32_t>& tokens, const std::vector<Merge>& merges,
       bool whole_words, const std::vector<std::int32_t>& byte_tokens = {});
 
@@ -40,8 +40,8 @@ class Bpe {
   // What a thread keeps between words: what lately seen ones became.
   class Memory;
 
-  // Appends the tokens of `word`, which is valid UTF-8 if words begin as characters, in O(n log n)
-  // of its bytes. Throws MissingByte where one of them
+  // Appends the tokens of `word` in O(n log n) of its bytes. If words begin as characters, `word`
+  // must be valid UTF-8. Throws MissingByte where one of them
   // has no token, unless `memory` says that these are dropped; then it counts them.
   void encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "data/added_tokens.h"
@@ -14,6 +13,8 @@
 #include "data/unicode.h"
 
 namespace lockstep {
+
+inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;  // ids are below
 
 struct BpeDefinition {
   // One change of a text before it is cut into words.
@@ -42,7 +43,7 @@ struct BpeDefinition {
 
   std::vector<Normalizer> normalizers;  // applied in their order
   std::vector<Step> steps;
-  // By their bytes; with byte_tokens by what the file writes. No special tokens.
+  // By their bytes. With byte_tokens the key is the token as the file writes it. No special tokens.
   std::unordered_map<std::string, std::int32_t> tokens;
   // The tokens <0x00> to <0xFF> of a tokenizer whose words begin as characters: a character without
   // a token becomes those of its bytes. Empty: words begin as bytes.
@@ -51,9 +52,8 @@ struct BpeDefinition {
   bool whole_words = false;  // a word that is a token is that token
   std::vector<AddedToken> added;
 
-  // With byte_tokens: what becomes of a token's text when it is decoded, in their order.
-  std::vector<std::pair<std::string, std::string>> decoded;
-  bool drops_first_space = false;  // decoding drops a space at the front of a text
+  std::vector<Normalizer> decoded;  // with byte_tokens: of a token's text when it is decoded
+  bool drops_first_space = false;   // decoding drops a space at the front of a text
 
   // The names of the tokens that begin and end a text, as far as the file's kind tells; or "".
   std::string begin_token, end_token;

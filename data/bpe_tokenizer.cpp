@@ -68,14 +68,6 @@ bool marks_begin_words(const BpeDefinition& definition) {
   });
 }
 
-// With `pattern`'s matches replaced by `content`.
-std::string replaced(std::string_view text, const SplitPattern& pattern, std::string_view content) {
-  std::string out;
-  pattern.split(text,
-                [&](std::string_view part, bool matches) { out += matches ? content : part; });
-  return out;
-}
-
 // The byte of "<0x0A>"; -1: it is no token of a byte.
 int byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
@@ -85,73 +77,53 @@ int byte_of(std::string_view token) {
 }
 
 // Whether an added token, as it is looked for, may reach over such a place.
-bool may_span_a_cut(const AddedToken& token, const std::string& content) {
-  return token.lstrip || token.rstrip || content.find_first_of(" \n") != std::string::npos;
+bool may_span_a_cut(const AddedToken& token) {
+  return token.lstrip || token.rstrip || token.content.find_first_of(" \n") != std::string::npos;
 }
 
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(const BpeDefinition& definition, About about)
     : Tokenizer(std::move(about)),
+      normalizers_(definition.normalizers, "normalizer"),
       bpe_(definition.tokens, definition.merges, definition.whole_words, definition.byte_tokens),
       marks_begin_words_(marks_begin_words(definition)),
       bytes_of_(static_cast<std::size_t>(definition.vocabulary())),
       is_special_(bytes_of_.size()),
       can_cut_(parts_words(definition)) {
-  for (const auto& one : definition.normalizers) {
-    normalizers_.push_back({one});
-    if (one.kind == Normalizer::Kind::replace) normalizers_.back().pattern.emplace(one.pattern);
-  }
   for (const auto& step : definition.steps) {
-    steps_.push_back({step});
+    steps_.push_back({step, std::nullopt});
     if (step.kind != Kind::prefix) steps_.back().pattern.emplace(step.pattern);
   }
+  const Normalizers decoder(definition.decoded, "decoder");
+  const auto bytes_of = [&](const std::string& written) {
+    if (definition.byte_tokens.empty()) return written;
+    const int byte = byte_of(written);
+    return byte >= 0 ? std::string{static_cast<char>(byte)} : decoder.apply(written, Place::front);
+  };
   for (const auto& [written, id] : definition.tokens)
-    bytes_of_[static_cast<std::size_t>(id)] = decoded(written, definition);
-  std::vector<AddedToken> plain;
-  for (const auto& token : definition.added) {
+    bytes_of_[static_cast<std::size_t>(id)] = bytes_of(written);
+  std::vector<AddedToken> all, plain;
+  for (auto token : definition.added) {
     const auto id = static_cast<std::size_t>(token.id);
-    const auto content =
-        token.normalized ? normalized_text(token.content, Place::front) : token.content;
-    bytes_of_[id] = decoded(content, definition);
+    if (token.normalized) token.content = normalizers_.apply(token.content, Place::front);
+    bytes_of_[id] = bytes_of(token.content);
     is_special_[id] = token.special;
-    if (may_span_a_cut(token, content)) can_cut_ = false;
-    has_letter_tokens_ = has_letter_tokens_ || is_letter(content);
+    if (may_span_a_cut(token)) can_cut_ = false;
+    has_letter_tokens_ = has_letter_tokens_ || is_letter(token.content);
     if (!token.special) plain.push_back(token);
+    all.push_back(std::move(token));
   }
-  added_ = added_of(definition.added);
+  added_ = added_of(all);
   plain_ = added_of(plain);
 }
 
-// The bytes that a token of the file stands for.
-std::string BpeTokenizer::decoded(std::string token, const BpeDefinition& definition) const {
-  if (definition.byte_tokens.empty()) return token;
-  if (const int byte = byte_of(token); byte >= 0) return {static_cast<char>(byte)};
-  for (const auto& [from, to] : definition.decoded)
-    for (auto at = token.find(from); at != std::string::npos; at = token.find(from, at + to.size()))
-      token.replace(at, from.size(), to);
-  return token;
-}
-
-BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) const {
+// Those that are looked for before and behind the normalizers.
+BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) {
   std::vector<AddedToken> before, behind;
-  for (auto token : tokens) {
-    if (token.normalized) token.content = normalized_text(token.content, Place::front);
-    (token.normalized ? behind : before).push_back(std::move(token));
-  }
+  for (const auto& token : tokens)
+    (token.normalized ? behind : before).push_back(token);
   return {AddedTokens(before), AddedTokens(behind)};
-}
-
-std::string BpeTokenizer::normalized_text(std::string text, Place place) const {
-  for (const auto& [what, pattern] : normalizers_) {
-    if (what.kind == Normalizer::Kind::form)
-      text = normalized(text, what.form);
-    else if (what.kind == Normalizer::Kind::replace)
-      text = replaced(text, *pattern, what.content);
-    else if (place != Place::behind_text && !text.empty())
-      text.insert(0, what.content);
-  }
-  return text;
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids,
@@ -171,7 +143,7 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
     replaced = replaced_utf8(text);
     text = replaced;
   }
-  // Only the part at the front of `text` stands where the whole text does.
+  // The first part has the place of the whole text. All other parts stand behind a token.
   const auto encode_text = [&](std::string_view whole, Place place) {
     added.behind_normalizers.split(whole, [&](std::string_view part, const AddedToken* token) {
       const auto at = part.data() == whole.data() ? place : Place::behind_token;
@@ -190,7 +162,7 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
     else if (normalizers_.empty())
       encode_text(part, place);
     else
-      encode_text(normalized_text(std::string(part), place), place);
+      encode_text(normalizers_.apply(std::string(part), place), place);
   });
 }
 
@@ -223,7 +195,8 @@ void BpeTokenizer::encode_part(std::string_view text, std::size_t step, Place pl
                           (what.is_first && place != Place::front);
     return is_there ? encode_next(text, place) : encode_next(str(what.content, text), place);
   }
-  if (kind == Kind::replace) return encode_next(replaced(text, *pattern, what.content), place);
+  if (kind == Kind::replace)
+    return encode_next(replaced(text, *pattern, what.content, most_bytes_of(text.size())), place);
   const auto visit = [&](std::string_view part) {
     encode_next(part, part.data() == text.data() ? place : Place::behind_token);
   };

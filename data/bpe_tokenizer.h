@@ -11,6 +11,7 @@
 #include "data/added_tokens.h"
 #include "data/bpe.h"
 #include "data/bpe_definition.h"
+#include "data/normalizers.h"
 #include "data/split_pattern.h"
 #include "data/tokenizer.h"
 
@@ -33,18 +34,14 @@ class BpeTokenizer final : public Tokenizer {
 
  private:
   using Place = Bpe::Place;
-  // A normalizer or a step, with its pattern compiled.
-  template <class What>
-  struct Compiled {
-    What what;
-    std::optional<SplitPattern> pattern = std::nullopt;
+  struct Step {
+    BpeDefinition::Step what;
+    std::optional<SplitPattern> pattern;
   };
   struct Added {
     AddedTokens before_normalizers, behind_normalizers;
   };
-  std::string normalized_text(std::string text, Place place) const;
-  std::string decoded(std::string token, const BpeDefinition& definition) const;
-  Added added_of(const std::vector<AddedToken>& tokens) const;
+  static Added added_of(const std::vector<AddedToken>& tokens);
   void encode_with(const Added& added, std::string_view text, std::vector<std::int32_t>& ids,
                    Memory& memory) const;
   std::string with_replacements(std::string_view text, Memory& memory) const;
@@ -52,8 +49,8 @@ class BpeTokenizer final : public Tokenizer {
                    std::vector<std::int32_t>& ids, Memory& memory) const;
   void encode_words(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const;
 
-  std::vector<Compiled<BpeDefinition::Normalizer>> normalizers_;
-  std::vector<Compiled<BpeDefinition::Step>> steps_;
+  Normalizers normalizers_;
+  std::vector<Step> steps_;
   Bpe bpe_;
   bool marks_begin_words_ = false;     // no merge spans the place in front of a run of kMark
   Added added_, plain_;                // all; without the special ones

@@ -204,7 +204,7 @@ void DocumentEncoder::encode_turns(TextBatch& batch, const std::vector<Turn>& tu
   std::int64_t text_bytes = 0;
   for (const auto& turn : turns) {
     const auto before = ids.size();
-    memory.words.place = &turn == turns.data()               ? Bpe::Place::front
+    memory.words.place = before == 1                         ? Bpe::Place::front
                          : tokenizer_.is_special(ids.back()) ? Bpe::Place::behind_token
                                                              : Bpe::Place::behind_text;
     if (turn.trusted)

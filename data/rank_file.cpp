@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
-constexpr std::size_t kMostTokenBytes = 1024;  // published ones have up to 128
+constexpr std::size_t kMostTokenBytes = 256;                  // published ones have up to 128
+constexpr std::int64_t kMostSpecial = std::int64_t{1} << 16;  // of a tekken.json: 1000
 
 // The pattern of Llama 3 and Qwen, which take up to so many digits as a word.
 std::string pattern_with_digits(const char* digits) {
@@ -91,7 +91,8 @@ class Ranks {
  public:
   void add(std::string token, std::int64_t rank) {
     if (rank != std::ssize(tokens_))
-      throw DataError(str("rank ", rank, "; expected ", tokens_.size(), ", as ranks rise by 1"));
+      throw DataError(str("rank ", rank, ", expected ", tokens_.size(),
+                          ": ranks must be 0, 1, 2, ... in order"));
     if (rank >= kMostTokens) throw DataError(str("more than ", kMostTokens, " tokens"));
     if (token.size() > kMostTokenBytes)
       throw DataError(
@@ -194,6 +195,9 @@ void add_tekken_specials(const Json& json, std::int64_t count, BpeDefinition& ou
   const auto name = [&](std::int64_t id, const std::string& text) {
     auto& place = names[static_cast<std::size_t>(id)];
     if (!place.empty()) throw DataError(str("two special tokens have the rank ", id));
+    if (text.empty()) throw DataError(str("the special token of rank ", id, " has no name"));
+    if (std::ranges::count(names, text) > 0)
+      throw DataError(str("two special tokens are \"", text, '"'));
     place = text;
   };
   if (const Json* special = json.find("special_tokens");
@@ -229,6 +233,7 @@ BpeDefinition parse_rank_file(std::string_view text, const std::string& where) {
     const auto end = text.find('\n');
     const auto line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty() || line == "\r") continue;
     in_context(
         [&] {
           const auto [token, rank] = words_of(line);
@@ -249,9 +254,8 @@ BpeDefinition parse_rank_file(std::string_view text, const std::string& where) {
         else
           throw DataError(
               str("a rank file of ", ranks.count(), " tokens; expected ", kLlama3, " (Llama 3) or ",
-                  kQwen,
-                  " (Qwen), as such a file has neither a pattern nor special tokens. Give the "
-                  "tokenizer.json of the same model"));
+                  kQwen, " (Qwen). Lockstep knows the pattern and the special tokens of these two ",
+                  "only. Give the tokenizer.json of the same model"));
         ranks.give(out, 0);
         return out;
       },
@@ -269,7 +273,8 @@ BpeDefinition parse_tekken(const Json& json, const std::string& where) {
       [&] {
         const Json& config = json.at("config");
         const auto all = integer_at(config, "default_vocab_size", 1, kMostTokens);
-        const auto special = integer_at(config, "default_num_special_tokens", 0, all);
+        const auto special =
+            integer_at(config, "default_num_special_tokens", 0, std::min(all, kMostSpecial));
         const auto& vocabulary = json.at("vocab").as_array();
         if (all - special > std::ssize(vocabulary))
           throw DataError(str("config.default_vocab_size ", all, " with ", special,

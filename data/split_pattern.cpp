@@ -83,6 +83,12 @@ SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
 SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;
 SplitPattern::~SplitPattern() = default;
 
+bool SplitPattern::may_match_nothing() const {
+  std::uint32_t empty = 0;
+  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
+  return empty != 0;
+}
+
 void SplitPattern::split(std::string_view text,
                          FunctionRef<void(std::string_view, bool)> visit) const {
   thread_local Workspace workspace;

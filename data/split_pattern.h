@@ -20,6 +20,8 @@ class SplitPattern {
   SplitPattern& operator=(SplitPattern&&) noexcept;
   ~SplitPattern();
 
+  bool may_match_nothing() const;
+
   // Calls visit(part, matches) of all parts of `text`, which is valid UTF-8, in their order: what
   // the pattern matches, and what is between. From any thread.
   void split(std::string_view text, FunctionRef<void(std::string_view, bool)> visit) const;

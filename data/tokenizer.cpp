@@ -40,11 +40,11 @@ struct Ends {
 };
 
 Ends ends_of(const fs::path& file, const BpeDefinition& definition) {
-  TokenizerConfig config{definition.begin_token, definition.end_token};
+  TokenizerConfig config;
   if (const auto path = file.parent_path() / kConfigFile; path_exists(path))
-    if (auto named = parse_tokenizer_config(read_text(path, kMostBytes), path.string());
-        !named.document_token.empty() || !named.end_token.empty())
-      config = std::move(named);
+    config = parse_tokenizer_config(read_text(path, kMostBytes), path.string());
+  if (config.document_token.empty()) config.document_token = definition.begin_token;
+  if (config.end_token.empty()) config.end_token = definition.end_token;
   Ends ends{config.document_token, config.end_token,
             config.document_token.empty() ? config.end_token : config.document_token};
   // Models that were instructed may end what they say by another token than stands between

@@ -19,30 +19,44 @@ constexpr int kDepth = 16;
 
 // The command that makes a tokenizer.json of what lies in a directory.
 std::string conversion_of(const fs::path& directory) {
-  return str("AutoTokenizer.from_pretrained(\"", directory.string(),
-             "\").save_pretrained(\"DIR\")");
+  return str("AutoTokenizer.from_pretrained(\"", directory.string(), "\").save_pretrained(\"",
+             directory.string(), "\")");
 }
 
-// Whether `text` begins as a protobuf whose first field (1, with a length) is the piece of id 0.
+// Whether `text` begins as a protobuf whose first field (1, with a length) is the piece of id 0:
+// its text (1, with a length) and its score (2, of four bytes) or its kind (3, a number).
 bool is_sentencepiece(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? int{static_cast<unsigned char>(text[i])} : 0;
   };
   constexpr int kField = 10;  // number 1, with a length: of a piece, and in it of its text
-  return byte(0) == kField && byte(2) == kField && byte(3) > 0 && byte(3) + 2 <= byte(1);
+  constexpr int kScore = 0x15, kKind = 0x18;
+  const auto next = byte(4 + static_cast<std::size_t>(byte(3)));
+  return byte(0) == kField && byte(2) == kField && byte(3) > 0 && byte(3) + 2 <= byte(1) &&
+         (next == kScore || next == kKind);
 }
 
-std::size_t place_of(const std::string& name) {
+std::size_t index_of(const std::string& name) {
   return static_cast<std::size_t>(std::ranges::find(kTokenizers, name) - std::begin(kTokenizers));
+}
+
+// A tokenizer.json or a tekken.json.
+Json parsed(std::string_view text, const std::string& where) {
+  constexpr const char* kNone = "no tokenizer.json, tekken.json or rank file";
+  auto json = in_context([&] { return Json::parse(text, kNone, kDepth); }, where);
+  if (!is_tekken(json) && (!json.is_object() || json.find("model") == nullptr))
+    throw DataError(str(where, ": ", kNone,
+                        "; expected a JSON object with \"model\", or with the list ", "\"vocab\""));
+  return json;
 }
 
 // The name of kTokenizers that a copy of a tokenizer's file has: its own, if it is one of them.
 std::string kept_name(const fs::path& file) {
   auto name = file.filename().string();
-  if (place_of(name) < std::size(kTokenizers)) return name;
+  if (index_of(name) < std::size(kTokenizers)) return name;
   const auto text = read_text(file, kMostBytes);
   if (is_rank_file(text)) return "tokenizer.model";
-  return is_tekken(Json::parse(text, file.string(), kDepth)) ? "tekken.json" : "tokenizer.json";
+  return is_tekken(parsed(text, file.string())) ? "tekken.json" : "tokenizer.json";
 }
 
 }  // namespace
@@ -79,11 +93,12 @@ fs::path tokenizer_file(const std::string& what) {
 
 BpeDefinition parse_tokenizer(std::string_view text, const std::string& where) {
   if (is_sentencepiece(text))
-    throw DataError(str(where, ": a SentencePiece model; expected a tokenizer.json. The packages ",
-                        "transformers, sentencepiece and protobuf make one: ",
-                        conversion_of(fs::absolute(where).parent_path())));
+    throw DataError(
+        str(where, ": a SentencePiece model; expected a tokenizer.json. Copy it alone to ",
+            "DIR/tokenizer.model and convert it there, with the packages transformers, ",
+            "sentencepiece and protobuf: ", conversion_of("DIR")));
   if (is_rank_file(text)) return parse_rank_file(text, where);
-  const Json json = Json::parse(text, where, kDepth);
+  const Json json = parsed(text, where);
   return is_tekken(json) ? parse_tekken(json, where) : parse_tokenizer_json(json, where);
 }
 
@@ -103,9 +118,9 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& what) {
   if (what == "bytes") return {};
   const auto file = tokenizer_file(what);
   std::vector<TokenizerFile> files{{file, kept_name(file)}};
-  const auto place = place_of(files.front().name);
+  const auto index = index_of(files.front().name);
   for (const auto& name : tokenizer_file_names(file.parent_path()))
-    if (place_of(name) > place) files.push_back({file.parent_path() / name, name});
+    if (index_of(name) > index) files.push_back({file.parent_path() / name, name});
   return files;
 }
 

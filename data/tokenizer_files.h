@@ -52,8 +52,8 @@ struct TokenizerFile {
   std::string name;
 };
 // Those of a tokenizer, the one that defines it first, to be copied beside what is made with it;
-// none of `bytes`. A copy of the first defines the same tokenizer: files that would come before it
-// are left out.
+// none of `bytes`. Files that a directory would prefer to the first are left out, so that the copy
+// defines the same tokenizer.
 std::vector<TokenizerFile> tokenizer_files(const std::string& what);
 // Copies them to DIRECTORY/, which is made.
 void copy_tokenizer_files(const std::vector<TokenizerFile>& files,

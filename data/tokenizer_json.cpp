@@ -7,11 +7,10 @@
 #include <utility>
 
 #include "core/json.h"
+#include "data/unicode.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 
 // GPT-2's, which ByteLevel has of its own.
 constexpr const char* kGpt2Pattern =
@@ -113,8 +112,7 @@ void read_normalizer(const Json& json, std::vector<BpeDefinition::Normalizer>& o
                                                            {"NFKD", NormalForm::nfkd}};
   for (const auto& [name, form] : kForms)
     if (type == name) return out.push_back({.kind = Kind::form, .form = form});
-  refuse("normalizer: \"", type,
-         "\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a Sequence of these");
+  refuse("\"", type, "\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a Sequence of these");
 }
 
 // pre_tokenizer: how text is cut into words.
@@ -130,7 +128,7 @@ class PreTokenizer {
         read(one);
       return;
     }
-    if (is_byte_level_) refuse("pre_tokenizer: ", type, " behind ByteLevel");
+    if (is_byte_level_) refuse(type, " behind ByteLevel; expected ByteLevel as the last one");
     if (type == "ByteLevel") {
       is_byte_level_ = true;
       if (flag(json, "add_prefix_space", true))
@@ -144,8 +142,7 @@ class PreTokenizer {
     } else if (type == "Metaspace") {
       read_metaspace(json);
     } else {
-      refuse("pre_tokenizer: \"", type,
-             "\", expected ByteLevel, Metaspace, Split, Digits or a Sequence");
+      refuse("\"", type, "\", expected ByteLevel, Metaspace, Split, Digits or a Sequence");
     }
   }
 
@@ -164,7 +161,7 @@ class PreTokenizer {
     else if (behavior == "MergedWithNext" && !inverted)
       step.kind = Kind::merge_with_next;
     else if (behavior != "Isolated")  // inverted it is the same
-      refuse("pre_tokenizer: a Split of behavior \"", behavior, inverted ? "\", inverted" : "\"",
+      refuse("a Split of behavior \"", behavior, inverted ? "\", inverted" : "\"",
              "; expected Isolated, Removed, MergedWithPrevious or MergedWithNext, the last two not "
              "inverted");
     steps_.push_back(std::move(step));
@@ -173,13 +170,17 @@ class PreTokenizer {
   // Spaces become `replacement`, which is put in front of a text too, and each begins a word.
   void read_metaspace(const Json& json) {
     const auto& mark = text_at(json, "replacement");
+    if (mark.empty() || utf8_at(mark).bytes != mark.size())
+      refuse("Metaspace: replacement \"", mark, "\", expected one character");
     const Json* scheme = json.find("prepend_scheme");
     const auto prepend = !is_absent(scheme)                     ? scheme->as_string()
                          : flag(json, "add_prefix_space", true) ? std::string("always")
                                                                 : "never";
     if (prepend != "always" && prepend != "first" && prepend != "never")
-      refuse("pre_tokenizer: Metaspace: prepend_scheme \"", prepend,
-             "\", expected always, first or never");
+      refuse("Metaspace: prepend_scheme \"", prepend, "\", expected always, first or never");
+    if (!flag(json, "add_prefix_space", true) && prepend != "never")
+      refuse("Metaspace: add_prefix_space is false, but prepend_scheme is \"", prepend,
+             "\"; remove one of the two");
     steps_.push_back({.kind = Kind::replace, .pattern = " ", .content = mark});
     if (prepend != "never")
       steps_.push_back({.kind = Kind::prefix, .content = mark, .is_first = prepend == "first"});
@@ -202,24 +203,22 @@ class Decoder {
       for (const auto& one : json.at("decoders").as_array())
         read(one);
     } else if (type == "Replace" && !is_fused_) {
-      const auto& from = text_at(json.at("pattern"), "String");
-      if (from.empty()) refuse("decoder: Replace of an empty String");
-      out_.decoded.emplace_back(from, text_at(json, "content"));
+      read_normalizer(json, out_.decoded);
     } else if (type == "ByteFallback" && !is_fused_) {
       has_fallback_ = true;
     } else if (type == "Fuse") {
       is_fused_ = true;
-    } else if (type == "Strip" && is_fused_) {
+    } else if (type == "Strip" && is_fused_ && !out_.drops_first_space) {
       if (text_at(json, "content") != " " || json.at("start").as_integer() != 1 ||
           json.at("stop").as_integer() != 0)
-        refuse("decoder: a Strip; expected content \" \", start 1 and stop 0");
+        refuse("a Strip; expected content \" \", start 1 and stop 0");
       out_.drops_first_space = true;
     } else {
-      refuse("decoder: \"", type, "\"", kExpected);
+      refuse("\"", type, "\"", kExpected);
     }
   }
   void finish() const {
-    if (!has_fallback_) refuse("decoder: no ByteFallback", kExpected);
+    if (!has_fallback_) refuse("no ByteFallback", kExpected);
   }
 
  private:
@@ -254,7 +253,8 @@ std::vector<AddedToken> read_added(const Json& json) {
 void refuse_other_models(const Json& json) {
   // Files of old have no type.
   if (const Json* type = json.find("type"); type != nullptr && type->as_string() != "BPE")
-    refuse("\"", type->as_string(), "\", expected BPE");
+    refuse("type: \"", type->as_string(), "\", expected BPE. Lockstep reads no other kind: use a ",
+           "model whose tokenizer is a BPE");
   if (const Json* dropout = json.find("dropout"); !is_absent(dropout) && dropout->as_double() != 0)
     refuse("dropout makes tokens random; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
@@ -304,7 +304,7 @@ std::pair<std::string, std::string> parts_of(const Json& merge) {
 }
 
 void read_merges(const Json& json, const Writing& writing, BpeDefinition& out) {
-  // Of a special token there is none: it is taken out of a text before.
+  // Merges that involve a special token are skipped: it is cut out of a text first.
   std::unordered_set<std::string_view> special;
   for (const auto& token : out.added)
     if (token.special) special.insert(token.content);
@@ -344,21 +344,25 @@ BpeDefinition read(const Json& json) {
   // First, as other kinds have other normalizers and pre-tokenizers too.
   in_context([&] { refuse_other_models(model); }, "model");
   if (const Json* normalizer = json.find("normalizer"); !is_absent(normalizer))
-    read_normalizer(*normalizer, out.normalizers);
+    in_context([&] { read_normalizer(*normalizer, out.normalizers); }, "normalizer");
   PreTokenizer words;
-  if (const Json* split = json.find("pre_tokenizer"); !is_absent(split)) words.read(*split);
+  if (const Json* split = json.find("pre_tokenizer"); !is_absent(split))
+    in_context([&] { words.read(*split); }, "pre_tokenizer");
   const bool is_byte_level = words.is_byte_level();
   const bool falls_back = flag(model, "byte_fallback", false);
   if (is_byte_level == falls_back)
-    refuse(falls_back ? "model: byte_fallback is true beside the pre_tokenizer ByteLevel"
-                      : "pre_tokenizer: no ByteLevel, and byte_fallback of model is not true",
-           "; expected one of the two. Lockstep reads byte-level BPE, and BPE with a fallback to "
-           "bytes");
+    refuse(is_byte_level ? "both a ByteLevel pre_tokenizer and model.byte_fallback true"
+                         : "neither a ByteLevel pre_tokenizer nor model.byte_fallback true",
+           "; expected exactly one of them");
   out.steps = std::move(words).steps();
   if (falls_back) {
-    Decoder decoder(out);
-    if (const Json* chain = json.find("decoder"); !is_absent(chain)) decoder.read(*chain);
-    decoder.finish();
+    in_context(
+        [&] {
+          Decoder decoder(out);
+          if (const Json* chain = json.find("decoder"); !is_absent(chain)) decoder.read(*chain);
+          decoder.finish();
+        },
+        "decoder");
   }
   if (const Json* added = json.find("added_tokens"); !is_absent(added))
     in_context([&] { out.added = read_added(*added); }, "added_tokens");

@@ -20,7 +20,7 @@ struct Verification {
 };
 
 // Of the shards that `path` means (see list_shards): size, header, range of tokens, XXH3-128, list
-// of document ends, loss mask; and of the tokenizer.json that must lie beside them, where
+// of document ends, loss mask; and of the tokenizer that must lie beside them, where
 // dataset.json names another than `bytes`. Throws DataError when it is not known what should be
 // there. `files` opens them; null: as usual.
 Verification verify(const std::filesystem::path& path, ShardFiles* files = nullptr);

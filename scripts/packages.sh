@@ -135,5 +135,5 @@ published_tokenizers() {
   [[ -e $1/mistral_common ]] && return
   from_wheel "$1" llama-models==0.3.0 'llama_models/(llama3/tokenizer|tokenizer_utils)[.]' &&
     from_wheel "$1" dashscope==2.0.2 'dashscope/(resources/qwen|tokenizers/(qwen_tokenizer|tokenizer_base))[.]' &&
-    from_wheel "$1" mistral-common==1.13.1 'mistral_common/data/tekken_240911'
+    from_wheel "$1" mistral-common==1.13.1 'mistral_common/(data/tekken_240911|tokens/tokenizers/(base|tekken)[.]py)'
 }

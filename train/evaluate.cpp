@@ -60,7 +60,7 @@ class ByteCount {
   ByteCount(const Tokenizer& tokenizer, std::int64_t vocabulary) {
     for (std::int32_t id = 0; id < vocabulary; ++id)
       bytes_of_.push_back(tokenizer.is_special(id) ? 0 : std::ssize(tokenizer.bytes_of(id)));
-    // Behind it comes a space that is not in the text.
+    // The tokenizer adds a space behind the document token; do not count it.
     const auto document = tokenizer.about().document_token;
     if (tokenizer.about().drops_first_space && 0 <= document && document < vocabulary)
       bytes_of_[static_cast<std::size_t>(document)] = -1;

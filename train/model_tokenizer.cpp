@@ -1,5 +1,6 @@
 #include "train/model_tokenizer.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -16,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kBeginOfText = "<|begin_of_text|>";  // of Llama 3
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
@@ -60,10 +62,12 @@ fs::path directory_of_model(const std::string& init_from) {
   }
 }
 
-// Whether the tokenizer of DIRECTORY is that of `file`.
+// Whether DIRECTORY has the tokenizer of `file`.
 bool holds_same(const fs::path& file, const fs::path& directory) {
-  const auto other = tokenizer_in(directory);
-  return other && read_text(file, kMostBytes) == read_text(*other, kMostBytes);
+  const auto text = read_text(file, kMostBytes);
+  return std::any_of(std::begin(kTokenizers), std::end(kTokenizers), [&](const char* name) {
+    return path_exists(directory / name) && read_text(directory / name, kMostBytes) == text;
+  });
 }
 
 // The token that a post-processor of tokenizer.json puts in front of a text.
@@ -102,10 +106,10 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::pa
   };
   std::map<std::string, std::string> texts;
   std::string why;
-  for (const char* name : kTokenizerFiles) {
-    // The files that define a tokenizer come first.
-    if (texts.empty() && name == kTokenizerFiles[std::size(kTokenizers)])
+  for (std::size_t i = 0; i < std::size(kTokenizerFiles); ++i) {
+    if (texts.empty() && i == std::size(kTokenizers))  // those that define one come first
       return log_own_warning("no tokenizer is known, for none was found beside the data: ", why);
+    const char* name = kTokenizerFiles[i];
     try {
       texts[name] = text_of(name);
     } catch (const DataError& error) {
@@ -180,9 +184,7 @@ bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {
   if (document < 0) return false;
   const auto file = tokenizer_file(what);
   const auto text = read_text(file, kMostBytes);
-  // Llama 3 has a token that begins a text; Qwen has one that is at its end too, and puts none
-  // there.
-  if (is_rank_file(text)) return document != tokenizer.about().end_token;
+  if (is_rank_file(text)) return tokenizer.bytes_of(document) == kBeginOfText;  // Qwen's do not
   const Json json = Json::parse(text, file.string(), /*depth=*/32);
   if (is_tekken(json)) return true;
   const Json* processor = json.find("post_processor");

@@ -44,8 +44,9 @@ std::filesystem::path tokenizer_directory_of(const ModelSource& source);
 void keep_tokenizer(const std::string& what, const std::filesystem::path& directory,
                     const std::string& init_from = "");
 
-// Whether `transformers` puts the document token in front of a text: the post-processor of the
-// tokenizer.json in directory `what` says so. Of bytes: it stands in front of every document.
+// Whether `transformers`, or the package that publishes the tokenizer, puts the document token in
+// front of a text: by the post-processor of a tokenizer.json; for Llama 3's rank file and a
+// tekken.json it does, for Qwen's not. Of bytes: it stands in front of every document.
 bool starts_documents(const std::string& what, const Tokenizer& tokenizer);
 
 }  // namespace lockstep

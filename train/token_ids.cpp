@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "data/rank_file.h"
 #include "data/tokenizer_files.h"
 
 namespace lockstep {
@@ -34,9 +35,11 @@ Json object_in(const fs::path& file) {
 // read, which is warned of.
 BpeDefinition definition_in(const fs::path& directory) {
   const auto file = tokenizer_in(directory);
-  if (!file || file->filename() == "tokenizer.json") return {};
+  if (!file) return {};
   try {
-    return parse_tokenizer(read_text(*file, kMostBytes), file->string());
+    const auto text = read_text(*file, kMostBytes);
+    if (!is_rank_file(text) && !is_tekken(Json::parse(text, file->string(), kDepth))) return {};
+    return parse_tokenizer(text, file->string());
   } catch (const DataError& error) {
     log_warning("no token ids are read from a file: ", error.what());
     return {};

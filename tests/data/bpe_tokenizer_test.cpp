@@ -204,6 +204,34 @@ TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
   EXPECT_EQ(last_cut(changed), 3u);
 }
 
+TEST(BpeTokenizer, a_replace_that_matches_nothing_or_never_ends_growing_is_refused) {
+  const auto path = kTokenizers / "llama2" / "tokenizer.json";
+  const auto json = parse_tokenizer(read_text(path, kMostBytes), path.string());
+  using Normalizer = BpeDefinition::Normalizer;
+  const auto said = [&](const std::string& pattern, int times, bool decodes) {
+    auto changed = json;
+    auto& changes = decodes ? changed.decoded : changed.normalizers;
+    changes.assign(
+        static_cast<std::size_t>(times),
+        {.kind = Normalizer::Kind::replace, .pattern = pattern, .content = std::string(1000, 'a')});
+    try {
+      const BpeTokenizer tokenizer(changed,
+                                   {.name = "", .hash = "", .vocabulary = changed.vocabulary()});
+      return str(tokenizer.encode(std::string(1000, 'a')).size());
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  for (const char* pattern : {"^", "\\A", "$", " *", "(?=X)", ""})
+    EXPECT_EQ(said(pattern, 1, false), str("normalizer: Replace: the pattern ", pattern,
+                                           " may match nothing; expected one that matches a "
+                                           "character at least"));
+  EXPECT_EQ(said("a", 3, false),
+            "normalizer: Replace makes a text longer than 65024 bytes; expected "
+            "at most 64 times its length");
+  EXPECT_TRUE(said("a", 3, true).starts_with("decoder: Replace makes a text longer than "));
+}
+
 TEST_P(BpeTokenizerTest, an_id_without_a_token_is_nothing) {
   const auto& about = tokenizer_->about();
   for (const std::int32_t id : {-1, about.vocabulary, std::numeric_limits<std::int32_t>::max()}) {

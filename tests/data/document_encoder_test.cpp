@@ -1,5 +1,6 @@
 #include "data/document_encoder.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "data/tokenizer.h"
@@ -47,6 +48,11 @@ TEST(DocumentEncoder, turns_are_tokens_as_one_text_is) {
     const DocumentEncoder pairs(*tokenizer, fields, {"file"}, {true});
     const auto ids = line(pairs, R"({"p": "The sum:", "r": "four, the end"})");
     EXPECT_EQ(tokenizer->decode(ids), "The sum:four, the end") << family;
+    // Behind an empty prompt the response is the front of the document.
+    auto expected = tokenizer->encode("the end of it");
+    expected.insert(expected.begin(), tokenizer->about().document_token);
+    expected.push_back(tokenizer->about().end_token);
+    EXPECT_EQ(line(pairs, R"({"p": "", "r": "the end of it"})"), expected) << family;
   }
   // Behind a special token it is as in a text that has the token.
   for (const char* family : {"llama2", "mistral"}) {
@@ -62,6 +68,8 @@ TEST(DocumentEncoder, turns_are_tokens_as_one_text_is) {
     EXPECT_EQ(tokenizer->decode(ids, Tokenizer::Specials::named),
               "<s>" + tokenizer->decode(expected, Tokenizer::Specials::named))
         << family;
+    const auto two = tokenizer->encode("<unk>two");  // the first turn and its prefix
+    EXPECT_TRUE(std::equal(two.begin(), two.end(), ids.begin() + 1)) << family;
   }
 }
 

@@ -13,6 +13,7 @@ import argparse
 import base64
 import json
 import pathlib
+import re
 import sys
 
 import tiktoken
@@ -42,9 +43,11 @@ def tekken(files):
     ranks = {base64.b64decode(one["token_bytes"]): one["rank"] + special
              for one in said["vocab"][:config["default_vocab_size"] - special]}
     # Their ids are below those of the ranks. The file names none: these are the package's for its version.
-    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
-             "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
-             "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"]
+    code = files / "mistral_common/tokens/tokenizers"
+    values = dict(re.findall(r'^    (\w+) = "(.+)"$', (code / "base.py").read_text(), re.MULTILINE))
+    listed = re.findall(r"rank=(\d+), token_str=SpecialTokens[.](\w+)", (code / "tekken.py").read_text())
+    assert [int(rank) for rank, _ in listed] == list(range(20)), listed
+    names = [values[name] for _, name in listed]
     names += [f"<SPECIAL_{id}>" for id in range(len(names), special)]
     special_tokens = {name: id for id, name in enumerate(names)}
     encoding = tiktoken.Encoding("tekken", pat_str=config["pattern"], mergeable_ranks=ranks, special_tokens=special_tokens)

@@ -161,27 +161,40 @@ TEST(TokenizerJson, a_fallback_to_bytes_that_is_incomplete_is_refused) {
       "t.json: model: byte_fallback is true, but there is no token <0x41>; expected <0x00> to "
       "<0xFF>");
   EXPECT_EQ(refusal(with_bytes(kWords + ",")),
-            "t.json: model: byte_fallback is true beside the pre_tokenizer ByteLevel; expected one "
-            "of the two. Lockstep reads byte-level BPE, and BPE with a fallback to bytes");
+            "t.json: both a ByteLevel pre_tokenizer and model.byte_fallback true; expected exactly "
+            "one of them");
   for (const char* decoder :
        {"null", R"({"type": "Metaspace"})", R"({"type": "WordPiece"})",
         R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]})",
         R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})"})
+            {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})",
+        R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})",
+        R"({"type": "Replace", "pattern": {"Glob": " "}, "content": ""})"})
     EXPECT_TRUE(refusal(with_bytes("", decoder)).starts_with("t.json: decoder: ")) << decoder;
   EXPECT_EQ(refusal(with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",
                                   "prepend_scheme": "last"},)")),
             "t.json: pre_tokenizer: Metaspace: prepend_scheme \"last\", expected always, first or "
             "never");
+  EXPECT_EQ(refusal(with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",
+                                  "prepend_scheme": "first", "add_prefix_space": false},)")),
+            "t.json: pre_tokenizer: Metaspace: add_prefix_space is false, but prepend_scheme is "
+            "\"first\"; remove one of the two");
+  for (const char* mark : {"", "__"})
+    EXPECT_EQ(refusal(with_bytes(
+                  str(R"("pre_tokenizer": {"type": "Metaspace", "replacement": ")", mark, "\"},"))),
+              str("t.json: pre_tokenizer: Metaspace: replacement \"", mark,
+                  "\", expected one character"));
 }
 
 TEST(TokenizerJson, what_is_not_read_is_refused) {
   EXPECT_EQ(refusal(file(kWords + "," + kModel)), "taken");
   const std::vector<std::pair<std::string, std::string>> cases{
       {kModel,
-       "t.json: pre_tokenizer: no ByteLevel, and byte_fallback of model is not true; expected one "
-       "of "
-       "the two. Lockstep reads byte-level BPE, and BPE with a fallback to bytes"},
+       "t.json: neither a ByteLevel pre_tokenizer nor model.byte_fallback true; expected exactly "
+       "one "
+       "of them"},
       {R"("normalizer": {"type": "Lowercase"},)" + kModel,
        "t.json: normalizer: \"Lowercase\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a "
        "Sequence of these"},
@@ -190,7 +203,7 @@ TEST(TokenizerJson, what_is_not_read_is_refused) {
        "Sequence"},
       {R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]},)" +
            kModel,
-       "t.json: pre_tokenizer: Digits behind ByteLevel"},
+       "t.json: pre_tokenizer: Digits behind ByteLevel; expected ByteLevel as the last one"},
       {R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous"},)" +
            kModel,
        "t.json: pre_tokenizer: a Split of behavior \"Contiguous\"; expected Isolated, Removed, "
@@ -200,11 +213,16 @@ TEST(TokenizerJson, what_is_not_read_is_refused) {
        "t.json: pre_tokenizer: a Split of behavior \"MergedWithNext\", inverted; expected "
        "Isolated, "
        "Removed, MergedWithPrevious or MergedWithNext, the last two not inverted"},
-      {kWords + R"(, "model": {"type": "Unigram"})", "t.json: model: \"Unigram\", expected BPE"},
+      {kWords + R"(, "model": {"type": "Unigram"})",
+       "t.json: model: type: \"Unigram\", expected BPE. Lockstep reads no other kind: use a model "
+       "whose tokenizer is a BPE"},
       {R"("normalizer": {"type": "Precompiled"}, "model": {"type": "Unigram"})",  // T5
-       "t.json: model: \"Unigram\", expected BPE"},
+       "t.json: model: type: \"Unigram\", expected BPE. Lockstep reads no other kind: use a model "
+       "whose tokenizer is a BPE"},
       {R"("normalizer": {"type": "BertNormalizer"}, "model": {"type": "WordPiece"})",
-       "t.json: model: \"WordPiece\", expected BPE"},
+       "t.json: model: type: \"WordPiece\", expected BPE. Lockstep reads no other kind: use a "
+       "model "
+       "whose tokenizer is a BPE"},
       {kWords + R"(, "model": {"dropout": 0.1})",
        "t.json: model: dropout makes tokens random; set it to null"},
       {kWords + R"(, "model": {"end_of_word_suffix": "</w>"})",
