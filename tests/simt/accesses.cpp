@@ -132,11 +132,14 @@ void Simulator::in_bounds(const void* address, std::size_t bytes, const char* wh
 }
 
 void Simulator::access(const void* address, std::size_t bytes, bool is_write, const void* caller) {
-  if (current == nullptr) return;  // a launcher, on the host
-  const auto* stack = current->stack;
-  if (address >= static_cast<const void*>(stack) &&
-      address < static_cast<const void*>(stack + kStackBytes))
-    return;
+  const Fiber* fiber = current;
+  if (fiber == nullptr) return;  // a launcher, on the host
+  const auto is_on_stack = [&](const void* p) {
+    return p >= static_cast<const void*>(fiber->stack) &&
+           p < static_cast<const void*>(fiber->stack + kStackBytes);
+  };
+  // A launcher of another host thread does not hold device_mutex() while a kernel runs.
+  if (!is_on_stack(__builtin_frame_address(0)) || is_on_stack(address)) return;
   Region* region = find(address);
   if (region == nullptr) return;
   in_bounds(address, bytes, is_write ? "writes" : "reads", caller);

@@ -2,11 +2,14 @@
 #include "tests/simt/simt.h"
 
 #include <regex>
+#include <thread>
 
 #include "core/graph.h"
 #include "kernels/elementwise.h"
 #include "tests/cuda/twins.h"
 #include "tests/simt/planted.cuh"
+
+extern "C" void __tsan_read4(void* address);  // NOLINT: what g++ calls before it reads
 
 namespace lockstep::testing {
 namespace {
@@ -156,6 +159,21 @@ TEST_F(SimtStreams, an_event_orders_only_what_came_before_it) {
   third.wait(t.stream().record());
   other.wait(third.record());  // by way of another one
   read(other);
+}
+
+// A launcher is compiled as kernels are, and another thread's kernel may run meanwhile.
+TEST(Simt, another_host_thread_is_no_part_of_a_kernel) {
+  Twins t(1);
+  const auto memory = t.poisoned({4}, DType::fp32);
+  auto* behind = static_cast<std::byte*>(memory.device.data) + 256;  // where no tensor is
+  int reads = 0;
+  simt::launch({1, 1, 1}, {1, 1, 1}, 0, [&] {
+    std::thread([&] {
+      __tsan_read4(behind);
+      ++reads;
+    }).join();
+  });
+  EXPECT_EQ(reads, 1);
 }
 
 TEST(Simt, copies_go_through_pinned_memory_and_stay_inside) {
