@@ -122,16 +122,17 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
   return found;
 }
 
-// Slurm's PMIx serves this process, so no mpirun started it.
-void check_launcher(const Environment& environment, const std::string& space) {
-  if (!space.starts_with("slurm.") || !is_slurm_task(environment)) return;
+// mpirun gives each process a PMIx of its own: without one, or with Slurm's, no mpirun started it.
+void check_launcher(const Environment& environment, const std::string* space) {
+  if (!is_slurm_task(environment) || (space != nullptr && !space->starts_with("slurm."))) return;
   const auto ranks = number(environment, "OMPI_COMM_WORLD_SIZE", 1, kMostRanks);
   const auto tasks = number(environment, "SLURM_STEP_NUM_TASKS", 1, kMostRanks);
-  if (ranks != tasks)
-    throw ConfigError(str("srun started ", tasks, " tasks with PMIx (PMIX_NAMESPACE=", space,
-                          "), but the environment has OMPI_COMM_WORLD_SIZE=", ranks,
-                          ", left over from mpirun; unset OMPI_COMM_WORLD_SIZE and "
-                          "OMPI_COMM_WORLD_RANK"));
+  if (ranks == tasks) return;
+  const auto with = space == nullptr ? "" : str(" with PMIx (PMIX_NAMESPACE=", *space, ")");
+  throw ConfigError(str("srun started ", tasks, " tasks", with,
+                        ", but the environment has OMPI_COMM_WORLD_SIZE=", ranks,
+                        ", left over from mpirun; unset OMPI_COMM_WORLD_SIZE and "
+                        "OMPI_COMM_WORLD_RANK"));
 }
 
 // Whether MPI can start here: found through mpirun's variables, or PMIx's.
@@ -139,7 +140,7 @@ std::optional<Rendezvous> by_mpi(const Environment& environment) {
   Rendezvous found{.way = Rendezvous::Way::mpi};
   const auto* space = find(environment, "PMIX_NAMESPACE");
   if (find(environment, "OMPI_COMM_WORLD_SIZE") != nullptr) {
-    if (space != nullptr) check_launcher(environment, *space);
+    check_launcher(environment, space);
     read_place(found, environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                "OMPI_COMM_WORLD_LOCAL_RANK");
     if (found.ranks == 1) return Rendezvous{.reason = "mpirun started one rank"};

@@ -179,6 +179,11 @@ TEST(Rendezvous, variables_left_over_from_another_job_are_refused) {
     expect_refused(
         kSrun + kPmix + Environment{{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}},
         abilities, "srun started 8 tasks with PMIx");
+    for (const char* ranks : {"1", "4"})
+      expect_refused(
+          kSrun + Environment{{"OMPI_COMM_WORLD_SIZE", ranks}, {"OMPI_COMM_WORLD_RANK", "0"}},
+          abilities,
+          str("srun started 8 tasks, but the environment has OMPI_COMM_WORLD_SIZE=", ranks));
     expect_refused(
         kByHand + Environment{{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}},
         abilities, "mpirun started one rank, but the environment has WORLD_SIZE=8");
