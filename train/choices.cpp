@@ -32,8 +32,6 @@ std::vector<std::string> choices_of(const Json& json) {
   auto choices = texts_of(json);
   if (choices.size() < 2 || choices.size() > kMostChoices)
     throw DataError(str("expected 2 to ", kMostChoices, " texts, found ", choices.size()));
-  for (std::size_t i = 0; i < choices.size(); ++i)
-    if (choices[i].empty()) throw DataError(str("number ", i, " is empty"));
   return choices;
 }
 
@@ -110,9 +108,11 @@ std::vector<EncodedChoice> encoded_choices(const Question& question, const std::
   return encoded;
 }
 
-// Why a choice cannot be scored; empty: it can.
-std::string why_not(const EncodedChoice& encoded, std::size_t number, std::int64_t positions) {
-  const auto tokens = std::ssize(encoded.choice);
+// Why a choice cannot be scored; empty: it can. The tokens of an empty one are whitespace of its
+// context.
+std::string why_not(std::string_view choice, const EncodedChoice& encoded, std::size_t number,
+                    std::int64_t positions) {
+  const auto tokens = choice.empty() ? 0 : std::ssize(encoded.choice);
   if (tokens > 0 && tokens <= positions) return {};
   return str("choices: number ", number,
              tokens == 0
@@ -168,7 +168,7 @@ ChoiceTexts::ChoiceTexts(std::span<const Question> questions, const std::string&
     const auto choices =
         encoded_choices(questions[i], str(file, ": line ", questions[i].line), encoder, odd);
     for (std::size_t k = 0; k < choices.size() && skipped_[i].empty(); ++k)
-      skipped_[i] = why_not(choices[k], k, positions);
+      skipped_[i] = why_not(questions[i].choices[k], choices[k], k, positions);
     if (!skipped_[i].empty()) continue;
     const auto cut = cut_;
     for (const auto& choice : choices)

@@ -53,7 +53,6 @@ TEST(Questions, that_are_wrong_are_refused_by_line_and_member) {
          "context: expected a string, found an integer");
   expect("{\"context\":\"\",\"choices\":[\"b\"],\"label\":0}",
          "choices: expected 2 to 1000 texts, found 1");
-  expect("{\"context\":\"\",\"choices\":[\"b\",\"\"],\"label\":0}", "choices: number 1 is empty");
   expect("{\"context\":\"\",\"choices\":\"b\",\"label\":0}",
          "choices: expected an array, found a string");
   EXPECT_NE(refusal("{\"context\":\"\",\"choices\":[\"b\",\"c\"],\"label\":2}").find("label"),
@@ -197,19 +196,22 @@ TEST(Choices, a_question_that_cannot_be_scored_is_skipped_and_counted) {
   for (int i = 0; i < 90; ++i)
     knives += "knife ";
   const auto is_long = R"({"context": "a", "choices": ["b", ")" + knives + R"("], "label": 0})";
+  // Whitespace at the end of the context goes to the choice, and is a token here.
+  const std::string empty = R"({"context": "A man ", "choices": ["", " runs"], "label": 0})";
   ::testing::internal::CaptureStderr();
-  const auto all = evaluate(str(none, "\n", good, "\n", is_long, "\n", good, "\n"));
+  const auto all = evaluate(str(none, "\n", good, "\n", is_long, "\n", good, "\n", empty, "\n"));
   const auto log = ::testing::internal::GetCapturedStderr();
   const auto alone = evaluate(good);
   ASSERT_EQ(all.questions.size(), 2u);
   EXPECT_EQ(all.questions[1].line, 4);
   for (std::size_t k = 0; k < 2; ++k)
     EXPECT_NEAR(all.scores[1][k].logp, alone.scores[0][k].logp, 1e-5);
-  ASSERT_EQ(all.skipped.size(), 2u);
+  ASSERT_EQ(all.skipped.size(), 3u);
   EXPECT_EQ(all.skipped[0].question.line, 1);
   EXPECT_EQ(all.skipped[0].why, "choices: number 1 adds no token to its context");
   expect_contains(all.skipped[1].why, " tokens, but the model has positions for 64");
-  expect_contains(log, "2 of 4 questions cannot be scored and were skipped; the first: " + file +
+  EXPECT_EQ(all.skipped[2].why, "choices: number 0 adds no token to its context");
+  expect_contains(log, "3 of 5 questions cannot be scored and were skipped; the first: " + file +
                            ": line 1: choices: number 1 adds no token");
   expect_contains(message_of<DataError>([&] { evaluate(none); }),
                   file + ": no question can be scored; the first, of line 1: choices: number 1");
