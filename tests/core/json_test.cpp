@@ -115,6 +115,12 @@ TEST(Json, every_truncation_and_anything_behind_the_value_is_refused) {
   EXPECT_EQ(parse(text + " \n").as_object().size(), 2u);
 }
 
+TEST(Json, a_pointer_of_git_lfs_is_named) {
+  expect_contains(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+                  "t: expected JSON, found the pointer that Git LFS leaves in place of a file; "
+                  "fetch the file with `git lfs pull`");
+}
+
 TEST(Json, a_zero_byte_does_not_end_the_text) {
   using std::string_literals::operator""s;
   expect_contains(refusal("{}\0garbage"s), "t: at byte 2: a zero byte");
