@@ -62,6 +62,12 @@ bool has_file(const fs::path& directory, std::string_view end) {
   });
 }
 
+// Weights that train/weight_files.h reads.
+bool has_weights(const fs::path& directory) {
+  return path_exists(directory / "model.safetensors") ||
+         path_exists(directory / "model.safetensors.index.json");
+}
+
 bool is_gguf(const fs::path& path) {
   const ReadFile file(path);
   std::array<char, 4> magic{};
@@ -152,10 +158,20 @@ void require_plain_weights(const fs::path& directory, const Json& config) {
                         "; expected F64, F32, BF16 or F16. ", dequantise_advice(name),
                         ". Remove the member if the weights are plain"));
   }
-  if (path_exists(directory / kAdapter))
-    throw DataError(str(directory.string(), ": holds whole weights and ", adapter_of(directory),
-                        "; expected one of them. ", kMerge, ". Remove ", kAdapter,
-                        " if the weights hold it already"));
+  if (!path_exists(directory / kAdapter)) return;
+  const auto adapter = adapter_of(directory);
+  if (!has_weights(directory))
+    throw DataError(
+        str(directory.string(), ": holds ", adapter, "; expected whole weights. ", kMerge));
+  throw DataError(str(directory.string(), ": holds whole weights and ", adapter,
+                      "; expected one of them. ", kMerge, ". Remove ", kAdapter,
+                      " if the weights hold it already"));
+}
+
+std::string advice_without_weights(const fs::path& directory) {
+  if (has_file(directory, ".gguf")) return str("found GGUF files. ", kGguf);
+  return "other weight files are not read. Load the model with `transformers` and save it with "
+         "save_pretrained()";
 }
 
 }  // namespace lockstep

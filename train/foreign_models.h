@@ -29,4 +29,8 @@ std::string advice_on_names(std::span<const std::string> unexpected);
 // quantised, or an adapter lies beside them.
 void require_plain_weights(const std::filesystem::path& directory, const Json& config);
 
+// What the directory of a config.json holds in place of weights in safetensors, and how to convert
+// it: the end of an error.
+std::string advice_without_weights(const std::filesystem::path& directory);
+
 }  // namespace lockstep

@@ -49,9 +49,8 @@ WeightFiles::WeightFiles(const fs::path& directory, const ModelConfig& config)
   else if (path_exists(directory / kIndex))
     add_shards();
   else
-    throw DataError(str(directory.string(), ": expected ", kWeights, " or ", kIndex,
-                        "; other weight files are not read: load the model with `transformers` "
-                        "and save it with save_pretrained()"));
+    throw DataError(str(directory.string(), ": expected ", kWeights, " or ", kIndex, "; ",
+                        advice_without_weights(directory)));
   if (config_.tied_head) take_tied_head();
   check_names();
 }

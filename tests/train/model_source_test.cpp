@@ -5,6 +5,7 @@
 #include "tests/files.h"
 #include "tests/train/model_weights.h"
 #include "train/huggingface.h"
+#include "train/weight_files.h"
 
 namespace lockstep::testing {
 namespace {
@@ -138,7 +139,30 @@ TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
   EXPECT_EQ(find_model(directory.path()).form, ModelSource::Form::huggingface);
   spit(directory / "adapter_config.json", "{}");
   expect_contains(message_of<DataError>([&] { find_model(directory.path()); }),
-                  "holds whole weights and an adapter (adapter_config.json); expected one of them");
+                  "holds an adapter (adapter_config.json); expected whole weights. Merge it");
+  for (const char* weights : {"model.safetensors.index.json", "model.safetensors"}) {
+    spit(directory / weights, "");
+    expect_contains(
+        message_of<DataError>([&] { find_model(directory.path()); }),
+        "holds whole weights and an adapter (adapter_config.json); expected one of them");
+    fs::remove(directory / weights);
+  }
+}
+
+TEST(ModelSource, other_weights_beside_a_config_are_named_with_the_remedy) {
+  const TemporaryDirectory directory;
+  fs::copy(kFixture / "config.json", directory / "config.json");
+  const auto refusal = [&] {
+    return message_of<DataError>(
+        [&] { WeightFiles(directory.path(), find_model(directory.path()).model); });
+  };
+  expect_contains(refusal(),
+                  "expected model.safetensors or model.safetensors.index.json; other "
+                  "weight files are not read. Load the model with `transformers`");
+  spit(directory / "model-q4_0.gguf", "GGUF");
+  expect_contains(refusal(),
+                  "found GGUF files. Load it with `transformers`, from_pretrained(DIRECTORY, "
+                  "gguf_file=NAME)");
 }
 
 }  // namespace
