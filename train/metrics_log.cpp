@@ -134,6 +134,7 @@ MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_
   for_each_line(ReadFile(path), [&](std::string_view line) {
     const auto step = step_of(line).value_or(kept.step);
     if (step > resumed_step) return false;
+    if (step > kept.step) ++kept.steps;
     kept.step = step;
     kept.bytes += static_cast<std::int64_t>(line.size()) + 1;
     return true;
@@ -146,6 +147,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_s
   const auto stays = kept(path, resumed_step);
   file_.truncate(stays.bytes);
   kept_step_ = stays.step;
+  kept_steps_ = stays.steps;
 }
 
 void MetricsLog::append(const StepReport& report) {

@@ -34,7 +34,8 @@ class MetricsLog {
   // run that goes on from there will write it again. Lines without a step stay.
   MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step);
 
-  std::int64_t kept_step() const { return kept_step_; }  // the last one that stayed; 0: none
+  std::int64_t kept_step() const { return kept_step_; }    // the last one that stayed; 0: none
+  std::int64_t kept_steps() const { return kept_steps_; }  // how many have a line that stayed
 
   void append(const StepReport& report);
   void sync() { file_.sync(); }
@@ -42,11 +43,11 @@ class MetricsLog {
 
  private:
   struct Kept {
-    std::int64_t bytes = 0, step = 0;
+    std::int64_t bytes = 0, step = 0, steps = 0;
   };
   static Kept kept(const std::filesystem::path& path, std::int64_t resumed_step);
 
-  std::int64_t kept_step_ = 0;
+  std::int64_t kept_step_ = 0, kept_steps_ = 0;
   AppendFile file_;
 };
 

@@ -31,6 +31,20 @@ RunLog::~RunLog() {
   if (!ended_) end_now(1, "", 0);  // it came to no step
 }
 
+// A resume reads its logs again, from which lines of earlier steps may be gone.
+void RunLog::warn_of_missing_lines(std::int64_t step) const {
+  constexpr char kAdvice[] = "If there is a copy of the file, stop the run and put it back";
+  const auto file = run_->metrics().string();
+  if (metrics_->kept_step() < step)
+    log_warning(file, ": the last step is ", metrics_->kept_step(), "; expected step ", step,
+                ", which the run resumes from. Reports will lack the steps between. ", kAdvice);
+  else if (const auto missing = step - metrics_->kept_steps(); missing > 0)
+    log_warning(file, ": ", missing, " of the steps 1 to ", step,
+                missing == 1 ? " has no line. Reports will lack it. "
+                             : " have no line. Reports will lack them. ",
+                kAdvice);
+}
+
 void RunLog::open(const Config::Log& config, const Ledger::Start& start) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
@@ -38,11 +52,7 @@ void RunLog::open(const Config::Log& config, const Ledger::Start& start) {
   keeps_tensorboard_ = config.tensorboard;
   const bool has_ledger = path_exists(run_->ledger());
   open_metrics(start.step);
-  if (metrics_->kept_step() < start.step)
-    log_warning(run_->metrics().string(), ": the last step is ", metrics_->kept_step(),
-                "; expected step ", start.step,
-                ", which the run resumes from. Reports will lack the steps between. If there is a "
-                "copy of the file, stop the run and put it back");
+  warn_of_missing_lines(start.step);
   if (!has_ledger && start.step > 0)
     log_warning(run_->ledger().string(), ": the file is missing; goodput counts from step ",
                 start.step, " on");

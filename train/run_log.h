@@ -60,6 +60,7 @@ class RunLog {
   // where each step has a line; 0: where nothing is missing once it can be written again.
   void attempt(Part& part, FunctionRef<bool()> act, std::int64_t step = 0);
 
+  void warn_of_missing_lines(std::int64_t step) const;
   void open_metrics(std::int64_t step) { metrics_.emplace(run_->metrics(), step); }
   void open_tensorboard(std::int64_t step) { tensorboard_.emplace(run_->path(), step); }
   void open_ledger(const Ledger::Start& start) { ledger_.emplace(run_->ledger(), start); }

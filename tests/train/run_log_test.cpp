@@ -191,7 +191,14 @@ TEST(RunLog, a_resume_warns_of_logs_that_lack_earlier_steps) {
   const auto cut = warned("cut", "{\"step\":1}\n{\"step\":2}\n{\"st", 3);
   expect_contains(cut, "metrics.jsonl: the last step is 2; expected step 3");
   const auto whole = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n";
-  EXPECT_EQ(warned("whole", whole, 3).find("expected step"), std::string::npos);
+  const auto whole_run = warned("whole", whole, 3);
+  EXPECT_EQ(whole_run.find("expected step"), std::string::npos) << whole_run;
+  EXPECT_EQ(whole_run.find("no line"), std::string::npos) << whole_run;
+  // Rotated, or removed and opened again by an earlier start.
+  expect_contains(warned("late", "{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n", 4),
+                  "metrics.jsonl: 2 of the steps 1 to 4 have no line. Reports will lack them");
+  expect_contains(warned("hole", "{\"step\":1}\n{\"step\":3}\n", 3),
+                  "metrics.jsonl: 1 of the steps 1 to 3 has no line. Reports will lack it");
   EXPECT_EQ(warned("new", nullptr, 0), "");
 }
 
