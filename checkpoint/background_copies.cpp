@@ -7,6 +7,7 @@
 #include "checkpoint/directory.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +21,7 @@ bool is_milestone(const BackgroundCopies::Hop& hop, std::int64_t step) {
 }  // namespace
 
 BackgroundCopies::BackgroundCopies(World& world, std::vector<Hop> hops)
-    : world_(world), hops_(std::move(hops)), thread_([this] { run(); }) {}
+    : world_(world), hops_(std::move(hops)), thread_(start_thread([this] { run(); })) {}
 
 BackgroundCopies::~BackgroundCopies() {
   leave(/*do_all=*/false);

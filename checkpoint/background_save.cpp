@@ -2,10 +2,12 @@
 
 #include <utility>
 
+#include "core/start_thread.h"
+
 namespace lockstep {
 
 BackgroundSave::BackgroundSave(Checkpointer& checkpointer, World& world)
-    : checkpointer_(checkpointer), world_(world), thread_([this] { run(); }) {}
+    : checkpointer_(checkpointer), world_(world), thread_(start_thread([this] { run(); })) {}
 
 BackgroundSave::~BackgroundSave() {
   {

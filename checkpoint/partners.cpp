@@ -8,6 +8,7 @@
 #include "core/hash.h"
 #include "core/json.h"
 #include "core/progress.h"
+#include "core/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -81,8 +82,7 @@ void Partners::exchange(const AllRanks& ranks, const std::string& manifest,
     for (const auto& address : place.at("addresses").as_array())
       to.addresses.push_back(address.as_string());
     const auto parsed = CheckpointManifest::parse(manifest, "the manifest of rank 0");
-    auto taken =
-        std::async(std::launch::async, [&] { take(listener, secret, parsed, checkpoint); });
+    auto taken = start_task([&] { take(listener, secret, parsed, checkpoint); });
     try {
       give(to, parsed, checkpoint);
     } catch (const TransientError&) {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/processors.h"
 #include "core/progress.h"
+#include "core/start_thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -182,8 +183,7 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique
   } catch (const std::system_error& error) {
     const auto started = state_->workers.size() + 1;
     stop_workers();
-    throw Error(str("started ", started, " of ", threads, " threads, the next: ", error.what(),
-                    "; ask for fewer"));
+    fail_to_start_thread(str("started ", started, " of ", threads, " threads, the next"), error);
   }
 }
 

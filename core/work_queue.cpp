@@ -1,13 +1,15 @@
 #include "core/work_queue.h"
 
 #include <cstring>
+#include <optional>
 
+#include "core/start_thread.h"
 #include "core/thread_pool.h"
 
 namespace lockstep {
 
 WorkQueue::WorkQueue(const char* name, int threads)
-    : thread_([this, name, threads] { serve(name, threads); }) {}
+    : thread_(start_thread([this, name, threads] { serve(name, threads); })) {}
 
 WorkQueue::~WorkQueue() {
   {
@@ -41,11 +43,19 @@ bool WorkQueue::is_done(std::int64_t ticket) {
   return done_ >= ticket;
 }
 
-// The stream is made here: what it does to a thread (denormals, pinning) is for this one.
+// The stream is made here: what it does to a thread (denormals, pinning) is for this one. Where it
+// cannot be made, its error is that of all work.
 void WorkQueue::serve(const char* name, int threads) {
   use_all_processors();
-  Stream stream(Device{}, name, Stream::Mode::immediate, threads);
+  std::optional<Stream> stream;
+  std::exception_ptr no_stream;
+  try {
+    stream.emplace(Device{}, name, Stream::Mode::immediate, threads);
+  } catch (...) {
+    no_stream = std::current_exception();
+  }
   std::unique_lock lock(mutex_);
+  error_ = no_stream;
   for (;;) {
     was_given_.wait(lock, [&] { return stopping_ || done_ < given_; });
     if (done_ == given_) return;
@@ -54,7 +64,7 @@ void WorkQueue::serve(const char* name, int threads) {
       lock.unlock();
       std::exception_ptr error;
       try {
-        slot.call(slot.work.data(), stream);
+        slot.call(slot.work.data(), *stream);
       } catch (...) {
         error = std::current_exception();
       }

@@ -4,6 +4,8 @@
 #include <future>
 #include <utility>
 
+#include "core/start_thread.h"
+
 namespace lockstep {
 
 class BackgroundTask {
@@ -12,7 +14,7 @@ class BackgroundTask {
   template <class Act>
   void run(Act act) {
     wait();
-    running_ = std::async(std::launch::async, std::move(act));
+    running_ = start_task(std::move(act));
   }
   void wait() {
     if (running_.valid()) running_.get();

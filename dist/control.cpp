@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/start_thread.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,7 +40,7 @@ Control::Control(const Membership& membership)
   gone_.resize(peers_.size());
   socket_ = join(membership, Channel::control, deadline);
   await_roster(deadline + kAnswerTime);
-  thread_ = std::thread([this] { read(); });
+  thread_ = start_thread([this] { read(); });
 }
 
 Control::~Control() {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "core/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +24,7 @@ Heartbeat::Heartbeat(const Membership& membership, const Timing& timing, Ask ask
       socket_(join(membership, Channel::heartbeat, Clock::now() + membership.start)),
       heard_(Clock::now()),
       changed_(heard_) {
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 Heartbeat::~Heartbeat() {
@@ -155,10 +156,14 @@ void Heartbeat::say_last_word() {
 
 void end_process(const Verdict& verdict, const EndOptions& options) {
   // Whatever hangs from here on, be it the log or a disk, the process ends.
-  std::thread([grace = options.grace, exit_code = verdict.exit_code] {
-    std::this_thread::sleep_for(grace);
-    _exit(exit_code);
-  }).detach();
+  try {
+    start_thread([grace = options.grace, exit_code = verdict.exit_code] {
+      std::this_thread::sleep_for(grace);
+      _exit(exit_code);
+    }).detach();
+  } catch (const TransientError& error) {
+    log_line(LogLevel::error, error.what());
+  }
   if (options.rank == 0 || verdict.is_own)
     log_line(LogLevel::error, str("the run ends: ", verdict.text));
   try {

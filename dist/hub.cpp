@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "core/start_thread.h"
 #include "dist/agreement.h"
 
 namespace lockstep {
@@ -416,7 +417,7 @@ class Hub::Server {
 
 Hub::Hub(const HubOptions& options) : server_(std::make_unique<Server>(options)) {
   port_ = server_->port();
-  thread_ = std::thread([server = server_.get()] {
+  thread_ = start_thread([server = server_.get()] {
     try {
       server->run();
     } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/start_thread.h"
 #include "dist/agreement.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
         return activity_;
       },
       [this, directory = options.directory](const Verdict& verdict) { end(verdict, directory); });
-  looker_ = std::thread([this] { look(); });
+  looker_ = start_thread([this] { look(); });
 }
 
 WatchedWorld::~WatchedWorld() {

@@ -12,13 +12,13 @@
 #include <iostream>
 #include <memory>
 #include <pthread.h>
-#include <system_error>
 #include <thread>
 #include <unistd.h>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/start_thread.h"
 #include "core/units.h"
 #include "data/convert.h"
 #include "data/dataset.h"
@@ -119,8 +119,8 @@ class EndBySignal {
     sigaddset(&signals_, SIGUSR2);                            // ours: it is done
     pthread_sigmask(SIG_BLOCK, &signals_, &signals_before_);  // of threads to come, too
     try {
-      thread_ = std::thread([this] { wait(); });
-    } catch (const std::system_error&) {  // then a signal ends it without a word
+      thread_ = start_thread([this] { wait(); });
+    } catch (const TransientError&) {  // then a signal ends it without a word
       pthread_sigmask(SIG_SETMASK, &signals_before_, nullptr);
     }
   }

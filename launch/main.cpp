@@ -4,6 +4,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <sys/resource.h>
 
 #include "core/error.h"
 #include "launch/command_line.h"
@@ -20,8 +21,15 @@ int main(int argc, char** argv) {
     std::cerr << "lockstep: " << e.what() << "\n";
     return e.exit_code();
   } catch (const std::bad_alloc&) {
-    std::cerr << "lockstep: out of memory\n";
-    return 1;
+    std::cerr << "lockstep: out of memory";
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+      std::cerr << "\n";
+      return 1;
+    }
+    std::cerr << "; `ulimit -v` limits the addresses of this process to " << limit.rlim_cur / 1024
+              << " KiB. Raise it, or make the model or the batch smaller\n";
+    return lockstep::ConfigError("").exit_code();
   } catch (const std::exception& e) {
     std::cerr << "lockstep: " << e.what() << "\n";
     return 1;

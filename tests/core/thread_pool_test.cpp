@@ -13,6 +13,8 @@
 
 #include "core/error.h"
 #include "core/processors.h"
+#include "core/start_thread.h"
+#include "core/stream.h"
 
 namespace lockstep {
 namespace {
@@ -190,23 +192,49 @@ TEST(ThreadPool, a_process_that_is_given_a_part_of_its_processors_stays_on_it) {
               "are not all of [0-9]+, which this process may use");
 }
 
-// In a process whose user may have few: a user that no one else is, where there is a choice.
+// In a process whose user may have `most` threads: a user that no one else is, where there is a
+// choice; else the first that is started is one too many. Prints the TransientError of act().
+template <class Act>
+[[noreturn]] void run_with_threads(unsigned most, const Act& act) {
+  const bool root = geteuid() == 0;
+  const rlimit few{root ? most : 1u, root ? most : 1u};
+  setrlimit(RLIMIT_NPROC, &few);
+  if (root && setuid(static_cast<uid_t>(1'000'000'000 + getpid())) != 0) _exit(2);
+  try {
+    act();
+  } catch (const TransientError& error) {
+    std::fputs(error.what(), stderr);
+    _exit(1);
+  }
+  _exit(0);
+}
+constexpr char kLimits[] = ": .*; raise `ulimit -u` or `ulimit -v`";
+
 TEST(ThreadPool, threads_that_cannot_start_are_an_error_and_those_that_did_end) {
-  const auto start_too_many = [] {
-    const bool root = geteuid() == 0;
-    const rlimit few{root ? 4u : 1u, root ? 4u : 1u};
-    setrlimit(RLIMIT_NPROC, &few);
-    if (root && setuid(static_cast<uid_t>(1'000'000'000 + getpid())) != 0) _exit(2);
-    try {
-      ThreadPool pool(20);
-    } catch (const Error& error) {
-      std::fputs(error.what(), stderr);
-      _exit(1);
-    }
-    _exit(0);
-  };
+  const auto start_too_many = [] { run_with_threads(4, [] { const ThreadPool pool(20); }); };
   EXPECT_EXIT(start_too_many(), ::testing::ExitedWithCode(1),
-              "started [0-9]+ of 20 threads, the next: .*; ask for fewer");
+              str("started [0-9]+ of 20 threads, the next", kLimits));
+}
+
+// Its own thread starts, and none beside it.
+TEST(ThreadPool, of_a_queue_that_cannot_start_is_the_error_of_its_work) {
+  const auto start = [] {
+    run_with_threads(2, [] {
+      Stream queue(Device{}, "queue", Stream::Mode::queued, 4);
+      queue.enqueue([](Stream&) { _exit(3); });
+      queue.synchronize();
+    });
+  };
+  EXPECT_EXIT(start(), ::testing::ExitedWithCode(1),
+              str("(started 1 of 4 threads, the next|no thread can be started)", kLimits));
+}
+
+TEST(StartThread, one_that_cannot_start_is_an_error_with_the_limits) {
+  const auto thread = [] { run_with_threads(1, [] { start_thread([] {}).join(); }); };
+  const auto task = [] { run_with_threads(1, [] { start_task([] {}).get(); }); };
+  const auto expected = str("no thread can be started", kLimits);
+  EXPECT_EXIT(thread(), ::testing::ExitedWithCode(1), expected);
+  EXPECT_EXIT(task(), ::testing::ExitedWithCode(1), expected);
 }
 
 }  // namespace

@@ -117,6 +117,20 @@ def check_addresses(folder, job, config):
             expect(done.returncode == 0, f"{ranks} x {threads} threads in {mib} MiB of addresses: {done.stdout[-300:]}")
 
 
+def check_few_addresses(folder, job, config):
+    """Below what a run needs, whatever meets the limit first (a map, the heap, a thread): the error names it."""
+    codes = set()
+    for mib in range(32, 140, 6):
+        train = job.command(config, folder / f"few_{mib}", 1, ["train.steps=1", "train.threads=3"])
+        train = ["bash", "-c", f'ulimit -v {1024 * mib}; exec "$@"', "limit", *train[train.index(job.lockstep):]]
+        done = subprocess.run(train, **ALONE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+        said = done.stdout[-500:]
+        codes.add(done.returncode)
+        is_named = done.returncode in (75, 78) and "`ulimit -v`" in said
+        expect(done.returncode == 0 or is_named or "shared libraries" in said, f"{mib} MiB: {done.returncode}: {said}")
+    expect({0, 75, 78} <= codes, f"limits that are met in several ways: {codes}")
+
+
 def main():
     lockstep = sys.argv[1]
     if shutil.which("mpirun") is None:
@@ -134,6 +148,7 @@ def check(lockstep, folder):
     configs = {family: configuration(folder, family) for family in ("gpt2", "llama3")}
     job = Job(lockstep, folder)
     check_addresses(folder, job, configs["gpt2"])
+    check_few_addresses(folder, job, configs["gpt2"])
     one = {}
     for family, config in configs.items():
         code, said = job.run(config, folder / f"one_{family}", 1)

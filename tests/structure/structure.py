@@ -54,6 +54,9 @@ COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
             "checkpoint/partners.cpp", "train/preflight/health.cpp", "train/replay.cpp")
+# Where a thread is started, but by start_thread() and start_task(), whose error says what to do; and where it may be.
+THREAD = re.compile(r"std::(?:thread|async)\(|\bthread_\(\[|\b(?:threads_?|workers)\.(?:emplace|push)_back\((?!start_)")
+THREADS = ("core/start_thread.h", "core/thread_pool.cpp", "dist/thread_world.cpp")
 # Written so that this file does not name such a path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
 
@@ -195,6 +198,17 @@ def check_paths(root):
                 yield f"{path.relative_to(root)}:{number}: a path of one machine: {line.strip()}"
 
 
+def check_threads(root):
+    """Threads are started by core/start_thread.h: one that cannot be started is an error that names the limits."""
+    for folder, path in sources(root):
+        name = path.relative_to(root).as_posix()
+        if folder == "tests" or name in THREADS:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), 1):
+            if THREAD.search(line):
+                yield f"{name}:{number}: starts a thread; take start_thread() or start_task()"
+
+
 def braced(text, at):
     """What stands in the braces that `at` is in front of."""
     depth = 0
@@ -283,7 +297,7 @@ def check_metrics(root):
                 yield f"{path.relative_to(root)}:{number}: asks for lockstep_{name}, which {prometheus} does not write"
 
 
-CHECKS = [check_types, check_json_members, check_metrics, check_includes, check_links, check_single, check_text, check_paths]
+CHECKS = [check_types, check_json_members, check_metrics, check_includes, check_links, check_single, check_text, check_paths, check_threads]
 
 
 def faults(root):

@@ -92,6 +92,14 @@ class Tree(unittest.TestCase):
         self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows) + "| `grad_norm` | |\n")
         self.expect("docs/formats.md:5", '"grad_norm"')
 
+    def test_a_thread_that_is_started_without_a_word(self):
+        for source in ("thread_ = std::thread([] {});", "auto taken =\n    std::async(std::launch::async, act);",
+                       "A::A() : thread_([this] { run(); }) {}", "threads.emplace_back(run, rank);"):
+            self.write("core/queue.cpp", source)
+            self.expect("core/queue.cpp:", "start_thread()")
+        self.write("core/queue.cpp", "std::thread thread_;\nstd::thread::id id;\nthreads_.push_back(start_thread(act));\n")
+        self.assertEqual(structure.faults(self.root), [])
+
     def test_an_include_against_the_graph(self):
         self.write("core/tensor.cpp", '#include "kernels/gelu.h"\n')
         self.expect("core/tensor.cpp", "kernels/gelu.h", "may include only core")
