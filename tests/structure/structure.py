@@ -54,6 +54,7 @@ COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
             "checkpoint/partners.cpp", "train/preflight/health.cpp", "train/replay.cpp")
+MOST_BYTES = 1 << 20
 # Where a thread is started, but by start_thread() and start_task(), whose error says what to do; and where it may be.
 THREAD = re.compile(r"std::(?:thread|async)\(|\bthread_\(\[|\b(?:threads_?|workers)\.(?:emplace|push)_back\((?!start_)")
 THREADS = ("core/start_thread.h", "core/thread_pool.cpp", "dist/thread_world.cpp")
@@ -198,6 +199,14 @@ def check_paths(root):
                 yield f"{path.relative_to(root)}:{number}: a path of one machine: {line.strip()}"
 
 
+def check_sizes(root):
+    """No file is as large as a tool's program or a dataset, which is never out of the history again."""
+    for path in tracked(root):
+        if path.is_file() and path.stat().st_size > MOST_BYTES:
+            yield (f"{path.relative_to(root)}: {path.stat().st_size} bytes, expected at most {MOST_BYTES}; "
+                   "a script may make or fetch it")
+
+
 def check_threads(root):
     """Threads are started by core/start_thread.h: one that cannot be started is an error that names the limits."""
     for folder, path in sources(root):
@@ -297,7 +306,7 @@ def check_metrics(root):
                 yield f"{path.relative_to(root)}:{number}: asks for lockstep_{name}, which {prometheus} does not write"
 
 
-CHECKS = [check_types, check_json_members, check_metrics, check_includes, check_links, check_single, check_text, check_paths, check_threads]
+CHECKS = [check_types, check_json_members, check_metrics, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
 
 
 def faults(root):

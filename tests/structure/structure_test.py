@@ -92,6 +92,12 @@ class Tree(unittest.TestCase):
         self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows) + "| `grad_norm` | |\n")
         self.expect("docs/formats.md:5", '"grad_norm"')
 
+    def test_a_file_that_is_too_large(self):
+        self.write("tools/linter", "x" * structure.MOST_BYTES)
+        self.assertEqual(structure.faults(self.root), [])
+        self.write("tools/linter", "x" * (structure.MOST_BYTES + 1))
+        self.expect("tools/linter: 1048577 bytes")
+
     def test_a_thread_that_is_started_without_a_word(self):
         for source in ("thread_ = std::thread([] {});", "auto taken =\n    std::async(std::launch::async, act);",
                        "A::A() : thread_([this] { run(); }) {}", "threads.emplace_back(run, rank);"):
