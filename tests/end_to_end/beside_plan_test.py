@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 
 from tiny_run import configuration, metrics, pack
@@ -239,6 +240,32 @@ def check_residuals(run, plan, lines, cluster):
     expect(abs(corrected - expected) < 1e-9, f"products that `plan` corrects: {corrected}, expected {expected}")
 
 
+def check_replaced(lockstep, folder, cluster):
+    """A run whose directory another one replaced does not write its plan there, when its peak is measured again."""
+    run, moved = Run(lockstep, folder, "replaced"), folder / "moved"
+    with subprocess.Popen([*run.command, "--set", f"plan.cluster={cluster}", "--set", "train.steps=1000000", "--set",
+                           "eval.every_steps=1000", "--set", "checkpoint.every_steps=0"],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: metrics(run.path), "a step")
+            run.path.rename(moved)
+            run.path.mkdir()
+            (run.path / "plan.json").write_text("another run's")
+            wait_for(lambda: "validation_loss" in (moved / "metrics.jsonl").read_text(), "an evaluation")
+            wait_for(lambda: metrics(moved)[-1]["step"] > 1000, "a step after it")
+        finally:
+            process.kill()
+    expect((run.path / "plan.json").read_text() == "another run's", "a plan was written into another run's directory")
+
+
+def wait_for(condition, what):
+    deadline = time.time() + 120
+    while not condition():
+        if time.time() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.02)
+
+
 def report_of(lockstep, run):
     page = run.path / "report.html"
     subprocess.run([lockstep, "report", str(run.path), "--out", str(page)], check=True, capture_output=True)
@@ -284,6 +311,7 @@ def main():
         check_saves(lockstep, folder, toml)
         check_of_other_machines(run, gpus)
         check_other_threads(lockstep, folder, toml)
+        check_replaced(lockstep, folder, cluster)
     return 1 if failures else 0
 
 

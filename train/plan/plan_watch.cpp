@@ -77,7 +77,10 @@ void PlanWatch::plan() {
 void PlanWatch::meter_changed() {
   if (!is_by_meter_) return;
   count_mfu(*plan_, run_.meter.config());
-  run_.log.attempt([&] { write_plan_file(run_.directory.plan(), *plan_); });
+  run_.log.attempt([&] {
+    run_.directory.check();
+    write_plan_file(run_.directory.plan(), *plan_);
+  });
 }
 
 void PlanWatch::fill_in(StepReport& report) {
