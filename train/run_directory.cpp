@@ -66,7 +66,8 @@ void RunDirectory::check() const {
   std::error_code unknown;
   const auto now =
       std::filesystem::read_symlink(str("/proc/self/fd/", lock_.number()), unknown).string();
-  const bool is_moved = !now.empty() && !now.ends_with(" (deleted)");
+  // NFS gives a file that is removed while it is open another name (.nfs...).
+  const bool is_moved = std::filesystem::path(now).filename() == name.filename();
   throw DataError(str(path_.string(),
                       ": the run directory was removed, moved or replaced while the run trained in "
                       "it: expected the run's own ",

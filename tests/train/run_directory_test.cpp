@@ -97,6 +97,8 @@ TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) 
   expect_contains(after([&] { fs::rename(path, moved); }),
                   "which is now " + (moved / "lock").string() + "; move the directory back");
   after([&] { fs::remove(path / "lock"); });
+  expect_contains(after([&] { fs::rename(path / "lock", path / ".nfs0001"); }),  // removed on NFS
+                  "which is gone; restore the directory");
   after([&] {
     fs::rename(path, moved);
     fs::copy(moved, path, fs::copy_options::recursive);  // as of a backup
