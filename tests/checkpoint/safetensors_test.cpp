@@ -204,7 +204,7 @@ TEST_F(Safetensors, doubles_are_rounded_to_fp32_and_from_there_to_bf16) {
     source[static_cast<std::size_t>(i)] =
         i % 2 == 0 ? halfway : std::nextafter(halfway, i % 4 == 1 ? -100.0 : 100.0);
   }
-  source[0] = -INFINITY;
+  source[0] = -std::numeric_limits<double>::infinity();
   SafetensorsWriter writer(directory_ / "w", {{"w", StoredType::f64, {n}}});
   writer.write(std::as_bytes(std::span(source)));
   writer.commit();

@@ -4,7 +4,9 @@
 
 namespace lockstep::fuzz {
 
+// Each a file, in several literals.
 std::vector<std::string> seeds() {
+  // NOLINTBEGIN(bugprone-suspicious-missing-comma)
   return {
       R"({"model_type":"gpt2","n_layer":2,"n_embd":12,"n_head":3,"n_inner":null,"n_positions":8,)"
       R"("vocab_size":9,"activation_function":"gelu_new","layer_norm_epsilon":1e-05})",
@@ -27,6 +29,7 @@ std::vector<std::string> seeds() {
       R"({"model_type":"smollm3","num_hidden_layers":4,"hidden_size":8,"num_attention_heads":2,)"
       R"("intermediate_size":8,"max_position_embeddings":16,"vocab_size":9,)"
       R"("no_rope_layers":[true,1,1,false,0],"no_rope_layer_interval":4,"use_sliding_window":false})"};
+  // NOLINTEND(bugprone-suspicious-missing-comma)
 }
 
 namespace {

@@ -88,7 +88,7 @@ TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) 
     EXPECT_NO_THROW(first.check());
     EXPECT_NO_THROW(second.check());
     change();
-    const auto said = message_of<DataError>([&] { first.check(); });
+    auto said = message_of<DataError>([&] { first.check(); });
     EXPECT_EQ(message_of<DataError>([&] { second.check(); }), said);
     expect_contains(said, path.string() + ": the run directory was removed, moved or replaced");
     return said;
