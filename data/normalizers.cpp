@@ -26,12 +26,15 @@ Normalizers::Normalizers(const std::vector<BpeDefinition::Normalizer>& all, cons
 
 std::string Normalizers::apply(std::string text, Bpe::Place place) const {
   const auto most = most_bytes_of(text.size());
+  const bool is_behind_text = place == Bpe::Place::behind_text;
   for (const auto& [what, pattern] : all_) {
     if (what.kind == Kind::form)
       text = normalized(text, what.form);
+    else if (what.kind == Kind::replace && is_behind_text && what.pattern.starts_with(R"(\A)"))
+      continue;  // it does not begin here
     else if (what.kind == Kind::replace)
       text = in_context([&] { return replaced(text, *pattern, what.content, most); }, member_);
-    else if (place != Bpe::Place::behind_text && !text.empty())
+    else if (!is_behind_text && !text.empty())
       text.insert(0, what.content);
   }
   return text;

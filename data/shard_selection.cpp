@@ -21,8 +21,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     names.push_back(it->path().filename().string());
-  if (error)
-    throw DataError(str(directory.string(), ": cannot read the directory: ", error.message()));
+  if (error) fail_io(directory, "cannot read the directory", error.value());
   std::sort(names.begin(), names.end());
   return names;
 }

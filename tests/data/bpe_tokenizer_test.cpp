@@ -232,6 +232,16 @@ TEST(BpeTokenizer, a_replace_that_matches_nothing_or_never_ends_growing_is_refus
   EXPECT_TRUE(said("a", 3, true).starts_with("decoder: Replace makes a text longer than "));
 }
 
+// As the package transformers writes it of a SentencePiece model.
+TEST(BpeTokenizer, a_pattern_of_the_begin_of_a_text_matches_nothing_behind_text) {
+  const Normalizers normalizers(
+      {{.kind = BpeDefinition::Normalizer::Kind::replace, .pattern = R"(\A_)", .content = "__"}},
+      "normalizer");
+  EXPECT_EQ(normalizers.apply("_a_", Bpe::Place::front), "__a_");
+  EXPECT_EQ(normalizers.apply("_a_", Bpe::Place::behind_token), "__a_");
+  EXPECT_EQ(normalizers.apply("_a_", Bpe::Place::behind_text), "_a_");
+}
+
 TEST_P(BpeTokenizerTest, an_id_without_a_token_is_nothing) {
   const auto& about = tokenizer_->about();
   for (const std::int32_t id : {-1, about.vocabulary, std::numeric_limits<std::int32_t>::max()}) {
