@@ -37,6 +37,15 @@ newest_step() {  # that is in the run's folder
   done | sort -n | tail -1
 }
 
+note_saves() {  # passes the log on; a run that has saved is never begun again at step 0
+  local line
+  trap '' USR1 TERM INT
+  while IFS= read -r line || [[ -n $line ]]; do
+    printf '%s\n' "$line" >&2
+    [[ $line != *' saved step '* ]] || : >"$state/saved"
+  done
+}
+
 job='' told=''
 stop() {
   told=yes
@@ -46,7 +55,11 @@ trap stop USR1 TERM INT
 without_save=0
 while :; do
   before=$(newest_step)
-  "$@" &
+  [[ -z $before ]] || : >"$state/saved"
+  if [[ -e $state/saved && ! -e $run/lock ]]; then
+    give_up 65 "$run: the run that was saved is gone; restore it or move it back (to begin anew, remove $state/saved)"
+  fi
+  "$@" 2> >(note_saves) &
   job=$!
   while kill -0 "$job" 2>/dev/null; do wait "$job"; done  # a signal ends wait, not the command
   wait "$job"
@@ -54,7 +67,6 @@ while :; do
   [[ $code == 0 || -n $told ]] && exit "$code"
   case $code in 64 | 65 | 77 | 78) give_up "$code" "exit code $code: a retry cannot help" ;; esac
   after=$(newest_step)
-  [[ -n $before && ! -e $run/lock ]] && give_up 65 "$run: the run is gone; restore it or move it back"
   ((without_save = ${after:--1} > ${before:--1} ? 0 : without_save + 1))
   ((without_save < most_without_save)) || give_up "$code" "$without_save starts in a row saved nothing"
   seconds=$(((code == 74 || without_save > 0) ? backoff_seconds << without_save : 1))

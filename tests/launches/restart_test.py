@@ -25,6 +25,7 @@ for act in $acts; do
     save) n=$(ls run/checkpoints | wc -l); step=$(printf step-%08d $((n + 1)))
           mkdir run/checkpoints/$step; echo "05:31:26 saved step $((n + 1)) in 1 s" >&2 ;;
     remove) rm -r run ;;
+    die) kill -KILL $PPID; exit ;;  # as the script does with its node
     stopped) kill -USR1 $PPID; /bin/sleep 0.2 ;;  # as a save takes a while
   esac
 done
@@ -32,6 +33,7 @@ exit "$code"
 """
 STAND_IN = """#!/usr/bin/env bash
 echo "${0##*/} $*" >>calls
+[[ $0 != *sleep ]] || /bin/sleep 0.2
 """
 
 # Starts, each "CODE ACT...": what the launcher sees of them, in order; the exit code; how many of them
@@ -49,6 +51,7 @@ CASES = {
     "storage, for a while": (["74 save", "74", "74", "0 save"], 0, None, [1, 2, 4]),
     "storage, for good": (["74", "74", "74", "0"], 74, 3, [2, 4]),
     "the run is removed": (["75 save", "75 save remove", "0"], 65, 2, []),
+    "the run is removed in the first start": (["137 save remove", "0"], 65, 1, []),
     "the run is removed, which it reports": (["75 save", "65 remove", "0"], 65, 2, []),
 }
 
@@ -124,6 +127,24 @@ class Restart(unittest.TestCase):
         self.assertEqual(self.by_loop()[0], 75)
         self.assertEqual(len(self.calls("start")), 1)
         self.assertFalse((self.folder / "state" / "ended").exists())
+
+    def test_a_run_that_is_gone_is_not_begun_again_by_a_restarted_container(self):
+        (self.folder / "starts").write_text("0 save\n0\n")
+        self.assertEqual(self.by_loop()[0], 0)
+        shutil.rmtree(self.folder / "run")
+        self.assertEqual(self.by_loop()[0], 65)
+        self.assertEqual(len(self.calls("start")), 1)
+
+    def test_starts_whose_script_dies_count(self):
+        (self.folder / "starts").write_text("1 die\n" * 5)
+        command = ["bash", CLUSTER / "train.sbatch", "train", "--run", "run"]
+        self.assertEqual([self.start(command, restarts) for restarts in range(4)], [-9, -9, -9, 1])
+        self.assertEqual(len(self.calls("start")), 3)
+
+    def test_a_log_that_is_cut_at_a_restart_is_an_error(self):
+        (self.folder / "starts").write_text("0\n")
+        self.assertEqual(self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"], 1), 64)
+        self.assertEqual(self.calls("start"), [])
 
     def test_another_job_with_the_same_log_begins_anew(self):
         (self.folder / "starts").write_text("75\n75\n75 save\n75\n75\n0\n")
