@@ -44,13 +44,15 @@ void require_shape(const FoundTensor& found, const Shape& expected) {
 
 WeightFiles::WeightFiles(const fs::path& directory, const ModelConfig& config)
     : directory_(directory), config_(config) {
-  if (path_exists(directory / kWeights))
+  if (path_exists(directory / kWeights)) {
+    refuse_other_weights();
     add_file(kWeights);
-  else if (path_exists(directory / kIndex))
+  } else if (path_exists(directory / kIndex)) {
     add_shards();
-  else
+  } else {
     throw DataError(str(directory.string(), ": expected ", kWeights, " or ", kIndex, "; ",
                         advice_without_weights(directory)));
+  }
   if (config_.tied_head) take_tied_head();
   check_names();
 }
@@ -63,6 +65,23 @@ const FoundTensor& WeightFiles::operator[](const HuggingFaceTensor& tensor) cons
                    "; expected F64, F32, BF16 or F16. Dequantise the weights, or use the model "
                    "that was quantised"));
   return found;
+}
+
+// An index beside a single file may be that of newer, or older, weights in shards.
+void WeightFiles::refuse_other_weights() const {
+  const auto path = directory_ / kIndex;
+  if (!path_exists(path)) return;
+  const Json index = Json::parse(read_text(path, kMostIndexBytes), path.string());
+  in_context(
+      [&] {
+        for (const auto& [name, shard] : index.at("weight_map").as_object())
+          if (shard.as_string() != kWeights)
+            throw DataError(str(name, " is in ", shard.as_string(), ", but ", kWeights,
+                                " lies beside it; expected the weights once. Remove the index with "
+                                "its files, or ",
+                                kWeights, ", whichever is old"));
+      },
+      path.string());
 }
 
 void WeightFiles::add_file(const std::string& name) {

@@ -37,6 +37,7 @@ class WeightFiles {
   const std::vector<std::pair<ModelBuffer, FoundTensor>>& buffers() const { return buffers_; }
 
  private:
+  void refuse_other_weights() const;
   void add_file(const std::string& name);
   void add_shards();
   void take_tied_head();

@@ -177,6 +177,17 @@ TEST_P(HuggingFace, shards_hold_each_tensor_once_and_are_read_back) {
   EXPECT_EQ(again.values(), weights_.values());
 }
 
+TEST_P(HuggingFace, an_index_of_other_files_beside_a_single_one_is_refused) {
+  import_huggingface(fixture(GetParam()), config_, weights_.slices);
+  const auto out = directory_ / "out";
+  export_huggingface(out, config_, weights_.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
+  fs::copy(fixture(GetParam()) / "model.safetensors", out / "model.safetensors");
+  expect_contains(refusal(out),
+                  ", but model.safetensors lies beside it; expected the weights once");
+  spit(out / "model.safetensors.index.json", R"({"weight_map": {"a": "model.safetensors"}})");
+  import_huggingface(out, config_, weights_.slices);
+}
+
 TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
   import_huggingface(fixture(GetParam()), config_, weights_.slices);
   const auto out = directory_ / "out";
