@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "checkpoint/convert.h"
+#include "core/git_lfs.h"
 #include "core/json.h"
 
 namespace lockstep {
@@ -208,10 +209,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
   if (file_.size_bytes() < 8)
     file_.fail(0, str("expected a safetensors file, found ", file_.size_bytes(), " bytes"));
   file_.read(std::as_writable_bytes(std::span(&length, 1)), 0);
-  if (std::memcmp(&length, "version ", sizeof length) == 0)
-    file_.fail(0,
-               "expected a safetensors file, found the pointer that Git LFS leaves in place of "
-               "one; fetch the file with `git lfs pull`");
+  if (std::memcmp(&length, kGitLfsPointer.data(), sizeof length) == 0)
+    file_.fail(0, str("expected a safetensors file, ", kGitLfsAdvice));
   if (length > kMostHeaderBytes)
     file_.fail(0, str("expected a header of at most ", kMostHeaderBytes, " bytes, found ", length,
                       "; is this a safetensors file?"));

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "core/git_lfs.h"
+
 namespace lockstep {
 namespace {
 
@@ -260,11 +262,8 @@ Json& Json::operator=(Json&&) noexcept = default;
 Json::~Json() = default;
 
 Json Json::parse(std::string_view text, const std::string& what, int depth) {
-  if (text.starts_with("version https://git-lfs.github.com/spec/"))
-    throw DataError(
-        str(what,
-            ": expected JSON, found the pointer that Git LFS leaves in place of a file; "
-            "fetch the file with `git lfs pull`"));
+  if (text.starts_with(kGitLfsPointer))
+    throw DataError(str(what, ": expected JSON, ", kGitLfsAdvice));
   // The parser takes a zero byte for the end of the text.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     throw DataError(str(what, ": at byte ", zero, ": a zero byte"));

@@ -1,8 +1,8 @@
-// start_thread and start_task: a std::thread and a std::async, whose error is a sentence that says
-// what to do.
+// start_thread and start_task start a std::thread and a std::async. Their error says what to do.
 #pragma once
 
 #include <future>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// `what`: "no thread can be started", for instance.
+// `what`: what failed, for example "no thread can be started".
 [[noreturn]] inline void fail_to_start_thread(const std::string& what,
                                               const std::system_error& error) {
   throw TransientError(str(what, ": ", error.what(),

@@ -43,8 +43,8 @@ bool WorkQueue::is_done(std::int64_t ticket) {
   return done_ >= ticket;
 }
 
-// The stream is made here: what it does to a thread (denormals, pinning) is for this one. Where it
-// cannot be made, its error is that of all work.
+// The stream is made here: what it does to a thread (denormals, pinning) is for this one. If it
+// cannot be made, all work fails with its error.
 void WorkQueue::serve(const char* name, int threads) {
   use_all_processors();
   std::optional<Stream> stream;

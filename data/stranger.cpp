@@ -4,6 +4,8 @@
 #include <iterator>
 #include <span>
 
+#include "core/git_lfs.h"
+
 namespace lockstep {
 namespace {
 
@@ -42,8 +44,8 @@ constexpr Stranger kStrangers[] = {
     {0, "GGUF\2\0"sv, "a GGUF model", kNoText},
     {0, "GGUF\3\0"sv, "a GGUF model", kNoText},
     {0, "\xc6\xd7\x34\x01", "an llm.c model", kNoText},  // 20240326
-    {0, "version https://git-lfs.github.com/spec/",
-     "a pointer of Git LFS in place of the file (`git lfs pull` brings it)", "run git lfs pull"},
+    {0, kGitLfsPointer, "a pointer of Git LFS in place of the file (`git lfs pull` brings it)",
+     "run git lfs pull"},
 };
 
 constexpr Stranger kToText[] = {

@@ -265,7 +265,7 @@ TEST_F(Safetensors, every_type_but_f8_is_read_as_numbers) {
 
 TEST_F(Safetensors, a_pointer_of_git_lfs_is_named) {
   expect_contains(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
-                  "Git LFS leaves in place of one; fetch the file with `git lfs pull`");
+                  "Git LFS leaves in place of a file; fetch the file with `git lfs pull`");
 }
 
 TEST_F(Safetensors, types_that_do_not_convert_are_refused) {
