@@ -35,7 +35,7 @@ class Bpe {
   Bpe(const std::unordered_map<std::string, std::int32_t>& tokens, const std::vector<Merge>& merges,
       bool whole_words, const std::vector<std::int32_t>& byte_tokens = {});
 
-  // Where a text stands in its document: at the front, behind a special token, or behind text.
+  // The place of a text in its document: at the front, after a special token, or after other text.
   enum class Place : std::uint8_t { front, behind_token, behind_text };
   // What a thread keeps between words: what lately seen ones became.
   class Memory;

@@ -31,8 +31,8 @@ struct BpeDefinition {
       isolate,              // matches of the pattern and the texts between them are parts
       keep_matches,         // matches are parts; the texts between them become no token
       drop_matches,         // the texts between matches are parts
-      merge_with_previous,  // a match ends the part in front of it
-      merge_with_next,      // a match begins the part behind it
+      merge_with_previous,  // a match is the end of the part before it
+      merge_with_next,      // a match is the start of the part after it
       prefix,               // `content` is put in front of a part that does not begin with it
       replace,              // matches become `content`
     } kind = Kind::isolate;

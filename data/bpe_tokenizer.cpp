@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "data/unicode.h"
+#include "data/word_patterns.h"
 
 namespace lockstep {
 namespace {
@@ -21,14 +22,7 @@ constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581, which stands for 
 // Patterns that part text in front of a space with a letter behind it, and behind a line's end
 // between what is no space and a letter, whatever else is there: no match spans such a place, and
 // none of those before it looks beyond it.
-constexpr std::string_view kKnownPatterns[] = {
-    // GPT-2, and SmolLM 2 behind its digits
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-    // Llama 3, SmolLM 3
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-    // Qwen 2, 2.5 and 3
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-};
+constexpr std::string_view kKnownPatterns[] = {kGpt2Words, kLlama3Words, kQwenWords};
 
 bool is_known(const Step& step) {
   return step.kind == Kind::isolate &&
@@ -51,8 +45,8 @@ bool parts_words(const BpeDefinition& definition) {
                      [](const auto& one) { return one.kind == Normalizer::Kind::form; });
 }
 
-// Whether no merge makes a token in which a mark stands behind another character. Then words may be
-// cut in front of each run of marks: all merges are within them.
+// Whether each run of marks may begin a word. It may if no merge makes a token that has a mark
+// behind another character: then each merge is within one of these words.
 bool marks_begin_words(const BpeDefinition& definition) {
   if (definition.byte_tokens.empty() || definition.whole_words ||
       !definition.tokens.contains(std::string(kMark)))
@@ -118,7 +112,7 @@ BpeTokenizer::BpeTokenizer(const BpeDefinition& definition, About about)
   plain_ = added_of(plain);
 }
 
-// Those that are looked for before and behind the normalizers.
+// Splits the tokens into those that are looked for before normalizing, and after.
 BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) {
   std::vector<AddedToken> before, behind;
   for (const auto& token : tokens)
@@ -143,7 +137,7 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
     replaced = replaced_utf8(text);
     text = replaced;
   }
-  // The first part has the place of the whole text. All other parts stand behind a token.
+  // The first part has the place of the whole text. Each other part follows a token.
   const auto encode_text = [&](std::string_view whole, Place place) {
     added.behind_normalizers.split(whole, [&](std::string_view part, const AddedToken* token) {
       const auto at = part.data() == whole.data() ? place : Place::behind_token;

@@ -1,5 +1,5 @@
 // BpeTokenizer: byte pair encoding of texts. Its ids are those of the packages `tokenizers`,
-// tiktoken and mistral-common, without the tokens that they put in front of a text or behind it.
+// tiktoken and mistral-common, without the tokens that they add at the start or the end of a text.
 #pragma once
 
 #include <cstdint>

@@ -21,9 +21,9 @@ class Normalizers {
   Normalizers(const std::vector<BpeDefinition::Normalizer>& all, const char* member);
 
   bool empty() const { return all_.empty(); }
-  // All changes, in their order. Behind other text nothing is put in front, and a pattern that
-  // begins with \A matches nothing. Throws DataError where the text becomes more than 64 times as
-  // long and 1 KiB.
+  // Applies all changes in their order. A text that follows other text gets no prefix, and a
+  // pattern that begins with \A matches nothing in it. Throws DataError where the text becomes more
+  // than 64 times as long and 1 KiB.
   std::string apply(std::string text, Bpe::Place place) const;
 
  private:

@@ -8,18 +8,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/word_patterns.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostTokenBytes = 256;                  // published ones have up to 128
-constexpr std::int64_t kMostSpecial = std::int64_t{1} << 16;  // of a tekken.json: 1000
-
-// The pattern of Llama 3 and Qwen, which take up to so many digits as a word.
-std::string pattern_with_digits(const char* digits) {
-  return str(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)", digits,
-             R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
-}
+constexpr std::size_t kMostTokenBytes = 256;                  // published tokens have at most 128
+constexpr std::int64_t kMostSpecial = std::int64_t{1} << 16;  // a published tekken.json has 1000
 
 // -1: it is no character of base64.
 int value_of(char c) {
@@ -141,7 +136,7 @@ void add_llama3(BpeDefinition& out, std::int64_t first) {
                     ? std::string(kNames[static_cast<std::size_t>(i)])
                     : str("<|reserved_special_token_", 2 + i - std::ssize(kNames), "|>"),
                 first + i);
-  out.steps.push_back({.pattern = pattern_with_digits(R"(\p{N}{1,3})")});
+  out.steps.push_back({.pattern = std::string(kLlama3Words)});
   out.begin_token = kNames[0];
   out.end_token = kNames[1];
 }
@@ -154,7 +149,7 @@ void add_qwen(BpeDefinition& out, std::int64_t first) {
   for (std::int64_t i = 0; i < kExtras; ++i)
     add_special(out, str("<|extra_", i, "|>"), first + i);
   out.normalizers.push_back({.form = NormalForm::nfc});
-  out.steps.push_back({.pattern = pattern_with_digits(R"(\p{N})")});
+  out.steps.push_back({.pattern = std::string(kQwenWords)});
   out.begin_token = out.end_token = "<|endoftext|>";
 }
 

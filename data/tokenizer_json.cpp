@@ -8,13 +8,10 @@
 
 #include "core/json.h"
 #include "data/unicode.h"
+#include "data/word_patterns.h"
 
 namespace lockstep {
 namespace {
-
-// GPT-2's, which ByteLevel has of its own.
-constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 template <class... Args>
 [[noreturn]] void refuse(const Args&... args) {
@@ -133,7 +130,7 @@ class PreTokenizer {
       is_byte_level_ = true;
       if (flag(json, "add_prefix_space", true))
         steps_.push_back({.kind = Kind::prefix, .content = " "});
-      if (flag(json, "use_regex", true)) steps_.push_back({.pattern = kGpt2Pattern});
+      if (flag(json, "use_regex", true)) steps_.push_back({.pattern = std::string(kGpt2Words)});
     } else if (type == "Digits") {
       const bool one = flag(json, "individual_digits", false);
       steps_.push_back({.pattern = one ? R"(\p{N})" : R"(\p{N}+)"});

@@ -254,6 +254,14 @@ class OpenFilesLimit {
   rlimit before_{};
 };
 
+TEST_F(DatasetTest, a_directory_that_cannot_be_read_now_is_an_error_of_storage) {
+  write_dataset(directory_ / "d", random_documents(100), 100);
+  std::filesystem::remove(directory_ / "d/dataset.json");
+  const OpenFilesLimit limit(0);
+  expect_contains(message_of<StorageError>([&] { Dataset dataset({at("d")}); }),
+                  "d: cannot read the directory: Too many open files");
+}
+
 TEST_F(DatasetTest, more_shards_than_open_files_are_read) {
   const auto tokens = random_documents(2'000);
   write_dataset(directory_ / "d", tokens, 1);

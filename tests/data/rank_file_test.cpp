@@ -83,6 +83,7 @@ TEST_F(RankFiles, of_llama_3_merge_the_lowest_rank_and_have_its_special_tokens) 
   EXPECT_EQ(tokenizer->encode("\xc3\xa9"), (Ids{261}));
   EXPECT_EQ(tokenizer->encode("12"), (Ids{262}));  // up to three digits are a word
   EXPECT_EQ(tokenizer->encode("<|begin_of_text|>ab<|eot_id|>"), (Ids{128'000, 256, 128'009}));
+  EXPECT_EQ(tokenizer->last_cut("one two"), 3u);  // its pattern is known
   EXPECT_EQ(tokenizer->bytes_of(128'255), "<|reserved_special_token_245|>");
   EXPECT_EQ(tokenizer->decode(Ids{128'000, 258, 261}), "abc\xc3\xa9");
 }
