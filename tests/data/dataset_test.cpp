@@ -257,8 +257,10 @@ class OpenFilesLimit {
 TEST_F(DatasetTest, a_directory_that_cannot_be_read_now_is_an_error_of_storage) {
   write_dataset(directory_ / "d", random_documents(100), 100);
   std::filesystem::remove(directory_ / "d/dataset.json");
-  const OpenFilesLimit limit(0);
-  expect_contains(message_of<StorageError>([&] { Dataset dataset({at("d")}); }),
+  expect_contains(message_of<StorageError>([&] {
+                    const OpenFilesLimit limit(0);
+                    Dataset dataset({at("d")});
+                  }),
                   "d: cannot read the directory: Too many open files");
 }
 
