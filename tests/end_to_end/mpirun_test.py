@@ -117,6 +117,19 @@ def check_addresses(folder, job, config):
             expect(done.returncode == 0, f"{ranks} x {threads} threads in {mib} MiB of addresses: {done.stdout[-300:]}")
 
 
+def check_more_addresses(folder, job, config):
+    """Where a limit of addresses suffices, each larger one does."""
+    suffices = None
+    for mib in range(280, 322, 2):
+        train = job.command(config, folder / f"more_{mib}", 1, ["train.steps=1", "train.threads=4"])
+        train = ["bash", "-c", f'ulimit -v {1024 * mib}; exec "$@"', "limit", *train[train.index(job.lockstep):]]
+        done = subprocess.run(train, **ALONE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+        expect(done.returncode == 0 or suffices is None, f"{mib} MiB, but {suffices} suffice: {done.stdout[-500:]}")
+        if done.returncode == 0:
+            suffices = mib
+    expect(suffices is not None, "no limit up to 320 MiB suffices")
+
+
 def check_few_addresses(folder, job, config):
     """Below what a run needs, whatever meets the limit first (a map, the heap, a thread): the error names it."""
     codes = set()
@@ -148,6 +161,7 @@ def check(lockstep, folder):
     configs = {family: configuration(folder, family) for family in ("gpt2", "llama3")}
     job = Job(lockstep, folder)
     check_addresses(folder, job, configs["gpt2"])
+    check_more_addresses(folder, job, configs["gpt2"])
     check_few_addresses(folder, job, configs["gpt2"])
     one = {}
     for family, config in configs.items():
