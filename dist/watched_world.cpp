@@ -1,7 +1,9 @@
 #include "dist/watched_world.h"
 
 #include <csignal>
-#include <fstream>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 #include "core/start_thread.h"
@@ -17,7 +19,11 @@ constexpr Milliseconds kMessageTime = std::chrono::hours(24 * 365);
 }  // namespace
 
 WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
-    : WorldOver(world), interval_(options.timing.interval), interfaces_(options.interfaces) {
+    : WorldOver(world),
+      interval_(options.timing.interval),
+      interfaces_(options.interfaces),
+      path_(options.directory) {
+  open_directory();
   const auto membership = meet(options);
   control_ = std::make_unique<Control>(membership);
   heartbeat_ = std::make_unique<Heartbeat>(
@@ -26,7 +32,7 @@ WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
         const std::lock_guard lock(looking_);
         return activity_;
       },
-      [this, directory = options.directory](const Verdict& verdict) { end(verdict, directory); });
+      [this](const Verdict& verdict) { end(verdict); });
   looker_ = start_thread([this] { look(); });
 }
 
@@ -120,17 +126,25 @@ void WatchedWorld::look() {
   std::unique_lock lock(looking_);
   while (!wakes_.wait_for(lock, interval_, [&] { return leaving_; })) {
     lock.unlock();
+    open_directory();
     const auto activity = ring_.activity();
     lock.lock();
     activity_ = activity;
   }
 }
 
-void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& directory) {
+void WatchedWorld::open_directory() {
+  if (path_.empty() || directory_) return;  // only this thread writes it
+  Descriptor opened(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const std::lock_guard lock(looking_);
+  directory_ = std::move(opened);
+}
+
+void WatchedWorld::end(const Verdict& verdict) {
   std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks where one died
   end_process(verdict, {.rank = rank(), .last_words = [&] {
                           const std::jthread beside([&] {  // neither waits where the other hangs
-                            if (!directory.empty()) leave_words(verdict.text, directory);
+                            leave_words(verdict.text);
                           });
                           const std::lock_guard lock(ending_);
                           if (last_act_) last_act_(verdict.text, verdict.exit_code);
@@ -138,11 +152,20 @@ void WatchedWorld::end(const Verdict& verdict, const std::filesystem::path& dire
 }
 
 // Not synced: that a disk hangs may be why all end. The ring may not answer where a driver hangs.
-void WatchedWorld::leave_words(const std::string& why, const std::filesystem::path& directory) {
-  const auto ended = directory / "ended";
-  std::error_code no_run_yet;
-  std::filesystem::create_directory(ended, no_run_yet);
-  std::ofstream(ended / rank_file(rank(), ".txt")) << why << "\n\n" << ring_.in_words();
+void WatchedWorld::leave_words(const std::string& why) {
+  int directory = -1;
+  {
+    const std::lock_guard lock(looking_);
+    directory = directory_.number();
+  }
+  if (directory < 0) return;
+  mkdirat(directory, "ended", 0755);
+  const auto name = "ended" / std::filesystem::path(rank_file(rank(), ".txt"));
+  const Descriptor file(
+      openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const auto text = str(why, "\n\n", ring_.in_words());
+  if (file) [[maybe_unused]]
+    const auto written = write(file.number(), text.data(), text.size());
 }
 
 }  // namespace lockstep

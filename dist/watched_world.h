@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/descriptor.h"
 #include "dist/collective_ring.h"
 #include "dist/comms.h"
 #include "dist/control.h"
@@ -22,7 +23,8 @@ namespace lockstep {
 struct WatchOptions {
   Timing timing{};
   // A rank that the others end leaves there, in ended/rank-00003.txt, why, and its last
-  // collectives; empty: nowhere.
+  // collectives; empty: nowhere. It may be made later. If another one takes its name then, nothing
+  // is left in that one.
   std::filesystem::path directory{};
   std::string interfaces{};  // by which others reach this rank; "": any
 };
@@ -47,8 +49,9 @@ class WatchedWorld final : public WorldOver {
 
  private:
   Membership meet(const WatchOptions& options);
-  void end(const Verdict& verdict, const std::filesystem::path& directory);
-  void leave_words(const std::string& why, const std::filesystem::path& directory);
+  void open_directory();
+  void end(const Verdict& verdict);
+  void leave_words(const std::string& why);
   void look();
 
   CollectiveRing ring_;
@@ -56,7 +59,9 @@ class WatchedWorld final : public WorldOver {
   std::unique_ptr<Control> control_;
   Milliseconds interval_;
   std::string interfaces_;
-  std::mutex looking_;  // of the next two
+  std::filesystem::path path_;  // WatchOptions::directory
+  std::mutex looking_;          // of the next three
+  Descriptor directory_;        // open since it was there
   Activity activity_{};
   bool leaving_ = false;
   std::condition_variable wakes_;

@@ -76,5 +76,28 @@ TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
   expect_contains(read_text(run / "last_act", 1000), "65 rank 1 ");
 }
 
+TEST(WatchedWorldDeathTest, leaves_nothing_in_a_directory_that_replaced_its_own) {
+  const testing::TemporaryDirectory parent;
+  const auto run = parent / "run", moved = parent / "moved";
+  std::filesystem::create_directory(run);
+  const auto breaks = [&] {
+    run_thread_ranks(2, [&](World& world) {
+      WatchedWorld watched(world,
+                           {.timing = {.interval = Milliseconds(1000)}, .directory = run});
+      world.exchange("");
+      if (world.rank() == 0) {
+        std::filesystem::rename(run, moved);
+        std::filesystem::create_directory(run);
+      }
+      world.exchange("");
+      if (world.rank() == 1) watched.abort("the disk is full", 74);
+      std::this_thread::sleep_for(std::chrono::seconds(30));
+    });
+  };
+  EXPECT_EXIT(breaks(), ::testing::ExitedWithCode(74), "the disk is full");
+  EXPECT_TRUE(std::filesystem::is_empty(run));
+  EXPECT_FALSE(std::filesystem::is_empty(moved / "ended"));
+}
+
 }  // namespace
 }  // namespace lockstep
