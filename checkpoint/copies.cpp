@@ -29,9 +29,9 @@ std::vector<std::string> texts_in(const Json& json) {
   return texts;
 }
 
-// For rank 0: whether it is a StorageError, and its text.
+// For rank 0.
 Json failure_of(const DataError& error) {
-  return Json::Array{dynamic_cast<const StorageError*>(&error) != nullptr, error.what()};
+  return Json::Array{error.exit_code(), error.what()};
 }
 
 }  // namespace
@@ -93,10 +93,8 @@ class CheckpointCopies::Plan {
   // `failure`: see failure_of(). If nobody else has the file, throws it.
   void failed(const std::string& name, const Json& failure) {
     const auto& why = failure.as_array().at(1).as_string();
-    if (holders_.at(name).empty()) {
-      if (failure.as_array().at(0).as_bool()) throw StorageError(why);
-      throw DataError(why);
-    }
+    if (holders_.at(name).empty())
+      throw_as(static_cast<int>(failure.as_array().at(0).as_integer()), why);
     log_warning("tried again with another machine's copy: ", why);
     todo_.push_back(name);
   }

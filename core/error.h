@@ -89,6 +89,18 @@ std::string str(const Args&... args) {
   throw DataError(what);
 }
 
+// Throws `text` as the error of that exit code, which another process told.
+[[noreturn]] inline void throw_as(int exit_code, const std::string& text) {
+  switch (exit_code) {
+    case 65: throw DataError(text);
+    case 74: throw StorageError(text);
+    case 75: throw TransientError(text);
+    case 77: throw RefusedError(text);
+    case 78: throw ConfigError(text);
+    default: throw Error(text);
+  }
+}
+
 // act(); what a DataError, of whatever type, says of it gets `where...` and ": " in front.
 template <class Act, class... Where>
 decltype(auto) in_context(Act&& act, const Where&... where) {

@@ -21,17 +21,6 @@ Bytes encode(const Error& error) {
       .take();
 }
 
-[[noreturn]] void throw_as(int exit_code, const std::string& text) {
-  switch (exit_code) {
-    case 65: throw DataError(text);
-    case 74: throw StorageError(text);
-    case 75: throw TransientError(text);
-    case 77: throw RefusedError(text);
-    case 78: throw ConfigError(text);
-    default: throw Error(text);
-  }
-}
-
 }  // namespace
 
 Control::Control(const Membership& membership)
