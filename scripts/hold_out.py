@@ -5,8 +5,8 @@ usage: hold_out.py DIRECTORY TEXT...
 
 Writes DIRECTORY/train.txt and DIRECTORY/validation.txt: the bytes of the files (a directory: all files
 below it, hidden ones left out), one behind the other, every 20th 64 KiB held out; of a text that has
-not 20 such blocks, its 20th twentieth. Exits with 65 where there is too little, or a file cannot be
-read.
+not 20 such blocks, its 20th twentieth. Exits with 65 if there is too little text, with 77 if this user may
+not read or write a file, and with 74 if the disk is full or fails.
 """
 
 import os
@@ -16,7 +16,7 @@ import sys
 from prepare_gcide import BLOCK_BYTES, HELD_OUT_EVERY
 
 LEAST_BYTES = 32 * 1024  # then six windows of 256 bytes are held out
-DATA_ERROR = 65
+DATA_ERROR, STORAGE_ERROR, REFUSED = 65, 74, 77
 
 
 class NoText(Exception):
@@ -77,7 +77,8 @@ def main(directory, *paths):
         sizes = split(pathlib.Path(directory), paths)
     except (NoText, OSError) as error:
         print(error, file=sys.stderr)
-        sys.exit(DATA_ERROR)
+        sys.exit(REFUSED if isinstance(error, PermissionError) else
+                 STORAGE_ERROR if isinstance(error, OSError) else DATA_ERROR)
     print("{} bytes to train on, {} held out".format(*sizes))
 
 

@@ -68,6 +68,13 @@ class HoldOut(unittest.TestCase):
             self.assertIn(f"{path}: {said}", done.stderr)
             self.assertFalse((self.root / "out").exists())
 
+    def test_a_full_disk_is_no_error_of_the_text(self):
+        done = subprocess.run(["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", sys.executable, "-B", SCRIPT,
+                               self.root / "out", self.text("a", b"x" * 100000)],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 74, done.stderr)
+        self.assertIn("File too large", done.stderr)
+
     def test_quickstart_refuses_before_it_builds(self):
         for path, said in ((self.text("small", b"x" * 100), "100 bytes of text"),
                            (str(self.root / "no"), "there is no")):
