@@ -1,6 +1,7 @@
 #include "tests/bench/published_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,12 @@ namespace lockstep {
 namespace {
 
 using Recompute = PublishedRecompute;
+
+constexpr std::array kColumns{"source", "model",     "gpu",       "layers",      "hidden",
+                              "ffn",    "heads",     "kv_heads",  "vocab",       "seq",
+                              "n_gpus", "dp",        "tp",        "pp",          "cp",
+                              "notes",  "precision", "recompute", "micro_batch", "global_batch_seqs",
+                              "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu_pct"};
 
 // ---------------------------------------------------------------------------------- as it is said
 
@@ -308,6 +315,9 @@ std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv) 
     at = end + 1;
     if (header.empty()) {
       header = line;
+      for (const char* column : kColumns)
+        if (std::ranges::find(header, column) == header.end())
+          throw Error(str(csv.string(), ": has no column ", column, "; add it to the first line"));
       continue;
     }
     PublishedRow row;

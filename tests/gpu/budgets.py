@@ -220,7 +220,8 @@ def check_launches(verdict, kernels, launches):
         blocks, threads, dynamic = fewest.get(title, (0, 0, 0))
         verdict.row(blocks >= least, f"{title}: {blocks} blocks a multiprocessor, {least} expected, "
                     f"of {threads} threads and {kernels[title].shared} + {dynamic} bytes shared")
-    print(f"{len(launches)} launches of {len(fewest)} kernels of {len(kernels)}")
+    print(f"{len(launches)} launches of {len(fewest)} kernels of {len(kernels)}; no test launches:",
+          *sorted(kernels.keys() - fewest.keys()), sep="\n  ")
 
 
 def main():

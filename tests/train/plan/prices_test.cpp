@@ -161,6 +161,14 @@ TEST(PublishedRun, a_row_that_states_too_little_has_no_price_but_a_reason) {
   }
 }
 
+TEST(PublishedRun, a_file_that_lacks_a_column_is_refused_by_name) {
+  const TemporaryDirectory directory;
+  write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
+  EXPECT_EQ(message_of<Error>([&] { read_published_rows(directory / "rows.csv"); }),
+            (directory / "rows.csv").string() +
+                ": has no column layers; add it to the first line");
+}
+
 TEST(PublishedRun, resolves_and_prices_each_row_as_the_model_that_was_fitted) {
   const auto& expected = fixture().at("runs").as_array();
   ASSERT_EQ(rows().size(), expected.size());
