@@ -306,7 +306,7 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   Json about;
   about.set("step", 0);
   about.set("model", config_to_huggingface(source.model));
-  about.set("imported_from", source.path.string());
+  about.set("imported_from", fs::absolute(source.path).lexically_normal().string());
   Checkpointer(directory, weights.slices()).save(0, about);
   keep_tokenizer(tokenizer_of(source), run.tokenizer(), source.path);
   log_info("wrote ", source.path.string(), " to ", checkpoint_path(directory, 0).string());

@@ -311,7 +311,7 @@ bool MetricsReader::poll(FunctionRef<void()> begin_anew,
     anew();
     return false;
   }
-  if (!std::filesystem::is_regular_file(path_))
+  if (std::error_code unknown; !std::filesystem::is_regular_file(path_, unknown))
     throw DataError(str(path_.string(), ": is no regular file"));
   errno = 0;
   std::ifstream file(path_, std::ios::binary);

@@ -6,8 +6,10 @@ usage: finetune_test.py LOCKSTEP
 """
 
 import json
+import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -286,7 +288,9 @@ def a_chat_model_comes_back_whole(tuning):
     model, tuning.model = tuning.model, chat
     tuned = tuning.tune(tuning.folder / "chat_data", 3)
     tuning.model = model
-    run("checkpoint", "import", chat, "--out", tuning.folder / "chat_import")
+    run("checkpoint", "import", os.path.relpath(chat), "--out", tuning.folder / "chat_import")
+    origin = re.search(r'imported_from: (\S+)', run("checkpoint", "inspect", tuning.folder / "chat_import"))
+    expect(origin is not None and origin[1] == str(chat), f"{origin}: where it was imported from, from the root")
     for source in (tuned, tuning.folder / "chat_import", chat):
         out, said = exported(source, f"{source.name}_out")
         for name, text in files.items():
