@@ -12,11 +12,29 @@ namespace {
 
 using Recompute = PublishedRecompute;
 
-constexpr std::array kColumns{"source", "model",     "gpu",       "layers",      "hidden",
-                              "ffn",    "heads",     "kv_heads",  "vocab",       "seq",
-                              "n_gpus", "dp",        "tp",        "pp",          "cp",
-                              "notes",  "precision", "recompute", "micro_batch", "global_batch_seqs",
-                              "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu_pct"};
+constexpr std::array kColumns{"source",
+                              "model",
+                              "gpu",
+                              "layers",
+                              "hidden",
+                              "ffn",
+                              "heads",
+                              "kv_heads",
+                              "vocab",
+                              "seq",
+                              "n_gpus",
+                              "dp",
+                              "tp",
+                              "pp",
+                              "cp",
+                              "notes",
+                              "precision",
+                              "recompute",
+                              "micro_batch",
+                              "global_batch_seqs",
+                              "tokens_per_s_per_gpu",
+                              "tflops_per_gpu",
+                              "mfu_pct"};
 
 // ---------------------------------------------------------------------------------- as it is said
 

@@ -82,8 +82,7 @@ TEST(WatchedWorldDeathTest, leaves_nothing_in_a_directory_that_replaced_its_own)
   std::filesystem::create_directory(run);
   const auto breaks = [&] {
     run_thread_ranks(2, [&](World& world) {
-      WatchedWorld watched(world,
-                           {.timing = {.interval = Milliseconds(1000)}, .directory = run});
+      WatchedWorld watched(world, {.timing = {.interval = Milliseconds(1000)}, .directory = run});
       world.exchange("");
       if (world.rank() == 0) {
         std::filesystem::rename(run, moved);

@@ -165,8 +165,7 @@ TEST(PublishedRun, a_file_that_lacks_a_column_is_refused_by_name) {
   const TemporaryDirectory directory;
   write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
   EXPECT_EQ(message_of<Error>([&] { read_published_rows(directory / "rows.csv"); }),
-            (directory / "rows.csv").string() +
-                ": has no column layers; add it to the first line");
+            (directory / "rows.csv").string() + ": has no column layers; add it to the first line");
 }
 
 TEST(PublishedRun, resolves_and_prices_each_row_as_the_model_that_was_fitted) {
