@@ -618,6 +618,26 @@ TEST(HuggingFaceFiles, a_directory_without_weights_says_what_to_do) {
       "save it with save_pretrained()");
 }
 
+TEST(HuggingFaceFiles, a_config_may_hold_nan_in_members_that_are_not_read) {
+  const TemporaryDirectory directory;
+  const auto text = slurp(fixture(Family::llama3) / "config.json");
+  const auto read_with = [&](const std::string& member) {
+    spit(directory / "config.json", "{" + member + text.substr(text.find('{') + 1));
+    return huggingface_config(directory.path());
+  };
+  EXPECT_EQ(read_with(R"("loss": NaN, "scores": [Infinity, {"least": -Infinity}],)"),
+            huggingface_config(fixture(Family::llama3)));
+  const std::pair<const char*, const char*> refused[] = {
+      {R"("sliding_window": -Infinity,)",
+       R"(config.json: sliding_window: expected null, got "-Infinity")"},
+      {R"("rope_scaling": {"type": "llama3", "factor": NaN},)",
+       R"(config.json: rope_scaling: factor: expected a number, got "NaN")"},
+      {R"("rope_scaling": {"type": "llama3", "original_max_position_embeddings": Infinity},)",
+       R"(original_max_position_embeddings: expected an integer, got "Infinity")"}};
+  for (const auto& [member, expected] : refused)
+    expect_contains(message_of<DataError>([&] { read_with(member); }), expected);
+}
+
 TEST(HuggingFaceFiles, an_export_copies_tokenizer_files_and_overwrites_nothing) {
   const TemporaryDirectory directory;
   const auto config = huggingface_config(fixture(Family::qwen2));
