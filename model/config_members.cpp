@@ -1,6 +1,7 @@
 #include "model/config_members.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep {
 namespace {
@@ -57,6 +58,23 @@ void Keys::refuse(const char* key, const std::string& expected, const Json* got,
   if (text.size() > kShown) text = text.substr(0, kShown) + "...";
   throw DataError(str(file_, ": ", key, ": expected ", expected, ", got ", text,
                       advice.empty() ? "" : ". ", advice));
+}
+
+std::int64_t Keys::integer(const char* key) const {
+  const Json& value = needed(key, "an integer");
+  if (value.is_integer()) return value.as_integer();
+  const double number = value.is_number() ? value.as_double() : 0.5;
+  if (number != std::trunc(number) || std::abs(number) >= 0x1p63) refuse(key, "an integer", &value);
+  return static_cast<std::int64_t>(number);
+}
+
+const Json& Keys::needed(const char* key, const char* expected) const {
+  const Json* value = find(key);
+  if (value == nullptr)
+    throw DataError(
+        str(file_, ": ", key, ": missing; expected ", expected,
+            ". Copy the member from the config.json that the model was published with"));
+  return *value;
 }
 
 bool is_same(const Json& a, const Json& b) {
