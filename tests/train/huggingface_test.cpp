@@ -452,14 +452,16 @@ TEST_F(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
     sees_less.back() = 0;
     expect_contains(refused("h.0.attn.bias", sees_all),
                     "h.0.attn.bias is 1 for query 0 and key 4; expected 0");
+    expect_contains(refused("h.0.attn.bias", sees_all), "computed. Choose a causal model");
     expect_contains(refused("h.0.attn.bias", sees_less), "is 0 for query 4 and key 4; expected 1");
     expect_contains(refused("h.2.attn.bias", mask), "unexpected: h.2.attn.bias");
   }
   expect_contains(refusal(Family::gpt2, "h.0.attn.bias", entry_of(StoredType::f32, {25}, mask)),
-                  "is not one square matrix");
+                  "has the shape [25]; expected one square matrix, the mask of causal attention. "
+                  "Remove the tensor if every token attends to all earlier tokens");
   expect_contains(
       refusal(Family::gpt2, "h.0.attn.bias", entry_of(StoredType::f32, {5, 5, 1}, mask)),
-      "is not one square matrix");
+      "has the shape [5, 5, 1]; expected one square matrix");
 }
 
 TEST_F(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
@@ -473,7 +475,10 @@ TEST_F(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
   expect_contains(refused(StoredType::f32, NAN), "masked_bias is nan");
   expect_contains(
       refusal(Family::gpt2, "h.0.attn.masked_bias", entry_of(StoredType::f32, {2}, {-1e4, -1e4})),
-      "has more than one element");
+      "has the shape [2]; expected one element. Remove the tensor if every token attends to all "
+      "earlier tokens");
+  expect_contains(refusal(Family::gpt2, "h.0.attn.masked_bias", entry_of(StoredType::f32, {0}, {})),
+                  "has the shape [0]; expected one element");
 }
 
 TEST_F(Buffers, frequencies_of_another_rope_are_refused) {
@@ -503,6 +508,9 @@ TEST_F(Buffers, frequencies_of_another_rope_are_refused) {
     expect_contains(
         refusal(family, "model.rotary_emb.inv_freq", entry_of(StoredType::f32, {1}, {1.0})),
         "inv_freq has the shape [1]");
+    expect_contains(refusal(family, "model.rotary_emb.inv_freq",
+                            entry_of(StoredType::f32, {1, 1, 2, 1, 1}, {1.0, 1.0})),
+                    "inv_freq has the shape [1, 1, 2, 1, 1]; expected [");
   }
 }
 
