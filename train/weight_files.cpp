@@ -113,7 +113,10 @@ void WeightFiles::add_shards() {
             str("the file \"", shard, "\" is not one beside it; expected a plain file name"));
       add_file(shard);
       for (const auto& name : names)
-        if (files_.back()->find(name) == nullptr) throw DataError(str(name, " is not in ", shard));
+        if (files_.back()->find(name) == nullptr)
+          throw DataError(
+              str(name, " is not in ", shard,
+                  "; expected it there by the index. Copy the index and the files from one model"));
     }
   };
   in_context(read, path.string());
@@ -148,7 +151,8 @@ void WeightFiles::check_names() const {
           missing.empty() ? "" : " missing: ", some_of(missing),
           missing.empty() || unexpected.empty() ? "" : ";",
           unexpected.empty() ? "" : " unexpected: ", some_of(unexpected),
-          lacks_head ? "; set \"tie_word_embeddings\": true if the embedding is the head" : ""));
+          lacks_head ? "; set \"tie_word_embeddings\": true if the embedding is the head"
+                     : ". Take config.json and the weights from one model"));
 }
 
 }  // namespace lockstep

@@ -203,7 +203,8 @@ TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
     spit(path, wrong.dump());
     return refusal(out);
   };
-  expect_contains(refusal_with(file), "index.json: " + first + " is not in " + file);
+  expect_contains(refusal_with(file), "index.json: " + first + " is not in " + file +
+                                          "; expected it there by the index. Copy");
   expect_contains(refusal_with("../" + file), "is not one beside it");
   expect_contains(refusal_with("absent"), "absent: cannot open");
   spit(path, "{}");
@@ -215,7 +216,7 @@ TEST_P(HuggingFace, missing_unexpected_and_misshapen_tensors_are_named) {
   const std::string last = tensors.back().name;
   expect_contains(refusal(changed([&](auto& all) { all.erase(last); })), " missing: " + last);
   expect_contains(refusal(changed([&](auto& all) { all["extra"] = all[last]; })),
-                  "; unexpected: extra");
+                  "; unexpected: extra. Take config.json and the weights from one model");
   const auto many = refusal(changed([&](auto& all) { all.clear(); }));
   expect_contains(many, "missing: ");
   expect_contains(many, str(" and ", tensors.size() - 5, " more"));
