@@ -55,8 +55,7 @@ std::string download(const std::string& repository) {
 }  // namespace
 
 std::string download_advice(const std::string& what) {
-  for (const std::string_view host :
-       {"https://huggingface.co/", "https://hf.co/", "hf://", "huggingface.co/", "hf.co/"})
+  for (const std::string_view host : {"https://huggingface.co/", "https://hf.co/", "hf://"})
     if (what.starts_with(host))
       if (const auto found = repository(std::string_view(what).substr(host.size()), true);
           !found.empty())

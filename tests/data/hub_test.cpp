@@ -30,6 +30,7 @@ TEST(Hub, ids_and_addresses_are_recognised_with_their_command) {
       {"hf://org/name@main/config.json", "org/name --revision main"},
       {"hf://datasets/org/name@main/a.parquet", "org/name --repo-type dataset --revision main"},
       {"org/name/more", ""},
+      {"huggingface.co/org/name", ""},  // may be a copy on this machine
       {"org//", ""},
       {"org/name@", ""},
       {"org/name@a b", ""},
