@@ -25,27 +25,48 @@ bool is_id(std::string_view text) {
   return is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));
 }
 
-std::string download(std::string_view id) {
-  return str("download it with `hf download ", id, " --local-dir DIR` and name DIR");
+// What `hf download` takes for `name`: an id, and options; empty where it names no repository.
+// `is_address`: a path within the repository may follow.
+std::string repository(std::string_view name, bool is_address) {
+  constexpr std::string_view kDatasets = "datasets/";
+  name = name.substr(0, name.find_first_of("?#"));
+  const bool is_dataset = name.starts_with(kDatasets);
+  if (is_dataset) name.remove_prefix(kDatasets.size());
+  if (const auto owner = name.find('/'); is_address && owner != std::string_view::npos)
+    name = name.substr(0, name.find('/', owner + 1));
+  if (name.ends_with('/')) name.remove_suffix(1);
+  const auto at = std::min(name.find('@'), name.size());
+  std::string options = is_dataset ? " --repo-type dataset" : "";
+  if (at < name.size()) {
+    const auto revision = name.substr(at + 1);
+    if (revision.empty() || !std::all_of(revision.begin(), revision.end(),
+                                         [](char c) { return is_id_character(c) || c == '/'; }))
+      return "";
+    options += str(" --revision ", revision);
+  }
+  const auto id = name.substr(0, at);
+  return is_id(id) ? str(id, options) : "";
+}
+
+std::string download(const std::string& repository) {
+  return str("download it with `hf download ", repository, " --local-dir DIR` and name DIR");
 }
 
 }  // namespace
 
 std::string download_advice(const std::string& what) {
   for (const std::string_view host : {"https://huggingface.co/", "https://hf.co/", "hf://"})
-    if (what.starts_with(host)) {
-      std::string_view id(what);
-      id.remove_prefix(host.size());
-      if (const auto owner = id.find('/'); owner != std::string_view::npos)
-        id = id.substr(0, id.find('/', owner + 1));
-      return str("It is an address of the Hugging Face Hub: ", download(id));
-    }
+    if (what.starts_with(host))
+      if (const auto found = repository(std::string_view(what).substr(host.size()), true);
+          !found.empty())
+        return str("It is an address of the Hugging Face Hub: ", download(found));
   if (is_remote(what)) return "It is an address: download it, and name the local path";
+  const auto found = repository(what, false);
   const auto slash = what.find('/');
-  if (!is_id(what) || path_exists(what) ||
+  if (found.empty() || path_exists(what) ||
       (slash != std::string::npos && directory_exists(what.substr(0, slash))))
     return "";
-  return str("If it is an id of the Hugging Face Hub, ", download(what));
+  return str("If it is an id of the Hugging Face Hub, ", download(found));
 }
 
 }  // namespace lockstep

@@ -181,6 +181,19 @@ std::string mended_json_lines(std::string_view text, const std::string& what, Od
   return Mender(text, what, odd).mended();
 }
 
+std::string with_quoted_not_numbers(std::string_view text) {
+  std::string out;
+  for (bool in_string = false; !text.empty();) {
+    const auto word = in_string ? 0 : not_a_number_at(text);
+    const auto bytes = word > 0 ? word : in_string && text.front() == '\\' ? 2 : 1;
+    if (text.front() == '"') in_string = !in_string;
+    const auto taken = text.substr(0, bytes);
+    out += word > 0 ? str('"', taken, '"') : std::string(taken);
+    text.remove_prefix(taken.size());
+  }
+  return out;
+}
+
 std::size_t not_a_number_at(std::string_view text) {
   for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
     if (text.starts_with(word)) return word.size();

@@ -47,6 +47,10 @@ void note_invalid(std::string_view text, Tally& tally,
 // stand at the end.
 std::string mended_json_lines(std::string_view text, const std::string& what, OddInput& odd);
 
+// A JSON text in which NaN, Infinity and -Infinity are in quotes: strings, which no reader takes
+// for a number, where null may be a value. Nothing else is mended.
+std::string with_quoted_not_numbers(std::string_view text);
+
 // NaN, Infinity or -Infinity at the front of `text`: its bytes; 0: it is neither.
 std::size_t not_a_number_at(std::string_view text);
 

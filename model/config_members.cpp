@@ -1,6 +1,7 @@
 #include "model/config_members.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,11 @@ constexpr FixedMember kFixedMembers[] = {
      "Set it to null if every token attends to all earlier tokens."},
     {"attention_chunk_size", kUnwindowed, "[null]",
      "Set it to null if every token attends to all earlier tokens."},
+    {"attribute_map", kGpt2,
+     R"([{"hidden_size": "n_embd", "max_position_embeddings": "n_positions",
+          "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}])",
+     "Remove the member, and give each setting its usual name."},
+    {"attribute_map", kRope, "[{}]", "Remove the member, and give each setting its usual name."},
     {"per_layer_config", kAll, "[null, {}]", "Choose a model whose layers are alike."},
     {"kv_sharing_modes", kAll, "[null, []]", "Choose a model whose layers are alike."},
     {"text_config", kAll, "[null]", "Export the language model to a directory of its own."},
@@ -52,6 +58,23 @@ void Keys::refuse(const char* key, const std::string& expected, const Json* got,
   if (text.size() > kShown) text = text.substr(0, kShown) + "...";
   throw DataError(str(file_, ": ", key, ": expected ", expected, ", got ", text,
                       advice.empty() ? "" : ". ", advice));
+}
+
+std::int64_t Keys::integer(const char* key) const {
+  const Json& value = needed(key, "an integer");
+  if (value.is_integer()) return value.as_integer();
+  const double number = value.is_number() ? value.as_double() : 0.5;
+  if (number != std::trunc(number) || std::abs(number) >= 0x1p63) refuse(key, "an integer", &value);
+  return static_cast<std::int64_t>(number);
+}
+
+const Json& Keys::needed(const char* key, const char* expected) const {
+  const Json* value = find(key);
+  if (value == nullptr)
+    throw DataError(
+        str(file_, ": ", key, ": missing; expected ", expected,
+            ". Copy the member from the config.json that the model was published with"));
+  return *value;
 }
 
 bool is_same(const Json& a, const Json& b) {

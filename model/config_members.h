@@ -11,6 +11,8 @@
 namespace lockstep {
 
 constexpr char kKeepOne[] = "Keep the right one of the two.";
+constexpr char kSetRight[] =
+    "Set the value that the weights were made with, or choose another model.";
 
 // Reads members of an object. A message names the file, the member, what is expected and what is
 // there. null is a value like any other: only given() takes it for an absent member.
@@ -27,16 +29,12 @@ class Keys {
   // "FILE: KEY: expected EXPECTED, got VALUE. ADVICE"; nullptr is "nothing".
   [[noreturn]] void refuse(const char* key, const std::string& expected, const Json* got,
                            const std::string& advice = "") const;
-  std::int64_t integer(const char* key) const {
-    const Json& value = needed(key);
-    if (!value.is_integer()) refuse(key, "an integer", &value);
-    return value.as_integer();
-  }
+  std::int64_t integer(const char* key) const;  // or a whole number such as 64.0
   std::int64_t integer(const char* key, std::int64_t otherwise) const {
     return find(key) == nullptr ? otherwise : integer(key);
   }
   double number(const char* key) const {
-    const Json& value = needed(key);
+    const Json& value = needed(key, "a number");
     if (!value.is_number()) refuse(key, "a number", &value);
     return value.as_double();
   }
@@ -49,22 +47,24 @@ class Keys {
     if (!value->is_bool()) refuse(key, "true or false", value);
     return value->as_bool();
   }
+  // 1 to `most`.
+  std::int64_t size(const char* key, std::int64_t most) const {
+    const auto value = integer(key);
+    if (value < 1 || value > most) refuse(key, str("1 to ", most), find(key), kSetRight);
+    return value;
+  }
   // A size that stands under one of two names; both may be there when they are equal.
-  std::int64_t integer_of(const char* key, const char* alias) const {
-    if (find(alias) == nullptr) return integer(key);
-    const auto size = integer(alias);
-    if (integer(key, size) == size) return size;
+  std::int64_t size_of(const char* key, const char* alias, std::int64_t most) const {
+    if (find(alias) == nullptr) return size(key, most);
+    const auto value = size(alias, most);
+    if (find(key) == nullptr || size(key, most) == value) return value;
     refuse(alias, str(key, " (", integer(key), ")"), find(alias), kKeepOne);
   }
   const Json& json() const { return json_; }
   const std::string& file() const { return file_; }
 
  private:
-  const Json& needed(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) throw DataError(str(file_, ": ", key, ": missing"));
-    return *value;
-  }
+  const Json& needed(const char* key, const char* expected) const;
 
   const Json& json_;
   std::string file_;

@@ -3,8 +3,11 @@
 // that `transformers` reads.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <utility>
 
+#include "core/function_ref.h"
 #include "model/config_members.h"
 #include "model/families.h"
 
@@ -36,17 +39,48 @@ const FamilyEntry& entry_of(const Keys& keys) {
               "Choose a model of one of these families.");
 }
 
+// Returns `value`, the number of `key`, which must be right in fp32.
+double checked(const Keys& keys, const char* key, double value, FunctionRef<bool(float)> is_right,
+               const std::string& expected) {
+  if (std::abs(value) > std::numeric_limits<float>::max() || !is_right(static_cast<float>(value)))
+    keys.refuse(key, expected + ", of fp32", keys.find(key), kSetRight);
+  return value;
+}
+
+double positive(const Keys& keys, const char* key, double value) {
+  return checked(
+      keys, key, value, [](float x) { return x > 0; }, "a number above 0");
+}
+
+// Of a model whose file does not give it.
+std::int64_t even_head_size(const Keys& keys, const ModelConfig& c, const std::string& width,
+                            const char* heads) {
+  const auto size = c.width / c.heads;
+  if (size < 1 || size > kMostHeadSize)
+    keys.refuse(heads, str("1 to ", kMostHeadSize, " as ", width, " / ", heads), keys.find(heads),
+                kSetRight);
+  if (!c.learned_positions && size % 2 != 0)
+    keys.refuse(heads, str("an even ", width, " / ", heads, ", because RoPE rotates pairs"),
+                keys.find(heads), kSetRight);
+  return size;
+}
+
 ModelConfig read_gpt2(const Keys& keys) {
   auto c = family_defaults(Family::gpt2);
-  c.layers = keys.integer_of("n_layer", "num_hidden_layers");
-  c.width = keys.integer_of("n_embd", "hidden_size");
-  c.heads = c.kv_heads = keys.integer_of("n_head", "num_attention_heads");
-  c.head_size = c.heads > 0 ? c.width / c.heads : 0;
-  c.mlp_width = keys.given("n_inner") != nullptr
-                    ? keys.integer("n_inner")
-                    : 4 * std::clamp<std::int64_t>(c.width, 0, 1 << 20);
-  c.max_positions = keys.integer_of("n_positions", "max_position_embeddings");
-  c.norm_epsilon = static_cast<float>(keys.number("layer_norm_epsilon", 1e-5));
+  c.layers = keys.size_of("n_layer", "num_hidden_layers", kMostLayers);
+  c.width = keys.size_of("n_embd", "hidden_size", kMostWidth);
+  c.heads = c.kv_heads = keys.size_of("n_head", "num_attention_heads", kMostHeads);
+  const char* width = keys.find("n_embd") != nullptr ? "n_embd" : "hidden_size";
+  const char* heads = keys.find("n_head") != nullptr ? "n_head" : "num_attention_heads";
+  if (c.width % c.heads != 0)
+    keys.refuse(heads, str("a divisor of ", width, " (", c.width, ")"), keys.find(heads),
+                kSetRight);
+  c.head_size = even_head_size(keys, c, width, heads);
+  c.mlp_width =
+      keys.given("n_inner") != nullptr ? keys.size("n_inner", kMostMlpWidth) : 4 * c.width;
+  c.max_positions = keys.size_of("n_positions", "max_position_embeddings", kMostPositions);
+  constexpr const char* kEpsilon = "layer_norm_epsilon";
+  c.norm_epsilon = static_cast<float>(positive(keys, kEpsilon, keys.number(kEpsilon, 1e-5)));
   return c;
 }
 
@@ -74,10 +108,16 @@ const Json* one_of_both(const Keys& keys, const Keys& table, const char* key) {
   table.refuse(key, str(key, " beside the table (", outer->dump(), ")"), inner, kKeepOne);
 }
 
-double read_theta(const Keys& keys, const Keys& table, double default_theta) {
-  const Json* theta = one_of_both(keys, table, "rope_theta");
-  if (theta == nullptr) return keys.number("rope_theta", default_theta);
-  return (theta == keys.find("rope_theta") ? keys : table).number("rope_theta");
+// The one of the two that has the member; neither: `keys`.
+const Keys& place_of(const Keys& keys, const Keys& table, const char* key) {
+  const Json* value = one_of_both(keys, table, key);
+  return value == nullptr || value == keys.find(key) ? keys : table;
+}
+
+double read_theta(const Keys& keys, double default_theta) {
+  return checked(
+      keys, "rope_theta", keys.number("rope_theta", default_theta), [](float x) { return x > 1; },
+      "a number above 1");
 }
 
 // Returns the type of a table: rope_type or, in older files, type. rope_parameters may lack it; a
@@ -104,25 +144,33 @@ void check_rope_members(const Keys& table, const std::string& type) {
                    "Set the right rope_type, or remove the member if it has no effect.");
 }
 
-Rope read_rope_table(const Keys& keys, const char* place, const ModelConfig& c, double theta) {
-  if (!keys.find(place)->is_object()) keys.refuse(place, "an object", keys.find(place));
-  const Json json = without_nulls(*keys.find(place));
-  const Keys table(json, str(keys.file(), ": ", place));
+Rope read_rope_table(const Keys& keys, const char* name, const ModelConfig& c, double theta) {
+  if (!keys.find(name)->is_object()) keys.refuse(name, "an object", keys.find(name));
+  const Json json = without_nulls(*keys.find(name));
+  const Keys table(json, str(keys.file(), ": ", name));
   check_fixed_members(table, c.family);
-  Rope rope{.theta = read_theta(keys, table, theta), .scaling = std::nullopt};
-  const auto type = rope_type(table, std::string_view(place) == "rope_scaling");
+  Rope rope{.theta = read_theta(place_of(keys, table, "rope_theta"), theta),
+            .scaling = std::nullopt};
+  const auto type = rope_type(table, std::string_view(name) == "rope_scaling");
   check_rope_members(table, type);
   if (type == "default") return rope;
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  const Json* original = one_of_both(keys, table, kOriginal);
-  const auto context = original == nullptr                ? keys.integer(kOriginal, c.max_positions)
-                       : original == keys.find(kOriginal) ? keys.integer(kOriginal)
-                                                          : table.integer(kOriginal);
-  rope.scaling = RopeScaling{
-      .factor = static_cast<float>(table.number("factor")),
-      .low_factor = static_cast<float>(table.number("low_freq_factor")),
-      .high_factor = static_cast<float>(table.number("high_freq_factor")),
-      .original_context = static_cast<int>(std::clamp<std::int64_t>(context, 0, 1 << 30))};
+  const Keys& place = place_of(keys, table, kOriginal);
+  const auto context = place.find(kOriginal) == nullptr
+                           ? c.max_positions
+                           : place.size(kOriginal, std::numeric_limits<int>::max());
+  const double factor = checked(
+      table, "factor", table.number("factor"), [](float x) { return x >= 1; },
+      "a number of at least 1");
+  const double low = positive(table, "low_freq_factor", table.number("low_freq_factor"));
+  const double high = checked(
+      table, "high_freq_factor", table.number("high_freq_factor"),
+      [&](float x) { return x > static_cast<float>(low); },
+      str("a number above low_freq_factor (", low, ")"));
+  rope.scaling = RopeScaling{.factor = static_cast<float>(factor),
+                             .low_factor = static_cast<float>(low),
+                             .high_factor = static_cast<float>(high),
+                             .original_context = static_cast<int>(context)};
   return rope;
 }
 
@@ -140,7 +188,7 @@ void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
           keys.find(place), kKeepOne);
     rope = read;
   }
-  if (!rope) rope = Rope{.theta = keys.number("rope_theta", default_theta), .scaling = {}};
+  if (!rope) rope = Rope{.theta = read_theta(keys, default_theta), .scaling = {}};
   c.rope_theta = static_cast<float>(rope->theta);
   c.rope_scaling = rope->scaling;
 }
@@ -211,18 +259,32 @@ void check_windows(const Keys& keys, const ModelConfig& c) {
 
 ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   auto c = family_defaults(entry.family);
-  c.layers = keys.integer("num_hidden_layers");
-  c.width = keys.integer("hidden_size");
-  c.heads = keys.integer("num_attention_heads");
+  c.layers = keys.size("num_hidden_layers", kMostLayers);
+  c.width = keys.size("hidden_size", kMostWidth);
+  c.heads = keys.size("num_attention_heads", kMostHeads);
+  // `transformers` loads no other Llama, whatever the head size.
+  if (entry.family == Family::llama3 && c.width % c.heads != 0)
+    keys.refuse("num_attention_heads", str("a divisor of hidden_size (", c.width, ")"),
+                keys.find("num_attention_heads"), kSetRight);
   const bool as_heads = keys.find("num_key_value_heads") != nullptr || entry.kv_heads == 0;
-  c.kv_heads = keys.given("num_key_value_heads") != nullptr ? keys.integer("num_key_value_heads")
-               : as_heads                                   ? c.heads
-                                                            : entry.kv_heads;
+  c.kv_heads = keys.given("num_key_value_heads") != nullptr
+                   ? keys.size("num_key_value_heads", kMostHeads)
+               : as_heads ? c.heads
+                          : entry.kv_heads;
+  if (c.heads % c.kv_heads != 0)
+    keys.refuse("num_key_value_heads", str("a divisor of num_attention_heads (", c.heads, ")"),
+                keys.find("num_key_value_heads"), kSetRight);
   const bool even = entry.family != Family::qwen3 && keys.given("head_dim") == nullptr;
-  c.head_size = !even ? keys.integer("head_dim", 128) : c.heads > 0 ? c.width / c.heads : 0;
-  c.mlp_width = keys.integer("intermediate_size");
-  c.max_positions = keys.integer("max_position_embeddings");
-  c.norm_epsilon = static_cast<float>(keys.number("rms_norm_eps", 1e-6));
+  c.head_size = even ? even_head_size(keys, c, "hidden_size", "num_attention_heads")
+                : keys.find("head_dim") == nullptr ? 128
+                                                   : keys.size("head_dim", kMostHeadSize);
+  if (c.head_size % 2 != 0)
+    keys.refuse("head_dim", "an even number, because RoPE rotates pairs", keys.find("head_dim"),
+                kSetRight);
+  c.mlp_width = keys.size("intermediate_size", kMostMlpWidth);
+  c.max_positions = keys.size("max_position_embeddings", kMostPositions);
+  c.norm_epsilon =
+      static_cast<float>(positive(keys, "rms_norm_eps", keys.number("rms_norm_eps", 1e-6)));
   read_rope(c, keys, entry.rope_theta);
   if (entry.family == Family::smollm3) c.no_rope_every = read_no_rope_every(c, keys);
   if (entry.family != Family::qwen2) c.qkv_bias = c.out_bias = keys.flag("attention_bias", false);
@@ -299,9 +361,12 @@ ModelConfig config_from_huggingface(const Json& json, const std::string& file) {
   check_fixed_members(keys, entry.family);
   auto c = entry.family == Family::gpt2 ? read_gpt2(keys) : read_llama(keys, entry);
   check_windows(keys, c);
-  c.vocabulary = keys.integer("vocab_size");
+  c.vocabulary = keys.size("vocab_size", kMostVocabulary);
   c.tied_head = keys.flag("tie_word_embeddings", entry.tied_head);
-  c.init_std = static_cast<float>(keys.number("initializer_range", 0.02));
+  constexpr const char* kRange = "initializer_range";
+  c.init_std = static_cast<float>(checked(
+      keys, kRange, keys.number(kRange, 0.02), [](float x) { return x >= 0; },
+      "a number of at least 0"));
   try {
     c.validate();
   } catch (const ConfigError& e) {

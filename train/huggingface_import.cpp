@@ -1,6 +1,7 @@
 // Reading Hugging Face directories.
 #include "core/file.h"
 #include "core/json.h"
+#include "data/odd_input.h"
 #include "model/families.h"
 #include "train/foreign_models.h"
 #include "train/huggingface.h"
@@ -17,7 +18,7 @@ constexpr std::int64_t kMostJsonBytes = 100'000'000;
 constexpr char kConfig[] = "config.json";
 
 Json read_json(const fs::path& path) {
-  return Json::parse(read_text(path, kMostJsonBytes), path.string());
+  return Json::parse(with_quoted_not_numbers(read_text(path, kMostJsonBytes)), path.string());
 }
 
 // Parameters that lie in the file as they lie here, one behind the other.

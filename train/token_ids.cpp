@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "data/odd_input.h"
 #include "data/rank_file.h"
 #include "data/tokenizer_files.h"
 
@@ -23,7 +24,8 @@ constexpr const char* kKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id"}
 Json object_in(const fs::path& file) {
   if (!path_exists(file)) return Json::Object{};
   try {
-    auto json = Json::parse(read_text(file, kMostBytes), file.string(), kDepth);
+    auto json =
+        Json::parse(with_quoted_not_numbers(read_text(file, kMostBytes)), file.string(), kDepth);
     return json.is_object() ? json : Json(Json::Object{});
   } catch (const DataError& error) {
     log_warning("no token ids are read from a file: ", error.what());

@@ -60,21 +60,25 @@ void check_tied_head(const WeightFiles& files, const ModelConfig& config,
                  "it to false to use this head, or remove the tensor to use the embedding"));
 }
 
+constexpr char kRemoveMask[] = "Remove the tensor if every token attends to all earlier tokens";
+
 // One row at a time.
 void check_causal_mask(const FoundTensor& mask) {
   const auto& shape = mask.stored->shape;
   const auto n = shape.empty() ? 0 : shape.back();
   const bool is_square =
       shape.size() >= 2 && shape[shape.size() - 2] == n && mask.stored->elements() == n * n;
-  if (!is_square) mask.fail("is not one square matrix; expected a causal mask");
+  if (!is_square)
+    mask.fail_shape(str("one square matrix, the mask of causal attention. ", kRemoveMask));
   std::vector<double> row(static_cast<std::size_t>(n));
   for (std::int64_t query = 0; query < n; ++query) {
     mask.file->read(*mask.stored, query * n, std::span(row));
     for (std::int64_t key = 0; key < n; ++key)
       if (const double found = row[static_cast<std::size_t>(key)], expected = key <= query ? 1 : 0;
           found != expected)
-        mask.fail(str("is ", found, " for query ", query, " and key ", key, "; expected ", expected,
-                      ", as a causal mask has. Only causal attention is computed"));
+        mask.fail(str(
+            "is ", found, " for query ", query, " and key ", key, "; expected ", expected,
+            ", as a causal mask has. Only causal attention is computed. Choose a causal model"));
   }
 }
 
@@ -82,10 +86,11 @@ void check_causal_mask(const FoundTensor& mask) {
 void check_masked_score(const FoundTensor& score) {
   constexpr double kMost = -1000;
   double found = 0;
-  if (score.stored->elements() != 1) score.fail("has more than one element");
+  if (score.stored->elements() != 1) score.fail_shape(str("one element. ", kRemoveMask));
   score.file->read(*score.stored, 0, std::span(&found, 1));
   if (!(found <= kMost))
-    score.fail(str("is ", found, "; expected at most ", kMost, ", which leaves out masked keys"));
+    score.fail(str("is ", found, "; expected at most ", kMost, ", which leaves out masked keys. ",
+                   kRemoveMask));
 }
 
 // Files hold frequencies as rounded as the models that were saved: to bf16's 8 bits at worst, or to

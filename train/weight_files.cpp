@@ -31,15 +31,19 @@ void FoundTensor::fail(const std::string& what) const {
   file->file().fail(stored->offset, str(stored->name, " ", what));
 }
 
+void FoundTensor::fail_shape(const std::string& expected) const {
+  std::string shape;
+  for (const auto size : stored->shape)
+    shape += str(shape.empty() ? "" : ", ", size);
+  fail(str("has the shape [", shape, "]; expected ", expected));
+}
+
 void require_shape(const FoundTensor& found, const Shape& expected) {
   const auto& shape = found.stored->shape;
   if (std::equal(shape.begin(), shape.end(), expected.size.begin(),
                  expected.size.begin() + expected.rank))
     return;
-  Shape stored;
-  for (const auto size : std::span(shape).first(std::min<std::size_t>(shape.size(), 4)))
-    stored.size[static_cast<std::size_t>(stored.rank++)] = size;
-  found.fail(str("has the shape ", stored, "; expected ", expected, " by config.json"));
+  found.fail_shape(str(expected, " by config.json"));
 }
 
 WeightFiles::WeightFiles(const fs::path& directory, const ModelConfig& config)
@@ -109,7 +113,10 @@ void WeightFiles::add_shards() {
             str("the file \"", shard, "\" is not one beside it; expected a plain file name"));
       add_file(shard);
       for (const auto& name : names)
-        if (files_.back()->find(name) == nullptr) throw DataError(str(name, " is not in ", shard));
+        if (files_.back()->find(name) == nullptr)
+          throw DataError(
+              str(name, " is not in ", shard,
+                  "; expected it there by the index. Copy the index and the files from one model"));
     }
   };
   in_context(read, path.string());
@@ -144,7 +151,8 @@ void WeightFiles::check_names() const {
           missing.empty() ? "" : " missing: ", some_of(missing),
           missing.empty() || unexpected.empty() ? "" : ";",
           unexpected.empty() ? "" : " unexpected: ", some_of(unexpected),
-          lacks_head ? "; set \"tie_word_embeddings\": true if the embedding is the head" : ""));
+          lacks_head ? "; set \"tie_word_embeddings\": true if the embedding is the head"
+                     : ". Take config.json and the weights from one model"));
 }
 
 }  // namespace lockstep

@@ -20,6 +20,8 @@ struct FoundTensor {
   const StoredTensor* stored = nullptr;
 
   [[noreturn]] void fail(const std::string& what) const;  // "PATH: at byte N: NAME WHAT"
+  // Fails with "has the shape [5, 5]; expected EXPECTED".
+  [[noreturn]] void fail_shape(const std::string& expected) const;
 };
 
 class WeightFiles {

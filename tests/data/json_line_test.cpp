@@ -110,6 +110,13 @@ TEST(JsonLine, escapes_are_undone) {
   EXPECT_EQ(line.replaced(), 0u) << "of what is not read";
 }
 
+TEST(OddInput, what_is_no_number_is_quoted_outside_of_strings) {
+  EXPECT_EQ(with_quoted_not_numbers("{\"NaN\": NaN,\n \"a\\\"NaN\": [Infinity, -Infinity, 1]}\r\n"),
+            "{\"NaN\": \"NaN\",\n \"a\\\"NaN\": [\"Infinity\", \"-Infinity\", 1]}\r\n");
+  for (const char* same : {"", "{\"a", "\"\\", "{\"a\": nan}"})
+    EXPECT_EQ(with_quoted_not_numbers(same), same);
+}
+
 // Python's json writes these three; its surrogateescape, and cut texts, bytes that are not UTF-8.
 TEST(JsonLine, what_is_not_json_where_nobody_reads_is_counted) {
   JsonLine line({"t"});

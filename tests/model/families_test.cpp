@@ -114,7 +114,9 @@ TEST(Families, a_rope_scaling_that_lacks_a_number_is_refused_by_its_key) {
       config_from_huggingface(json, "c");
       ADD_FAILURE() << "accepted without " << key;
     } catch (const DataError& e) {
-      EXPECT_NE(std::string(e.what()).find(str(key, ": missing")), std::string::npos) << e.what();
+      EXPECT_EQ(std::string(e.what()), str("c: rope_scaling: ", key,
+                                           ": missing; expected a number. Copy the member from the "
+                                           "config.json that the model was published with"));
     }
   }
 }
@@ -272,6 +274,75 @@ TEST(Families, null_is_refused_where_it_has_no_meaning) {
        "tokens only."},
   };
   expect_each(changes, config_to_huggingface(qwen3_06b()), qwen3_06b());
+}
+
+// By the names of the file, with the values that stand there.
+TEST(Families, values_out_of_range_are_refused_by_their_member) {
+  const std::string advice =
+      ". Set the value that the weights were made with, or choose another model.";
+  const auto scaled = [](const char* members) {
+    return str(R"({"rope_scaling": {"rope_type": "llama3", )", members, "}}");
+  };
+  const std::pair<std::string, std::string> llama[] = {
+      {R"({"num_hidden_layers": 0})", "num_hidden_layers: expected 1 to 4096, got 0"},
+      {R"({"num_attention_heads": 33})",
+       "num_attention_heads: expected a divisor of hidden_size (4096), got 33"},
+      {R"({"num_key_value_heads": 5})",
+       "num_key_value_heads: expected a divisor of num_attention_heads (32), got 5"},
+      {R"({"head_dim": 127})",
+       "head_dim: expected an even number, because RoPE rotates pairs, got 127"},
+      {R"({"head_dim": null, "num_attention_heads": 4096, "num_key_value_heads": 1})",
+       "num_attention_heads: expected an even hidden_size / num_attention_heads, because RoPE "
+       "rotates pairs, got 4096"},
+      {R"({"head_dim": null, "num_attention_heads": 1, "num_key_value_heads": 1, "hidden_size": 8192})",
+       "num_attention_heads: expected 1 to 4096 as hidden_size / num_attention_heads, got 1"},
+      {R"({"vocab_size": -1})", "vocab_size: expected 1 to 67108864, got -1"},
+      {R"({"rms_norm_eps": 0})", "rms_norm_eps: expected a number above 0, of fp32, got 0"},
+      {R"({"rms_norm_eps": 1e-60})", "rms_norm_eps: expected a number above 0, of fp32, got 1e-60"},
+      {R"({"initializer_range": -1})",
+       "initializer_range: expected a number of at least 0, of fp32, got -1"},
+      {R"({"rope_theta": 1e300})", "rope_theta: expected a number above 1, of fp32, got 1e+300"},
+      {scaled(R"("factor": 0.5)"),
+       "rope_scaling: factor: expected a number of at least 1, of fp32, got 0.5"},
+      {scaled(R"("factor": 8, "low_freq_factor": 0)"),
+       "rope_scaling: low_freq_factor: expected a number above 0, of fp32, got 0"},
+      {scaled(R"("factor": 8, "low_freq_factor": 4, "high_freq_factor": 4)"),
+       "rope_scaling: high_freq_factor: expected a number above low_freq_factor (4), of fp32, got "
+       "4"},
+      {scaled(R"("original_max_position_embeddings": -5)"),
+       "rope_scaling: original_max_position_embeddings: expected 1 to 2147483647, got -5"},
+      {R"({"original_max_position_embeddings": 2147483648, "rope_scaling": {"type": "llama3"}})",
+       "original_max_position_embeddings: expected 1 to 2147483647, got 2147483648"},
+  };
+  for (const auto& [members, expected] : llama) {
+    const auto refusal = "c: " + expected + advice;
+    const Change change[] = {{members.c_str(), refusal.c_str()}};
+    expect_each(change, config_to_huggingface(llama3_8b()), llama3_8b());
+  }
+  const std::pair<std::string, std::string> gpt2[] = {
+      {R"({"n_head": 11})", "n_head: expected a divisor of n_embd (768), got 11"},
+      {R"({"num_attention_heads": 12, "n_head": 0})", "n_head: expected 1 to 4096, got 0"},
+      {R"({"n_inner": 0})", "n_inner: expected 1 to 4194304, got 0"},
+      {R"({"layer_norm_epsilon": -1})",
+       "layer_norm_epsilon: expected a number above 0, of fp32, got -1"},
+  };
+  for (const auto& [members, expected] : gpt2) {
+    const auto refusal = "c: " + expected + advice;
+    const Change change[] = {{members.c_str(), refusal.c_str()}};
+    expect_each(change, config_to_huggingface(gpt2_124m()), gpt2_124m());
+  }
+}
+
+TEST(Families, whole_numbers_may_be_written_as_floats) {
+  const Change changes[] = {
+      {R"({"num_hidden_layers": 32.0, "hidden_size": 4.096e3, "vocab_size": 128256.0})", nullptr},
+      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+           "high_freq_factor": 4, "original_max_position_embeddings": 8192.0}})",
+       nullptr},
+      {R"({"num_hidden_layers": 32.5})", "c: num_hidden_layers: expected an integer, got 32.5"},
+      {R"({"hidden_size": 1e300})", "c: hidden_size: expected an integer, got 1e+300"},
+  };
+  expect_each(changes, config_to_huggingface(llama3_8b()), llama3_8b());
 }
 
 TEST(Families, windows_that_no_layer_has_and_biases_that_no_layer_reads_are_accepted) {

@@ -203,7 +203,8 @@ TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
     spit(path, wrong.dump());
     return refusal(out);
   };
-  expect_contains(refusal_with(file), "index.json: " + first + " is not in " + file);
+  expect_contains(refusal_with(file), "index.json: " + first + " is not in " + file +
+                                          "; expected it there by the index. Copy");
   expect_contains(refusal_with("../" + file), "is not one beside it");
   expect_contains(refusal_with("absent"), "absent: cannot open");
   spit(path, "{}");
@@ -215,7 +216,7 @@ TEST_P(HuggingFace, missing_unexpected_and_misshapen_tensors_are_named) {
   const std::string last = tensors.back().name;
   expect_contains(refusal(changed([&](auto& all) { all.erase(last); })), " missing: " + last);
   expect_contains(refusal(changed([&](auto& all) { all["extra"] = all[last]; })),
-                  "; unexpected: extra");
+                  "; unexpected: extra. Take config.json and the weights from one model");
   const auto many = refusal(changed([&](auto& all) { all.clear(); }));
   expect_contains(many, "missing: ");
   expect_contains(many, str(" and ", tensors.size() - 5, " more"));
@@ -452,14 +453,16 @@ TEST_F(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
     sees_less.back() = 0;
     expect_contains(refused("h.0.attn.bias", sees_all),
                     "h.0.attn.bias is 1 for query 0 and key 4; expected 0");
+    expect_contains(refused("h.0.attn.bias", sees_all), "computed. Choose a causal model");
     expect_contains(refused("h.0.attn.bias", sees_less), "is 0 for query 4 and key 4; expected 1");
     expect_contains(refused("h.2.attn.bias", mask), "unexpected: h.2.attn.bias");
   }
   expect_contains(refusal(Family::gpt2, "h.0.attn.bias", entry_of(StoredType::f32, {25}, mask)),
-                  "is not one square matrix");
+                  "has the shape [25]; expected one square matrix, the mask of causal attention. "
+                  "Remove the tensor if every token attends to all earlier tokens");
   expect_contains(
       refusal(Family::gpt2, "h.0.attn.bias", entry_of(StoredType::f32, {5, 5, 1}, mask)),
-      "is not one square matrix");
+      "has the shape [5, 5, 1]; expected one square matrix");
 }
 
 TEST_F(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
@@ -473,7 +476,10 @@ TEST_F(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
   expect_contains(refused(StoredType::f32, NAN), "masked_bias is nan");
   expect_contains(
       refusal(Family::gpt2, "h.0.attn.masked_bias", entry_of(StoredType::f32, {2}, {-1e4, -1e4})),
-      "has more than one element");
+      "has the shape [2]; expected one element. Remove the tensor if every token attends to all "
+      "earlier tokens");
+  expect_contains(refusal(Family::gpt2, "h.0.attn.masked_bias", entry_of(StoredType::f32, {0}, {})),
+                  "has the shape [0]; expected one element");
 }
 
 TEST_F(Buffers, frequencies_of_another_rope_are_refused) {
@@ -503,6 +509,9 @@ TEST_F(Buffers, frequencies_of_another_rope_are_refused) {
     expect_contains(
         refusal(family, "model.rotary_emb.inv_freq", entry_of(StoredType::f32, {1}, {1.0})),
         "inv_freq has the shape [1]");
+    expect_contains(refusal(family, "model.rotary_emb.inv_freq",
+                            entry_of(StoredType::f32, {1, 1, 2, 1, 1}, {1.0, 1.0})),
+                    "inv_freq has the shape [1, 1, 2, 1, 1]; expected [");
   }
 }
 
@@ -616,6 +625,26 @@ TEST(HuggingFaceFiles, a_directory_without_weights_says_what_to_do) {
   expect_contains(
       message_of<DataError>([&] { import_huggingface(directory.path(), config, weights.slices); }),
       "save it with save_pretrained()");
+}
+
+TEST(HuggingFaceFiles, a_config_may_hold_nan_in_members_that_are_not_read) {
+  const TemporaryDirectory directory;
+  const auto text = slurp(fixture(Family::llama3) / "config.json");
+  const auto read_with = [&](const std::string& member) {
+    spit(directory / "config.json", "{" + member + text.substr(text.find('{') + 1));
+    return huggingface_config(directory.path());
+  };
+  EXPECT_EQ(read_with(R"("loss": NaN, "scores": [Infinity, {"least": -Infinity}],)"),
+            huggingface_config(fixture(Family::llama3)));
+  const std::pair<const char*, const char*> refused[] = {
+      {R"("sliding_window": -Infinity,)",
+       R"(config.json: sliding_window: expected null, got "-Infinity")"},
+      {R"("rope_scaling": {"type": "llama3", "factor": NaN},)",
+       R"(config.json: rope_scaling: factor: expected a number, got "NaN")"},
+      {R"("rope_scaling": {"type": "llama3", "original_max_position_embeddings": Infinity},)",
+       R"(original_max_position_embeddings: expected an integer, got "Infinity")"}};
+  for (const auto& [member, expected] : refused)
+    expect_contains(message_of<DataError>([&] { read_with(member); }), expected);
 }
 
 TEST(HuggingFaceFiles, an_export_copies_tokenizer_files_and_overwrites_nothing) {

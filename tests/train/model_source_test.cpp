@@ -1,8 +1,11 @@
 #include "train/model_source.h"
 
+#include <sstream>
+
 #include "checkpoint/checkpointer.h"
 #include "model/families.h"
 #include "tests/files.h"
+#include "tests/model/config_members_table.h"
 #include "tests/train/model_weights.h"
 #include "train/huggingface.h"
 #include "train/weight_files.h"
@@ -132,8 +135,13 @@ TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
     expect_contains(text, "config.json: quantization_config: the weights are quantised");
     expect_contains(text, expected);
   }
-  expect_contains(refusal_with("quantization", R"({"group_size": 64, "bits": 4})"),
-                  "config.json: quantization: the weights are quantised");
+  for (const auto& row : kMemberRows) {
+    if (row.use != MemberUse::weights) continue;
+    std::istringstream members(row.members);
+    for (std::string member; members >> member;)
+      expect_contains(refusal_with(member.c_str(), R"({"group_size": 64, "bits": 4})"),
+                      str("config.json: ", member, ": the weights are quantised"));
+  }
   fs::copy(kFixture / "config.json", directory / "config.json",
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(find_model(directory.path()).form, ModelSource::Form::huggingface);

@@ -29,7 +29,7 @@ TEST_F(TokenIdsTest, are_what_the_files_say_in_their_order) {
        R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null})");
   EXPECT_EQ(ids(), "90 91 7");
   spit(directory_ / "config.json",
-       R"({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": null})");
+       R"({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": null, "loss": NaN})");
   EXPECT_EQ(ids(), "1 [2,91] 7") << "the tokenizer's own end is one of the model's";
   spit(directory_ / "generation_config.json", R"({"bos_token_id": 4, "eos_token_id": [91, 5]})");
   EXPECT_EQ(ids(), "4 [91,5] 7");

@@ -1,0 +1,67 @@
+#include "data/hub.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/files.h"
+
+namespace lockstep::testing {
+namespace {
+
+TEST(Hub, ids_and_addresses_are_recognised_with_their_command) {
+  // Nothing: it is no name of a repository.
+  const std::pair<const char*, const char*> names[] = {
+      {"gpt2", "gpt2"},
+      {"gpt2@main", "gpt2 --revision main"},
+      {"org/name", "org/name"},
+      {"org/name/", "org/name"},
+      {"org/name@main", "org/name --revision main"},
+      {"org/name@refs/pr/1", "org/name --revision refs/pr/1"},
+      {"org/name?x=1", "org/name"},
+      {"datasets/org/name", "org/name --repo-type dataset"},
+      {"datasets/org/name/", "org/name --repo-type dataset"},
+      {"datasets/name@v1", "name --repo-type dataset --revision v1"},
+      {"https://huggingface.co/org/name", "org/name"},
+      {"https://huggingface.co/org/name/", "org/name"},
+      {"https://huggingface.co/org/name?x=1", "org/name"},
+      {"https://huggingface.co/org/name#top", "org/name"},
+      {"https://huggingface.co/org/name/tree/main?x=1", "org/name"},
+      {"https://huggingface.co/datasets/org/name/tree/main", "org/name --repo-type dataset"},
+      {"https://hf.co/org/name", "org/name"},
+      {"hf://org/name@main/config.json", "org/name --revision main"},
+      {"hf://datasets/org/name@main/a.parquet", "org/name --repo-type dataset --revision main"},
+      {"org/name/more", ""},
+      {"huggingface.co/org/name", ""},  // may be a copy on this machine
+      {"org//", ""},
+      {"org/name@", ""},
+      {"org/name@a b", ""},
+      {"./org/name", ""},
+      {"/org/name", ""},
+      {"org/na me", ""},
+      {"datasets/", ""},
+      {"", ""}};
+  for (const auto& [name, arguments] : names) {
+    const auto advice = download_advice(name);
+    if (*arguments == '\0')
+      EXPECT_EQ(advice, "") << name;
+    else
+      expect_contains(advice,
+                      str("download it with `hf download ", arguments, " --local-dir DIR`"));
+  }
+  EXPECT_EQ(download_advice("https://huggingface.co/"),
+            "It is an address: download it, and name the local path");
+  EXPECT_EQ(download_advice("s3://org/name"),
+            "It is an address: download it, and name the local path");
+}
+
+TEST(Hub, what_exists_here_is_no_id) {
+  const TemporaryDirectory directory;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  std::filesystem::create_directories("org/here");
+  for (const char* name : {"org", "org/", "org/here/", "org/absent", "org/absent@main"})
+    EXPECT_EQ(download_advice(name), "") << name;
+  std::filesystem::current_path(before);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
