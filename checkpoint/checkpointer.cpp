@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // hashed, then written from the cache
+constexpr std::size_t kHashedBytes = std::size_t{1} << 20;  // hashed, then written from the cache
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.data, static_cast<std::size_t>(tensor.bytes())};
@@ -151,7 +151,7 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
     writer.seek(offsets_[i]);
     Hasher hasher;
     for (auto rest = bytes_of(slice.local); !rest.empty();) {
-      const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
+      const auto piece = rest.first(std::min(rest.size(), kHashedBytes));
       hasher.add(piece);
       writer.write(piece);
       rest = rest.subspan(piece.size());

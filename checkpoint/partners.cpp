@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kReceivedBytes = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -122,7 +122,7 @@ void Partners::take(const Socket& listener, const Secret& secret,
                     const CheckpointManifest& manifest, const fs::path& checkpoint) const {
   Socket socket = await_rank(listener, secret, Channel::files, machines_[previous_].leader, soon());
   const auto ranges = ranges_by_file(manifest);
-  std::vector<std::byte> buffer(kPieceBytes);
+  std::vector<std::byte> buffer(kReceivedBytes);
   for (const auto f : files_of(machines_[previous_], manifest)) {
     const auto path = checkpoint / manifest.files[f].name;
     RangeWriter writer(path, path, RangeWriter::Way::direct, RangeWriter::Start::empty);
@@ -130,7 +130,7 @@ void Partners::take(const Socket& listener, const Secret& secret,
       Hasher hasher;
       for (std::int64_t done = 0; done < range.bytes;) {
         const auto piece = std::span(buffer).first(
-            static_cast<std::size_t>(std::min<std::int64_t>(range.bytes - done, kPieceBytes)));
+            static_cast<std::size_t>(std::min<std::int64_t>(range.bytes - done, kReceivedBytes)));
         socket.receive_all(piece, soon());
         hasher.add(piece);
         writer.write(piece);

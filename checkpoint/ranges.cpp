@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // read at once: fits a cache
+constexpr std::int64_t kReadBytes = std::int64_t{4} << 20;  // read at once: fits a cache
 
 }  // namespace
 
@@ -61,7 +61,7 @@ std::span<const std::byte> PieceReader::Piece::at(const ReadFile& of, std::int64
 void PieceReader::fill(Piece& piece, const ReadFile& file, std::int64_t begin, std::int64_t end) {
   piece.file = nullptr;
   piece.begin = begin;
-  piece.bytes.resize(static_cast<std::size_t>(std::min(end - begin, kPieceBytes)));
+  piece.bytes.resize(static_cast<std::size_t>(std::min(end - begin, kReadBytes)));
   file.read(piece.bytes, begin);
   piece.file = &file;
 }

@@ -61,7 +61,7 @@ std::optional<std::int64_t> checked_bytes(const StoredTensor& tensor) {
   return bytes;
 }
 
-std::vector<std::int64_t> parse_shape(const Json& json) {
+std::vector<std::int64_t> parse_dimensions(const Json& json) {
   const auto& sizes = json.as_array();
   if (sizes.size() > kMostDimensions)
     throw DataError(str("expected at most ", kMostDimensions, " dimensions, found ", sizes.size()));
@@ -78,7 +78,7 @@ StoredTensor parse_tensor(const std::string& name, const Json& json) {
   StoredTensor tensor;
   tensor.name = name;
   tensor.type = parse_type(json.at("dtype").as_string());
-  tensor.shape = parse_shape(json.at("shape"));
+  tensor.shape = parse_dimensions(json.at("shape"));
   const auto& offsets = json.at("data_offsets").as_array();
   if (offsets.size() != 2) throw DataError(str("expected 2 data_offsets, found ", offsets.size()));
   const std::int64_t begin = offsets[0].as_integer(), end = offsets[1].as_integer();

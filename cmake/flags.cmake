@@ -6,6 +6,10 @@ set(cuda $<COMPILE_LANGUAGE:CUDA>)  # flushes denormals to zero, as CPU streams 
 target_compile_options(lockstep_flags INTERFACE
   $<${cxx}:-Wall;-Wextra;-Wshadow;-Wno-unknown-pragmas>
   $<${cuda}:--expt-relaxed-constexpr;-ftz=true;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas>)
+if(CMAKE_UNITY_BUILD)  # g++ takes a source that another includes for a header
+  target_compile_options(lockstep_flags INTERFACE
+    $<$<AND:${cxx},$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
+endif()
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
   target_compile_options(lockstep_flags INTERFACE $<${cxx}:-Werror>
     $<${cuda}:-Werror=all-warnings;-Xcompiler=-Werror>)
@@ -25,11 +29,11 @@ endif()
 
 # lockstep_library(name SOURCES... ): the library of the folder it is called from.
 function(lockstep_library name)
-  set(sources ${ARGN})
-  if(LOCKSTEP_HOST_BUILD)
-    lockstep_host_objects(sources lockstep_${name})
+  if(LOCKSTEP_HOST_BUILD AND name IN_LIST LOCKSTEP_HOST_LIBRARIES)
+    lockstep_host_library(lockstep_${name})
+  else()
+    add_library(lockstep_${name} STATIC ${ARGN})
   endif()
-  add_library(lockstep_${name} STATIC ${sources})
   set_target_properties(lockstep_${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(lockstep_${name} PUBLIC lockstep_flags)
 endfunction()

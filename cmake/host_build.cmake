@@ -1,38 +1,27 @@
-# -DLOCKSTEP_HOST_BUILD=DIR: a build with CUDA takes the objects that CUDA changes nothing of from DIR, a build of
-# the same sources without it, and brings them up to date there first. ./test.sh builds the preset cuda so: the
-# objects are half of its time.
+# -DLOCKSTEP_HOST_BUILD=DIR: a build with CUDA takes the libraries that CUDA changes nothing of from DIR, a build
+# of the same sources without it, and brings them up to date there first. ./test.sh builds the preset cuda so.
 if(LOCKSTEP_HOST_BUILD AND NOT LOCKSTEP_CUDA)
   message(FATAL_ERROR "LOCKSTEP_HOST_BUILD is for a build with LOCKSTEP_CUDA")
 endif()
-set_property(GLOBAL PROPERTY lockstep_host_objects "")
+set(LOCKSTEP_HOST_LIBRARIES core model data checkpoint train)
+set_property(GLOBAL PROPERTY lockstep_host_archives "")
 
-# lockstep_host_objects(LIST TARGET): what LIST, sources of TARGET, is in that build: objects, but for
-# LOCKSTEP_OWN_SOURCES, which are compiled here.
-set(LOCKSTEP_OWN_SOURCES plan_verb.cpp version.cpp)
-foreach(source ${LOCKSTEP_CUDA_OPERATORS})
-  cmake_path(GET source FILENAME source)
-  list(APPEND LOCKSTEP_OWN_SOURCES ${source})
-endforeach()
-function(lockstep_host_objects list target)
+# lockstep_host_library(TARGET): a library without sources that links what TARGET is in that build.
+function(lockstep_host_library target)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  set(found)
-  foreach(source ${${list}})
-    if(source IN_LIST LOCKSTEP_OWN_SOURCES)
-      list(APPEND found ${source})
-    else()
-      set(object ${LOCKSTEP_HOST_BUILD}/${folder}/CMakeFiles/${target}.dir/${source}.o)
-      list(APPEND found ${object})
-      set_property(GLOBAL APPEND PROPERTY lockstep_host_objects ${object})
-      set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-    endif()
-  endforeach()
-  set(${list} ${found} PARENT_SCOPE)
+  set(archive ${LOCKSTEP_HOST_BUILD}/${folder}/lib${target}.a)
+  set(source ${CMAKE_BINARY_DIR}/generated/empty.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// see cmake/host_build.cmake\n")
+  add_library(${target} STATIC ${source})
+  target_link_libraries(${target} PUBLIC ${archive})
+  add_dependencies(${target} lockstep_host)
+  set_property(GLOBAL APPEND PROPERTY lockstep_host_archives ${archive})
 endfunction()
 
-# lockstep_host_build(): after the libraries, what brings their objects up to date.
+# lockstep_host_build(): after the libraries, what brings their archives up to date.
 function(lockstep_host_build)
-  get_property(objects GLOBAL PROPERTY lockstep_host_objects)
+  get_property(archives GLOBAL PROPERTY lockstep_host_archives)
   add_custom_target(lockstep_host
     COMMAND ${CMAKE_COMMAND} --build ${LOCKSTEP_HOST_BUILD} --target lockstep
-    BYPRODUCTS ${objects} USES_TERMINAL VERBATIM)
+    BYPRODUCTS ${archives} USES_TERMINAL VERBATIM)
 endfunction()

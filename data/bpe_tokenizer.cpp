@@ -17,7 +17,7 @@ using Normalizer = BpeDefinition::Normalizer;
 using Step = BpeDefinition::Step;
 using Kind = Step::Kind;
 
-constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581, which stands for a space
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, which stands for a space
 
 // Patterns that part text in front of a space with a letter behind it, and behind a line's end
 // between what is no space and a letter, whatever else is there: no match spans such a place, and
@@ -49,16 +49,16 @@ bool parts_words(const BpeDefinition& definition) {
 // behind another character: then each merge is within one of these words.
 bool marks_begin_words(const BpeDefinition& definition) {
   if (definition.byte_tokens.empty() || definition.whole_words ||
-      !definition.tokens.contains(std::string(kMark)))
+      !definition.tokens.contains(std::string(kSpaceMark)))
     return false;
   std::unordered_set<std::int32_t> merged;
   for (const auto& merge : definition.merges)
     merged.insert(merge.merged);
   return std::all_of(definition.tokens.begin(), definition.tokens.end(), [&](const auto& token) {
     std::string_view text = token.first;
-    while (text.starts_with(kMark))
-      text.remove_prefix(kMark.size());
-    return text.find(kMark) == std::string_view::npos || !merged.contains(token.second);
+    while (text.starts_with(kSpaceMark))
+      text.remove_prefix(kSpaceMark.size());
+    return text.find(kSpaceMark) == std::string_view::npos || !merged.contains(token.second);
   });
 }
 
@@ -223,9 +223,9 @@ void BpeTokenizer::encode_words(std::string_view text, std::vector<std::int32_t>
   if (!marks_begin_words_) return bpe_.encode(text, ids, memory);
   while (!text.empty()) {
     std::size_t end = 0;
-    while (text.substr(end).starts_with(kMark))
-      end += kMark.size();
-    end = std::min(text.find(kMark, end), text.size());
+    while (text.substr(end).starts_with(kSpaceMark))
+      end += kSpaceMark.size();
+    end = std::min(text.find(kSpaceMark, end), text.size());
     bpe_.encode(text.substr(0, end), ids, memory);
     text.remove_prefix(end);
   }

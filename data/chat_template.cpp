@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = 1 << 20;
+constexpr std::int64_t kMostTemplateBytes = 1 << 20;
 
 ChatTemplate of_markers(const std::string& name, const std::string& before_role,
                         const std::string& behind_role, const std::string& suffix) {
@@ -85,7 +85,7 @@ ChatTemplate chat_template(const std::string& what) {
   }
   if (!path_exists(what))
     throw DataError(str(what, ": no such chat template; expected chatml, llama3, or a file"));
-  return ChatTemplate::parse(read_text(what, kMostBytes), what);
+  return ChatTemplate::parse(read_text(what, kMostTemplateBytes), what);
 }
 
 }  // namespace lockstep

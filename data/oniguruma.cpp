@@ -28,7 +28,7 @@ constexpr std::string_view kWordAlone = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 constexpr std::string_view kNoHex = R"(\x{0}-\x{2f}\x{3a}-\x{40}\x{47}-\x{60}\x{67}-\x{10ffff})";
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 16, kMostLevels = 16;  // of classes
+constexpr std::size_t kMostOnigurumaBytes = std::size_t{1} << 16, kMostLevels = 16;  // of classes
 
 constexpr std::string_view kCategories[] = {
     "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
@@ -413,9 +413,9 @@ class Translator {
 }  // namespace
 
 std::string pcre2_of(const std::string& pattern, bool newer) {
-  if (pattern.size() > kMostBytes)
+  if (pattern.size() > kMostOnigurumaBytes)
     throw DataError(
-        str("a pattern of ", pattern.size(), " bytes, expected ", kMostBytes, " at most"));
+        str("a pattern of ", pattern.size(), " bytes, expected ", kMostOnigurumaBytes, " at most"));
   return Translator(pattern, newer).translated();
 }
 

@@ -27,7 +27,7 @@ constexpr const char* kCommand = "command.json";
 constexpr const char* kProgress = "progress.json";
 constexpr const char* kList = "shards.jsonl";
 constexpr const char* kDataset = "dataset";
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostRecordBytes = std::int64_t{1} << 30;
 
 const Json::Array& inputs_of(const Json& command) {
   return command.at("inputs").as_array();
@@ -247,9 +247,9 @@ void PackDirectory::find_record() {
   const auto progress = work_ / kProgress;
   std::optional<PackRecord> record;
   if (path_exists(progress))
-    record = PackRecord::parse(read_text(progress, kMostBytes), progress.string());
+    record = PackRecord::parse(read_text(progress, kMostRecordBytes), progress.string());
   const auto path = work_ / kCommand;
-  const auto before = Json::parse(read_text(path, kMostBytes), path.string());
+  const auto before = Json::parse(read_text(path, kMostRecordBytes), path.string());
   const auto changed = in_context(
       [&] { return difference(before, command_, record ? record->position : InputPosition{}); },
       path.string());

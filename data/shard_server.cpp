@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostBytes = 64 << 10;  // of a message
+constexpr std::size_t kMostMessageBytes = 64 << 10;  // of a message
 constexpr int kProgressMilliseconds = 1000;
 
 std::string reason(int error) {
@@ -64,7 +64,7 @@ struct Packet {
 };
 Packet receive(const Descriptor& socket) {
   Packet packet;
-  packet.text.resize(kMostBytes);
+  packet.text.resize(kMostMessageBytes);
   iovec part{packet.text.data(), packet.text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
   msghdr message{};
@@ -193,7 +193,7 @@ void ShardServer::serve(Peer& peer) {
 void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
   const std::scoped_lock lock(peer.sending);
   peer.is_waiting = false;
-  send_packet(peer.socket, text.substr(0, kMostBytes),
+  send_packet(peer.socket, text.substr(0, kMostMessageBytes),
               descriptor);  // a rank that is gone asks no more
 }
 
@@ -248,7 +248,7 @@ void ShardClient::give_back(Connection& connection, bool is_broken) {
 }
 
 ReadFile ShardClient::open(const std::string& path) {
-  LOCKSTEP_CHECK(path.size() <= kMostBytes, "a path of ", path.size(), " bytes");
+  LOCKSTEP_CHECK(path.size() <= kMostMessageBytes, "a path of ", path.size(), " bytes");
   auto& connection = take();
   send_packet(connection.socket, path, -1);  // where that fails, receiving does
   auto reply = receive(connection.socket);

@@ -26,7 +26,7 @@ constexpr auto kBytes = [] {
 
 constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr const char* kEndOfText = "<|endoftext|>";
-constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMostTokenizerBytes = std::int64_t{256} << 20;
 
 // "gpt2" of gpt2/tokenizer.json.
 std::string name_of(const fs::path& file) {
@@ -42,7 +42,7 @@ struct Ends {
 Ends ends_of(const fs::path& file, const BpeDefinition& definition) {
   TokenizerConfig config;
   if (const auto path = file.parent_path() / kConfigFile; path_exists(path))
-    config = parse_tokenizer_config(read_text(path, kMostBytes), path.string());
+    config = parse_tokenizer_config(read_text(path, kMostTokenizerBytes), path.string());
   if (config.document_token.empty()) config.document_token = definition.begin_token;
   if (config.end_token.empty()) config.end_token = definition.end_token;
   Ends ends{config.document_token, config.end_token,
@@ -112,7 +112,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
     return std::make_unique<ByteTokenizer>();
   }
   const auto file = tokenizer_file(what);
-  const auto text = read_text(file, kMostBytes);
+  const auto text = read_text(file, kMostTokenizerBytes);
   const auto definition = parse_tokenizer(text, file.string());
   if (!document_token.empty() && definition.find(document_token) < 0)
     throw UsageError(str(file.string(), ": no special token is called ", document_token,

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostTokenizerFileBytes = std::int64_t{1} << 30;
 constexpr int kDepth = 16;
 
 // The command that makes a tokenizer.json of what lies in a directory.
@@ -54,7 +54,7 @@ Json parsed(std::string_view text, const std::string& where) {
 std::string kept_name(const fs::path& file) {
   auto name = file.filename().string();
   if (index_of(name) < std::size(kTokenizers)) return name;
-  const auto text = read_text(file, kMostBytes);
+  const auto text = read_text(file, kMostTokenizerFileBytes);
   if (is_rank_file(text)) return "tokenizer.model";
   return is_tekken(parsed(text, file.string())) ? "tekken.json" : "tokenizer.json";
 }
@@ -132,7 +132,7 @@ void copy_tokenizer_files(const std::vector<TokenizerFile>& files, const fs::pat
 void copy_tokenizer_file(const fs::path& from, const fs::path& to) {
   if (from == to) return;
   make_directories(to.parent_path());
-  write_text(to, read_text(from, kMostBytes));
+  write_text(to, read_text(from, kMostTokenizerFileBytes));
 }
 
 }  // namespace lockstep

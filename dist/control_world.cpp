@@ -13,7 +13,7 @@ namespace {
 
 // Rank 0 may read a large checkpoint meanwhile; of a rank that died the heartbeat knows at once.
 constexpr Milliseconds kExchangeTime{1'800'000};
-constexpr Milliseconds kLeaveTime{10'000};
+constexpr Milliseconds kHubLeaveTime{10'000};
 constexpr Milliseconds kMeetTime{600'000};  // some machines may have to fetch an image first
 constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
 
@@ -77,7 +77,7 @@ class AddressWorld final : public World {
   AddressWorld& operator=(const AddressWorld&) = delete;
   ~AddressWorld() override {
     control_.reset();
-    if (hub_) hub_->wait_until_all_left(kLeaveTime);
+    if (hub_) hub_->wait_until_all_left(kHubLeaveTime);
   }
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Milliseconds kLeaveTime{2'000};
+constexpr Milliseconds kGoodbyeTime{2'000};
 
 }  // namespace
 
@@ -143,7 +143,7 @@ void Heartbeat::say_last_word() {
     const std::lock_guard lock(mutex_);
     append(out_, last_word_);
   }
-  const auto deadline = Clock::now() + kLeaveTime;
+  const auto deadline = Clock::now() + kGoodbyeTime;
   try {
     socket_.send_all(out_, deadline);
     socket_.finish_sending();

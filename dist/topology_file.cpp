@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMostBytes = 1 << 20, kMostRanksOnHost = 1024, kMostHosts = 1 << 16,
-                       kMostRanks = 1 << 17;
+                       kMostRanksOfFile = 1 << 17;
 
 void expect_keys(const Json& object, std::initializer_list<std::string_view> expected) {
   for (const auto& [key, value] : object.as_object()) {
@@ -115,8 +115,8 @@ void add_hosts(const Json& host, std::vector<RankPlace>& all, std::set<std::stri
     const auto host_name = count > 0 ? str(name, i) : name;
     if (!names.insert(host_name).second)
       throw DataError(str("the host \"", host_name, "\" is there twice"));
-    if (all.size() + ranks.size() > kMostRanks)
-      throw DataError(str("these are more than ", kMostRanks, " ranks in all"));
+    if (all.size() + ranks.size() > kMostRanksOfFile)
+      throw DataError(str("these are more than ", kMostRanksOfFile, " ranks in all"));
     for (auto place : ranks) {
       place.host = place.machine = host_name;
       all.push_back(std::move(place));

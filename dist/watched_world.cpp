@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Milliseconds kLeaveTime{10'000};
+constexpr Milliseconds kWatchLeaveTime{10'000};
 // One rank may read back a large checkpoint meanwhile. Of one that died the heartbeat knows.
 constexpr Milliseconds kMessageTime = std::chrono::hours(24 * 365);
 
@@ -45,7 +45,7 @@ WatchedWorld::~WatchedWorld() {
   looker_.join();
   heartbeat_->goodbye();
   control_.reset();
-  if (hub_) hub_->wait_until_all_left(kLeaveTime);
+  if (hub_) hub_->wait_until_all_left(kWatchLeaveTime);
 }
 
 // Rank 0 says where its hub is, and the secret, by the way that the ranks have already.

@@ -15,8 +15,8 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kBlock = 64;
-constexpr int kVectors = kBlock / kLanes;
+constexpr std::int64_t kUpdateBlock = 64;
+constexpr int kUpdateVectors = kUpdateBlock / kLanes;
 
 // What all elements of a run have in common.
 struct Common {
@@ -43,14 +43,14 @@ Common common_of(const AdamWRun& run, const AdamWScalars& scalars, const AdamWCo
 
 // Sixteen random bits for each of the 64 elements of block `block`; t says for which tensor.
 struct RandomBits {
-  Words vector[kVectors];
+  Words vector[kUpdateVectors];
 };
 LOCKSTEP_INLINE RandomBits random_bits(const Common& c, std::uint64_t t, std::int64_t block) {
   const auto first = t << 62 | c.step | static_cast<std::uint64_t>(block) * 8;
-  std::uint16_t bits[kBlock];
+  std::uint16_t bits[kUpdateBlock];
   store_draws(bits, philox_lanes(c.seed, c.purpose, counters_from(first)));
   RandomBits r;
-  for (int i = 0; i < kVectors; ++i)
+  for (int i = 0; i < kUpdateVectors; ++i)
     r.vector[i] = widen_lanes<Words>(bits + i * kLanes);
   return r;
 }
@@ -97,7 +97,7 @@ LOCKSTEP_INLINE void update_block(const Common& c, const Pointers<W, M>& p, std:
     bits_m = random_bits(c, 1, block);
     bits_v = random_bits(c, 2, block);
   }
-  for (int i = 0; i < kVectors; ++i) {
+  for (int i = 0; i < kUpdateVectors; ++i) {
     const auto e = begin + i * kLanes;
     State s{};
     if constexpr (kMaster)
@@ -128,9 +128,9 @@ void copy(T* to, const T* from, std::int64_t n) {
 template <bool kMaster, class W, class M>
 void update_part(const Common& c, const Pointers<W, M>& p, std::int64_t block, std::int64_t begin,
                  std::int64_t offset, std::int64_t size) {
-  W weight[kBlock] = {};
-  float master[kBlock] = {}, grad[kBlock] = {};
-  M m[kBlock] = {}, v[kBlock] = {};
+  W weight[kUpdateBlock] = {};
+  float master[kUpdateBlock] = {}, grad[kUpdateBlock] = {};
+  M m[kUpdateBlock] = {}, v[kUpdateBlock] = {};
   copy(weight + offset, p.weight + begin, size);
   if constexpr (kMaster) copy(master + offset, p.master + begin, size);
   copy(m + offset, p.m + begin, size);
@@ -149,12 +149,12 @@ template <bool kMaster, class W, class M>
 void update_blocks(const Common& c, const Pointers<W, M>& p, std::int64_t first, std::int64_t last,
                    std::int64_t from, std::int64_t to) {
   for (auto block = from; block < to; ++block) {
-    const auto begin = std::max(first, block * kBlock);
-    const auto size = std::min(last, (block + 1) * kBlock) - begin;
-    if (size == kBlock)
+    const auto begin = std::max(first, block * kUpdateBlock);
+    const auto size = std::min(last, (block + 1) * kUpdateBlock) - begin;
+    if (size == kUpdateBlock)
       update_block<kMaster>(c, p, block, begin - first);
     else
-      update_part<kMaster>(c, p, block, begin - first, begin - block * kBlock, size);
+      update_part<kMaster>(c, p, block, begin - first, begin - block * kUpdateBlock, size);
   }
 }
 
@@ -173,15 +173,16 @@ void update_run(Stream& stream, const AdamWRun& run, const Common& c) {
       for (auto row = skipped + from; row < skipped + to; ++row) {
         const auto begin = std::max(first, row * C), end = std::min(last, (row + 1) * C);
         const auto e = columns.first + row * columns.stride + (begin - row * C);
-        update_blocks<kMaster>(c, pointers(begin - first), e, e + end - begin, e / kBlock,
-                               divide_up(e + end - begin, kBlock));
+        update_blocks<kMaster>(c, pointers(begin - first), e, e + end - begin, e / kUpdateBlock,
+                               divide_up(e + end - begin, kUpdateBlock));
       }
     };
-    stream.parallel_ranges(divide_up(last, C) - skipped, divide_up(256 * kBlock, C), update_rows);
+    stream.parallel_ranges(divide_up(last, C) - skipped, divide_up(256 * kUpdateBlock, C),
+                           update_rows);
     return;
   }
-  const auto skipped = first / kBlock;  // blocks before the run
-  const auto blocks = divide_up(last, kBlock) - skipped;
+  const auto skipped = first / kUpdateBlock;  // blocks before the run
+  const auto blocks = divide_up(last, kUpdateBlock) - skipped;
   stream.parallel_ranges(blocks, 256, [&](std::int64_t from, std::int64_t to) {
     update_blocks<kMaster>(c, pointers(0), first, last, skipped + from, skipped + to);
   });

@@ -10,15 +10,15 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kChunk = 65536;  // elements reduced to one partial result
-constexpr std::int64_t kBlock = 4096;   // elements summed in fp32
+constexpr std::int64_t kChunk = 65536;       // elements reduced to one partial result
+constexpr std::int64_t kSummedBlock = 4096;  // elements summed in fp32
 
 template <class T>
 float squares_of(const T* x, std::int64_t size) {
   double sum = 0;
-  for (std::int64_t begin = 0; begin < size; begin += kBlock)
-    sum += static_cast<double>(
-        total(sum_vectors(std::min(kBlock, size - begin), [&](std::int64_t i, std::int64_t n) {
+  for (std::int64_t begin = 0; begin < size; begin += kSummedBlock)
+    sum += static_cast<double>(total(
+        sum_vectors(std::min(kSummedBlock, size - begin), [&](std::int64_t i, std::int64_t n) {
           const Floats v = load(x + begin + i, n);
           return v * v;
         })));

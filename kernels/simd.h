@@ -1,6 +1,7 @@
 // Simd: 16 floats (simd_lanes.h), their loads and stores in fp32 and bf16, and the functions that
 // kernels share. Streams flush denormals, so none of this cares for them, unless it says so.
 // Included by cpu_begin.h only.
+#pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 

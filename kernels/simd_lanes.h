@@ -3,6 +3,7 @@
 // until a half fits: 16 floats are one zmm, two ymm, four xmm or four NEON registers. Kernels are
 // written once, for 16 lanes, and sum in the same order on every processor.
 // Included by cpu_begin.h only, for one instruction set at a time.
+#pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 

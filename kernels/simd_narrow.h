@@ -1,6 +1,7 @@
 // SimdNarrow: integers of 8 or 16 bits in memory as words of 32, and back. With intrinsics, where
 // GCC 12 would take a vector apart; the masked ones, since it warns (falsely) about the undefined
 // vector inside the others. Included by cpu_begin.h only.
+#pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 

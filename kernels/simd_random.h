@@ -1,5 +1,6 @@
 // SimdRandom: Philox (core/philox.h) for eight draws at a time, and what turns its words into
 // normal numbers and into stochastic rounding. Included by cpu_begin.h only.
+#pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 

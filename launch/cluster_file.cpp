@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 // OperatorTimes of some models and layouts are some hundred KB.
-constexpr std::int64_t kMostBytes = 64 << 20;
+constexpr std::int64_t kMostClusterBytes = 64 << 20;
 constexpr std::string_view kVendor = "NVIDIA ";
 
 // Of a GPU that does not say, as of an H100.
@@ -25,7 +25,7 @@ constexpr std::array kOfGpus{"hardware.multiprocessors", "hardware.nvlink_bytes_
                              "hardware.nic_bytes_per_second", "hardware.host_bytes_per_second",
                              "hardware.domain_ranks"};
 
-struct ToJson {
+struct ClusterValueToJson {
   Json operator()(const std::vector<std::string>&) const { return Json::Array{}; }
   Json operator()(const TomlTables&) const { return Json::Array{}; }
   Json operator()(const TomlOther&) const { return Json::Array{}; }
@@ -109,7 +109,7 @@ class Reader {
   }
 
   void set(const TomlEntry& entry) {
-    const Json value = std::visit(ToJson{}, entry.value);
+    const Json value = std::visit(ClusterValueToJson{}, entry.value);
     try {
       if (value.is_array())
         throw DataError(str("expected one value, found ", describe(entry.value)));
@@ -178,7 +178,7 @@ Cluster cluster_of(std::string_view text, const std::string& file) {
 Cluster load_cluster(const std::filesystem::path& file) {
   std::string text;
   try {
-    text = read_text(file, kMostBytes);
+    text = read_text(file, kMostClusterBytes);
   } catch (const AccessError&) {
     throw;
   } catch (const DataError& error) {

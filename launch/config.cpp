@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = 1 << 20;
+constexpr std::int64_t kMostConfigBytes = 1 << 20;
 
 struct Assignment {
   const Option* option;
@@ -395,7 +395,7 @@ ResolvedConfig load_config(const std::filesystem::path& file,
   settings.insert(settings.end(), command_line.begin(), command_line.end());
   std::string text;
   try {
-    text = read_text(file, kMostBytes);
+    text = read_text(file, kMostConfigBytes);
   } catch (const AccessError&) {
     throw;
   } catch (const DataError& e) {

@@ -18,11 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostBytes = 64 << 20;
+constexpr std::int64_t kMostReportBytes = 64 << 20;
 
 Baseline read_baseline(const fs::path& file) {
   if (!path_exists(file)) return {};
-  const Json json = Json::parse(read_text(file, kMostBytes), file.string());
+  const Json json = Json::parse(read_text(file, kMostReportBytes), file.string());
   return in_context([&] { return Baseline::parse(json); }, file.string());
 }
 
@@ -125,7 +125,7 @@ void check_output(const char* option, const fs::path& file) {
 
 bool is_cluster_file(const fs::path& file) {
   try {
-    return is_cluster(Json::parse(read_text(file, kMostBytes), file.string()));
+    return is_cluster(Json::parse(read_text(file, kMostReportBytes), file.string()));
   } catch (const AccessError&) {
     throw;
   } catch (const DataError&) {

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kMost = 1e15;
+constexpr double kMostOfTable = 1e15;
 
 std::string read_paths(const TomlValue& value, std::vector<std::string>& paths) {
   if (const auto* one = std::get_if<std::string>(&value)) paths = {*one};
@@ -21,7 +21,7 @@ std::string read_positive(const TomlEntry& entry, double& number) {
   if (const auto* integer = std::get_if<std::int64_t>(&entry.value))
     number = static_cast<double>(*integer);
   if (const auto* real = std::get_if<double>(&entry.value)) number = *real;
-  if (number > 0 && number <= kMost) return "";
+  if (number > 0 && number <= kMostOfTable) return "";
   return str(entry.key, ": expected a number, more than 0 (leave the table out for none); found ",
              describe(entry.value));
 }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
+constexpr std::int64_t kMostChoicesBytes = std::int64_t{4} << 30;
 constexpr std::size_t kMostChoices = 1000;
 
 // member(json) with the member's name in front of what is wrong.
@@ -135,7 +135,7 @@ std::vector<Question> parse_questions(std::string_view text, const std::string& 
 }
 
 std::vector<Question> read_questions(const std::filesystem::path& file, OddInput& odd) {
-  return parse_questions(read_text(file, kMostBytes), file.string(), odd);
+  return parse_questions(read_text(file, kMostChoicesBytes), file.string(), odd);
 }
 
 EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view choice) {

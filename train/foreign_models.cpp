@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kConfig[] = "config.json";
+constexpr char kConfigFile[] = "config.json";
 constexpr char kAdapter[] = "adapter_config.json";
-constexpr std::int64_t kMostBytes = 100'000'000;
+constexpr std::int64_t kMostForeignBytes = 100'000'000;
 
 constexpr char kMerge[] =
     "Merge it with the package peft, "
@@ -32,7 +32,7 @@ constexpr char kSave[] =
 // "an adapter of meta-llama/Llama-3.1-8B"
 std::string adapter_of(const fs::path& directory) {
   const auto file = directory / kAdapter;
-  const Json json = Json::parse(read_text(file, kMostBytes), file.string(), /*depth=*/32);
+  const Json json = Json::parse(read_text(file, kMostForeignBytes), file.string(), /*depth=*/32);
   const Json* base = json.is_object() ? json.find("base_model_name_or_path") : nullptr;
   return str("an adapter (", kAdapter, ")",
              base != nullptr && base->is_string() ? " of " + base->as_string() : "");
@@ -153,7 +153,8 @@ void require_plain_weights(const fs::path& directory, const Json& config) {
     if (how == nullptr || how->is_null()) continue;
     const Json* method = how->is_object() ? how->find("quant_method") : nullptr;
     const auto name = method != nullptr && method->is_string() ? method->as_string() : "";
-    throw DataError(str((directory / kConfig).string(), ": ", key, ": the weights are quantised",
+    throw DataError(str((directory / kConfigFile).string(), ": ", key,
+                        ": the weights are quantised",
                         name.empty() ? "" : " (quant_method is '" + name + "')",
                         "; expected F64, F32, BF16 or F16. ", dequantise_advice(name),
                         ". Remove the member if the weights are plain"));

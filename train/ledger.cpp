@@ -15,7 +15,8 @@ namespace {
 
 using Kind = LedgerLine::Kind;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // decades, of a line each ten seconds
+constexpr std::int64_t kMostLedgerBytes = std::int64_t{1}
+                                          << 30;  // decades, of a line each ten seconds
 constexpr std::int64_t kMostStep = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr double kMostSeconds = 1e12;
 constexpr auto kBetweenLines = std::chrono::seconds(10);
@@ -191,7 +192,7 @@ Account account_of(std::span<const LedgerLine> lines) {
 
 // Where the last whole line ends: what is behind it, a crash left.
 std::int64_t whole_bytes(const std::filesystem::path& path) {
-  return static_cast<std::int64_t>(read_text(path, kMostBytes).rfind('\n') + 1);
+  return static_cast<std::int64_t>(read_text(path, kMostLedgerBytes).rfind('\n') + 1);
 }
 
 }  // namespace
@@ -235,7 +236,7 @@ std::string to_json_line(const LedgerLine& line) {
 
 std::vector<LedgerLine> read_ledger(const std::filesystem::path& path) {
   if (!path_exists(path)) return {};
-  std::string text = read_text(path, kMostBytes);
+  std::string text = read_text(path, kMostLedgerBytes);
   text.resize(text.rfind('\n') + 1);
   std::vector<LedgerLine> lines;
   for_each_json_line(text, path.string(), [&](const Json& json, std::int64_t) {

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kBeginOfText = "<|begin_of_text|>";  // of Llama 3
 constexpr const char* kGenerationConfig = "generation_config.json";
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostTokenizerBytes = std::int64_t{1} << 30;
 
 // Where what is said of a dataset's tokens lies: in it, or beside the shards that a path names.
 fs::path directory_of(const std::string& dataset) {
@@ -33,7 +33,7 @@ fs::path directory_of(const std::string& dataset) {
 std::optional<Manifest> manifest_of(const std::string& dataset, ShardFiles& files) {
   const auto file = directory_of(dataset) / kManifestName;
   if (!is_remote(dataset) && !path_exists(file)) return std::nullopt;
-  return Manifest::parse(read_text(files.open(file.string()), kMostBytes), file.string(),
+  return Manifest::parse(read_text(files.open(file.string()), kMostTokenizerBytes), file.string(),
                          [](Manifest::Shard&&) {});
 }
 
@@ -64,9 +64,10 @@ fs::path directory_of_model(const std::string& init_from) {
 
 // Whether DIRECTORY has the tokenizer of `file`.
 bool holds_same(const fs::path& file, const fs::path& directory) {
-  const auto text = read_text(file, kMostBytes);
+  const auto text = read_text(file, kMostTokenizerBytes);
   return std::any_of(std::begin(kTokenizers), std::end(kTokenizers), [&](const char* name) {
-    return path_exists(directory / name) && read_text(directory / name, kMostBytes) == text;
+    return path_exists(directory / name) &&
+           read_text(directory / name, kMostTokenizerBytes) == text;
   });
 }
 
@@ -102,7 +103,7 @@ std::string tokenizer_of_dataset(const std::string& dataset, ShardFiles& files) 
 
 void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::path& directory) {
   const auto text_of = [&](const char* name) {
-    return read_text(files.open((fs::path(dataset) / name).string()), kMostBytes);
+    return read_text(files.open((fs::path(dataset) / name).string()), kMostTokenizerBytes);
   };
   std::map<std::string, std::string> texts;
   std::string why;
@@ -183,7 +184,7 @@ bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {
   const auto document = tokenizer.about().prefix_token;
   if (document < 0) return false;
   const auto file = tokenizer_file(what);
-  const auto text = read_text(file, kMostBytes);
+  const auto text = read_text(file, kMostTokenizerBytes);
   if (is_rank_file(text)) return tokenizer.bytes_of(document) == kBeginOfText;  // Qwen's do not
   const Json json = Json::parse(text, file.string(), /*depth=*/32);
   if (is_tekken(json)) return true;

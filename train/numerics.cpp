@@ -113,8 +113,7 @@ Fields fields_of(const NumericsRecord& record, const std::string& attention) {
 
 NumericsRecord choose_numerics(Training& training, const Stream& compute,
                                FunctionRef<Json()> recorded, const std::string& where) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   auto here = numerics_here(compute, training.config().mesh.world());
   const auto usable = usable_products(here, recorded, where);
   const auto free_before = gpu::free_bytes();
@@ -123,7 +122,7 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
       "GPU memory that is free: ", human_bytes(static_cast<double>(free_before)), " before and ",
       human_bytes(static_cast<double>(gpu::free_bytes())),
       " after the algorithms of matrix products were chosen (cuBLASLt loads its kernels then)");
-  const std::chrono::duration<double> took = Clock::now() - begin;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
 
   if (!usable.algorithms.empty() && usable.cublaslt != chosen.choices.cublaslt)
     log_warning(where, " is of cuBLASLt ", usable.cublaslt, ", this is ", chosen.choices.cublaslt,

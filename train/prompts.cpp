@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostPromptsBytes = std::int64_t{1} << 30;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ bool holds_prompt_lines(const std::filesystem::path& file) {
 }
 
 std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput& odd) {
-  auto text = read_text(file, kMostBytes);
+  auto text = read_text(file, kMostPromptsBytes);
   if (holds_prompt_lines(file)) return parse_prompts(text, file.string(), odd);
   return {{std::move(text), file.string()}};
 }

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostIdsBytes = std::int64_t{1} << 30;
 constexpr int kDepth = 64;
 constexpr const char* kKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
@@ -25,7 +25,7 @@ Json object_in(const fs::path& file) {
   if (!path_exists(file)) return Json::Object{};
   try {
     auto json =
-        Json::parse(with_quoted_not_numbers(read_text(file, kMostBytes)), file.string(), kDepth);
+        Json::parse(with_quoted_not_numbers(read_text(file, kMostIdsBytes)), file.string(), kDepth);
     return json.is_object() ? json : Json(Json::Object{});
   } catch (const DataError& error) {
     log_warning("no token ids are read from a file: ", error.what());
@@ -39,7 +39,7 @@ BpeDefinition definition_in(const fs::path& directory) {
   const auto file = tokenizer_in(directory);
   if (!file) return {};
   try {
-    const auto text = read_text(*file, kMostBytes);
+    const auto text = read_text(*file, kMostIdsBytes);
     if (!is_rank_file(text) && !is_tekken(Json::parse(text, file->string(), kDepth))) return {};
     return parse_tokenizer(text, file->string());
   } catch (const DataError& error) {

@@ -5,8 +5,7 @@
 #include "dist/thread_world.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::all_ranks_test {
 
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a message, see dist/control.h
 
@@ -174,5 +173,4 @@ TEST(AllRanks, throw_the_first_error_but_a_broken_connection_is_rather_a_consequ
   throws_on_all<TransientError>([](int) { throw TransientError("broken"); }, "rank 0: broken");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::all_ranks_test

@@ -8,8 +8,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::background_save_test {
 
 namespace fs = std::filesystem;
 using testing::expect_contains;
@@ -188,5 +187,4 @@ TEST_F(BackgroundSaves, that_hang_on_one_rank_keep_the_others_in_a_collective) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::background_save_test

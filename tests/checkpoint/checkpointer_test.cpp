@@ -6,8 +6,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::checkpointer_test {
 
 namespace fs = std::filesystem;
 using testing::Bench;
@@ -406,5 +405,4 @@ TEST_F(CheckpointerTest, a_state_that_does_not_cover_its_tensors_is_not_written)
   EXPECT_THROW(Checkpointer(path(), slices), Error);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::checkpointer_test

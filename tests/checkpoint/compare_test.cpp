@@ -9,8 +9,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::compare_test {
 
 constexpr std::int64_t kElements = 20;
 
@@ -114,5 +113,4 @@ TEST_F(Compare, tensors_of_one_alone_are_named) {
   EXPECT_EQ(found.same, 1);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::compare_test

@@ -6,8 +6,7 @@
 #include "checkpoint/background_copies.h"
 #include "tests/checkpoint/machines.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::copies_test {
 
 namespace fs = std::filesystem;
 
@@ -328,5 +327,4 @@ TEST_F(Copies, that_fail_are_told_of_on_all_ranks_and_the_next_one_goes) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::copies_test

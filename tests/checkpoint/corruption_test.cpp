@@ -7,8 +7,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::corruption_test {
 
 namespace fs = std::filesystem;
 using testing::slurp;
@@ -201,5 +200,4 @@ TEST_F(Corruption, by_swapped_and_stale_files) {
     mend(file);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::corruption_test

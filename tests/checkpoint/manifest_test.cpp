@@ -3,8 +3,7 @@
 #include "core/hash.h"
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::manifest_test {
 
 using testing::expect_contains;
 using testing::message_of;
@@ -175,5 +174,4 @@ TEST(Manifest, other_formats_and_versions_are_refused) {
   expect_contains(with("\"about\"", "\"above\""), "the key \"about\" is missing");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::manifest_test

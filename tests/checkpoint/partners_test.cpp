@@ -3,8 +3,7 @@
 
 #include "tests/checkpoint/machines.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::partners_test {
 
 namespace fs = std::filesystem;
 
@@ -156,5 +155,4 @@ TEST(PartnersAlone, one_machine_has_no_partner) {
   EXPECT_NO_THROW(verify_checkpoint(checkpoint_path(directory.path(), 1), Depth::contents));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::partners_test

@@ -7,8 +7,7 @@
 #include "core/hash.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::ranges_test {
 
 constexpr std::int64_t kBytes = (std::int64_t{19} << 20) + 5;  // several pieces, and a rest
 
@@ -95,5 +94,4 @@ TEST_F(PieceReaderTest, verifies_a_range_of_several_pieces) {
                   "a: at byte 16: a tensor is damaged: its XXH3-128 is ");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::ranges_test

@@ -8,8 +8,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::ranks_test {
 
 namespace fs = std::filesystem;
 using testing::Bench;
@@ -257,5 +256,4 @@ TEST_F(RankCheckpoints, what_one_rank_cannot_write_all_report_and_nothing_is_lef
   });
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::ranks_test

@@ -6,8 +6,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::safetensors_test {
 
 using testing::Bench;
 using testing::expect_contains;
@@ -319,5 +318,4 @@ TEST_F(Safetensors, a_writer_refuses_what_a_reader_would) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "w"));
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::safetensors_test

@@ -5,8 +5,7 @@
 
 #include "core/philox.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::slices_test {
 
 // Where each element of a piece lies in the whole tensor, counted one by one.
 std::vector<std::int64_t> elements_of(const Shape& whole, const Split& split, const Piece& piece) {
@@ -107,5 +106,4 @@ TEST(Slices, equal_splits_meet_in_one_run) {
   EXPECT_EQ(runs, 101);  // of columns, one a row
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::slices_test

@@ -12,8 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace lockstep {
-namespace {
+namespace lockstep::arena_test {
 
 TEST(Arena, tensors_are_aligned_and_disjoint) {
   Arena arena(Device{}, Arena::Memory::host, 1 << 16);
@@ -152,5 +151,4 @@ TEST(Arena, measuring_counts_the_same_bytes_without_memory) {
   EXPECT_DEATH(std::memset(huge.data, 0, 1), "");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::arena_test

@@ -6,8 +6,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::control_groups_test {
 
 constexpr auto kUnlimited = std::numeric_limits<std::int64_t>::max();
 
@@ -79,5 +78,4 @@ TEST_F(ControlGroupsTest, memory_of_version_1_counts_too) {
   EXPECT_EQ(memory(membership).left, 150000);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::control_groups_test

@@ -4,8 +4,7 @@
 
 #include "tests/sysfs.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::counters_test {
 
 TEST(Counters, are_those_of_ports_adapters_and_processors) {
   const Sysfs sysfs;
@@ -29,5 +28,4 @@ TEST(Counters, growth_is_of_what_was_there_before) {
             (Counters{{"a", 3}}));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::counters_test

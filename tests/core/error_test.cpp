@@ -4,8 +4,7 @@
 #include "tests/files.h"
 #include "tests/no_threads.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::error_test {
 
 template <class E>
 int code_in_context() {
@@ -38,5 +37,4 @@ TEST(Error, a_thread_that_cannot_be_started_is_said) {
   start_thread([] {}).join();
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::error_test

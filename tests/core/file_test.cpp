@@ -10,8 +10,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::file_test {
 
 using testing::AsNobody;
 using testing::expect_contains;
@@ -407,5 +406,4 @@ TEST(LastLine, is_one_that_has_an_end_and_is_not_too_long) {
   EXPECT_FALSE(last("one\nlonger\n", 7).has_value());
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::file_test

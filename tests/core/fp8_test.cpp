@@ -14,8 +14,7 @@
 #include <cuda_fp8.h>
 #endif
 
-namespace lockstep {
-namespace {
+namespace lockstep::fp8_test {
 
 // The value of a code by its definition, sign 2^(exponent - bias) 1.mantissa, in float64.
 double defined_value(int code, int mantissa_bits, int bias) {
@@ -172,5 +171,4 @@ TYPED_TEST(Fp8Format, has_the_bits_of_cuda_fp8) {
 #endif
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::fp8_test

@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::gpu_monitor_test {
 
 // With tests/simt/nvml.cpp for libnvidia-ml.so.1: one that is loaded is found by that name.
 class GpuMonitorTest : public ::testing::Test {
@@ -130,5 +129,4 @@ TEST_F(GpuMonitorTest, says_why_it_does_not_know) {
             "nvmlDeviceGetCurrentClocksEventReasons: Insufficient Permissions");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::gpu_monitor_test

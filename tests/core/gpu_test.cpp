@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::gpu {
-namespace {
+namespace lockstep::gpu::gpu_test {
 
 TEST(Gpu, code_of_an_architecture_runs_on_later_minor_versions) {
   EXPECT_TRUE(covers("80", 8, 0));
@@ -30,5 +29,4 @@ TEST(Gpu, one_of_several_architectures_is_enough) {
   EXPECT_FALSE(covers("", 9, 0));
 }
 
-}  // namespace
-}  // namespace lockstep::gpu
+}  // namespace lockstep::gpu::gpu_test

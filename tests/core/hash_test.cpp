@@ -4,8 +4,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::hash_test {
 
 // What xxh128sum 0.8.1 prints.
 TEST(Hash, equals_the_published_program) {
@@ -37,5 +36,4 @@ TEST(Hash, of_a_file_is_of_all_its_bytes) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::hash_test

@@ -8,8 +8,7 @@
 #include "core/philox.h"
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::json_test {
 
 using testing::expect_contains;
 using testing::message_of;
@@ -189,5 +188,4 @@ TEST(Json, members_are_checked_by_name) {
             "\"h\" is \"0123456789abcdef0123456789abcdeF\", expected 32 hexadecimal digits");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::json_test

@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::log_test {
 
 // Without the time in front.
 std::string said_as(int rank, const std::function<void()>& say) {
@@ -34,5 +33,4 @@ TEST(Log, each_rank_says_what_is_its_own) {
   EXPECT_EQ(said_as(3, [] { log_line(LogLevel::error, "it broke"); }), "rank 3: error: it broke\n");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::log_test

@@ -7,8 +7,7 @@
 #include "core/processors.h"
 #include "tests/sysfs.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::machine_test {
 
 std::vector<int> all_of(int count) {
   std::vector<int> processors(static_cast<std::size_t>(count));
@@ -185,5 +184,4 @@ TEST(Machine, what_no_system_says_divides_nothing) {
   EXPECT_EQ(numa_node(sysfs.root(), "0000:01:00.0"), -1);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::machine_test

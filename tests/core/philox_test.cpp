@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::philox_test {
 
 // The known answers of Random123 (kat_vectors, philox4x32-10).
 TEST(Philox, equals_the_published_vectors) {
@@ -18,5 +17,4 @@ TEST(Philox, uniforms_are_inside_the_open_interval) {
   EXPECT_LT(uniform_open(~0u), 1.0f);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::philox_test

@@ -6,8 +6,7 @@
 #include <optional>
 #include <thread>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::processors_test {
 
 TEST(Processors, affinity_is_what_it_was_set_to) {
   const auto all = affinity();
@@ -56,5 +55,4 @@ TEST(Processors, what_threads_wait_for_a_processor_is_counted) {
   EXPECT_LT(*seconds_without_processor() - rested, 0.05);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::processors_test

@@ -7,8 +7,7 @@
 
 #include "core/error.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::stream_test {
 
 TEST(QueuedStream, does_what_it_is_given_in_order_on_a_thread_of_its_own) {
   Stream stream(Device{}, "test", Stream::Mode::queued);
@@ -94,5 +93,4 @@ TEST(QueuedStream, its_end_comes_behind_its_work) {
   EXPECT_EQ(done, 50);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::stream_test

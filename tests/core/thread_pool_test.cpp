@@ -16,8 +16,7 @@
 #include "core/start_thread.h"
 #include "core/stream.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::thread_pool_test {
 
 TEST(ThreadPool, every_task_runs_exactly_once) {
   ThreadPool pool(3);
@@ -237,5 +236,4 @@ TEST(StartThread, one_that_cannot_start_is_an_error_with_the_limits) {
   EXPECT_EXIT(task(), ::testing::ExitedWithCode(1), expected);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::thread_pool_test

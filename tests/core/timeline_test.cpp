@@ -6,8 +6,7 @@
 #include "core/json.h"
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::timeline_test {
 
 void sleep_in(Stream& stream) {
   stream.enqueue([](Stream&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
@@ -75,5 +74,4 @@ TEST(Timeline, is_written_in_chromes_format) {
             events[2].at("ts").as_double() + events[2].at("dur").as_double());
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::timeline_test

@@ -9,8 +9,7 @@
 #include "core/op_log.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::trace_test {
 
 void work(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
@@ -147,5 +146,4 @@ TEST(Trace, of_a_stream_is_one) {
   const Trace third(stream);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::trace_test

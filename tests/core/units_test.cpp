@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-namespace lockstep {
-namespace {
+namespace lockstep::units_test {
 
 TEST(Units, numbers_get_three_digits_and_a_unit) {
   EXPECT_EQ(human_count(0), "0");
@@ -61,5 +60,4 @@ TEST(Units, long_numbers_are_grouped) {
   EXPECT_EQ(with_commas(1'234'567), "1,234,567");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::units_test

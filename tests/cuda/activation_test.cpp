@@ -2,8 +2,7 @@
 #include "kernels/swiglu.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::activation_test {
 
 struct ActivationCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, ActivationCuda, kFloatTypes, dtype_name);
@@ -53,5 +52,4 @@ TEST_P(ActivationCuda, swiglu_equals_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::activation_test

@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::adamw_test {
 
 struct Mode {
   const char* name;
@@ -256,5 +255,4 @@ TEST_F(AdamWControlCuda, control_equals_the_cpu_kernel) {
         }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::adamw_test

@@ -3,8 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::arena_test {
 
 TEST(ArenaCuda, one_of_no_bytes_has_an_address_for_tensors_of_none) {
   for (const auto memory : {Arena::Memory::device, Arena::Memory::pinned_host}) {
@@ -15,5 +14,4 @@ TEST(ArenaCuda, one_of_no_bytes_has_an_address_for_tensors_of_none) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::arena_test

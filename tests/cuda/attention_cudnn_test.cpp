@@ -5,8 +5,7 @@
 #include "kernels/attention.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::attention_cudnn_test {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
@@ -172,5 +171,4 @@ TEST(CudnnChunks, what_cannot_be_computed_is_said) {
             std::string::npos);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::attention_cudnn_test

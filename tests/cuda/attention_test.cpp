@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::attention_test {
 
 struct Sizes {
   std::int64_t B, T, H, G, K;
@@ -226,5 +225,4 @@ TEST(AttentionTensorCores, too_large_heads_are_refused) {
       Error);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::attention_test

@@ -7,8 +7,7 @@
 #include "core/gpu.h"
 #include "tests/cuda/ranks_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::communicator_test {
 
 // What ranks hold and should get is a function of (rank, index), so that each knows it.
 std::int32_t value(int rank, std::int64_t i) {
@@ -161,5 +160,4 @@ TEST_P(CollectivesCuda, groups_have_the_order_that_their_ranks_say) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::communicator_test

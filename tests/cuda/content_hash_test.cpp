@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::content_hash_test {
 
 struct ContentHashCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, ContentHashCuda, kFloatTypes, dtype_name);
@@ -24,5 +23,4 @@ TEST_P(ContentHashCuda, equals_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::content_hash_test

@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::cross_entropy_test {
 
 struct CrossEntropyCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, CrossEntropyCuda, kFloatTypes, dtype_name);
@@ -203,5 +202,4 @@ TEST(SumLossesCuda, sum_and_count_equal_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::cross_entropy_test

@@ -9,8 +9,7 @@
 #include "tests/simt/simt.h"
 #endif
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::data_waits_test {
 
 constexpr std::chrono::milliseconds kLate{50};
 const double kLateSeconds = std::chrono::duration<double>(kLate).count();
@@ -46,5 +45,4 @@ TEST(DataWaitsCuda, are_what_the_device_was_idle_for_however_long_its_host_waite
   EXPECT_LT(waits.take(), 0.2 * kLateSeconds);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::data_waits_test

@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::elementwise_test {
 
 struct ElementwiseCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, ElementwiseCuda, kFloatTypes, dtype_name);
@@ -61,5 +60,4 @@ TEST_P(ElementwiseCuda, random_normal_draws_the_numbers_of_the_cpu) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::elementwise_test

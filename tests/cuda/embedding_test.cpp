@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::embedding_test {
 
 struct EmbeddingCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, EmbeddingCuda, kFloatTypes, dtype_name);
@@ -179,5 +178,4 @@ TEST(EmbeddingSortCuda, a_measuring_stream_counts_the_scratch) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::embedding_test

@@ -4,8 +4,7 @@
 #include "kernels/reduce.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::graph_test {
 
 // sum += the squares of 3000 numbers, with scratch that is given back.
 struct GraphCuda : ::testing::Test {
@@ -81,5 +80,4 @@ TEST_F(GraphCuda, what_throws_while_captured_does_nothing_and_the_stream_goes_on
   EXPECT_NEAR(read(), 2 * once, 1e-5 * once);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::graph_test

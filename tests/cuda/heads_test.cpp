@@ -3,8 +3,7 @@
 #include "kernels/rope.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::heads_test {
 
 struct HeadsCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, HeadsCuda, kFloatTypes, dtype_name);
@@ -93,5 +92,4 @@ TEST_P(HeadsCuda, qk_norm_equals_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::heads_test

@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::layernorm_test {
 
 struct LayerNormCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, LayerNormCuda, kFloatTypes, dtype_name);
@@ -77,5 +76,4 @@ TEST_P(LayerNormCuda, backward_of_long_rows_equals_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::layernorm_test

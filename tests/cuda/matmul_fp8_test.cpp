@@ -3,8 +3,7 @@
 #include "tests/cuda/twins.h"
 #include "tests/kernels/fp8.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::matmul_fp8_test {
 
 struct Scalings {
   Scaling a, b;
@@ -64,5 +63,4 @@ TEST_P(MatmulFp8Cuda, equals_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::matmul_fp8_test

@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::matmul_test {
 
 struct MatmulCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, MatmulCuda, kFloatTypes, dtype_name);
@@ -68,5 +67,4 @@ TEST_P(MatmulCuda, no_tokens_change_nothing) {
   t.expect_equal(dbias, "dbias");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::matmul_test

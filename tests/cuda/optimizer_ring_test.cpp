@@ -5,8 +5,7 @@
 #include "tests/cuda/twins.h"
 #include "train/optimizer.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::optimizer_ring_test {
 
 constexpr Device kGpu{Device::Kind::cuda, 0};
 constexpr std::int64_t kElements = OptimizerRing::kMostElements;
@@ -91,5 +90,4 @@ TEST(OptimizerRing, updates_as_in_place) {
   EXPECT_TRUE(offloaded.state() == in_place.state());
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::optimizer_ring_test

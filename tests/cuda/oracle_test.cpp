@@ -4,8 +4,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::oracle_test {
 
 // The fixture's model on a GPU; what it computes comes back to the CPU's model.
 class OnGpu {
@@ -149,5 +148,4 @@ TEST_P(PyTorchCuda, scores_behind_a_cache_are_those_of_all_logits) {
 INSTANTIATE_TEST_SUITE_P(all, PyTorchCuda, ::testing::ValuesIn(kFamilies),
                          [](const auto& p) { return std::string(name(p.param)); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::oracle_test

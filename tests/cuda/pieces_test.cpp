@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::pieces_test {
 
 struct PiecesCuda : CudaTest {
   static DType type(Draw& draw) { return draw.coin() ? DType::fp32 : DType::bf16; }
@@ -66,5 +65,4 @@ TEST_P(PiecesCuda, many_pieces_are_summed_in_their_order) {
   check_sum(draw, 1001, 5, 3, GetParam(), DType::bf16);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::pieces_test

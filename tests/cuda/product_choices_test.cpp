@@ -5,8 +5,7 @@
 #include "kernels/matmul.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::product_choices_test {
 
 // The products of one linear layer, on a stream of its own.
 class Layer {
@@ -105,5 +104,4 @@ TEST_P(ProductChoicesCuda, what_is_damaged_is_refused_and_measured) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::product_choices_test

@@ -4,8 +4,7 @@
 #include "tests/cuda/twins.h"
 #include "tests/kernels/fp8.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::quantize_test {
 
 struct QuantizeCuda : ::testing::TestWithParam<Fp8Case> {};
 INSTANTIATE_TEST_SUITE_P(cases, QuantizeCuda, kFp8Cases, fp8_case_name);
@@ -84,5 +83,4 @@ TEST(Quotient, full_is_rounded_as_a_division_beside_the_midpoints_for_every_scal
   check_quotients(1);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::quantize_test

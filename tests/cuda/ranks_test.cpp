@@ -7,8 +7,7 @@
 #include "tests/cuda/ranks_rig.h"
 #include "tests/train/layout_cases.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::ranks_test {
 
 class RanksCuda : public ::testing::TestWithParam<std::tuple<RanksCase, Ways>> {};
 
@@ -175,5 +174,4 @@ const auto kName = [](const ::testing::TestParamInfo<LayoutCase>& c) { return na
 INSTANTIATE_TEST_SUITE_P(all, EveryLayoutCuda, ::testing::ValuesIn(cases_of_a_gpu(false)), kName);
 INSTANTIATE_TEST_SUITE_P(all, LayoutsAtNightCuda, ::testing::ValuesIn(cases_of_a_gpu(true)), kName);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::ranks_test

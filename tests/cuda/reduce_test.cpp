@@ -3,8 +3,7 @@
 #include "core/integer.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::reduce_test {
 
 struct ReduceCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, ReduceCuda, kFloatTypes, dtype_name);
@@ -119,5 +118,4 @@ TEST(ReduceCuda, long_sums_lose_nothing) {
   EXPECT_NEAR(get(t.download(out.device), 0), expected, 1e-6 * expected);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::reduce_test

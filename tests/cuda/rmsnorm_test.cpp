@@ -2,8 +2,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rmsnorm_test {
 
 struct RmsNormCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, RmsNormCuda, kFloatTypes, dtype_name);
@@ -60,5 +59,4 @@ TEST_P(RmsNormCuda, backward_of_long_rows_equals_the_cpu_kernel) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rmsnorm_test

@@ -15,8 +15,7 @@
 #include "train/host_state.h"
 #include "train/run_state.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::training_test {
 
 TrainingConfig tiny(Family family, DType compute) {
   TrainingConfig config;
@@ -621,5 +620,4 @@ TEST(TrainingCudaOnce, samples_are_those_of_the_cpu) {
             cpu.training().sample(prompt, 20, {.temperature = 1.0f, .seed = 3}));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::training_test

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::added_tokens_test {
 
 using Parts = std::vector<std::pair<std::string, std::int32_t>>;  // id; -1: text
 
@@ -64,5 +63,4 @@ TEST(AddedTokens, take_the_spaces_beside_them_where_they_say_so) {
             (Parts{{"<r> ", 2}, {"<l>", 1}}));  // the first has them
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::added_tokens_test

@@ -6,8 +6,7 @@
 
 #include "core/error.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::bpe_test {
 
 struct Rules {
   std::unordered_map<std::string, std::int32_t> tokens;
@@ -193,5 +192,4 @@ TEST(Bpe, a_word_of_a_megabyte_is_not_quadratic) {
   EXPECT_EQ(back, word);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::bpe_test

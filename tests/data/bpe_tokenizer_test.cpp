@@ -11,8 +11,7 @@
 #include "core/json.h"
 #include "data/tokenizer_files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::bpe_tokenizer_test {
 
 namespace fs = std::filesystem;
 
@@ -270,5 +269,4 @@ TEST(BpeTokenizer, what_is_no_utf8_is_a_replacement_character) {
                               "b"));
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::bpe_tokenizer_test

@@ -10,8 +10,7 @@
 #include "core/hash.h"
 #include "tests/data/bad_server.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::cache_directory_test {
 
 using testing::expect_contains;
 using testing::message_of;
@@ -269,5 +268,4 @@ TEST_F(CacheDirectoryTest, a_place_that_cannot_be_written_is_refused) {
                   "cannot create");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cache_directory_test

@@ -9,8 +9,7 @@
 #include "data/verify.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::convert_test {
 
 namespace fs = std::filesystem;
 
@@ -478,5 +477,4 @@ TEST_F(ConvertTest, a_full_disk_leaves_nothing_under_the_output_s_name) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::convert_test

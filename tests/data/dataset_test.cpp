@@ -19,8 +19,7 @@
 #include "data/rows.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::dataset_test {
 
 class DatasetTest : public ::testing::Test {
  protected:
@@ -781,5 +780,4 @@ TEST_F(DatasetTest, a_list_of_ends_that_is_damaged_is_refused_when_it_is_used) {
       "the ends of documents do not rise");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::dataset_test

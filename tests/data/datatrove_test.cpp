@@ -5,8 +5,7 @@
 #include "data/dataset.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::datatrove_test {
 
 class DatatroveTest : public ::testing::Test {
  protected:
@@ -101,5 +100,4 @@ TEST_F(DatatroveTest, metadata_name_the_tokens_for_people) {
   EXPECT_EQ(datatrove_metadata("gpt2", 4, 9035582198), "gpt2|4\n9035582198\n9.04 GT");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::datatrove_test

@@ -5,8 +5,7 @@
 
 #include "data/tokenizer.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::document_encoder_test {
 
 TEST(DocumentEncoder, gives_back_what_a_long_line_needed) {
   const ByteTokenizer tokenizer;
@@ -73,5 +72,4 @@ TEST(DocumentEncoder, turns_are_tokens_as_one_text_is) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::document_encoder_test

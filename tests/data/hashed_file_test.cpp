@@ -6,8 +6,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::hashed_file_test {
 
 // Writes that are buffered and ones too large for it, in any order; and going on from any length.
 TEST(HashedFile, holds_what_was_written_in_its_order) {
@@ -34,5 +33,4 @@ TEST(HashedFile, holds_what_was_written_in_its_order) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::hashed_file_test

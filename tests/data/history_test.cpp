@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::history_test {
 
 using Sources = std::vector<Stretch::Source>;
 constexpr std::int64_t kLength = 32;
@@ -205,5 +204,4 @@ TEST(DataHistory, what_it_cannot_be_is_refused) {
   expect_contains(refusal(R"([{"first_sample": 0, "sources": [)" + heavy + "]}]"), "weight");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::history_test

@@ -4,8 +4,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::hub_test {
 
 TEST(Hub, ids_and_addresses_are_recognised_with_their_command) {
   // Nothing: it is no name of a repository.
@@ -63,5 +62,4 @@ TEST(Hub, what_exists_here_is_no_id) {
   std::filesystem::current_path(before);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::hub_test

@@ -6,8 +6,7 @@
 #include "data/shown_text.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::inspect_test {
 
 class InspectTest : public ::testing::Test {
  protected:
@@ -208,5 +207,4 @@ TEST(ShownText, what_steers_a_terminal_is_shown_as_bytes_and_characters_cut_by_t
   EXPECT_EQ(text.take(), "\xc3\xb6|\\xc3");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::inspect_test

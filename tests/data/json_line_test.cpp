@@ -8,8 +8,7 @@
 #include "data/odd_input.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::json_line_test {
 
 // The field's value, or nothing where the line is refused.
 std::optional<std::string> scanned(JsonLine& line, std::string_view text) {
@@ -311,5 +310,4 @@ TEST(JsonLine, full_random_lines_are_read_as_core_reads_them) {
   compare_with_core(2, 10'000'000);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::json_line_test

@@ -7,8 +7,7 @@
 #include "data/verify.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::large_test {
 
 constexpr std::int64_t kMostInShard = 2147483647;
 constexpr std::int64_t kBytes = kMostInShard + 100'000'000;
@@ -77,5 +76,4 @@ TEST(Large, full_a_shard_of_two_billion_tokens_is_packed_verified_and_read_to_it
   loader.release(batch);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::large_test

@@ -12,8 +12,7 @@
 #include "tests/data/shards.h"
 #include "tests/no_threads.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::loader_test {
 
 constexpr std::int64_t kLength = 8;  // of a sequence
 
@@ -594,5 +593,4 @@ TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
     EXPECT_LE(opened.at(shard.name), 2) << shard.name;  // the next epoch is read ahead
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::loader_test

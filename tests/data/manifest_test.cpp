@@ -5,8 +5,7 @@
 #include "core/json.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::manifest_test {
 
 Manifest example() {
   Manifest manifest;
@@ -149,5 +148,4 @@ TEST(Manifest, what_is_no_manifest_is_refused) {
   expect_contains(refusal(example().dump() + "x"), "d/dataset.json: at byte");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::manifest_test

@@ -6,8 +6,7 @@
 #include "data/shard_list.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::megatron_test {
 
 class MegatronTest : public ::testing::Test {
  protected:
@@ -130,5 +129,4 @@ TEST_F(MegatronTest, an_index_of_another_file_is_refused) {
                   "the last sequence ends at token 5, but x.bin holds 4");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::megatron_test

@@ -7,8 +7,7 @@
 
 #include "core/error.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::mixture_test {
 
 __extension__ using Wide = __int128;
 using Weights = std::vector<std::int64_t>;
@@ -117,5 +116,4 @@ TEST(Mixture, shares_become_weights_of_their_sum) {
   EXPECT_THROW(Mixture(Weights{1}).at(-1), Error);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::mixture_test

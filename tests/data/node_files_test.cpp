@@ -9,8 +9,7 @@
 #include "core/units.h"
 #include "tests/data/distant.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::node_files_test {
 
 using testing::BadServer;
 using testing::expect_contains;
@@ -211,5 +210,4 @@ TEST(NodeFiles, the_cache_is_where_caches_are) {
   expect_contains(message_of<ConfigError>([&] { directory({}); }), "name data.cache_directory");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::node_files_test

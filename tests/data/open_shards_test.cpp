@@ -7,8 +7,7 @@
 
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::open_shards_test {
 
 class OpenShardsTest : public ::testing::Test {
  protected:
@@ -89,5 +88,4 @@ TEST_F(OpenShardsTest, threads_that_want_one_shard_open_it_once_and_others_do_no
   EXPECT_EQ(opened, 2);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::open_shards_test

@@ -9,8 +9,7 @@
 #include "core/error.h"
 #include "core/mix.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::order_test {
 
 std::vector<std::int64_t> images(const Permutation& permutation, std::int64_t n) {
   std::vector<std::int64_t> all;
@@ -137,5 +136,4 @@ TEST(Order, what_is_outside_is_refused) {
   EXPECT_THROW(sample_at(0, 5, -1), Error);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::order_test

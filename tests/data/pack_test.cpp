@@ -22,8 +22,7 @@
 #include "tests/data/shards.h"
 #include "tests/no_threads.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::pack_test {
 
 namespace fs = std::filesystem;
 
@@ -1136,5 +1135,4 @@ TEST_F(PackTest, the_same_text_gives_the_same_bytes_by_any_number_of_threads) {
   EXPECT_EQ(manifests[0], manifests[2]);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::pack_test

@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::progress_test {
 
 TEST(Progress, is_silent_for_a_second_then_says_share_rate_and_eta) {
   ::testing::internal::CaptureStderr();
@@ -23,5 +22,4 @@ TEST(Progress, is_silent_for_a_second_then_says_share_rate_and_eta) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::progress_test

@@ -8,8 +8,7 @@
 #include "data/tokenizer_files.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rank_file_test {
 
 namespace fs = std::filesystem;
 
@@ -211,5 +210,4 @@ TEST_F(RankFiles, tekken_that_is_broken_is_refused) {
       "vocab has 255 tokens");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rank_file_test

@@ -5,8 +5,7 @@
 
 #include "tests/data/bad_server.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::remote_test {
 
 using testing::BadServer;
 using testing::expect_contains;
@@ -226,5 +225,4 @@ TEST_F(RemoteTest, addresses_that_are_none) {
             "https://host/a%20b/c%20d%23%3F%25.bin");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::remote_test

@@ -9,8 +9,7 @@
 #include "tests/allocations.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rows_test {
 
 constexpr int kLength = 24;  // of a row; documents have up to 40 tokens
 
@@ -279,5 +278,4 @@ TEST(Rows, where_shards_are_shuffled_no_window_crosses_one) {
             "holds 1001 tokens, and no shard of them one window of 97 and the token behind it");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rows_test

@@ -2,8 +2,7 @@
 
 #include "tests/data/bad_server.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::s3_test {
 
 using testing::BadServer;
 using testing::expect_contains;
@@ -347,5 +346,4 @@ TEST(AwsCredentials, a_profile_that_is_none_is_refused_by_line) {
   EXPECT_EQ(text("[a]\nhidden\n"), "file: line 2: expected KEY = VALUE");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::s3_test

@@ -12,8 +12,7 @@
 #include "tests/data/bad_server.h"
 #include "tests/no_threads.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::shard_cache_test {
 
 using testing::BadServer;
 using testing::expect_contains;
@@ -373,5 +372,4 @@ TEST_F(ShardCacheTest, a_killed_process_leaves_what_it_had_and_only_torn_blocks_
   expect_each_once(there, kBytes);  // what was there was not asked for again
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::shard_cache_test

@@ -9,8 +9,7 @@
 #include "core/error.h"
 #include "tests/allocations.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::shard_order_test {
 
 using Window = std::pair<std::size_t, std::int64_t>;
 
@@ -139,5 +138,4 @@ TEST(ShardOrder, an_epoch_s_end_allocates_nothing) {
   EXPECT_EQ(allocations(), before);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::shard_order_test

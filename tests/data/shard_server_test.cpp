@@ -12,8 +12,7 @@
 #include "tests/data/distant.h"
 #include "tests/no_threads.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::shard_server_test {
 
 using testing::BadServer;
 using testing::expect_contains;
@@ -343,5 +342,4 @@ TEST_F(ShardServerTest, another_user_is_not_served) {
   EXPECT_EQ(status, 0);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::shard_server_test

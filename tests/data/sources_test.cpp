@@ -14,8 +14,7 @@
 #include "data/tokenizer.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::sources_test {
 
 constexpr int kLength = 8;
 
@@ -505,5 +504,4 @@ TEST_F(SourcesTest, what_is_no_mixture_is_refused) {
   expect_contains(refusal(packed), "data.shuffle_shards is 3, expected 0 where rows are packed");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::sources_test

@@ -6,8 +6,7 @@
 
 #include "core/error.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::split_pattern_test {
 
 using Parts = std::vector<std::pair<std::string, bool>>;
 
@@ -210,5 +209,4 @@ TEST(SplitPattern, one_that_would_take_for_ever_is_an_error) {
   EXPECT_THROW(parts(pattern, std::string(40, 'a')), DataError);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::split_pattern_test

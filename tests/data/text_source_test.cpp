@@ -7,8 +7,7 @@
 #include "tests/data/compressed.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::text_source_test {
 
 namespace fs = std::filesystem;
 
@@ -173,5 +172,4 @@ TEST_F(TextSourceTest, directories_are_read_through_links_and_nothing_is_left_ou
   EXPECT_EQ(files().size(), 5u);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::text_source_test

@@ -4,8 +4,7 @@
 
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::token_file_test {
 
 constexpr std::int64_t kAny = std::int64_t{1} << 32;
 
@@ -233,5 +232,4 @@ TEST_F(TokenFileTest, the_highest_bit_of_a_u32_is_refused) {
                   "token 3 is 4294967294");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::token_file_test

@@ -5,8 +5,7 @@
 #include "core/error.h"
 #include "data/tokenizer_files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::tokenizer_json_test {
 
 // A file with the members given; `model` without the vocabulary of bytes.
 std::string file(const std::string& members) {
@@ -252,5 +251,4 @@ TEST(TokenizerJson, what_is_not_read_is_refused) {
     EXPECT_EQ(refusal(file(members)), expected) << members;
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::tokenizer_json_test

@@ -9,8 +9,7 @@
 #include "data/tokenizer_files.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::tokenizer_test {
 
 namespace fs = std::filesystem;
 
@@ -192,5 +191,4 @@ TEST(TokenizerFiles, copies_have_names_that_define_the_same_tokenizer) {
   EXPECT_EQ(tokenizer_in(to / "copy"), to / "copy/tokenizer.model");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::tokenizer_test

@@ -10,8 +10,7 @@
 
 #include "core/error.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::unicode_test {
 
 // A character as UTF-8 writes it (The Unicode Standard, table 3-6).
 std::string utf8(std::uint32_t code) {
@@ -210,5 +209,4 @@ TEST(Unicode, columns_of_a_terminal_are_none_one_or_two) {
   EXPECT_EQ(terminal_width("\xff"), 1);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::unicode_test

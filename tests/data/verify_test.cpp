@@ -4,8 +4,7 @@
 
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::verify_test {
 
 class VerifyTest : public ::testing::Test {
  protected:
@@ -237,5 +236,4 @@ TEST_F(VerifyTest, shards_of_others_are_checked_as_far_as_they_say) {
   expect_contains(found.damages[0], "b.bin: at byte 1028: token 2 is 50257");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::verify_test

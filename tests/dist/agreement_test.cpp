@@ -6,8 +6,7 @@
 #include "dist/thread_world.h"
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::agreement_test {
 
 using testing::expect_contains;
 
@@ -68,5 +67,4 @@ TEST(Agreement, lists_ranks_in_runs) {
   EXPECT_EQ(rank_list({0, 1, 2, 4, 6, 7, 8, 9}), "ranks 0-2, 4, 6-9");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::agreement_test

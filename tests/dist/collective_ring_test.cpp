@@ -6,8 +6,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::collective_ring_test {
 
 using testing::expect_contains;
 
@@ -136,5 +135,4 @@ TEST(CollectiveRing, has_the_calls_of_communicators) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::collective_ring_test

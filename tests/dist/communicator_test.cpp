@@ -9,8 +9,7 @@
 #include "dist/thread_world.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::communicator_test {
 
 TEST(Communicator, alone_a_rank_receives_what_it_sends) {
   Bench b;
@@ -248,5 +247,4 @@ TEST(Communicator, bad_arguments_are_refused_by_every_group) {
   EXPECT_THROW(group.all_gather(sixteen, four, b.stream), Error);  // nobody is there
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::communicator_test

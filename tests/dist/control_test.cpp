@@ -7,8 +7,7 @@
 #include "core/philox.h"
 #include "tests/dist/job.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::control_test {
 
 using testing::Job;
 using testing::run_ranks;
@@ -284,5 +283,4 @@ TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
   std::printf("64 processes found each other, agreed and ended in %.2f s\n", time.count());
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control_test

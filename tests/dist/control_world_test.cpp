@@ -2,8 +2,7 @@
 
 #include "tests/dist/job.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::control_world_test {
 
 using testing::Job;
 using testing::run_ranks;
@@ -86,5 +85,4 @@ TEST(ControlWorld, says_why_it_aborts) {
   EXPECT_EQ(why, std::vector<std::string>(2, "a bad file 65"));
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::control_world_test

@@ -8,8 +8,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::fp8_weights_test {
 
 constexpr std::int64_t kRows = 256, kColumns = 128;
 
@@ -162,5 +161,4 @@ TEST(Fp8Weights, sizes_without_products_are_refused) {
                   "k has 64 rows on each of 2 tensor ranks, expected a multiple of 128 for fp8");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::fp8_weights_test

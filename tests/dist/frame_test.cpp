@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::frame_test {
 
 Bytes head(std::uint32_t kind, std::uint32_t tag_bytes, std::uint32_t body_bytes) {
   return BodyWriter()
@@ -75,5 +74,4 @@ TEST(Frame, body_that_ends_too_soon_is_refused) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::frame_test

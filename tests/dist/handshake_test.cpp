@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::handshake_test {
 
 constexpr Milliseconds kEnough{20'000};
 
@@ -61,5 +60,4 @@ TEST_F(AwaitRank, says_who_did_not_come_and_who_came) {
   testing::expect_contains(said, " came: it does not speak this protocol");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::handshake_test

@@ -17,8 +17,7 @@ extern "C" const char* __tsan_default_options() {
 }
 #endif
 
-namespace lockstep {
-namespace {
+namespace lockstep::heartbeat_test {
 
 using std::chrono::seconds;
 using testing::eventually;
@@ -423,5 +422,4 @@ TEST_F(Deaths, end_the_process_although_its_last_words_hang) {
   EXPECT_GE(Clock::now() - before, Milliseconds(200));
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::heartbeat_test

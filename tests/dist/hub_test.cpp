@@ -7,8 +7,7 @@
 #include "core/philox.h"
 #include "tests/dist/job.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::hub_test {
 
 using testing::Job;
 constexpr Milliseconds kEnough{20'000};
@@ -270,5 +269,4 @@ TEST(Hub, says_when_its_port_is_taken) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::hub_test

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-namespace lockstep {
-namespace {
+namespace lockstep::mesh_test {
 
 constexpr Axis kAllAxes[] = {Axis::replicate, Axis::shard, Axis::tensor};
 
@@ -41,5 +40,4 @@ TEST(Mesh, peers_differ_along_their_axis_only) {
         }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::mesh_test

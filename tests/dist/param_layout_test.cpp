@@ -5,8 +5,7 @@
 
 #include "core/error.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::param_layout_test {
 
 constexpr auto kAligned = ParamLayout::kAlignedElements;
 
@@ -119,5 +118,4 @@ TEST(ParamLayout, what_tensor_ranks_do_not_divide_is_refused_by_its_name) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::param_layout_test

@@ -5,8 +5,7 @@
 #include "kernels/elementwise.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::param_store_test {
 
 constexpr auto kAligned = ParamStore::kAlignedElements;
 
@@ -182,5 +181,4 @@ TEST(ParamStore, parts_of_a_group_that_are_no_one_matrix_are_refused) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::param_store_test

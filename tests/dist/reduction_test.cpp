@@ -7,8 +7,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::reduction_test {
 
 // d ranks, of which each `per_domain` neighbours are an NVLink domain.
 Topology domains_of(int d, int per_domain) {
@@ -138,5 +137,4 @@ TEST(Comms, a_mesh_of_another_size_is_refused) {
   EXPECT_THROW(make_comms(world, Mesh{{1, 2, 1}}), Error);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::reduction_test

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::rendezvous_test {
 
 using Way = Rendezvous::Way;
 constexpr Abilities kGpus{.has_mpi = true, .on_gpus = true};
@@ -244,5 +243,4 @@ TEST(EnvironmentOfProcess, has_what_was_set) {
   unsetenv("LOCKSTEP_TEST_VARIABLE");  // NOLINT(concurrency-mt-unsafe)
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::rendezvous_test

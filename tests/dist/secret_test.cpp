@@ -4,8 +4,7 @@
 
 #include "dist/frame.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::secret_test {
 
 std::string hex(std::span<const std::byte> bytes) {
   std::string text;
@@ -62,5 +61,4 @@ TEST(Secret, is_another_each_time) {
   EXPECT_NE(hex(Secret::draw().bytes()), hex(Secret::draw().bytes()));
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::secret_test

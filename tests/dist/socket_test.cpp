@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-namespace lockstep {
-namespace {
+namespace lockstep::socket_test {
 
 Deadline in(int milliseconds) {
   return Clock::now() + Milliseconds(milliseconds);
@@ -131,5 +130,4 @@ TEST(SecondsText, has_one_digit_behind_the_point) {
   EXPECT_EQ(seconds_text(Milliseconds(60'000)), "60 s");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::socket_test

@@ -8,8 +8,7 @@
 #include "dist/topology_file.h"
 #include "tests/sysfs.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::topology_here_test {
 
 // What the ranks of a DGX H100 say that a launcher does not bind.
 std::vector<RankPlace> dgx_places(const DgxH100& dgx) {
@@ -169,5 +168,4 @@ TEST(TopologyHere, two_ranks_that_no_launcher_bound_take_half_of_the_processors_
   EXPECT_EXIT(take_the_second_half(), ::testing::ExitedWithCode(0), "");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::topology_here_test

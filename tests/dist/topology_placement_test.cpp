@@ -9,8 +9,7 @@
 #include "dist/topology_file.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::topology_placement_test {
 
 Topology cluster(const std::string& name) {
   return topology_of(pretend_cluster(std::string(LOCKSTEP_CLUSTERS) + "/" + name + ".json"));
@@ -314,5 +313,4 @@ TEST(Placement, a_mesh_for_another_number_of_ranks_is_refused) {
             "the layout replicate 2 x shard 4 x tensor 2 is for 16 ranks, and 12 were launched");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::topology_placement_test

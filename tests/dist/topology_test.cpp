@@ -5,8 +5,7 @@
 #include "dist/topology_file.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::topology_test {
 
 std::vector<RankPlace> cluster(const std::string& name) {
   return pretend_cluster(std::string(LOCKSTEP_CLUSTERS) + "/" + name + ".json");
@@ -215,5 +214,4 @@ TEST(PretendCluster, has_a_rank_for_each_gpu_host_by_host) {
   EXPECT_EQ(cluster("processors_x3")[5].gpu, -1);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::topology_test

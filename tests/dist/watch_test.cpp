@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::watch_test {
 
 using std::chrono::seconds;
 
@@ -222,5 +221,4 @@ TEST(Watch, cuts_long_names) {
   EXPECT_EQ(Activity::name(std::string(100, 'x')).back(), '\0');
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::watch_test

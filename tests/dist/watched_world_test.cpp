@@ -8,8 +8,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::watched_world_test {
 
 using testing::expect_contains;
 
@@ -98,5 +97,4 @@ TEST(WatchedWorldDeathTest, leaves_nothing_in_a_directory_that_replaced_its_own)
   EXPECT_FALSE(std::filesystem::is_empty(moved / "ended"));
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::watched_world_test

@@ -5,8 +5,7 @@
 #include "core/file.h"
 #include "tests/durability/checkpoint_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::checkpoint_test {
 
 using Action = Disk::Action;
 
@@ -167,5 +166,4 @@ TEST_F(Durability, an_older_checkpoint_goes_only_after_the_newest_was_read_from_
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::checkpoint_test

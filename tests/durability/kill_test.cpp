@@ -9,8 +9,7 @@
 
 #include "tests/durability/checkpoint_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::kill_test {
 
 // What a process that is killed leaves of its memory.
 struct Left {
@@ -140,5 +139,4 @@ TEST_F(KilledSaves, at_some_calls_of_four_ranks_leave_a_checkpoint) {
   std::printf("killed %d times in saves of %d ranks\n", deaths_, kRanks);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::kill_test

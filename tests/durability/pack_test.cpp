@@ -10,8 +10,7 @@
 #include "tests/durability/disk.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::pack_test {
 
 namespace fs = std::filesystem;
 
@@ -117,5 +116,4 @@ TEST_P(PackDurability, whichever_call_fails_packing_says_so_or_has_packed) {
 INSTANTIATE_TEST_SUITE_P(share, PackDurability, ::testing::Values(0, 0.3),
                          [](const auto& p) { return p.param > 0 ? "with_validation" : "alone"; });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::pack_test

@@ -5,8 +5,7 @@
 
 #include "tests/durability/checkpoint_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::reordering_test {
 
 using Action = Disk::Action;
 
@@ -90,5 +89,4 @@ TEST_F(Reordering, soak_whatever_of_the_unsynced_the_disk_kept_the_newest_announ
   lose_some(50'000);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::reordering_test

@@ -8,8 +8,7 @@
 #include "tests/durability/disk.h"
 #include "train/trainer.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::train_test {
 
 namespace fs = std::filesystem;
 
@@ -127,5 +126,4 @@ TEST(RunDurability, on_a_disk_of_any_size_a_run_goes_on_and_ends_on_a_larger_one
   std::printf("16 disks: %d large enough\n", ended);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::train_test

@@ -3,8 +3,7 @@
 
 #include "tests/end_to_end/run.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::kill_test {
 
 class Killed : public EndToEnd {
  protected:
@@ -95,5 +94,4 @@ TEST_F(Killed, soak_thousands_of_times_a_run_ends_as_if_it_never_was) {
   kill_again_and_again(25000);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::kill_test

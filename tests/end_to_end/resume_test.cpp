@@ -8,8 +8,7 @@
 #include "core/file.h"
 #include "tests/end_to_end/run.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::resume_test {
 
 class Resume : public EndToEnd {};
 
@@ -604,5 +603,4 @@ TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
   expect_contains(said, "saved step ");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::resume_test

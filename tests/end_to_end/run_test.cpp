@@ -5,8 +5,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_test {
 
 TEST_F(EndToEnd, a_run_learns_saves_evaluates_and_generates) {
   run(train("run"), 0);
@@ -297,5 +296,4 @@ TEST_F(EndToEnd, a_token_outside_the_vocabulary_is_named_with_file_and_byte) {
   EXPECT_NE(said.find("261"), std::string::npos) << said;
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_test

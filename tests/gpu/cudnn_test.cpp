@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 
-namespace lockstep {
-namespace {
+namespace lockstep::cudnn_test {
 
 constexpr int kHopper = 90;
 
@@ -52,5 +51,4 @@ TEST_F(CudnnGraphs, what_cudnn_has_no_kernels_for_is_said) {
             std::string::npos);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cudnn_test

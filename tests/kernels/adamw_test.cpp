@@ -6,8 +6,7 @@
 #include "tests/kernels/reference_adamw.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::adamw_test {
 
 // The modes a run trains in.
 struct Mode {
@@ -454,5 +453,4 @@ TEST(AdamWContract, the_reference_descends_to_the_minimum) {
 INSTANTIATE_TEST_SUITE_P(modes, AdamWModes, ::testing::ValuesIn(kModes),
                          [](const auto& p) { return std::string(p.param.name); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::adamw_test

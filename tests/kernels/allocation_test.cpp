@@ -20,8 +20,7 @@
 #include "tests/kernels/fp8.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::allocation_test {
 
 class Allocation : public ::testing::TestWithParam<DType> {
  protected:
@@ -185,5 +184,4 @@ TEST_P(Allocation, the_optimizer_allocates_nothing) {
 
 INSTANTIATE_TEST_SUITE_P(types, Allocation, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::allocation_test

@@ -11,8 +11,7 @@
 #include "tests/kernels/reference_attention.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::attention_test {
 
 using reference::AttentionShape;
 using reference::FirstKeys;
@@ -482,5 +481,4 @@ TEST(AttentionContract, the_reference_gradient_is_the_derivative_of_the_referenc
 
 INSTANTIATE_TEST_SUITE_P(types, Attention, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::attention_test

@@ -6,8 +6,7 @@
 #include "core/mix.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::content_hash_test {
 
 std::uint64_t value_of(Tensor hash) {
   const auto* halves = hash.as<std::int32_t>();
@@ -121,5 +120,4 @@ TEST(ContentHashes, refuse_what_they_do_not_cover) {
   EXPECT_THROW(add_content_hash(b.stream, out, b.random({3}, DType::fp32), {.columns = 0}), Error);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::content_hash_test

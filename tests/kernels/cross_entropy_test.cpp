@@ -8,8 +8,7 @@
 #include "tests/kernels/reference_cross_entropy.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::cross_entropy_test {
 
 struct Size {
   std::int64_t rows, columns, vocabulary;
@@ -396,5 +395,4 @@ TEST(CrossEntropyContract, the_reference_gradient_is_the_derivative_of_the_refer
 
 INSTANTIATE_TEST_SUITE_P(types, CrossEntropyTest, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::cross_entropy_test

@@ -5,8 +5,7 @@
 
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::elementwise_test {
 
 // Around the sizes of vectors, blocks and pieces of threads.
 constexpr std::int64_t kSizes[] = {1, 15, 16, 17, 63, 65, 1000, 16384, 70001};
@@ -130,5 +129,4 @@ TEST(RandomNormal, has_the_moments_of_a_normal_distribution) {
 
 INSTANTIATE_TEST_SUITE_P(types, Elementwise, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::elementwise_test

@@ -5,8 +5,7 @@
 #include "tests/kernels/draw.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::embedding_test {
 
 struct Size {
   std::int64_t N, D, V, P;
@@ -213,5 +212,4 @@ TEST(EmbeddingContract, an_id_outside_the_whole_table_is_refused_by_a_part) {
 
 INSTANTIATE_TEST_SUITE_P(types, Embedding, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::embedding_test

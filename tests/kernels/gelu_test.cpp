@@ -6,8 +6,7 @@
 #include "tests/kernels/reference_matmul.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::gelu_test {
 
 const Shape kShapes[] = {{1}, {3, 5}, {16, 16}, {7, 33, 3}, {130, 257}};
 
@@ -92,5 +91,4 @@ TEST(GeluContract, the_reference_slope_is_the_derivative_of_the_reference) {
 
 INSTANTIATE_TEST_SUITE_P(types, Gelu, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::gelu_test

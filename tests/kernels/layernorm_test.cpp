@@ -9,8 +9,7 @@
 #include "tests/kernels/reference_layernorm.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::layernorm_test {
 
 const Shape kShapes[] = {{1, 2}, {3, 16}, {7, 33}, {70, 50}, {300, 20}, {64, 768}};
 
@@ -193,5 +192,4 @@ TEST(LayerNormContract, the_reference_gradient_is_the_derivative_of_the_referenc
 
 INSTANTIATE_TEST_SUITE_P(types, LayerNorm, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::layernorm_test

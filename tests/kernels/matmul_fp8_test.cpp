@@ -3,8 +3,7 @@
 #include "tests/kernels/draw.h"
 #include "tests/kernels/fp8.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::matmul_fp8_test {
 
 struct Scalings {
   Scaling a, b;
@@ -97,5 +96,4 @@ TEST(MatmulFp8Contract, what_has_no_product_is_refused_by_name) {
                                     .bias = b.random({128}, DType::bf16)});
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::matmul_fp8_test

@@ -6,8 +6,7 @@
 #include "tests/kernels/reference_matmul.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::matmul_test {
 
 using reference::MatmulSize;
 
@@ -324,5 +323,4 @@ TEST(MatmulContract, the_reference_gradients_are_the_derivatives_of_the_referenc
 
 INSTANTIATE_TEST_SUITE_P(types, Matmul, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::matmul_test

@@ -7,8 +7,7 @@
 #include "kernels/matmul.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::peak_test {
 
 class Peak : public ::testing::TestWithParam<DType> {};
 
@@ -43,5 +42,4 @@ TEST(PeakContract, what_has_no_peak_is_refused) {
 
 INSTANTIATE_TEST_SUITE_P(types, Peak, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::peak_test

@@ -5,8 +5,7 @@
 #include "tests/kernels/draw.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::pieces_test {
 
 constexpr DType kTypes[] = {DType::fp32, DType::bf16};
 
@@ -165,5 +164,4 @@ TEST(PiecesContract, wrong_arguments_are_refused_by_name) {
   EXPECT_EQ(sum({.out = half, .pieces = pieces, .residual = half}), "accepted");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::pieces_test

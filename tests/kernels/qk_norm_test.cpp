@@ -12,8 +12,7 @@
 #include "tests/kernels/reference_attention.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::qk_norm_test {
 
 struct Heads {
   std::int64_t N;
@@ -333,5 +332,4 @@ TEST(QkNormContract, a_shape_that_does_not_fit_is_refused_by_name) {
 
 INSTANTIATE_TEST_SUITE_P(types, QkNorm, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::qk_norm_test

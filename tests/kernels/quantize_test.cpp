@@ -2,8 +2,7 @@
 
 #include "tests/kernels/fp8.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::quantize_test {
 
 class Quantize : public ::testing::TestWithParam<Fp8Case> {
  protected:
@@ -131,5 +130,4 @@ TEST(QuantizeContract, wrong_types_and_shapes_are_refused_by_name) {
 
 INSTANTIATE_TEST_SUITE_P(cases, Quantize, kFp8Cases, fp8_case_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::quantize_test

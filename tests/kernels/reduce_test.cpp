@@ -4,8 +4,7 @@
 
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::reduce_test {
 
 constexpr std::int64_t kSizes[] = {1, 15, 64, 65, 4097, 65536, 65537, 1000003};
 
@@ -102,5 +101,4 @@ TEST(ReduceContract, a_measuring_stream_counts_the_scratch_and_touches_nothing) 
 
 INSTANTIATE_TEST_SUITE_P(types, Reduce, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::reduce_test

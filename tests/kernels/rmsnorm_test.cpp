@@ -8,8 +8,7 @@
 #include "tests/kernels/reference.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rmsnorm_test {
 
 class RmsNorm : public ::testing::TestWithParam<DType> {};
 
@@ -159,5 +158,4 @@ TEST(RmsNormContract, the_reference_gradient_is_the_derivative_of_the_reference)
 
 INSTANTIATE_TEST_SUITE_P(types, RmsNorm, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rmsnorm_test

@@ -11,8 +11,7 @@
 #include "tests/kernels/reference_attention.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rope_test {
 
 struct Heads {
   std::int64_t N;
@@ -203,5 +202,4 @@ TEST(RopeContract, what_does_not_fit_is_refused_by_name) {
 
 INSTANTIATE_TEST_SUITE_P(types, Rope, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rope_test

@@ -10,8 +10,7 @@
 #include "tests/kernels/simd_probe.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::simd_test {
 
 void apply(SimdFunction f, std::vector<float>& y, const std::vector<float>& x) {
   y.resize(x.size());
@@ -291,5 +290,4 @@ TEST(Simd, philox_of_lanes_has_the_bits_of_philox) {
       }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::simd_test

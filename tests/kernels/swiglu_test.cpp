@@ -7,8 +7,7 @@
 #include "tests/kernels/reference_swiglu.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::swiglu_test {
 
 const Shape kShapes[] = {{1, 1}, {3, 16}, {7, 33}, {130, 257}};  // [N, F]
 
@@ -85,5 +84,4 @@ TEST(SwiGluContract, the_reference_gradient_is_the_derivative_of_the_reference) 
 
 INSTANTIATE_TEST_SUITE_P(types, SwiGlu, kFloatTypes, dtype_name);
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::swiglu_test

@@ -6,8 +6,7 @@
 
 #include "core/philox.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::buckets_test {
 
 double drawn(std::uint64_t i) {
   const auto word = philox(3, 1, i)[0];
@@ -86,5 +85,4 @@ TEST(Buckets, a_mean_lies_between_the_extremes_where_their_sum_is_beyond_a_doubl
   EXPECT_EQ(buckets.all().front()[Metric::loss].mean(), 1e308);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::buckets_test

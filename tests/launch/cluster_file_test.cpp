@@ -7,8 +7,7 @@
 #include "core/file.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::cluster_file_test {
 
 const std::filesystem::path kClusters =
     std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "configs" / "clusters";
@@ -180,5 +179,4 @@ TEST(ClusterFile, those_of_this_repository_read) {
   EXPECT_EQ(load_cluster(kClusters / "cpu.toml").device, Device::Kind::cpu);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::cluster_file_test

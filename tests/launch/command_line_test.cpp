@@ -11,8 +11,7 @@
 #include "launch/config.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::command_line_test {
 
 const std::string kQuickstart = LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml";
 
@@ -227,5 +226,4 @@ TEST(CommandLine, the_version_says_commit_and_features) {
     expect_contains(text, line);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::command_line_test

@@ -12,8 +12,7 @@
 #include "tests/files.h"
 #include "train/layout.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::config_test {
 
 constexpr const char* kSmall =
     "[model]\nfamily = 'llama3'\nlayers = 2\nwidth = 64\nheads = 4\nvocabulary = 257\n"
@@ -605,5 +604,4 @@ TEST(Config, the_page_about_it_is_up_to_date) {
          "docs/configuration.md";
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::config_test

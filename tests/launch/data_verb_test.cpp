@@ -13,8 +13,7 @@
 #include "data/dataset.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::data_verb_test {
 
 class DataVerbs : public ::testing::Test {
  protected:
@@ -170,5 +169,4 @@ TEST_F(DataVerbs, options_that_make_no_sense_are_refused_by_name) {
   expect_contains(pack_refusal(), "nothing to pack");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::data_verb_test

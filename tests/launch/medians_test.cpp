@@ -7,8 +7,7 @@
 #include "core/median.h"
 #include "core/philox.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::medians_test {
 
 double uniform(std::uint64_t i) {  // above 0, below 1
   return (philox(9, 4, i)[0] + 0.5) / 0x1p32;
@@ -62,5 +61,4 @@ TEST(Medians, of_lines_are_kept_by_metric) {
   EXPECT_TRUE(std::isnan(medians[Metric::mfu]));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::medians_test

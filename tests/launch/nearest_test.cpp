@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-namespace lockstep {
-namespace {
+namespace lockstep::nearest_test {
 
 TEST(Nearest, edits_are_counted_and_a_swap_is_one) {
   EXPECT_EQ(edit_distance("", ""), 0);
@@ -30,5 +29,4 @@ TEST(Nearest, a_key_in_the_wrong_table_is_near) {
   EXPECT_EQ(nearest("train.step", keys), "train.steps");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::nearest_test

@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 #include <iostream>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::output_test {
 
 // In a process of its own, whose standard output is a full disk: exits with the code of the error.
 template <class Write>
@@ -47,5 +46,4 @@ TEST(OutputDeathTest, what_can_be_written_is_there_at_once) {
       ::testing::ExitedWithCode(0), "all of it");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::output_test

@@ -10,8 +10,7 @@
 #include "train/plan/layout_search.h"
 #include "train/plan/run_costs.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::plan_test {
 
 const std::filesystem::path kConfigs = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "configs";
 
@@ -87,5 +86,4 @@ TEST(Plan, every_configuration_is_planned_on_every_cluster) {
     }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::plan_test

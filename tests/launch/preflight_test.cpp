@@ -9,8 +9,7 @@
 #include "tests/train/plan/cluster_rig.h"
 #include "train/plan/residuals.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::preflight_test {
 
 namespace fs = std::filesystem;
 
@@ -215,5 +214,4 @@ TEST(Preflight, what_nobody_measures_is_kept) {
   EXPECT_EQ(written().watts, 1275);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::preflight_test

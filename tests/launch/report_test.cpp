@@ -9,8 +9,7 @@
 #include "tests/files.h"
 #include "train/metrics_log.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::report_test {
 
 std::string line_of(std::int64_t step, double loss) {
   StepReport r;
@@ -470,5 +469,4 @@ TEST(Report, a_page_of_any_number_of_runs_stays_below_its_bound) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::report_test

@@ -8,8 +8,7 @@
 #include "launch/watch/braille.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::screen_test {
 
 WatchedRun watched(int steps, bool with_plan) {
   WatchedRun run;
@@ -333,5 +332,4 @@ TEST(Braille, a_line_has_both_ends_and_no_hole_and_leaves_out_what_is_outside) {
   EXPECT_EQ(Braille(0, -3).height(), 0);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::screen_test

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-namespace lockstep {
-namespace {
+namespace lockstep::toml_test {
 
 std::string refusal(std::string_view text) {
   try {
@@ -119,5 +118,4 @@ TEST(Toml, what_is_printed_reads_back_equal) {
   EXPECT_EQ(static_cast<float>(std::get<double>(*parse_toml_value(toml_number(1e-5f)))), 1e-5f);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::toml_test

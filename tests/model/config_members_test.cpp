@@ -7,8 +7,7 @@
 #include "model/families.h"
 #include "tests/model/config_members_table.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::config_members_test {
 
 std::vector<std::string> words(const char* text) {
   std::istringstream in(text);
@@ -141,5 +140,4 @@ TEST(ConfigMembers, the_documents_have_the_same_table) {
       << table;
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::config_members_test

@@ -8,8 +8,7 @@
 #include "core/error.h"
 #include "tests/model/published.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::config_test {
 
 TEST(ModelConfig, parameter_counts_are_those_of_the_published_models) {
   EXPECT_EQ(parameter_count(gpt2_124m()), 124'439'808);
@@ -97,5 +96,4 @@ TEST(ModelConfig, an_unknown_family_is_answered_with_the_known_ones) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::config_test

@@ -9,8 +9,7 @@
 #include "model/transformer.h"
 #include "tests/model/published.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::families_test {
 
 std::vector<ModelConfig> published() {
   return {gpt2_124m(), llama3_8b(), qwen2_05b(), qwen3_06b(), smollm3_3b()};
@@ -500,5 +499,4 @@ TEST(Families, a_buffer_is_known_by_the_whole_name_and_a_layer_that_there_is) {
     EXPECT_EQ(model_buffer(llama, name), std::nullopt) << name;
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::families_test

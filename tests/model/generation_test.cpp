@@ -2,8 +2,7 @@
 
 #include "tests/model/tiny_model.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::generation_test {
 
 class Generation : public ::testing::TestWithParam<Family> {};
 
@@ -79,5 +78,4 @@ TEST_P(Generation, weights_alone_are_enough_to_predict) {
 INSTANTIATE_TEST_SUITE_P(all, Generation, ::testing::ValuesIn(kFamilies),
                          [](const auto& p) { return std::string(name(p.param)); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::generation_test

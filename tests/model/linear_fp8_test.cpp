@@ -6,8 +6,7 @@
 #include "model/linear.h"
 #include "tests/testing.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::linear_fp8_test {
 
 constexpr std::int64_t kTokens = 128, kInputs = 256, kOutputs = 384;
 
@@ -142,5 +141,4 @@ TEST_P(LinearFp8, of_numbers_that_fp8_holds_exactly_equals_bf16) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::linear_fp8_test

@@ -4,8 +4,7 @@
 #include "tests/allocations.h"
 #include "tests/model/tiny_model.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::memory_test {
 
 struct Peaks {
   std::int64_t params = 0, activations = 0, scratch = 0;
@@ -120,5 +119,4 @@ TEST(Memory, a_step_allocates_nothing_from_the_heap) {
     }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::memory_test

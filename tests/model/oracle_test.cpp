@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::oracle_test {
 
 class AgainstPyTorch : public ::testing::TestWithParam<Family> {};
 
@@ -20,5 +19,4 @@ TEST_P(AgainstPyTorch, bf16_is_as_close_to_fp32_as_pytorch_in_bf16) {
 INSTANTIATE_TEST_SUITE_P(all, AgainstPyTorch, ::testing::ValuesIn(kFamilies),
                          [](const auto& p) { return std::string(name(p.param)); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::oracle_test

@@ -5,8 +5,7 @@
 #include "tests/kernels/reference.h"
 #include "tests/model/tiny_model.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::transformer_test {
 
 class Decoder : public ::testing::TestWithParam<Family> {};
 
@@ -287,5 +286,4 @@ TEST(Transformer, padding_of_the_vocabulary_stays_zero) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::transformer_test

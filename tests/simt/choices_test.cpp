@@ -9,8 +9,7 @@
 #include "tests/cuda/twins.h"
 #include "tests/simt/simt.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::choices_test {
 
 class Fastest : public ::testing::Test {
  protected:
@@ -221,5 +220,4 @@ TEST(FindFastest, ways_that_cannot_are_left_out) {
   EXPECT_NEAR(found.seconds[2], 50e-6, 1e-9);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::choices_test

@@ -11,8 +11,7 @@
 #include "dist/thread_world.h"
 #include "tests/dist/job.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::nccl_test {
 
 constexpr Device kGpu{Device::Kind::cuda, 0};
 
@@ -178,5 +177,4 @@ TEST(NcclWorld, a_call_that_no_event_orders_is_found_by_the_simulated_nccl) {
   expect_contains(said, "reads what other work wrote, and nothing orders the two");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::nccl_test

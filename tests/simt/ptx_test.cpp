@@ -6,8 +6,7 @@
 #include "tests/simt/ptx_kernels.cuh"
 #include "tests/simt/simt.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::ptx_test {
 
 TEST(SimtPtx, matrices_and_mma_multiply) {
   for (const bool transposed : {false, true}) {
@@ -77,5 +76,4 @@ INSTANTIATE_TEST_SUITE_P(
                               "nothing orders the two|no thread of its block wrote"}),
     [](const auto& p) { return std::string(p.param.name); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::ptx_test

@@ -11,8 +11,7 @@
 
 extern "C" void __tsan_read4(void* address);  // NOLINT: what g++ calls before it reads
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::simt_test {
 
 struct Planted {
   Mistake mistake;
@@ -185,5 +184,4 @@ TEST(Simt, copies_go_through_pinned_memory_and_stay_inside) {
   EXPECT_THROW(t.download(longer), simt::Violation);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::simt_test

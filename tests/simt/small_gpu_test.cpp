@@ -4,8 +4,7 @@
 #include "tests/cuda/twins.h"
 #include "tests/simt/simt.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::small_gpu_test {
 
 class SmallGpu : public ::testing::Test {
  protected:
@@ -52,5 +51,4 @@ TEST_F(SmallGpu, says_which_heads_it_takes) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::small_gpu_test

@@ -11,8 +11,7 @@
 #include "train/evaluate_choices.h"
 #include "train/model_tokenizer.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::choices_test {
 
 const std::string kFixture = LOCKSTEP_FIXTURES "/choices";
 
@@ -267,5 +266,4 @@ INSTANTIATE_TEST_SUITE_P(all, ChoicesOn,
                            return str("r", s[0], "_s", s[1], "_t", s[2]);
                          });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::choices_test

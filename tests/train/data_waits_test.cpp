@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::data_waits_test {
 
 TEST(DataWaits, on_a_cpu_are_those_of_the_host) {
   Stream stream(Device{}, "compute");
@@ -16,5 +15,4 @@ TEST(DataWaits, on_a_cpu_are_those_of_the_host) {
   EXPECT_EQ(waits.take(), 0);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::data_waits_test

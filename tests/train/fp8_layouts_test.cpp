@@ -4,8 +4,7 @@
 
 #include "tests/train/layout_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::fp8_layouts_test {
 
 TrainingConfig config_of(Fp8Products fp8, Family family) {
   TrainingConfig config = tiny(DType::bf16);
@@ -102,5 +101,4 @@ INSTANTIATE_TEST_SUITE_P(
                  name(std::get<1>(c.param).first), "_", name_of(std::get<1>(c.param).second));
     });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::fp8_layouts_test

@@ -5,8 +5,7 @@
 #include "tests/allocations.h"
 #include "tests/train/training_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::fp8_test {
 
 TrainingConfig config_of(Fp8Products fp8, Family family = Family::llama3) {
   auto config = tiny(DType::bf16);
@@ -199,5 +198,4 @@ TEST(Fp8TrainingOnce, a_weight_that_is_not_finite_skips_the_update) {
     EXPECT_TRUE(after[i] == before[i] || std::isnan(before[i])) << i;
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::fp8_test

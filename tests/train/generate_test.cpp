@@ -7,8 +7,7 @@
 
 #include "train/inference.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::generate_test {
 
 using Texts = std::map<std::size_t, std::vector<std::int32_t>>;
 
@@ -104,5 +103,4 @@ TEST(Generate, prompts_that_do_not_fit_are_refused) {
   EXPECT_EQ(model.run(prompts_of({80}, 16), {}).at(0).size(), 16u);  // to the last position
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::generate_test

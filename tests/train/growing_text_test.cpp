@@ -4,8 +4,7 @@
 
 #include "core/error.h"
 
-namespace lockstep {
-namespace {
+namespace lockstep::growing_text_test {
 
 TEST(GrowingText, writes_whole_characters) {
   GrowingText text;
@@ -63,5 +62,4 @@ TEST(GrowingText, refuses_an_empty_stop_string) {
   EXPECT_THROW(GrowingText({""}), UsageError);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::growing_text_test

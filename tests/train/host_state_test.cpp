@@ -8,8 +8,7 @@
 #include "tests/train/training_rig.h"
 #include "train/run_state.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::host_state_test {
 
 // Two tensors of the CPU, of which this rank saves the first.
 struct TwoSlices {
@@ -86,5 +85,4 @@ TEST(HostState, an_update_waits_for_what_holds_it) {
   rig.step(3, 1e-3);  // is held by nothing
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::host_state_test

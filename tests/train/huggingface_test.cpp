@@ -9,8 +9,7 @@
 #include "tests/train/model_weights.h"
 #include "train/memory.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::huggingface_test {
 
 namespace fs = std::filesystem;
 
@@ -690,5 +689,4 @@ TEST(HuggingFaceFiles, an_export_that_fails_is_not_taken_for_a_model) {
   EXPECT_FALSE(is_huggingface_directory(disk.path() / "out"));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::huggingface_test

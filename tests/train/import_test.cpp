@@ -6,8 +6,7 @@
 #include "train/huggingface.h"
 #include "train/model_source.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::import_test {
 
 namespace fs = std::filesystem;
 
@@ -52,5 +51,4 @@ TEST_F(Import, weights_of_hugging_face_are_those_of_one_rank_on_every_layout) {
     }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::import_test

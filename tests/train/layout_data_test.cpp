@@ -4,8 +4,7 @@
 #include "tests/data/shards.h"
 #include "tests/train/layout_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::layout_data_test {
 
 // Ten sequences a step: no number of ranks here but two divides them, so some ranks have masked
 // ones; and the dataset's seven are read again and again.
@@ -37,5 +36,4 @@ TEST(LayoutData, is_consumed_once_by_all_ranks_together) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::layout_data_test

@@ -3,8 +3,7 @@
 
 #include "tests/train/layout_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::layout_runs_test {
 
 Family family_of(const Layout& layout) {
   return layout.mesh.size(Axis::replicate) > 1 ? Family::gpt2 : Family::llama3;
@@ -61,5 +60,4 @@ TEST_P(LayoutRuns, evaluate_and_sample_as_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(all, LayoutRuns, ::testing::ValuesIn(all_layouts()),
                          [](const auto& c) { return name_of(c.param); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::layout_runs_test

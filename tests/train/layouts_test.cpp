@@ -4,8 +4,7 @@
 
 #include "tests/train/layout_cases.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::layouts_test {
 
 void expect_close(const Assembled& found, const Assembled& expected, double tolerance,
                   const char* what) {
@@ -246,5 +245,4 @@ TEST_F(LayoutsInBf16, train_as_one_rank_does) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::layouts_test

@@ -8,8 +8,7 @@
 #include "core/json.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::ledger_test {
 
 using Kind = LedgerLine::Kind;
 using Clock = std::chrono::steady_clock;
@@ -377,5 +376,4 @@ TEST(Ledger, a_damaged_one_is_refused_and_stays_as_it_is) {
   EXPECT_EQ(slurp(path), text);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::ledger_test

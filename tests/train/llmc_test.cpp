@@ -6,8 +6,7 @@
 #include "tests/files.h"
 #include "tests/train/model_weights.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::llmc_test {
 
 namespace fs = std::filesystem;
 
@@ -142,5 +141,4 @@ TEST_F(Llmc, headers_that_make_no_model_are_refused) {
                                             " bytes, it has ", bytes.size() + 1));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::llmc_test

@@ -7,8 +7,7 @@
 #include "dist/thread_world.h"
 #include "tests/data/shards.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::machine_files_test {
 
 std::string directory_of(const TemporaryDirectory& parent) {
   return (parent / "d").string();
@@ -98,5 +97,4 @@ TEST(MachineFiles, counts_in_words) {
             "2 removed");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::machine_files_test

@@ -7,8 +7,7 @@
 #include "tests/files.h"
 #include "train/run_parts.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::memory_test {
 
 TEST(Memory, the_peak_counts_what_was_used_and_freed) {
   constexpr std::size_t kBytes = 512 << 20;  // more than anything else here has used
@@ -170,5 +169,4 @@ TEST(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
                   "layout.keep_gathered = 0 does not fit either");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::memory_test

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::meter_test {
 
 Meter meter(std::int64_t steps = 100) {
   return Meter({.steps = steps,
@@ -91,5 +90,4 @@ TEST(Meter, the_eta_follows_a_change_of_speed_within_some_twenty_steps) {
   EXPECT_DOUBLE_EQ(Meter(m).step(100000, 2).eta_seconds, 0);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::meter_test

@@ -5,8 +5,7 @@
 #include "core/json.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::metrics_log_test {
 
 StepReport at(std::int64_t step) {
   StepReport r;
@@ -148,5 +147,4 @@ TEST(MetricsLog, a_directory_that_is_not_there_is_an_error_that_names_the_file) 
   expect_contains(message_of<DataError>(open), "/nonexistent/metrics.jsonl: cannot open");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::metrics_log_test

@@ -9,8 +9,7 @@
 #include "tests/files.h"
 #include "train/metrics_log.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::metrics_reader_test {
 
 StepReport at(std::int64_t step, double loss = 3.25) {
   StepReport r;
@@ -345,5 +344,4 @@ TEST(MetricsReader, what_is_no_file_is_an_error_that_names_it) {
   expect_contains(message_of<DataError>([&] { follower.poll(); }), "is no regular file");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::metrics_reader_test

@@ -8,8 +8,7 @@
 #include "dist/socket.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::metrics_server_test {
 
 constexpr auto kLong = std::chrono::seconds(60);
 
@@ -164,5 +163,4 @@ TEST_F(MetricsServerTest, it_ends_while_clients_wait) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::metrics_server_test

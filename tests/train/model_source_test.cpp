@@ -10,8 +10,7 @@
 #include "train/huggingface.h"
 #include "train/weight_files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::model_source_test {
 
 namespace fs = std::filesystem;
 
@@ -173,5 +172,4 @@ TEST(ModelSource, other_weights_beside_a_config_are_named_with_the_remedy) {
                   "gguf_file=NAME)");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::model_source_test

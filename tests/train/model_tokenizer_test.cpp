@@ -7,8 +7,7 @@
 #include "tests/data/shards.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::model_tokenizer_test {
 
 const std::string kFixture = LOCKSTEP_FIXTURES "/choices";
 
@@ -146,5 +145,4 @@ TEST(ModelTokenizer, starts_documents_where_transformers_would) {
   EXPECT_TRUE(starts_documents("bytes", ByteTokenizer()));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::model_tokenizer_test

@@ -8,8 +8,7 @@
 #include "dist/thread_world.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::numerics_test {
 
 TEST(Numerics, record_comes_back_from_a_file) {
   const TemporaryDirectory temporary;
@@ -93,5 +92,4 @@ TEST(Numerics, what_is_no_record_is_refused_by_name) {
                   "not JSON: ");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::numerics_test

@@ -3,8 +3,7 @@
 #include "tests/model/oracle.h"
 #include "train/optimizer.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::optimizer_oracle_test {
 
 class AdamWAgainstPyTorch : public ::testing::TestWithParam<Family> {};
 
@@ -38,5 +37,4 @@ TEST_P(AdamWAgainstPyTorch, twenty_losses_agree) {
 INSTANTIATE_TEST_SUITE_P(all, AdamWAgainstPyTorch, ::testing::ValuesIn(kFamilies),
                          [](const auto& p) { return std::string(name(p.param)); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::optimizer_oracle_test

@@ -10,8 +10,7 @@
 #include "tests/files.h"
 #include "train/metrics_page.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::prometheus_test {
 
 // A strict reader of the text format (prometheus.io/docs/instrumenting/exposition_formats): the
 // value of each sample by name and labels. What is against the format, or the conventions for
@@ -297,5 +296,4 @@ TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {
   EXPECT_EQ(value(run.path() / "metrics.prom", "lockstep_step"), 12);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::prometheus_test

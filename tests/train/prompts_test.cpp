@@ -4,8 +4,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::prompts_test {
 
 using Ids = std::vector<std::int32_t>;
 
@@ -188,5 +187,4 @@ TEST(Prompts, bytes_without_a_token_are_dropped_and_counted) {
   EXPECT_EQ(odd.bytes.first, "p: line 2");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::prompts_test

@@ -4,8 +4,7 @@
 
 #include "tests/train/layout_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rank_times_test {
 
 TEST(RankTimes, each_rank_hears_what_all_said_in_their_order) {
   for (const Layout& layout : {Layout{}, Layout{Mesh{{2, 1, 1}}}, Layout{Mesh{{1, 2, 2}}}}) {
@@ -22,5 +21,4 @@ TEST(RankTimes, each_rank_hears_what_all_said_in_their_order) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rank_times_test

@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::replay_test {
 
 StepReport at(std::int64_t step) {
   StepReport r;
@@ -101,5 +100,4 @@ TEST_F(ReplayTest, a_step_that_does_not_come_again_is_said_with_both_values) {
     }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::replay_test

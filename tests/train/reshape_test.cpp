@@ -5,8 +5,7 @@
 #include "tests/data/shards.h"
 #include "tests/train/layout_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::reshape_test {
 
 namespace fs = std::filesystem;
 
@@ -105,5 +104,4 @@ TEST_F(Reshaped, full_runs_go_on_on_all_pairs_of_layouts) {
   std::printf("%d pairs\n", pairs_);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::reshape_test

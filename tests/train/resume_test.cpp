@@ -10,8 +10,7 @@
 #include "tests/files.h"
 #include "train/numerics.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::resume_test {
 
 ModelConfig model_of(Family family) {
   ModelConfig m = family_defaults(family);
@@ -215,5 +214,4 @@ TEST(SameModel, any_difference_is_refused_by_key) {
   expect_contains(refusal([](M& m) { m.qkv_bias = true; }), "qkv_bias = 1, but model.qkv_bias is");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::resume_test

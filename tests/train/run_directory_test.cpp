@@ -5,8 +5,7 @@
 #include "core/machine.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_directory_test {
 
 TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
   const TemporaryDirectory temporary;
@@ -128,5 +127,4 @@ TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
   expect_contains(message_of<DataError>([&] { const RunDirectory run(path); }), path.string());
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_directory_test

@@ -7,8 +7,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_log_test {
 
 int count(const std::string& text, const std::string& part) {
   int found = 0;
@@ -296,5 +295,4 @@ TEST(RunLog, what_the_watch_ended_is_not_opened) {
   expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_log_test

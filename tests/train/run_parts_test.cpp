@@ -6,8 +6,7 @@
 #include "tests/data/shards.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_parts_test {
 
 struct Case {
   std::int64_t sequences, ranks, tensor, micro_batch, computed;
@@ -82,5 +81,4 @@ TEST(RunParts, says_what_is_masked_and_what_would_leave_none) {
                   "train.micro_batch that divides 3 ");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_parts_test

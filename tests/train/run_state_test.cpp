@@ -7,8 +7,7 @@
 
 #include "tests/train/training_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_state_test {
 
 struct Layout {
   const char* name;
@@ -88,5 +87,4 @@ INSTANTIATE_TEST_SUITE_P(layouts, SharedSaving,
                                            Layout{"optimizer", {{2, 2, 2}}, Sharding::optimizer}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_state_test

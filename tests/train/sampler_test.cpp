@@ -5,8 +5,7 @@
 #include <map>
 #include <vector>
 
-namespace lockstep {
-namespace {
+namespace lockstep::sampler_test {
 
 const std::vector<float> kLogits{0.5f, 2.0f, -1.0f, 1.0f, 2.0f};
 
@@ -104,5 +103,4 @@ TEST(Sampler, values_out_of_range_are_refused) {
   EXPECT_THROW(Sampler({.top_p = 1.5f}, 5), UsageError);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sampler_test

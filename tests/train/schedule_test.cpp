@@ -3,8 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::schedule_test {
 
 using Decay = Config::Decay;
 
@@ -75,5 +74,4 @@ TEST(Schedule, a_warmup_longer_than_the_run_is_its_beginning) {
   EXPECT_DOUBLE_EQ(learning_rate(s, 1, 20, 20), 0.01);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::schedule_test

@@ -5,8 +5,7 @@
 #include "tests/train/layout_rig.h"
 #include "train/batch_shape.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::sharded_memory_test {
 
 struct Model {
   ModelConfig config;
@@ -198,5 +197,4 @@ TEST(Gathers, that_are_left_out_change_no_bits_in_the_memory_that_was_measured) 
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::sharded_memory_test

@@ -7,8 +7,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::signals_test {
 
 using namespace std::chrono_literals;
 
@@ -82,5 +81,4 @@ TEST_F(Signals, what_handled_the_signals_before_handles_them_again) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::signals_test

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::statistics_test {
 
 StepReport step_with(double loss, double grad_norm, bool skipped = false) {
   StepReport r;
@@ -100,5 +99,4 @@ TEST(Statistics, a_step_is_not_compared_with_itself) {
   EXPECT_NEAR(spike.loss_z, 1000, 1e-9);
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::statistics_test

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-namespace lockstep {
-namespace {
+namespace lockstep::step_line_test {
 
 StepReport sample() {
   StepReport r;
@@ -92,5 +91,4 @@ TEST(StepLine, a_validation_has_a_line_of_its_own) {
   EXPECT_EQ(validation_line(r), "step 1200/9536       | validation loss 3.1987");
 }
 
-}  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::step_line_test

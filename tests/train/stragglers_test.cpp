@@ -5,8 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::stragglers_test {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
@@ -83,5 +82,4 @@ TEST(Stragglers, what_is_not_known_of_all_is_no_comparison) {
   EXPECT_TRUE(stragglers.observe(slow).has_value());
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::stragglers_test

@@ -6,8 +6,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::tensorboard_test {
 
 std::string hex(std::string_view bytes) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -47,5 +46,4 @@ TEST(TensorBoard, two_files_of_one_second_have_two_names) {
   EXPECT_EQ(names[0].rfind("events.out.tfevents.", 0), 0u);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::tensorboard_test

@@ -4,8 +4,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::token_ids_test {
 
 class TokenIdsTest : public ::testing::Test {
  protected:
@@ -70,5 +69,4 @@ TEST_F(TokenIdsTest, change_a_generation_config_only_where_they_differ) {
             R"({"eos_token_id":[91,2],"temperature":0.6,"bos_token_id":1})");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::token_ids_test

@@ -10,8 +10,7 @@
 #include "tests/model/reference_model.h"
 #include "tests/train/training_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::training_test {
 
 class Precision : public ::testing::TestWithParam<DType> {};
 
@@ -249,5 +248,4 @@ TEST(Training, the_measured_bytes_are_the_bytes_used) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::training_test

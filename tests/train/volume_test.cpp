@@ -5,8 +5,7 @@
 #include "tests/train/layout_rig.h"
 #include "train/batch_shape.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::volume_test {
 
 using Traffic = Communicator::Traffic;
 using Counted = std::array<std::array<Traffic, kCollectives>, kGroups>;
@@ -208,5 +207,4 @@ TEST(Volume, is_what_ranks_count_that_are_there) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::volume_test

@@ -4,8 +4,7 @@
 
 #include "tests/train/layout_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::weight_hash_test {
 
 using Groups = std::vector<std::vector<int>>;
 
@@ -93,5 +92,4 @@ TEST(WeightHash, in_words_has_all_digits) {
   EXPECT_EQ(hex_of(0x00c0ffee12345678u), "00c0ffee12345678");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::weight_hash_test

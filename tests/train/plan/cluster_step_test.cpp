@@ -4,8 +4,7 @@
 
 #include "tests/train/plan/cluster_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::cluster_step_test {
 
 constexpr int kRanks = 16;
 constexpr std::int64_t kComputed = std::int64_t{64} << 30;  // 24 ms of HBM
@@ -72,5 +71,4 @@ TEST(StepTimeOn, a_slowdown_that_was_measured_comes_before_the_one_that_is_known
               1e-9 * alone);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::cluster_step_test

@@ -4,8 +4,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::cluster_test {
 
 // One of which no member has its default.
 Cluster measured() {
@@ -259,5 +258,4 @@ TEST(ClusterPrices, of_gpus_are_those_of_their_hardware) {
   EXPECT_DOUBLE_EQ(prices.seconds(op, {}), expected.seconds(op, 1));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::cluster_test

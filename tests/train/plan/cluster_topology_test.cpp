@@ -6,8 +6,7 @@
 #include "tests/files.h"
 #include "tests/train/plan/cluster_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::cluster_topology_test {
 
 // Where nodes and NVLink domains are of the same size, smaller and larger: each tensor group lies
 // in a domain, and domains keep their size when ranks take their places.
@@ -54,5 +53,4 @@ TEST(ClusterTopology, more_ranks_than_there_are_say_how_many_nodes_they_take) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::cluster_topology_test

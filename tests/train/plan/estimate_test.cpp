@@ -14,8 +14,7 @@
 #include "train/plan/cluster_topology.h"
 #include "train/run_state.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::estimate_test {
 
 Config with_layout(const Layout& layout) {
   Config config = small_run(layout.mesh.world());
@@ -467,5 +466,4 @@ TEST(Estimate, an_8b_model_on_gpus_takes_what_the_formula_says) {
   EXPECT_LT(found.mfu.causal, 0.7);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::estimate_test

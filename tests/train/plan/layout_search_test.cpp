@@ -7,8 +7,7 @@
 #include "tests/testing.h"
 #include "tests/train/plan/cluster_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::layout_search_test {
 
 using Sharding = Config::Layout::Sharding;
 
@@ -237,5 +236,4 @@ TEST(LayoutSearch, names_a_layout_in_words) {
             "replicate 1 x shard 8 x tensor 1, sharding full, micro-batch 2, recompute block");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::layout_search_test

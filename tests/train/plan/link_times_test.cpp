@@ -6,8 +6,7 @@
 #include "dist/thread_world.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::link_times_test {
 
 using Times = std::vector<std::pair<double, double>>;
 
@@ -131,5 +130,4 @@ TEST(LinkTimes, are_measured_between_ranks_and_survive_json) {
         "[0]: all_gather of 2 ranks: expected");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::link_times_test

@@ -5,8 +5,7 @@
 #include "tests/files.h"
 #include "tests/train/training_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::operator_times_test {
 
 Op product(std::int64_t M, std::int64_t N, std::int64_t K) {
   Op op;
@@ -114,5 +113,4 @@ TEST(OperatorTimes, what_is_no_such_list_is_refused) {
         << text;
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::operator_times_test

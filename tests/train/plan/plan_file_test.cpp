@@ -6,8 +6,7 @@
 #include "core/json.h"
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::plan_file_test {
 
 PlanFile plan() {
   return {.step = {.seconds = 0.4123456789012345,
@@ -144,5 +143,4 @@ TEST(PlanFile, what_is_no_whole_file_is_refused_at_every_length) {
   expect_contains(message_of<DataError>([&] { read_plan_file(path); }), "plan.json");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::plan_file_test

@@ -10,8 +10,7 @@
 #include "tests/train/layout_rig.h"
 #include "train/plan/step_time.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::prices_test {
 
 // Two programs in float64 add the same numbers in another order.
 constexpr double kRelative = 1e-9;
@@ -457,5 +456,4 @@ TEST(Hardware, is_found_by_what_drivers_call_it) {
   EXPECT_EQ(gpu_peak_flops("another", DType::bf16), 0);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::prices_test

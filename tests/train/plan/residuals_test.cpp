@@ -7,8 +7,7 @@
 #include "tests/testing.h"
 #include "tests/train/plan/cluster_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::residuals_test {
 
 ResidualRun run(const std::string& key, double planned, double measured) {
   ResidualRun one{.key = key, .planned = {}, .measured = {}};
@@ -174,5 +173,4 @@ TEST(Residuals, damage_is_refused_by_name) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::residuals_test

@@ -10,8 +10,7 @@
 #include "tests/testing.h"
 #include "tests/train/plan/cluster_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_costs_test {
 
 // The value of an expression of + - * / ( ) sqrt exp expm1 max, numbers and names.
 class Expression {
@@ -290,5 +289,4 @@ TEST(RunCosts, parameters_and_flops_are_those_that_papers_state) {
             2 * 32 * 8 * 128 * 4);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_costs_test

@@ -7,8 +7,7 @@
 #include "train/memory.h"
 #include "train/plan/residuals.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::run_plan_test {
 
 Config config() {
   Config c;
@@ -137,5 +136,4 @@ TEST(RunPlan, of_gpus_that_are_known_needs_no_file) {
   EXPECT_FALSE(cluster_here("Some Processor", 1, 1).has_value());
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::run_plan_test

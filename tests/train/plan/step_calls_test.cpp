@@ -8,8 +8,7 @@
 #include "train/plan/cluster_topology.h"
 #include "train/plan/estimate.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::step_calls_test {
 
 constexpr double kRounding = 1e-9;  // of sums in another order
 
@@ -120,5 +119,4 @@ TEST(StepCalls, of_a_configuration_are_those_of_its_estimate) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::step_calls_test

@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::step_comparison_test {
 
 StepReport step_of(const StepTime& time) {
   StepReport report;
@@ -147,5 +146,4 @@ TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
       "too, or their clocks are held down");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::step_comparison_test

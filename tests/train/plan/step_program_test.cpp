@@ -8,8 +8,7 @@
 #include "tests/train/layout_rig.h"
 #include "train/plan/step_time.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::step_program_test {
 
 constexpr double kForward = 2, kTraining = 6;  // FLOPs of a weight and token
 
@@ -151,5 +150,4 @@ TEST(StepProgram, and_a_step_that_runs_go_to_the_same_components) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::step_program_test

@@ -8,8 +8,7 @@
 #include "train/batch_shape.h"
 #include "train/volume.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::step_time_test {
 
 // A program of a compute stream and one beside it; bytes are milliseconds.
 struct Toy {
@@ -167,5 +166,4 @@ TEST(StepTime, middle_micro_batches_are_alike) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::step_time_test

@@ -4,8 +4,7 @@
 
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::compute_checks_test {
 
 constexpr ProductShape kSmall{64, 64, 64, DType::bf16};
 
@@ -84,5 +83,4 @@ TEST(ComputeChecks, the_best_rate_of_each_type_is_returned) {
   EXPECT_EQ(rates.bf16, 0);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::compute_checks_test

@@ -5,8 +5,7 @@
 #include "tests/train/preflight/preflight_rig.h"
 #include "train/plan/hardware.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::counter_checks_test {
 
 Finding found_of(const Counters& before, const Counters& now) {
   LoneRank lone;
@@ -85,5 +84,4 @@ TEST(CounterChecks, links_are_down_where_others_are_up_or_where_switches_join_gp
   EXPECT_TRUE(std::isnan(down(0, 18, false))) << "alone, that may be meant";
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::counter_checks_test

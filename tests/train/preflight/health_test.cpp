@@ -5,8 +5,7 @@
 
 #include "tests/files.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::health_test {
 
 using Unit = Finding::Unit;
 
@@ -243,5 +242,4 @@ TEST(Health, numbers_have_units) {
   EXPECT_EQ(in_words(3, Unit::count), "3");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::health_test

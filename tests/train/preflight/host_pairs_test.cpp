@@ -6,8 +6,7 @@
 
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::host_pairs_test {
 
 // Unequal numbers of ranks: 1, 3, 2, 1, 3, 2 ...
 std::vector<int> uneven(int hosts) {
@@ -77,5 +76,4 @@ TEST(HostPairs, ranks_of_one_host_and_those_that_others_lack_have_no_partner) {
   EXPECT_EQ(partners_on_hosts(topology, 2), std::vector{std::optional(0)});
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::host_pairs_test

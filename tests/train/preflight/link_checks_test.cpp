@@ -7,8 +7,7 @@
 #include "tests/files.h"
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::link_checks_test {
 
 TEST(LinkChecks, every_host_sends_whatever_their_number) {
   for (const std::vector<int>& ranks :
@@ -152,5 +151,4 @@ TEST(LinkChecks, hosts_that_are_joined_too_slowly_are_a_fault) {
   EXPECT_GT(fast.size(), 1u);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::link_checks_test

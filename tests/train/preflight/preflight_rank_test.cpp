@@ -8,8 +8,7 @@
 #include "tests/files.h"
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::preflight_rank_test {
 
 TEST(PreflightRank, a_check_that_throws_is_a_finding_with_the_reason) {
   LoneRank lone;
@@ -131,5 +130,4 @@ TEST(PreflightRank, words_of_other_seeds_are_others) {
   EXPECT_NE(std::vector(a.begin(), a.begin() + 8), std::vector(a.begin() + 8, a.begin() + 16));
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::preflight_rank_test

@@ -7,8 +7,7 @@
 #include "tests/train/preflight/preflight_rig.h"
 #include "train/plan/residuals.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::preflight_test {
 
 std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* config,
                                 const std::filesystem::path& scratch) {
@@ -205,5 +204,4 @@ TEST(Preflight, a_nodes_figures_are_of_its_ranks_together) {
   EXPECT_EQ(cluster.constant_bytes, 0);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::preflight_test

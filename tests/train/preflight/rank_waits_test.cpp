@@ -5,8 +5,7 @@
 #include "dist/thread_world.h"
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::rank_waits_test {
 
 TEST(RankWaits, a_steps_own_time_leaves_collectives_out) {
   Stream stream(Device{}, "compute");
@@ -57,5 +56,4 @@ TEST(RankWaits, who_comes_last_does_not_wait) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::rank_waits_test

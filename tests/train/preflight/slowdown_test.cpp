@@ -3,8 +3,7 @@
 #include "dist/thread_world.h"
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::slowdown_test {
 
 constexpr ProductShape kShape{256, 256, 256, DType::fp32};
 
@@ -33,5 +32,4 @@ TEST(Slowdown, is_none_of_a_rank_alone) {
   EXPECT_EQ(measured.other_beside, 1);
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::slowdown_test

@@ -4,8 +4,7 @@
 #include "tests/files.h"
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::step_check_test {
 
 struct Checked {
   StepCosts costs;
@@ -50,5 +49,4 @@ TEST(StepCheck, where_steps_would_take_minutes_for_the_network_they_are_a_fault_
   EXPECT_TRUE(all[1].findings.empty());
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::step_check_test

@@ -5,8 +5,7 @@
 #include "tests/files.h"
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::storage_check_test {
 
 namespace fs = std::filesystem;
 
@@ -108,5 +107,4 @@ TEST(StorageCheck, a_folder_that_is_not_there_is_a_wrong_configuration) {
   EXPECT_EQ(found[1].failure, "nothing was written that could be read");
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::storage_check_test

@@ -2,8 +2,7 @@
 
 #include "tests/train/preflight/preflight_rig.h"
 
-namespace lockstep::testing {
-namespace {
+namespace lockstep::testing::timed_product_test {
 
 // Of tiny_config(), by hand: most FLOPs are in q, k and v together (3 x 64 columns), and in gate
 // and up (2 x 96): forward, and backward for inputs and weights, of 32 tokens.
@@ -21,5 +20,4 @@ TEST(TimedProduct, shapes_are_those_that_a_step_spends_most_on) {
         << shape.M << " x " << shape.N << " x " << shape.K;
 }
 
-}  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing::timed_product_test
