@@ -141,7 +141,7 @@ void write_generation_config(const fs::path& directory, const TokenIds& ids) {
   if (!ids.any()) return;
   const auto file = directory / kGenerationConfig;
   const auto before = path_exists(file) ? read_text(file, kMostBytes)
-                                        : std::string(R"({"_from_model_config": true})");
+                                        : std::string(kGenerationConfigOfModel);
   if (const auto text = with_token_ids(before, ids); text != before) write_text(file, text);
 }
 
