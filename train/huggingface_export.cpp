@@ -140,8 +140,8 @@ void write_generation_config(const fs::path& directory, const TokenIds& ids) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
   if (!ids.any()) return;
   const auto file = directory / kGenerationConfig;
-  const auto before = path_exists(file) ? read_text(file, kMostBytes)
-                                        : std::string(R"({"_from_model_config": true})");
+  const auto before =
+      path_exists(file) ? read_text(file, kMostBytes) : std::string(kGenerationConfigOfModel);
   if (const auto text = with_token_ids(before, ids); text != before) write_text(file, text);
 }
 

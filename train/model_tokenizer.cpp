@@ -170,13 +170,16 @@ void keep_tokenizer(const std::string& what, const fs::path& directory,
       auto& file = kept[name];
       if (file.empty() || name == kGenerationConfig) file = model / name;
     }
-  const Json made =
-      is_its && !kept.contains(kGenerationConfig) ? generation_config_of(model) : Json();
   for (const auto& [name, file] : kept)
     copy_tokenizer_file(file, directory / name);
-  if (made.is_null()) return;
+  if (!is_its) return;
+  const auto generation = kept.find(kGenerationConfig);
+  const auto before = generation != kept.end() ? read_text(generation->second, kMostBytes)
+                                               : std::string(kGenerationConfigOfModel);
+  const auto text = with_token_ids_of(model, before);
+  if (text == before) return;
   make_directories(directory);
-  write_text(directory / kGenerationConfig, made.dump(2) + "\n");
+  write_text(directory / kGenerationConfig, text);
 }
 
 bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {

@@ -40,7 +40,8 @@ std::filesystem::path tokenizer_directory_of(const ModelSource& source);
 
 // The kTokenizerFiles beside `what` to DIRECTORY/, which is made; nothing of bytes. Those of the
 // model that training starts from too, if `what` is the same tokenizer or none is known: of files
-// that both have its generation_config.json, which is made where config.json alone has token ids.
+// that both have its generation_config.json, to which go the token ids of its config.json that it
+// lacks.
 void keep_tokenizer(const std::string& what, const std::filesystem::path& directory,
                     const std::string& init_from = "");
 

@@ -1,6 +1,7 @@
 #include "train/token_ids.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +21,15 @@ constexpr std::int64_t kMostIdsBytes = std::int64_t{1} << 30;
 constexpr int kDepth = 64;
 constexpr const char* kKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
+Json parsed(const std::string& text, const std::string& what) {
+  return Json::parse(with_quoted_not_numbers(text), what, kDepth);
+}
+
 // An empty object where there is no such file, or it cannot be read, which is warned of.
 Json object_in(const fs::path& file) {
   if (!path_exists(file)) return Json::Object{};
   try {
-    auto json =
-        Json::parse(with_quoted_not_numbers(read_text(file, kMostIdsBytes)), file.string(), kDepth);
+    auto json = parsed(read_text(file, kMostIdsBytes), file.string());
     return json.is_object() ? json : Json(Json::Object{});
   } catch (const DataError& error) {
     log_warning("no token ids are read from a file: ", error.what());
@@ -109,6 +113,11 @@ std::vector<std::int64_t> ids_in(const Json& value) {
   return ids;
 }
 
+std::vector<std::int64_t> ids_at(const Json& config, const char* key) {
+  const Json* value = config.find(key);
+  return value != nullptr ? ids_in(*value) : std::vector<std::int64_t>();
+}
+
 Json value_of(const std::vector<std::int64_t>& ids) {
   if (ids.empty()) return {};
   if (ids.size() == 1) return ids.front();
@@ -119,8 +128,8 @@ Json value_of(const std::vector<std::int64_t>& ids) {
 }
 
 // Without ids that the model does not have; -1 is how some files write none.
-Json below(const Json& value, const char* key, std::int64_t vocabulary, const fs::path& directory) {
-  auto ids = ids_in(value);
+Json below(std::vector<std::int64_t> ids, const char* key, std::int64_t vocabulary,
+           const fs::path& directory) {
   std::erase_if(ids, [&](std::int64_t id) {
     const bool lies_beyond = id < 0 || id >= vocabulary;
     if (lies_beyond && id != -1)
@@ -129,6 +138,27 @@ Json below(const Json& value, const char* key, std::int64_t vocabulary, const fs
     return lies_beyond;
   });
   return value_of(ids);
+}
+
+// Nothing where a generation_config.json is no JSON object: it is copied as it is.
+std::optional<Json> generation_in(const std::string& config) {
+  try {
+    auto json = parsed(config, "generation_config.json");
+    if (json.is_object()) return json;
+  } catch (const DataError&) {
+  }
+  return std::nullopt;
+}
+
+// The text of a file in which what with_quoted_not_numbers() puts in quotes is without them again.
+std::string with_bare_not_numbers(std::string text) {
+  for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
+    const auto quoted = str('"', word, '"');
+    for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos; at += word.size())
+      if (!text.substr(at + quoted.size(), 1).starts_with(':'))  // which is a name
+        text.replace(at, quoted.size(), word);
+  }
+  return text;
 }
 
 }  // namespace
@@ -140,50 +170,48 @@ void TokenIds::set(Json& config) const {
 }
 
 TokenIds token_ids(const fs::path& directory, std::int64_t vocabulary) {
-  const auto generation = directory / "generation_config.json";
-  const Json said = object_in(path_exists(generation) ? generation : directory / "config.json");
+  const Json generation = object_in(directory / "generation_config.json");
+  const Json config = object_in(directory / "config.json");
   NamedTokens named(directory);
   const auto id = [&](const char* key, const char* name) {
-    const Json* value = said.find(key);
-    const bool known = value != nullptr && !value->is_null();
-    return below(known ? *value : named.id(name), key, vocabulary, directory);
+    auto said = ids_at(generation, key);
+    if (said.empty()) said = ids_at(config, key);
+    if (said.empty()) said = ids_in(named.id(name));
+    return below(said, key, vocabulary, directory);
   };
   TokenIds ids{id("bos_token_id", "bos_token"), id("eos_token_id", "eos_token"),
                id("pad_token_id", "pad_token")};
   auto ends = ids_in(ids.eos);
-  for (const auto own : ids_in(below(named.id("eos_token"), "eos_token", vocabulary, directory)))
+  const auto own_ends = ids_in(named.id("eos_token"));
+  for (const auto own : ids_in(below(own_ends, "eos_token", vocabulary, directory)))
     if (std::find(ends.begin(), ends.end(), own) == ends.end()) ends.push_back(own);
   ids.eos = value_of(ends);
   return ids;
 }
 
-Json generation_config_of(const fs::path& model) {
-  const Json config = object_in(model / "config.json");
-  Json made;
-  for (const char* key : kKeys)
-    if (const Json* value = config.find(key); value != nullptr && !ids_in(*value).empty())
-      made.set(key, *value);
-  if (!made.is_null()) made.set("_from_model_config", true);
-  return made;
-}
-
 std::string with_token_ids(const std::string& config, const TokenIds& ids) {
-  Json json;
-  try {
-    json = Json::parse(config, "generation_config.json", kDepth);
-    json.as_object();
-  } catch (const DataError&) {  // which is copied as it is
-    return config;
-  }
+  auto json = generation_in(config);
+  if (!json) return config;
   bool same = true;
   for (const auto& [key, value] : {std::pair{kKeys[0], &ids.bos}, std::pair{kKeys[1], &ids.eos},
                                    std::pair{kKeys[2], &ids.pad}}) {
-    const Json* said = json.find(key);
-    if (value->is_null() || (said != nullptr && ids_in(*said) == ids_in(*value))) continue;
-    json.set(key, *value);
+    if (value->is_null() || ids_at(*json, key) == ids_in(*value)) continue;
+    json->set(key, *value);
     same = false;
   }
-  return same ? config : json.dump(2) + "\n";
+  if (same) return config;
+  const auto text = json->dump(2) + "\n";
+  return with_quoted_not_numbers(config) == config ? text : with_bare_not_numbers(text);
+}
+
+std::string with_token_ids_of(const fs::path& model, const std::string& config) {
+  const auto said = generation_in(config);
+  if (!said) return config;
+  const Json of_model = object_in(model / "config.json");
+  const auto lacking = [&](const char* key) {
+    return ids_at(*said, key).empty() ? value_of(ids_at(of_model, key)) : Json();
+  };
+  return with_token_ids(config, {lacking(kKeys[0]), lacking(kKeys[1]), lacking(kKeys[2])});
 }
 
 }  // namespace lockstep

@@ -17,18 +17,21 @@ struct TokenIds {
   void set(Json& config) const;  // its three members
 };
 
-// Of a directory with a model's or a tokenizer's files: by generation_config.json, else by
-// config.json, else by the tokens that tokenizer_config.json or special_tokens_map.json name. The
+// Of a directory with a model's or a tokenizer's files: each by generation_config.json, else by
+// config.json, else by the token that tokenizer_config.json or special_tokens_map.json names. The
 // eos_token of the tokenizer is always among those of `eos`. An id that is not below `vocabulary`
 // is left out, with a warning; so is what a file that cannot be read says.
 TokenIds token_ids(const std::filesystem::path& directory, std::int64_t vocabulary);
 
-// The generation_config.json of a model's directory that has the ids in config.json alone, as
-// `transformers` makes it; null: it has none.
-Json generation_config_of(const std::filesystem::path& model);
-
 // `config`, the text of a generation_config.json, with these ids where they differ from what it
 // says.
 std::string with_token_ids(const std::string& config, const TokenIds& ids);
+
+// The same, with the ids of MODEL/config.json that it lacks.
+std::string with_token_ids_of(const std::filesystem::path& model, const std::string& config);
+
+// A generation_config.json that has no more than the ids of a config.json, without them yet: as
+// `transformers` makes it.
+inline constexpr const char* kGenerationConfigOfModel = R"({"_from_model_config": true})";
 
 }  // namespace lockstep

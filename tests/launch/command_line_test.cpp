@@ -194,6 +194,39 @@ TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
   }
 }
 
+TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
+  const std::string model = LOCKSTEP_SOURCE_DIR "/tests/oracle/fixtures/choices";
+  const TemporaryDirectory directory;
+  const auto from = directory.path().string();
+  const auto export_to = [&](const std::string& out) {
+    return run_command_line({"checkpoint", "export", model, "--out", (directory / out).string(),
+                             "--tokenizer-from", from});
+  };
+  const auto whole = slurp(model + "/tokenizer.json");
+  auto json = Json::parse(whole, "tokenizer.json", 32);
+  Json added = json.at("added_tokens");
+  Json more = added.as_array().front();
+  more.set("id", 400);
+  more.set("content", "<|more|>");
+  added.push(more);
+  json.set("added_tokens", added);
+  spit(directory / "tokenizer.json", json.dump());
+  EXPECT_EQ(
+      message_of<DataError>([&] { export_to("made"); }),
+      str("--tokenizer-from ", from, ": tokenizer.json has ids up to 400, but the model's ",
+          "vocabulary is 400; expected ids below it. Name a directory with the tokenizer that ",
+          "the model was trained with"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "made"));
+  // What is not read here is copied, for `transformers` may read it.
+  for (const bool is_read : {true, false}) {
+    spit(directory / "tokenizer.json", is_read ? whole : R"({"model": {"type": "WordPiece"}})");
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(export_to(is_read ? "read" : "copied"), 0);
+    const auto log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("ids are not compared") == std::string::npos, is_read) << log;
+  }
+}
+
 TEST(CommandLine, init_from_is_the_key_of_that_name) {
   // A directory whose name is not UTF-8 cannot be kept in a configuration.
   EXPECT_EQ(message_of<ConfigError>([] {

@@ -24,9 +24,17 @@ INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 def sources(build):
-    """{file: compile command}; the first command of a file stands for all."""
-    commands = {}
+    """{file: compile command}; the first command of a file stands for all. What is compiled together counts as alone."""
+    commands, entries = {}, []
     for entry in json.loads((build / "compile_commands.json").read_text()):
+        together = pathlib.Path(entry["file"])
+        if together.parent.name != "Unity":
+            entries.append(entry)
+            continue
+        for name in INCLUDE.findall(together.read_bytes()):
+            file = name.decode()
+            entries.append({**entry, "file": file, "command": entry["command"].replace(str(together), file)})
+    for entry in entries:
         path = pathlib.Path(entry["file"])
         if path.suffix == ".cpp" and ROOT in path.parents and build not in path.parents:
             commands.setdefault(path, entry)

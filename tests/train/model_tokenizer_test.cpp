@@ -85,7 +85,21 @@ TEST(ModelTokenizer, ids_that_config_json_alone_has_are_kept) {
   spit(directory / "model/config.json", config.dump());
   keep_tokenizer("", directory / "run", directory / "model");
   EXPECT_EQ(Json::parse(slurp(directory / "run/generation_config.json"), "kept").dump(),
-            R"({"eos_token_id":[5,7],"pad_token_id":3,"_from_model_config":true})");
+            R"({"_from_model_config":true,"eos_token_id":[5,7],"pad_token_id":3})");
+  // Those that generation_config.json lacks, also from run to run.
+  spit(directory / "model/generation_config.json",
+       R"({"pad_token_id": 4, "eos_token_id": null, "temperature": 0.5, "top_k": NaN})");
+  for (const auto& from : {directory / "model", directory / "second"}) {
+    keep_tokenizer(from, directory / "second", directory / "model");
+    EXPECT_EQ(slurp(directory / "second/generation_config.json"),
+              "{\n  \"pad_token_id\": 4,\n  \"eos_token_id\": [\n    5,\n    7\n  ],\n"
+              "  \"temperature\": 0.5,\n  \"top_k\": NaN\n}\n");
+  }
+  // A copy that lacks none is the file itself.
+  const std::string whole = R"({ "eos_token_id": 7, "pad_token_id": 4, "top_k": NaN })";
+  spit(directory / "model/generation_config.json", whole);
+  keep_tokenizer("", directory / "third", directory / "model");
+  EXPECT_EQ(slurp(directory / "third/generation_config.json"), whole);
 }
 
 TEST(ModelTokenizer, with_more_tokens_than_the_model_is_refused) {

@@ -34,6 +34,19 @@ TEST_F(TokenIdsTest, are_what_the_files_say_in_their_order) {
   EXPECT_EQ(ids(), "4 [91,5] 7");
 }
 
+TEST_F(TokenIdsTest, that_generation_config_lacks_are_those_of_config) {
+  spit(directory_ / "config.json", R"({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3})");
+  for (const char* generation :
+       {R"({"pad_token_id": 4})",
+        R"({"bos_token_id": null, "eos_token_id": NaN, "pad_token_id": 4})",
+        R"({"temperature": NaN, "scores": [Infinity, -Infinity], "pad_token_id": 4})"}) {
+    spit(directory_ / "generation_config.json", generation);
+    EXPECT_EQ(ids(), "1 2 4") << generation;
+  }
+  spit(directory_ / "generation_config.json", R"({"temperature": 0.6})");
+  EXPECT_EQ(ids(), "1 2 3");
+}
+
 TEST_F(TokenIdsTest, that_the_model_does_not_have_are_left_out) {
   spit(directory_ / "generation_config.json",
        R"({"bos_token_id": 100, "eos_token_id": [2, 100], "pad_token_id": -1})");
@@ -67,6 +80,13 @@ TEST_F(TokenIdsTest, change_a_generation_config_only_where_they_differ) {
   EXPECT_EQ(with_token_ids(text, {{}, 91, {}}), text);
   EXPECT_EQ(Json::parse(with_token_ids(text, {1, Json::Array{91, 2}, {}}), "text").dump(),
             R"({"eos_token_id":[91,2],"temperature":0.6,"bos_token_id":1})");
+}
+
+TEST_F(TokenIdsTest, leave_nan_in_a_generation_config_as_it_is) {
+  EXPECT_EQ(with_token_ids(R"({"NaN": [NaN, -Infinity], "a": "\"NaN\"", "eos_token_id": NaN})",
+                           {{}, 91, {}}),
+            "{\n  \"NaN\": [\n    NaN,\n    -Infinity\n  ],\n  \"a\": \"\\\"NaN\\\"\",\n"
+            "  \"eos_token_id\": 91\n}\n");
 }
 
 }  // namespace lockstep::testing::token_ids_test
