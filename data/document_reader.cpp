@@ -119,9 +119,7 @@ bool DocumentReader::fill(TextBatch& batch) {
     const bool ended = read_more(batch);
     cut_documents(batch);
     if (ended) {
-      if (!may_be_zero())
-        refuse_zeros_at_end(config_.files[static_cast<std::size_t>(position_.file)].string(),
-                            source_->offset(), zeros_);
+      check_zeros_at_end(batch);
       add_piece(batch, batch.text.size(), true);
       source_.reset();
       position_ = {position_.file + 1, 0, 1, false};
@@ -160,11 +158,16 @@ bool DocumentReader::read_more(TextBatch& batch) {
 }
 
 void DocumentReader::count_zeros(std::string_view text) {
-  const auto last = text.find_last_not_of('\0');
-  if (last == std::string_view::npos)
-    zeros_ += std::ssize(text);
-  else
-    zeros_ = std::ssize(text) - static_cast<std::int64_t>(last) - 1;
+  const auto zeros = count_zeros_at_end(text);
+  zeros_ = zeros == std::ssize(text) ? zeros_ + zeros : zeros;
+}
+
+// Bytes of them become tokens, and are counted; that separate documents they are as they should be.
+void DocumentReader::check_zeros_at_end(TextBatch& batch) {
+  const auto file = config_.files[static_cast<std::size_t>(position_.file)].string();
+  if (!may_be_zero()) refuse_zeros_at_end(file, source_->offset(), zeros_);
+  if (zeros_ > 0 && separator_.find('\0') == std::string::npos)
+    batch.odd.zeros.note(str(file, ": ", zeros_at_end(source_->offset(), zeros_)));
 }
 
 // Where they are tokens, or stand between documents.

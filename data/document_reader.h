@@ -58,6 +58,7 @@ class DocumentReader {
   void check_is_text(TextBatch& batch, std::string_view begin, bool whole);
   bool may_be_zero() const;
   void count_zeros(std::string_view text);
+  void check_zeros_at_end(TextBatch& batch);
   void cut_documents(TextBatch& batch);
   void add_piece(TextBatch& batch, std::size_t end, bool last);
   bool cut_long_document(TextBatch& batch, std::size_t room);

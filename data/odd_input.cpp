@@ -148,6 +148,7 @@ void OddInput::add(const OddInput& later) {
   numbers.add(later.numbers);
   bytes.add(later.bytes);
   returns.add(later.returns);
+  zeros.add(later.zeros);
 }
 
 void warn_of(const OddInput& odd, MissingBytes missing) {
@@ -163,6 +164,11 @@ void warn_of(const OddInput& odd, MissingBytes missing) {
          "bytes have no token in the vocabulary and were dropped");
   warn(odd.returns, R"(text file has lines that end with \r alone, which is kept)",
        R"(text files have lines that end with \r alone, which is kept)");
+  warn(odd.zeros,
+       "file ends with zero bytes, which became tokens; if writing it was interrupted, copy it and "
+       "pack it again",
+       "files end with zero bytes, which became tokens; if writing them was interrupted, copy them "
+       "and pack them again");
 }
 
 void note_invalid(std::string_view text, Tally& tally,
@@ -175,9 +181,7 @@ void note_invalid(std::string_view text, Tally& tally,
 }
 
 std::string mended_json_lines(std::string_view text, const std::string& what, OddInput& odd) {
-  const auto last = text.find_last_not_of('\0');
-  const auto kept = last == std::string_view::npos ? 0 : last + 1;
-  refuse_zeros_at_end(what, std::ssize(text), static_cast<std::int64_t>(text.size() - kept));
+  refuse_zeros_at_end(what, std::ssize(text), count_zeros_at_end(text));
   return Mender(text, what, odd).mended();
 }
 
@@ -200,11 +204,21 @@ std::size_t not_a_number_at(std::string_view text) {
   return 0;
 }
 
+std::int64_t count_zeros_at_end(std::string_view text) {
+  const auto last = text.find_last_not_of('\0');
+  const auto kept = last == std::string_view::npos ? 0 : last + 1;
+  return static_cast<std::int64_t>(text.size() - kept);
+}
+
+std::string zeros_at_end(std::int64_t bytes, std::int64_t zeros) {
+  return str(zeros, zeros == 1 ? " zero byte" : " zero bytes", ", from byte ", bytes - zeros,
+             " of its text on");
+}
+
 void refuse_zeros_at_end(const std::string& file, std::int64_t bytes, std::int64_t zeros) {
   if (zeros == 0) return;
-  throw DataError(str(file, ": ends with ", zeros, zeros == 1 ? " zero byte" : " zero bytes",
-                      ", from byte ", bytes - zeros,
-                      " of its text on, as when writing it was interrupted; copy it again, or keep "
+  throw DataError(str(file, ": ends with ", zeros_at_end(bytes, zeros),
+                      ", as when writing it was interrupted; copy it again, or keep "
                       "what is before: head -c ",
                       bytes - zeros));
 }

@@ -30,6 +30,7 @@ struct OddInput {
   Tally numbers;  // NaN, Infinity and -Infinity, which are not JSON, in members that are not read
   Tally bytes;    // bytes without a token that were dropped, or characters that were replaced
   Tally returns;  // text files with lines that end with \r alone
+  Tally zeros;    // files that end with zero bytes, which became tokens
 
   void add(const OddInput& later);
 };
@@ -56,6 +57,10 @@ std::size_t not_a_number_at(std::string_view text);
 
 inline constexpr const char* kReturnsAlone =
     R"(a line ends with \r alone; expected \n. Convert the file: tr '\r' '\n' < FILE)";
+
+std::int64_t count_zeros_at_end(std::string_view text);
+// In words: how many of a text of `bytes` bytes, and where they begin.
+std::string zeros_at_end(std::int64_t bytes, std::int64_t zeros);
 
 // Throws DataError where `zeros` bytes, more than none, end a text of `bytes` bytes: a file system
 // leaves them where writing was interrupted.

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kVersion = 3;
+constexpr std::int64_t kVersion = 4;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Json json_of(const ShardWriter::State& state) {
@@ -47,7 +47,8 @@ InputPosition position_of(const Json& json) {
 template <class Odd>
 auto tallies_of(Odd& odd) {
   return std::array{std::pair{"replaced", &odd.text}, std::pair{"not_numbers", &odd.numbers},
-                    std::pair{"missing_bytes", &odd.bytes}, std::pair{"returns", &odd.returns}};
+                    std::pair{"missing_bytes", &odd.bytes}, std::pair{"returns", &odd.returns},
+                    std::pair{"zeros", &odd.zeros}};
 }
 
 PackRecord record_of(const Json& json) {

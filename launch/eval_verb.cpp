@@ -64,8 +64,8 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
   return request;
 }
 
-// Of the tokens of a dataset; nullptr where nothing says which it is, or it cannot be used and was
-// not asked for: the loss needs none.
+// Of the tokens of a dataset; nullptr where nothing says which it is, it is another than the
+// dataset's, or it cannot be used and was not asked for: the loss needs none.
 std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const ModelSource& source,
                                              const std::vector<std::string>& datasets,
                                              ShardFiles& files) {
@@ -82,7 +82,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const M
                 error.what());
     return nullptr;
   }
-  warn_of_other_tokenizer(datasets, *tokenizer, files);
+  if (warn_of_other_tokenizer(datasets, *tokenizer, files)) return nullptr;
   return tokenizer;
 }
 
@@ -92,19 +92,19 @@ bool all_have(const std::unique_ptr<Tokenizer>& tokenizer, World& world) {
   return std::find(said.begin(), said.end(), "no") == said.end();
 }
 
-Json json_of(const Evaluation& result) {
+Json json_of(const Evaluation& result, std::int64_t sequence_length) {
   Json json{Json::Object{}};
   json.set("loss_nats", result.loss);
   json.set("bits_per_token", result.loss / std::log(2.0));
   json.set("perplexity", std::exp(result.loss));
   json.set("tokens", result.tokens);
-  if (result.bytes > 0) {
-    const double by_byte =
-        result.loss * static_cast<double>(result.tokens) / static_cast<double>(result.bytes);
-    json.set("bytes", result.bytes);
-    json.set("bits_per_byte", by_byte / std::log(2.0));
-    json.set("byte_perplexity", std::exp(by_byte));
-  }
+  json.set("sequence_length", sequence_length);
+  const bool known = result.bytes > 0;
+  const double by_byte =
+      result.loss * static_cast<double>(result.tokens) / static_cast<double>(result.bytes);
+  json.set("bytes", known ? Json(result.bytes) : Json());
+  json.set("bits_per_byte", known ? Json(by_byte / std::log(2.0)) : Json());
+  json.set("byte_perplexity", known ? Json(std::exp(by_byte)) : Json());
   json.set("seconds", result.seconds);
   return json;
 }
@@ -133,7 +133,8 @@ int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& strea
   Json datasets;
   for (const auto& dataset : request.datasets)
     datasets.push(dataset);
-  std::cout << result_of(source, "data", std::move(datasets), json_of(result)).dump() << "\n";
+  const auto figures = json_of(result, request.sequence_length);
+  std::cout << result_of(source, "data", std::move(datasets), figures).dump() << "\n";
   return 0;
 }
 

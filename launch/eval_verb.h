@@ -25,8 +25,9 @@ struct EvalOptions {
 };
 
 // Rank 0 writes one JSON object to standard output. Of tokens: loss_nats, bits_per_token,
-// perplexity, tokens, where the tokenizer is known bytes, bits_per_byte and byte_perplexity, and
-// seconds. Of questions: acc, acc_norm, acc_bytes and acc_tokens, each with its _stderr.
+// perplexity, tokens, sequence_length, bytes, bits_per_byte and byte_perplexity (null where their
+// tokenizer is not known), and seconds. Of questions: acc, acc_norm, acc_bytes and acc_tokens, each
+// with its _stderr.
 int run_eval(const EvalOptions& options);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "data/manifest.h"
 #include "data/rank_file.h"
@@ -141,15 +142,37 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const st
   return tokenizer;
 }
 
-void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
+bool warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
                              ShardFiles& files) {
+  bool is_other = false;
   for (const auto& dataset : datasets)
     if (const auto manifest = manifest_of(dataset, files);
         manifest && !manifest->tokenizer_hash.empty() &&
-        manifest->tokenizer_hash != tokenizer.about().hash)
+        manifest->tokenizer_hash != tokenizer.about().hash) {
+      is_other = true;
       log_warning(dataset, " was made with another tokenizer (", manifest->format.name, ", ",
-                  manifest->tokenizer_hash, ") than the model's (", tokenizer.about().name, ", ",
-                  tokenizer.about().hash, ")");
+                  manifest->tokenizer_hash, ") than the one in use (", tokenizer.about().name, ", ",
+                  tokenizer.about().hash,
+                  "): figures by byte are left out. Pack its text with the ",
+                  "model's tokenizer; if both define the same tokens, name the dataset's with ",
+                  "--tokenizer");
+    }
+  return is_other;
+}
+
+bool warn_of_other_tokenizer(const Dataset& data, const ModelSource& source) {
+  const auto what = tokenizer_of(source);
+  const auto& made_with = data.tokenizer_hash();
+  if (what.empty() || made_with.empty()) return false;
+  const auto own =
+      what == "bytes" ? ByteTokenizer().about().hash : hash_of_file(tokenizer_file(what));
+  if (own == made_with) return false;
+  const auto& list = *std::ranges::find(data.lists(), made_with, &ShardList::tokenizer_hash);
+  log_warning("train.init_from: ", source.path.string(), " has another tokenizer (", what, ", ",
+              own, ") than the training data in ", list.directory.string(), " (", list.format.name,
+              ", ", made_with, "): the weights know other tokens. Unless both define the same ",
+              "tokens, pack the data with --tokenizer ", what);
+  return true;
 }
 
 fs::path tokenizer_directory_of(const ModelSource& source) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset.h"
 #include "data/shard_files.h"
 #include "data/tokenizer.h"
 #include "train/model_source.h"
@@ -31,9 +32,13 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files,
 std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const std::string& what);
 void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer);
 
-// Warns where dataset.json of one says that another tokenizer made its tokens.
-void warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
+// Warns where dataset.json of one says that another tokenizer made its tokens: figures by byte are
+// meaningless then. Whether one does.
+bool warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tokenizer& tokenizer,
                              ShardFiles& files);
+
+// Warns where a model that training starts from has another tokenizer than DATA. Whether it did.
+bool warn_of_other_tokenizer(const Dataset& data, const ModelSource& source);
 
 // Where a model's own kTokenizerFiles lie: of a checkpoint in its run.
 std::filesystem::path tokenizer_directory_of(const ModelSource& source);

@@ -211,8 +211,8 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
     for (const auto& path : source.paths)
       if (of_data.empty() && !is_remote(path) && tokenizer_in(path)) of_data = path;
   known.what = tokenizer_in(run.tokenizer()) ? run.tokenizer().string() : of_data;
-  if (known.what.empty() && !config.train.init_from.empty())
-    known.what = tokenizer_of(find_model(config.train.init_from));
+  const bool is_models = known.what.empty() && !config.train.init_from.empty();
+  if (is_models) known.what = tokenizer_of(find_model(config.train.init_from));
   if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
     known.what = "bytes";
   if (known.what.empty()) {
@@ -226,7 +226,7 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
     return known;
   }
   require_tokens_of(config.model, *known.tokenizer);
-  if (!hash.empty() && hash != known.tokenizer->about().hash)
+  if (!is_models && !hash.empty() && hash != known.tokenizer->about().hash)  // else see start()
     log_warning("the training data are not of the tokenizer that the run has, ", known.what);
   return known;
 }

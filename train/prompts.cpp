@@ -31,6 +31,7 @@ bool holds_prompt_lines(const std::filesystem::path& file) {
 std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput& odd) {
   auto text = read_text(file, kMostPromptsBytes);
   if (holds_prompt_lines(file)) return parse_prompts(text, file.string(), odd);
+  refuse_zeros_at_end(file.string(), std::ssize(text), count_zeros_at_end(text));
   return {{std::move(text), file.string()}};
 }
 

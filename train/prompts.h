@@ -25,7 +25,7 @@ std::vector<PromptText> parse_prompts(std::string_view lines, const std::string&
                                       OddInput& odd);
 
 bool holds_prompt_lines(const std::filesystem::path& file);  // NAME.jsonl
-// Of NAME.jsonl as above; any other file is one prompt.
+// Of NAME.jsonl as above; any other file is one prompt. Throws DataError where zero bytes end it.
 std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput& odd);
 
 struct EncodedPrompts {

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "train/model_source.h"
+#include "train/model_tokenizer.h"
 #include "train/weight_hash.h"
 
 namespace lockstep {
@@ -23,6 +24,16 @@ void choose_products(Run& run, const std::optional<Json>& about) {
   Json json;
   add_to(json, *run.numerics);
   if (run.is_first()) write_text(file, json.dump(2) + "\n");
+}
+
+// Once, where the weights that a run starts from know other tokens than its data have.
+void warn_of_other_tokens(const Run& run) {
+  const auto& from = run.config.train.init_from;
+  if (from.empty() || !run.is_first()) return;
+  const auto source = find_model(from);
+  const Sources& sources = run.loader.sources();
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    if (warn_of_other_tokenizer(sources.dataset(s), source)) return;
 }
 
 // From these; empty: from random ones.
@@ -152,7 +163,10 @@ void start(Run& run, FunctionRef<RecordedStep()> compute_step) {
   if (!about && run.options.verify_steps > 0)
     throw ConfigError(
         str("--verify-resume: there is no checkpoint in ", run.directory.path().string()));
-  if (!about) return initialize(run, run.config.train.init_from);
+  if (!about) {
+    warn_of_other_tokens(run);
+    return initialize(run, run.config.train.init_from);
+  }
   run.saved_step = run.step();
   take_loaded(run, *about);
   if (run.step() < run.steps())

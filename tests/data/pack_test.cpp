@@ -453,7 +453,7 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
   expect_refused(with_split("mask_byte", 128), "mask_byte");
   expect_refused(with_split("shards", 1), "it says 1 shards, the list ");
   expect_refused(with(right, "lockstep_pack", 1),
-                 "its format has version 1, expected 3; go on with");
+                 "its format has version 1, expected 4; go on with");
   expect_refused(with(right, "byte", 1 << 20), "\"read\" lacks ");
   expect_shard_refused("tokens", 99'999, "has 99999 tokens, expected 100000");
   expect_shard_refused("tokens", std::int64_t{1} << 62, "shards.jsonl: line 1: JSON: ");
@@ -992,8 +992,25 @@ TEST_F(PackTest, zero_bytes_at_the_end_are_named) {
   auto o = options({input("d.txt", "one" + zeros + "two")});
   o.tokenizer = tokenizer;
   expect_contains(message_of<DataError>([&] { pack(o); }), "d.txt is no text: byte 3 is zero");
-  const std::string kept("one\0\0", 5);
-  expect_packed(options({input("e.txt", kept)}), {kept});  // to bytes they are tokens
+  // To bytes they are tokens, and counted.
+  const auto log_of = [&](const PackOptions& packed, const std::vector<std::string>& texts) {
+    ::testing::internal::CaptureStderr();
+    expect_packed(packed, texts);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string kept("one\0\0", 5), inside("a\0b", 3);
+  const auto e = input("e.txt", kept);
+  expect_contains(log_of(options({e}), {kept}),
+                  str("1 file ends with zero bytes, which became tokens; if writing it was "
+                      "interrupted, copy it and pack it again; the first: ",
+                      e.string(), ": 2 zero bytes, from byte 3 of its text on"));
+  const auto f = input("f.txt", zeros);
+  expect_contains(log_of(options({input("d.txt", inside), f, e}), {inside, zeros, kept}),
+                  str("2 files end with zero bytes, which became tokens; if writing them was "
+                      "interrupted, copy them and pack them again; the first: ",
+                      f.string(), ": 300000 zero bytes, from byte 0 of its text on"));
+  EXPECT_EQ(log_of(options({input("d.txt", inside)}), {inside}).find("zero byte"),
+            std::string::npos);
 }
 
 TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {

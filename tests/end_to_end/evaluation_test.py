@@ -237,6 +237,7 @@ def check_tokenizer(folder):
     found, _ = run("eval", folder / "run", "--data", folder / "tokens.bin", "--device", "cpu",
                    "--sequence-length", "32")
     found = json.loads(found)
+    expect(found.get("sequence_length") == 32, str(found))
     by_byte = found["loss_nats"] * found["tokens"] / found["bytes"]
     expect(abs(found["bits_per_byte"] * 0.6931471805599453 - by_byte) < 1e-9, str(found))
     run("checkpoint", "export", folder / "run", "--out", folder / "out", "--dtype", "fp32")
@@ -251,7 +252,7 @@ def check_tokenizer(folder):
     run("generate", folder / "run", "--prompt", "x", "--tokens", "2", "--device", "cpu",
         "--tokenizer", FIXTURE)
     found, _ = run("eval", folder / "run", "--data", folder / "tokens.bin", "--device", "cpu")
-    expect("bytes" not in json.loads(found), found)
+    expect_no_bytes(found)
     run("train", config, "--run", folder / "none", "--device", "cpu", "--set", "train.init_from=",
         "--set", "log.sample_every_steps=0")
     expect((folder / "none/checkpoints").exists(), "trained without a tokenizer")
@@ -267,6 +268,55 @@ def check_tokenizer(folder):
     expect(said.count("no tokenizer lies in") == 1, said)
 
 
+def expect_no_bytes(found):
+    """Of `eval --data`: all figures but those by byte."""
+    found = json.loads(found)
+    expect(all(found.get(key, 0) is None for key in ("bytes", "bits_per_byte", "byte_perplexity")), str(found))
+    expect(all(found.get(key, 0) > 0 for key in ("loss_nats", "perplexity", "tokens", "sequence_length")), str(found))
+
+
+def check_other_tokenizer(folder):
+    """Of data that another tokenizer than the model's made."""
+    other = folder / "other"
+    other.mkdir()
+    text = (FIXTURE / "tokenizer.json").read_text()
+    (other / "tokenizer.json").write_text(text + "\n")  # by its hash
+    (folder / "other.txt").write_text("a man and a dog " * 300)
+    for tokenizer, name in ((other, "other_data"), (FIXTURE, "same_data")):
+        run("data", "pack", folder / "other.txt", "--tokenizer", tokenizer, "--out", folder / name)
+    hashes = [json.loads((folder / name / "dataset.json").read_text())["tokenizer_xxh3_128"]
+              for name in ("other_data", "same_data")]
+    table, _ = run("config", "--model", FIXTURE)
+    config = folder / "other.toml"
+    config.write_text(table + CONFIG.format(model=FIXTURE, data=folder / "other_data"))
+    warning = f"train.init_from: {FIXTURE} has another tokenizer"
+    train = ["train", config, "--device", "cpu", "--run"]
+    for ranks, name in ((1, "other_run"), (2, "other_ranks")) if len(layouts()) > 1 else ((1, "other_run"),):
+        _, said = run(*train, folder / name, ranks=ranks)
+        expect(said.count(warning) == 1 and said.count("another tokenizer") == 1, said)
+        expect(all(one in said for one in (*hashes, f"pack the data with --tokenizer {FIXTURE}")), said)
+    _, said = run(*train, folder / "other_run", "--set", "train.steps=3")
+    expect("going on from step 2" in said and "another tokenizer" not in said, said)
+    _, said = run(*train, folder / "same_run", "--set", f"data.train={folder / 'same_data'}")
+    expect("another tokenizer" not in said, said)
+    # Data whose tokenizer does not lie beside them: the run has the model's.
+    (folder / "other_data" / "tokenizer.json").unlink()
+    _, said = run(*train, folder / "lone_run")
+    expect(said.count(warning) == 1 and "are not of the tokenizer" not in said, said)
+
+    evaluate = ["eval", FIXTURE, "--device", "cpu", "--sequence-length", "32", "--data"]
+    for ranks, flags in layouts()[:2]:
+        found, said = run(*evaluate, folder / "other_data", *flags, ranks=ranks)
+        expect_no_bytes(found)
+        expect(said.count(f"{folder / 'other_data'} was made with another tokenizer") == 1
+               and "figures by byte are left out" in said, said)
+        expect(all(one in said for one in hashes), said)
+    found, said = run(*evaluate, folder / "other_data", "--tokenizer", other)
+    expect(json.loads(found)["bytes"] > 0 and "another tokenizer" not in said, f"{found} {said}")
+    found, said = run(*evaluate, folder / "same_data")
+    expect(json.loads(found)["bytes"] > 0 and "another tokenizer" not in said, f"{found} {said}")
+
+
 def check_unusable_tokenizer(folder):
     """Counting bytes and showing text do without one that nobody asked for."""
     model = folder / "unusable"
@@ -279,7 +329,7 @@ def check_unusable_tokenizer(folder):
     evaluate = ["eval", model, "--data", data, "--device", "cpu", "--sequence-length", "32"]
     for ranks, flags in layouts()[:2]:
         found, said = run(*evaluate, *flags, ranks=ranks)
-        expect("bytes" not in json.loads(found) and "loss_nats" in json.loads(found), found)
+        expect_no_bytes(found)
         expect("the bytes of the text are not counted" in said and "tokenizer.json" in said, said)
     run(*evaluate, "--tokenizer", model, code=65)
     found, said = run("data", "inspect", data, "--count", "3")
@@ -364,7 +414,8 @@ def check_spaces(folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         for check in (check_choices, check_refusals, check_odd_lines, check_generate, check_output,
-                      check_tokenizer, check_unusable_tokenizer, check_rows, check_spaces):
+                      check_tokenizer, check_other_tokenizer, check_unusable_tokenizer, check_rows,
+                      check_spaces):
             check(pathlib.Path(name))
     print(len(failures), "failures")
     return 1 if failures else 0

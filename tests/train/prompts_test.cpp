@@ -92,6 +92,12 @@ TEST(Prompts, a_file_of_lines_is_known_by_its_name_and_any_other_is_one_prompt) 
   EXPECT_EQ(one[0].where, (directory / "p.json").string());
   EXPECT_EQ(read(directory / "empty").at(0).text, "");
   expect_contains(message_of<DataError>([&] { read(directory / "none"); }), "none");
+  spit(directory / "zero", std::string("a\0b", 3));
+  EXPECT_EQ(read(directory / "zero").at(0).text.size(), 3u);
+  spit(directory / "zeros", std::string("one\0\0", 5));
+  expect_contains(
+      message_of<DataError>([&] { read(directory / "zeros"); }),
+      (directory / "zeros").string() + ": ends with 2 zero bytes, from byte 3 of its text on");
 }
 
 TEST(Prompts, each_begins_a_document_once) {
