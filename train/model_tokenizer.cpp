@@ -197,7 +197,7 @@ void keep_tokenizer(const std::string& what, const fs::path& directory,
     copy_tokenizer_file(file, directory / name);
   if (!is_its) return;
   const auto generation = kept.find(kGenerationConfig);
-  const auto before = generation != kept.end() ? read_text(generation->second, kMostBytes)
+  const auto before = generation != kept.end() ? read_text(generation->second, kMostTokenizerBytes)
                                                : std::string(kGenerationConfigOfModel);
   const auto text = with_token_ids_of(model, before);
   if (text == before) return;
