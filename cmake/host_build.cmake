@@ -13,7 +13,10 @@ function(lockstep_host_library target)
   set(source ${CMAKE_BINARY_DIR}/generated/empty.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "// see cmake/host_build.cmake\n")
   add_library(${target} STATIC ${source})
-  target_link_libraries(${target} PUBLIC ${archive})
+  add_library(${target}_host STATIC IMPORTED)
+  set_target_properties(${target}_host PROPERTIES IMPORTED_LOCATION ${archive}
+    INTERFACE_LINK_LIBRARIES ${target})  # what it needs is what TARGET is linked with
+  target_link_libraries(${target} PUBLIC ${target}_host)
   add_dependencies(${target} lockstep_host)
   set_property(GLOBAL APPEND PROPERTY lockstep_host_archives ${archive})
 endfunction()

@@ -3,12 +3,13 @@
 
 usage: test_summary.py NAME=FILE...
 
-Prints the seconds of each test binary and of the slowest cases, each failed case, each skipped case
-with its reason, and as the last line `N passed, N failed, N skipped`. Exits with 1 when a case failed
-or none ran.
+Prints the seconds of compiling by target (from Ninja's log beside FILE), of each test binary and of the
+slowest cases, each failed case, each skipped case with its reason, and as the last line
+`N passed, N failed, N skipped`. Exits with 1 when a case failed or none ran.
 """
 
 import collections
+import pathlib
 import re
 import sys
 import xml.etree.ElementTree
@@ -46,11 +47,27 @@ def print_seconds(what, seconds, most):
         print(f"seconds  {what}: {', '.join(largest)}")
 
 
+def compiling(log):
+    """Seconds by target, of what a build directory holds now."""
+    seconds = {}
+    for line in log.read_text().splitlines()[1:]:
+        start, end, _, output, _ = line.split("\t")
+        seconds[output] = (int(end) - int(start)) / 1000
+    targets = collections.Counter()
+    for output, value in seconds.items():
+        if found := re.search(r"CMakeFiles/([^/]+)\.dir/", output):
+            targets[found[1]] += value
+    return targets
+
+
 def main(arguments):
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failed, skipped = [], {}
-    binaries, cases = collections.Counter(), collections.Counter()
+    binaries, cases, targets = collections.Counter(), collections.Counter(), collections.Counter()
     for name, path in (argument.split("=", 1) for argument in arguments):
+        log = pathlib.Path(path).parent / ".ninja_log"
+        if log.exists():
+            targets.update({f"{name}: {target}": value for target, value in compiling(log).items()})
         for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
             result = verdict(case)
             counts[result] += 1
@@ -61,6 +78,7 @@ def main(arguments):
                 failed.append(title)
             elif result == "skipped":
                 skipped.setdefault(reason(case), []).append(title)
+    print_seconds("of compiling", targets, 15)
     print_seconds("by test binary", binaries, 15)
     print_seconds("of the slowest cases", cases, 15)
     for why, titles in skipped.items():

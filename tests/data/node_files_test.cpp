@@ -61,7 +61,7 @@ TEST_F(NodeFilesTest, a_local_file_is_opened_once) {
 }
 
 TEST_F(NodeFilesTest, few_local_files_are_held) {
-  NodeFiles files({}, {{"HOME", "/nonexistent"}});
+  NodeFiles files({}, {{"HOME", (directory_ / "none").string()}});
   for (int i = 0; i < 300; ++i) {
     testing::spit(directory_ / str(i), str(i));
     EXPECT_EQ(text(files.open(directory_ / str(i))), str(i));

@@ -28,8 +28,10 @@ NO_PROGRAM = """<testcase name="b_NOT_BUILT" status="notrun">
 
 
 class Summary(unittest.TestCase):
-    def summary(self, *files):
+    def summary(self, *files, log=None):
         with tempfile.TemporaryDirectory() as folder:
+            if log is not None:
+                pathlib.Path(folder, ".ninja_log").write_text(log)
             arguments = []
             for number, cases in enumerate(files):
                 path = pathlib.Path(folder) / f"{number}.xml"
@@ -62,6 +64,14 @@ class Summary(unittest.TestCase):
         done = self.summary(timed)
         self.assertIn("seconds  by test binary: preset0: a 73\n", done.stdout)
         self.assertIn("of the slowest cases: preset0: a.Slow 70, preset0: a.Quick 3\n", done.stdout)
+
+    def test_seconds_of_compiling_are_summed_by_target(self):
+        log = "".join(f"{line}\t0\t{output}\t0\n" for line, output in (
+            ("0\t90000", "core/CMakeFiles/core.dir/a.cpp.o"),  # and compiled again later
+            ("0\t3000", "core/CMakeFiles/core.dir/a.cpp.o"), ("3000\t4500", "core/CMakeFiles/core.dir/b.cpp.o"),
+            ("0\t2000", "CMakeFiles/other.dir/c.cpp.o"), ("4000\t9000", "core/libcore.a")))
+        done = self.summary([PASSED], log="# ninja log v5\n" + log)
+        self.assertIn("seconds  of compiling: preset0: core 4, preset0: other 2\n", done.stdout)
 
     def test_files_add_up(self):
         done = self.summary([PASSED], [PASSED, SKIPPED])

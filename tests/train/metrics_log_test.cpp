@@ -143,8 +143,10 @@ TEST(MetricsLog, a_full_disk_is_an_error_that_names_file_and_byte_and_leaves_who
 }
 
 TEST(MetricsLog, a_directory_that_is_not_there_is_an_error_that_names_the_file) {
-  const auto open = [] { MetricsLog log("/nonexistent/metrics.jsonl", 0); };
-  expect_contains(message_of<DataError>(open), "/nonexistent/metrics.jsonl: cannot open");
+  const TemporaryDirectory directory;
+  const auto path = directory / "none/metrics.jsonl";
+  expect_contains(message_of<DataError>([&] { MetricsLog log(path, 0); }),
+                  path.string() + ": cannot open");
 }
 
 }  // namespace lockstep::testing::metrics_log_test
