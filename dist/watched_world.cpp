@@ -133,11 +133,17 @@ void WatchedWorld::look() {
   }
 }
 
-void WatchedWorld::open_directory() {
-  if (path_.empty() || directory_) return;  // only this thread writes it
+// Its number; -1: there is none yet. A file system that hangs keeps no other from the lock.
+int WatchedWorld::open_directory() {
+  const auto number = [this] {
+    const std::lock_guard lock(looking_);
+    return directory_.number();
+  };
+  if (path_.empty() || number() >= 0) return number();
   Descriptor opened(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const std::lock_guard lock(looking_);
-  directory_ = std::move(opened);
+  if (!directory_) directory_ = std::move(opened);
+  return directory_.number();
 }
 
 void WatchedWorld::end(const Verdict& verdict) {
@@ -153,11 +159,7 @@ void WatchedWorld::end(const Verdict& verdict) {
 
 // Not synced: that a disk hangs may be why all end. The ring may not answer where a driver hangs.
 void WatchedWorld::leave_words(const std::string& why) {
-  int directory = -1;
-  {
-    const std::lock_guard lock(looking_);
-    directory = directory_.number();
-  }
+  const int directory = open_directory();  // where a driver hangs, look() could not
   if (directory < 0) return;
   mkdirat(directory, "ended", 0755);
   const auto name = "ended" / std::filesystem::path(rank_file(rank(), ".txt"));

@@ -49,7 +49,7 @@ class WatchedWorld final : public WorldOver {
 
  private:
   Membership meet(const WatchOptions& options);
-  void open_directory();
+  int open_directory();
   void end(const Verdict& verdict);
   void leave_words(const std::string& why);
   void look();
