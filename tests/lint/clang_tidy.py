@@ -115,8 +115,9 @@ def main():
         print(f"no source of {ROOT} in {build}/compile_commands.json")
         return 1
     (work / "compile_commands.json").write_text(json.dumps(list(commands.values())))
-    # Algorithms of libstdc++ 12 call a function of its own that it deprecates.
-    arguments = ["-p", str(work), "--extra-arg=-Wno-deprecated-declarations"]
+    # Algorithms of libstdc++ 12 call a function of its own that it deprecates; g++ has warnings of its own.
+    arguments = ["-p", str(work), "--extra-arg=-Wno-deprecated-declarations",
+                 "--extra-arg=-Wno-unknown-warning-option"]
     if options.only:
         of_tests = options.only == "tests"
         commands = {p: e for p, e in commands.items() if (ROOT / "tests" in p.parents) == of_tests}
