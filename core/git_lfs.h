@@ -6,7 +6,7 @@
 namespace lockstep {
 
 inline constexpr std::string_view kGitLfsPointer = "version https://git-lfs.github.com/spec/";
-// Behind "expected X, ".
+// The end of an error that begins with "expected X, ".
 inline constexpr const char* kGitLfsAdvice =
     "found the pointer that Git LFS leaves in place of a file; fetch the file with `git lfs pull`";
 

@@ -43,8 +43,8 @@ bool WorkQueue::is_done(std::int64_t ticket) {
   return done_ >= ticket;
 }
 
-// The stream is made here: what it does to a thread (denormals, pinning) is for this one. If it
-// cannot be made, all work fails with its error.
+// Makes the stream in this thread, because a stream sets the thread's denormals and processors. If
+// that fails, all work fails with the same error.
 void WorkQueue::serve(const char* name, int threads) {
   use_all_processors();
   std::optional<Stream> stream;

@@ -45,8 +45,8 @@ bool parts_words(const BpeDefinition& definition) {
                      [](const auto& one) { return one.kind == Normalizer::Kind::form; });
 }
 
-// Whether each run of marks may begin a word. It may if no merge makes a token that has a mark
-// behind another character: then each merge is within one of these words.
+// Whether a word may begin at each run of marks. It may if no token that a merge makes has a mark
+// after another character. No merge joins two words then.
 bool marks_begin_words(const BpeDefinition& definition) {
   if (definition.byte_tokens.empty() || definition.whole_words ||
       !definition.tokens.contains(std::string(kSpaceMark)))

@@ -194,23 +194,19 @@ void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
               "run started from: --tokenizer-from ", origin);
 }
 
-// Of --tokenizer-from. One that is not read here is not compared, for `transformers` may read it.
-void require_ids_of(const ModelConfig& model, const fs::path& from) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+// Refuses a tokenizer with more tokens than the model. One that Lockstep does not read is only
+// warned of, because `transformers` may read it.
+void check_tokenizer_from(const ModelConfig& model, const fs::path& from) {
   const auto file = tokenizer_in(from);
   if (!file) return;
-  std::int64_t ids = 0;
+  std::unique_ptr<Tokenizer> tokenizer;
   try {
-    ids = parse_tokenizer(read_text(*file, kMostBytes), file->string()).vocabulary();
+    tokenizer = open_tokenizer(file->string());
   } catch (const DataError& error) {
-    log_warning("--tokenizer-from: ids are not compared with the model's vocabulary of ",
-                model.vocabulary, ": ", error.what());
+    return log_warning("--tokenizer-from: ids are not compared with the model's vocabulary of ",
+                       model.vocabulary, ": ", error.what());
   }
-  if (ids > model.vocabulary)
-    throw DataError(str("--tokenizer-from ", from.string(), ": ", file->filename().string(),
-                        " has ids up to ", ids - 1, ", but the model's vocabulary is ",
-                        model.vocabulary, "; expected ids below it. Name a directory with the ",
-                        "tokenizer that the model was trained with"));
+  in_context([&] { require_tokens_of(model, *tokenizer); }, "--tokenizer-from ", from.string());
 }
 
 // The files and the token ids that go with the weights.
@@ -227,7 +223,7 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
     if (source.form == ModelSource::Form::llmc || tokenizer_file_names(kept).empty()) return;
     how.tokenizer_from = kept;
   } else {
-    require_ids_of(source.model, how.tokenizer_from);
+    check_tokenizer_from(source.model, how.tokenizer_from);
   }
   how.token_ids = token_ids(how.tokenizer_from, source.model.vocabulary);
 }

@@ -128,7 +128,8 @@ void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer) {
   const auto& about = tokenizer.about();
   if (about.vocabulary > model.vocabulary)
     throw DataError(str("the tokenizer ", about.name, " has ", about.vocabulary,
-                        " tokens, but the model's vocabulary is ", model.vocabulary));
+                        " tokens, but the model's vocabulary is ", model.vocabulary,
+                        "; name the tokenizer that the model was trained with"));
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const std::string& what) {

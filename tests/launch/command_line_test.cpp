@@ -211,11 +211,9 @@ TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
   added.push(more);
   json.set("added_tokens", added);
   spit(directory / "tokenizer.json", json.dump());
-  EXPECT_EQ(
-      message_of<DataError>([&] { export_to("made"); }),
-      str("--tokenizer-from ", from, ": tokenizer.json has ids up to 400, but the model's ",
-          "vocabulary is 400; expected ids below it. Name a directory with the tokenizer that ",
-          "the model was trained with"));
+  const auto said = message_of<DataError>([&] { export_to("made"); });
+  expect_contains(said, str("--tokenizer-from ", from, ": the tokenizer "));
+  expect_contains(said, " has 401 tokens, but the model's vocabulary is 400; name the tokenizer");
   EXPECT_FALSE(std::filesystem::exists(directory / "made"));
   // What is not read here is copied, for `transformers` may read it.
   for (const bool is_read : {true, false}) {
