@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/json.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::manifest_test {
 
@@ -133,10 +133,9 @@ TEST(Manifest, each_wrong_value_is_refused_by_name) {
       {R"("shards")", R"("pieces")", "\"shards\" is missing"},
   };
   for (const auto& edit : edits) {
-    SCOPED_TRACE(edit.from + " -> " + edit.to);
-    const auto message = refusal(edited(edit.from, edit.to));
-    EXPECT_TRUE(message.starts_with("d/dataset.json: ")) << message;
-    expect_contains(message, edit.says);
+    expect_refusal<DataError>(
+        "data/manifest", edit.from + " -> " + edit.to, {"d/dataset.json: ", edit.says},
+        [&] { Manifest::parse(edited(edit.from, edit.to), "d/dataset.json"); });
   }
 }
 
