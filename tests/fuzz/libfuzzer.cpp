@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming)
     std::fprintf(stderr, "set LOCKSTEP_FUZZ_TARGET to one of:\n");
     for (const auto& [known, its] : Target::all())
       std::fprintf(stderr, "%s\n", known.c_str());
-    std::exit(64);
+    std::_Exit(64);  // std::exit would count as a finding
   }();
   target.run({reinterpret_cast<const char*>(data), size});
   return 0;
