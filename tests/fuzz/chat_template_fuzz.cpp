@@ -4,9 +4,7 @@
 #include "data/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::chat_template_fuzz {
 void check_markers(const std::string& text, const Tokenizer& tokenizer) {
   for (std::size_t at = 0; (at = text.find("<|", at)) != std::string::npos; ++at) {
     const auto end = text.find("|>", at + 2);
@@ -36,17 +34,13 @@ void check(std::string_view text) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {R"({"roles": {"user": {"prefix": "User: ", "suffix": "\n"},)"
           R"("assistant": {"prefix": "", "suffix": "\u00e9\n\n"}}})",
           R"({"roles": {"assistant": {"prefix": "<|im_start|>a\n", "suffix": "<|im_end|>"},)"
           R"("system": {"prefix": "<|endoftext|><|im_start|>", "suffix": "|><|"}}})"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("chat_template", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::chat_template_fuzz

@@ -2,9 +2,9 @@
 #include "launch/cluster_file.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::cluster_file_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   const std::string toml =
       "name = 'a'\nranks_per_node = 4\nnodes = 2\ngpu = 'H100'\nwatts = 1e3\n"
       "[hardware]\nnic_bytes_per_second = 23e9\n";
@@ -21,20 +21,15 @@ std::vector<std::string> seeds() {
           "nvlink_bytes_per_second = 1e9\n"};
 }
 
-namespace {
-
 void check(std::string_view text) {
   try {
-    const auto written = to_json(cluster_of(text, "input")).dump();
-    const auto again = to_json(parse_cluster(Json::parse(written, "written"))).dump();
-    LOCKSTEP_CHECK(again == written, written, " reads back as ", again);
+    check_reads_back(to_json(cluster_of(text, "input")).dump(), [](const std::string& written) {
+      return to_json(parse_cluster(Json::parse(written, "written"))).dump();
+    });
   } catch (const ConfigError&) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
+const Target target("cluster_file", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::cluster_file_fuzz

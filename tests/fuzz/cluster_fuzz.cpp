@@ -3,18 +3,16 @@
 #include "dist/topology_file.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::cluster_fuzz {
 constexpr const char* kCluster =
     R"({"hosts": [{"name": "n", "count": 2, "ranks": 4, "gpu": "H", "adapters": 2, "numa_nodes": 2},)"
     R"({"name": "b", "ranks": 4, "gpu": "A", "nvlink": [[0, 1], [2]]},)"
     R"({"name": "f", "ranks": 2, "gpu": "G", "fabric": "r"}, {"name": "c", "ranks": 1}]})";
 
 void check_place(const RankPlace& place) {
-  const auto text = to_json(place).dump();
-  const auto again = to_json(rank_place(Json::parse(text, "place"))).dump();
-  LOCKSTEP_CHECK(again == text, text, " arrives as ", again);
+  check_reads_back(to_json(place).dump(), [](const std::string& text) {
+    return to_json(rank_place(Json::parse(text, "place"))).dump();
+  });
 }
 
 void check(std::string_view text) {
@@ -30,16 +28,12 @@ void check(std::string_view text) {
   check_place(places.back());
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   const auto places = pretend_cluster_of(kCluster, "seed");
   return {kCluster, R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "H", "nvlink": "none"}]})",
           to_json(places.front()).dump(), to_json(places.back()).dump()};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("cluster", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::cluster_fuzz

@@ -2,10 +2,10 @@
 #include "model/families.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::config_fuzz {
 
 // Each a file, in several literals.
-std::vector<std::string> seeds() {
+Seeds seeds() {
   // NOLINTBEGIN(bugprone-suspicious-missing-comma)
   return {
       R"({"model_type":"gpt2","n_layer":2,"n_embd":12,"n_head":3,"n_inner":null,"n_positions":8,)"
@@ -32,23 +32,16 @@ std::vector<std::string> seeds() {
   // NOLINTEND(bugprone-suspicious-missing-comma)
 }
 
-namespace {
-
 void check(std::string_view text) {
   const auto config = config_from_huggingface(Json::parse(text, "input"), "input");
   LOCKSTEP_CHECK(parameter_count(config) > 0 && flops_per_token(config, 8).causal > 0, "no size");
   const std::string written = config_to_huggingface(config).dump();
-  try {
+  must_accept([&] {
     const auto again = config_from_huggingface(Json::parse(written, "written"), "written");
     LOCKSTEP_CHECK(again == config, "reads back otherwise: ", written);
-  } catch (const DataError& error) {
-    LOCKSTEP_FAIL(error.what());
-  }
+  });
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
+const Target target("config", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::config_fuzz

@@ -3,9 +3,9 @@
 #include "data/history.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::data_history_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   const std::string a =
       R"({"name": "a", "fingerprint": "fa", "seed": 1, "weight": 3, "counter": 0})";
   const std::string b =
@@ -15,8 +15,6 @@ std::vector<std::string> seeds() {
           R"({"stretches": [{"first_sample": 0, "length": 8, "sources": [)" + a + ", " + b +
               R"(]}, {"first_sample": 100, "length": 16, "sources": [)" + b + "]}]}"};
 }
-
-namespace {
 
 void check(std::string_view text) {
   const auto history = history_in(Json::parse(text, "input"));
@@ -36,9 +34,6 @@ void check(std::string_view text) {
                  "no stretch of another length");
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
+const Target target("data_history", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::data_history_fuzz

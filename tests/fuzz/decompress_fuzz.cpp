@@ -6,9 +6,7 @@
 #include "tests/data/compressed.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::decompress_fuzz {
 constexpr std::size_t kMost = std::size_t{1} << 22;  // of text that is kept
 
 std::string read(const std::filesystem::path& path, std::size_t piece, std::int64_t from) {
@@ -24,9 +22,16 @@ std::string read(const std::filesystem::path& path, std::size_t piece, std::int6
   return text;
 }
 
-}  // namespace
+void check(const std::filesystem::path& path) {
+  const auto text = read(path, 65536, 0);
+  if (text.size() >= kMost) return;
+  const auto half = text.size() / 2;
+  LOCKSTEP_CHECK(read(path, 7 + text.size() / 100, 0) == text, "another text");
+  LOCKSTEP_CHECK(read(path, 1000, static_cast<std::int64_t>(half)) == text.substr(half),
+                 "another rest");
+}
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   using namespace lockstep::testing;
   return {"plain text",
           gzip_member("some text"),
@@ -36,19 +41,6 @@ std::vector<std::string> seeds() {
           zstd_bomb('a', 1'000'000)};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("decompress", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using lockstep::fuzz::read;
-  static const lockstep::fuzz::MemoryFile file;
-  file.set(data, size);
-  try {
-    const auto text = read(file.path(), 65536, 0);
-    if (text.size() >= lockstep::fuzz::kMost) return 0;
-    const auto middle = static_cast<std::int64_t>(text.size() / 2);
-    LOCKSTEP_CHECK(read(file.path(), 7 + text.size() / 100, 0) == text, "another text");
-    LOCKSTEP_CHECK(read(file.path(), 1000, middle) == text.substr(text.size() / 2), "another rest");
-  } catch (const lockstep::DataError&) {
-  }
-  return 0;
-}
+}  // namespace lockstep::fuzz::decompress_fuzz

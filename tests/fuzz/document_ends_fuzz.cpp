@@ -1,23 +1,21 @@
 // Any list of document ends is refused, or rises within its shard and is searched rightly. The
 // first two bytes of the input are the tokens of the shard, the rest is the list.
 #include <algorithm>
-#include <cstring>
 
 #include "data/document_ends.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::document_ends_fuzz {
 std::string list(std::uint16_t tokens, const std::vector<std::uint64_t>& ends) {
-  std::string bytes(reinterpret_cast<const char*>(&tokens), sizeof tokens);
-  for (const auto end : ends)
-    bytes.append(reinterpret_cast<const char*>(&end), sizeof end);
-  return bytes;
+  return raw(tokens) + raw(ends);
 }
 
-void check(const std::filesystem::path& path, std::int64_t bytes, std::int64_t tokens) {
-  const EndsList ends(ReadFile(path), bytes / 8, tokens);
+void check(std::string_view input) {
+  static const MemoryFile file;
+  if (input.size() < 2) return;
+  const std::int64_t tokens = number_at<std::uint16_t>(input, 0);
+  file.set(input.substr(2));
+  const EndsList ends(ReadFile(file.path()), (std::ssize(input) - 2) / 8, tokens);
   for (const std::int64_t token : {std::int64_t{0}, tokens / 2, tokens}) {
     const auto found = ends.first_after(token);
     LOCKSTEP_CHECK(0 <= found && found <= ends.count(), "found ", found, " of ", ends.count());
@@ -35,23 +33,10 @@ void check(const std::filesystem::path& path, std::int64_t bytes, std::int64_t t
   LOCKSTEP_CHECK(all.empty() || (all.front() >= 1 && all.back() <= tokens), "an end outside");
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {list(100, {1, 2, 50, 99, 100}), list(65535, {65535}), list(7, {})};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("document_ends", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const lockstep::fuzz::MemoryFile file;
-  std::uint16_t tokens = 0;
-  if (size < sizeof tokens) return 0;
-  std::memcpy(&tokens, data, sizeof tokens);
-  file.set(data + 2, size - 2);
-  try {
-    lockstep::fuzz::check(file.path(), static_cast<std::int64_t>(size) - 2, tokens);
-  } catch (const lockstep::DataError&) {
-  }
-  return 0;
-}
+}  // namespace lockstep::fuzz::document_ends_fuzz

@@ -10,9 +10,7 @@
 #include "data/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::documents_fuzz {
 constexpr std::string_view kTemplate =
     R"({"roles": {"user": {"prefix": "<|im_start|>u\n", "suffix": "<|im_end|>\n"},)"
     R"("assistant": {"prefix": "<|im_start|>a\n", "suffix": "<|im_end|>\n"}}})";
@@ -116,7 +114,7 @@ void check(std::string_view input) {
                 input[1] == 'b' ? static_cast<const Tokenizer&>(bytes) : *bpe};
   const auto text = input.substr(2);
   if (text.starts_with("\x1f\x8b") || text.starts_with("\x28\xb5\x2f\xfd")) return;  // compressed
-  file.set(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  file.set(text);
   Progress progress("fuzz", 0);
   DocumentReader reader({{file.path()}, std::string(way.separator()), way.is_lines()},
                         way.tokenizer, {}, progress);
@@ -136,9 +134,7 @@ void check(std::string_view input) {
     check_conversation(batch, way, text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0));
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {"tbOne text.\n\nIt's all.\xff",
           "sxOne.\n\nTwo\xc3\xa9\n\n\n\n3.\n",
           "jb{\"text\": \"a\\u00e9\"}\n\n{\"x\": [1], \"text\": \"\"}\r\n",
@@ -148,8 +144,6 @@ std::vector<std::string> seeds() {
           "mx{\"m\": [{\"role\": \"assistant\", \"content\": \"e\\u0301<|im_end|><think>\"}]}"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("documents", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::documents_fuzz

@@ -1,6 +1,8 @@
-// Driver: runs a fuzz target without libFuzzer, the same inputs each time. First each seed, then
-// each truncation of it, then mutations of mutations. `fuzz_X [INPUTS]` tries that many; `fuzz_X
-// FILE` runs one input, as it was saved when something was found.
+// Runs a fuzz target without libFuzzer, the same inputs each time: each truncation of each seed,
+// the seeds, then mutations of mutations.
+//   fuzz_tests                   lists the targets
+//   fuzz_tests TARGET [INPUTS]   tries that many mutations
+//   fuzz_tests TARGET FILE       tries the input in the file, which a finding left
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <sysexits.h>
 
 #include "core/philox.h"
 #include "tests/fuzz/fuzz.h"
@@ -18,21 +21,22 @@ namespace lockstep::fuzz {
 namespace {
 
 constexpr std::size_t kMostBytes = 4096;
-std::string current;  // what a crash leaves behind in kFindingPath
-constexpr char kFindingPath[] = "fuzz-finding.bin";
+std::string current;       // input, which a crash saves as
+std::string finding_path;  // fuzz-finding-TARGET.bin
 
 void save_current() {
-  const int file = open(kFindingPath, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  const int file = open(finding_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   [[maybe_unused]] const auto written = write(file, current.data(), current.size());
   close(file);
 }
 
-void run_one(const std::string& input) {
+void run_one(const Target& target, const std::string& input) {
   current = input;
   try {
-    LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+    target.run(input);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "an exception left the target: %s\n", error.what());
+    std::fprintf(stderr, "%s: an exception left the target: %s\n", finding_path.c_str(),
+                 error.what());
     std::abort();
   }
 }
@@ -47,32 +51,29 @@ class Choices {
   std::uint64_t input_, drawn_ = 0;
 };
 
-const std::vector<std::string>& numbers() {
-  static const std::vector<std::string> all = {"0",
-                                               "-1",
-                                               "1",
-                                               "2",
-                                               "255",
-                                               "65536",
-                                               "2147483647",
-                                               "2147483648",
-                                               "4294967295",
-                                               "4294967296",
-                                               "9223372036854775807",
-                                               "-9223372036854775808",
-                                               "9223372036854775808",
-                                               "18446744073709551615",
-                                               "1e308",
-                                               "0.5"};
-  return all;
-}
+constexpr std::string_view kNumbers[] = {"0",
+                                         "-1",
+                                         "1",
+                                         "2",
+                                         "255",
+                                         "65536",
+                                         "2147483647",
+                                         "2147483648",
+                                         "4294967295",
+                                         "4294967296",
+                                         "9223372036854775807",
+                                         "-9223372036854775808",
+                                         "9223372036854775808",
+                                         "18446744073709551615",
+                                         "1e308",
+                                         "0.5"};
 
 // Puts another number in the place of a decimal one.
 void replace_number(std::string& text, Choices& choose) {
   const auto start = text.find_first_of("0123456789", choose.below(text.size()));
   if (start == std::string::npos) return;
   const auto end = std::min(text.find_first_not_of("0123456789", start), text.size());
-  text.replace(start, end - start, numbers()[choose.below(numbers().size())]);
+  text.replace(start, end - start, kNumbers[choose.below(std::size(kNumbers))]);
 }
 
 // The part of `text` from an `open` to the next `close`, the first one behind a random place.
@@ -134,19 +135,19 @@ void mutate(std::string& text, const std::string& other, Choices& choose) {
   if (text.size() > kMostBytes) text.resize(kMostBytes);
 }
 
-void run_all(std::uint64_t inputs) {
-  auto pool = seeds();
+void run_all(const Target& target, std::uint64_t inputs) {
+  auto pool = target.seeds();
   const auto originals = pool.size();
   for (std::size_t s = 0; s < originals; ++s)
     for (std::size_t n = 0; n <= pool[s].size(); ++n)
-      run_one(pool[s].substr(0, n));
+      run_one(target, pool[s].substr(0, n));
   for (std::uint64_t input = 0; input < inputs; ++input) {
     Choices choose(input);
     const auto from = choose.below(pool.size());
     std::string text = pool[from];
     for (std::size_t i = choose.below(4) + 1; i > 0; --i)
       mutate(text, pool[choose.below(pool.size())], choose);
-    run_one(text);
+    run_one(target, text);
     // Some mutants are mutated again; the seeds stay.
     if (pool.size() < originals + 64)
       pool.push_back(text);
@@ -158,18 +159,25 @@ void run_all(std::uint64_t inputs) {
 }
 
 int main(int arguments, char** argument) {
+  const auto found = Target::all().find(arguments > 1 ? argument[1] : "");
+  if (found == Target::all().end()) {
+    for (const auto& [name, target] : Target::all())
+      std::printf("%s\n", name.c_str());
+    return arguments > 1 ? EX_USAGE : 0;
+  }
+  finding_path = str("fuzz-finding-", found->first, ".bin");
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL})
     std::signal(signal, [](int number) {
       save_current();
       std::signal(number, SIG_DFL);
       std::raise(number);
     });
-  const std::string first = arguments > 1 ? argument[1] : "100000";
-  if (first.find_first_not_of("0123456789") == std::string::npos) {
-    run_all(std::strtoull(first.c_str(), nullptr, 10));
+  const std::string what = arguments > 2 ? argument[2] : "100000";
+  if (what.find_first_not_of("0123456789") == std::string::npos) {
+    run_all(*found->second, std::strtoull(what.c_str(), nullptr, 10));
   } else {
-    std::ifstream in(first, std::ios::binary);
-    run_one({std::istreambuf_iterator<char>(in), {}});
+    std::ifstream in(what, std::ios::binary);
+    run_one(*found->second, {std::istreambuf_iterator<char>(in), {}});
   }
   return 0;
 }

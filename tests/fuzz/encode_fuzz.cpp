@@ -9,9 +9,7 @@
 #include "data/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::encode_fuzz {
 constexpr std::size_t kTokenizers = 6;
 
 const Tokenizer& tokenizer(std::size_t i) {
@@ -57,9 +55,7 @@ void check(std::string_view input) {
   LOCKSTEP_CHECK(parts == ids, "other tokens in two parts, cut at ", cut);
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   std::vector<std::string> all;
   const std::string texts[] = {
       "It's 12,345 \xc3\xa9t\xc3\xa9s; e\xcc\x81 don't\n\n  Stop  here\r\n\tx = f(y)\n",
@@ -69,8 +65,6 @@ std::vector<std::string> seeds() {
   return all;
 }
 
-}  // namespace lockstep::fuzz
+const Target target("encode", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::encode_fuzz

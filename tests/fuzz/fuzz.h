@@ -1,11 +1,14 @@
-// What a fuzz target is made of: LLVMFuzzerTestOneInput, which libFuzzer calls too, and the seeds
-// that the driver mutates. A target refuses bad input by DataError, which it catches; whatever else
-// leaves it, a crash, a sanitizer's report or another exception, is a finding.
+// Parts of a fuzz target. X_fuzz.cpp has the namespace lockstep::fuzz::X_fuzz with seeds(), which
+// the driver mutates, and check() of one input, and ends with
+//   const Target target("X", seeds, check);
+// A check refuses bad input by DataError. A crash, a sanitizer's report or any other exception is a
+// finding.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <cstring>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
@@ -14,21 +17,9 @@
 
 #include "core/error.h"
 
-extern "C" int LLVMFuzzerTestOneInput(  // NOLINT(readability-identifier-naming): libFuzzer's name
-    const std::uint8_t* data, std::size_t size);
-
 namespace lockstep::fuzz {
 
-std::vector<std::string> seeds();  // small inputs that the target accepts
-
-// check(text), which may refuse it.
-inline int check_text(void (*check)(std::string_view), const std::uint8_t* data, std::size_t size) {
-  try {
-    check({reinterpret_cast<const char*>(data), size});
-  } catch (const DataError&) {
-  }
-  return 0;
-}
+using Seeds = std::vector<std::string>;  // small inputs that the target accepts
 
 // A file in memory, for readers that want a path.
 class MemoryFile {
@@ -41,14 +32,90 @@ class MemoryFile {
   ~MemoryFile() { close(descriptor_); }
 
   std::filesystem::path path() const { return str("/proc/self/fd/", descriptor_); }
-  void set(const std::uint8_t* data, std::size_t size) const {
+  void set(std::string_view bytes) const {
     LOCKSTEP_CHECK(ftruncate(descriptor_, 0) == 0, "cannot empty the file in memory");
-    LOCKSTEP_CHECK(pwrite(descriptor_, data, size, 0) == static_cast<ssize_t>(size),
-                   "cannot fill the file in memory");
+    LOCKSTEP_CHECK(
+        pwrite(descriptor_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+        "cannot fill the file in memory");
   }
 
  private:
   int descriptor_;
+};
+
+// act() may refuse what it reads.
+template <class Act>
+void may_refuse(Act&& act) {
+  try {
+    act();
+  } catch (const DataError&) {
+  }
+}
+
+// act() must accept what it reads: a DataError is a finding.
+template <class Act>
+decltype(auto) must_accept(Act&& act) {
+  try {
+    return act();
+  } catch (const DataError& error) {
+    LOCKSTEP_FAIL(error.what());
+  }
+}
+
+// `again`, which reads a text and writes what it read, accepts `written` and gives it back.
+template <class Again>
+void check_reads_back(const std::string& written, Again&& again) {
+  const std::string twice = must_accept([&] { return again(written); });
+  LOCKSTEP_CHECK(twice == written, written, " reads back as ", twice);
+}
+
+// The bytes of numbers, as a file has them.
+template <class Number>
+std::string raw(Number number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+template <class Number>
+std::string raw(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+template <class Number>
+Number number_at(std::string_view bytes, std::size_t at) {
+  Number number{};
+  std::memcpy(&number, bytes.data() + at, sizeof number);
+  return number;
+}
+
+// A target; constructing it adds it to all().
+class Target {
+ public:
+  Target(const std::string& name, Seeds (*make_seeds)(),
+         std::function<void(std::string_view)> check)
+      : seeds(make_seeds), check_(std::move(check)) {
+    LOCKSTEP_CHECK(all().emplace(name, this).second, "two fuzz targets ", name);
+  }
+  // check() reads a file, which is the input.
+  Target(const std::string& name, Seeds (*make_seeds)(),
+         void (*check)(const std::filesystem::path&))
+      : Target(name, make_seeds, [check](std::string_view input) {
+          static const MemoryFile file;
+          file.set(input);
+          check(file.path());
+        }) {}
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+
+  static std::map<std::string, const Target*>& all() {
+    static std::map<std::string, const Target*> targets;
+    return targets;
+  }
+
+  void run(std::string_view input) const {
+    may_refuse([&] { check_(input); });
+  }
+  Seeds (*const seeds)();
+
+ private:
+  std::function<void(std::string_view)> check_;
 };
 
 }  // namespace lockstep::fuzz

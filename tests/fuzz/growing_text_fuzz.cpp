@@ -5,10 +5,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/growing_text.h"
 
-namespace lockstep::fuzz {
-namespace {
-
-void check(std::string_view text, std::size_t piece, const std::vector<std::string>& stops) {
+namespace lockstep::fuzz::growing_text_fuzz {
+void check_pieces(std::string_view text, std::size_t piece, const std::vector<std::string>& stops) {
   auto stop = std::string_view::npos;
   for (const auto& one : stops)
     stop = std::min(stop, text.find(one));
@@ -31,19 +29,15 @@ void check(std::string_view input) {
   if (input.empty()) return;
   const std::size_t piece = static_cast<unsigned char>(input.front()) % 7 + 1;
   const auto text = input.substr(1);
-  check(text, piece, {});
-  check(text, piece, {"\n\n", "end"});
-  check(text, piece, {"\xc3\xa9\n", "\n", "aab"});
+  check_pieces(text, piece, {});
+  check_pieces(text, piece, {"\n\n", "end"});
+  check_pieces(text, piece, {"\xc3\xa9\n", "\n", "aab"});
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {"\1a\xc3\xa9\xf0\x9f\x98\x80 e en end", "\3one\n\ntwo", "\6aaab\xc3\xa9\n\xff\xe2\x82"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("growing_text", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::growing_text_fuzz

@@ -2,9 +2,9 @@
 #include "core/json.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::json_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {
       R"({"a": [1, -2.5e-3, "x\u00e9\n\u0001\ud83d\ude00"], "b": {"c": null, "d": [true, false, {}]}})",
       "[[[[[[[[]]]]]]]]", "\"\xE2\x82\xAC \\\\ \\\"\"", "-9223372036854775808", "1e308",
@@ -13,29 +13,14 @@ std::vector<std::string> seeds() {
       R"("kb":11,"kc":12,"kd":13,"ke":14,"kf":15,"kg":16,"kh":17})"};
 }
 
-namespace {
-
-// Not a DataError: what dump() wrote must be valid.
-Json parse_written(const std::string& text) {
-  try {
-    return Json::parse(text, "written");
-  } catch (const DataError& error) {
-    LOCKSTEP_FAIL(error.what());
-  }
-}
-
 void check(std::string_view text) {
   const Json json = Json::parse(text, "input");
-  for (const int indent : {-1, 2}) {
-    const std::string written = json.dump(indent);
-    const std::string again = parse_written(written).dump(indent);
-    LOCKSTEP_CHECK(again == written, written, " reads back as ", again);
-  }
+  for (const int indent : {-1, 2})
+    check_reads_back(json.dump(indent), [&](const std::string& written) {
+      return Json::parse(written, "written").dump(indent);
+    });
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
+const Target target("json", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::json_fuzz

@@ -6,23 +6,17 @@
 #include "data/odd_input.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::json_line_fuzz {
 bool is_of_core_alone(const std::string& why) {
   for (const char* reason : {"twice", "number overflow", "nested"})
     if (why.find(reason) != std::string::npos) return true;
   return false;
 }
 
-Json mended(std::string_view text) {
-  OddInput odd;
-  return Json::parse(mended_json_lines(text, "line", odd), "line", 256);
-}
+using Texts = std::vector<std::string>;  // those of the fields, in order
 
-// A list of objects.
-void check_list(std::string_view text) {
-  JsonLine line("talk.messages", {"role", "content"});
+void check_line(std::string_view text, JsonLine& line, Texts (*by_core)(const Json&),
+                Texts (*by_line)(const JsonLine&)) {
   bool taken = true;
   try {
     line.scan(text);
@@ -31,17 +25,10 @@ void check_list(std::string_view text) {
     taken = false;
   }
   try {
-    const auto json = mended(text);
-    const auto& list = json.at("talk").at("messages").as_array();
-    for (const auto& element : list) {
-      element.at("role").as_string();
-      element.at("content").as_string();
-    }
-    LOCKSTEP_CHECK(taken && line.elements() == list.size(), "refused what core takes");
-    for (std::size_t i = 0; i < list.size(); ++i)
-      LOCKSTEP_CHECK(line.value(i, 0) == list[i].at("role").as_string() &&
-                         line.value(i, 1) == list[i].at("content").as_string(),
-                     "another text");
+    OddInput odd;
+    const auto texts = by_core(Json::parse(mended_json_lines(text, "line", odd), "line", 256));
+    LOCKSTEP_CHECK(taken, "refused what core takes");
+    LOCKSTEP_CHECK(by_line(line) == texts, "another text");
   } catch (const DataError& error) {
     LOCKSTEP_CHECK(!taken || is_of_core_alone(error.what()),
                    "takes what core refuses: ", error.what());
@@ -49,30 +36,35 @@ void check_list(std::string_view text) {
 }
 
 void check(std::string_view text) {
-  check_list(text);
-  JsonLine line({"text", "meta.body"});
-  bool taken = true;
-  try {
-    line.scan(text);
-  } catch (const JsonLine::Problem& problem) {
-    LOCKSTEP_CHECK(problem.byte <= text.size(), "byte ", problem.byte, " of ", text.size());
-    taken = false;
-  }
-  try {
-    const auto json = mended(text);
-    const auto& value = json.at("text").as_string();
-    const auto& nested = json.at("meta").at("body").as_string();
-    LOCKSTEP_CHECK(taken, "refused what core takes");
-    LOCKSTEP_CHECK(line.value(0) == value && line.value(1) == nested, "another text");
-  } catch (const DataError& error) {
-    LOCKSTEP_CHECK(!taken || is_of_core_alone(error.what()),
-                   "takes what core refuses: ", error.what());
-  }
+  JsonLine list("talk.messages", {"role", "content"});
+  check_line(
+      text, list,
+      [](const Json& json) {
+        Texts texts;
+        for (const auto& element : json.at("talk").at("messages").as_array())
+          for (const char* field : {"role", "content"})
+            texts.push_back(element.at(field).as_string());
+        return texts;
+      },
+      [](const JsonLine& line) {
+        Texts texts;
+        for (std::size_t i = 0; i < line.elements(); ++i)
+          for (const std::size_t field : {0, 1})
+            texts.push_back(line.value(i, field));
+        return texts;
+      });
+  JsonLine fields({"text", "meta.body"});
+  check_line(
+      text, fields,
+      [](const Json& json) {
+        return Texts{json.at("text").as_string(), json.at("meta").at("body").as_string()};
+      },
+      [](const JsonLine& line) {
+        return Texts{line.value(0), line.value(1)};
+      });
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {
       R"({"text": "a\u00e9\ud83d\ude00\n", "meta": {"body": "b", "n": [1, -2.5e3, true, null]}})",
       R"({"talk": {"messages": [{"role": "user", "content": "a\\u00e9"},)"
@@ -80,8 +72,6 @@ std::vector<std::string> seeds() {
       R"({"meta":{"body":""},"x":[{},[],"\\\""],"text":""})"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("json_line", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::json_line_fuzz

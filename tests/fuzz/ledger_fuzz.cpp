@@ -6,15 +6,13 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/ledger.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::ledger_fuzz {
 // Of sums of what is up to `whole`.
 bool is_close(double a, double b, double whole) {
   return std::abs(a - b) <= 1e-9 * whole + 1e-6;
 }
 
-void check(const std::vector<LedgerLine>& lines) {
+void check_times(const std::vector<LedgerLine>& lines) {
   const auto goodput = goodput_of(lines);
   const auto starts = starts_of(lines);
   if (lines.empty()) return;
@@ -41,9 +39,13 @@ void check_last(const std::vector<LedgerLine>& lines, const std::filesystem::pat
                  "another last line");
 }
 
-}  // namespace
+void check(const std::filesystem::path& path) {
+  const auto lines = read_ledger(path);
+  check_times(lines);
+  check_last(lines, path);
+}
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   using Kind = LedgerLine::Kind;
   const auto start = [](double time, std::int64_t step) {
     return to_json_line(
@@ -64,17 +66,6 @@ std::vector<std::string> seeds() {
           start(1, 0) + end, steps(8, 1, 2) + start(1, 0)};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("ledger", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace lockstep;
-  static const fuzz::MemoryFile file;
-  file.set(data, size);
-  try {
-    const auto lines = read_ledger(file.path());
-    fuzz::check(lines);
-    fuzz::check_last(lines, file.path());
-  } catch (const DataError&) {
-  }
-  return 0;
-}
+}  // namespace lockstep::fuzz::ledger_fuzz

@@ -2,72 +2,53 @@
 // byte of the input is the layout and the bytes in front of the mask, the next two are the tokens,
 // the rest is the file.
 #include <algorithm>
-#include <cstring>
 
 #include "data/loss_mask.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::loss_mask_fuzz {
 constexpr std::size_t kFront = 3;
 
-// Not a DataError: bits that were accepted can be read.
-void check_bits(const LossMask& mask, std::span<const std::uint8_t> bytes, std::int64_t tokens) {
-  std::vector<std::uint8_t> all(static_cast<std::size_t>(tokens));
-  try {
-    mask.read(all, 0);
-  } catch (const DataError& error) {
-    LOCKSTEP_FAIL(error.what());
-  }
+std::vector<std::uint8_t> read(const LossMask& mask, std::int64_t first, std::int64_t tokens) {
+  std::vector<std::uint8_t> bits(static_cast<std::size_t>(tokens));
+  mask.read(bits, first);
+  return bits;
+}
+
+void check_bits(const LossMask& mask, std::string_view bytes, std::int64_t tokens) {
+  const auto all = must_accept([&] { return read(mask, 0, tokens); });
   for (std::size_t t = 0; t < all.size(); ++t)
     LOCKSTEP_CHECK(all[t] == (bytes[t / 8] >> t % 8 & 1), "token ", t, " is ", int{all[t]});
 }
 
-void check(const LossMask& mask, std::int64_t tokens) {
-  std::vector<std::uint8_t> all(static_cast<std::size_t>(tokens));
-  mask.read(all, 0);
+void check(std::string_view input) {
+  static const MemoryFile file;
+  if (input.size() < kFront) return;
+  const std::int64_t tokens = number_at<std::uint16_t>(input, 1);
+  const auto front = number_at<std::uint8_t>(input, 0);
+  const bool is_bits = front % 2 == 0;
+  file.set(input.substr(kFront));
+  const LossMask mask(ReadFile(file.path()), front / 2, tokens,
+                      is_bits ? LossMask::Layout::bits : LossMask::Layout::bytes);
+  if (is_bits) check_bits(mask, input.substr(kFront + front / 2), tokens);
+  const auto all = read(mask, 0, tokens);
   LOCKSTEP_CHECK(std::all_of(all.begin(), all.end(), [](auto bit) { return bit < 2; }), "no bit");
   for (std::int64_t first = 0; first < tokens; first += 1 + tokens / 7) {
-    std::vector<std::uint8_t> some(
-        static_cast<std::size_t>(std::min<std::int64_t>(11, tokens - first)));
-    mask.read(some, first);
+    const auto some = read(mask, first, std::min<std::int64_t>(11, tokens - first));
     LOCKSTEP_CHECK(std::equal(some.begin(), some.end(), all.begin() + first),
                    "a window differs from the whole");
   }
 }
 
 std::string input(std::uint8_t front, std::uint16_t tokens, const std::string& mask) {
-  std::string text(1, static_cast<char>(front));
-  text.append(reinterpret_cast<const char*>(&tokens), sizeof tokens);
-  return text + std::string(front / 2, '*') + mask;
+  return raw(front) + raw(tokens) + std::string(front / 2, '*') + mask;
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {input(0, 16, "\xa5\x5a"), input(0, 19, std::string("\xff\0\x07", 3)), input(8, 3, "\x05"),
           input(1, 5, std::string("\0\1\1\0\1", 5)), input(7, 2, std::string("\1\0", 2))};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("loss_mask", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace lockstep;  // NOLINT(google-build-using-namespace)
-  static const fuzz::MemoryFile file;
-  std::uint16_t tokens = 0;
-  if (size < fuzz::kFront) return 0;
-  std::memcpy(&tokens, data + 1, sizeof tokens);
-  file.set(data + fuzz::kFront, size - fuzz::kFront);
-  const std::size_t offset = data[0] / 2;
-  const bool is_bits = data[0] % 2 == 0;
-  try {
-    const LossMask mask(ReadFile(file.path()), static_cast<std::int64_t>(offset), tokens,
-                        is_bits ? LossMask::Layout::bits : LossMask::Layout::bytes);
-    if (is_bits)
-      fuzz::check_bits(mask, std::span(data, size).subspan(fuzz::kFront + offset), tokens);
-    fuzz::check(mask, tokens);
-  } catch (const DataError&) {
-  }
-  return 0;
-}
+}  // namespace lockstep::fuzz::loss_mask_fuzz

@@ -8,9 +8,7 @@
 #include "train/metrics_log.h"
 #include "train/metrics_reader.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::metrics_reader_fuzz {
 double value_in(const Json& json, Metric metric) {
   const Json* found = json.find(name(metric));
   if (metric >= Metric::products) {
@@ -76,7 +74,7 @@ void check_file(std::string_view text) {
   behind.step = 1001;  // without it, the jump to the last would not be believed
   const auto all =
       str(to_json_line(first, 1), text, "\n", to_json_line(last, 2), to_json_line(behind, 3));
-  file.set(reinterpret_cast<const std::uint8_t*>(all.data()), all.size());
+  file.set(all);
   MetricsReader reader(file.path());
   std::int64_t step = 0, lines = 0;
   const auto act = [&](const StepMetrics& line) {
@@ -91,9 +89,12 @@ void check_file(std::string_view text) {
   LOCKSTEP_CHECK(step >= 1000 || reader.left_out() > 0, "the last line is missing");
 }
 
-}  // namespace
+void check(std::string_view text) {
+  check_line(text);
+  must_accept([&] { check_file(text); });
+}
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   StepReport report;
   report.step = 12;
   report.loss = 3.25;
@@ -105,11 +106,6 @@ std::vector<std::string> seeds() {
           R"({"gemm_seconds":-0.5E+2,"x":"y","step":1,"z":false})"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("metrics_reader", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
-  lockstep::fuzz::check_line(text);
-  lockstep::fuzz::check_file(text);
-  return 0;
-}
+}  // namespace lockstep::fuzz::metrics_reader_fuzz

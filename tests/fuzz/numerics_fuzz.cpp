@@ -3,14 +3,12 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/numerics.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::numerics_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {R"({"device": "NVIDIA H200", "driver": "13.0", "cublaslt": 130002, "products": {}})",
           R"({"device": "a", "driver": "b", "cublaslt": 1, "products": {"p": "00ff", "q": ""}})"};
 }
-
-namespace {
 
 void check(std::string_view text) {
   const NumericsRecord record = numerics_in(Json::parse(text, "input"));
@@ -23,9 +21,6 @@ void check(std::string_view text) {
                  written.dump(), " reads back as another");
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
+const Target target("numerics", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::numerics_fuzz

@@ -6,13 +6,17 @@
 #include "data/cache_directory.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::part_file_fuzz {
 constexpr auto kBlock = PartFile::kBlockBytes;
 
-void check(const std::filesystem::path& path, std::int64_t bytes) {
-  const PartFile part("/nonexistent/fuzz", Descriptor(open(path.c_str(), O_RDWR)), bytes);
+void check(std::string_view input) {
+  static const MemoryFile file;
+  if (input.empty() || input[0] == 0) return;
+  const std::int64_t bytes = number_at<std::uint8_t>(input, 0) * kBlock - 100;
+  file.set("");
+  Descriptor whole(open(file.path().c_str(), O_RDWR));
+  if (pwrite(whole.number(), input.data() + 1, input.size() - 1, bytes) < 0) return;
+  const PartFile part("/nonexistent/fuzz", std::move(whole), bytes);
   std::int64_t at = -1;
   for (const auto& range : part.missing()) {
     LOCKSTEP_CHECK(range.first > at && range.first % kBlock == 0, "from ", range.first);
@@ -22,25 +26,11 @@ void check(const std::filesystem::path& path, std::int64_t bytes) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {std::string("\x05lockstep part 1\n\x13", 18),
           std::string("\x10lockstep part 1\n\0\xff", 19), std::string("\x01", 1)};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("part_file", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const lockstep::fuzz::MemoryFile file;
-  if (size == 0 || data[0] == 0) return 0;
-  const auto bytes = data[0] * lockstep::PartFile::kBlockBytes - 100;
-  file.set(data, 0);
-  const lockstep::Descriptor whole(open(file.path().c_str(), O_RDWR));
-  if (pwrite(whole.number(), data + 1, size - 1, bytes) < 0) return 0;
-  try {
-    lockstep::fuzz::check(file.path(), bytes);
-  } catch (const lockstep::DataError&) {
-  }
-  return 0;
-}
+}  // namespace lockstep::fuzz::part_file_fuzz

@@ -3,9 +3,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/model_tokenizer.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::post_processor_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},)"
           R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id":)"
           R"("<|endoftext|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})",
@@ -14,20 +14,16 @@ std::vector<std::string> seeds() {
           R"({"post_processor": null, "model": {"type": "BPE"}})"};
 }
 
-}  // namespace lockstep::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace lockstep;  // NOLINT(google-build-using-namespace)
-  static const fuzz::MemoryFile file;
+void check(std::string_view text) {
+  static const MemoryFile file;
   static const auto tokenizer = open_tokenizer(LOCKSTEP_TOKENIZERS "/gpt2");
-  file.set(data, size);
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
-  try {
-    const bool starts = starts_documents(file.path().string(), *tokenizer);
-    const bool is_there = text.find("SpecialToken") != std::string_view::npos ||
-                          text.find('\\') != std::string_view::npos;
-    LOCKSTEP_CHECK(!starts || is_there, "a token in front that nobody names");
-  } catch (const DataError&) {
-  }
-  return 0;
+  file.set(text);
+  const bool is_there = text.find("SpecialToken") != std::string_view::npos ||
+                        text.find('\\') != std::string_view::npos;
+  LOCKSTEP_CHECK(!starts_documents(file.path().string(), *tokenizer) || is_there,
+                 "a token in front that nobody names");
 }
+
+const Target target("post_processor", seeds, check);
+
+}  // namespace lockstep::fuzz::post_processor_fuzz

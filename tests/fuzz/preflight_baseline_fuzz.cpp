@@ -2,22 +2,15 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/preflight/health.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::preflight_baseline_fuzz {
 void check(std::string_view text) {
-  const auto written = Baseline::parse(Json::parse(text, "baseline")).to_json().dump();
-  try {
-    const auto again = Baseline::parse(Json::parse(written, "written"));
-    LOCKSTEP_CHECK(again.to_json().dump() == written, "it reads back as another");
-  } catch (const DataError& error) {
-    LOCKSTEP_FAIL(error.what());
-  }
+  const auto again = [](std::string_view from) {
+    return Baseline::parse(Json::parse(from, "baseline")).to_json().dump();
+  };
+  check_reads_back(again(text), again);
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   Baseline baseline;
   const auto one = baseline.to_json().dump();
   baseline.keep({.check = "product 1024 x 1024 x 1024 fp32", .value = 1.2e11, .of = "1 rank"},
@@ -27,8 +20,6 @@ std::vector<std::string> seeds() {
   return {one, baseline.to_json().dump(1)};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("preflight_baseline", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::preflight_baseline_fuzz

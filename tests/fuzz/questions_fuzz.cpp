@@ -3,9 +3,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/choices.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::questions_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {
       "{\"context\":\"The sky is \",\"choices\":[\"blue\",\"green\"],\"label\":0}\n\n"
       "{\"choice_contexts\":[\"A \",\"B\"],\"choices\":[\"x\",\"x\"],\"label\":1,\"id\":\"7\"}\r\n"
@@ -13,17 +13,9 @@ std::vector<std::string> seeds() {
       "\"x\":[NaN,-Infinity,\"\\ud800\"]}"};
 }
 
-}  // namespace lockstep::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace lockstep;
-  std::vector<Question> questions;
-  try {
-    OddInput odd;
-    questions = parse_questions({reinterpret_cast<const char*>(data), size}, "input", odd);
-  } catch (const DataError&) {
-    return 0;
-  }
+void check(std::string_view text) {
+  OddInput odd;
+  const auto questions = parse_questions(text, "input", odd);
   LOCKSTEP_CHECK(!questions.empty(), "no question");
   std::int64_t line = 0;
   for (const Question& question : questions) {
@@ -31,7 +23,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     line = question.line;
     LOCKSTEP_CHECK(question.label < question.choices.size(), "label ", question.label);
     for (std::size_t i = 0; i < question.choices.size(); ++i)
-      question.context(i);
+      must_accept([&] { return question.context(i); });
   }
-  return 0;
 }
+
+const Target target("questions", seeds, check);
+
+}  // namespace lockstep::fuzz::questions_fuzz

@@ -3,9 +3,7 @@
 #include "data/s3.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::remote_fuzz {
 void check_profiles(std::string_view text) {
   for (const auto& [name, profile] : parse_profiles(text, "fuzz"))
     for (const auto& [key, value] : profile)
@@ -44,17 +42,13 @@ void check(std::string_view text) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {"p[default]\naws_access_key_id = a\n\n# b\n[profile c]\nregion=d\n  e = f\n",
           R"(k{"AccessKeyId": "a", "SecretAccessKey": "b", "Expiration": "2026-02-03T04:05:06Z"})",
           R"(k{"Expiration": "9999-12-31T23:59:59Z", "AccessKeyId": "a", "SecretAccessKey": "b"})",
           "e<Error><Code>NoSuchKey</Code><Region>eu-west-1</Region></Error>", "rbytes 0-99/1234"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("remote", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::remote_fuzz

@@ -5,9 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/plan/residuals.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::residuals_fuzz {
 void check_corrected(const Residuals& residuals, const std::string& key) {
   StepTime planned;
   planned.seconds.fill(1);
@@ -23,18 +21,12 @@ void check(std::string_view text) {
   for (const ResidualRun& run : residuals.runs())
     check_corrected(residuals, run.key);
   check_corrected(residuals, "of another run");
-  const auto written = residuals.to_json().dump();
-  try {
-    const auto again = Residuals::parse(Json::parse(written, "written"));
-    LOCKSTEP_CHECK(again.to_json().dump() == written, "it reads back as another");
-  } catch (const DataError& error) {
-    LOCKSTEP_FAIL(error.what());
-  }
+  check_reads_back(residuals.to_json().dump(), [](const std::string& written) {
+    return Residuals::parse(Json::parse(written, "written")).to_json().dump();
+  });
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   Residuals residuals;
   const auto one = residuals.to_json().dump();
   for (const char* key : {"llama3 8.03B, 1 x 8192 of 4194304 tokens", "gpt2"}) {
@@ -47,8 +39,6 @@ std::vector<std::string> seeds() {
   return {one, residuals.to_json().dump(2)};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("residuals", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::residuals_fuzz

@@ -1,17 +1,10 @@
 // Any file is refused, or every byte behind its header belongs to one tensor that can be read.
-#include <cstring>
-
 #include "checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::safetensors_fuzz {
 std::string file_of(const std::string& header, const std::string& data) {
-  const std::uint64_t size = header.size();
-  std::string length(8, '\0');
-  std::memcpy(length.data(), &size, 8);
-  return length + header + data;
+  return raw(std::uint64_t{header.size()}) + header + data;
 }
 
 void check_tensor(const SafetensorsFile& file, const StoredTensor& tensor) {
@@ -31,23 +24,29 @@ void check_tensor(const SafetensorsFile& file, const StoredTensor& tensor) {
             {reinterpret_cast<std::byte*>(values.data()), {tensor.elements()}, DType::fp32, {}});
 }
 
-void check(const std::filesystem::path& path) {
-  const SafetensorsFile file(path);
+void check_file(std::string_view bytes) {
+  static const MemoryFile in_memory;
+  in_memory.set(bytes);
+  const SafetensorsFile file(in_memory.path());
   const auto& tensors = file.tensors();
-  try {
+  must_accept([&] {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       check_tensor(file, tensors[i]);
       const auto end = i + 1 < tensors.size() ? tensors[i + 1].offset : file.file().size_bytes();
       LOCKSTEP_CHECK(tensors[i].offset + tensors[i].bytes == end, "not next to one another");
     }
-  } catch (const DataError& error) {
-    LOCKSTEP_FAIL(error.what());
-  }
+  });
 }
 
-}  // namespace
+// As it is; and with the length that its JSON has, which most mutations spoil.
+void check(std::string_view input) {
+  may_refuse([&] { check_file(input); });
+  const auto brace = input.rfind('}');
+  if (brace == std::string_view::npos || brace < 8) return;
+  check_file(raw(std::uint64_t{brace + 1 - 8}) + std::string(input.substr(8)));
+}
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {file_of(R"({"__metadata__":{"format":"pt"},)"
                   R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
                   R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[8,14]}})",
@@ -62,31 +61,6 @@ std::vector<std::string> seeds() {
           file_of("{}", "")};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("safetensors", seeds, check);
 
-namespace {
-
-using lockstep::fuzz::MemoryFile;
-
-void run(const std::string& bytes) {
-  static const MemoryFile file;
-  file.set(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-  try {
-    lockstep::fuzz::check(file.path());
-  } catch (const lockstep::DataError&) {
-  }
-}
-
-}  // namespace
-
-// As it is; and with the length that its JSON has, which most mutations spoil.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::string bytes(reinterpret_cast<const char*>(data), size);
-  run(bytes);
-  const auto brace = bytes.rfind('}');
-  if (brace == std::string::npos || brace < 8) return 0;
-  const std::uint64_t length = brace + 1 - 8;
-  std::memcpy(bytes.data(), &length, sizeof length);
-  run(bytes);
-  return 0;
-}
+}  // namespace lockstep::fuzz::safetensors_fuzz

@@ -13,9 +13,7 @@
 #include "data/shard_server.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::shard_server_fuzz {
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {
@@ -132,15 +130,11 @@ void check(std::string_view text) {
     lie(lines);
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {"c/etc/hostname\nno/such.bin\n/etc", "sfD",  "sw\nw\nfD\n", "seno such file", "sx..\nw",
           "suthe server cannot be reached",    "sw\nf"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("shard_server", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::shard_server_fuzz

@@ -2,9 +2,7 @@
 #include "data/split_pattern.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::split_pattern_fuzz {
 void check(std::string_view text) {
   const SplitPattern pattern{std::string(text)};
   const std::string sample = "It's 12 \xc3\xa9\xcc\x81\xc2\xb2 \n\n x";
@@ -16,16 +14,12 @@ void check(std::string_view text) {
   LOCKSTEP_CHECK(joined == sample, "another text");
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {
       R"((?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}+| ?[^\s\p{L}[\x{41}-\u0061]]+|\s+(?!\S)|\s+$)",
       R"((\w\W|[]\h\S-])??(?<=a|\.)(?!\P{Han}{2,}?)^[^-a]*+)"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("split_pattern", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::split_pattern_fuzz

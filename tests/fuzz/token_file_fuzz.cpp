@@ -1,32 +1,26 @@
 // Any file is refused, or is a shard whose header and size agree and whose tokens, and mask, can
 // all be read.
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "data/loss_mask.h"
 #include "data/token_file.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::token_file_fuzz {
 constexpr std::int64_t kAny = std::int64_t{1} << 32;
 
 std::string shard(std::int32_t magic, std::int32_t version, std::int32_t tokens, int token_bytes) {
-  const std::array<std::int32_t, 3> words{magic, version, tokens};
-  std::string bytes(kShardHeaderBytes, '\0');
-  std::memcpy(bytes.data(), words.data(), sizeof words);
+  std::string bytes = raw(magic) + raw(version) + raw(tokens);
+  bytes.resize(kShardHeaderBytes);
   for (std::int32_t i = 0; i < tokens * token_bytes; ++i)
     bytes.push_back(static_cast<char>(i * 37));
   return bytes;
 }
 
 std::string llmq_shard(std::int32_t version, std::int32_t tokens, std::int32_t has_masks) {
-  const std::array<std::int32_t, 5> words{version, 4, tokens, 50'000, has_masks};
-  std::string bytes(kShardHeaderBytes, '*');
-  std::memcpy(bytes.data(), "BIN.TOK\n", 8);
-  std::memcpy(bytes.data() + 8, words.data(), sizeof words);
+  std::string bytes =
+      "BIN.TOK\n" + raw(std::vector<std::int32_t>{version, 4, tokens, 50'000, has_masks});
+  bytes.resize(kShardHeaderBytes, '*');
   bytes.append(static_cast<std::size_t>(4 * tokens), '\1');
   return bytes + std::string(has_masks == 1 ? static_cast<std::size_t>((tokens + 7) / 8) : 0, '\0');
 }
@@ -62,39 +56,34 @@ void check_reads(const TokenFile& file) {
     LOCKSTEP_CHECK(0 <= token && token < file.format().vocabulary, "token ", token);
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {shard(kShardMagicU16, kShardVersionU16, 40, 2),
           shard(kShardMagicU32, kShardVersionU32, 20, 4),
           shard(kShardMagicU16, kShardVersionU16, 1, 2), llmq_shard(2, 20, 1),
           llmq_shard(1, 8, 0x2a2a2a2a)};
 }
 
-}  // namespace lockstep::fuzz
+void check_file(std::string_view bytes) {
+  static const MemoryFile file;
+  file.set(bytes);
+  const TokenFile shard(file.path());
+  const auto mask_bytes = shard.mask_offset() > 0 ? (shard.tokens() + 7) / 8 : 0;
+  LOCKSTEP_CHECK(
+      shard.tokens() > 0 && shard.offset_of(shard.tokens()) + mask_bytes == std::ssize(bytes),
+      shard.tokens(), " tokens in ", bytes.size(), " bytes");
+  check_mask(shard);
+  check_reads(shard);
+}
 
 // As it is; and with the number of tokens that its size has, which most mutations spoil.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace lockstep;  // NOLINT(google-build-using-namespace)
-  static const fuzz::MemoryFile file;
-  std::vector<std::uint8_t> bytes(data, data + size);
-  for (const bool mended : {false, true}) {
-    if (mended && size <= kShardHeaderBytes) break;
-    if (mended) {
-      const auto tokens = static_cast<std::int32_t>((size - kShardHeaderBytes) / 2);
-      std::memcpy(bytes.data() + 8, &tokens, sizeof tokens);
-    }
-    file.set(bytes.data(), bytes.size());
-    try {
-      const TokenFile shard(file.path());
-      const auto mask_bytes = shard.mask_offset() > 0 ? (shard.tokens() + 7) / 8 : 0;
-      LOCKSTEP_CHECK(shard.tokens() > 0 && shard.offset_of(shard.tokens()) + mask_bytes ==
-                                               static_cast<std::int64_t>(size),
-                     shard.tokens(), " tokens in ", size, " bytes");
-      fuzz::check_mask(shard);
-      fuzz::check_reads(shard);
-    } catch (const DataError&) {
-    }
-  }
-  return 0;
+void check(std::string_view input) {
+  may_refuse([&] { check_file(input); });
+  if (input.size() <= kShardHeaderBytes) return;
+  std::string bytes(input);
+  bytes.replace(8, 4, raw(static_cast<std::int32_t>((input.size() - kShardHeaderBytes) / 2)));
+  check_file(bytes);
 }
+
+const Target target("token_file", seeds, check);
+
+}  // namespace lockstep::fuzz::token_file_fuzz

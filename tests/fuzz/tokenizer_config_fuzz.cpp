@@ -3,16 +3,14 @@
 #include "data/tokenizer_json.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::tokenizer_config_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false})",
           R"({"bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<|e|>"},)"
           R"("added_tokens_decoder": {"0": {"content": "<|e|>", "special": true}}})",
           R"({"model_max_length": 1e30, "chat_template": "{% for m in messages %}\n"})"};
 }
-
-namespace {
 
 // As the member says it, by another way.
 std::string said(const Json& config, const char* key) {
@@ -30,9 +28,6 @@ void check(std::string_view text) {
   LOCKSTEP_CHECK(config.end_token == said(json, "eos_token"), config.end_token);
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
+const Target target("tokenizer_config", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::tokenizer_config_fuzz

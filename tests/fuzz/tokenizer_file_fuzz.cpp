@@ -4,9 +4,7 @@
 #include "data/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::tokenizer_file_fuzz {
 void check(std::string_view text) {
   const auto json = parse_tokenizer(text, "input");
   const BpeTokenizer tokenizer(json, {.name = "fuzz", .hash = "", .vocabulary = json.vocabulary()});
@@ -67,9 +65,7 @@ std::string tekken() {
              vocabulary, R"({"rank":256,"token_bytes":"SXQ="}]})");
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {
       example(R"({"type":"ByteLevel","add_prefix_space":false})", ""),
       example(
@@ -82,8 +78,6 @@ std::vector<std::string> seeds() {
       "SXQ= 0\nIA== 1\n"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("tokenizer_file", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::tokenizer_file_fuzz

@@ -3,9 +3,9 @@
 #include "launch/config.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
+namespace lockstep::fuzz::toml_fuzz {
 
-std::vector<std::string> seeds() {
+Seeds seeds() {
   const std::string small =
       "[model]\nfamily = 'llama3'\nlayers = 2\nwidth = 64\nheads = 4\nvocabulary = 257\n"
       "[train]\nsequence_length = 32\nbatch_tokens = 96\n[data]\ntrain = ['a', \"b\\u00e9\"]\n";
@@ -27,8 +27,6 @@ std::vector<std::string> seeds() {
           mixture};
 }
 
-namespace {
-
 // Not a ConfigError: what to_toml wrote must resolve.
 ResolvedConfig resolve_written(const std::string& text) {
   try {
@@ -38,7 +36,7 @@ ResolvedConfig resolve_written(const std::string& text) {
   }
 }
 
-void check(std::string_view input) {
+void check_config(std::string_view input) {
   const auto nul = std::min(input.find('\0'), input.size());
   std::vector<Setting> settings;
   if (nul < input.size()) settings.push_back(parse_setting(input.substr(nul + 1)));
@@ -48,14 +46,14 @@ void check(std::string_view input) {
   LOCKSTEP_CHECK(once == twice, once, " reads back as ", twice);
 }
 
-}  // namespace
-}  // namespace lockstep::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+void check(std::string_view input) {
   try {
-    lockstep::fuzz::check({reinterpret_cast<const char*>(data), size});
-  } catch (const lockstep::ConfigError&) {
-  } catch (const lockstep::UsageError&) {
+    must_accept([&] { check_config(input); });  // no DataError
+  } catch (const ConfigError&) {
+  } catch (const UsageError&) {
   }
-  return 0;
 }
+
+const Target target("toml", seeds, check);
+
+}  // namespace lockstep::fuzz::toml_fuzz

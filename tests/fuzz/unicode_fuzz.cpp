@@ -3,9 +3,7 @@
 #include "data/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::unicode_fuzz {
 // The bytes of the character at `at`, by the value that they spell; 0: there is none.
 std::size_t character_at(std::string_view text, std::size_t at) {
   const auto first = static_cast<unsigned char>(text[at]);
@@ -75,9 +73,7 @@ void check(std::string_view text) {
   check_forms(replaced_utf8(text));
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {"a\xc3\xa9-e\xcc\x81\xcc\xa7 \xe2\x84\xab \xef\xac\x81\n",
           "\xed\x95\x9c\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab\xed\x95\x98\xe1\x86\xa7 ",
           "\xf0\x9f\x98\x80\xf0\x9d\x85\x9e",
@@ -86,8 +82,6 @@ std::vector<std::string> seeds() {
           "\xed\xa0\x80\xed\x9f\xbf \xf4\x90\x80\x80\xe0\x9f\xbf\xf0\x8f\xbf\xbf\xc1\xbf"};
 }
 
-}  // namespace lockstep::fuzz
+const Target target("unicode", seeds, check);
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return lockstep::fuzz::check_text(lockstep::fuzz::check, data, size);
-}
+}  // namespace lockstep::fuzz::unicode_fuzz

@@ -5,9 +5,7 @@
 #include "tests/train/model_weights.h"
 #include "train/huggingface.h"
 
-namespace lockstep::fuzz {
-namespace {
-
+namespace lockstep::fuzz::weights_index_fuzz {
 namespace fs = std::filesystem;
 
 ModelConfig small() {
@@ -40,9 +38,9 @@ class Exported {
   fs::path path() const { return directory_ / "model"; }
   const std::string& index() const { return index_; }
 
-  void check(const std::uint8_t* data, std::size_t size) const {
+  void check(std::string_view index) const {
     static const testing::ModelWeights read(small());
-    file_.set(data, size);
+    file_.set(index);
     import_huggingface(path(), small(), read.slices);
     LOCKSTEP_CHECK(read.values() == weights_.values(), "other weights than were exported");
   }
@@ -59,18 +57,14 @@ const Exported& exported() {
   return the_one;
 }
 
-}  // namespace
-
-std::vector<std::string> seeds() {
+Seeds seeds() {
   return {exported().index()};
 }
 
-}  // namespace lockstep::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  try {
-    lockstep::fuzz::exported().check(data, size);
-  } catch (const lockstep::DataError&) {
-  }
-  return 0;
+void check(std::string_view index) {
+  exported().check(index);
 }
+
+const Target target("weights_index", seeds, check);
+
+}  // namespace lockstep::fuzz::weights_index_fuzz
