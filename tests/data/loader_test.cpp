@@ -238,30 +238,54 @@ TEST_F(LoaderTest, a_file_cut_during_the_run_reaches_the_caller) {
   expect_contains(message_of<DataError>([&] { skim(loader, 4, 500, 4); }), "part_103.bin");
 }
 
-// Shards of a directory, of which those that are gated do not come until the gate is opened, or
-// files are stopped.
-class GatedFiles final : public ShardFiles {
+// Opens shards of this machine, and of `far` under the address https://far, and notes what is asked
+// of it. Those that are gated do not come until the gate is opened, or files are stopped.
+class WatchedFiles final : public ShardFiles {
  public:
-  explicit GatedFiles(std::vector<std::string> gated = {}) : gated_(std::move(gated)) {}
+  explicit WatchedFiles(std::filesystem::path far, std::vector<std::string> gated = {})
+      : far_(std::move(far)), gated_(std::move(gated)) {}
+
   ReadFile open(const std::string& path) override {
     std::unique_lock lock(mutex_);
-    const auto name = std::filesystem::path(path).filename().string();
-    opened_.push_back(name);
+    const auto name = path.substr(path.rfind('/') + 1);
+    ++opened_[name];
     changed_.notify_all();
     if (std::ranges::find(gated_, name) != gated_.end())
       changed_.wait(lock, [&] { return is_open_ || is_stopped_; });
     if (is_stopped_) throw AccessError("stopped");
-    return ReadFile(path);
+    constexpr std::string_view kFar = "https://far/";
+    if (!path.starts_with(kFar)) return ReadFile(path);
+    auto file = far_ / path.substr(kFar.size());
+    // For shards that are not there the first one stands in.
+    if (!std::filesystem::exists(file))
+      file.replace_filename("part_100" + file.extension().string());
+    return ReadFile(file);
   }
-  void stop() override { set(is_stopped_); }
-  void open_gate() { set(is_open_); }
+  void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
+    note([&] { ahead_ = paths; });
+  }
+  void stop() override {
+    note([&] { is_stopped_ = true; });
+  }
+  void open_gate() {
+    note([&] { is_open_ = true; });
+  }
   void wait_for(const std::string& name) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return std::ranges::find(opened_, name) != opened_.end(); });
+    changed_.wait(lock, [&] { return opened_.contains(name); });
   }
-  bool was_opened(const std::string& name) {
+  // A batch may come before another thread has looked ahead.
+  void wait_for_ahead(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ahead_.size() == count; });
+  }
+  std::map<std::string, int> opened() {
     const std::lock_guard lock(mutex_);
-    return std::ranges::find(opened_, name) != opened_.end();
+    return opened_;
+  }
+  std::vector<std::string> ahead() {
+    const std::lock_guard lock(mutex_);
+    return ahead_;
   }
   bool is_stopped() {
     const std::lock_guard lock(mutex_);
@@ -269,16 +293,19 @@ class GatedFiles final : public ShardFiles {
   }
 
  private:
-  void set(bool& state) {
+  template <class Change>
+  void note(const Change& change) {
     const std::lock_guard lock(mutex_);
-    state = true;
+    change();
     changed_.notify_all();
   }
 
+  const std::filesystem::path far_;
   const std::vector<std::string> gated_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> opened_;
+  std::map<std::string, int> opened_;
+  std::vector<std::string> ahead_;
   bool is_open_ = false, is_stopped_ = false;
 };
 
@@ -287,7 +314,7 @@ class GatedFiles final : public ShardFiles {
 class LoaderInOrder : public LoaderTest {
  protected:
   LoaderInOrder() { write_dataset(directory_ / "in_order", tokens_, 16); }
-  Loader::Config config(GatedFiles& files) const {
+  Loader::Config config(WatchedFiles& files) const {
     auto c = LoaderTest::config(4, "in_order");
     c.shuffle = false;
     c.files = &files;
@@ -297,17 +324,17 @@ class LoaderInOrder : public LoaderTest {
 
 TEST_F(LoaderInOrder, while_a_batch_is_held_the_other_buffers_are_filled_and_no_more) {
   static_assert(Loader::kBuffers == 4);
-  GatedFiles files;
+  WatchedFiles files(directory_.path());
   {
     Loader loader(config(files), 4, 0, 1, pinned_);
     loader.batch(0, 0);
     files.wait_for("part_108.bin");  // the last one of batch 3
   }
-  EXPECT_FALSE(files.was_opened("part_109.bin")) << "of batch 4";
+  EXPECT_FALSE(files.opened().contains("part_109.bin")) << "of batch 4";
 }
 
 TEST_F(LoaderInOrder, time_is_waited_only_where_the_threads_are_behind) {
-  GatedFiles files({"part_105.bin", "part_106.bin"});
+  WatchedFiles files(directory_.path(), {"part_105.bin", "part_106.bin"});
   Loader loader(config(files), 4, 0, 1, pinned_);
   loader.release(loader.batch(0, 0));
   const auto first_wait = loader.waited_seconds();
@@ -321,7 +348,7 @@ TEST_F(LoaderInOrder, time_is_waited_only_where_the_threads_are_behind) {
 }
 
 TEST_F(LoaderInOrder, an_error_elsewhere_does_not_wait_for_a_shard_that_does_not_come) {
-  GatedFiles files({"part_103.bin"});
+  WatchedFiles files(directory_.path(), {"part_103.bin"});
   {
     Loader loader(config(files), 4, 0, 1, pinned_);
     const StopOnError stop(&files);
@@ -410,55 +437,8 @@ TEST_F(LoaderTest, what_cannot_be_is_refused) {
   EXPECT_THROW(loader.batch(0, 1), Error);
 }
 
-// A directory under the address https://far, and what is asked of it. For shards that are not there
-// the first one of the dataset stands in.
-class FarFiles final : public ShardFiles {
- public:
-  explicit FarFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
-
-  ReadFile open(const std::string& path) override {
-    const auto name = path.substr(path.rfind('/') + 1);
-    const std::lock_guard lock(mutex_);
-    ++opened_[name];
-    auto file = directory_ / path.substr(std::string_view("https://far/").size());
-    if (!std::filesystem::exists(file))
-      file.replace_filename("part_100" + file.extension().string());
-    return ReadFile(file);
-  }
-  void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
-    const std::lock_guard lock(mutex_);
-    ahead_ = paths;
-    changed_.notify_all();
-  }
-  std::map<std::string, int> opened() {
-    const std::lock_guard lock(mutex_);
-    return opened_;
-  }
-  std::size_t ahead() {
-    const std::lock_guard lock(mutex_);
-    return ahead_.size();
-  }
-  // A batch may come before another thread has looked ahead.
-  bool come_to_be_ahead(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10),
-                             [&] { return ahead_.size() == count; });
-  }
-  bool is_ahead(const std::string& path) {
-    const std::lock_guard lock(mutex_);
-    return std::find(ahead_.begin(), ahead_.end(), path) != ahead_.end();
-  }
-
- private:
-  std::filesystem::path directory_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, int> opened_;
-  std::vector<std::string> ahead_;
-};
-
 TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it_back) {
-  FarFiles files(directory_.path());
+  WatchedFiles files(directory_.path());
   auto c = config(4);
   c.sources.clear();
   c.files = &files;
@@ -476,9 +456,9 @@ TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it
   {
     Loader loader(c, 4, 0, 1, pinned_);
     loader.release(loader.batch(0, 0));
-    EXPECT_TRUE(files.come_to_be_ahead(2 * 4 * 256)) << files.ahead();  // two files a shard
+    files.wait_for_ahead(std::size_t{2} * 4 * 256);  // two files a shard
   }
-  EXPECT_EQ(files.ahead(), 0u);
+  EXPECT_TRUE(files.ahead().empty());
 }
 
 TEST_F(LoaderTest, without_threads_there_is_no_batch) {
@@ -493,7 +473,7 @@ TEST_F(LoaderTest, without_threads_there_is_no_batch) {
 
 TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
   write_dataset(directory_ / "many", random_documents(97 * 20), 97);
-  FarFiles files(directory_.path());
+  WatchedFiles files(directory_.path());
   auto here = config(4, "many"), far = here;
   far.sources = {{.paths = {"https://far/many"}}};
   here.shuffle_shards = far.shuffle_shards = 3;  // 36 windows: 9 steps
@@ -506,16 +486,16 @@ TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
       EXPECT_EQ(row(a.targets, i), row(b.targets, i));
       const auto first = distant.sources().at(4 * step + i).row.first;
       const auto path = distant.dataset().shard_path(distant.dataset().shard_of(first));
-      EXPECT_TRUE(files.is_ahead(path)) << step << ' ' << path;
-      EXPECT_TRUE(files.is_ahead(ends_name(path)));
+      const auto ahead = files.ahead();
+      EXPECT_EQ(std::ranges::count(ahead, path), 1) << step << ' ' << path;
+      EXPECT_EQ(std::ranges::count(ahead, ends_name(path)), 1);
     }
     local.release(a);
     distant.release(b);
     EXPECT_LE(distant.dataset().open_shards(), 9u);
   }
-  const auto opened = files.opened();
-  for (const auto& shard : distant.dataset().lists()[0].shards)
-    EXPECT_LE(opened.at(shard.name), 2) << shard.name;  // the next epoch is read ahead
+  for (const auto& [name, times] : files.opened())
+    EXPECT_LE(times, 2) << name;  // the next epoch is read ahead
 }
 
 }  // namespace lockstep::testing::loader_test

@@ -212,10 +212,7 @@ TEST_F(PackTest, shards_hold_what_they_should_at_any_size) {
     const auto packed = shard_tokens <= 7 ? text.substr(0, 20) : text;
     expect_packed(options({input("text", packed)}, "\n", shard_tokens), split(packed, "\n"));
   }
-}
-
-// A document that ends with its block (2^19 tokens), its shard, or both, or one token before.
-TEST_F(PackTest, documents_that_end_where_blocks_and_shards_do_are_listed_once) {
+  // Documents that end with their block (2^19 tokens), their shard, or both, or a token before.
   constexpr std::int64_t kBlock = std::int64_t{1} << 19;
   for (const auto length : {kBlock - 2, kBlock - 1, kBlock}) {
     const std::string x(static_cast<std::size_t>(length), 'x'), y(x.size(), 'y');

@@ -37,9 +37,15 @@ class TextSourceTest : public DirectoryTest {
     EXPECT_EQ(source.bytes_taken(), static_cast<std::int64_t>(bytes.size()));
     return text;
   }
-  void expect_refused(const std::string& name, const std::string& bytes,
-                      std::initializer_list<std::string> pins) {
-    expect_refusal<DataError>("data/text_source", name, pins, [&] { read(bytes); });
+  // Its places depend on the library that reads it, and so do the words behind the last `tail`.
+  void expect_damaged(const std::string& name, const std::string& bytes, const std::string& pin,
+                      const std::string& tail) {
+    auto text = message_of<DataError>([&] { read(bytes); });
+    expect_contains(text, at("file: at byte "));
+    expect_contains(text, pin);
+    if (!tail.empty()) text.resize(text.rfind(tail));
+    static const std::regex place("byte [0-9]+");
+    expect_wording("data/text_source", name, std::regex_replace(text, place, "byte N"));
   }
 };
 
@@ -92,41 +98,30 @@ TEST_F(TextSourceTest, reading_goes_on_at_any_byte) {
                             {"byte 3 ", "expected 4"}, [&] { read(gzip_member("abc"), 1000, 4); });
 }
 
-// Where it is cut off in the middle, the rest is in the golden file; at any byte, in the test.
 TEST_F(TextSourceTest, whatever_is_cut_off_is_refused) {
   const std::string text = "some text that is compressed";
-  for (const auto& [name, whole] :
-       {std::pair{"gzip", gzip_member(text)}, std::pair{"zstd", zstd_frame(text)}}) {
+  for (const auto& whole : {gzip_member(text), zstd_frame(text)})
     for (std::size_t size = 4; size < whole.size(); ++size)
-      EXPECT_THROW(read(whole.substr(0, size)), DataError) << size;
-    expect_refused(str(name, ", cut off"), whole.substr(0, 20), {"file: at byte 20, "});
-  }
+      expect_damaged("cut off", whole.substr(0, size), str("at byte ", size, ", "), "");
 }
 
 TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) {
   const auto abc = gzip_member("abc");
   auto checksum = gzip_member(std::string(5'000, 'x'));
   checksum[checksum.size() - 6] ^= 1;
+  expect_damaged("gzip", abc + checksum, "byte 5003 of the text", ": ");
+  expect_damaged("gzip", abc + "garbage", "byte 3 of the text", ": ");
   auto block = zstd_frame("abc");
   block[6] = '\x07';  // of a kind that there is not
+  expect_damaged("zstd", block, "byte 0 of the text", ": ");
+  expect_damaged("zstd", zstd_frame("abc") + "garbage", "byte 3 of the text", ": ");
+  const auto zeros = abc + std::string(600'000, '\0');
+  for (const auto& behind : {std::string("garbage"), abc})
+    expect_damaged("something behind zeros", zeros + behind, "byte 3 of the text", "");
   auto dictionary = zstd_frame("abc");
   dictionary[4] |= 1;  // of the header: a byte with the dictionary's number follows the window
   dictionary.insert(6, 1, '\x2a');
-  const std::string zeros(600'000, '\0');
-  const struct {
-    const char* name;
-    std::string bytes, pin;
-  } cases[] = {
-      {"checksum of gzip", abc + checksum, "byte 5003 of the text"},
-      {"garbage behind gzip", abc + "garbage", "byte 3 of the text"},
-      {"garbage behind zeros", abc + zeros + "garbage", "file: at byte "},
-      {"gzip behind zeros", abc + zeros + gzip_member("def"), "file: at byte "},
-      {"block of zstd", block, "byte 0 of the text"},
-      {"garbage behind zstd", zstd_frame("abc") + "garbage", "byte 3 of the text"},
-      {"zstd with a dictionary", dictionary, "zstd -D DICTIONARY -dc"},
-  };
-  for (const auto& [name, bytes, pin] : cases)
-    expect_refused(name, bytes, {"file: at byte ", pin});
+  expect_damaged("zstd with a dictionary", dictionary, "zstd -D DICTIONARY -dc", "");
 }
 
 TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
