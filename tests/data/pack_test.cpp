@@ -180,11 +180,11 @@ TEST_F(PackTest, every_byte_of_every_file_is_kept_in_the_order_of_the_files) {
 }
 
 TEST_F(PackTest, separators_end_documents_wherever_reads_and_blocks_are_cut) {
-  for (const std::string separator : {"\n", "\n\n", "aab", "aaaa", "<|end|>"}) {
+  for (const std::string separator : {"\n", "aab", "aaaa", "<|end|>"}) {
     // Few letters, so that halves of separators are common; sizes around those of a read
     // (2^17) and of a batch (2^19).
-    for (const std::size_t size : {0u, 1u, 1000u, (1u << 17) - 1, 1u << 17, (1u << 19) - 1,
-                                   1u << 19, (1u << 19) + 1, 700'000u}) {
+    for (const std::size_t size :
+         {0u, 1u, 1000u, (1u << 17) - 1, 1u << 17, (1u << 19) - 1, 1u << 19, (1u << 19) + 1}) {
       SCOPED_TRACE(separator + str(" ", size));
       const auto text = str(random_text(size, size + 1, "ab\n"), separator, "x",
                             random_text(1 + size % 7, size, "ab\n"), separator, separator);

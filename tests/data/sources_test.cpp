@@ -74,7 +74,7 @@ class SourcesTest : public DirectoryTest {
       loader.go_on(continued(history_in(checkpoint), first, loader.sources().history().back(),
                              carry, false));
     }
-    const auto text = read(loader, first, first + 4 * steps);
+    auto text = read(loader, first, first + 4 * steps);
     Json after;
     after.set("first_sample", first + 4 * steps);
     after.set("stretches", to_json(loader.sources().history()));
