@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::history_test {
 
@@ -58,20 +58,26 @@ TEST(DataHistory, another_weight_and_another_source_apply_from_there_on) {
   EXPECT_EQ(again[3].sources[0].counter, 75 + 10 + 5);
 }
 
+template <class E = ConfigError, class Act>
+void expect_refused(const std::string& name, std::initializer_list<std::string> pins,
+                    const Act& act) {
+  expect_refusal<E>("data/history", name, pins, act);
+}
+
 TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is_allowed) {
   const auto history = start({source("a", 3), source("b", 1)});
   auto changed = history.back().sources;
   changed[1].fingerprint = "other";
-  EXPECT_EQ(message_of<ConfigError>([&] { continued(history, 100, changed, false); }),
-            "the data in b are not those that were read up to sample 100 (fingerprint other, then "
-            "fb of b); put the dataset back, or accept with --allow-dataset-change");
+  expect_refused("other data of a source",
+                 {" b ", "sample 100 ", "other", "fb", "--allow-dataset-change"},
+                 [&] { continued(history, 100, changed, false); });
   const auto allowed = continued(history, 100, changed, true);
   EXPECT_EQ(allowed.back().first_sample, 100);
   EXPECT_EQ(allowed.back().sources[1].counter, 25);
   // The one dataset of a run is the one dataset of the run, wherever it is.
   const auto one = start({source("a", 1)});
-  expect_contains(message_of<ConfigError>([&] { continued(one, 5, {source("b", 1)}, false); }),
-                  "the data in b are not those that were read up to sample 5");
+  expect_refused("other data of the one dataset", {" b ", "sample 5 "},
+                 [&] { continued(one, 5, {source("b", 1)}, false); });
   EXPECT_EQ(continued(one, 5, {source("b", 1)}, true).back().sources[0].counter, 5);
   EXPECT_EQ(continued(one, 5, {source("b", 1), source("a", 1)}, false).back().sources[0].counter,
             0);
@@ -79,19 +85,18 @@ TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is
 
 TEST(DataHistory, data_of_which_none_was_read_before_are_refused_unless_that_is_allowed) {
   const auto one = start({source("a", 1)}), two = start({source("a", 3), source("b", 1)});
-  const Sources now{source("c", 1), source("d", 1)};
-  for (const auto& history : {one, two})
-    expect_contains(
-        message_of<ConfigError>([&] { continued(history, 100, now, false); }),
-        str("none of the data that were read up to sample 100 is among those to read now: then ",
-            history == one ? "a" : "a, b", ", now c, d; put one of them back"));
-  expect_contains(message_of<ConfigError>([&] { continued(two, 100, {source("c", 1)}, false); }),
-                  "then a, b, now c;");
+  const Sources c{source("c", 1)}, now{source("c", 1), source("d", 1)};
+  expect_refused("one source, then two others", {"sample 100 ", " a, ", " c, d;"},
+                 [&] { continued(one, 100, now, false); });
+  expect_refused("two sources, then two others", {"sample 100 ", " a, b, ", " c, d;"},
+                 [&] { continued(two, 100, now, false); });
+  expect_refused("two sources, then another", {" a, b, ", " c;"},
+                 [&] { continued(two, 100, c, false); });
   const auto allowed = continued(two, 100, now, true);
   EXPECT_EQ(allowed.back().sources, now);
   // What was read earlier, but not last, is no exception; one that stays is.
-  expect_contains(message_of<ConfigError>([&] { continued(allowed, 110, one[0].sources, false); }),
-                  "then c, d, now a;");
+  expect_refused("two sources, then an earlier one", {" c, d, ", " a;"},
+                 [&] { continued(allowed, 110, one[0].sources, false); });
   EXPECT_EQ(continued(two, 100, {source("c", 1), source("b", 1)}, false).size(), 2u);
 }
 
@@ -158,7 +163,7 @@ TEST(DataHistory, stretches_without_a_length_have_the_one_of_the_checkpoint) {
       "about");
   EXPECT_EQ(history_in(data)[0].length, 512);
   data.set("sequence_length", 0);
-  expect_contains(message_of<DataError>([&] { history_in(data); }), "sequence_length");
+  expect_refused<DataError>("no length", {"sequence_length"}, [&] { history_in(data); });
 }
 
 // The fewest rows of now that hold the tokens of the rows that were read.
@@ -186,22 +191,18 @@ TEST(DataHistory, a_counter_is_carried_over_to_rows_of_another_length) {
 }
 
 TEST(DataHistory, what_it_cannot_be_is_refused) {
-  const auto refusal = [](const std::string& stretches) {
-    const auto data =
-        Json::parse(R"({"sequence_length": 32, "stretches": )" + stretches + "}", "about");
-    return message_of<DataError>([&] { history_in(data); });
+  const auto refused = [](const std::string& name, const std::string& stretches,
+                          const std::string& pin) {
+    const auto text = R"({"sequence_length": 32, "stretches": [)" + stretches + "]}";
+    expect_refused<DataError>(name, {pin}, [&] { history_in(Json::parse(text, "about")); });
   };
-  const std::string a =
-      R"({"name": "a", "fingerprint": "f", "seed": 1, "weight": 1, "counter": 0})";
-  expect_contains(refusal("[]"), "no stretch");
-  expect_contains(refusal(R"([{"first_sample": 1, "sources": [)" + a + "]}]"), "expected 0");
-  expect_contains(refusal(R"([{"first_sample": 0, "sources": []}])"), "0 sources");
-  expect_contains(refusal(R"([{"first_sample": 0, "sources": [)" + a +
-                          R"(]}, {"first_sample": 0, )" + R"("sources": [)" + a + "]}]"),
-                  "expected more than the one before");
-  auto heavy = a;
-  heavy.replace(heavy.find("\"weight\": 1"), 11, "\"weight\": 9000000000000000000");
-  expect_contains(refusal(R"([{"first_sample": 0, "sources": [)" + heavy + "]}]"), "weight");
+  const std::string first = R"({"first_sample": 0, "sources": [)", end = "]}",
+                    a = R"({"name": "a", "fingerprint": "f", "seed": 1, "counter": 0, "weight": )";
+  refused("no stretch", "", "");
+  refused("a first sample behind 0", R"({"first_sample": 1, "sources": [)" + a + "1}]}", "0");
+  refused("no sources", first + end, "0 sources");
+  refused("two of one sample", first + a + "1}]}, " + first + a + "1}]}", " 0");
+  refused("too large a weight", first + a + "9000000000000000000}]}", "weight");
 }
 
 }  // namespace lockstep::testing::history_test

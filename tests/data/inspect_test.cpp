@@ -1,5 +1,6 @@
 #include "data/inspect.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "data/pack.h"
@@ -8,50 +9,53 @@
 
 namespace lockstep::testing::inspect_test {
 
-class InspectTest : public ::testing::Test {
+class InspectTest : public DirectoryTest {
  protected:
-  TemporaryDirectory directory_;
+  // The dataset of this text, in documents between empty lines.
+  std::string packed(const std::string& text, std::int64_t shard_tokens) {
+    write("text", text);
+    pack({.inputs = {at("text")},
+          .out = at("d"),
+          .document_separator = "\n\n",
+          .shard_tokens = shard_tokens});
+    return at("d");
+  }
+  // From the line on that says which tokens are shown.
+  static std::string tokens_in(const std::string& text) {
+    const auto place = text.find("\n\ntokens ");
+    return place == std::string::npos ? text : text.substr(place + 2);
+  }
+  static void expect_text(const std::string& name, const std::string& text,
+                          std::initializer_list<std::string> pins) {
+    for (const auto& pin : pins)
+      expect_contains(text, pin);
+    expect_wording("data/inspect", name, text);
+  }
+
   ByteTokenizer bytes_;
 };
 
 TEST_F(InspectTest, a_packed_text_is_described_and_shown) {
-  spit(directory_ / "text", "one\n\nthree three\n\n\x1b[31m\x7f tw\xc3\xb6lf");
-  PackOptions options;
-  options.inputs = {directory_ / "text"};
-  options.out = directory_ / "d";
-  options.document_separator = "\n\n";
-  pack(options);
-  const Dataset dataset({options.out.string()});
+  const Dataset dataset({packed("one\n\nthree three\n\n\x1b[31m\x7f tw\xc3\xb6lf", 100)});
   const auto text = inspect(dataset, &bytes_, {}, 100);
-  expect_contains(text, "bytes, 16 bits a token, vocabulary 257");
-  expect_contains(text, "token 256 in front of each document");
-  expect_contains(text, "shards       1\n");
-  expect_contains(text, "tokens       30\n");
-  expect_contains(text, "fingerprint  " + dataset.fingerprint());
-  expect_contains(text, "documents    3\nlengths      4 to 14 tokens, mean 10.0\n");
-  expect_contains(text, "from             4             1  ####");
-  expect_contains(text, "from             8             2  ####");
-  expect_contains(text,
-                  "tokens 0 to 30:\n\n[256]\none\n[256]\nthree three\n[256]\n"
-                  "\\x1b[31m\\x7f tw\xc3\xb6lf\n");
+  expect_text("packed text", text,
+              {dataset.fingerprint(),
+               "\n\n[256]\none\n[256]\nthree three\n[256]\n"
+               "\\x1b[31m\\x7f tw\xc3\xb6lf\n"});
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
-  EXPECT_EQ(text.find("[>"), std::string::npos);
 }
 
 TEST_F(InspectTest, documents_are_counted_alike_by_list_and_by_scan) {
-  const auto tokens = random_documents(3'000);
+  auto tokens = random_documents(3'000);
   write_dataset(directory_ / "d", tokens, 700);
-  auto gpt2 = tokens;
-  for (auto& token : gpt2)
-    if (token == 256) token = 50256;
-  spit(directory_ / "x.bin", gpt2_shard(gpt2));
-  const auto lengths = [](const std::string& text) {
+  std::ranges::replace(tokens, 256, 50256);
+  write("x.bin", gpt2_shard(tokens));
+  const auto lengths = [&](const std::string& name) {
+    const auto text = inspect(Dataset({at(name)}), nullptr, {}, 1);
     const auto begin = text.find("documents"), end = text.find("\n\ntokens");
     return text.substr(begin, end - begin);
   };
-  const auto listed = inspect(Dataset({(directory_ / "d").string()}), nullptr, {}, 1);
-  const auto scanned = inspect(Dataset({(directory_ / "x.bin").string()}), nullptr, {}, 1);
-  EXPECT_EQ(lengths(listed), lengths(scanned));
+  EXPECT_EQ(lengths("d"), lengths("x.bin"));
 }
 
 TEST_F(InspectTest, where_a_list_ends_documents_the_token_within_a_text_stands_in_its_line) {
@@ -59,133 +63,113 @@ TEST_F(InspectTest, where_a_list_ends_documents_the_token_within_a_text_stands_i
   auto text = tokens;
   text[2] = 256;
   const auto manifest = write_dataset(directory_ / "d", tokens, 8);
-  spit(directory_ / "d" / manifest.shards[0].file, gpt2_shard(text));
-  const Dataset dataset({(directory_ / "d").string()});
+  write("d/" + manifest.shards[0].file, gpt2_shard(text));
+  const Dataset dataset({at("d")});
   expect_contains(inspect(dataset, &bytes_, {}, 8), "\n[256]\na[256]c\n[256]\nde\n[256]\n");
   expect_contains(inspect(dataset, nullptr, {}, 8), "[256]\n97 256 99 \n[256]\n100 101 \n[256]\n");
 }
 
 TEST_F(InspectTest, tokens_of_others_are_shown_as_ids_and_a_long_dataset_is_scanned_in_part) {
-  spit(directory_ / "train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 1}, 2));
-  const Dataset dataset({(directory_ / "train.bin").string()});
-  const auto text = inspect(dataset, nullptr, {}, 4);
-  expect_contains(text, "nanoGPT, 16 bits a token, vocabulary unknown");
-  expect_contains(text, "token 50256 behind each document");
-  expect_contains(text, "documents    3\nlengths      1 to 4 tokens, mean 2.7\n");
-  expect_contains(text, "tokens 0 to 4:\n5 6 [50256]\n7 \n");
-  expect_contains(inspect(dataset, nullptr, {}, 1, 4), "documents    in the first 4 tokens: 1\n");
+  write("train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 1}, 2));
+  const Dataset dataset({at("train.bin")});
+  expect_text("shard of nanoGPT", inspect(dataset, nullptr, {}, 4), {":\n5 6 [50256]\n7 \n"});
+  expect_text("scanned in part", inspect(dataset, nullptr, {}, 1, 4), {" 4 tokens: 1\n"});
 }
 
 TEST_F(InspectTest, what_counts_in_the_loss_is_marked_wherever_it_begins) {
-  spit(directory_ / "chat.jsonl", R"({"p": "ask", "r": "say"})"
-                                  "\n"
-                                  R"({"p": "q", "r": "long response"})"
-                                  "\n");
-  PackOptions options;
-  options.inputs = {directory_ / "chat.jsonl"};
-  options.out = directory_ / "d";
-  options.prompt_field = "p";
-  options.response_field = "r";
-  options.shard_tokens = 11;  // the second document crosses
-  pack(options);
-  const Dataset dataset({options.out.string()});
-  const auto text = inspect(dataset, &bytes_, {}, 100);
-  expect_contains(text, "listed beside the shards");
-  expect_contains(text,
-                  "tokens 0 to 24, {+what counts in the loss+}:\n"
-                  "[256]ask{+say[256]+}\n[document]\n[256]q{+long response[256]+}\n");
-  expect_contains(
-      inspect(dataset, &bytes_, 5, 2),
-      "tokens 3 to 7 around [>token 5<], of document 0, which starts at token 0, {+what "
-      "counts in the loss+}:\nk{+s[>a<]y+}\n");
-  expect_contains(inspect(dataset, &bytes_, 8, 4),
-                  ":\n[>[256]<]q{+lo+}\n");  // the document's first token
-  expect_contains(inspect(dataset, &bytes_, 10, 3),
-                  "tokens 8 to 13 around [>token 10<], of document 1, which starts at token 8");
+  write("chat.jsonl", R"({"p": "ask", "r": "say"})"
+                      "\n"
+                      R"({"p": "q", "r": "long response"})"
+                      "\n");
+  pack({.inputs = {at("chat.jsonl")},
+        .out = at("d"),
+        .document_separator = {},
+        .shard_tokens = 11,  // the second document crosses
+        .prompt_field = "p",
+        .response_field = "r"});
+  const Dataset dataset({at("d")});
+  expect_text("with masks", inspect(dataset, &bytes_, {}, 100),
+              {":\n[256]ask{+say[256]+}\n[document]\n[256]q{+long response[256]+}\n"});
+  const struct {
+    std::int64_t at, count;
+    std::string pin;
+  } cases[] = {{5, 2, ":\nk{+s[>a<]y+}\n"},
+               {8, 4, ":\n[>[256]<]q{+lo+}\n"},  // the document's first token
+               {10, 3, "tokens 8 to 13 around [>token 10<]"}};
+  for (const auto& [at, count, pin] : cases)
+    expect_text(str("with masks, around ", at), tokens_in(inspect(dataset, &bytes_, at, count)),
+                {pin});
 }
 
 TEST_F(InspectTest, a_token_is_shown_in_its_document_where_a_token_stands_in_front_of_each) {
-  spit(directory_ / "text", "one\n\nthree three\n\ntw\xc3\xb6lf");
-  PackOptions options;
-  options.inputs = {directory_ / "text"};
-  options.out = directory_ / "d";
-  options.document_separator = "\n\n";
-  options.shard_tokens = 10;  // the second document crosses
-  pack(options);
-  const Dataset dataset({options.out.string()});
-  const auto shown = [&](std::int64_t at, std::int64_t count) {
-    const auto text = inspect(dataset, &bytes_, at, count);
-    return text.substr(text.find("\n\ntokens ") + 2);
+  // The second document crosses the end of a shard.
+  const Dataset dataset({packed("one\n\nthree three\n\ntw\xc3\xb6lf", 10)});
+  const struct {
+    std::int64_t at, count;
+    std::string shown;
+  } cases[] = {
+      {10, 6, "4:\n\n[256]\nthree[> <]three\n"},
+      {10, 3, "4:\nree[> <]th\n"},
+      {4, 4, "4:\n\n[>[256]<]\nthr\n"},
+      {3, 100, "0:\n\n[256]\non[>e<]\n[256]\nthree three\n[256]\ntw\xc3\xb6lf\n"},
+      {19, 2, "16:\ntw[>\\xc3<]\\xb6\n"},  // half a character
+      {22, 1, "16:\nl[>f<]\n"},
+      {22, 0, "16:\n\n"},
   };
-  EXPECT_EQ(shown(10, 6),
-            "tokens 4 to 16 around [>token 10<], of document 1, which starts at token 4:\n"
-            "\n[256]\nthree[> <]three\n");
-  EXPECT_EQ(shown(10, 3),
-            "tokens 7 to 13 around [>token 10<], of document 1, which starts at token 4:\n"
-            "ree[> <]th\n");
-  EXPECT_EQ(shown(4, 4),
-            "tokens 4 to 8 around [>token 4<], of document 1, which starts at token 4:\n"
-            "\n[>[256]<]\nthr\n");
-  EXPECT_EQ(shown(3, 100),
-            "tokens 0 to 23 around [>token 3<], of document 0, which starts at token 0:\n"
-            "\n[256]\non[>e<]\n[256]\nthree three\n[256]\ntw\xc3\xb6lf\n");
-  EXPECT_EQ(shown(19, 2),  // half a character
-            "tokens 17 to 21 around [>token 19<], of document 2, which starts at token 16:\n"
-            "tw[>\\xc3<]\\xb6\n");
-  EXPECT_EQ(shown(22, 1),
-            "tokens 21 to 23 around [>token 22<], of document 2, which starts at token 16:\n"
-            "l[>f<]\n");
-  EXPECT_EQ(shown(22, 0),
-            "tokens 22 to 22 around [>token 22<], of document 2, which starts at token 16:\n\n");
+  for (const auto& [at, count, shown] : cases) {
+    const auto text = tokens_in(inspect(dataset, &bytes_, at, count));
+    EXPECT_TRUE(text.ends_with(" " + shown)) << text;
+    expect_text(str(count, " around ", at), text, {str("[>token ", at, "<]")});
+  }
   for (const std::int64_t at : {-1, 23, 24})
-    EXPECT_EQ(message_of<UsageError>([&] { inspect(dataset, &bytes_, at, 1); }),
-              str("--at ", at, ": expected a token of the dataset, which are numbered 0 to 22"));
+    expect_refusal<UsageError>("data/inspect", str("--at ", at), {str("--at ", at, ": "), " 22"},
+                               [&] { inspect(dataset, &bytes_, at, 1); });
 }
 
 TEST_F(InspectTest, and_where_one_stands_behind_each_also_far_from_the_begin) {
-  spit(directory_ / "train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 50256, 1, 2}, 2));
-  const Dataset dataset({(directory_ / "train.bin").string()});
-  const auto around = [&](std::int64_t at, std::int64_t most_scanned) {
-    const auto text = inspect(dataset, nullptr, at, 3, most_scanned);
-    return text.substr(text.find(" around") + 7);
-  };
-  const std::vector<std::string> shown{
-      " [>token 0<], of document 0, which starts at token 0:\n[>5<] 6 [50256]\n\n",
-      " [>token 1<], of document 0, which starts at token 0:\n5 [>6<] [50256]\n7 \n",
-      " [>token 2<], of document 0, which starts at token 0:\n5 6 [>[50256]<]\n7 8 \n",
-      " [>token 3<], of document 1, which starts at token 3:\n[>7<] 8 9 \n",
-      " [>token 4<], of document 1, which starts at token 3:\n7 [>8<] 9 [50256]\n\n",
-      " [>token 5<], of document 1, which starts at token 3:\n7 8 [>9<] [50256]\n[50256]\n\n",
-      " [>token 6<], of document 1, which starts at token 3:\n7 8 9 [>[50256]<]\n[50256]\n1 \n",
-      " [>token 7<], of document 2, which starts at token 7:\n[>[50256]<]\n1 2 \n",
-      " [>token 8<], of document 3, which starts at token 8:\n[>1<] 2 \n",
-      " [>token 9<], of document 3, which starts at token 8:\n1 [>2<] \n"};
+  write("train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 50256, 1, 2}, 2));
+  const Dataset dataset({at("train.bin")});
+  const struct {
+    int document, start;
+    std::string shown;
+  } expected[] = {{0, 0, "[>5<] 6 [50256]\n\n"},
+                  {0, 0, "5 [>6<] [50256]\n7 \n"},
+                  {0, 0, "5 6 [>[50256]<]\n7 8 \n"},
+                  {1, 3, "[>7<] 8 9 \n"},
+                  {1, 3, "7 [>8<] 9 [50256]\n\n"},
+                  {1, 3, "7 8 [>9<] [50256]\n[50256]\n\n"},
+                  {1, 3, "7 8 9 [>[50256]<]\n[50256]\n1 \n"},
+                  {2, 7, "[>[50256]<]\n1 2 \n"},
+                  {3, 8, "[>1<] 2 \n"},
+                  {3, 8, "1 [>2<] \n"}};
   for (std::int64_t at = 0; at < dataset.tokens(); ++at) {
-    const auto& expected = shown[static_cast<std::size_t>(at)];
-    EXPECT_EQ(around(at, 100), expected);
-    for (const std::int64_t most : {4, 8}) {
+    const auto& [document, start, shown] = expected[static_cast<std::size_t>(at)];
+    for (const std::int64_t most_scanned : {4, 8, 100}) {
+      const auto text = tokens_in(inspect(dataset, nullptr, at, 3, most_scanned));
+      EXPECT_TRUE(text.ends_with(str(" ", start, ":\n", shown))) << text;
       // The number of a document behind what is counted is not known.
-      auto other = expected;
-      if (at >= most) other.replace(other.find("document"), 10, "a document");
-      EXPECT_EQ(around(at, most), other) << most;
+      const auto number = str("document ", document, ",");
+      EXPECT_EQ(text.find(number) != std::string::npos, at < most_scanned) << text;
     }
   }
+  expect_text("around 9", tokens_in(inspect(dataset, nullptr, 9, 3)), {"[>token 9<]"});
+  expect_text("around 9, far away", tokens_in(inspect(dataset, nullptr, 9, 3, 4)), {});
 }
 
 TEST_F(InspectTest, a_begin_that_is_far_away_is_looked_for_over_a_million_tokens) {
   constexpr std::int64_t kFar = std::int64_t{1} << 20;
-  std::vector<std::int32_t> tokens(kFar + 10, 7);
+  Tokens tokens(kFar + 10, 7);
   tokens[4] = 50256;
-  spit(directory_ / "train.bin", body(tokens, 2));
-  const Dataset dataset({(directory_ / "train.bin").string()});
-  const auto around = [&](std::int64_t at, std::int64_t most_scanned) {
-    const auto text = inspect(dataset, nullptr, at, 1, most_scanned);
-    return text.substr(text.find(" around"));
+  write("train.bin", body(tokens, 2));
+  const Dataset dataset({at("train.bin")});
+  const auto expect_around = [&](std::int64_t at, std::int64_t most_scanned,
+                                 const std::string& pin) {
+    expect_text(str("a begin far before ", at, ", ", most_scanned, " scanned"),
+                tokens_in(inspect(dataset, nullptr, at, 1, most_scanned)), {pin});
   };
-  expect_contains(around(kFar + 3, 8), "of a document, which starts at token 5:\n7 [>7<] \n");
-  expect_contains(around(kFar + 4, 8),
-                  "of a document that starts more than 1,048,575 tokens before:\n7 [>7<] \n");
-  expect_contains(around(kFar + 4, 2 * kFar), "of document 1, which starts at token 5:\n");
+  expect_around(kFar + 3, 8, " 5:\n7 [>7<] \n");
+  expect_around(kFar + 4, 8, " 1,048,575 tokens");
+  expect_around(kFar + 4, 2 * kFar, "document 1, ");
 }
 
 TEST(ShownText, what_steers_a_terminal_is_shown_as_bytes_and_characters_cut_by_tokens_are_whole) {

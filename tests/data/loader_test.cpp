@@ -1,11 +1,10 @@
 #include "data/loader.h"
 
-#include <chrono>
+#include <algorithm>
 #include <condition_variable>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "data/order.h"
 #include "tests/allocations.h"
@@ -21,7 +20,7 @@ Tokens row(ConstTensor tensor, std::int64_t i) {
   return {data, data + tensor.shape[1]};
 }
 
-class LoaderTest : public ::testing::Test {
+class LoaderTest : public DirectoryTest {
  protected:
   LoaderTest() {
     write_dataset(directory_ / "d", tokens_, 97);
@@ -30,9 +29,9 @@ class LoaderTest : public ::testing::Test {
     std::fill(all.data, all.data + all.bytes(), std::byte{0x7f});
   }
 
-  Loader::Config config(std::int64_t global_batch) const {
+  Loader::Config config(std::int64_t global_batch, const std::string& dataset = "d") const {
     Loader::Config config;
-    config.sources = {{.paths = {(directory_ / "d").string()}}};
+    config.sources = {{.paths = {at(dataset)}}};
     config.seed = 42;
     config.sequence_length = int{kLength};
     config.global_batch_sequences = global_batch;
@@ -48,104 +47,62 @@ class LoaderTest : public ::testing::Test {
     EXPECT_EQ(row(batch.inputs, i), Tokens(kLength, 0)) << "row " << i;
     EXPECT_EQ(row(batch.targets, i), Tokens(kLength, -1)) << "row " << i;
   }
-
-  // What all `ranks` read in the steps [0, steps), concatenated in the order of the global batch;
-  // masked rows must be at the end of a step's and are left out.
-  std::vector<Tokens> read_all(int ranks, int sequences, std::int64_t global_batch, int steps) {
-    std::vector<Tokens> all;
-    std::vector<std::unique_ptr<Loader>> loaders;
-    for (int rank = 0; rank < ranks; ++rank)
-      loaders.push_back(
-          std::make_unique<Loader>(config(global_batch), sequences, rank, ranks, pinned_));
-    for (int step = 0; step < steps; ++step) {
-      bool masked = false;
-      for (int micro = 0; micro < loaders[0]->micro_steps(); ++micro) {
-        for (const auto& loader : loaders) {
-          const auto batch = loader->batch(step * global_batch, micro);
-          for (int i = 0; i < sequences; ++i) {
-            auto tokens = row(batch.inputs, i);
-            const auto targets = row(batch.targets, i);
-            EXPECT_TRUE(!masked || targets[0] == -1) << "a valid row behind a masked one";
-            masked = masked || targets[0] == -1;
-            tokens.insert(tokens.end(), targets.begin(), targets.end());
-            if (!masked) all.push_back(tokens);
-          }
-          loader->release(batch);
-        }
+  // Shows each batch, of `step` samples, of the samples [from, to).
+  template <class Look>
+  static void each_batch(Loader& loader, std::int64_t from, std::int64_t to, std::int64_t step,
+                         const Look& look) {
+    for (auto first = from; first < to; first += step)
+      for (int micro = 0; micro < loader.micro_steps(); ++micro) {
+        const auto batch = loader.batch(first, micro);
+        look(batch, first, micro);
+        loader.release(batch);
       }
-    }
-    return all;
+  }
+  static void skim(Loader& loader, std::int64_t from, std::int64_t to, std::int64_t step) {
+    each_batch(loader, from, to, step, [](const auto&...) {});
+  }
+  // Expects row i of a step from sample `first` on to be what the order of seed 42 has there.
+  void expect_in_order(const Batch& batch, std::int64_t first, std::int64_t rows) const {
+    for (std::int64_t i = 0; i < rows; ++i)
+      expect_sample(batch, i, sample_at(42, 125, first + i));
   }
 
   const Tokens tokens_ = random_documents(1'001);  // 125 windows of 8 and the token behind
-  TemporaryDirectory directory_;
   Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 21};
 };
 
-TEST_F(LoaderTest, batches_hold_the_samples_of_the_order_across_epochs) {
+TEST_F(LoaderTest, batches_hold_the_samples_of_the_order_wherever_reading_begins) {
   Loader loader(config(6), 6, 0, 1, pinned_);
   EXPECT_EQ(loader.samples(), 125);
   EXPECT_EQ(loader.micro_steps(), 1);
-  for (std::int64_t first = 0; first < 300; first += 6) {
-    const auto batch = loader.batch(first, 0);
+  const auto look = [&](const Batch& batch, std::int64_t first, int) {
     EXPECT_EQ(batch.inputs.shape, (Shape{6, kLength}));
-    for (std::int64_t i = 0; i < 6; ++i)
-      expect_sample(batch, i, sample_at(42, 125, first + i));
-    loader.release(batch);
+    expect_in_order(batch, first, 6);
+  };
+  each_batch(loader, 0, 300, 6, look);
+  constexpr std::int64_t kFar = 1'000'000'000'000;  // the far end of a long run
+  for (const std::int64_t first : {std::int64_t{90}, std::int64_t{6}, std::int64_t{6}, kFar}) {
+    each_batch(loader, first, first + 12, 6, look);  // a jump
+    Loader resumed(config(6), 6, 0, 1, pinned_);
+    each_batch(resumed, first, first + 24, 6, look);
   }
 }
 
-TEST_F(LoaderTest, without_shuffling_windows_follow_each_other) {
-  auto in_order = config(10);
-  in_order.shuffle = false;
-  Loader loader(in_order, 10, 0, 1, pinned_);
-  for (std::int64_t first = 0; first < 200; first += 10) {
-    const auto batch = loader.batch(first, 0);
-    for (std::int64_t i = 0; i < 10; ++i)
-      expect_sample(batch, i, (first + i) % 125);
-    loader.release(batch);
-  }
-}
-
-TEST_F(LoaderTest, one_pass_masks_what_lies_behind_the_last_sample) {
-  auto once = config(60);
-  once.shuffle = once.repeat = false;
-  Loader loader(once, 60, 0, 1, pinned_);
-  for (std::int64_t first = 0; first < 240; first += 60) {
-    const auto batch = loader.batch(first, 0);
-    for (std::int64_t i = 0; i < 60; ++i) {
-      if (first + i < 125)
-        expect_sample(batch, i, first + i);
-      else
-        expect_masked(batch, i);
-    }
-    loader.release(batch);
-  }
-}
-
-TEST_F(LoaderTest, one_pass_over_some_samples_masks_the_others) {
-  auto some = config(60);
-  some.shuffle = some.repeat = false;
-  some.most_samples = 70;
-  Loader loader(some, 60, 0, 1, pinned_);
-  EXPECT_EQ(loader.samples(), 70);
-  const auto batch = loader.batch(60, 0);
-  expect_sample(batch, 9, 69);
-  expect_masked(batch, 10);
-  loader.release(batch);
-  some.most_samples = 1000;
-  EXPECT_EQ(Loader(some, 60, 0, 1, pinned_).samples(), 125);
-}
-
-TEST_F(LoaderTest, a_batch_that_does_not_divide_is_rounded_up_and_masked) {
-  Loader loader(config(7), 3, 0, 1, pinned_);
-  ASSERT_EQ(loader.micro_steps(), 3);
-  for (const std::int64_t first : {0, 7, 14}) {
-    for (int micro = 0; micro < 3; ++micro) {
-      const auto batch = loader.batch(first, micro);
-      for (std::int64_t i = 0, in_batch = std::int64_t{3} * micro; i < 3; ++i, ++in_batch) {
-        if (in_batch < 7)
-          expect_sample(batch, i, sample_at(42, 125, first + in_batch));
+TEST_F(LoaderTest, without_shuffling_windows_follow_each_other_once_or_again) {
+  for (const auto& [repeat, most, samples] :
+       {std::tuple{true, 0, 125}, std::tuple{false, 0, 125}, std::tuple{false, 70, 70},
+        std::tuple{false, 1000, 125}}) {
+    auto in_order = config(60);
+    in_order.shuffle = false;
+    in_order.repeat = repeat;
+    in_order.most_samples = most;
+    Loader loader(in_order, 60, 0, 1, pinned_);
+    EXPECT_EQ(loader.samples(), samples);
+    for (std::int64_t first = 0; first < 240; first += 60) {
+      const auto batch = loader.batch(first, 0);
+      for (std::int64_t i = 0; i < 60; ++i) {
+        if (repeat || first + i < samples)
+          expect_sample(batch, i, (first + i) % samples);
         else
           expect_masked(batch, i);
       }
@@ -154,48 +111,25 @@ TEST_F(LoaderTest, a_batch_that_does_not_divide_is_rounded_up_and_masked) {
   }
 }
 
+// Row i of a step is sample first + i whoever reads it, and masked behind the step's samples.
 TEST_F(LoaderTest, any_number_of_ranks_and_any_micro_batch_reads_the_same_global_order) {
-  const auto expected = read_all(1, 1, 13, 6);
-  ASSERT_EQ(expected.size(), 13u * 6u);
+  constexpr std::int64_t kStep = 13;
   for (const int ranks : {1, 2, 3, 7})
-    for (const int sequences : {1, 2, 5, 13, 20})
-      EXPECT_EQ(read_all(ranks, sequences, 13, 6), expected) << ranks << " x " << sequences;
-}
-
-TEST_F(LoaderTest, resuming_anywhere_continues_the_uninterrupted_order) {
-  std::map<std::pair<std::int64_t, int>, std::vector<Tokens>> uninterrupted;
-  const auto rows = [](const Batch& batch) {
-    std::vector<Tokens> all;
-    for (std::int64_t i = 0; i < batch.inputs.shape[0]; ++i)
-      for (const auto& t : {batch.inputs, batch.targets, batch.positions, batch.document_start})
-        all.push_back(row(t, i));
-    return all;
-  };
-  auto masked = config(9);
-  masked.document_mask = true;
-  Loader whole(masked, 4, 0, 1, pinned_);
-  for (std::int64_t first = 0; first < 180; first += 9) {
-    for (int micro = 0; micro < 3; ++micro) {
-      const auto batch = whole.batch(first, micro);
-      uninterrupted[{first, micro}] = rows(batch);
-      whole.release(batch);
-    }
-  }
-  for (std::int64_t start = 0; start < 180; start += 9) {
-    Loader resumed(masked, 4, 0, 1, pinned_);
-    for (std::int64_t first = start; first < std::min<std::int64_t>(180, start + 27); first += 9) {
-      for (int micro = 0; micro < 3; ++micro) {
-        const auto batch = resumed.batch(first, micro);
-        EXPECT_EQ(rows(batch), (uninterrupted[{first, micro}])) << start << " " << first;
-        resumed.release(batch);
+    for (const int sequences : {1, 2, 5, 13, 20}) {
+      SCOPED_TRACE(str(ranks, " x ", sequences));
+      for (int rank = 0; rank < ranks; ++rank) {
+        Loader loader(config(kStep), sequences, rank, ranks, pinned_);
+        EXPECT_EQ(loader.micro_steps(), (kStep + ranks * sequences - 1) / (ranks * sequences));
+        each_batch(loader, 0, 3 * kStep, kStep, [&](const Batch& batch, auto first, int micro) {
+          for (std::int64_t i = 0; i < sequences; ++i) {
+            const auto in_step = (std::int64_t{micro} * ranks + rank) * sequences + i;
+            if (in_step < kStep)
+              expect_sample(batch, i, sample_at(42, 125, first + in_step));
+            else
+              expect_masked(batch, i);
+          }
+        });
       }
-    }
-  }
-  for (const std::int64_t first : {90, 9, 9, 171, 0})  // jumps of one loader
-    for (const int micro : {1, 0, 2}) {
-      const auto batch = whole.batch(first, micro);
-      EXPECT_EQ(rows(batch), (uninterrupted[{first, micro}]));
-      whole.release(batch);
     }
 }
 
@@ -223,8 +157,7 @@ TEST_F(LoaderTest, with_the_document_mask_positions_restart_at_each_document) {
   masked.document_mask = true;
   Loader loader(masked, 5, 0, 1, pinned_);
   int restarts = 0;
-  for (std::int64_t first = 0; first < 125; first += 5) {
-    const auto batch = loader.batch(first, 0);
+  each_batch(loader, 0, 125, 5, [&](const Batch& batch, std::int64_t, int) {
     for (std::int64_t i = 0; i < 5; ++i) {
       const auto inputs = row(batch.inputs, i);
       Tokens starts, positions;
@@ -237,30 +170,24 @@ TEST_F(LoaderTest, with_the_document_mask_positions_restart_at_each_document) {
       EXPECT_EQ(row(batch.document_start, i), starts);
       EXPECT_EQ(row(batch.positions, i), positions);
     }
-    loader.release(batch);
-  }
+  });
   EXPECT_GT(restarts, 20);
 }
 
 TEST_F(LoaderTest, without_it_a_window_is_one_document_and_so_is_a_masked_one) {
-  Tokens count;
-  for (std::int32_t t = 0; t < kLength; ++t)
-    count.push_back(t);
   for (const bool document_mask : {false, true}) {
     auto c = config(1);
     c.document_mask = document_mask;
     Loader loader(c, 10, 0, 1, pinned_);
-    for (std::int64_t first = 0; first < 8; ++first) {
-      const auto batch = loader.batch(first, 0);
+    each_batch(loader, 0, 8, 1, [&](const Batch& batch, std::int64_t, int) {
       EXPECT_EQ(bool(batch.document_start), document_mask);
       for (std::int64_t i = document_mask ? 1 : 0; i < 10; ++i) {
         if (document_mask) {
           EXPECT_EQ(row(batch.document_start, i), Tokens(kLength, 0));
         }
-        EXPECT_EQ(row(batch.positions, i), count);
+        EXPECT_EQ(row(batch.positions, i), (Tokens{0, 1, 2, 3, 4, 5, 6, 7}));
       }
-      loader.release(batch);
-    }
+    });
   }
 }
 
@@ -281,12 +208,12 @@ TEST_F(LoaderTest, a_bad_token_stops_the_batch_that_holds_it_and_no_other) {
       continue;
     }
     ++refused;
-    const auto message = message_of<DataError>([&] { loader.batch(first, 0); });
-    expect_contains(message,
-                    str("part_", 100 + shard, ".bin: at byte ", 1024 + 2 * (token - shard * 97),
-                        ": token ", token - shard * 97, " is 257, expected ids below 257"));
-    for (int again = 0; again < Loader::kBuffers; ++again)
-      expect_contains(message_of<DataError>([&] { loader.batch(first, 0); }), "is 257");
+    const auto byte = 1024 + 2 * (token - shard * 97);
+    for (int again = 0; again <= Loader::kBuffers; ++again)
+      expect_refusal<DataError>("data/loader", "token of no byte",
+                                {str("part_", 100 + shard, ".bin: at byte ", byte, ": "),
+                                 str("token ", token - shard * 97, " "), " 257"},
+                                [&] { loader.batch(first, 0); });
   }
   EXPECT_EQ(refused, 1);
 }
@@ -294,59 +221,149 @@ TEST_F(LoaderTest, a_bad_token_stops_the_batch_that_holds_it_and_no_other) {
 TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_refused) {
   auto small = config(4);
   small.vocabulary = 256;
-  EXPECT_EQ(message_of<ConfigError>([&] { const Loader loader(small, 4, 0, 1, pinned_); }),
-            "model.vocabulary is 256, but " + small.sources.front().paths.front() +
-                " holds tokens of a vocabulary of 257");
-  const auto foreign =
-      directory_ / "foreign.bin";  // what its tokenizer's vocabulary is, nobody says
-  spit(foreign, gpt2_shard(tokens_));
-  small.sources = {{.paths = {foreign.string()}}};
+  expect_refusal<ConfigError>("data/loader", "vocabulary of the model",
+                              {"model.vocabulary", "256", "257", at("d")},
+                              [&] { Loader(small, 4, 0, 1, pinned_); });
+  write("foreign.bin", gpt2_shard(tokens_));  // what its tokenizer's vocabulary is, nobody says
+  small.sources = {{.paths = {at("foreign.bin")}}};
   Loader loader(small, 4, 0, 1, pinned_);
-  expect_contains(message_of<DataError>([&] { loader.batch(0, 0); }), "expected ids below 256");
+  expect_refusal<DataError>("data/loader", "token beyond the vocabulary", {"foreign.bin", "256"},
+                            [&] { loader.batch(0, 0); });
 }
 
 TEST_F(LoaderTest, a_file_cut_during_the_run_reaches_the_caller) {
   Loader loader(config(4), 4, 0, 1, pinned_);
-  loader.release(loader.batch(0, 0));
-  std::filesystem::resize_file(directory_ / "d" / "part_103.bin", 1'030);
-  const auto message = message_of<DataError>([&] {
-    for (std::int64_t first = 4; first < 500; first += 4)
-      loader.release(loader.batch(first, 0));
-  });
-  expect_contains(message, "part_103.bin");
+  skim(loader, 0, 4, 4);
+  std::filesystem::resize_file(directory_ / "d/part_103.bin", 1'030);
+  expect_contains(message_of<DataError>([&] { skim(loader, 4, 500, 4); }), "part_103.bin");
 }
 
-// The files are cut behind the first batch: what was read ahead by then is still right.
-TEST_F(LoaderTest, at_least_two_batches_are_read_ahead) {
-  Loader loader(config(4), 4, 0, 1, pinned_);
-  [[maybe_unused]] const auto held = loader.batch(0, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  for (int shard = 100; shard <= 110; ++shard)
-    std::filesystem::resize_file(directory_ / "d" / str("part_", shard, ".bin"), 0);
-  std::int64_t good = 0;
-  try {
-    for (std::int64_t first = 4;; first += 4, ++good) {
-      const auto batch = loader.batch(first, 0);
-      for (std::int64_t i = 0; i < 4; ++i)
-        expect_sample(batch, i, sample_at(42, 125, first + i));
-      loader.release(batch);
-    }
-  } catch (const DataError&) {
+// Opens shards of this machine, and of `far` under the address https://far, and notes what is asked
+// of it. Those that are gated do not come until the gate is opened, or files are stopped.
+class WatchedFiles final : public ShardFiles {
+ public:
+  explicit WatchedFiles(std::filesystem::path far, std::vector<std::string> gated = {})
+      : far_(std::move(far)), gated_(std::move(gated)) {}
+
+  ReadFile open(const std::string& path) override {
+    std::unique_lock lock(mutex_);
+    const auto name = path.substr(path.rfind('/') + 1);
+    ++opened_[name];
+    changed_.notify_all();
+    if (std::ranges::find(gated_, name) != gated_.end())
+      changed_.wait(lock, [&] { return is_open_ || is_stopped_; });
+    if (is_stopped_) throw AccessError("stopped");
+    constexpr std::string_view kFar = "https://far/";
+    if (!path.starts_with(kFar)) return ReadFile(path);
+    auto file = far_ / path.substr(kFar.size());
+    // For shards that are not there the first one stands in.
+    if (!std::filesystem::exists(file))
+      file.replace_filename("part_100" + file.extension().string());
+    return ReadFile(file);
   }
-  EXPECT_EQ(good, Loader::kBuffers - 1);
-  loader.release(held);
+  void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
+    note([&] { ahead_ = paths; });
+  }
+  void stop() override {
+    note([&] { is_stopped_ = true; });
+  }
+  void open_gate() {
+    note([&] { is_open_ = true; });
+  }
+  void wait_for(const std::string& name) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return opened_.contains(name); });
+  }
+  // A batch may come before another thread has looked ahead.
+  void wait_for_ahead(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ahead_.size() == count; });
+  }
+  std::map<std::string, int> opened() {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
+  std::vector<std::string> ahead() {
+    const std::lock_guard lock(mutex_);
+    return ahead_;
+  }
+  bool is_stopped() {
+    const std::lock_guard lock(mutex_);
+    return is_stopped_;
+  }
+
+ private:
+  template <class Change>
+  void note(const Change& change) {
+    const std::lock_guard lock(mutex_);
+    change();
+    changed_.notify_all();
+  }
+
+  const std::filesystem::path far_;
+  const std::vector<std::string> gated_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, int> opened_;
+  std::vector<std::string> ahead_;
+  bool is_open_ = false, is_stopped_ = false;
+};
+
+// Batches in order of 32 tokens and the one behind, of shards of 16 tokens: batch i is of the
+// shards 2 i to 2 i + 2.
+class LoaderInOrder : public LoaderTest {
+ protected:
+  LoaderInOrder() { write_dataset(directory_ / "in_order", tokens_, 16); }
+  Loader::Config config(WatchedFiles& files) const {
+    auto c = LoaderTest::config(4, "in_order");
+    c.shuffle = false;
+    c.files = &files;
+    return c;
+  }
+};
+
+TEST_F(LoaderInOrder, while_a_batch_is_held_the_other_buffers_are_filled_and_no_more) {
+  static_assert(Loader::kBuffers == 4);
+  WatchedFiles files(directory_.path());
+  {
+    Loader loader(config(files), 4, 0, 1, pinned_);
+    loader.batch(0, 0);
+    files.wait_for("part_108.bin");  // the last one of batch 3
+  }
+  EXPECT_FALSE(files.opened().contains("part_109.bin")) << "of batch 4";
 }
 
-TEST_F(LoaderTest, time_is_waited_only_where_the_threads_are_behind) {
-  Loader loader(config(4), 4, 0, 1, pinned_);
+TEST_F(LoaderInOrder, time_is_waited_only_where_the_threads_are_behind) {
+  WatchedFiles files(directory_.path(), {"part_105.bin", "part_106.bin"});
+  Loader loader(config(files), 4, 0, 1, pinned_);
   loader.release(loader.batch(0, 0));
   const auto first_wait = loader.waited_seconds();
   EXPECT_GT(first_wait, 0);
-  for (std::int64_t first = 4; first < 40; first += 4) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    loader.release(loader.batch(first, 0));
+  // Both threads are behind batch 1 when one of them is at batch 2 and the other one at batch 3.
+  files.wait_for("part_105.bin");
+  files.wait_for("part_106.bin");
+  loader.release(loader.batch(32 / kLength, 0));
+  EXPECT_EQ(loader.waited_seconds(), first_wait);
+  files.open_gate();
+}
+
+TEST_F(LoaderInOrder, an_error_elsewhere_does_not_wait_for_a_shard_that_does_not_come) {
+  WatchedFiles files(directory_.path(), {"part_103.bin"});
+  {
+    Loader loader(config(files), 4, 0, 1, pinned_);
+    const StopOnError stop(&files);
+    EXPECT_EQ(loader.dataset().shards(), 63u);
   }
-  EXPECT_LT(loader.waited_seconds() - first_wait, 0.09);  // half of what was slept
+  EXPECT_FALSE(files.is_stopped()) << "without an error files go on";
+  const auto text = message_of<Error>([&] {
+    Loader loader(config(files), 4, 0, 1, pinned_);
+    const StopOnError stop(&files);
+    loader.release(loader.batch(0, 0));
+    files.wait_for("part_103.bin");
+    throw Error("something else");
+  });
+  EXPECT_EQ(text, "something else");
+  EXPECT_TRUE(files.is_stopped());
 }
 
 TEST_F(LoaderTest, batches_in_hand_stay_as_they_are_however_slow_they_are_released) {
@@ -356,9 +373,8 @@ TEST_F(LoaderTest, batches_in_hand_stay_as_they_are_however_slow_they_are_releas
     held.emplace_back(first, loader.batch(first, 0));
     if (held.size() < Loader::kBuffers - 1) continue;
     const auto any = static_cast<std::ptrdiff_t>(first) % (Loader::kBuffers - 1);
-    for (const auto& [at, batch] : held)
-      for (std::int64_t i = 0; i < 3; ++i)
-        expect_sample(batch, i, sample_at(42, 125, at + i));
+    for (const auto& [begin, batch] : held)
+      expect_in_order(batch, begin, 3);
     loader.release(held[static_cast<std::size_t>(any)].second);
     held.erase(held.begin() + any);
   }
@@ -378,8 +394,7 @@ TEST_F(LoaderTest, holding_every_buffer_is_an_error_not_a_hang) {
 TEST_F(LoaderTest, it_ends_at_any_time) {
   for (int round = 0; round < 50; ++round) {
     Loader loader(config(40), 40, 0, 1, pinned_);
-    for (std::int64_t first = 0; first < std::int64_t{40} * (round % 4); first += 40)
-      loader.release(loader.batch(first, 0));
+    skim(loader, 0, std::int64_t{40} * (round % 4), 40);
     if (round % 3 == 0) loader.batch(1'000'000'000'000, 0);
   }
 }
@@ -388,14 +403,9 @@ TEST_F(LoaderTest, a_step_allocates_nothing) {
   auto masked = config(8);
   masked.document_mask = true;
   Loader loader(masked, 4, 0, 1, pinned_);
-  const auto steps = [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t first = from; first < to; first += 8)
-      for (int micro = 0; micro < 2; ++micro)
-        loader.release(loader.batch(first, micro));
-  };
-  steps(0, 80);
+  skim(loader, 0, 80, 8);
   const auto before = allocations();
-  steps(80, 800);
+  skim(loader, 80, 800, 8);
   EXPECT_EQ(allocations(), before);
   const std::string copy = loader.dataset().fingerprint();
   EXPECT_EQ(copy.size(), 32u);
@@ -415,8 +425,8 @@ TEST_F(LoaderTest, a_measuring_arena_counts_the_same_bytes) {
 TEST_F(LoaderTest, what_cannot_be_is_refused) {
   auto long_windows = config(4);
   long_windows.sequence_length = 1'001;
-  expect_contains(message_of<DataError>([&] { Loader(long_windows, 4, 0, 1, pinned_); }),
-                  "1001 tokens, fewer than one window of 1001");
+  expect_refusal<DataError>("data/loader", "fewer tokens than a window", {"1001 tokens"},
+                            [&] { Loader(long_windows, 4, 0, 1, pinned_); });
   long_windows.sequence_length = 1'000;
   EXPECT_EQ(Loader(long_windows, 4, 0, 1, pinned_).samples(), 1);
   EXPECT_THROW(Loader(config(0), 4, 0, 1, pinned_), Error);
@@ -427,149 +437,44 @@ TEST_F(LoaderTest, what_cannot_be_is_refused) {
   EXPECT_THROW(loader.batch(0, 1), Error);
 }
 
-TEST_F(LoaderTest, the_far_end_of_a_long_run_is_as_good_a_place_to_start_as_any) {
-  Loader loader(config(4), 4, 0, 1, pinned_);
-  const std::int64_t first = 1'000'000'000'000;
-  const auto batch = loader.batch(first, 0);
-  for (std::int64_t i = 0; i < 4; ++i)
-    expect_sample(batch, i, sample_at(42, 125, first + i));
-  loader.release(batch);
-}
-
-// A directory under the address https://far, and what is asked of it.
-class FarFiles final : public ShardFiles {
- public:
-  explicit FarFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
-
-  ReadFile open(const std::string& path) override {
-    const auto name = path.substr(path.rfind('/') + 1);
-    const std::lock_guard lock(mutex_);
-    ++opened_[name];
-    return ReadFile(directory_ / path.substr(std::string_view("https://far/").size()));
-  }
-  void set_ahead(const void* /*reader*/, const std::vector<std::string>& paths) override {
-    const std::lock_guard lock(mutex_);
-    ahead_ = paths;
-    changed_.notify_all();
-  }
-  std::map<std::string, int> opened() {
-    const std::lock_guard lock(mutex_);
-    return opened_;
-  }
-  std::size_t ahead() {
-    const std::lock_guard lock(mutex_);
-    return ahead_.size();
-  }
-  // A batch may come before another thread has looked ahead.
-  bool come_to_be_ahead(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10),
-                             [&] { return ahead_.size() == count; });
-  }
-  bool is_ahead(const std::string& path) {
-    const std::lock_guard lock(mutex_);
-    return std::find(ahead_.begin(), ahead_.end(), path) != ahead_.end();
-  }
-
- private:
-  std::filesystem::path directory_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, int> opened_;
-  std::vector<std::string> ahead_;
-};
-
 TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it_back) {
-  FarFiles files(directory_.path());
+  WatchedFiles files(directory_.path());
   auto c = config(4);
   c.sources.clear();
   c.files = &files;
   for (int s = 0; s < 4; ++s) {
     const auto name = str("far", s);
-    write_dataset(directory_ / name, random_documents(10 * 300, static_cast<std::uint64_t>(s)), 10);
+    auto manifest =
+        write_dataset(directory_ / name, random_documents(10, static_cast<std::uint64_t>(s)), 10);
+    for (int i = 1; i < 300; ++i) {
+      manifest.shards.push_back(manifest.shards[0]);
+      manifest.shards.back().file = str("part_", 100 + i, ".bin");
+    }
+    write_manifest(directory_ / name, manifest);
     c.sources.push_back({.paths = {"https://far/" + name}, .weight = 1});
   }
   {
     Loader loader(c, 4, 0, 1, pinned_);
     loader.release(loader.batch(0, 0));
-    EXPECT_TRUE(files.come_to_be_ahead(2 * 4 * 256)) << files.ahead();  // two files a shard
+    files.wait_for_ahead(std::size_t{2} * 4 * 256);  // two files a shard
   }
-  EXPECT_EQ(files.ahead(), 0u);
-}
-
-// Shards of a directory, of which one does not come until files are stopped.
-class StuckFiles final : public ShardFiles {
- public:
-  explicit StuckFiles(std::string stuck) : stuck_(std::move(stuck)) {}
-  ReadFile open(const std::string& path) override {
-    std::unique_lock lock(mutex_);
-    if (!path.ends_with(stuck_)) return ReadFile(path);
-    is_waited_for_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return is_stopped_; });
-    throw AccessError("stopped");
-  }
-  void stop() override {
-    const std::lock_guard lock(mutex_);
-    is_stopped_ = true;
-    changed_.notify_all();
-  }
-  void wait_until_it_is_waited_for() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return is_waited_for_; });
-  }
-  bool is_stopped() {
-    const std::lock_guard lock(mutex_);
-    return is_stopped_;
-  }
-
- private:
-  std::string stuck_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_waited_for_ = false, is_stopped_ = false;
-};
-
-TEST_F(LoaderTest, an_error_elsewhere_does_not_wait_for_a_shard_that_does_not_come) {
-  write_dataset(directory_ / "many", random_documents(97 * 20), 97);
-  StuckFiles files("part_101.bin");
-  auto c = config(4);
-  c.sources = {{.paths = {(directory_ / "many").string()}}};
-  c.shuffle = false;
-  c.files = &files;
-  {
-    Loader loader(c, 4, 0, 1, pinned_);
-    const StopOnError stop(&files);
-    EXPECT_EQ(loader.dataset().shards(), 20u);
-  }
-  EXPECT_FALSE(files.is_stopped()) << "without an error files go on";
-  const auto text = message_of<Error>([&] {
-    Loader loader(c, 4, 0, 1, pinned_);
-    const StopOnError stop(&files);
-    loader.release(loader.batch(0, 0));
-    files.wait_until_it_is_waited_for();
-    throw Error("something else");
-  });
-  EXPECT_EQ(text, "something else");
-  EXPECT_TRUE(files.is_stopped());
+  EXPECT_TRUE(files.ahead().empty());
 }
 
 TEST_F(LoaderTest, without_threads_there_is_no_batch) {
   Loader loader(config(4), 4, 0, 1, pinned_);
   {
     const NoThreads none;
-    expect_contains(message_of<TransientError>([&] { loader.batch(0, 0); }),
-                    "no thread can be started");
+    expect_refusal<TransientError>("data/loader", "without threads", {},
+                                   [&] { loader.batch(0, 0); });
   }
   loader.release(loader.batch(0, 0));
 }
 
 TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
-  const auto tokens = random_documents(97 * 20);
-  write_dataset(directory_ / "many", tokens, 97);
-  FarFiles files(directory_.path());
-  auto here = config(4), far = config(4);
-  here.sources = {{.paths = {(directory_ / "many").string()}}};
+  write_dataset(directory_ / "many", random_documents(97 * 20), 97);
+  WatchedFiles files(directory_.path());
+  auto here = config(4, "many"), far = here;
   far.sources = {{.paths = {"https://far/many"}}};
   here.shuffle_shards = far.shuffle_shards = 3;  // 36 windows: 9 steps
   far.files = &files;
@@ -581,16 +486,16 @@ TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
       EXPECT_EQ(row(a.targets, i), row(b.targets, i));
       const auto first = distant.sources().at(4 * step + i).row.first;
       const auto path = distant.dataset().shard_path(distant.dataset().shard_of(first));
-      EXPECT_TRUE(files.is_ahead(path)) << step << ' ' << path;
-      EXPECT_TRUE(files.is_ahead(ends_name(path)));
+      const auto ahead = files.ahead();
+      EXPECT_EQ(std::ranges::count(ahead, path), 1) << step << ' ' << path;
+      EXPECT_EQ(std::ranges::count(ahead, ends_name(path)), 1);
     }
     local.release(a);
     distant.release(b);
     EXPECT_LE(distant.dataset().open_shards(), 9u);
   }
-  const auto opened = files.opened();
-  for (const auto& shard : distant.dataset().lists()[0].shards)
-    EXPECT_LE(opened.at(shard.name), 2) << shard.name;  // the next epoch is read ahead
+  for (const auto& [name, times] : files.opened())
+    EXPECT_LE(times, 2) << name;  // the next epoch is read ahead
 }
 
 }  // namespace lockstep::testing::loader_test

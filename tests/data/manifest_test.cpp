@@ -59,7 +59,8 @@ TEST(Manifest, a_loss_mask_is_of_all_shards_or_of_none) {
   EXPECT_EQ(Manifest::parse(manifest.dump(), "x").shards[1].mask_hash, std::string(32, 'b'));
   EXPECT_EQ(Manifest::parse(manifest.dump(), "x").dump(), manifest.dump());
   manifest.shards[1].mask_hash = "";
-  expect_contains(refusal(manifest.dump()), "\"train_000001.bin\" has no loss mask");
+  expect_refusal<DataError>("data/manifest", "a mask of one shard of two", {"train_000001.bin"},
+                            [&] { Manifest::parse(manifest.dump(), "d/dataset.json"); });
 }
 
 // The lines that dump() writes are read by a scanner of their own: what it gives must be what JSON

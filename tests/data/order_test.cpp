@@ -33,14 +33,11 @@ double agreement(const std::vector<std::int64_t>& all, int bit) {
   return static_cast<double>(agree) / static_cast<double>(all.size() - 1);
 }
 
-TEST(Order, every_size_up_to_3000_is_a_bijection) {
+TEST(Order, every_size_up_to_3000_and_large_ones_are_bijections) {
   for (std::int64_t n = 1; n <= 3000; ++n)
     ASSERT_TRUE(is_bijection(images(Permutation(static_cast<std::uint64_t>(n) * 7, n), n))) << n;
-}
-
-TEST(Order, large_sizes_are_bijections) {
   std::mt19937_64 random(5);
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0; round < 4; ++round) {
     const auto n = static_cast<std::int64_t>(random() % 1'000'000 + 1);
     EXPECT_TRUE(is_bijection(images(Permutation(random(), n), n))) << n;
   }

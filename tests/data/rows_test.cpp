@@ -27,7 +27,7 @@ std::ostream& operator<<(std::ostream& out, const RowOf& row) {
   return out;
 }
 
-std::vector<Tokens> documents_of(const Tokens& tokens) {
+std::vector<Tokens> documents_in(const Tokens& tokens) {
   std::vector<Tokens> documents;
   for (const auto token : tokens) {
     if (token == 256 || documents.empty()) documents.emplace_back();
@@ -36,17 +36,18 @@ std::vector<Tokens> documents_of(const Tokens& tokens) {
   return documents;
 }
 
-class RowsTest : public ::testing::TestWithParam<Boundary> {
+class RowsTest : public DirectoryTest, public ::testing::WithParamInterface<Boundary> {
  protected:
   RowsTest() { write_dataset(directory_ / "d", tokens_, 97, GetParam()); }
 
-  Loader::Config config(RowKind rows) const {
+  Loader::Config config(RowKind rows, bool shuffle = false) const {
     Loader::Config config;
-    config.sources = {{.paths = {(directory_ / "d").string()}}};
+    config.sources = {{.paths = {at("d")}}};
     config.seed = 42;
     config.sequence_length = kLength;
     config.global_batch_sequences = 3;
     config.rows = rows;
+    config.shuffle = shuffle;
     return config;
   }
 
@@ -90,7 +91,7 @@ class RowsTest : public ::testing::TestWithParam<Boundary> {
   }
 
   std::vector<RowOf> slow_rows(RowKind kind) const {
-    const auto documents = documents_of(tokens_);
+    const auto documents = documents_in(tokens_);
     std::vector<std::vector<Tokens>> rows;
     for (std::size_t i = 0; i < documents.size(); ++i) {
       const bool is_last = i + 1 == documents.size();
@@ -132,7 +133,6 @@ class RowsTest : public ::testing::TestWithParam<Boundary> {
   }
 
   const Tokens tokens_ = random_documents(3'000);
-  TemporaryDirectory directory_;
   Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
 };
 
@@ -140,16 +140,14 @@ INSTANTIATE_TEST_SUITE_P(boundaries, RowsTest, ::testing::Values(Boundary::front
                          [](const auto& p) { return std::string(name(p.param)); });
 
 TEST_P(RowsTest, packed_rows_are_whole_documents_while_they_fit) {
-  auto in_order = config(RowKind::packed);
-  in_order.shuffle = false;
-  Loader loader(in_order, 3, 0, 1, pinned_);
+  Loader loader(config(RowKind::packed), 3, 0, 1, pinned_);
   EXPECT_TRUE(loader.document_mask());
   const auto expected = slow_rows(RowKind::packed);
   ASSERT_EQ(loader.samples(), std::ssize(expected));
   EXPECT_EQ(read(loader, loader.samples()), expected);
   const auto& rows = loader.sources().rows(0);
   std::int64_t cut = 0, padding = 0;
-  const auto documents = documents_of(tokens_);
+  const auto documents = documents_in(tokens_);
   for (const auto& document : documents)
     cut += places({document}, &document == &documents.back()) > kLength;
   for (const auto& row : expected)
@@ -166,9 +164,7 @@ TEST_P(RowsTest, packed_rows_are_whole_documents_while_they_fit) {
 }
 
 TEST_P(RowsTest, an_example_is_one_document_and_padding) {
-  auto in_order = config(RowKind::examples);
-  in_order.shuffle = false;
-  Loader loader(in_order, 3, 0, 1, pinned_);
+  Loader loader(config(RowKind::examples), 3, 0, 1, pinned_);
   EXPECT_FALSE(loader.document_mask());
   auto expected = slow_rows(RowKind::examples);
   ASSERT_EQ(loader.samples(), std::ssize(expected));
@@ -178,7 +174,7 @@ TEST_P(RowsTest, an_example_is_one_document_and_padding) {
 }
 
 TEST_P(RowsTest, they_are_shuffled_each_epoch_and_a_step_allocates_nothing) {
-  Loader loader(config(RowKind::packed), 3, 0, 1, pinned_);
+  Loader loader(config(RowKind::packed, true), 3, 0, 1, pinned_);
   const auto rows = slow_rows(RowKind::packed);
   const auto n = std::ssize(rows);
   const auto all = read(loader, 2 * n);
@@ -194,15 +190,13 @@ TEST_P(RowsTest, they_are_shuffled_each_epoch_and_a_step_allocates_nothing) {
 
 // Every third token counts.
 TEST_P(RowsTest, what_the_loss_mask_leaves_out_is_no_target_in_any_rows) {
-  std::vector<std::uint8_t> counts(tokens_.size());
+  Mask counts(tokens_.size());
   for (std::size_t t = 1; t < counts.size(); t += 3)
     counts[t] = 1;
   write_dataset(directory_ / "d", tokens_, 97, GetParam(), counts);
   for (const auto kind :
        {RowKind::windows, RowKind::examples, RowKind::packed, RowKind::automatic}) {
-    auto in_order = config(kind);
-    in_order.shuffle = false;
-    Loader loader(in_order, 3, 0, 1, pinned_);
+    Loader loader(config(kind), 3, 0, 1, pinned_);
     const auto settled = kind == RowKind::automatic ? RowKind::packed : kind;
     ASSERT_EQ(loader.sources().row_kind(), settled) << "auto is packed where there are masks";
     const auto masked = read(loader, loader.samples());
@@ -223,36 +217,8 @@ TEST_P(RowsTest, what_the_loss_mask_leaves_out_is_no_target_in_any_rows) {
   }
 }
 
-TEST(Rows, documents_of_shards_of_other_tools_are_found_by_their_tokens) {
-  const TemporaryDirectory directory;
-  Tokens tokens = random_documents(2'000);
-  for (auto& token : tokens)
-    if (token == 256) token = 50256;
-  spit(directory / "front.bin", gpt2_shard(tokens));
-  spit(directory / "behind.bin", body(tokens, 2));
-  const auto ends = [&](const char* file) {
-    std::vector<std::int64_t> all;
-    Dataset({(directory / file).string()})
-        .for_each_document([&](std::int64_t first, std::int64_t end) {
-          EXPECT_EQ(first, all.empty() ? 0 : all.back());
-          all.push_back(end);
-        });
-    return all;
-  };
-  std::vector<std::int64_t> front, behind;
-  for (std::int64_t t = 0; t < std::ssize(tokens); ++t) {
-    if (tokens[static_cast<std::size_t>(t)] != 50256) continue;
-    if (t > 0) front.push_back(t);
-    behind.push_back(t + 1);
-  }
-  for (auto* all : {&front, &behind})
-    if (all->back() != std::ssize(tokens)) all->push_back(std::ssize(tokens));
-  EXPECT_EQ(ends("front.bin"), front);
-  EXPECT_EQ(ends("behind.bin"), behind);
-}
-
 TEST(Rows, where_shards_are_shuffled_no_window_crosses_one) {
-  const TemporaryDirectory directory;
+  const TemporaryDirectory directory(fast_directory());
   const auto tokens = random_documents(1'001);
   write_dataset(directory / "d", tokens, 97);
   const Dataset dataset({(directory / "d").string()});
@@ -272,10 +238,9 @@ TEST(Rows, where_shards_are_shuffled_no_window_crosses_one) {
   }
   std::sort(firsts.begin(), firsts.end());
   EXPECT_EQ(std::adjacent_find(firsts.begin(), firsts.end()), firsts.end()) << "one came twice";
-  EXPECT_EQ(message_of<DataError>([&] {
-              Rows(dataset, {.kind = RowKind::windows, .sequence_length = 97, .shuffle_shards = 2});
-            }),
-            "holds 1001 tokens, and no shard of them one window of 97 and the token behind it");
+  expect_refusal<DataError>("data/rows", "no shard holds a window", {"1001 ", " 97 "}, [&] {
+    Rows(dataset, {.kind = RowKind::windows, .sequence_length = 97, .shuffle_shards = 2});
+  });
 }
 
 }  // namespace lockstep::testing::rows_test

@@ -1,20 +1,54 @@
-// Shards and datasets for tests, written by other means than data/pack.
+// Shards and datasets for tests, written by other means than data/pack, and what tests read of
+// them.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <regex>
 #include <string>
 #include <vector>
 
 #include "core/hash.h"
+#include "data/dataset.h"
 #include "data/manifest.h"
 #include "data/tokenizer.h"
 #include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing {
 
 using Tokens = std::vector<std::int32_t>;
+using Documents = std::vector<Tokens>;
+using Mask = std::vector<std::uint8_t>;
+
+// A test with a directory of its own, where many shards cost little.
+class DirectoryTest : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return (directory_ / name).string(); }
+  // Creates the directories that the file lies in.
+  void write(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories((directory_ / name).parent_path());
+    spit(directory_ / name, bytes);
+  }
+
+  TemporaryDirectory directory_{fast_directory()};
+};
+
+// The lines that `act` logs, without their times. Lines of progress are left out: whether there are
+// any depends on the machine.
+template <class Act>
+std::string logged(const Act& act) {
+  ::testing::internal::CaptureStderr();
+  act();
+  static const std::regex time("[0-9]{2}:[0-9]{2}:[0-9]{2} ");
+  std::istringstream log(::testing::internal::GetCapturedStderr());
+  std::string text;
+  for (std::string line; std::getline(log, line);)
+    if (line.find("/s | eta ") == std::string::npos)
+      text += std::regex_replace(line, time, "", std::regex_constants::format_first_only) + "\n";
+  return text;
+}
 
 inline void append(std::string& bytes, std::uint64_t value, int size) {
   for (int i = 0; i < size; ++i)
@@ -76,16 +110,16 @@ inline std::string u64s(const std::vector<std::int64_t>& values) {
 }
 
 // Bit t % 8 of byte t / 8.
-inline std::string mask_bits(const std::vector<std::uint8_t>& mask) {
+inline std::string mask_bits(const Mask& mask) {
   std::string bytes((mask.size() + 7) / 8, '\0');
   for (std::size_t t = 0; t < mask.size(); ++t)
     bytes[t / 8] = static_cast<char>(bytes[t / 8] | mask[t] << (t % 8));
   return bytes;
 }
 
-inline std::vector<std::uint8_t> random_mask(std::size_t count, std::uint64_t seed = 1) {
+inline Mask random_mask(std::size_t count, std::uint64_t seed = 1) {
   std::mt19937_64 random(seed);
-  std::vector<std::uint8_t> mask(count);
+  Mask mask(count);
   for (auto& bit : mask)
     bit = static_cast<std::uint8_t>(random() % 2);
   return mask;
@@ -122,8 +156,6 @@ inline std::string megatron_index(int code, int token_bytes,
   return bytes + u64s(documents);
 }
 
-using Documents = std::vector<Tokens>;
-
 // `count` documents of 1 to 40 tokens.
 inline Documents random_texts(std::int64_t count, std::int32_t vocabulary, std::uint64_t seed = 1) {
   std::mt19937_64 random(seed);
@@ -144,6 +176,7 @@ inline Tokens joined(const Documents& documents) {
 // NAME.bin and NAME.idx, one sequence a document.
 inline void write_megatron(const std::filesystem::path& base, const Documents& documents,
                            int code = 8, int token_bytes = 2) {
+  std::filesystem::create_directories(base.parent_path());
   std::vector<std::int64_t> lengths, firsts{0};
   for (const auto& document : documents) {
     lengths.push_back(std::ssize(document));
@@ -156,6 +189,7 @@ inline void write_megatron(const std::filesystem::path& base, const Documents& d
 // NAME.ds and NAME.ds.index.
 inline void write_datatrove(const std::filesystem::path& base, const Documents& documents,
                             int token_bytes = 2) {
+  std::filesystem::create_directories(base.parent_path());
   std::vector<std::int64_t> ends;
   std::int64_t end = 0;
   for (const auto& document : documents)
@@ -164,11 +198,15 @@ inline void write_datatrove(const std::filesystem::path& base, const Documents& 
   spit(base.string() + ".ds.index", u64s(ends));
 }
 
+inline void write_manifest(const std::filesystem::path& directory, const Manifest& manifest) {
+  spit(directory / kManifestName, manifest.dump());
+}
+
 // Writes `tokens`, documents of bytes, as a dataset in shards of `shard_tokens`. A document ends
 // where the next begins, and at the end of all.
 inline Manifest write_dataset(const std::filesystem::path& directory, const Tokens& tokens,
                               std::int64_t shard_tokens, Boundary boundary = Boundary::front,
-                              const std::vector<std::uint8_t>& mask = {}) {
+                              const Mask& mask = {}) {
   std::filesystem::create_directories(directory);
   const auto total = static_cast<std::int64_t>(tokens.size());
   Manifest manifest;
@@ -196,8 +234,35 @@ inline Manifest write_dataset(const std::filesystem::path& directory, const Toke
     }
     manifest.shards.push_back(shard);
   }
-  spit(directory / kManifestName, manifest.dump());
+  write_manifest(directory, manifest);
   return manifest;
+}
+
+inline Tokens all_tokens(const Dataset& dataset) {
+  Tokens tokens(static_cast<std::size_t>(dataset.tokens()));
+  dataset.read(tokens, 0);
+  return tokens;
+}
+
+inline Mask whole_mask(const Dataset& dataset) {
+  Mask mask(static_cast<std::size_t>(dataset.tokens()), 7);
+  dataset.read_mask(mask, 0);
+  return mask;
+}
+
+// Each document as it is visited. Together they are all tokens.
+inline Documents documents_of(const Dataset& dataset) {
+  Documents documents;
+  std::int64_t last = 0;
+  dataset.for_each_document([&](std::int64_t first, std::int64_t end) {
+    EXPECT_EQ(first, last);
+    EXPECT_LT(first, end);
+    last = end;
+    documents.emplace_back(static_cast<std::size_t>(end - first));
+    dataset.read(documents.back(), first);
+  });
+  EXPECT_EQ(last, dataset.tokens());
+  return documents;
 }
 
 }  // namespace lockstep::testing

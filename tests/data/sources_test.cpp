@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
@@ -18,7 +17,7 @@ namespace lockstep::testing::sources_test {
 
 constexpr int kLength = 8;
 
-class SourcesTest : public ::testing::Test {
+class SourcesTest : public DirectoryTest {
  protected:
   SourcesTest() {
     for (int i = 0; i < 3; ++i)
@@ -26,27 +25,44 @@ class SourcesTest : public ::testing::Test {
   }
   static std::string name(int i) { return std::string(1, static_cast<char>('a' + i)); }
 
-  DataSource source(int i, double weight) const {
-    return {.paths = {(directory_ / name(i)).string()}, .weight = weight};
+  DataSource source(const std::string& name, double weight = 1) const {
+    return {.paths = {at(name)}, .weight = weight};
   }
+  DataSource source(int i, double weight) const { return source(name(i), weight); }
   static Sources::Config config(std::vector<DataSource> sources) {
     return {.sources = std::move(sources), .seed = 42, .sequence_length = kLength};
   }
-  static Loader::Config loader_config(std::vector<DataSource> sources) {
+  static Loader::Config loader_config(std::vector<DataSource> sources, int length = kLength) {
     Loader::Config config;
     config.sources = std::move(sources);
     config.seed = 42;
-    config.sequence_length = kLength;
+    config.sequence_length = length;
     config.global_batch_sequences = 4;
     return config;
+  }
+  static void expect_refused(const std::string& name, std::initializer_list<std::string> pins,
+                             const Sources::Config& c) {
+    expect_refusal<ConfigError>("data/sources", name, pins, [&] { Sources{c}; });
+  }
+
+  // Inputs and targets of the steps of 4 samples in [first, end).
+  static std::string read(Loader& loader, std::int64_t first, std::int64_t end) {
+    std::string all;
+    for (; first < end; first += 4) {
+      const auto batch = loader.batch(first, 0);
+      for (const auto& tensor : {batch.inputs, batch.targets})
+        all.append(reinterpret_cast<const char*>(tensor.data),
+                   static_cast<std::size_t>(tensor.bytes()));
+      loader.release(batch);
+    }
+    return all;
   }
 
   // What a process of `steps` steps from `first` on reads, and the checkpoint behind them: it goes
   // on from the checkpoint of the one before, empty at first.
   std::string run(const std::vector<DataSource>& sources, std::int64_t steps, Json& checkpoint,
                   int length = kLength, RowKind rows = RowKind::windows) {
-    auto config = loader_config(sources);
-    config.sequence_length = length;
+    auto config = loader_config(sources, length);
     config.rows = rows;
     Loader loader(config, 4, 0, 1, pinned_);
     std::int64_t first = 0;
@@ -58,22 +74,30 @@ class SourcesTest : public ::testing::Test {
       loader.go_on(continued(history_in(checkpoint), first, loader.sources().history().back(),
                              carry, false));
     }
-    std::string read;
-    for (std::int64_t step = 0; step < steps; ++step, first += 4) {
-      const auto batch = loader.batch(first, 0);
-      for (const auto& tensor : {batch.inputs, batch.targets})
-        read.append(reinterpret_cast<const char*>(tensor.data),
-                    4 * 4 * static_cast<std::size_t>(length));
-      loader.release(batch);
-    }
+    auto text = read(loader, first, first + 4 * steps);
     Json after;
-    after.set("first_sample", first);
+    after.set("first_sample", first + 4 * steps);
     after.set("stretches", to_json(loader.sources().history()));
     checkpoint = Json::parse(after.dump(), "checkpoint");
-    return read;
+    return text;
   }
 
-  TemporaryDirectory directory_;
+  // A part of a run, between two changes of it.
+  struct Part {
+    std::int64_t steps;
+    std::vector<DataSource> sources;
+    int length = kLength;
+  };
+  // What processes read of which each is killed after `most` steps.
+  std::string run_killed(const std::vector<Part>& parts, std::int64_t most, Json& checkpoint,
+                         RowKind rows = RowKind::windows) {
+    std::string text;
+    for (const auto& [steps, sources, length] : parts)
+      for (std::int64_t done = 0; done < steps; done += most)
+        text += run(sources, std::min(most, steps - done), checkpoint, length, rows);
+    return text;
+  }
+
   Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
 };
 
@@ -104,83 +128,45 @@ TEST_F(SourcesTest, by_epochs_each_is_read_so_often_in_the_same_time) {
   a.epochs = 3;
   b.epochs = 1.5;
   const Sources sources(config({a, b}));
-  const auto per_turn = 3 * sources.rows(0).count() + 3 * sources.rows(1).count() / 2;
-  const auto counts = sources.counters(10 * per_turn);
-  EXPECT_NEAR(static_cast<double>(counts[0]), 30.0 * static_cast<double>(sources.rows(0).count()),
-              10);
-  EXPECT_NEAR(static_cast<double>(counts[1]), 15.0 * static_cast<double>(sources.rows(1).count()),
-              10);
+  const auto of_a = sources.rows(0).count(), of_b = sources.rows(1).count();
+  const auto counts = sources.counters(10 * (3 * of_a + 3 * of_b / 2));
+  EXPECT_NEAR(static_cast<double>(counts[0]), 30.0 * static_cast<double>(of_a), 10);
+  EXPECT_NEAR(static_cast<double>(counts[1]), 15.0 * static_cast<double>(of_b), 10);
 }
 
-TEST_F(SourcesTest, one_source_is_in_the_order_that_a_dataset_always_had) {
-  const Sources sources(config({source(1, 5)}));
-  for (std::int64_t g = 0; g < 500; ++g)
-    ASSERT_EQ(sources.at(g).row.first, kLength * sample_at(42, sources.rows(0).count(), g));
-}
-
-// A: one process reads on and changes the mixture at step 30 and 50. B: the same, but killed and
-// started again after every few steps.
+// Against one process that reads on over all changes: others that are killed and started again.
 TEST_F(SourcesTest, killed_runs_read_what_one_reads_that_changes_its_mixture_on_the_way) {
-  const std::vector<std::pair<std::int64_t, std::vector<DataSource>>> stretches{
-      {30, {source(0, 1)}},
-      {20, {source(1, 1), source(0, 2), source(2, 0.5)}},
-      {25, {source(0, 1), source(2, 2)}},
-      {35, {source(2, 1), source(1, 1), source(0, 1)}}};
+  const std::vector<Part> parts{{30, {source(0, 1)}},
+                                {20, {source(1, 1), source(0, 2), source(2, 0.5)}},
+                                {25, {source(0, 1), source(2, 2)}},
+                                {35, {source(2, 1), source(1, 1), source(0, 1)}}};
   Json whole;
-  std::string expected;
-  for (const auto& [steps, sources] : stretches)
-    expected += run(sources, steps, whole);
+  const auto expected = run_killed(parts, 100, whole);
   for (const std::int64_t most : {1, 3, 7}) {
     Json killed;
-    std::string read;
-    for (const auto& [steps, sources] : stretches)
-      for (std::int64_t done = 0; done < steps; done += most)
-        read += run(sources, std::min(most, steps - done), killed);
-    EXPECT_EQ(hash_hex(read), hash_hex(expected)) << "killed every " << most << " steps";
+    EXPECT_EQ(hash_hex(run_killed(parts, most, killed)), hash_hex(expected)) << most;
     EXPECT_EQ(killed.dump(), whole.dump());
   }
   // The whole history is known at the end: any earlier step is read again as it was.
-  Loader last(loader_config(stretches.back().second), 4, 0, 1, pinned_);
+  Loader last(loader_config(parts.back().sources), 4, 0, 1, pinned_);
   last.go_on(history_in(whole));
-  std::string again;
-  for (std::int64_t first = 0; first < 4 * 110; first += 4) {
-    const auto batch = last.batch(first, 0);
-    for (const auto& tensor : {batch.inputs, batch.targets})
-      again.append(reinterpret_cast<const char*>(tensor.data), 4 * 4 * kLength);
-    last.release(batch);
-  }
-  EXPECT_EQ(hash_hex(again), hash_hex(expected));
+  EXPECT_EQ(hash_hex(read(last, 0, 4 * 110)), hash_hex(expected));
   // A source that is named no more cannot be read again.
   Loader without(loader_config({source(0, 1)}), 4, 0, 1, pinned_);
   without.go_on(history_in(whole));
-  expect_contains(message_of<DataError>([&] {
-                    for (std::int64_t first = 120; first < 200; first += 4)
-                      without.release(without.batch(first, 0));
-                  }),
-                  "which the configuration does not name any more");
+  expect_refusal<DataError>("data/sources", "a source that is named no more", {},
+                            [&] { read(without, 120, 200); });
 }
 
-// Where rows have another length there too.
 TEST_F(SourcesTest, killed_runs_read_what_one_reads_whose_rows_change_their_length_on_the_way) {
   const std::vector<DataSource> one{source(0, 1)}, two{source(1, 1), source(0, 2)};
-  struct Part {
-    std::int64_t steps;
-    std::vector<DataSource> sources;
-    int length;
-  };
   const std::vector<Part> parts{
       {30, one, 8}, {20, two, 16}, {15, two, 16}, {12, one, 5}, {25, two, 32}};
   for (const auto rows : {RowKind::windows, RowKind::examples, RowKind::packed}) {
-    Json whole;
-    std::string expected;
-    for (const auto& [steps, sources, length] : parts)
-      expected += run(sources, steps, whole, length, rows);
-    Json killed;
-    std::string read;
-    for (const auto& [steps, sources, length] : parts)
-      for (std::int64_t done = 0; done < steps; done += 3)
-        read += run(sources, std::min<std::int64_t>(3, steps - done), killed, length, rows);
-    EXPECT_EQ(hash_hex(read), hash_hex(expected)) << lockstep::name(rows);
+    Json whole, killed;
+    EXPECT_EQ(hash_hex(run_killed(parts, 100, whole, rows)),
+              hash_hex(run_killed(parts, 3, killed, rows)))
+        << lockstep::name(rows);
     EXPECT_EQ(killed.dump(), whole.dump());
     EXPECT_EQ(history_in(whole).size(), 4u);
   }
@@ -202,8 +188,8 @@ TEST_F(SourcesTest, of_another_length_the_epoch_goes_on_and_rows_of_before_are_n
     rows.insert(row.first);
   }
   EXPECT_EQ(rows.size(), 33u);
-  EXPECT_EQ(message_of<DataError>([&] { sources.at(79); }),
-            "sample 79 is a row of 8 tokens of " + (directory_ / "c").string() + ", expected 32");
+  expect_refusal<DataError>("data/sources", "a row of another length",
+                            {"sample 79 ", " 8 tokens", at("c"), " 32"}, [&] { sources.at(79); });
 }
 
 TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given) {
@@ -211,15 +197,9 @@ TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given)
   Loader loader(two, 4, 0, 1, pinned_), fresh(two, 4, 0, 1, pinned_);
   const auto now = loader.sources().history();
   loader.go_on(Sources(config({source(0, 1)})).history());
-  for (std::int64_t first = 0; first < 12; first += 4)
-    loader.release(loader.batch(first, 0));
+  read(loader, 0, 12);
   loader.go_on(now);
-  for (std::int64_t first = 12; first < 60; first += 4) {
-    const auto a = loader.batch(first, 0), b = fresh.batch(first, 0);
-    EXPECT_EQ(std::memcmp(a.inputs.data, b.inputs.data, 4 * 4 * kLength), 0) << first;
-    loader.release(a);
-    fresh.release(b);
-  }
+  EXPECT_EQ(hash_hex(read(loader, 12, 60)), hash_hex(read(fresh, 12, 60)));
 }
 
 TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_becomes) {
@@ -239,28 +219,6 @@ TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_be
   EXPECT_EQ(std::ssize(times), samples) << "a row came twice in the first epoch";
 }
 
-TEST_F(SourcesTest, ranks_and_micro_batches_read_one_mixture) {
-  const auto read = [&](int ranks, int sequences) {
-    std::vector<std::unique_ptr<Loader>> loaders;
-    for (int rank = 0; rank < ranks; ++rank)
-      loaders.push_back(std::make_unique<Loader>(loader_config({source(0, 1), source(2, 2)}),
-                                                 sequences, rank, ranks, pinned_));
-    std::string all;
-    for (std::int64_t first = 0; first < 80; first += 4)
-      for (int micro = 0; micro < loaders[0]->micro_steps(); ++micro)
-        for (const auto& loader : loaders) {
-          const auto batch = loader->batch(first, micro);
-          all.append(reinterpret_cast<const char*>(batch.inputs.data),
-                     static_cast<std::size_t>(4 * sequences * kLength));
-          loader->release(batch);
-        }
-    return all;
-  };
-  EXPECT_EQ(read(2, 2), read(1, 4));
-  EXPECT_EQ(read(4, 1), read(1, 4));
-  EXPECT_EQ(read(1, 1), read(1, 4));
-}
-
 TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
   auto by_shards = config({source(0, 1), source(2, 2)});
   by_shards.shuffle_shards = 2;
@@ -278,13 +236,10 @@ TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
 
 TEST_F(SourcesTest, without_shuffle_shards_the_shards_ahead_are_in_their_own_order) {
   using Shards = std::vector<Sources::Shard>;
-  const Sources sources(config({source(0, 1), source(1, 1)}));  // of 10 and 14 shards
-  EXPECT_EQ(sources.shards_ahead(70, 2), (Shards{{0, 0}, {1, 0}, {0, 1}, {1, 1}}));
-  EXPECT_EQ(sources.shards_ahead(0, 1000).size(), 24u);
-}
-
-TEST_F(SourcesTest, the_shards_of_rows_in_order_come_again_from_the_first) {
-  using Shards = std::vector<Sources::Shard>;
+  const Sources two(config({source(0, 1), source(1, 1)}));  // of 10 and 14 shards
+  EXPECT_EQ(two.shards_ahead(70, 2), (Shards{{0, 0}, {1, 0}, {0, 1}, {1, 1}}));
+  EXPECT_EQ(two.shards_ahead(0, 1000).size(), 24u);
+  // Those of rows in order come again from the first.
   auto in_order = config({source(0, 1)});
   in_order.shuffle = false;
   const Sources sources(in_order);  // 97 tokens a shard: row 12 is the tokens from 96 on
@@ -298,31 +253,25 @@ TEST_F(SourcesTest, the_shards_of_rows_in_order_come_again_from_the_first) {
 }
 
 TEST_F(SourcesTest, tokenizers_are_compared_by_their_hashes_not_by_their_names) {
-  const auto said = [&](const std::string& name, const std::string& hash) {
-    auto manifest = write_dataset(directory_ / "other", random_documents(700, 9), 97);
+  const auto write_as = [&](const std::string& path, const std::string& name,
+                            const std::string& hash) {
+    auto manifest = write_dataset(directory_ / path, random_documents(700, 9), 97);
     manifest.format.name = name;
     manifest.tokenizer_hash = hash;
-    spit(directory_ / "other" / kManifestName, manifest.dump());
-    const DataSource other{.paths = {(directory_ / "other").string()}, .weight = 1};
-    try {
-      return str(Sources(config({source(0, 1), other})).count(), " sources");
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
+    write_manifest(directory_ / path, manifest);
   };
-  EXPECT_EQ(said("llama3", ByteTokenizer().about().hash), "2 sources");
-  EXPECT_EQ(said("unknown", ""), "2 sources");
-  expect_contains(said("bytes", hash_hex("other")), "pack both with one");
+  write_as("other", "llama3", ByteTokenizer().about().hash);
+  EXPECT_EQ(Sources(config({source(0, 1), source("other")})).count(), 2u);
+  write_as("other", "unknown", "");
+  EXPECT_EQ(Sources(config({source(0, 1), source("other")})).count(), 2u);
+  write_as("other", "bytes", hash_hex("other"));
+  expect_refused("two tokenizers of one name", {}, config({source(0, 1), source("other")}));
   // Of which one is not known, between two that are.
   auto manifest = write_dataset(directory_ / "unknown", random_documents(500, 3), 97);
   manifest.tokenizer_hash = "";
-  spit(directory_ / "unknown" / kManifestName, manifest.dump());
-  const DataSource unknown{.paths = {(directory_ / "unknown").string()}, .weight = 1},
-      other{.paths = {(directory_ / "other").string()}, .weight = 1};
-  expect_contains(message_of<ConfigError>([&] {
-                    Sources(config({source(0, 1), unknown, other}));
-                  }),
-                  "are of two tokenizers");
+  write_manifest(directory_ / "unknown", manifest);
+  expect_refused("two tokenizers and an unknown one", {},
+                 config({source(0, 1), source("unknown"), source("other")}));
 }
 
 // Each row is the one that its source alone gives, however documents are told apart there.
@@ -337,53 +286,43 @@ TEST_F(SourcesTest, sources_of_every_format_mix) {
     }
     return tokens;
   };
-  const auto path = [&](const char* name) { return (directory_ / name).string(); };
-  write_megatron(path("megatron"), texts(1), 4, 4);
-  write_datatrove(path("datatrove"), texts(2));
-  spit(path("llmc.bin"), gpt2_shard(with_boundary(3, false)));
-  spit(path("nano.bin"), body(with_boundary(4, true), 2));
-  write_dataset(path("listed"), random_documents(1'000), 97, Boundary::listed);
+  write_megatron(at("megatron"), texts(1), 4, 4);
+  write_datatrove(at("datatrove"), texts(2));
+  write("llmc.bin", gpt2_shard(with_boundary(3, false)));
+  write("nano.bin", body(with_boundary(4, true), 2));
+  write_dataset(at("listed"), random_documents(1'000), 97, Boundary::listed);
   const auto llmq = joined(texts(5));
-  spit(path("llmq.bin"), llmq_header(2, std::ssize(llmq), 256, 0) + body(llmq, 4));
+  write("llmq.bin", llmq_header(2, std::ssize(llmq), 256, 0) + body(llmq, 4));
   std::vector<DataSource> sources;
   for (const char* name :
        {"megatron.bin", "datatrove.ds", "llmc.bin", "nano.bin", "listed", "llmq.bin"})
-    sources.push_back({.paths = {path(name)}, .weight = 1.0 + static_cast<double>(sources.size())});
+    sources.push_back(source(name, 1.0 + static_cast<double>(sources.size())));
+  // By source and first token, what the first 400 samples are, which are all rows of one source.
+  using Rows = std::map<std::pair<std::size_t, std::int64_t>, std::string>;
+  const auto rows_of = [&](const std::vector<DataSource>& read, std::size_t first, RowKind kind) {
+    auto c = loader_config(read);
+    c.rows = kind;
+    c.document_mask = true;
+    Loader loader(c, 4, 0, 1, pinned_);
+    Rows rows;
+    for (std::int64_t g = 0; g < 400; ++g) {
+      const auto batch = loader.batch(g / 4 * 4, 0);
+      const auto [s, row] = loader.sources().at(g);
+      auto& text = rows[{first + s, row.first}];
+      text.clear();
+      for (const auto& tensor : {batch.inputs, batch.targets, batch.document_start})
+        text.append(reinterpret_cast<const char*>(tensor.data) + g % 4 * 4 * kLength, 4 * kLength);
+      loader.release(batch);
+    }
+    return rows;
+  };
   for (const auto kind : {RowKind::automatic, RowKind::packed}) {
     if (kind == RowKind::packed) sources.pop_back();  // llmq has no documents
-    auto all = loader_config(sources);
-    all.rows = kind;
-    all.document_mask = true;
-    Loader mixed(all, 4, 0, 1, pinned_);
-    std::vector<std::unique_ptr<Loader>> alone;
-    for (const auto& source : sources) {
-      auto one = loader_config({source});
-      one.rows = kind;
-      one.document_mask = true;
-      one.shuffle = false;
-      one.global_batch_sequences = 1;
-      alone.push_back(std::make_unique<Loader>(one, 1, 0, 1, pinned_));
-    }
-    for (std::int64_t g = 0; g < 400; g += 4) {
-      const auto batch = mixed.batch(g, 0);
-      for (std::int64_t i = 0; i < 4; ++i) {
-        const auto [s, row] = mixed.sources().at(g + i);
-        const auto& rows = mixed.sources().rows(s);
-        std::int64_t at = 0;
-        while (rows.in_order(at).first != row.first)
-          ++at;
-        const auto expected = alone.at(s)->batch(at, 0);
-        const auto same = [&](ConstTensor a, ConstTensor b) {
-          return std::equal(b.as<std::int32_t>(), b.as<std::int32_t>() + kLength,
-                            a.as<std::int32_t>() + i * kLength);
-        };
-        ASSERT_TRUE(same(batch.inputs, expected.inputs) && same(batch.targets, expected.targets) &&
-                    same(batch.document_start, expected.document_start))
-            << "sample " << g + i << " of source " << s;
-        alone.at(s)->release(expected);
-      }
-      mixed.release(batch);
-    }
+    Rows alone;
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      alone.merge(rows_of({sources[i]}, i, kind));
+    for (const auto& [place, row] : rows_of(sources, 0, kind))
+      ASSERT_TRUE(alone.at(place) == row) << place.first << ", token " << place.second;
   }
 }
 
@@ -391,46 +330,30 @@ TEST_F(SourcesTest, masks_of_data_without_documents_are_those_of_windows) {
   const std::int64_t count = 1'000;
   const auto tokens = random_tokens(count, 256);
   const auto mask = random_mask(static_cast<std::size_t>(count));
-  spit(directory_ / "q.bin", llmq_header(2, count, 256, 1) + body(tokens, 4) + mask_bits(mask));
-  auto of_llmq = loader_config({{.paths = {(directory_ / "q.bin").string()}}});
-  of_llmq.shuffle = false;
-  Loader loader(of_llmq, 4, 0, 1, pinned_);
-  EXPECT_EQ(loader.sources().row_kind(), RowKind::windows);
-  ASSERT_EQ(loader.samples(), (count - 1) / kLength);
-  for (std::int64_t g = 0; g < loader.samples(); g += 4) {
-    const auto batch = loader.batch(g, 0);
-    for (std::int64_t t = 0; t < 4 * kLength && g * kLength + t + 1 < count; ++t) {
-      const auto at = static_cast<std::size_t>(g * kLength + t);
-      ASSERT_EQ(batch.inputs.as<std::int32_t>()[t], tokens[at]);
-      ASSERT_EQ(batch.targets.as<std::int32_t>()[t], mask[at + 1] != 0 ? tokens[at + 1] : -1);
-    }
-    loader.release(batch);
-  }
+  write("q.bin", llmq_header(2, count, 256, 1) + body(tokens, 4) + mask_bits(mask));
+  EXPECT_EQ(Sources(config({source("q.bin")})).row_kind(), RowKind::windows);
   // Beside masked data that have documents too.
   write_dataset(directory_ / "masked", random_documents(count), 97, Boundary::front, mask);
-  auto both = config({{.paths = {(directory_ / "masked").string()}, .weight = 1},
-                      {.paths = {(directory_ / "q.bin").string()}, .weight = 1}});
+  auto both = config({source("masked"), source("q.bin")});
   EXPECT_EQ(Sources(both).row_kind(), RowKind::windows);
   for (const auto kind : {RowKind::examples, RowKind::packed}) {
     both.rows = kind;
-    expect_contains(message_of<ConfigError>([&] { Sources{both}; }),
-                    "q.bin does not say where documents end; expected windows");
+    expect_refused(str(lockstep::name(kind), " without documents"), {"q.bin"}, both);
   }
 }
 
 TEST_F(SourcesTest, many_datasets_are_read_to_the_end_under_a_hard_limit_of_open_files) {
   std::vector<DataSource> many;
   for (int i = 0; i < 8; ++i) {
-    const auto path = directory_ / str("many", i);
-    write_dataset(path, random_documents(900, static_cast<std::uint64_t>(i) + 1), 30);  // 30 shards
-    many.push_back({.paths = {path.string()}, .weight = 1});
+    const auto name = str("many", i);
+    write_dataset(at(name), random_documents(900, static_cast<std::uint64_t>(i) + 1), 30);
+    many.push_back(source(name));  // of 30 shards
   }
   const auto in_child = [&] {
     const rlimit limit{64, 64};
     setrlimit(RLIMIT_NOFILE, &limit);
     Loader loader(loader_config(many), 4, 0, 1, pinned_);
-    for (std::int64_t g = 0; g < 900; g += 4)
-      loader.release(loader.batch(g, 0));
+    read(loader, 0, 900);
     std::exit(0);
   };
   EXPECT_EXIT(in_child(), ::testing::ExitedWithCode(0), "");
@@ -453,31 +376,29 @@ TEST_F(SourcesTest, shards_that_are_shuffled_together_stay_open_however_many_sou
   constexpr int kSources = 80, kShards = 16;
   std::vector<DataSource> many;
   for (int i = 0; i < kSources; ++i) {
-    const auto path = directory_ / str("many", i);
+    const auto name = str("many", i);
     constexpr std::int64_t kShardTokens = 2 * kLength + 1;
-    write_dataset(path, random_documents(kShards * kShardTokens, static_cast<std::uint64_t>(i) + 1),
-                  kShardTokens);
-    many.push_back({.paths = {path.string()}, .weight = 1});
+    const auto tokens = random_documents(kShards * kShardTokens, static_cast<std::uint64_t>(i) + 1);
+    write_dataset(at(name), tokens, kShardTokens);
+    many.push_back(source(name));
   }
   CountedShards files;
   auto config = loader_config(many);
   config.shuffle_shards = kShards;
   config.files = &files;
   Loader loader(config, 4, 0, 1, pinned_);
-  for (std::int64_t g = 0; g < std::int64_t{2} * kSources * 2 * kShards; g += 4)  // two epochs
-    loader.release(loader.batch(g, 0));
+  read(loader, 0, std::int64_t{2} * kSources * 2 * kShards);  // two epochs
   EXPECT_EQ(files.opened(), kSources * kShards);
 }
 
 TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {
   std::vector<DataSource> many;
   for (std::size_t i = 0; i <= kMostSources; ++i) {
-    const auto path = directory_ / str("many", i, ".bin");
-    spit(path, gpt2_shard(random_tokens(30, 256, i + 1)));
-    many.push_back({.paths = {path.string()}, .weight = i == 0 ? 1e6 : 1.0});
+    const auto name = str("many", i, ".bin");
+    write(name, gpt2_shard(random_tokens(30, 256, i + 1)));
+    many.push_back(source(name, i == 0 ? 1e6 : 1.0));
   }
-  expect_contains(message_of<ConfigError>([&] { Sources(config(many)); }),
-                  "257 sources, expected at most 256");
+  expect_refused("too many sources", {"257", "256"}, config(many));
   many.pop_back();
   Json checkpoint;
   const auto first = run(many, 3, checkpoint);
@@ -487,21 +408,16 @@ TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {
 }
 
 TEST_F(SourcesTest, what_is_no_mixture_is_refused) {
-  const auto refusal = [](const Sources::Config& c) {
-    return message_of<ConfigError>([&] { Sources{c}; });
-  };
   write_dataset(directory_ / "copy", random_documents(900, 1), 97);
-  DataSource copy{.paths = {(directory_ / "copy").string()}, .weight = 1};
-  expect_contains(refusal(config({source(0, 1), copy})), "holds the same tokens as");
-  spit(directory_ / "gpt2.bin", gpt2_shard(random_tokens(500, 50257)));
-  const DataSource gpt2{.paths = {(directory_ / "gpt2.bin").string()}, .weight = 1};
-  expect_contains(refusal(config({source(0, 1), gpt2})),
-                  "are of two tokenizers: llm.c GPT-2, whose documents are told apart by the token "
-                  "50256, and bytes, by 256; `lockstep data convert --tokenizer`");
+  expect_refused("the same tokens twice", {at("a"), at("copy")},
+                 config({source(0, 1), source("copy")}));
+  write("gpt2.bin", gpt2_shard(random_tokens(500, 50257)));
+  expect_refused("documents by two tokens", {"50256", "256", "--tokenizer"},
+                 config({source(0, 1), source("gpt2.bin")}));
   auto packed = config({source(0, 1)});
   packed.rows = RowKind::packed;
   packed.shuffle_shards = 3;
-  expect_contains(refusal(packed), "data.shuffle_shards is 3, expected 0 where rows are packed");
+  expect_refused("packed rows of shuffled shards", {"data.shuffle_shards", "3", "0"}, packed);
 }
 
 }  // namespace lockstep::testing::sources_test

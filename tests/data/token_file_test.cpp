@@ -18,14 +18,19 @@ struct Format {
   }
 };
 
-class TokenFileOf : public ::testing::TestWithParam<Format> {
+class TokenFileTest : public DirectoryTest {
  protected:
-  TemporaryDirectory directory_;
-  std::filesystem::path path_ = directory_ / "tokens.bin";
-  std::string refusal() const {
-    return message_of<DataError>([&] { TokenFile file(path_); });
+  // When it is opened.
+  void expect_refused(const std::string& name, const std::string& bytes,
+                      std::initializer_list<std::string> pins) const {
+    spit(path_, bytes);
+    expect_refusal<DataError>("data/token_file", name, pins, [&] { TokenFile file(path_); });
   }
+
+  const std::filesystem::path path_ = directory_ / "tokens.bin";
 };
+
+class TokenFileOf : public TokenFileTest, public ::testing::WithParamInterface<Format> {};
 
 TEST_P(TokenFileOf, gives_the_tokens_that_were_written) {
   const auto tokens = random_tokens(10'000, GetParam().vocabulary);
@@ -49,10 +54,10 @@ TEST_P(TokenFileOf, a_token_of_the_vocabulary_is_refused_by_file_byte_and_token)
   Tokens read(1'000);
   file.read(read, 3'321, 1'000);
   EXPECT_EQ(read, slice(tokens, 3'321, 1'000));
-  const auto message = message_of<DataError>([&] { file.read(read, 4'000, 1'000); });
   const auto byte = GetParam().header_bytes + GetParam().token_bytes * 4'321;
-  EXPECT_EQ(message, str(path_.string(), ": at byte ", byte,
-                         ": token 4321 is 1000, expected ids below 1000"));
+  expect_refusal<DataError>("data/token_file", str("token of ", GetParam().name, " too large"),
+                            {str(path_.string(), ": at byte ", byte, ": token 4321 is 1000")},
+                            [&] { file.read(read, 4'000, 1'000); });
   file.read(read, 4'000, 1'001);
 }
 
@@ -70,8 +75,8 @@ TEST_P(TokenFileOf, a_file_cut_while_it_is_open_is_an_error_not_a_signal) {
   const TokenFile file(path_);
   std::filesystem::resize_file(path_, 5'000);
   Tokens read(5'000);
-  expect_contains(message_of<DataError>([&] { file.read(read, 5'000, kAny); }),
-                  "became shorter while it was read");
+  expect_refusal<DataError>("data/token_file", str("cut while open, ", GetParam().name),
+                            {path_.string()}, [&] { file.read(read, 5'000, kAny); });
 }
 
 TEST_P(TokenFileOf, every_truncation_is_refused) {
@@ -81,19 +86,21 @@ TEST_P(TokenFileOf, every_truncation_is_refused) {
     std::filesystem::resize_file(path_, length);
     const bool headerless = GetParam().header_bytes == 0 || length == 2;
     if (headerless && length > 0 && length % 2 == 0) continue;  // cannot be told
-    const auto message = refusal();
+    const auto message = message_of<DataError>([&] { TokenFile file(path_); });
     expect_contains(message, path_.string() + ": at byte ");
-    if (length >= 4) expect_contains(message, "truncated");
-    if (length == 0) expect_contains(message, "empty");
+    if (length == 0) expect_wording("data/token_file", "empty", message);
+    if (length == 5) expect_wording("data/token_file", str("truncated ", GetParam().name), message);
   }
 }
 
 TEST_P(TokenFileOf, bytes_behind_the_tokens_are_refused) {
+  const auto bytes = GetParam().bytes_of(random_tokens(40, 256));
   for (const std::size_t more : {1, 2, 4, 1024}) {
     if (GetParam().header_bytes == 0 && more > 1) continue;  // cannot be told
-    const auto bytes = GetParam().bytes_of(random_tokens(40, 256));
     spit(path_, bytes + std::string(more, 'x'));
-    expect_contains(refusal(), str("at byte ", GetParam().header_bytes == 0 ? 80 : bytes.size()));
+    const auto text = message_of<DataError>([&] { TokenFile file(path_); });
+    expect_contains(text, str("at byte ", bytes.size(), ": "));
+    if (more == 1) expect_wording("data/token_file", str(GetParam().name, " and a byte"), text);
   }
 }
 
@@ -103,66 +110,54 @@ INSTANTIATE_TEST_SUITE_P(formats, TokenFileOf,
                                            Format{"nanoGPT", 50257, 0, 2}),
                          [](const auto& p) { return str("f", p.index); });
 
-class TokenFileTest : public ::testing::Test {
- protected:
-  std::string refusal(const std::string& bytes, const std::string& name = "tokens.bin") {
-    spit(directory_ / name, bytes);
-    return message_of<DataError>([&] { TokenFile file(directory_ / name); });
-  }
-  TemporaryDirectory directory_;
-};
-
 TEST_F(TokenFileTest, a_damaged_header_is_refused_by_its_field) {
   const auto tokens = body(random_tokens(50, 256), 2);
-  expect_contains(refusal(header(20240521, 1, 50) + tokens), "at byte 0: wrong magic 20240521");
-  expect_contains(refusal(header(0, 0, 0) + tokens), "at byte 0: wrong magic 0");
-  expect_contains(refusal(header(20240520, 2, 50) + tokens), "at byte 4: version 2, expected 1");
-  expect_contains(refusal(header(20240801, 1, 50) + tokens), "at byte 4: version 1, expected 7");
-  expect_contains(refusal(header(20240520, 1, 0)), "at byte 8: the header says 0 tokens");
-  expect_contains(refusal(header(20240520, 1, -50) + tokens), "says -50 tokens");
-  expect_contains(refusal(header(20240520, 1, 2147483647) + tokens), "truncated");
-  expect_contains(refusal(header(20240801, 7, 50) + tokens), "truncated");
+  expect_refused("magic", header(20240521, 1, 50) + tokens, {"at byte 0: ", "20240521"});
+  expect_refused("magic 0", header(0, 0, 0) + tokens, {"at byte 0: ", " 0"});
+  expect_refused("version", header(20240520, 2, 50) + tokens, {"at byte 4: ", " 2", " 1"});
+  expect_refused("version of u32", header(20240801, 1, 50) + tokens, {"at byte 4: ", " 1", " 7"});
+  expect_refused("no tokens", header(20240520, 1, 0), {"at byte 8: ", " 0 "});
+  expect_refused("negative tokens", header(20240520, 1, -50) + tokens, {"at byte 8: ", " -50 "});
+  expect_refused("many tokens", header(20240520, 1, 2147483647) + tokens, {" 2147483647 "});
+  expect_refused("tokens of half the width", header(20240801, 7, 50) + tokens, {" 1124"});
 }
 
-TEST_F(TokenFileTest, text_is_refused_with_the_way_to_shards) {
-  const auto message = refusal("It was a bright cold day in April", "1984.txt");
-  expect_contains(message, "1984.txt");
-  expect_contains(message, "lockstep data pack");
-}
-
-TEST_F(TokenFileTest, files_of_other_tools_are_named) {
+TEST_F(TokenFileTest, files_of_another_kind_are_named) {
   const std::string rest(2'000, 'r');
-  expect_contains(refusal("MMIDIDX" + rest), "a Megatron index");
-  expect_contains(refusal(header(20240326, 3, 1024) + rest), "an llm.c model");
-  expect_contains(refusal("PK\3\4" + rest), "a zip archive");
+  expect_refused("Megatron index", "MMIDIDX" + rest, {"Megatron"});
+  expect_refused("llm.c model", header(20240326, 3, 1024) + rest, {"llm.c"});
+  expect_refused("zip archive", "PK\3\4" + rest, {"zip"});
+  write("1984.txt", "It was a bright cold day in April");
+  for (const std::string name : {"1984.txt", "", "none.bin"})
+    expect_refusal<DataError>("data/token_file", str("file \"", name, '"'), {at(name)},
+                              [&] { TokenFile file(at(name)); });
 }
 
 TEST_F(TokenFileTest, llmq_shards_of_all_writers_are_read) {
   const auto tokens = random_tokens(50, 150'000);
   const auto bits = mask_bits(random_mask(50));
-  const auto path = directory_ / "tokens.bin";
   const std::int32_t stars = 0x2a2a2a2a;  // of writers that knew no masks
   for (const auto& [version, masks] :
        std::vector<std::pair<std::int32_t, std::int32_t>>{{1, stars}, {2, stars}, {2, 0}, {2, 1}}) {
-    spit(path,
+    spit(path_,
          llmq_header(version, 50, 151'643, masks) + body(tokens, 4) + (masks == 1 ? bits : ""));
-    const TokenFile file(path);
+    const TokenFile file(path_);
     EXPECT_EQ(file.format().name, "LLMQ");
     EXPECT_EQ(file.mask_offset(), masks == 1 ? 1024 + 200 : 0);
     Tokens read(50);
     file.read(read, 0, kAny);
     EXPECT_EQ(read, tokens);
   }
-  expect_contains(refusal(llmq_header(3, 50, 9, 0) + body(tokens, 4)), "at byte 8: version 3");
-  expect_contains(refusal(llmq_header(2, 0, 9, 0)), "at byte 16: the header says 0 tokens");
-  expect_contains(refusal(llmq_header(2, 50, 9, 1) + body(tokens, 4)), "at byte 1224: truncated");
-  expect_contains(refusal(llmq_header(2, 50, 9, 0) + body(tokens, 4) + bits), "too long");
-  expect_contains(refusal(llmq_header(2, 50, 9, 0).substr(0, 1000)), "at byte 1000: truncated");
+  const auto text = body(tokens, 4);
+  expect_refused("LLMQ, version", llmq_header(3, 50, 9, 0) + text, {"at byte 8: ", " 3"});
+  expect_refused("LLMQ, no tokens", llmq_header(2, 0, 9, 0), {"at byte 16: ", " 0 "});
+  expect_refused("LLMQ, no mask", llmq_header(2, 50, 9, 1) + text, {"at byte 1224: "});
+  expect_refused("LLMQ, mask behind", llmq_header(2, 50, 9, 0) + text + bits, {"at byte 1224: "});
+  expect_refused("LLMQ, cut", llmq_header(2, 50, 9, 0).substr(0, 1000), {"at byte 1000: "});
 }
 
 // Of Megatron's types; what a type cannot mean as an id is refused with the value it has.
 TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
-  const auto path = directory_ / "tokens.bin";
   for (const auto& [bytes, is_signed, most] :
        std::vector<std::tuple<int, bool, std::int32_t>>{{1, false, 255},
                                                         {1, true, 127},
@@ -174,8 +169,8 @@ TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
     const TokenFormat format{"Megatron", 0, bytes, 0, Boundary::listed, -1, is_signed};
     auto tokens = random_tokens(5'000, most);
     tokens[77] = most;
-    spit(path, body(tokens, bytes));
-    const TokenFile file(ReadFile(path), format);
+    spit(path_, body(tokens, bytes));
+    const TokenFile file(ReadFile(path_), format);
     ASSERT_EQ(file.tokens(), 5'000);
     for (const std::int64_t first : {0, 1, 77, 4'000}) {
       Tokens read(std::min<std::size_t>(4'500, static_cast<std::size_t>(5'000 - first)));
@@ -183,53 +178,45 @@ TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
       ASSERT_EQ(read, slice(tokens, first, std::ssize(read))) << first;
     }
   }
-  const auto refused = [&](const std::string& value, bool is_signed) {
+  const struct {
+    const char* name;
+    std::string value;
+    bool is_signed;
+    std::string pin;
+  } refused[] = {
+      {"negative i8", "\x80", true, "at byte 3: token 3 is -128"},
+      {"negative i16", "\xfe\xff", true, "token 3 is -2"},
+      {"negative i32", "\xff\xff\xff\xff", true, "token 3 is -1"},
+      {"large i64", std::string("\0\0\0\0\1\0\0\0", 8), true, "token 3 is 4294967296"},
+      {"negative i64", std::string(8, '\xff'), true, "at byte 24: token 3 is -1"},
+      // Ids that are negative as int32 must not slip under the vocabulary.
+      {"highest bit of u32", "\xfe\xff\xff\xff", false, "token 3 is 4294967294"},
+  };
+  for (const auto& [name, value, is_signed, pin] : refused) {
     const auto bytes = static_cast<int>(value.size());
-    spit(path, body(random_tokens(3, 100), bytes) + value);
-    const TokenFile file(ReadFile(path),
+    spit(path_, body(random_tokens(3, 100), bytes) + value);
+    const TokenFile file(ReadFile(path_),
                          {"Megatron", 0, bytes, 0, Boundary::listed, -1, is_signed});
     Tokens read(4);
-    return message_of<DataError>([&] { file.read(read, 0, std::int64_t{1} << 31); });
-  };
-  expect_contains(refused("\x80", true), "at byte 3: token 3 is -128, expected no negative id");
-  expect_contains(refused(std::string("\xfe\xff"), true), "token 3 is -2");
-  expect_contains(refused(std::string("\xff\xff\xff\xff"), true), "token 3 is -1");
-  expect_contains(refused(std::string("\0\0\0\0\1\0\0\0", 8), true), "token 3 is 4294967296");
-  expect_contains(refused(std::string(8, '\xff'), true), "at byte 24: token 3 is -1");
-}
-
-TEST_F(TokenFileTest, what_is_no_regular_file_is_refused) {
-  expect_contains(message_of<DataError>([&] { TokenFile file(directory_.path()); }), "a directory");
-  expect_contains(message_of<DataError>([&] { TokenFile file(directory_ / "none.bin"); }),
-                  "cannot open");
+    expect_refusal<DataError>("data/token_file", name, {pin},
+                              [&] { file.read(read, 0, std::int64_t{1} << 31); });
+  }
 }
 
 // A sparse file of 6 GB: each offset beyond 2^32.
 TEST_F(TokenFileTest, offsets_are_64_bits) {
-  const auto path = directory_ / "large.bin";
   const std::int64_t count = 3'000'000'000;
   const Tokens tokens = random_tokens(100, 50257);
-  spit(path, std::string(1024, 'x'));
-  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(2 * count - 200));
-  std::ofstream(path, std::ios::binary | std::ios::app) << body(tokens, 2);
-  const TokenFile file(path);
+  spit(path_, std::string(1024, 'x'));
+  std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(2 * count - 200));
+  std::ofstream(path_, std::ios::binary | std::ios::app) << body(tokens, 2);
+  const TokenFile file(path_);
   ASSERT_EQ(file.tokens(), count);
   Tokens read(100);
   file.read(read, count - 100, 50257);
   EXPECT_EQ(read, tokens);
   expect_contains(message_of<DataError>([&] { file.read(read, count - 100, 1); }),
                   "at byte 5999999");
-}
-
-// Ids that are negative as int32 must not slip under the vocabulary.
-TEST_F(TokenFileTest, the_highest_bit_of_a_u32_is_refused) {
-  Tokens tokens = random_tokens(10, 256);
-  tokens[3] = -2;
-  spit(directory_ / "tokens.bin", llama3_shard(tokens));
-  const TokenFile file(directory_ / "tokens.bin");
-  Tokens read(10);
-  expect_contains(message_of<DataError>([&] { file.read(read, 0, 128256); }),
-                  "token 3 is 4294967294");
 }
 
 }  // namespace lockstep::testing::token_file_test
