@@ -19,12 +19,12 @@ class RemoteTest : public ::testing::Test {
 
   // Bytes [1000, 250000) by a way of the server.
   std::string read(const std::string& modes, bool may_skip = false,
-                   const Patience& patience = quick_patience()) {
+                   const Patience& patience = quick_patience(), std::int64_t end = 250'000) {
     Remote remote(no_environment(), patience);
     RemoteReader reader(remote, stop_);
     std::string got;
     const bool done =
-        reader.read(server_->url(modes + "/a.bin"), {1000, 250'000}, kBytes, may_skip,
+        reader.read(server_->url(modes + "/a.bin"), {1000, end}, kBytes, may_skip,
                     [&](std::span<const std::byte> bytes, std::int64_t offset) {
                       EXPECT_EQ(offset, 1000 + static_cast<std::int64_t>(got.size()));
                       got.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -76,9 +76,10 @@ TEST_F(RemoteTest, goes_on_where_a_connection_was_cut) {
   }
 }
 
+// libcurl measures over five seconds: only where few bytes came does it find a stall sooner.
 TEST_F(RemoteTest, goes_on_where_a_server_stalled) {
-  EXPECT_EQ(read("stall1", false, little_patience()), part_);
-  EXPECT_EQ(server_->ranges("stall1/a.bin").at(1), (ByteRange{1000 + 83'000, 250'000}));
+  EXPECT_EQ(read("stall1", false, little_patience(), 1600), part_.substr(0, 600));
+  EXPECT_EQ(server_->ranges("stall1/a.bin").at(1), (ByteRange{1000 + 200, 1600}));
 }
 
 TEST_F(RemoteTest, tries_again_what_may_pass) {
@@ -153,8 +154,7 @@ TEST_F(RemoteTest, a_stop_ends_a_stalled_request) {
   Remote remote(no_environment(), patience);
   RemoteReader reader(remote, stop_);
   std::thread stopper([&] {
-    while (requests("stall") == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    wait_until([&] { return requests("stall") > 0; });
     stop_ = true;
   });
   expect_refusal<AccessError>("data/remote", "a stop", {"/stall/a.bin: "},

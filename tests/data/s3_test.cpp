@@ -271,8 +271,10 @@ TEST_F(S3Test, a_service_that_does_not_answer_is_no_fault_of_the_data) {
       environment({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", server_->url("container")}});
   EXPECT_THROW(keys(container), RefusedError);  // 403
   spit(directory_ / "service.json", R"({"status": 503})");
+  Remote remote(container, no_patience());  // one that has none reads nothing, and says the same
   expect_remote_refusal<UnreachableError>("data/aws_credentials", "a container that is busy",
-                                          {"127.0.0.1", "503"}, [&] { keys(container); });
+                                          {"127.0.0.1", "503"},
+                                          [&] { remote.request("s3://bucket/key"); });
   std::filesystem::remove(directory_ / "service.json");
   AwsCredentials of_instance(instance(), std::chrono::seconds(0));
   EXPECT_EQ(of_instance.keys()->id, kId);
@@ -280,9 +282,6 @@ TEST_F(S3Test, a_service_that_does_not_answer_is_no_fault_of_the_data) {
   server_->end();
   EXPECT_THROW(of_instance.keys(), UnreachableError);
   EXPECT_THROW(keys(container), UnreachableError);
-  // A remote that has none reads nothing, and says the same.
-  Remote remote(container, no_patience());
-  EXPECT_THROW(remote.request("s3://bucket/key"), UnreachableError);
 }
 
 TEST(AwsCredentials, temporary_ones_say_when_they_end) {
