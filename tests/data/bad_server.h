@@ -60,6 +60,7 @@ class BadServer {
   explicit BadServer(const std::filesystem::path& directory, std::vector<std::string> keys = {})
       : words_{LOCKSTEP_PYTHON, "-I", "-S", "-B", LOCKSTEP_BAD_SERVER, directory.string()} {
     words_.insert(words_.end(), keys.begin(), keys.end());
+    setenv("no_proxy", "127.0.0.1", 1);  // else a proxy of this machine's environment is asked
   }
   BadServer(const BadServer&) = delete;
   BadServer& operator=(const BadServer&) = delete;
