@@ -17,6 +17,11 @@ constexpr std::string_view kArrow = " => ";
 std::string normalized(std::string text) {
   static const std::regex temporary(R"([^\s"'=]*/lockstep-[A-Za-z0-9]{6}\b)");
   text = std::regex_replace(text, temporary, "DIR");
+  static const std::regex place(
+      R"( \([^() ]*/[a-z0-9_]+\.(cpp|h|cu|cuh):[0-9]+\))");  // in our sources
+  text = std::regex_replace(text, place, "");
+  static const std::regex port(R"(127\.0\.0\.1:[0-9]+)");  // of a server that the test started
+  text = std::regex_replace(text, port, "127.0.0.1:PORT");
   const std::string tests = LOCKSTEP_TESTS_DIRECTORY;
   for (auto at = text.find(tests); at != std::string::npos; at = text.find(tests, at))
     text.replace(at, tests.size(), "TESTS");

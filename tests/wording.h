@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 
 // `text` is the message NAME of `reader`, such as "data/manifest". Temporary directories read as
-// DIR.
+// DIR, ports of this machine as PORT.
 void expect_wording(const std::string& reader, const std::string& name, const std::string& text);
 
 // `act` throws an E; its message holds each of `pins`, and is the message NAME of `reader`.

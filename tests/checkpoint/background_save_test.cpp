@@ -8,10 +8,9 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep::background_save_test {
+namespace lockstep::testing::background_save_test {
 
 namespace fs = std::filesystem;
-using testing::expect_contains;
 
 // A rank's state of eight numbers, its own.
 class Rank {
@@ -45,7 +44,7 @@ class Rank {
   World& world() { return world_; }
 
   static constexpr std::int64_t kElements = 8;
-  testing::Bench bench;
+  Bench bench;
   Tensor state;
   std::optional<BackgroundSave> saves;
 
@@ -58,13 +57,13 @@ class BackgroundSaves : public ::testing::Test {
  protected:
   void on_ranks(int ranks, const std::function<void(Rank&)>& body) {
     run_thread_ranks(ranks, [&](World& threads) {
-      testing::RingWorld world(threads);
+      RingWorld world(threads);
       Rank rank(world, path());
       body(rank);
     });
   }
   fs::path path() const { return directory_.path() / "checkpoints"; }
-  testing::TemporaryDirectory directory_;
+  TemporaryDirectory directory_;
 };
 
 std::string error_of(const std::optional<BackgroundSave::Outcome>& outcome) {
@@ -187,4 +186,4 @@ TEST_F(BackgroundSaves, that_hang_on_one_rank_keep_the_others_in_a_collective) {
   });
 }
 
-}  // namespace lockstep::background_save_test
+}  // namespace lockstep::testing::background_save_test

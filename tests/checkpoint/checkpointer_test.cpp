@@ -3,20 +3,12 @@
 #include <cstring>
 
 #include "checkpoint/safetensors.h"
-#include "tests/files.h"
 #include "tests/testing.h"
+#include "tests/wording.h"
 
-namespace lockstep::checkpointer_test {
+namespace lockstep::testing::checkpointer_test {
 
 namespace fs = std::filesystem;
-using testing::Bench;
-using testing::expect_bitwise_equal;
-using testing::expect_contains;
-using testing::flip;
-using testing::message_of;
-using testing::slurp;
-using testing::spit;
-
 // A small state of several types: weights, moments, and random bits (NaN among them).
 class CheckpointerTest : public ::testing::Test {
  protected:
@@ -58,6 +50,15 @@ class CheckpointerTest : public ::testing::Test {
     if (validation_loss) about.set("validation_loss", *validation_loss);
     Checkpointer(path(), state_, std::move(retention)).save(step, about);
   }
+  void save_all(std::initializer_list<std::int64_t> steps) {
+    for (const auto step : steps)
+      save(step);
+  }
+  // Its last byte is another.
+  void damage(std::int64_t step) const {
+    flip(path(step) / "rank-00000.safetensors",
+         fs::file_size(path(step) / "rank-00000.safetensors") - 1, 0);
+  }
   fs::path path() const { return directory_.path() / "checkpoints"; }
   fs::path path(std::int64_t step) const { return checkpoint_path(path(), step); }
   static std::vector<std::string> entries(const fs::path& directory) {
@@ -67,7 +68,7 @@ class CheckpointerTest : public ::testing::Test {
     std::sort(names.begin(), names.end());
     return names;
   }
-  testing::TemporaryDirectory directory_;
+  TemporaryDirectory directory_;
   Bench bench_;
   std::vector<StateSlice> state_;
 };
@@ -110,8 +111,7 @@ TEST_F(CheckpointerTest, the_same_state_gives_the_same_bytes) {
 
 TEST_F(CheckpointerTest, the_newest_is_by_number_and_must_be_named_as_saved) {
   EXPECT_EQ(latest_checkpoint(path()), std::nullopt);
-  for (const std::int64_t step : {9, 10, 123456789})
-    save(step);
+  save_all({9, 10, 123456789});
   for (const char* name : {"step-", "step-1", "step-000000011", "step-00000012x", "step-99999999"})
     fs::create_directory(path() / name);
   spit(path() / "step-99999998", "a file");
@@ -151,8 +151,7 @@ TEST_F(CheckpointerTest, saving_a_step_again_keeps_what_was_there_under_another_
 }
 
 TEST_F(CheckpointerTest, a_run_resumed_from_an_old_step_does_not_return_to_later_ones) {
-  for (const std::int64_t step : {1, 2, 3, 4})
-    save(step);
+  save_all({1, 2, 3, 4});
   save(2);
   EXPECT_EQ(latest_checkpoint(path()), 2);
   EXPECT_EQ(entries(path()),
@@ -176,8 +175,7 @@ TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
 
 // It is elsewhere, and the one before it was copied here.
 TEST_F(CheckpointerTest, where_the_one_to_be_kept_never_was_the_one_before_it_stays) {
-  for (const std::int64_t step : {1, 2, 4, 5})
-    save(step);
+  save_all({1, 2, 4, 5});
   EXPECT_EQ(prune_checkpoints(path(), {.last = 1}, {3}), (std::vector<std::int64_t>{1, 4}));
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 5}));
 }
@@ -186,48 +184,43 @@ TEST_F(CheckpointerTest, the_newest_that_is_whole_and_accepted_is_loaded) {
   const Checkpointer checkpointer(path(), state_);
   const auto any = [](const Json&) {};
   EXPECT_EQ(checkpointer.load_newest(any), std::nullopt);
-  for (const std::int64_t step : {1, 2, 3})
-    save(step);
-  flip(path(3) / kRankFile, slurp(path(3) / kRankFile).size() - 1, 0);
+  save_all({1, 2, 3});
+  damage(3);
   EXPECT_EQ(checkpointer.load_newest(any)->dump(), R"({"step":2})");
   EXPECT_TRUE(holds(2));
   const auto refuse = [](const Json& about) { throw ConfigError("not " + about.dump()); };
   expect_contains(message_of<ConfigError>([&] { checkpointer.load_newest(refuse); }),
                   R"(not {"step":3})");
   fs::remove(path(3) / kRankFile);
-  const auto said = message_of<ConfigError>([&] { checkpointer.load_newest(refuse); });
-  expect_contains(said, R"(not {"step":2}. Tried before, and not used: )");
+  expect_refusal<ConfigError>("checkpoint/checkpointer", "refused, after a damaged one",
+                              {R"({"step":2})", "/step-00000003/"},
+                              [&] { checkpointer.load_newest(refuse); });
 }
 
 TEST_F(CheckpointerTest, where_none_is_whole_nothing_starts_afresh) {
-  for (const std::int64_t step : {1, 2})
-    save(step);
-  flip(path(1) / kRankFile, slurp(path(1) / kRankFile).size() - 1, 0);
+  save_all({1, 2});
+  damage(1);
   fs::remove(path(2) / kRankFile);
-  const auto message =
-      message_of<DataError>([&] { Checkpointer(path(), state_).load_newest([](const Json&) {}); });
-  expect_contains(message, "step-00000001/rank-00000.safetensors: at byte");
-  expect_contains(message, "step-00000002/rank-00000.safetensors: cannot open");
-  expect_contains(message, "away to start afresh");
+  expect_refusal<DataError>(
+      "checkpoint/checkpointer", "none is whole",
+      {"step-00000001/rank-00000.safetensors: at byte", "step-00000002/rank-00000.safetensors: "},
+      [&] { Checkpointer(path(), state_).load_newest([](const Json&) {}); });
 }
 
 // A link to itself cannot be opened, for whoever asks.
 TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
-  for (const std::int64_t step : {1, 2})
-    save(step);
+  save_all({1, 2});
   fs::remove(path(2) / kRankFile);
   fs::create_symlink(kRankFile, path(2) / kRankFile);
   EXPECT_THROW(Checkpointer(path(), state_).load_newest([](const Json&) {}), AccessError);
   EXPECT_THROW(latest_checkpoint(path()), AccessError);
   spit(directory_ / "file", "text");
-  expect_contains(message_of<AccessError>([&] { checkpoint_steps(directory_ / "file"); }),
-                  "cannot read the directory");
+  EXPECT_THROW(checkpoint_steps(directory_ / "file"), AccessError);
 }
 
 // Steps are not lost because storage fails for a while: no older one is taken.
 TEST_F(CheckpointerTest, a_step_that_storage_does_not_give_is_taken_from_another_copy_or_awaited) {
-  for (const std::int64_t step : {1, 2})
-    save(step);
+  save_all({1, 2});
   using Candidate = Checkpointer::Candidate;
   const auto fails = [] { throw StorageError("elsewhere/step-2: Input/output error"); };
   const Checkpointer checkpointer(path(), state_);
@@ -236,10 +229,10 @@ TEST_F(CheckpointerTest, a_step_that_storage_does_not_give_is_taken_from_another
   };
   EXPECT_TRUE(load({{2, fails}, {2}, {1}}));
   EXPECT_TRUE(holds(2));
-  const auto said = message_of<StorageError>([&] { load({{2, fails}, {1}}); });
-  expect_contains(
-      said, "step 2 is there, but cannot be read; start the run again, or move the step away");
-  expect_contains(said, "elsewhere/step-2: Input/output error");
+  expect_refusal<StorageError>("checkpoint/checkpointer", "storage that fails",
+                               {"step 2", "elsewhere/step-2: "}, [&] {
+                                 load({{2, fails}, {1}});
+                               });
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{1, 2}));
 }
 
@@ -247,8 +240,8 @@ TEST_F(CheckpointerTest, a_directory_that_is_removed_between_saves_is_not_made_a
   Checkpointer checkpointer(path(), state_);
   checkpointer.save(1, Json());
   fs::remove_all(path());
-  expect_contains(message_of<DataError>([&] { checkpointer.save(2, Json()); }),
-                  "step-00000002.tmp: cannot create the directory: No such file or directory");
+  expect_refusal<DataError>("checkpoint/checkpointer", "a directory that was removed",
+                            {"step-00000002.tmp: "}, [&] { checkpointer.save(2, Json()); });
   EXPECT_FALSE(fs::exists(path()));
 }
 
@@ -270,9 +263,8 @@ TEST_F(CheckpointerTest, of_equally_good_ones_the_newer_stays) {
 }
 
 TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {
-  for (const std::int64_t step : {1, 2, 3})
-    save(step);
-  flip(path(3) / kRankFile, slurp(path(3) / kRankFile).size() - 1, 0);
+  save_all({1, 2, 3});
+  damage(3);
   EXPECT_THROW(prune_checkpoints(path(), {.last = 1}), DataError);
   EXPECT_EQ(checkpoint_steps(path()).size(), 3u);
   // One that is visibly damaged neither counts nor goes.
@@ -282,7 +274,7 @@ TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {
 }
 
 TEST_F(CheckpointerTest, a_full_disk_leaves_older_checkpoints) {
-  const testing::SmallDisk disk(std::int64_t{512} << 10);
+  const SmallDisk disk(std::int64_t{512} << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   state_.push_back(whole_slice("large", bench_.random({20000}, DType::fp32)));
   std::int64_t step = 0;
@@ -293,7 +285,6 @@ TEST_F(CheckpointerTest, a_full_disk_leaves_older_checkpoints) {
       Checkpointer(disk.path(), state_).save(step, Json());
     } catch (const Error& error) {
       exit_code = error.exit_code();
-      expect_contains(error.what(), "No space left on device; free some space");
     }
   EXPECT_EQ(exit_code, 74);
   const auto latest = latest_checkpoint(disk.path());
@@ -305,21 +296,23 @@ TEST_F(CheckpointerTest, a_full_disk_leaves_older_checkpoints) {
 
 TEST_F(CheckpointerTest, other_tensors_are_refused_by_name) {
   save(1);
-  const auto refusal = [&](const std::vector<StateSlice>& state) {
-    return message_of<DataError>([&] { Checkpointer(path(), state).load(1); });
+  const auto expect_refused = [&](const char* name, std::initializer_list<std::string> pins,
+                                  const auto& change) {
+    auto state = state_;
+    change(state);
+    expect_refusal<DataError>("checkpoint/checkpointer", name, pins,
+                              [&] { Checkpointer(path(), state).load(1); });
   };
-  auto more = state_;
-  more.push_back(whole_slice("extra", bench_.random({2}, DType::fp32)));
-  expect_contains(refusal(more), "step-00000001: there is no tensor extra");
-  auto fewer = state_;
-  fewer.pop_back();
-  expect_contains(refusal(fewer), "there is a tensor flags that this run does not have");
-  auto reshaped = state_;
-  reshaped[2] = whole_slice("norm.weight", state_[2].local.view({13, 7}));
-  expect_contains(refusal(reshaped), "norm.weight has the shape [7, 13], this model's is [13, 7]");
-  auto retyped = state_;
-  retyped[2] = whole_slice("norm.weight", bench_.poisoned({7, 13}, DType::bf16));
-  expect_contains(refusal(retyped), "norm.weight is fp32, this run's is bf16");
+  expect_refused("a tensor more", {"step-00000001: ", "extra"}, [&](auto& state) {
+    state.push_back(whole_slice("extra", bench_.random({2}, DType::fp32)));
+  });
+  expect_refused("a tensor less", {"flags"}, [](auto& state) { state.pop_back(); });
+  expect_refused("another shape", {"norm.weight", "[7, 13]", "[13, 7]"}, [](auto& state) {
+    state[2] = whole_slice("norm.weight", state[2].local.view({13, 7}));
+  });
+  expect_refused("another type", {"norm.weight", "fp32", "bf16"}, [&](auto& state) {
+    state[2] = whole_slice("norm.weight", bench_.poisoned({7, 13}, DType::bf16));
+  });
 }
 
 TEST_F(CheckpointerTest, a_reader_of_weights_may_take_some_and_convert) {
@@ -332,8 +325,9 @@ TEST_F(CheckpointerTest, a_reader_of_weights_may_take_some_and_convert) {
     EXPECT_EQ(wanted[0].local.as<BFloat16>()[i], to_bf16(state_[2].local.as<float>()[i]));
   const std::vector<StateSlice> flags = {
       whole_slice("flags", bench_.poisoned({7, 13}, DType::fp32))};
-  expect_contains(message_of<DataError>([&] { load_checkpoint(path(1), flags, Match::subset); }),
-                  "flags is uint8, this run's is fp32");
+  expect_refusal<DataError>("checkpoint/checkpointer", "a type that is not converted",
+                            {"flags", "uint8", "fp32"},
+                            [&] { load_checkpoint(path(1), flags, Match::subset); });
 }
 
 // The slices of `tensor` for every part, each cut into two ranges at `cut`.
@@ -398,11 +392,11 @@ TEST_F(CheckpointerTest, slices_larger_than_what_is_read_at_once_come_back) {
 TEST_F(CheckpointerTest, a_state_that_does_not_cover_its_tensors_is_not_written) {
   auto slices = slices_of(bench_, bench_.random({4, 4}, DType::fp32), {0, 2, 2}, 3, true);
   slices.pop_back();
-  expect_contains(message_of<DataError>([&] { Checkpointer(path(), slices).save(1, Json()); }),
-                  "w: part 1: slices end at element 3 of 8");
+  expect_refusal<DataError>("checkpoint/checkpointer", "slices that do not cover", {"w: part 1: "},
+                            [&] { Checkpointer(path(), slices).save(1, Json()); });
   EXPECT_TRUE(entries(path()).empty());
   slices[0].piece.end = 4;
   EXPECT_THROW(Checkpointer(path(), slices), Error);
 }
 
-}  // namespace lockstep::checkpointer_test
+}  // namespace lockstep::testing::checkpointer_test

@@ -5,6 +5,7 @@
 
 #include "checkpoint/background_copies.h"
 #include "tests/checkpoint/machines.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::copies_test {
 
@@ -16,6 +17,24 @@ class Copies : public Machines {
   Copies() : Machines({.machines = 2, .ranks = 4, .of_a_rank = 1000}) {}
   std::string refused_copy(std::int64_t step) const {
     return refused([step](Rank& rank) { rank.copies.copy(step, {}, {}); });
+  }
+  fs::path archive() const {
+    fs::create_directories(directory_ / "archive");
+    return directory_ / "archive";
+  }
+  CheckpointCopies copies_to_archive(World& world) const {
+    return CheckpointCopies(world, shared(), directory_ / "archive", {});
+  }
+  // Copies to the archive, of milestones alone.
+  std::unique_ptr<BackgroundCopies> milestones(World& world) const {
+    std::vector<BackgroundCopies::Hop> hops;
+    hops.push_back({.copies = copies_to_archive(world), .milestones = 2, .milestones_alone = true});
+    return std::make_unique<BackgroundCopies>(world, std::move(hops));
+  }
+  // A run that keeps one checkpoint, and every second one until the archive has it.
+  void save_shared(Rank& rank, std::int64_t step, const Json& about) const {
+    const Retention retention{.last = 1, .every = 2, .copied_to = directory_ / "archive"};
+    Checkpointer(shared(), rank.state, retention, &rank.world).save(step, about);
   }
 };
 
@@ -57,7 +76,7 @@ TEST_F(Copies, without_a_machine_are_refused_and_an_older_whole_one_is_the_newes
   });
   fs::remove_all(checkpoint_path(local(1), 5));
   on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), 3); });
-  expect_contains(refused_copy(5), "not every machine has its files of it");
+  expect_wording("checkpoint/copies", "a machine without its files", refused_copy(5));
   EXPECT_EQ(names(shared()), Names());
 }
 
@@ -95,7 +114,7 @@ TEST_F(Copies, of_two_saves_of_a_step_are_not_mixed) {
   fs::remove_all(local(1));
   fs::rename(away, local(1));
   on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), std::nullopt); });
-  expect_contains(refused_copy(5), "not every machine has its files of it");
+  expect_wording("checkpoint/copies", "a machine of another save", refused_copy(5));
 }
 
 TEST_F(Copies, the_newest_two_stay_on_a_machine_and_what_is_to_be_copied) {
@@ -135,12 +154,11 @@ TEST_F(Copies, nothing_is_deleted_before_all_machines_have_the_new_one) {
 }
 
 TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
-  const auto archive = directory_ / "archive";
-  fs::create_directory(archive);
+  const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     rank.save(3);
     rank.copies.copy(3, {}, {});
-    const CheckpointCopies there(rank.world, shared(), archive, {});
+    const auto there = copies_to_archive(rank.world);
     EXPECT_EQ(newest(there), 3);
     there.copy(3, {}, {});
     EXPECT_EQ(newest(there), 3);  // a shared directory is not marked
@@ -162,16 +180,14 @@ std::vector<std::int64_t> steps_of(const std::vector<BackgroundCopies::Outcome>&
 }
 
 TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
-  const auto archive = directory_ / "archive";
-  fs::create_directory(archive);
+  const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3, 4, 5})
       rank.save(step, {1, 2, 3, 4, 5});
     std::vector<BackgroundCopies::Hop> hops;
     hops.push_back({.copies = rank.copies, .retention = {.last = 1}, .milestones = 2});
-    hops.push_back({.copies = CheckpointCopies(rank.world, shared(), archive, {}),
-                    .milestones = 2,
-                    .milestones_alone = true});
+    hops.push_back(
+        {.copies = copies_to_archive(rank.world), .milestones = 2, .milestones_alone = true});
     BackgroundCopies copies(rank.world, std::move(hops));
     // Rank 0 says what is done: while it waits for the others to be told, all five wait.
     rank.world.exchange("");
@@ -193,25 +209,18 @@ TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
 // The archive is away, or the job ends before: they are copied later, and stay until then.
 TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
   const auto archive = directory_ / "archive";
-  const Retention retention{.last = 1, .every = 2, .copied_to = archive};
   const auto copy_on = [&](World& world, const std::vector<std::int64_t>& steps) {
-    std::vector<BackgroundCopies::Hop> hops;
-    hops.push_back({.copies = CheckpointCopies(world, shared(), archive, {}),
-                    .milestones = 2,
-                    .milestones_alone = true});
-    BackgroundCopies copies(world, std::move(hops));
+    const auto copies = milestones(world);
     for (const auto step : steps)
-      copies.want(step, {});
-    copies.finish();
+      copies->want(step, {});
+    copies->finish();
     std::vector<std::int64_t> copied, failed;
-    for (const auto& outcome : copies.poll())
+    for (const auto& outcome : copies->poll())
       (outcome.error ? failed : copied).push_back(outcome.step);
     return std::pair(copied, failed);
   };
   using Steps = std::vector<std::int64_t>;
-  const auto save = [&](Rank& rank, std::int64_t step) {
-    Checkpointer(shared(), rank.state, retention, &rank.world).save(step, Json(step));
-  };
+  const auto save = [&](Rank& rank, std::int64_t step) { save_shared(rank, step, Json(step)); };
   spit(archive, "not a directory");
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {2, 4, 5})
@@ -234,29 +243,20 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
 
 // It comes to a milestone again, from before it: what the archive has is of another history.
 TEST_F(Copies, of_an_older_history_are_none_of_this_one) {
-  const auto archive = directory_ / "archive";
-  fs::create_directory(archive);
-  const Retention retention{.last = 1, .every = 2, .copied_to = archive};
-  const auto save = [&](Rank& rank, std::int64_t step, const char* about) {
-    Checkpointer(shared(), rank.state, retention, &rank.world).save(step, Json(about));
-  };
+  const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     rank.fill([](std::int64_t) { return 7; });
-    save(rank, 2, "before");
-    CheckpointCopies(rank.world, shared(), archive, {}).copy(2, {}, {});
-    save(rank, 2, "again");
-    save(rank, 3, "again");
+    save_shared(rank, 2, Json("before"));
+    copies_to_archive(rank.world).copy(2, {}, {});
+    save_shared(rank, 2, Json("again"));
+    save_shared(rank, 3, Json("again"));
   });
   EXPECT_EQ(names(shared()), (Names{"step-00000002", "step-00000002.replaced-1", "step-00000003"}));
   on_ranks([&](Rank& rank) {
-    std::vector<BackgroundCopies::Hop> hops;
-    hops.push_back({.copies = CheckpointCopies(rank.world, shared(), archive, {}),
-                    .milestones = 2,
-                    .milestones_alone = true});
-    BackgroundCopies copies(rank.world, std::move(hops));
-    copies.want(3, {});
-    copies.finish();
-    EXPECT_EQ(copies.poll().size(), 1u);
+    const auto copies = milestones(rank.world);
+    copies->want(3, {});
+    copies->finish();
+    EXPECT_EQ(copies->poll().size(), 1u);
   });
   EXPECT_EQ(read_manifest(checkpoint_path(archive, 2)).about.as_string(), "again");
 }

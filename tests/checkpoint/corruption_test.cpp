@@ -1,17 +1,16 @@
 // Damage of every kind in the files of the newest checkpoint: it is found, and the one before used.
+#include <algorithm>
 #include <cstring>
 #include <random>
 
 #include "checkpoint/checkpointer.h"
 #include "dist/thread_world.h"
-#include "tests/files.h"
 #include "tests/testing.h"
+#include "tests/wording.h"
 
-namespace lockstep::corruption_test {
+namespace lockstep::testing::corruption_test {
 
 namespace fs = std::filesystem;
-using testing::slurp;
-using testing::spit;
 
 constexpr int kRanks = 2;
 constexpr char kManifest[] = "manifest.json";
@@ -85,27 +84,26 @@ class Corruption : public ::testing::Test {
   void TearDown() override {
     EXPECT_EQ(Checkpointer(path(), state_).load_newest([](const Json&) {})->as_integer(), 2);
     const auto said = ::testing::internal::GetCapturedStderr();
-    int reasons = 0;
-    for (auto at = said.find("not used: "); at != said.npos; at = said.find("not used: ", at + 1))
-      ++reasons;
-    EXPECT_EQ(reasons, damages_);
-    std::printf("%d damages were found\n", damages_);
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), damages_);  // a warning for each
   }
 
-  testing::TemporaryDirectory directory_;
-  testing::Bench bench_;
+  TemporaryDirectory directory_;
+  Bench bench_;
   std::vector<StateSlice> state_;
   std::vector<std::string> saved_;            // of step 1
   std::map<std::string, std::string> whole_;  // the files of step 2
   int damages_ = 0;
 };
 
-TEST_F(Corruption, of_any_bit_of_the_manifest_or_a_header) {
+// All bits of one header, and a bit of each byte of the other and of the manifest, all of whose
+// bits tests of the manifest flip.
+TEST_F(Corruption, of_any_byte_of_the_manifest_or_bit_of_a_header) {
   for (const auto& [file, whole] : whole_) {
     auto bytes = whole;
+    const bool all_bits = file == kRankFiles[0];
     const auto end = file == kManifest ? whole.size() : header_bytes(whole);
     for (std::size_t i = 0; i < end; ++i)
-      for (int bit = 0; bit < 8; ++bit) {
+      for (std::size_t bit = all_bits ? 0 : i % 8; bit < 8; bit += all_bits ? 1 : 8) {
         bytes[i] = static_cast<char>(whole[i] ^ (1 << bit));
         expect_found(file, bytes, str("bit ", bit, " of byte ", i));
         bytes[i] = whole[i];
@@ -128,22 +126,16 @@ TEST_F(Corruption, of_a_thousand_bits_of_tensors) {
   }
 }
 
-TEST_F(Corruption, by_truncation) {
+TEST_F(Corruption, by_fewer_and_by_more_bytes) {
   std::mt19937_64 random(2);
   for (const auto& [file, whole] : whole_) {
     const auto header = file == kManifest ? whole.size() : header_bytes(whole);
     for (std::size_t n = 0; n < header; ++n)
       expect_found(file, whole.substr(0, n), str(n, " bytes"), Depth::sizes);
-    for (int k = 0; k < 256 && file != kManifest; ++k) {
+    for (int k = 0; k < 64 && file != kManifest; ++k) {
       const auto n = header + random() % (whole.size() - header);
       expect_found(file, whole.substr(0, n), str(n, " bytes"), Depth::sizes);
     }
-    mend(file);
-  }
-}
-
-TEST_F(Corruption, by_more_bytes_than_there_were) {
-  for (const auto& [file, whole] : whole_) {
     for (const auto& more : {std::string("x"), std::string(4096, '\0'), whole})
       expect_found(file, whole + more, str(more.size(), " more"), Depth::sizes);
     mend(file);
@@ -193,11 +185,10 @@ TEST_F(Corruption, by_swapped_and_stale_files) {
   for (const auto& [file, whole] : whole_)
     spit(path(2) / file, slurp(path(1) / file));
   expect_found("all are of step 1");
-  testing::expect_contains(
-      testing::message_of<DataError>([&] { verify_checkpoint(path(2) / "", Depth::sizes); }),
-      "its manifest is of step 1");
+  expect_refusal<DataError>("checkpoint/checkpointer", "a manifest of another step", {"step 1"},
+                            [&] { verify_checkpoint(path(2) / "", Depth::sizes); });
   for (const auto& [file, whole] : whole_)
     mend(file);
 }
 
-}  // namespace lockstep::corruption_test
+}  // namespace lockstep::testing::corruption_test

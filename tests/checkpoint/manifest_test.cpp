@@ -1,12 +1,12 @@
 #include "checkpoint/manifest.h"
 
+#include <cstring>
+#include <functional>
+
 #include "core/hash.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
-namespace lockstep::manifest_test {
-
-using testing::expect_contains;
-using testing::message_of;
+namespace lockstep::testing::manifest_test {
 
 const std::string kHash(32, 'a');
 
@@ -28,18 +28,18 @@ CheckpointManifest example() {
   return m;
 }
 
-std::string refusal(const std::string& text) {
-  auto message = message_of<DataError>([&] { CheckpointManifest::parse(text, "m"); });
-  expect_contains(message, "m: ");
-  return message;
-}
-
-// The example after `spoil`, with a hash that is right.
-template <class Spoil>
-std::string refusal_after(const Spoil& spoil) {
-  CheckpointManifest m = example();
-  spoil(m);
-  return refusal(m.dump());
+// The example after a change, with a hash that is right, is refused.
+struct Refusal {
+  const char *name, *pin;
+  std::function<void(CheckpointManifest&)> change;
+};
+void expect_refused(std::initializer_list<Refusal> table) {
+  for (const auto& [name, pin, change] : table) {
+    auto manifest = example();
+    change(manifest);
+    expect_refusal<DataError>("checkpoint/manifest", name, {"m: ", pin},
+                              [&] { CheckpointManifest::parse(manifest.dump(), "m"); });
+  }
 }
 
 TEST(Manifest, reads_what_it_wrote) {
@@ -63,115 +63,108 @@ TEST(Manifest, its_last_member_is_the_hash_of_all_bytes_before_it) {
 }
 
 TEST(Manifest, every_truncation_and_every_flipped_bit_is_refused) {
+  const auto refuses = [](const std::string& text) {
+    expect_contains(message_of<DataError>([&] { CheckpointManifest::parse(text, "m"); }), "m: ");
+  };
   std::string text = example().dump();
   for (std::size_t n = 0; n < text.size(); ++n)
-    refusal(text.substr(0, n));
-  refusal(text + "\n");
+    refuses(text.substr(0, n));
+  refuses(text + "\n");
   for (std::size_t i = 0; i < text.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
       text[i] = static_cast<char>(text[i] ^ (1 << bit));
-      refusal(text);
+      refuses(text);
       text[i] = static_cast<char>(text[i] ^ (1 << bit));
     }
   EXPECT_EQ(CheckpointManifest::parse(text, "m").step, 1000);
 }
 
-TEST(Manifest, each_element_must_be_in_exactly_one_slice) {
-  expect_contains(refusal_after([](CheckpointManifest& m) {
-                    m.tensors[0].slices[2].piece = {1, 2, 4};
-                  }),
-                  "w: part 1: a slice starts at element 2, expected 1");
-  expect_contains(refusal_after([](CheckpointManifest& m) {
-                    m.tensors[0].slices[2].piece = {1, 0, 4};
-                  }),
-                  "w: part 1: a slice starts at element 0, expected 1");
-  expect_contains(refusal_after([](CheckpointManifest& m) {
-                    m.tensors[0].slices[2].piece = {1, 1, 3};
-                  }),
-                  "w: part 1: slices end at element 3 of 4");
-  expect_contains(refusal_after([](CheckpointManifest& m) {
-                    m.tensors[0].slices.erase(m.tensors[0].slices.begin());
-                  }),
-                  "w: part 0: slices end at element 0 of 6");
-}
-
-TEST(Manifest, each_byte_must_be_in_exactly_one_slice) {
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].offset = 27; }),
-                  "rank-00000.safetensors: a slice starts at byte 27, expected 28");
-  expect_contains(refusal_after([](CheckpointManifest& m) {
-                    m.tensors[0].slices[0].offset = 29;
-                    m.files[0].bytes += 1;
-                  }),
-                  "rank-00000.safetensors: a slice starts at byte 29, expected 28");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.files[1].bytes += 1; }),
-                  "rank-00001.safetensors: slices end at byte 24 of 25");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors.pop_back(); }),
-                  "rank-00001.safetensors: slices end at byte 16 of 24");
+TEST(Manifest, each_element_and_each_byte_must_be_in_exactly_one_slice) {
+  const auto piece = [](const Piece& p) {
+    return [p](CheckpointManifest& m) { m.tensors[0].slices[2].piece = p; };
+  };
+  expect_refused({
+      {"a hole of elements", "w: part 1: ", piece({1, 2, 4})},
+      {"elements twice", "w: part 1: ", piece({1, 0, 4})},
+      {"elements at the end", "w: part 1: ", piece({1, 1, 3})},
+      {"a part",
+       "w: part 0: ", [](auto& m) { m.tensors[0].slices.erase(m.tensors[0].slices.begin()); }},
+      {"bytes twice",
+       "rank-00000.safetensors: ", [](auto& m) { m.tensors[0].slices[0].offset = 27; }},
+      {"a hole of bytes", "rank-00000.safetensors: ",
+       [](auto& m) {
+         m.tensors[0].slices[0].offset = 29;
+         m.files[0].bytes += 1;
+       }},
+      {"bytes at the end", "rank-00001.safetensors: ", [](auto& m) { m.files[1].bytes += 1; }},
+      {"a tensor", "rank-00001.safetensors: ", [](auto& m) { m.tensors.pop_back(); }},
+  });
 }
 
 TEST(Manifest, slices_must_be_inside_their_tensor_and_file) {
-  expect_contains(
-      refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].piece.part = 2; }),
-      "w: \"part\" is 2, expected 0 to 1");
-  expect_contains(
-      refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].piece.end = 7; }),
-      "w: \"end\" is 7, expected 1 to 6");
-  expect_contains(
-      refusal_after([](CheckpointManifest& m) { m.tensors[0].slices[0].piece.begin = -1; }),
-      "w: \"begin\" is -1");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].file = 2; }),
-                  "v: \"file\" is 2, expected 0 to 1");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].offset = 15; }),
-                  "v: \"offset\" is 15, expected 16 to 40");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].offset = 30; }),
-                  "reaches beyond rank-00000.safetensors");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].slices[0].hash = "A"; }),
-                  "\"xxh3_128\" is \"A\", expected 32");
+  expect_refused({
+      {"part", "w: \"part\" is 2", [](auto& m) { m.tensors[0].slices[0].piece.part = 2; }},
+      {"end", "w: \"end\" is 7", [](auto& m) { m.tensors[0].slices[0].piece.end = 7; }},
+      {"begin", "w: \"begin\" is -1", [](auto& m) { m.tensors[0].slices[0].piece.begin = -1; }},
+      {"file", "v: \"file\" is 2", [](auto& m) { m.tensors[1].slices[0].file = 2; }},
+      {"offset", "v: \"offset\" is 15", [](auto& m) { m.tensors[1].slices[0].offset = 15; }},
+      {"beyond the file", "rank-00000.safetensors",
+       [](auto& m) { m.tensors[1].slices[0].offset = 30; }},
+      {"hash", "\"xxh3_128\" is \"A\"", [](auto& m) { m.tensors[1].slices[0].hash = "A"; }},
+  });
 }
 
 TEST(Manifest, shapes_and_splits_must_make_sense) {
   const auto shape = [](const Shape& s) {
-    return refusal_after([&](CheckpointManifest& m) { m.tensors[1].shape = s; });
+    return [s](CheckpointManifest& m) { m.tensors[1].shape = s; };
   };
-  expect_contains(shape({}), "v: expected 1 to 4 dimensions, found 0");
-  expect_contains(shape({0}), "v: a dimension of size 0");
-  expect_contains(shape({std::int64_t{1} << 40, std::int64_t{1} << 40}), "v: a dimension of size");
   const auto split = [](const Split& s) {
-    return refusal_after([&](CheckpointManifest& m) { m.tensors[0].split = s; });
+    return [s](CheckpointManifest& m) { m.tensors[0].split = s; };
   };
-  expect_contains(split({2, 2, 3}), "w: \"dim\" is 2, expected 0 to 1");
-  expect_contains(split({1, 0, 3}), "w: \"parts\" is 0, expected 1 to 5");
-  expect_contains(split({1, 6, 1}), "w: \"parts\" is 6, expected 1 to 5");
-  expect_contains(split({1, 2, 2}), "w: \"step\" is 2, expected 3 to 5");
-  expect_contains(refusal_after([](CheckpointManifest& m) {
-                    m.tensors[1].shape = {std::int64_t{1} << 40};
-                    m.tensors[1].split = {0, 1 << 30, std::int64_t{1} << 40};
-                  }),
-                  "parts of");
+  constexpr auto kLarge = std::int64_t{1} << 40;
+  expect_refused({
+      {"no dimensions", "v: ", shape({})},
+      {"a size of 0", "v: ", shape({0})},
+      {"large sizes", "v: ", shape({kLarge, kLarge})},
+      {"dim", "w: \"dim\" is 2", split({2, 2, 3})},
+      {"no parts", "w: \"parts\" is 0", split({1, 0, 3})},
+      {"many parts", "w: \"parts\" is 6", split({1, 6, 1})},
+      {"step", "w: \"step\" is 2", split({1, 2, 2})},
+      {"a billion parts", "v: ",
+       [](auto& m) {
+         m.tensors[1].shape = {kLarge};
+         m.tensors[1].split = {0, 1 << 30, kLarge};
+       }},
+  });
 }
 
 TEST(Manifest, names_must_be_plain_and_there_once) {
-  for (const char* name : {"../x", "/x", "a/b", "..", ".", ""})
-    expect_contains(refusal_after([&](CheckpointManifest& m) { m.files[0].name = name; }),
-                    "is not one beside the manifest");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.files[1].name = m.files[0].name; }),
-                  "the file rank-00000.safetensors is there twice");
-  expect_contains(refusal_after([](CheckpointManifest& m) { m.tensors[1].name = "w"; }),
-                  "the tensor w is there twice");
+  for (const char* name : {"../x", "/x", "a/b", "..", ".", ""}) {
+    const auto refusal = str("file ", name);
+    expect_refused({{refusal.c_str(), "", [&](auto& m) { m.files[0].name = name; }}});
+  }
+  expect_refused({
+      {"a file twice", "rank-00000.safetensors",
+       [](auto& m) { m.files[1].name = m.files[0].name; }},
+      {"a tensor twice", " w ", [](auto& m) { m.tensors[1].name = "w"; }},
+  });
 }
 
 TEST(Manifest, other_formats_and_versions_are_refused) {
-  const auto with = [](const std::string& from, const std::string& to) {
-    std::string text = example().dump();
-    text.replace(text.find(from), from.size(), to);
+  const std::tuple<const char*, const char*, const char*> edits[] = {
+      {"lockstep checkpoint", "other", "\"other\""},
+      {"\"version\": 1", "\"version\": 2", "\"version\" is 2"},
+      {"\"step\": 1000", "\"step\": -1", "\"step\" is -1"},
+      {"\"BF16\"", "\"F17\"", "w: unknown dtype \"F17\""},
+      {"\"about\"", "\"above\"", "\"about\""}};
+  for (const auto& [from, to, pin] : edits) {
+    auto text = example().dump();
+    text.replace(text.find(from), std::strlen(from), to);
     text = text.substr(0, text.rfind("\"xxh3_128\""));
-    return refusal(text + "\"xxh3_128\": \"" + hash_hex(text) + "\"\n}\n");
-  };
-  expect_contains(with("lockstep checkpoint", "other"), "format is \"other\"");
-  expect_contains(with("\"version\": 1", "\"version\": 2"), "\"version\" is 2, expected 1");
-  expect_contains(with("\"step\": 1000", "\"step\": -1"), "\"step\" is -1");
-  expect_contains(with("\"BF16\"", "\"F17\""), "w: unknown dtype \"F17\"");
-  expect_contains(with("\"about\"", "\"above\""), "the key \"about\" is missing");
+    text += "\"xxh3_128\": \"" + hash_hex(text) + "\"\n}\n";
+    expect_refusal<DataError>("checkpoint/manifest", str(from, " -> ", to), {"m: ", pin},
+                              [&] { CheckpointManifest::parse(text, "m"); });
+  }
 }
 
-}  // namespace lockstep::manifest_test
+}  // namespace lockstep::testing::manifest_test

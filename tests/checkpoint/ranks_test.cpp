@@ -8,11 +8,9 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep::ranks_test {
+namespace lockstep::testing::ranks_test {
 
 namespace fs = std::filesystem;
-using testing::Bench;
-using testing::expect_contains;
 
 constexpr std::int64_t kRows = 6, kColumns = 5, kElements = kRows * kColumns;
 
@@ -66,22 +64,9 @@ class RankCheckpoints : public ::testing::Test {
       body(rank, world);
     });
   }
-  // What `act` throws on each of 4 ranks, "" for nothing.
-  template <class Expected>
-  std::vector<std::string> thrown(const std::function<void(Rank&)>& act) {
-    std::vector<std::string> said(4);
-    on_ranks(4, [&](Rank& rank, World&) {
-      try {
-        act(rank);
-      } catch (const Expected& error) {
-        said[static_cast<std::size_t>(rank.rank)] = error.what();
-      }
-    });
-    return said;
-  }
   fs::path path() const { return directory_.path() / "checkpoints"; }
 
-  testing::TemporaryDirectory directory_;
+  TemporaryDirectory directory_;
 };
 
 constexpr auto kAny = [](const Json&) {};
@@ -113,12 +98,12 @@ TEST_F(RankCheckpoints, damage_in_what_another_layout_wrote_is_found) {
   const auto size = fs::file_size(file);
   for (std::int64_t element = 0; element < kElements; ++element) {
     const auto at = size - static_cast<std::size_t>(kElements - element) * 4;
-    testing::flip(file, at, 3);
+    flip(file, at, 3);
     on_ranks(4, [&](Rank& rank, World&) {
       EXPECT_EQ(rank.checkpointer->load_newest(kAny)->dump(), R"({"step":3})") << element;
       EXPECT_TRUE(rank.holds(3));
     });
-    testing::flip(file, at, 3);
+    flip(file, at, 3);
   }
 }
 
@@ -175,7 +160,7 @@ TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
     EXPECT_EQ(checkpointer.load_newest(kAny)->as_integer(), 2);
     for (auto& slice : state)
       for (std::int64_t i = 0; i < slice.local.elements(); ++i)
-        ASSERT_EQ(testing::get(slice.local, i), value(slice, i)) << slice.name << " " << i;
+        ASSERT_EQ(get(slice.local, i), value(slice, i)) << slice.name << " " << i;
   };
   run(path(), 4, true, save);
   run(path(), 4, true, load);
@@ -199,9 +184,9 @@ TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
   const auto shared = checkpoint_path(path(), 2) / "node-rank-00000.safetensors";
   for (const std::size_t at : {std::size_t{0}, std::size_t{4095}, std::size_t{4096},
                                static_cast<std::size_t>(fs::file_size(shared)) - 1}) {
-    testing::flip(shared, at, 3);
+    flip(shared, at, 3);
     EXPECT_THROW(verify_checkpoint(checkpoint_path(path(), 2), Depth::contents), DataError) << at;
-    testing::flip(shared, at, 3);
+    flip(shared, at, 3);
   }
 }
 
@@ -222,9 +207,10 @@ TEST_F(RankCheckpoints, what_one_rank_may_not_open_is_not_passed_over) {
   const auto file = checkpoint_path(path(), 5) / "rank-00001.safetensors";
   fs::remove(file);
   fs::create_symlink(file, file);  // to itself: it cannot be opened, by nobody
-  for (const auto& said :
-       thrown<AccessError>([](Rank& rank) { rank.checkpointer->load_newest(kAny); }))
-    expect_contains(said, "rank-00001.safetensors");
+  on_ranks(4, [](Rank& rank, World&) {
+    expect_contains(message_of<AccessError>([&] { rank.checkpointer->load_newest(kAny); }),
+                    "rank-00001.safetensors");
+  });
 }
 
 // A rank's world that puts a directory where the rank will write its file, when rank 0 has made
@@ -248,7 +234,7 @@ TEST_F(RankCheckpoints, what_one_rank_cannot_write_all_report_and_nothing_is_lef
   run_thread_ranks(4, [&](World& world) {
     InTheWay blocked(world, unfinished / "rank-00002.safetensors");
     Rank rank(world.rank() == 2 ? blocked : world, path());
-    expect_contains(testing::message_of<DataError>([&] { rank.save(5); }), "rank 2: ");
+    expect_contains(message_of<DataError>([&] { rank.save(5); }), "rank 2: ");
   });
   EXPECT_FALSE(fs::exists(unfinished));
   on_ranks(4, [](Rank& rank, World&) {
@@ -256,4 +242,4 @@ TEST_F(RankCheckpoints, what_one_rank_cannot_write_all_report_and_nothing_is_lef
   });
 }
 
-}  // namespace lockstep::ranks_test
+}  // namespace lockstep::testing::ranks_test

@@ -4,29 +4,21 @@
 
 namespace lockstep::gpu::gpu_test {
 
-TEST(Gpu, code_of_an_architecture_runs_on_later_minor_versions) {
-  EXPECT_TRUE(covers("80", 8, 0));
-  EXPECT_TRUE(covers("80", 8, 9));
-  EXPECT_FALSE(covers("86", 8, 0));
-  EXPECT_FALSE(covers("80", 9, 0));
-  EXPECT_FALSE(covers("90", 10, 0));
-  EXPECT_TRUE(covers("100f", 10, 3));
-  EXPECT_FALSE(covers("100f", 12, 0));
-}
-
-TEST(Gpu, code_with_the_features_of_one_gpu_runs_on_that_one_alone) {
-  EXPECT_TRUE(covers("90a", 9, 0));
-  EXPECT_FALSE(covers("90a", 10, 0));
-  EXPECT_TRUE(covers("100a", 10, 0));
-  EXPECT_FALSE(covers("100a", 10, 3));
-  EXPECT_FALSE(covers("100a", 9, 0));
-}
-
-TEST(Gpu, one_of_several_architectures_is_enough) {
-  EXPECT_TRUE(covers("80;100a", 8, 0));
-  EXPECT_TRUE(covers("80;100a", 10, 0));
-  EXPECT_FALSE(covers("80;100a", 9, 0));
-  EXPECT_FALSE(covers("", 9, 0));
+TEST(Gpu, code_of_an_architecture_runs_on_later_minor_versions_and_with_features_on_one_gpu_alone) {
+  struct Case {
+    const char* architectures;
+    int major, minor;
+    bool covered;
+  };
+  const Case cases[] = {{"80", 8, 0, true},      {"80", 8, 9, true},       {"86", 8, 0, false},
+                        {"80", 9, 0, false},     {"90", 10, 0, false},     {"100f", 10, 3, true},
+                        {"100f", 12, 0, false},  {"90a", 9, 0, true},      {"90a", 10, 0, false},
+                        {"100a", 10, 0, true},   {"100a", 10, 3, false},   {"100a", 9, 0, false},
+                        {"80;100a", 8, 0, true}, {"80;100a", 10, 0, true}, {"80;100a", 9, 0, false},
+                        {"", 9, 0, false}};
+  for (const auto& c : cases)
+    EXPECT_EQ(covers(c.architectures, c.major, c.minor), c.covered)
+        << c.architectures << " on " << c.major << "." << c.minor;
 }
 
 }  // namespace lockstep::gpu::gpu_test

@@ -4,9 +4,9 @@
 #include <random>
 #include <set>
 
-#include "core/error.h"
+#include "tests/wording.h"
 
-namespace lockstep::bpe_test {
+namespace lockstep::testing::bpe_test {
 
 struct Rules {
   std::unordered_map<std::string, std::int32_t> tokens;
@@ -128,12 +128,8 @@ TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
   EXPECT_EQ(encode(bpe, "axb", memory), std::vector<std::int32_t>{3});
   for (const auto& word :
        {std::string("x"), std::string("abx"), std::string(40, 'x'), std::string(100, 'a') + "x"}) {
-    try {
-      encode(bpe, word, memory);
-      ADD_FAILURE() << "taken: " << word;
-    } catch (const DataError& error) {
-      EXPECT_STREQ(error.what(), "the tokenizer has no token for the byte 120 (0x78)");
-    }
+    expect_refusal<DataError>("data/bpe", "a byte without a token", {"120", "0x78"},
+                              [&, word = word] { encode(bpe, word, memory); });
   }
 }
 
@@ -192,4 +188,4 @@ TEST(Bpe, a_word_of_a_megabyte_is_not_quadratic) {
   EXPECT_EQ(back, word);
 }
 
-}  // namespace lockstep::bpe_test
+}  // namespace lockstep::testing::bpe_test

@@ -3,6 +3,7 @@
 #include "data/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <functional>
 #include <gtest/gtest.h>
 #include <random>
 #include <thread>
@@ -10,8 +11,9 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "data/tokenizer_files.h"
+#include "tests/wording.h"
 
-namespace lockstep::bpe_tokenizer_test {
+namespace lockstep::testing::bpe_tokenizer_test {
 
 namespace fs = std::filesystem;
 
@@ -41,16 +43,18 @@ class BpeTokenizerTest : public ::testing::TestWithParam<const char*> {
   std::vector<Example> examples_;
 };
 
-TEST_P(BpeTokenizerTest, has_the_ids_of_the_package) {
+TEST_P(BpeTokenizerTest, has_the_ids_and_texts_of_the_package) {
   ASSERT_GT(examples_.size(), 100u);
-  for (const auto& example : examples_)
+  for (const auto& example : examples_) {
     EXPECT_EQ(tokenizer_->encode(example.text), example.ids) << example.text;
-}
-
-TEST_P(BpeTokenizerTest, decodes_as_the_package) {
-  for (const auto& example : examples_)
     EXPECT_EQ(replaced_utf8(tokenizer_->decode(example.ids, Tokenizer::Specials::named)),
               example.decoded);
+  }
+  const auto& about = tokenizer_->about();
+  for (const std::int32_t id : {-1, about.vocabulary, std::numeric_limits<std::int32_t>::max()}) {
+    EXPECT_EQ(tokenizer_->bytes_of(id), "");
+    EXPECT_FALSE(tokenizer_->is_special(id));
+  }
 }
 
 TEST_P(BpeTokenizerTest, many_threads_share_one) {
@@ -73,46 +77,14 @@ TEST_P(BpeTokenizerTest, many_threads_share_one) {
 
 // Random texts of what a cut could break: letters and spaces beside everything else.
 std::string draw(std::mt19937& random) {
-  static constexpr const char* kPieces[] = {"a",
-                                            "B",
-                                            "word",
-                                            " ",
-                                            "  ",
-                                            "\n",
-                                            "\r\n",
-                                            "'s",
-                                            "'",
-                                            "1",
-                                            "23",
-                                            ".",
-                                            "--",
-                                            "\t",
-                                            "\xc3\xa9",
-                                            "<|",
-                                            "|>",
-                                            "a ",
-                                            "b c",
-                                            " d",
-                                            "x y ",
-                                            "\xcc\x81",
-                                            "\xff",
-                                            "->",
-                                            "<r>",
-                                            "lone",
-                                            "\xc2\xa0",
-                                            "<|endoftext|>",
-                                            "<think>",
-                                            "\xe3\x80\x80",
-                                            "the cat",
-                                            "\xe4\xba\xba",
-                                            " \xd0\xb4",
-                                            "\n\xe4\xba\xba",
-                                            "\xe1\x84\x80",
-                                            "\xe1\x85\xa1",
-                                            "\n",
-                                            "x\n",
-                                            "\xef\xb9\xb0",
-                                            "\xe2\x80\x83"};
+  // clang-format off
+  static constexpr const char* kPieces[] = {
+      "a", "B", "word", " ", "  ", "\n", "\r\n", "'s", "'", "1", "23", ".", "--", "\t", "\xc3\xa9",
+      "<|", "|>", "a ", "b c", " d", "x y ", "\xcc\x81", "\xff", "->", "<r>", "lone", "\xc2\xa0",
+      "<|endoftext|>", "<think>", "\xe3\x80\x80", "the cat", "\xe4\xba\xba", " \xd0\xb4",
+      "\n\xe4\xba\xba", "\xe1\x84\x80", "\xe1\x85\xa1", "\n", "x\n", "\xef\xb9\xb0",
+      "\xe2\x80\x83"};
+  // clang-format on
   std::string text;
   for (auto n = 1 + random() % 30; n > 0; --n)
     text += kPieces[random() % std::size(kPieces)];
@@ -161,74 +133,67 @@ TEST(BpeTokenizer, is_cut_at_words_and_lines_of_any_script_and_nowhere_else) {
 TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
   const auto path = kTokenizers / "gpt2" / "tokenizer.json";
   const auto json = parse_tokenizer(read_text(path, kMostBytes), path.string());
-  const auto last_cut = [](const BpeDefinition& changed) {
-    return BpeTokenizer(changed, {.name = "", .hash = "", .vocabulary = changed.vocabulary()})
-        .last_cut("one two");
+  const auto made = [](const BpeDefinition& of) {
+    return BpeTokenizer(of, {.name = "", .hash = "", .vocabulary = of.vocabulary()});
   };
-  EXPECT_EQ(last_cut(json), 3u);
+  using Change = std::function<void(BpeDefinition&)>;
+  const auto last_cut = [&](const Change& change) {
+    auto changed = json;
+    change(changed);
+    return made(changed).last_cut("one two");
+  };
+  const Change cut[] = {
+      [](auto&) {},
+      [](auto& j) { j.added[0].content = "one\xc2\xa0two"; },  // with a space, in this form
+      [](auto& j) { j.steps.insert(j.steps.begin(), {.pattern = R"(\p{N})"}); }};
+  for (const auto& change : cut)
+    EXPECT_EQ(last_cut(change), 3u) << &change - cut;
+  const Change uncut[] = {[](auto& j) { j.added[0].lstrip = true; },
+                          [](auto& j) { j.added[0].rstrip = true; },
+                          [](auto& j) { j.added[0].content = "one two"; },
+                          [](auto& j) {
+                            j.added[0].content = "one\xc2\xa0two";
+                            j.added[0].normalized = true;
+                            j.normalizers = {{.form = NormalForm::nfkc}};
+                          },
+                          [](auto& j) { j.steps[0].pattern = R"(\w+ ?)"; },
+                          [](auto& j) { j.steps[0].pattern = R"(\p{N})"; },  // leaves words whole
+                          [](auto& j) { j.steps.clear(); }};
+  for (const auto& change : uncut)
+    EXPECT_EQ(last_cut(change), 0u) << &change - uncut;
   auto changed = json;
-  changed.added[0].lstrip = true;
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed = json;
-  changed.added[0].rstrip = true;
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed = json;
-  changed.added[0].content = "one two";
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed.added[0].content = "one\xc2\xa0two";  // with a space, in this form
-  EXPECT_EQ(last_cut(changed), 3u);
-  changed.added[0].normalized = true;
-  changed.normalizers = {{.form = NormalForm::nfkc}};
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed = json;
   changed.added[0].content = "two";
+  const auto tokenizer = made(changed);
   for (const std::string text : {"one two", "one  two", "one\n two", "one\ntwo"}) {
-    const BpeTokenizer tokenizer(changed,
-                                 {.name = "", .hash = "", .vocabulary = changed.vocabulary()});
-    const auto cut = tokenizer.last_cut(text);
-    auto ids = tokenizer.encode(text.substr(0, cut));
-    for (const auto id : tokenizer.encode(text.substr(cut)))
+    const auto place = tokenizer.last_cut(text);
+    auto ids = tokenizer.encode(text.substr(0, place));
+    for (const auto id : tokenizer.encode(text.substr(place)))
       ids.push_back(id);
-    EXPECT_EQ(ids, tokenizer.encode(text)) << text << ", cut at " << cut;
+    EXPECT_EQ(ids, tokenizer.encode(text)) << text << ", cut at " << place;
   }
-  changed = json;
-  changed.steps[0].pattern = R"(\w+ ?)";
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed.steps[0].pattern = R"(\p{N})";  // leaves words whole
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed.steps.clear();
-  EXPECT_EQ(last_cut(changed), 0u);
-  changed = json;
-  changed.steps.insert(changed.steps.begin(), {.pattern = R"(\p{N})"});
-  EXPECT_EQ(last_cut(changed), 3u);
 }
 
 TEST(BpeTokenizer, a_replace_that_matches_nothing_or_never_ends_growing_is_refused) {
   const auto path = kTokenizers / "llama2" / "tokenizer.json";
   const auto json = parse_tokenizer(read_text(path, kMostBytes), path.string());
   using Normalizer = BpeDefinition::Normalizer;
-  const auto said = [&](const std::string& pattern, int times, bool decodes) {
+  const auto expect_refused = [&](const std::string& pattern, int times, bool decodes) {
     auto changed = json;
     auto& changes = decodes ? changed.decoded : changed.normalizers;
     changes.assign(
         static_cast<std::size_t>(times),
         {.kind = Normalizer::Kind::replace, .pattern = pattern, .content = std::string(1000, 'a')});
-    try {
-      const BpeTokenizer tokenizer(changed,
-                                   {.name = "", .hash = "", .vocabulary = changed.vocabulary()});
-      return str(tokenizer.encode(std::string(1000, 'a')).size());
-    } catch (const DataError& error) {
-      return std::string(error.what());
-    }
+    expect_refusal<DataError>(
+        "data/bpe_tokenizer", str(decodes ? "decoder " : "normalizer ", pattern), {"Replace"}, [&] {
+          const BpeTokenizer tokenizer(
+              changed, {.name = "", .hash = "", .vocabulary = changed.vocabulary()});
+          tokenizer.encode(std::string(1000, 'a'));
+        });
   };
   for (const char* pattern : {"^", "\\A", "$", " *", "(?=X)", ""})
-    EXPECT_EQ(said(pattern, 1, false), str("normalizer: Replace: the pattern ", pattern,
-                                           " may match nothing; expected one that matches a "
-                                           "character at least"));
-  EXPECT_EQ(said("a", 3, false),
-            "normalizer: Replace makes a text longer than 65024 bytes; expected "
-            "at most 64 times its length");
-  EXPECT_TRUE(said("a", 3, true).starts_with("decoder: Replace makes a text longer than "));
+    expect_refused(pattern, 1, false);
+  expect_refused("a", 3, false);
+  expect_refused("a", 3, true);
 }
 
 // As the package transformers writes it of a SentencePiece model.
@@ -239,14 +204,6 @@ TEST(BpeTokenizer, a_pattern_of_the_begin_of_a_text_matches_nothing_behind_text)
   EXPECT_EQ(normalizers.apply("_a_", Bpe::Place::front), "__a_");
   EXPECT_EQ(normalizers.apply("_a_", Bpe::Place::behind_token), "__a_");
   EXPECT_EQ(normalizers.apply("_a_", Bpe::Place::behind_text), "_a_");
-}
-
-TEST_P(BpeTokenizerTest, an_id_without_a_token_is_nothing) {
-  const auto& about = tokenizer_->about();
-  for (const std::int32_t id : {-1, about.vocabulary, std::numeric_limits<std::int32_t>::max()}) {
-    EXPECT_EQ(tokenizer_->bytes_of(id), "");
-    EXPECT_FALSE(tokenizer_->is_special(id));
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(families, BpeTokenizerTest,
@@ -269,4 +226,4 @@ TEST(BpeTokenizer, what_is_no_utf8_is_a_replacement_character) {
                               "b"));
 }
 
-}  // namespace lockstep::bpe_tokenizer_test
+}  // namespace lockstep::testing::bpe_tokenizer_test

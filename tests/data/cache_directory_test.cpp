@@ -10,10 +10,8 @@
 #include "core/hash.h"
 #include "tests/data/bad_server.h"
 
-namespace lockstep::cache_directory_test {
+namespace lockstep::testing::cache_directory_test {
 
-using testing::expect_contains;
-using testing::message_of;
 using Taken = CacheDirectory::Taken;
 
 constexpr auto kBlock = PartFile::kBlockBytes;
@@ -34,13 +32,20 @@ class CacheDirectoryTest : public ::testing::Test {
     part->write(bytes_of(text), 0);
     EXPECT_TRUE(part->missing().empty());
     EXPECT_TRUE(part->keep());
-    usleep(2000);  // so that times of use differ on any file system
+    last_used(hash, ++uses_);
     return hash;
+  }
+  // As if it was used `uses` seconds after an hour ago: times of use differ on any file system.
+  void last_used(const std::string& hash, int uses) const {
+    const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+    if (has(hash))
+      std::filesystem::last_write_time(directory_ / hash, hour_ago + std::chrono::seconds(uses));
   }
   bool has(const std::string& name) const { return std::filesystem::exists(directory_ / name); }
 
-  testing::TemporaryDirectory directory_{testing::fast_directory()};
+  TemporaryDirectory directory_{fast_directory()};
   std::unique_ptr<PartFile> part_;
+  int uses_ = 0;
 };
 
 TEST_F(CacheDirectoryTest, holds_what_was_brought) {
@@ -48,7 +53,7 @@ TEST_F(CacheDirectoryTest, holds_what_was_brought) {
   const auto hash = hash_hex("tokens");
   EXPECT_FALSE(cache.open(hash, 6));
   add(cache, "tokens");
-  EXPECT_EQ(testing::slurp(directory_ / "made/here" / hash), "tokens");
+  EXPECT_EQ(slurp(directory_ / "made/here" / hash), "tokens");
   const ReadFile file(cache.open(hash, 6).release(), "name");
   EXPECT_EQ(read_text(file, 6), "tokens");
   EXPECT_EQ(cache.take(hash, 6, kAll, part_), Taken::whole);
@@ -60,8 +65,8 @@ TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_somebody_has
   {
     const auto held = cache.open(hash, 6);
     EXPECT_FALSE(cache.open(hash, 7));
-    expect_contains(message_of<DataError>([&] { cache.take(hash, 7, kAll, part_); }),
-                    "has 6 bytes, expected 7, and somebody has it open");
+    expect_refusal<DataError>("data/cache_directory", "another size, and open", {hash, "6", "7"},
+                              [&] { cache.take(hash, 7, kAll, part_); });
   }
   EXPECT_FALSE(cache.open(hash, 7));
   EXPECT_TRUE(has(hash));
@@ -71,7 +76,7 @@ TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_somebody_has
 
 TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {
   const std::int64_t bytes = 5 * kBlock + 100;
-  const auto text = testing::noise(static_cast<std::size_t>(bytes));
+  const auto text = noise(static_cast<std::size_t>(bytes));
   const auto hash = hash_hex(text);
   const auto piece = [&](std::int64_t first, std::int64_t end) {
     return bytes_of(text).subspan(static_cast<std::size_t>(first),
@@ -96,14 +101,14 @@ TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {
   part_->write(piece(3 * kBlock, 5 * kBlock), 3 * kBlock);
   EXPECT_TRUE(part_->missing().empty());
   EXPECT_TRUE(part_->keep());
-  EXPECT_EQ(testing::slurp(directory_ / hash), text);
+  EXPECT_EQ(slurp(directory_ / hash), text);
   EXPECT_FALSE(has(hash + ".part"));
 }
 
 TEST_F(CacheDirectoryTest, killed_between_its_last_steps_a_part_is_complete) {
   CacheDirectory cache(directory_.path(), 1 << 20);
   const auto hash = hash_hex("tokens");
-  testing::spit(directory_ / (hash + ".part"), "tokens");
+  spit(directory_ / (hash + ".part"), "tokens");
   ASSERT_EQ(cache.take(hash, 6, kAll, part_), Taken::here);
   EXPECT_TRUE(part_->missing().empty());
   part_->forget();  // as when the hash is another
@@ -118,7 +123,7 @@ TEST_F(CacheDirectoryTest, a_part_that_is_none_is_begun_anew) {
   const auto hash = hash_hex("tokens");
   for (const auto& wrong : {std::string("x"), std::string(1000, 'x'),
                             std::string(static_cast<std::size_t>(PartFile::file_bytes(6)), 'x')}) {
-    testing::spit(directory_ / (hash + ".part"), wrong);
+    spit(directory_ / (hash + ".part"), wrong);
     ASSERT_EQ(cache.take(hash, 6, kAll, part_), Taken::here);
     EXPECT_EQ(part_->missing(), (std::vector<ByteRange>{{0, 6}}));
     part_.reset();
@@ -130,10 +135,9 @@ TEST_F(CacheDirectoryTest, what_was_not_used_for_the_longest_time_goes_first) {
   CacheDirectory cache(directory_.path(), room);
   const auto a = add(cache, std::string(1000, 'a')), b = add(cache, std::string(1000, 'b')),
              c = add(cache, std::string(1000, 'c'));
-  testing::spit(directory_ / "notes.txt", std::string(10'000, 'x'));  // not of the cache
-  cache.open(a, 1000);                                                // and closed
-  const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
-  std::filesystem::last_write_time(directory_ / c, hour_ago);
+  spit(directory_ / "notes.txt", std::string(10'000, 'x'));  // not of the cache
+  cache.open(a, 1000);                                       // and closed
+  last_used(c, 0);
   const auto d = add(cache, std::string(1000, 'd'));
   EXPECT_TRUE(has(a) && has(b) && has(d));
   EXPECT_FALSE(has(c));
@@ -178,7 +182,7 @@ TEST_F(CacheDirectoryTest, processes_bring_and_remove_shards_without_harm) {
   constexpr int kShards = 6, kRounds = 1'500;
   std::vector<std::string> texts, hashes;
   for (int i = 0; i < kShards; ++i) {
-    texts.push_back(testing::noise(1000, static_cast<std::uint64_t>(i) + 1));
+    texts.push_back(noise(1000, static_cast<std::uint64_t>(i) + 1));
     hashes.push_back(hash_hex(texts.back()));
   }
   const auto work = [&](unsigned seed) {
@@ -230,42 +234,45 @@ TEST_F(CacheDirectoryTest, processes_bring_and_remove_shards_without_harm) {
 
 TEST_F(CacheDirectoryTest, a_shard_that_never_fits_is_refused) {
   CacheDirectory cache(directory_.path(), 1000);
-  expect_contains(message_of<DataError>([&] { cache.take(hash_hex("a"), 1000, kAll, part_); }),
-                  "a shard has 1000 bytes, and the cache may hold 1000; raise data.cache_bytes");
+  expect_refusal<DataError>("data/cache_directory", "a shard that never fits",
+                            {"1000", "data.cache_bytes"},
+                            [&] { cache.take(hash_hex("a"), 1000, kAll, part_); });
 }
 
 TEST_F(CacheDirectoryTest, a_full_disk_is_said_and_gives_what_the_cache_can) {
-  const testing::SmallDisk disk(8 * kBlock);
+  const SmallDisk disk(8 * kBlock);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
   CacheDirectory cache(disk.path(), 100 * kBlock);
-  const auto text = testing::noise(3 * kBlock);
+  const auto text = noise(3 * kBlock);
   const auto a = add(cache, text);
-  testing::spit(disk.path() / "of_others", std::string(2 * kBlock, 'x'));
+  spit(disk.path() / "of_others", std::string(2 * kBlock, 'x'));
   const auto bytes = 5 * kBlock;  // beside `a` there is no room
   ASSERT_EQ(cache.take(hash_hex("b"), bytes, kAll, part_), Taken::here);
   EXPECT_FALSE(std::filesystem::exists(disk.path() / a));
   part_->remove();
   part_.reset();
-  const auto error =
-      message_of<DataError>([&] { cache.take(hash_hex("c"), 7 * kBlock, kAll, part_); });
-  expect_contains(error, "cannot reserve 7.34 MB: No space left on device; free some space");
+  expect_refusal<StorageError>("data/cache_directory", "a full disk", {"7.34 MB"},
+                               [&] { cache.take(hash_hex("c"), 7 * kBlock, kAll, part_); });
   EXPECT_FALSE(std::filesystem::exists(disk.path() / (hash_hex("c") + ".part")));
 }
 
 TEST_F(CacheDirectoryTest, half_of_what_is_free_counts_what_it_holds) {
-  const testing::SmallDisk disk(8 * kBlock);
+  const SmallDisk disk(8 * kBlock);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
   CacheDirectory first(disk.path(), 0);
   EXPECT_NEAR(static_cast<double>(first.most_bytes()), 4.0 * kBlock, 0.1 * kBlock);
-  add(first, testing::noise(3 * kBlock));
+  add(first, noise(3 * kBlock));
   EXPECT_NEAR(static_cast<double>(CacheDirectory(disk.path(), 0).most_bytes()),
               static_cast<double>(first.most_bytes()), 0.1 * kBlock);
 }
 
 TEST_F(CacheDirectoryTest, a_place_that_cannot_be_written_is_refused) {
-  const testing::AsNobody nobody;
-  expect_contains(message_of<DataError>([&] { CacheDirectory(directory_ / "cache", 0); }),
-                  "cannot create");
+  std::string refused;
+  {
+    const AsNobody nobody;
+    refused = message_of<RefusedError>([&] { CacheDirectory(directory_ / "cache", 0); });
+  }
+  expect_wording("data/cache_directory", "a place that cannot be written", refused);
 }
 
-}  // namespace lockstep::cache_directory_test
+}  // namespace lockstep::testing::cache_directory_test

@@ -1,6 +1,9 @@
 // A dataset of small shards in a directory that a BadServer serves.
 #pragma once
 
+#include <functional>
+
+#include "data/shard_server.h"
 #include "tests/data/bad_server.h"
 #include "tests/data/shards.h"
 
@@ -23,5 +26,42 @@ inline Manifest write_numbered_shards(const std::filesystem::path& directory, in
   spit(directory / kManifestName, manifest.dump());
   return manifest;
 }
+
+// A process that serves shards to others of this machine, as the first rank does.
+class ServerProcess {
+ public:
+  explicit ServerProcess(const std::function<NodeFiles()>& make_files) {
+    std::array<int, 2> ends{};
+    LOCKSTEP_CHECK(pipe(ends.data()) == 0, "no pipe");
+    const Descriptor from_child(ends[0]), to_parent(ends[1]);
+    pid_ = fork();
+    LOCKSTEP_CHECK(pid_ >= 0, "cannot fork");
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      auto files = make_files();
+      ShardServer server(files);
+      if (write(ends[1], server.name().c_str(), server.name().size() + 1) < 0) _exit(1);
+      pause();
+    }
+    std::array<char, 200> name{};
+    LOCKSTEP_CHECK(read(ends[0], name.data(), name.size()) > 0, "the server did not start");
+    name_ = name.data();
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+  ~ServerProcess() { end(); }
+
+  const std::string& name() const { return name_; }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  std::string name_;
+};
 
 }  // namespace lockstep::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::hub_test {
 
@@ -43,13 +43,10 @@ TEST(Hub, ids_and_addresses_are_recognised_with_their_command) {
     if (*arguments == '\0')
       EXPECT_EQ(advice, "") << name;
     else
-      expect_contains(advice,
-                      str("download it with `hf download ", arguments, " --local-dir DIR`"));
+      expect_contains(advice, str("`hf download ", arguments, " --local-dir DIR`"));
   }
-  EXPECT_EQ(download_advice("https://huggingface.co/"),
-            "It is an address: download it, and name the local path");
-  EXPECT_EQ(download_advice("s3://org/name"),
-            "It is an address: download it, and name the local path");
+  for (const char* address : {"https://huggingface.co/", "s3://org/name", "gpt2"})
+    expect_wording("data/hub", address, download_advice(address));
 }
 
 TEST(Hub, what_exists_here_is_no_id) {

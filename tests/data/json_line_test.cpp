@@ -6,7 +6,7 @@
 
 #include "core/json.h"
 #include "data/odd_input.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::json_line_test {
 
@@ -26,14 +26,16 @@ std::optional<std::string> scanned(const std::string& field, std::string_view te
   return scanned(line, text);
 }
 
-std::string problem_of(const std::string& field, std::string_view text) {
-  JsonLine line({field});
+// The line is refused at `byte`.
+void expect_problem(JsonLine& line, const std::string& text, std::size_t byte,
+                    const std::string& name = "") {
   try {
     line.scan(text);
+    ADD_FAILURE() << "taken: " << text;
   } catch (const JsonLine::Problem& problem) {
-    return str(problem.byte, ": ", problem.what);
+    EXPECT_EQ(problem.byte, byte) << text;
+    expect_wording("data/json_line", name.empty() ? text : name, problem.what);
   }
-  return "";
 }
 
 TEST(JsonLine, values_are_found_wherever_they_stand) {
@@ -47,13 +49,9 @@ TEST(JsonLine, values_are_found_wherever_they_stand) {
   EXPECT_EQ(scanned("text", "{\"x\":[1,-0.5e+3,true,false,null,[],{}],\"text\":\"\"}\r"), "");
 }
 
-// The elements of the list, each as ROLE=CONTENT; or where and why it is refused.
+// The elements of the list, each as ROLE=CONTENT.
 std::string list_of(JsonLine& line, std::string_view text) {
-  try {
-    line.scan(text);
-  } catch (const JsonLine::Problem& problem) {
-    return str(problem.byte, ": ", problem.what);
-  }
+  line.scan(text);
   std::string list;
   for (std::size_t i = 0; i < line.elements(); ++i)
     list += str(line.value(i, 0), '=', line.value(i, 1), ';');
@@ -69,18 +67,18 @@ TEST(JsonLine, of_a_list_the_fields_of_each_element_are_found) {
   EXPECT_EQ(list_of(line, R"({"x": {"m": [{"role": "c", "content": "\ud83d"}]}})"),
             "c=\xef\xbf\xbd;");
   EXPECT_EQ(line.replaced(), 1u);
-  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"x": 1})", R"(0: the object has no member "x.m")"},
-           {R"({"x": {"m": {}}})", R"(12: the member "x.m" is not a list)"},
-           {R"({"x": {"m": "a"}})", R"(12: the member "x.m" is not a list)"},
-           {R"({"x": {"m": [1]}})", "13: expected an object, {"},
-           {R"({"x": {"m": [{"role": "a"}]}})", R"(13: the object has no member "content")"},
-           {R"({"x": {"m": [{"role": 1, "content": ""}]}})",
-            R"(22: the member "role" is not a string)"},
-           {R"({"x": {"m": [{"role": "", "content": ""},]}})", "41: expected an object, {"},
-           {R"({"x": {"m": [{"role": "", "content": ""})", "40: expected a comma or ] behind an"},
-           {R"({"x": {"m": [], "m": []}})", R"(21: the member "x.m" is there twice)"}})
-    EXPECT_EQ(list_of(line, text).substr(0, why.size()), why) << text;
+  const std::pair<const char*, std::size_t> cases[] = {
+      {R"({"x": 1})", 0},
+      {R"({"x": {"m": {}}})", 12},
+      {R"({"x": {"m": "a"}})", 12},
+      {R"({"x": {"m": [1]}})", 13},
+      {R"({"x": {"m": [{"role": "a"}]}})", 13},
+      {R"({"x": {"m": [{"role": 1, "content": ""}]}})", 22},
+      {R"({"x": {"m": [{"role": "", "content": ""},]}})", 41},
+      {R"({"x": {"m": [{"role": "", "content": ""})", 40},
+      {R"({"x": {"m": [], "m": []}})", 21}};
+  for (const auto& [text, byte] : cases)
+    expect_problem(line, text, byte);
   // Elements of a line before are not seen again, and memory for many is given back.
   std::string many =
       str(R"({"x": {"m": [{"role": "a", "content": ")", std::string(5000, 'x'), "\"}");
@@ -132,42 +130,35 @@ TEST(JsonLine, what_is_not_json_where_nobody_reads_is_counted) {
   EXPECT_EQ(line.replaced(), 2u);
 }
 
-TEST(JsonLine, what_is_wrong_is_said_with_its_byte) {
-  EXPECT_EQ(problem_of("t", R"({"u": "x", "v": {}})"),
-            R"(0: the object has no member "t", but "u", "v")");
-  EXPECT_EQ(problem_of("t", "{}"), "0: the object has no member \"t\"");
-  EXPECT_EQ(problem_of("t", R"({"t": three})"),
-            "6: no JSON: expected true, false, null, or text in quotes");
-  EXPECT_EQ(problem_of("t", R"({"t": [1,]})"), "9: no JSON: expected a value, of text in quotes");
-  EXPECT_EQ(problem_of("t", R"({"t": 1})"), "6: the member \"t\" is not a string");
-  EXPECT_EQ(problem_of("t", R"({"t": null})"), "6: the member \"t\" is not a string");
-  EXPECT_EQ(problem_of("t.u", R"({"t": "x"})"), "0: the object has no member \"t.u\", but \"t\"");
-  EXPECT_EQ(problem_of("t", R"({"t": "x", "t": "y"})"), "16: the member \"t\" is there twice");
-  EXPECT_EQ(problem_of("t", R"(["t"])"), "0: expected an object, {");
-  EXPECT_EQ(problem_of("t", R"({"t": "x"} {})"),
-            "11: expected the end of the line behind the object");
-  EXPECT_EQ(problem_of("t", "{\"t\": \"a\tb\"}"),
-            "8: a control character in a string, which must be escaped");
-  EXPECT_EQ(problem_of("t", "{\"t\": \"x\"}\r{\"t\": \"y\"}\r"), str("11: ", kReturnsAlone));
-  EXPECT_EQ(problem_of("t", R"({"t": NaN})"), "6: the member \"t\" is not a string");
-  EXPECT_EQ(problem_of("t", R"({"u": Nan, "t": ""})"),
-            "6: no JSON: expected a value, of text in quotes");
-  EXPECT_EQ(problem_of("t", R"({"u": +Infinity, "t": ""})"),
-            "6: no JSON: expected a value, of text in quotes");
-  EXPECT_EQ(problem_of("t", "{\"t\": \"abc"), "10: the line ends within a string");
-  EXPECT_EQ(problem_of("t", R"({"t": "\q"})"), "8: an escape that JSON does not have");
-  EXPECT_EQ(problem_of("t", R"({"t": "\u12g4"})"),
-            "11: expected four hexadecimal digits behind \\u");
-  EXPECT_EQ(problem_of("t", R"({"a": 01})"), "8: a number begins with 0");
-}
-
-TEST(JsonLine, nesting_ends_somewhere) {
+TEST(JsonLine, what_is_wrong_is_reported_with_its_byte) {
   const auto nested = [](std::size_t levels) {
     return R"({"t": "x", "a": )" + std::string(levels, '[') + std::string(levels, ']') + "}";
   };
+  const std::pair<const char*, std::size_t> cases[] = {{R"({"u": "x", "v": {}})", 0},
+                                                       {"{}", 0},
+                                                       {R"({"t": three})", 6},
+                                                       {R"({"t": [1,]})", 9},
+                                                       {R"({"t": 1})", 6},
+                                                       {R"({"t": null})", 6},
+                                                       {R"({"t": "x", "t": "y"})", 16},
+                                                       {R"(["t"])", 0},
+                                                       {R"({"t": "x"} {})", 11},
+                                                       {R"({"t": NaN})", 6},
+                                                       {R"({"u": Nan, "t": ""})", 6},
+                                                       {R"({"u": +Infinity, "t": ""})", 6},
+                                                       {"{\"t\": \"abc", 10},
+                                                       {R"({"t": "\q"})", 8},
+                                                       {R"({"t": "\u12g4"})", 11},
+                                                       {R"({"a": 01})", 8}};
+  JsonLine line({"t"}), deeper({"t.u"});
+  for (const auto& [text, byte] : cases)
+    expect_problem(line, text, byte);
+  expect_problem(deeper, R"({"t": "z"})", 0);
+  expect_problem(line, "{\"t\": \"a\tb\"}", 8, "a tab");
+  expect_problem(line, "{\"t\": \"x\"}\r{\"t\": \"y\"}\r", 11, "returns alone");
+  expect_problem(line, nested(256), 271, "257 levels");
   EXPECT_EQ(scanned("t", nested(255)), "x");
-  expect_contains(problem_of("t", nested(256)), "nested deeper than 256 levels");
-  expect_contains(problem_of("t", nested(1'000'000)), "nested deeper than 256 levels");
+  EXPECT_EQ(scanned("t", nested(1'000'000)), std::nullopt);
 }
 
 // A quote, a backslash, a control character and a byte that is no ASCII at each place of the eight
@@ -303,7 +294,7 @@ void compare_with_core(std::uint64_t seed, int count) {
 }
 
 TEST(JsonLine, random_lines_are_read_as_core_reads_them) {
-  compare_with_core(1, 100'000);
+  compare_with_core(1, 30'000);
 }
 
 TEST(JsonLine, full_random_lines_are_read_as_core_reads_them) {

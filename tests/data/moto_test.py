@@ -86,12 +86,12 @@ class Moto(unittest.TestCase):
 
     def test_wrong_secrets_and_tokens_are_refused(self):
         said = self.fetch(NAMES[0], self.user["AccessKeyId"], "wrong")
-        self.assertIn("HTTP status 403 (SignatureDoesNotMatch)", said)
+        self.assertRegex(said, r"\b403\b.*\bSignatureDoesNotMatch\b")
         said = self.fetch(NAMES[0], self.role["AccessKeyId"], self.role["SecretAccessKey"], "wrong")
-        self.assertIn("HTTP status 4", said)
+        self.assertRegex(said, r"\b4\d\d\b")
         self.assertNotIn(self.role["SecretAccessKey"], said)
         said = self.fetch(NAMES[0], "", "")
-        self.assertIn("HTTP status 403", said)
+        self.assertRegex(said, r"\b403\b")
 
     def test_a_run_has_the_losses_of_the_local_dataset(self):
         folder = pathlib.Path(self.folder.name)
@@ -107,7 +107,7 @@ class Moto(unittest.TestCase):
 
     def test_no_such_object(self):
         said = self.fetch("none.bin", self.user["AccessKeyId"], self.user["SecretAccessKey"])
-        self.assertIn("HTTP status 404 (NoSuchKey); there is no such object", said)
+        self.assertRegex(said, r"\b404\b.*\bNoSuchKey\b")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,9 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_files.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::rank_file_test {
 
@@ -55,13 +54,10 @@ class RankFiles : public ::testing::Test {
     std::ofstream(directory_ / name, std::ios::binary) << text;
     return directory_ / name;
   }
-  std::string refusal(const std::string& text) {
-    try {
-      parse_tokenizer(text, "t.model");
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "taken";
+  static void expect_refused(const std::string& name, const std::string& text,
+                             std::initializer_list<std::string> pins) {
+    expect_refusal<DataError>("data/rank_file", name, pins,
+                              [&] { parse_tokenizer(text, "t.model"); });
   }
   TemporaryDirectory directory_;
 };
@@ -85,6 +81,11 @@ TEST_F(RankFiles, of_llama_3_merge_the_lowest_rank_and_have_its_special_tokens) 
   EXPECT_EQ(tokenizer->last_cut("one two"), 3u);  // its pattern is known
   EXPECT_EQ(tokenizer->bytes_of(128'255), "<|reserved_special_token_245|>");
   EXPECT_EQ(tokenizer->decode(Ids{128'000, 258, 261}), "abc\xc3\xa9");
+  // The members of a configuration stand in for those of the kind, one by one.
+  write("tokenizer_config.json", R"({"eos_token": "<|eot_id|>"})");
+  const auto configured = open_tokenizer(directory_.path().string());
+  EXPECT_EQ(configured->about().document_token, 128'000);
+  EXPECT_EQ(configured->about().end_token, 128'009);
 }
 
 TEST_F(RankFiles, of_qwen_have_its_special_tokens_and_the_normal_form) {
@@ -99,25 +100,17 @@ TEST_F(RankFiles, of_qwen_have_its_special_tokens_and_the_normal_form) {
 }
 
 TEST_F(RankFiles, that_are_broken_or_of_another_model_are_refused) {
-  EXPECT_EQ(
-      refusal("YQ== 0\nYg== 1\n"),
-      "t.model: a rank file of 2 tokens; expected 128000 (Llama 3) or 151643 (Qwen). Lockstep "
-      "knows the pattern and the special tokens of these two only. Give the tokenizer.json of "
-      "the same model");
-  EXPECT_EQ(refusal("YQ== 0\n\n\r\nYg== 3"),  // blank lines are none
-            "t.model: line 4: rank 3, expected 1: ranks must be 0, 1, 2, ... in order");
-  EXPECT_EQ(refusal("YQ== 0\nYg== 2\n"),
-            "t.model: line 2: rank 2, expected 1: ranks must be 0, 1, 2, ... in order");
-  EXPECT_EQ(refusal("YQ== 0\nYg=\n"),
-            "t.model: line 2: expected a token in base64, a space and its rank");
+  expect_refused("another model", "YQ== 0\nYg== 1\n", {"2 tokens", "128000", "151643"});
+  expect_refused("a gap", "YQ== 0\n\n\r\nYg== 3", {"t.model: line 4: ", "3"});  // not blank lines
+  expect_refused("no rank", "YQ== 0\nYg=\n", {"t.model: line 2: "});
   for (const char* token : {"Y", "Yg", "Yg=", "Y===", "====", "Yg=a", "Y!=="})
-    EXPECT_EQ(refusal(str("YQ== 0\n", token, " 1\n")),
-              str("t.model: line 2: \"", token, "\" is no token in base64"));
-  EXPECT_EQ(refusal(rank_file({"a", std::string(257, 'x')})),
-            "t.model: line 2: a token of 257 bytes; expected at most 256");
+    expect_refused(str("token ", token), str("YQ== 0\n", token, " 1\n"),
+                   {"t.model: line 2: ", str('"', token, '"')});
+  expect_refused("a long token", rank_file({"a", std::string(257, 'x')}),
+                 {"t.model: line 2: ", "257", "256"});
   auto tokens = ranks(kMore, kLlama3);
   tokens[1000] = "ab";
-  EXPECT_EQ(refusal(rank_file(tokens)), "t.model: rank 1000 has the same token as an earlier rank");
+  expect_refused("a token twice", rank_file(tokens), {"1000"});
 }
 
 // A tekken.json whose config, tokens and further members are given.
@@ -158,56 +151,38 @@ TEST_F(RankFiles, tekken_names_its_special_tokens) {
   EXPECT_EQ(tokenizer->bytes_of(0), "<SPECIAL_0>");
   EXPECT_EQ(tokenizer->bytes_of(2), "</s>");
   EXPECT_EQ(tokenizer->about().document_token, 1);
-  EXPECT_EQ(refusal(tekken(config("v11"), ranks({}, 256))),
-            "t.model: no special_tokens, which files of version v8 and later have; expected them, "
-            "or config.version v1 to v7");
-  EXPECT_EQ(refusal(tekken(config("v3"), ranks({}, 256), R"(, "special_tokens": [
-      {"rank": 1, "token_str": "<s>"}, {"rank": 1, "token_str": "<t>"}])")),
-            "t.model: two special tokens have the rank 1");
-  EXPECT_EQ(refusal(tekken(config("v3"), ranks({}, 256), R"(, "special_tokens": [
-      {"rank": 4, "token_str": "<s>"}])")),
-            "t.model: \"rank\" is 4, expected 0 to 3");
-  EXPECT_EQ(refusal(tekken(config("v3"), ranks({}, 256), R"(, "special_tokens": [
-      {"rank": 1, "token_str": "<s>"}, {"rank": 2, "token_str": "<s>"}])")),
-            "t.model: two special tokens are \"<s>\"");
-  EXPECT_EQ(refusal(tekken(config("v3"), ranks({}, 256), R"(, "special_tokens": [
-      {"rank": 1, "token_str": ""}])")),
-            "t.model: the special token of rank 1 has no name");
-  EXPECT_EQ(
-      refusal(tekken(R"("default_vocab_size": 100000, "default_num_special_tokens": 65537)", {})),
-      "t.model: \"default_num_special_tokens\" is 65537, expected 0 to 65536");
-}
-
-TEST_F(RankFiles, what_is_none_of_the_kinds_is_said) {
-  const std::string none = "t.model: no tokenizer.json, tekken.json or rank file";
-  for (const char* text : {"", "GGUF\3", "some text", "\xef\xbb\xbfYQ== 0\n", "\n \n\n"})
-    EXPECT_TRUE(refusal(text).starts_with(none + ": at byte ")) << refusal(text);
-  for (const char* json : {"{}", "[]", "{\"vocab\": {}}", "{\"YQ==\": 0\n}"})
-    EXPECT_EQ(refusal(json), none +
-                                 "; expected a JSON object with \"model\", or with the list "
-                                 "\"vocab\"");
-}
-
-TEST_F(RankFiles, the_members_of_a_configuration_stand_in_for_those_of_the_kind_one_by_one) {
-  write("tokenizer.model", rank_file(ranks(kMore, kLlama3)));
-  write("tokenizer_config.json", R"({"eos_token": "<|eot_id|>"})");
-  const auto tokenizer = open_tokenizer(directory_.path().string());
-  EXPECT_EQ(tokenizer->about().document_token, 128'000);
-  EXPECT_EQ(tokenizer->about().end_token, 128'009);
-}
-
-TEST_F(RankFiles, tekken_that_is_broken_is_refused) {
-  const std::string config =
-      R"("default_vocab_size": 260, "default_num_special_tokens": 4, "version": "v3")";
-  EXPECT_EQ(refusal(tekken(config, ranks({}, 256))), "taken");
+  expect_refused("no special tokens", tekken(config("v11"), ranks({}, 256)),
+                 {"special_tokens", "v8", "v1 to v7"});
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"a special rank twice",
+       R"({"rank": 1, "token_str": "<s>"}, {"rank": 1, "token_str": "<t>"})", "rank 1"},
+      {"a large special rank", R"({"rank": 4, "token_str": "<s>"})", "\"rank\" is 4"},
+      {"a special token twice",
+       R"({"rank": 1, "token_str": "<s>"}, {"rank": 2, "token_str": "<s>"})", "\"<s>\""},
+      {"no name", R"({"rank": 1, "token_str": ""})", "rank 1"}};
+  for (const auto& [name, tokens, pin] : cases)
+    expect_refused(
+        name, tekken(config("v3"), ranks({}, 256), str(R"(, "special_tokens": [)", tokens, "]")),
+        {"t.model: ", pin});
+  expect_refused("many special tokens",
+                 tekken(R"("default_vocab_size": 100000, "default_num_special_tokens": 65537)", {}),
+                 {"\"default_num_special_tokens\" is 65537"});
+  EXPECT_NO_THROW(parse_tokenizer(tekken(config("v3"), ranks({}, 256)), "t.model"));
   auto tokens = ranks({}, 256);
   tokens[7] = "";
-  EXPECT_EQ(refusal(tekken(config, tokens)), "t.model: vocab: token 7: \"\" is no token in base64");
+  expect_refused("an empty token", tekken(config("v3"), tokens), {"vocab: token 7: "});
   tokens.pop_back();
-  EXPECT_EQ(
-      refusal(tekken(config, tokens)),
-      "t.model: config.default_vocab_size 260 with 4 special tokens; expected at most 259, as "
-      "vocab has 255 tokens");
+  expect_refused("few tokens", tekken(config("v3"), tokens),
+                 {"config.default_vocab_size 260", "259", "255"});
+}
+
+TEST_F(RankFiles, what_is_none_of_the_kinds_is_refused) {
+  for (const char* text : {"", "GGUF\3", "some text", "\xef\xbb\xbfYQ== 0\n", "\n \n\n"})
+    EXPECT_TRUE(
+        message_of<DataError>([&] { parse_tokenizer(text, "t.model"); }).starts_with("t.model: "))
+        << text;
+  for (const char* json : {"{}", "[]", "{\"vocab\": {}}", "{\"YQ==\": 0\n}"})
+    expect_refused(str("json ", json), json, {"t.model: ", "\"model\"", "\"vocab\""});
 }
 
 }  // namespace lockstep::testing::rank_file_test

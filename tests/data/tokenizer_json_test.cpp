@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "data/tokenizer_files.h"
+#include "tests/wording.h"
 
-namespace lockstep::tokenizer_json_test {
+namespace lockstep::testing::tokenizer_json_test {
 
 // A file with the members given; `model` without the vocabulary of bytes.
 std::string file(const std::string& members) {
@@ -15,13 +15,10 @@ const std::string kWords = R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix
 const std::string kModel =
     R"("model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})";
 
-std::string refusal(const std::string& text) {
-  try {
-    parse_tokenizer(text, "t.json");
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "taken";
+void expect_refused(const std::string& name, const std::string& text,
+                    std::initializer_list<std::string> pins) {
+  expect_refusal<DataError>("data/tokenizer_json", name, pins,
+                            [&] { parse_tokenizer(text, "t.json"); });
 }
 
 TEST(TokenizerJson, is_read) {
@@ -151,104 +148,91 @@ TEST(TokenizerJson, metaspace_of_earlier_versions_is_read) {
 }
 
 TEST(TokenizerJson, a_fallback_to_bytes_that_is_incomplete_is_refused) {
-  EXPECT_EQ(refusal(with_bytes("")), "taken");
-  EXPECT_EQ(refusal(with_bytes("", R"({"type": "Fuse"})", 65)),
-            "t.json: decoder: no ByteFallback; expected a Sequence of Replace, ByteFallback and "
-            "Fuse, and a Strip behind them or none");
-  EXPECT_EQ(
-      refusal(with_bytes("", R"({"type": "ByteFallback"})", 65)),
-      "t.json: model: byte_fallback is true, but there is no token <0x41>; expected <0x00> to "
-      "<0xFF>");
-  EXPECT_EQ(refusal(with_bytes(kWords + ",")),
-            "t.json: both a ByteLevel pre_tokenizer and model.byte_fallback true; expected exactly "
-            "one of them");
-  for (const char* decoder :
-       {"null", R"({"type": "Metaspace"})", R"({"type": "WordPiece"})",
-        R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]})",
-        R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})",
-        R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})",
-        R"({"type": "Replace", "pattern": {"Glob": " "}, "content": ""})"})
-    EXPECT_TRUE(refusal(with_bytes("", decoder)).starts_with("t.json: decoder: ")) << decoder;
-  EXPECT_EQ(refusal(with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",
-                                  "prepend_scheme": "last"},)")),
-            "t.json: pre_tokenizer: Metaspace: prepend_scheme \"last\", expected always, first or "
-            "never");
-  EXPECT_EQ(refusal(with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",
-                                  "prepend_scheme": "first", "add_prefix_space": false},)")),
-            "t.json: pre_tokenizer: Metaspace: add_prefix_space is false, but prepend_scheme is "
-            "\"first\"; remove one of the two");
-  for (const char* mark : {"", "__"})
-    EXPECT_EQ(refusal(with_bytes(
-                  str(R"("pre_tokenizer": {"type": "Metaspace", "replacement": ")", mark, "\"},"))),
-              str("t.json: pre_tokenizer: Metaspace: replacement \"", mark,
-                  "\", expected one character"));
+  EXPECT_NO_THROW(parse_tokenizer(with_bytes(""), "t.json"));
+  expect_refused("no ByteFallback", with_bytes("", R"({"type": "Fuse"})", 65),
+                 {"t.json: decoder: "});
+  expect_refused("a byte without a token", with_bytes("", R"({"type": "ByteFallback"})", 65),
+                 {"t.json: model: ", "<0x41>"});
+  expect_refused("both ways to bytes", with_bytes(kWords + ","), {"ByteLevel", "byte_fallback"});
+  const std::pair<const char*, const char*> decoders[] = {
+      {"null", "null"},
+      {"Metaspace", R"({"type": "Metaspace"})"},
+      {"WordPiece", R"({"type": "WordPiece"})"},
+      {"Fuse first",
+       R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]})"},
+      {"Strip of the end",
+       R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
+           {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})"},
+      {"Strip twice", R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"},
+           {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+           {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})"},
+      {"Replace of a glob", R"({"type": "Replace", "pattern": {"Glob": " "}, "content": ""})"}};
+  for (const auto& [name, decoder] : decoders)
+    expect_refused(str("decoder ", name), with_bytes("", decoder), {"t.json: decoder: "});
+  const std::pair<const char*, const char*> metaspaces[] = {
+      {R"("_", "prepend_scheme": "last")", "\"last\""},
+      {R"("_", "prepend_scheme": "first", "add_prefix_space": false)", "\"first\""},
+      {R"("")", "\"\""},
+      {R"("__")", "\"__\""}};
+  for (const auto& [members, pin] : metaspaces)
+    expect_refused(
+        str("Metaspace of ", members),
+        with_bytes(str(R"("pre_tokenizer": {"type": "Metaspace", "replacement": )", members, "},")),
+        {"t.json: pre_tokenizer: Metaspace: ", pin});
 }
 
 TEST(TokenizerJson, what_is_not_read_is_refused) {
-  EXPECT_EQ(refusal(file(kWords + "," + kModel)), "taken");
-  const std::vector<std::pair<std::string, std::string>> cases{
-      {kModel,
-       "t.json: neither a ByteLevel pre_tokenizer nor model.byte_fallback true; expected exactly "
-       "one "
-       "of them"},
-      {R"("normalizer": {"type": "Lowercase"},)" + kModel,
-       "t.json: normalizer: \"Lowercase\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a "
-       "Sequence of these"},
-      {R"("pre_tokenizer": {"type": "Whitespace"},)" + kModel,
-       "t.json: pre_tokenizer: \"Whitespace\", expected ByteLevel, Metaspace, Split, Digits or a "
-       "Sequence"},
-      {R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]},)" +
-           kModel,
-       "t.json: pre_tokenizer: Digits behind ByteLevel; expected ByteLevel as the last one"},
-      {R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous"},)" +
-           kModel,
-       "t.json: pre_tokenizer: a Split of behavior \"Contiguous\"; expected Isolated, Removed, "
-       "MergedWithPrevious or MergedWithNext, the last two not inverted"},
-      {R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext", "invert": true},)" +
-           kModel,
-       "t.json: pre_tokenizer: a Split of behavior \"MergedWithNext\", inverted; expected "
-       "Isolated, "
-       "Removed, MergedWithPrevious or MergedWithNext, the last two not inverted"},
-      {kWords + R"(, "model": {"type": "Unigram"})",
-       "t.json: model: type: \"Unigram\", expected BPE. Lockstep reads no other kind: use a model "
-       "whose tokenizer is a BPE"},
-      {R"("normalizer": {"type": "Precompiled"}, "model": {"type": "Unigram"})",  // T5
-       "t.json: model: type: \"Unigram\", expected BPE. Lockstep reads no other kind: use a model "
-       "whose tokenizer is a BPE"},
-      {R"("normalizer": {"type": "BertNormalizer"}, "model": {"type": "WordPiece"})",
-       "t.json: model: type: \"WordPiece\", expected BPE. Lockstep reads no other kind: use a "
-       "model "
-       "whose tokenizer is a BPE"},
-      {kWords + R"(, "model": {"dropout": 0.1})",
-       "t.json: model: dropout makes tokens random; set it to null"},
-      {kWords + R"(, "model": {"end_of_word_suffix": "</w>"})",
-       "t.json: model: end_of_word_suffix \"</w>\", expected \"\""},
-      {kWords + R"(, "model": {"vocab": {"a": -1}, "merges": []})",
-       "t.json: model: the id -1 of \"a\", expected 0 to 16777215"},
-      {kWords + R"(, "model": {"vocab": {"\u4e00": 1}, "merges": []})",
-       "t.json: model: \"\xe4\xb8\x80\" has a character that stands for no byte"},
-      {kWords + R"(, "model": {"vocab": {"a": 0, "b": 1}, "merges": ["a b"]})",
-       "t.json: model: merge 1: \"ab\" is no token"},
-      {kWords + R"(, "model": {"vocab": {"a": 0, "aa": 1}, "merges": ["a a", "a a a"]})",
-       "t.json: model: merge 2: \"a a a\", expected two parts and a space between"},
-      {kWords + R"(, "model": {"vocab": {"a": 0}, "merges": [["a"]]})",
-       "t.json: model: merge 1: expected two parts"},
-      {kWords + R"(, "model": {"vocab": {"a": 0, "b": 0}, "merges": []})",
-       "t.json: model: two tokens have the id 0"},
-      {kWords +
-           R"(, "added_tokens": [{"id": 0, "content": "<s>"}], "model": {"vocab": {"a": 0}, "merges": []})",
-       "t.json: model: two tokens have the id 0"},
-      {kWords +
-           R"(, "added_tokens": [{"id": 1, "content": "a"}], "model": {"vocab": {"a": 0}, "merges": []})",
-       "t.json: model: the added token \"a\" has the id 1, and 0 in the vocabulary"},
-      {kWords + R"(, "added_tokens": [{"id": 99999999, "content": "<s>"}],)" + kModel,
-       "t.json: added_tokens: the id 99999999 of \"<s>\", expected 0 to 16777215"},
+  const auto words_and = [](const std::string& members) { return file(kWords + "," + members); };
+  const auto before_model = [](const std::string& members) { return file(members + kModel); };
+  EXPECT_NO_THROW(parse_tokenizer(words_and(kModel), "t.json"));
+  struct Case {
+    const char *name, *pin;
+    std::string text;
   };
-  for (const auto& [members, expected] : cases)
-    EXPECT_EQ(refusal(file(members)), expected) << members;
+  const Case cases[] = {
+      {"no way to bytes", "byte_fallback", file(kModel)},
+      {"a normalizer", "normalizer: \"Lowercase\"",
+       before_model(R"("normalizer": {"type": "Lowercase"},)")},
+      {"a pre_tokenizer", "pre_tokenizer: \"Whitespace\"",
+       before_model(R"("pre_tokenizer": {"type": "Whitespace"},)")},
+      {"ByteLevel that is not the last", "pre_tokenizer: Digits",
+       before_model(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers":
+                       [{"type": "ByteLevel"}, {"type": "Digits"}]},)")},
+      {"a Split that joins", "\"Contiguous\"",
+       before_model(R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"},
+                       "behavior": "Contiguous"},)")},
+      {"a Split that is inverted", "\"MergedWithNext\"",
+       before_model(R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"},
+                       "behavior": "MergedWithNext", "invert": true},)")},
+      {"Unigram", "\"Unigram\"", words_and(R"("model": {"type": "Unigram"})")},
+      {"T5", "\"Unigram\"",
+       file(R"("normalizer": {"type": "Precompiled"}, "model": {"type": "Unigram"})")},
+      {"BERT", "\"WordPiece\"",
+       file(R"("normalizer": {"type": "BertNormalizer"}, "model": {"type": "WordPiece"})")},
+      {"dropout", "model: dropout", words_and(R"("model": {"dropout": 0.1})")},
+      {"a suffix", "end_of_word_suffix \"</w>\"",
+       words_and(R"("model": {"end_of_word_suffix": "</w>"})")},
+      {"a negative id", "-1", words_and(R"("model": {"vocab": {"a": -1}, "merges": []})")},
+      {"a character of no byte", "\"\xe4\xb8\x80\"",
+       words_and(R"("model": {"vocab": {"\u4e00": 1}, "merges": []})")},
+      {"a merge to no token", "merge 1: \"ab\"",
+       words_and(R"("model": {"vocab": {"a": 0, "b": 1}, "merges": ["a b"]})")},
+      {"a merge of three", "merge 2: \"a a a\"",
+       words_and(R"("model": {"vocab": {"a": 0, "aa": 1}, "merges": ["a a", "a a a"]})")},
+      {"a merge of one",
+       "merge 1: ", words_and(R"("model": {"vocab": {"a": 0}, "merges": [["a"]]})")},
+      {"an id twice", "id 0", words_and(R"("model": {"vocab": {"a": 0, "b": 0}, "merges": []})")},
+      {"an id of an added token twice", "id 0",
+       words_and(R"("added_tokens": [{"id": 0, "content": "<s>"}],
+                    "model": {"vocab": {"a": 0}, "merges": []})")},
+      {"two ids of an added token", "\"a\" has the id 1",
+       words_and(R"("added_tokens": [{"id": 1, "content": "a"}],
+                    "model": {"vocab": {"a": 0}, "merges": []})")},
+      {"a large id", "99999999",
+       words_and(R"("added_tokens": [{"id": 99999999, "content": "<s>"}],)" + kModel)},
+  };
+  for (const auto& c : cases)
+    expect_refused(c.name, c.text, {"t.json: ", c.pin});
 }
 
-}  // namespace lockstep::tokenizer_json_test
+}  // namespace lockstep::testing::tokenizer_json_test

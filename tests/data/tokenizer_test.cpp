@@ -3,11 +3,10 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "core/file.h"
 #include "core/hash.h"
 #include "data/tokenizer_files.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::tokenizer_test {
 
@@ -63,98 +62,65 @@ TEST(OpenTokenizer, takes_the_file_or_its_directory) {
   EXPECT_TRUE(tokenizer_files("bytes").empty());
 }
 
+// prefix: lm_eval's prefix_token_id, bos_token_id or else eos_token_id.
 TEST(OpenTokenizer, its_configuration_says_what_begins_and_ends_a_document) {
-  const TemporaryDirectory directory;
-  const auto ends = [&](const std::string& family, const std::string& name,
-                        const std::string& config, const std::string& asked = "") {
-    const auto path = copy_of(directory, family, name, config);
-    const auto tokenizer = open_tokenizer(path.string(), asked);
+  struct Case {
+    const char *family, *config, *begin, *end, *prefix, *asked = "";
+  };
+  constexpr const char kEnd[] = "<|endoftext|>", kImEnd[] = "<|im_end|>",
+                       kBegin[] = "<|begin_of_text|>", kEndOfText[] = "<|end_of_text|>";
+  const Case cases[] = {
+      {"llama3", R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})", kBegin,
+       kEndOfText, kBegin},
+      {"qwen3", R"({"bos_token": null, "eos_token": {"content": "<|im_end|>"}})", kEnd, kImEnd,
+       kImEnd},
+      {"qwen3", R"({"bos_token": null, "eos_token": "<|im_end|>"})", kEnd, kImEnd, kImEnd, kEnd},
+      // has no <|endoftext|>
+      {"llama3", R"({"bos_token": null, "eos_token": "<|end_of_text|>"})", kEndOfText, kEndOfText,
+       kEndOfText},
+      {"smollm3", "", kBegin, kBegin, kBegin},
+      {"other", "", "", "", ""},                                    // none is known
+      {"gpt2", R"({"model_max_length": 1024})", kEnd, kEnd, kEnd},  // as it is published
+      {"gpt2", "", kEnd, kEnd, kEnd}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(str(c.family, " ", c.config));
+    const TemporaryDirectory directory;
+    const auto path = copy_of(directory, c.family, "a", c.config);
+    const auto tokenizer = open_tokenizer(path.string(), c.asked);
     const auto& about = tokenizer->about();
-    return std::pair(std::string(tokenizer->bytes_of(about.document_token)),
-                     std::string(tokenizer->bytes_of(about.end_token)));
-  };
-  using Ends = std::pair<std::string, std::string>;
-  EXPECT_EQ(
-      ends("llama3", "a", R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})"),
-      (Ends{"<|begin_of_text|>", "<|end_of_text|>"}));
-  EXPECT_EQ(ends("qwen3", "b", R"({"bos_token": null, "eos_token": {"content": "<|im_end|>"}})"),
-            (Ends{"<|endoftext|>", "<|im_end|>"}));
-  EXPECT_EQ(
-      ends("qwen3", "c", R"({"bos_token": null, "eos_token": "<|im_end|>"})", "<|endoftext|>"),
-      (Ends{"<|endoftext|>", "<|im_end|>"}));
-  EXPECT_EQ(ends("llama3", "s", R"({"bos_token": null, "eos_token": "<|end_of_text|>"})"),
-            (Ends{"<|end_of_text|>", "<|end_of_text|>"}));  // has no <|endoftext|>
-  EXPECT_EQ(ends("smollm3", "d", ""), (Ends{"<|begin_of_text|>", "<|begin_of_text|>"}));
-  EXPECT_EQ(ends("other", "e", ""), (Ends{"", ""}));             // none is known
-  EXPECT_EQ(ends("gpt2", "f", R"({"model_max_length": 1024})"),  // as it is published
-            (Ends{"<|endoftext|>", "<|endoftext|>"}));
-  EXPECT_EQ(tokenizer_files((directory / "a").string()).size(), 2u);
-}
-
-// lm_eval's prefix_token_id: bos_token_id, or else eos_token_id.
-TEST(OpenTokenizer, the_prefix_of_an_empty_context_is_that_of_lm_eval) {
-  const TemporaryDirectory directory;
-  const auto prefix = [&](const std::string& family, const std::string& name,
-                          const std::string& config) {
-    const auto tokenizer = open_tokenizer(copy_of(directory, family, name, config).string());
-    return std::string(tokenizer->bytes_of(tokenizer->about().prefix_token));
-  };
-  EXPECT_EQ(prefix("qwen3", "a", R"({"bos_token": null, "eos_token": "<|im_end|>"})"),
-            "<|im_end|>");
-  EXPECT_EQ(prefix("llama3", "b",
-                   R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"})"),
-            "<|begin_of_text|>");
-  EXPECT_EQ(prefix("gpt2", "c", ""), "<|endoftext|>");
+    EXPECT_EQ(tokenizer->bytes_of(about.document_token), c.begin);
+    EXPECT_EQ(tokenizer->bytes_of(about.end_token), c.end);
+    EXPECT_EQ(tokenizer->bytes_of(about.prefix_token), c.prefix);
+    EXPECT_EQ(tokenizer_files(path.string()).size(), *c.config == '\0' ? 1u : 2u);
+  }
   EXPECT_EQ(ByteTokenizer().about().prefix_token, 256);
 }
 
-TEST(OpenTokenizer, what_cannot_be_used_is_said) {
+TEST(OpenTokenizer, what_cannot_be_used_is_refused) {
   const TemporaryDirectory directory;
   const auto path = copy_of(directory, "gpt2", "a");
-  const auto message = [](const auto& act) {
-    try {
-      act();
-    } catch (const Error& error) {
-      return str(error.exit_code(), ": ", error.what());
-    }
-    return std::string("nothing was thrown");
+  const auto refused = [](auto error, const char* name, const fs::path& what,
+                          std::initializer_list<std::string> pins, const std::string& asked = "") {
+    expect_refusal<decltype(error)>("data/tokenizer", name, pins,
+                                    [&] { open_tokenizer(what.string(), asked); });
   };
-  EXPECT_EQ(message([&] { open_tokenizer(path.string(), "<|bos|>"); }),
-            str("64: ", (path / "tokenizer.json").string(),
-                ": no special token is called <|bos|>; it has <|endoftext|>"));
-  EXPECT_EQ(message([&] { open_tokenizer("bytes", "<|bos|>"); }),
-            "64: the tokenizer bytes has no token <|bos|>");
-  EXPECT_EQ(
-      message([&] { open_tokenizer("/nowhere/gpt2"); }),
-      "65: /nowhere/gpt2: no such tokenizer; expected bytes, a tokenizer's file, or a directory "
-      "that holds one");
-  fs::create_directory(directory / "empty");
-  EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
-            str("65: ", (directory / "empty").string(),
-                ": holds no tokenizer; expected tokenizer.json, tekken.json, qwen.tiktoken or "
-                "tokenizer.model"));
+  const UsageError usage("");
+  const DataError data("");
+  refused(usage, "no such special token", path, {"<|bos|>", "<|endoftext|>"}, "<|bos|>");
+  refused(usage, "a special token of bytes", "bytes", {"<|bos|>"}, "<|bos|>");
+  refused(data, "not there", directory / "gpt2", {"/gpt2: "});
+  const auto other = directory / "other";
+  fs::create_directory(other);
+  refused(data, "an empty directory", other, {"/other: ", "tokenizer.json"});
   for (const char* name : {"vocab.json", "merges.txt"})
-    std::ofstream(directory / "empty" / name) << "{}";
-  EXPECT_NE(message([&] { open_tokenizer((directory / "empty").string()); })
-                .find(str("The package transformers makes a tokenizer.json of its vocab.json, "
-                          "merges.txt and config.json: AutoTokenizer.from_pretrained(\"",
-                          (directory / "empty").string(), "\").save_pretrained(\"",
-                          (directory / "empty").string(), "\")")),
-            std::string::npos);
+    std::ofstream(other / name) << "{}";
+  refused(data, "a vocabulary", other, {"vocab.json", "merges.txt"});
   // So Llama 2's begins. Llama 3's file of the same name is a rank file, which is read.
-  const auto model = directory / "empty/tokenizer.model";
-  std::ofstream(model, std::ios::binary)
+  std::ofstream(other / "tokenizer.model", std::ios::binary)
       << std::string("\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02", 16);
-  EXPECT_EQ(message([&] { open_tokenizer((directory / "empty").string()); }),
-            str("65: ", model.string(),
-                ": a SentencePiece model; expected a tokenizer.json. Copy it alone to "
-                "DIR/tokenizer.model and convert it there, with the packages transformers, "
-                "sentencepiece and protobuf: "
-                "AutoTokenizer.from_pretrained(\"DIR\").save_pretrained(\"DIR\")"));
+  refused(data, "SentencePiece", other, {"/tokenizer.model: "});
   std::ofstream(path / "tokenizer_config.json") << R"({"bos_token": 3})";
-  EXPECT_EQ(message([&] { open_tokenizer(path.string()); }),
-            str("65: ", (path / "tokenizer_config.json").string(),
-                ": expected a string, found an integer"));
+  refused(data, "a configuration", path, {"/tokenizer_config.json: "});
 }
 
 TEST(TokenizerFiles, copies_have_names_that_define_the_same_tokenizer) {

@@ -160,6 +160,12 @@ def corpus():
     return documents + [LANGUAGES] * 4
 
 
+def texts_to_train_on(name):
+    """Lines, where a text is one word: training takes the longer for long words."""
+    documents = corpus()
+    return [line for text in documents for line in text.splitlines()] if name in ("whole", "digits", "spans") else documents
+
+
 def byte_as_text(byte):
     """As the file of a vocabulary writes it: those of GAPS below 0x20 in their order from U+0100 on."""
     return chr(byte if byte > 0x20 else 0x100 + byte)
@@ -172,7 +178,7 @@ def trained_on_characters(name, vocabulary):
     tokenizer.normalizer = normalizers.Replace(" ", MARK)
     if name != "spans":
         tokenizer.pre_tokenizer = metaspace("first", split=True)
-    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False, limit_alphabet=150))
+    tokenizer.train_from_iterator(texts_to_train_on(name), trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False, limit_alphabet=150))
     names = [token.content for token in added if token.special] + [f"<0x{byte:02X}>" for byte in range(256)]
     model = json.loads(tokenizer.to_str())["model"]
     vocabulary = names + [token for token, _ in sorted(model["vocab"].items(), key=lambda item: item[1]) if token not in names]
@@ -201,7 +207,7 @@ def trained(name, vocabulary):
     gaps = [byte_as_text(byte) for byte in GAPS] if name == "gaps" else []
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False,
                                   initial_alphabet=[c for c in ByteLevel.alphabet() if c not in gaps])
-    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.train_from_iterator(texts_to_train_on(name), trainer)
     tokenizer.add_special_tokens([token for token in added if token.special])
     tokenizer.add_tokens([token for token in added if not token.special])
     return tokenizer
@@ -253,9 +259,10 @@ class Texts:
 
 
 def fixed_texts(thorough):
-    blocks = ["".join(chr(code) for code in range(base, base + 64) if not 0xd800 <= code < 0xe000)
-              for base in range(64, 0x110000, 64 if thorough else 640)]
-    mega = 1 << (20 if thorough else 16)
+    """Blocks of all planes, or one of ten of those with characters: planes 3 to 13 and the private ones have few."""
+    bases = range(64, 0x110000, 64) if thorough else [*range(64, 0x33480, 640), *range(0xe0000, 0xe0200, 64)]
+    blocks = ["".join(chr(code) for code in range(base, base + 64) if not 0xd800 <= code < 0xe000) for base in bases]
+    mega = 1 << (20 if thorough else 15)
     return ([block for block in blocks if block]
             + ["a" * mega, " " * mega, "ab" * (mega // 2) + "\n" * 1000, "\n" * mega, "é" * (mega // 2), "<|" * (mega // 2),
                "a" + "\u0301\u0323" * (mega // 4), "1234567890" * (mega // 10), ("word " * (mega // 5)), LANGUAGES * 20])
