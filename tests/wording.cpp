@@ -15,8 +15,13 @@ constexpr std::string_view kArrow = " => ";
 
 // One line, the same on each machine.
 std::string normalized(std::string text) {
+  const auto parent = std::filesystem::temp_directory_path().string() + "/lockstep-";
+  for (std::size_t at = 0; (at = text.find(parent, at)) != text.npos; ++at)
+    text.replace(at, parent.size(), "/lockstep-");  // it may have spaces
   static const std::regex temporary(R"([^\s"'=]*/lockstep-[A-Za-z0-9]{6}\b)");
   text = std::regex_replace(text, temporary, "DIR");
+  static const std::regex place(R"( \([^ ()]+\.(cpp|cu|h):[0-9]+\))");  // of LOCKSTEP_CHECK
+  text = std::regex_replace(text, place, "");
   const std::string tests = LOCKSTEP_TESTS_DIRECTORY;
   for (auto at = text.find(tests); at != std::string::npos; at = text.find(tests, at))
     text.replace(at, tests.size(), "TESTS");
