@@ -102,7 +102,7 @@ TEST(LayoutSearch, where_nothing_fits_the_nearest_are_named_and_nodes_that_would
   EXPECT_EQ(search.priced, 0);
   EXPECT_EQ(search.fitting_nodes, 0) << "activations of a sequence do not fit anywhere";
   EXPECT_EQ(search.tried_nodes, kMostPlannedRanks / 8);
-  const Config large = small_run(8, 24);
+  const Config large = small_run(8, 12);
   Config tight = large;
   tight.train.micro_batch = 1;
   tight.train.recompute = Recompute::block;
