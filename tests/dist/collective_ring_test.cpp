@@ -6,9 +6,7 @@
 #include "tests/files.h"
 #include "tests/testing.h"
 
-namespace lockstep::collective_ring_test {
-
-using testing::expect_contains;
+namespace lockstep::testing::collective_ring_test {
 
 TEST(CollectiveRing, is_before_its_first_collective) {
   CollectiveRing ring;
@@ -114,7 +112,7 @@ TEST(CollectiveRing, has_the_calls_of_communicators) {
     const auto weights = world.connect({"weights", {0, 1, 2}});
     group->record_in(&ring);
     weights->record_in(&ring);
-    testing::Bench bench;
+    Bench bench;
     const auto one = bench.poisoned({3}, DType::fp32), all = bench.poisoned({9}, DType::fp32);
     Stream queued(Device{}, "beside", Stream::Mode::queued);
     weights->all_gather(all, one, queued);
@@ -135,4 +133,4 @@ TEST(CollectiveRing, has_the_calls_of_communicators) {
   });
 }
 
-}  // namespace lockstep::collective_ring_test
+}  // namespace lockstep::testing::collective_ring_test

@@ -3,19 +3,13 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/machine.h"
 #include "core/philox.h"
 #include "tests/dist/job.h"
+#include "tests/dist/words.h"
 
-namespace lockstep::control_test {
+namespace lockstep::testing::control_test {
 
-using testing::Job;
-using testing::run_ranks;
 constexpr Milliseconds kEnough{20'000};
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-}
 
 void expect_none_thrown(const std::vector<std::string>& thrown) {
   for (std::size_t rank = 0; rank < thrown.size(); ++rank)
@@ -128,11 +122,9 @@ TEST(Control, tells_every_rank_who_did_not_come) {
       throw;
     }
   });
-  for (const int rank : {0, 2, 4}) {
-    const auto& text = thrown[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(text, str("barrier checkpoint: rank 1 (host ", host_name(), "), rank 3 (host ",
-                        host_name(), ") did not come within 0.2 s"));
-  }
+  for (const std::size_t rank : {0, 2, 4})
+    expect_words("dist/control", "some do not come", thrown[rank],
+                 {"checkpoint", "rank 1", "rank 3", "0.2 s"});
   EXPECT_EQ(thrown[1] + thrown[3], "");
 }
 
@@ -140,8 +132,8 @@ TEST(Control, names_the_rank_whose_message_did_not_come) {
   const auto thrown = run_ranks(Job(2), [](Control& control) {
     if (control.rank() == 0) control.receive(1, "never", Milliseconds(100));
   });
-  EXPECT_EQ(thrown[0].find(str("no message 'never' from rank 1 (host ", host_name(), ")")), 0u)
-      << thrown[0];
+  for (const char* pin : {"'never'", "rank 1"})
+    expect_contains(thrown[0], pin);
 }
 
 TEST(Control, does_not_wait_for_a_rank_that_is_gone) {
@@ -159,7 +151,7 @@ TEST(Control, does_not_wait_for_a_rank_that_is_gone) {
     if (control.rank() == 0) control.barrier("b", kEnough);
   });
   EXPECT_LT(Clock::now() - before, kEnough);
-  expect_contains(thrown[1], "which has closed its connection");
+  expect_words("dist/control", "a sender that is gone", thrown[1], {"'more'", "rank 2"});
   expect_contains(thrown[0], "rank 2");
 }
 
@@ -171,13 +163,9 @@ TEST(Control, says_that_rank_0_is_gone) {
   Control one(job.membership(1, hub->port()));
   first.join();
   hub.reset();
-  try {
-    one.receive(0, "x", kEnough);
-    ADD_FAILURE() << "a message of nobody";
-  } catch (const TransientError& error) {
-    expect_contains(error.what(), str("rank 0 (host ", host_name(), ") closed its connection"));
-  }
-  EXPECT_TRUE(testing::eventually([&] {
+  expect_refusal_here<TransientError>("dist/control", "rank 0 is gone", {"rank 0"},
+                                      [&] { one.receive(0, "x", kEnough); });
+  EXPECT_TRUE(eventually([&] {
     try {
       one.send(0, "x", {});
       return false;
@@ -188,7 +176,7 @@ TEST(Control, says_that_rank_0_is_gone) {
 }
 
 TEST(Control, names_ranks_that_do_not_start) {
-  Job job(5, testing::kFast, Milliseconds(500));
+  Job job(5, kFast, Milliseconds(500));
   Hub hub(job.options());
   std::vector<std::string> thrown(5);
   std::vector<std::thread> threads;
@@ -202,26 +190,21 @@ TEST(Control, names_ranks_that_do_not_start) {
     });
   for (auto& thread : threads)
     thread.join();
-  for (const int rank : {0, 1, 4})
-    EXPECT_EQ(thrown[static_cast<std::size_t>(rank)],
-              "ranks 2, 3 have not come within 0.5 s (of 5 ranks)");
+  for (const std::size_t rank : {0, 1, 4})
+    expect_words("dist/control", "some do not start", thrown[rank], {"ranks 2, 3", "0.5 s", "5"});
 }
 
 TEST(Control, waits_for_a_hub_that_starts_later) {
   const Job job(1);
-  std::uint16_t port = 0;
-  {
-    const Hub hub(job.options());
-    port = hub.port();
-  }
+  const ReservedPort port;
   std::optional<Hub> hub;
   std::thread later([&] {
     std::this_thread::sleep_for(Milliseconds(300));
     auto options = job.options();
-    options.port = port;
+    options.port = port.number();
     hub.emplace(options);
   });
-  const Control control(job.membership(0, port));
+  const Control control(job.membership(0, port.number()));
   later.join();
 }
 
@@ -234,30 +217,18 @@ TEST(Control, tries_each_address) {
 }
 
 TEST(Control, says_what_each_address_said) {
-  const Job job(1, testing::kFast, Milliseconds(100));
-  std::uint16_t port = 0;
-  {
-    const Hub hub(job.options());
-    port = hub.port();
-  }
-  try {
-    const Control control(job.membership(0, port));
-    ADD_FAILURE();
-  } catch (const TransientError& error) {
-    expect_contains(error.what(),
-                    str("cannot connect to 127.0.0.1:", port, ": Connection refused"));
-  }
+  const Job job(1, kFast, Milliseconds(100));
+  const ReservedPort port;
+  expect_refusal_here<TransientError>(
+      "dist/control", "no hub", {str("127.0.0.1:", port.number())},
+      [&] { const Control control(job.membership(0, port.number())); });
 }
 
 TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
   const Job job(64);
-  std::uint16_t port = 0;
-  {
-    const Hub hub(job.options());
-    port = hub.port();
-  }
+  const ReservedPort port;
   const auto before = Clock::now();
-  testing::Processes processes;
+  Processes processes;
   std::vector<int> all;
   for (int rank = 0; rank < job.ranks; ++rank) {
     all.push_back(rank);
@@ -265,17 +236,17 @@ TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
       std::optional<Hub> hub;
       if (rank == 0) {
         auto options = job.options();
-        options.port = port;
+        options.port = port.number();
         hub.emplace(options);
       }
       {
-        Control control(job.membership(rank, port));
+        Control control(job.membership(rank, port.number()));
         control.barrier("end", kEnough);
       }
       return !hub || hub->wait_until_all_left(kEnough) ? 0 : 1;
     });
   }
-  ASSERT_TRUE(testing::eventually([&] { return processes.all_ended(all); }, kEnough));
+  ASSERT_TRUE(eventually([&] { return processes.all_ended(all); }, kEnough));
   const std::chrono::duration<double> time = Clock::now() - before;
   for (const int rank : all)
     EXPECT_EQ(processes.ended(rank), 0) << "rank " << rank;
@@ -283,4 +254,4 @@ TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
   std::printf("64 processes found each other, agreed and ended in %.2f s\n", time.count());
 }
 
-}  // namespace lockstep::control_test
+}  // namespace lockstep::testing::control_test

@@ -5,8 +5,8 @@
 #include "dist/param_store.h"
 #include "dist/thread_world.h"
 #include "kernels/elementwise.h"
-#include "tests/files.h"
 #include "tests/testing.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::fp8_weights_test {
 
@@ -145,7 +145,8 @@ TEST(Fp8Weights, units_share_memory_as_their_buffers_do) {
 }
 
 TEST(Fp8Weights, sizes_without_products_are_refused) {
-  const auto message = [](const Shape& shape, int tensors, Fp8Products fp8) {
+  const auto refused = [](const std::string& name, std::initializer_list<std::string> pins,
+                          const Shape& shape, int tensors, Fp8Products fp8) {
     ParamLayout layout({.tensors = tensors});
     layout.declare_stacked(layout.add_unit("unit", Keep::own),
                            {{.name = "k", .shape = shape, .tensor_dim = 0, .quantized = true},
@@ -153,12 +154,11 @@ TEST(Fp8Weights, sizes_without_products_are_refused) {
     layout.lay_out();
     Arena arena(Device{}, Arena::Memory::host, 1 << 20);
     const std::vector<std::size_t> buffers{0};
-    return message_of<Error>([&] { Fp8Weights(layout, fp8).allocate(arena, buffers); });
+    expect_refusal<Error>("dist/fp8_weights", name, pins,
+                          [&] { Fp8Weights(layout, fp8).allocate(arena, buffers); });
   };
-  expect_contains(message({24, 24}, 1, Fp8Products::tensor),
-                  "k with what is stacked on it is [48, 24], expected multiples of 16 for fp8");
-  expect_contains(message({128, 128}, 2, Fp8Products::block),
-                  "k has 64 rows on each of 2 tensor ranks, expected a multiple of 128 for fp8");
+  refused("tensor", {"k ", "[48, 24]", "16"}, {24, 24}, 1, Fp8Products::tensor);
+  refused("block", {"k ", "64", "2", "128"}, {128, 128}, 2, Fp8Products::block);
 }
 
 }  // namespace lockstep::testing::fp8_weights_test

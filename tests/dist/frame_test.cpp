@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::frame_test {
+namespace lockstep::testing::frame_test {
 
 Bytes head(std::uint32_t kind, std::uint32_t tag_bytes, std::uint32_t body_bytes) {
   return BodyWriter()
@@ -74,4 +74,4 @@ TEST(Frame, body_that_ends_too_soon_is_refused) {
   }
 }
 
-}  // namespace lockstep::frame_test
+}  // namespace lockstep::testing::frame_test

@@ -3,9 +3,9 @@
 
 #include <future>
 
-#include "tests/files.h"
+#include "tests/dist/words.h"
 
-namespace lockstep::handshake_test {
+namespace lockstep::testing::handshake_test {
 
 constexpr Milliseconds kEnough{20'000};
 
@@ -32,10 +32,8 @@ TEST_F(AwaitRank, takes_the_one_it_waits_for_and_closes_all_others) {
   });
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
   { const Socket silent = connect(); }  // and gone
-  const auto refused =
-      testing::message_of<ConfigError>([&] { come(3, Channel::files, Secret::draw()); });
-  testing::expect_contains(refused, "rank 3 cannot reach rank 5: ");
-  testing::expect_contains(refused, "it has another secret");
+  expect_refusal_here<ConfigError>("dist/handshake", "another secret", {"rank 3", "rank 5"},
+                                   [&] { come(3, Channel::files, Secret::draw()); });
   std::vector<Socket> others;
   others.push_back(come(2, Channel::files, secret_));
   others.push_back(come(3, Channel::control, secret_));
@@ -53,11 +51,10 @@ TEST_F(AwaitRank, says_who_did_not_come_and_who_came) {
   const auto nobody = [&] {
     await_rank(listener_, secret_, Channel::files, 3, Clock::now() + Milliseconds(50));
   };
-  EXPECT_EQ(testing::message_of<TransientError>(nobody), "rank 3 did not come");
+  expect_refusal_here<TransientError>("dist/handshake", "nobody", {"rank 3"}, nobody);
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
-  const auto said = testing::message_of<TransientError>(nobody);
-  testing::expect_contains(said, "rank 3 did not come; 127.0.0.1:");
-  testing::expect_contains(said, " came: it does not speak this protocol");
+  expect_refusal_here<TransientError>("dist/handshake", "a stranger", {"rank 3", "127.0.0.1:"},
+                                      nobody);
 }
 
-}  // namespace lockstep::handshake_test
+}  // namespace lockstep::testing::handshake_test

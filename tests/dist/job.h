@@ -6,12 +6,15 @@
 #include <cstring>
 #include <functional>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <optional>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "dist/control.h"
 #include "dist/hub.h"
 
@@ -40,6 +43,30 @@ struct Job {
   Timing timing;
   Milliseconds start;
   Secret secret = Secret::draw();
+};
+
+// A port of this machine that nothing else takes while this lives: it is bound, but does not
+// listen.
+class ReservedPort {
+ public:
+  ReservedPort() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    setsockopt(descriptor_.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    LOCKSTEP_CHECK(bind(descriptor_.number(), any, size) == 0 &&
+                       getsockname(descriptor_.number(), any, &size) == 0,
+                   "cannot bind a port");
+    number_ = ntohs(address.sin_port);
+  }
+  std::uint16_t number() const { return number_; }
+
+ private:
+  Descriptor descriptor_;
+  std::uint16_t number_ = 0;
 };
 
 inline std::vector<std::unique_ptr<Control>> connect_all(const Job& job, std::uint16_t port) {

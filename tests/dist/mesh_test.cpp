@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-namespace lockstep::mesh_test {
+namespace lockstep::testing::mesh_test {
 
 constexpr Axis kAllAxes[] = {Axis::replicate, Axis::shard, Axis::tensor};
 
@@ -40,4 +40,4 @@ TEST(Mesh, peers_differ_along_their_axis_only) {
         }
 }
 
-}  // namespace lockstep::mesh_test
+}  // namespace lockstep::testing::mesh_test

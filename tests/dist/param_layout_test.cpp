@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "core/error.h"
+#include "tests/wording.h"
 
-namespace lockstep::param_layout_test {
+namespace lockstep::testing::param_layout_test {
 
 constexpr auto kAligned = ParamLayout::kAlignedElements;
 
@@ -110,12 +110,10 @@ TEST(ParamLayout, copies_divide_the_shards_too) {
 TEST(ParamLayout, what_tensor_ranks_do_not_divide_is_refused_by_its_name) {
   ParamLayout layout({.tensors = 3});
   const int unit = layout.add_unit("unit", Keep::own);
-  try {
-    layout.declare_stacked(unit, {{.name = "q", .shape = {8, 6}, .tensor_dim = 0}});
-    FAIL() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "q is stored as [8, 6]: 3 tensor ranks do not divide its 8 rows");
-  }
+  expect_refusal<ConfigError>(
+      "dist/param_layout", "tensor ranks", {"q ", "[8, 6]", "3", "8 rows"}, [&] {
+        layout.declare_stacked(unit, {{.name = "q", .shape = {8, 6}, .tensor_dim = 0}});
+      });
 }
 
-}  // namespace lockstep::param_layout_test
+}  // namespace lockstep::testing::param_layout_test

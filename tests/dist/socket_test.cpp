@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-namespace lockstep::socket_test {
+#include "tests/dist/job.h"
+#include "tests/dist/words.h"
+
+namespace lockstep::testing::socket_test {
 
 Deadline in(int milliseconds) {
   return Clock::now() + Milliseconds(milliseconds);
@@ -66,13 +69,9 @@ TEST(Socket, names_the_other_end_when_it_is_gone) {
   Pair pair;
   pair.server = Socket();
   std::vector<std::byte> bytes(8);
-  try {
-    pair.client.receive_all(bytes, in(5000));
-    ADD_FAILURE();
-  } catch (const TransientError& error) {
-    EXPECT_EQ(std::string(error.what()), str("connection to 127.0.0.1:", pair.listener.port(),
-                                             ": it was closed at the other end"));
-  }
+  expect_refusal_here<TransientError>("dist/socket", "the other end is gone",
+                                      {str("127.0.0.1:", pair.listener.port())},
+                                      [&] { pair.client.receive_all(bytes, in(5000)); });
   // Writing raises no SIGPIPE, which would end this process.
   EXPECT_THROW(
       for (int i = 0; i < 1000; ++i) {
@@ -89,23 +88,13 @@ TEST(Socket, is_not_inherited_by_programs) {
 }
 
 TEST(Socket, says_which_host_or_port_is_wrong) {
-  std::uint16_t port = 0;
-  { port = listen_at("127.0.0.1", 0).port(); }
-  try {
-    connect_to("127.0.0.1", port, in(5000));
-    ADD_FAILURE();
-  } catch (const TransientError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              str("cannot connect to 127.0.0.1:", port, ": Connection refused"));
-  }
-  try {
-    connect_to("no-such-host.invalid", port, in(5000));
-    ADD_FAILURE();
-  } catch (const TransientError& error) {
-    EXPECT_NE(std::string(error.what()).find("no address of 'no-such-host.invalid' is known"),
-              std::string::npos)
-        << error.what();
-  }
+  const ReservedPort port;
+  expect_refusal_here<TransientError>("dist/socket", "nobody listens",
+                                      {str("127.0.0.1:", port.number())},
+                                      [&] { connect_to("127.0.0.1", port.number(), in(5000)); });
+  expect_contains(message_of<TransientError>(
+                      [&] { connect_to("no-such-host.invalid", port.number(), in(5000)); }),
+                  "'no-such-host.invalid'");
 }
 
 TEST(LocalAddresses, are_those_of_the_interfaces_that_are_named) {
@@ -115,14 +104,9 @@ TEST(LocalAddresses, are_those_of_the_interfaces_that_are_named) {
     if (local_addresses().size() > 1) {
       EXPECT_NE(address, "127.0.0.1");
     }
-  try {
-    local_addresses("nonesuch");
-    ADD_FAILURE();
-  } catch (const ConfigError& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("LOCKSTEP_INTERFACE is 'nonesuch'"), std::string::npos) << text;
-    EXPECT_NE(text.find("lo"), std::string::npos) << text;
-  }
+  const auto text = message_of<ConfigError>([] { local_addresses("nonesuch"); });
+  expect_contains(text, "LOCKSTEP_INTERFACE is 'nonesuch'");
+  expect_contains(text, "lo");  // and what else this machine has
 }
 
 TEST(SecondsText, has_one_digit_behind_the_point) {
@@ -130,4 +114,4 @@ TEST(SecondsText, has_one_digit_behind_the_point) {
   EXPECT_EQ(seconds_text(Milliseconds(60'000)), "60 s");
 }
 
-}  // namespace lockstep::socket_test
+}  // namespace lockstep::testing::socket_test

@@ -7,6 +7,7 @@
 #include "core/thread_pool.h"
 #include "dist/topology_file.h"
 #include "tests/sysfs.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::topology_here_test {
 
@@ -39,18 +40,26 @@ std::string line(const std::vector<RankPlace>& places, const Sysfs& sysfs) {
   return lines.front();
 }
 
+// The line of these ranks is the message `name`, which holds `pins`.
+void expect_line(const std::string& name, const std::vector<RankPlace>& places, const Sysfs& sysfs,
+                 std::initializer_list<std::string> pins) {
+  const auto text = line(places, sysfs);
+  for (const auto& pin : pins)
+    expect_contains(text, pin);
+  expect_wording("dist/topology_here", name, text);
+}
+
 TEST(TopologyHere, the_line_of_a_host_says_where_its_ranks_sit) {
   const DgxH100 dgx;
   auto places = dgx_places(dgx);
-  EXPECT_EQ(line(places, dgx.sysfs),
-            "host n1: ranks 0-7 on 8 x NVIDIA H100, NUMA 0,0,0,0,1,1,1,1, adapters "
-            "mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11, 28 processors each");
+  expect_line("eight ranks", places, dgx.sysfs,
+              {"host n1: ranks 0-7", "8 x NVIDIA H100", "NUMA 0,0,0,0,1,1,1,1", "28",
+               "mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"});
   places.push_back(places.front());
   places.back().host = places.back().machine = "n2";
   EXPECT_EQ(machine_ranks(topology_of(places), 8), std::vector<int>{8});
   places.resize(1);
-  EXPECT_EQ(line(places, dgx.sysfs),
-            "host n1: rank 0 on 1 x NVIDIA H100, NUMA 0, adapters mlx5_0, 112 processors");
+  expect_line("one rank", places, dgx.sysfs, {"host n1: rank 0 ", "NUMA 0,", "mlx5_0,", "112"});
 }
 
 TEST(TopologyHere, hosts_that_are_alike_have_one_line) {
@@ -61,19 +70,22 @@ TEST(TopologyHere, hosts_that_are_alike_have_one_line) {
     said.push_back(i / 2 == 1 ? ", 2 processors each" : ", 1 processor each");
   }
   said.back() = ", 1 processor";
-  EXPECT_EQ(in_words(topology_of(places), said),
-            (std::vector<std::string>{
-                "host n0: ranks 0-1, 1 processor each; alike: host n2: ranks 4-5, host n3: ranks "
-                "6-7",
-                "host n1: ranks 2-3, 2 processors each", "host n4: rank 8, 1 processor"}));
+  auto lines = in_words(topology_of(places), said);
+  ASSERT_EQ(lines.size(), 3u);
+  for (const char* pin : {"host n0: ranks 0-1", "host n2: ranks 4-5", "host n3: ranks 6-7"})
+    expect_contains(lines[0], pin);
+  EXPECT_EQ(lines[1], "host n1: ranks 2-3, 2 processors each");
+  EXPECT_EQ(lines[2], "host n4: rank 8, 1 processor");
+  expect_wording("dist/topology_here", "hosts that are alike", lines[0]);
   places.clear();
   for (int i = 0; i < 16; ++i) {
     places.emplace_back();
     places.back().host = places.back().machine = str("n", i);
   }
-  EXPECT_EQ(in_words(topology_of(places), std::vector<std::string>(16, ", 1 processor")),
-            std::vector<std::string>{"host n0: rank 0, 1 processor; alike: host n1: rank 1, host "
-                                     "n2: rank 2, host n3: rank 3 and 12 more"});
+  lines = in_words(topology_of(places), std::vector<std::string>(16, ", 1 processor"));
+  ASSERT_EQ(lines.size(), 1u);
+  expect_contains(lines[0], "12");
+  expect_wording("dist/topology_here", "many hosts that are alike", lines[0]);
 }
 
 // Says what the others say.
@@ -105,7 +117,7 @@ TEST(TopologyHere, without_numa_information_the_line_has_none) {
   auto places = dgx_places(dgx);
   for (auto& place : places)
     place.adapter = "";
-  EXPECT_EQ(line(places, dgx.sysfs), "host n1: ranks 0-7 on 8 x NVIDIA H100, 28 processors each");
+  expect_line("without NUMA", places, dgx.sysfs, {"host n1: ranks 0-7", "28"});
 }
 
 TEST(TopologyHere, what_the_launcher_bound_is_said) {
@@ -114,9 +126,7 @@ TEST(TopologyHere, what_the_launcher_bound_is_said) {
   places.resize(2);
   places[0].processors = listed_processors("0-3");
   places[1].processors = listed_processors("4-5");
-  EXPECT_EQ(line(places, dgx.sysfs),
-            "host n1: ranks 0-1 on 2 x NVIDIA H100, NUMA 0, adapters mlx5_0,mlx5_3, 4,2 processors "
-            "each, bound by the launcher or container");
+  expect_line("bound", places, dgx.sysfs, {"host n1: ranks 0-1", "4,2"});
 }
 
 TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_container) {
@@ -138,7 +148,7 @@ TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_con
   places[1].host = "another pod";
   EXPECT_EQ(busy(), (std::vector<int>{3, 3}));
   places.resize(1);
-  EXPECT_EQ(line(places, sysfs), "host pod: rank 0, 3 processors");
+  expect_line("processors", places, sysfs, {"host pod: rank 0", "3"});
 }
 
 TEST(TopologyHere, this_process_says_where_it_is) {

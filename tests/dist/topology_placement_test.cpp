@@ -7,7 +7,7 @@
 
 #include "core/philox.h"
 #include "dist/topology_file.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::topology_placement_test {
 
@@ -258,46 +258,28 @@ TEST(Placement, rails_in_an_order_that_all_hosts_share_stay_as_launched) {
 }
 
 TEST(Placement, a_tensor_axis_that_does_not_fit_is_refused_with_the_reason) {
-  EXPECT_EQ(
-      message_of<ConfigError>([] {
-        placement({{1, 1, 8}}, hosts_of({4, 4}));
-      }),
-      "layout.tensor = 8 does not fit into the NVLink domains: host n1 has 4 GPUs (ranks 0-3), "
-      "host n2 has 4 GPUs (ranks 4-7); use 1, 2 or 4, or --allow-tensor-across-nodes");
-  EXPECT_EQ(
-      message_of<ConfigError>([] {
-        placement({{1, 1, 12}}, cluster("uneven"));
-      }),
-      "layout.tensor = 12 does not fit into the NVLink domains: host large has 8 GPUs (ranks "
-      "0-7), host small has 4 GPUs (ranks 8-11); use 1, 2 or 4, or --allow-tensor-across-nodes");
-  EXPECT_EQ(
-      message_of<ConfigError>([] {
-        placement({{1, 3, 4}}, hosts_of({4, 6, 2}));
-      }),
-      "layout.tensor = 4 does not fit into the NVLink domains: host n2 has 6 GPUs (ranks 4-9), "
-      "host n3 has 2 GPUs (ranks 10-11); use 1 or 2, or --allow-tensor-across-nodes");
-  EXPECT_EQ(
-      message_of<ConfigError>([] {
-        placement({{1, 2, 4}}, cluster("pcie_x2"));
-      }),
-      "layout.tensor = 4 does not fit into the NVLink domains: GPU 0 of host n1 has 1 GPU (rank "
-      "0), GPU 1 of host n1 has 1 GPU (rank 1), GPU 2 of host n1 has 1 GPU (rank 2), GPU 3 of "
-      "host n1 has 1 GPU (rank 3), and 4 more such domains; use 1, or "
-      "--allow-tensor-across-nodes");
-  EXPECT_EQ(
-      message_of<ConfigError>([] {
-        placement({{2, 1, 3}}, cluster("processors_x3"));
-      }),
-      "layout.tensor = 3 does not fit into the hosts: host n1 has 2 ranks (ranks 0-1), host n2 "
-      "has 2 ranks (ranks 2-3), host n3 has 2 ranks (ranks 4-5); use 1 or 2, or "
-      "--allow-tensor-across-nodes");
+  const auto refused = [](const std::string& name, const Mesh& mesh, const Topology& topology,
+                          std::initializer_list<std::string> pins) {
+    const auto tensor = str("layout.tensor = ", mesh.size(Axis::tensor));
+    expect_contains(message_of<ConfigError>([&] { placement(mesh, topology); }), tensor);
+    expect_refusal<ConfigError>("dist/topology_placement", name, pins,
+                                [&] { placement(mesh, topology); });
+  };
+  refused("small hosts", {{1, 1, 8}}, hosts_of({4, 4}),
+          {"host n1 has 4", "ranks 0-3", "host n2 has 4", "ranks 4-7", "1, 2 or 4"});
+  refused("uneven hosts", {{1, 1, 12}}, cluster("uneven"),
+          {"host large has 8", "ranks 0-7", "host small has 4", "1, 2 or 4"});
+  refused("some hosts", {{1, 3, 4}}, hosts_of({4, 6, 2}),
+          {"host n2 has 6", "ranks 4-9", "host n3 has 2", "1 or 2"});
+  refused("no NVLink", {{1, 2, 4}}, cluster("pcie_x2"),
+          {"GPU 0 of host n1 has 1", "rank 0", "GPU 3 of host n1", "4 more",
+           "--allow-tensor-across-nodes"});
+  refused("no GPUs", {{2, 1, 3}}, cluster("processors_x3"),
+          {"host n1 has 2", "ranks 0-1", "host n3 has 2", "1 or 2"});
   auto unknown = hosts_of({2}).places;
   for (auto& place : unknown)
     place.nvlink_peers.reset();
-  expect_contains(message_of<ConfigError>([&] {
-                    placement({{1, 1, 2}}, topology_of(unknown));
-                  }),
-                  "GPU 0 of host n1 has 1 GPU (rank 0; it sees no other GPU), ");
+  refused("GPUs that see no other", {{1, 1, 2}}, topology_of(unknown), {"GPU 0 of host n1 has 1"});
 }
 
 TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_domain) {
@@ -307,10 +289,10 @@ TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_
 }
 
 TEST(Placement, a_mesh_for_another_number_of_ranks_is_refused) {
-  EXPECT_EQ(message_of<ConfigError>([] {
-              placement({{2, 4, 2}}, cluster("uneven"));
-            }),
-            "the layout replicate 2 x shard 4 x tensor 2 is for 16 ranks, and 12 were launched");
+  expect_refusal<ConfigError>("dist/topology_placement", "16 ranks of 12",
+                              {"2 x ", "4 x ", "16", "12"}, [] {
+                                placement({{2, 4, 2}}, cluster("uneven"));
+                              });
 }
 
 }  // namespace lockstep::testing::topology_placement_test

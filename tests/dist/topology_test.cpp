@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dist/topology_file.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::topology_test {
 
@@ -20,13 +20,22 @@ std::vector<std::string> names(const Topology& topology) {
 
 using Names = std::vector<std::string>;
 
+// The line that sums it up is the message `name`, which holds `pins`.
+void expect_summary(const std::string& name, const Topology& topology,
+                    std::initializer_list<std::string> pins) {
+  const auto text = in_words(topology);
+  for (const auto& pin : pins)
+    expect_contains(text, pin);
+  expect_wording("dist/topology", name, text);
+}
+
 TEST(Topology, a_host_whose_gpus_are_all_linked_is_a_domain) {
   const auto topology = topology_of(cluster("dgx_h100_x2"));
   EXPECT_EQ(names(topology), (Names{"host n1", "host n2"}));
   EXPECT_EQ(topology.domains[1].ranks, (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
   EXPECT_EQ(topology.domain_of[7], 0);
   EXPECT_EQ(topology.domain_of[8], 1);
-  EXPECT_EQ(in_words(topology), "16 ranks on 2 hosts; NVLink domains: 2 of 8 ranks");
+  expect_summary("DGX", topology, {"16 ranks", "2 hosts", "2 of 8 ranks"});
   EXPECT_EQ(machine_ranks(topology, 9), topology.domains[1].ranks);
   const auto dealt = renumbered(topology, {8, 0, 9, 1, 10, 2, 11, 3, 12, 4, 13, 5, 14, 6, 15, 7});
   EXPECT_EQ(machines(dealt), (std::vector<std::vector<int>>{{0, 2, 4, 6, 8, 10, 12, 14},
@@ -38,17 +47,24 @@ TEST(Topology, a_host_whose_gpus_are_all_linked_is_a_domain) {
 
 TEST(Topology, a_rack_that_a_fabric_joins_is_a_domain) {
   const auto topology = topology_of(cluster("gb200_nvl72_x2"));
-  EXPECT_EQ(names(topology), (Names{"NVLink clique rack a of hosts a1 to a18",
-                                    "NVLink clique rack b of hosts b1 to b18"}));
+  for (const auto& [rack, name] :
+       {std::pair("rack a", names(topology)[0]), {"rack b", names(topology)[1]}}) {
+    expect_contains(name, rack);
+    expect_wording("dist/topology", rack, name);
+  }
   EXPECT_EQ(topology.domains[0].ranks.size(), 72u);
-  EXPECT_EQ(in_words(topology), "144 ranks on 36 hosts; NVLink domains: 2 of 72 ranks");
+  EXPECT_EQ(topology.domains.size(), 2u);
+  expect_summary("racks", topology, {"144 ranks", "36 hosts", "2 of 72 ranks"});
 }
 
 TEST(Topology, a_long_clique_is_named_in_short) {
   auto places = cluster("dgx_h100_x2");
   for (auto& place : places)
     place.fabric_clique = "8f0e1d2c3b4a59687766554433221100/32766";
-  EXPECT_EQ(names(topology_of(places)), Names{"NVLink clique 8f0e1d2c../32766 of hosts n1 to n2"});
+  const auto found = names(topology_of(places));
+  ASSERT_EQ(found.size(), 1u);
+  expect_contains(found[0], "8f0e1d2c../32766");
+  expect_wording("dist/topology", "a long clique", found[0]);
 }
 
 TEST(Topology, gpus_without_nvlink_are_domains_of_their_own) {
@@ -56,7 +72,7 @@ TEST(Topology, gpus_without_nvlink_are_domains_of_their_own) {
   ASSERT_EQ(topology.domains.size(), 8u);
   EXPECT_EQ(topology.domains[5].name, "GPU 1 of host n2");
   EXPECT_FALSE(topology.domains[5].links_unknown);
-  EXPECT_EQ(in_words(topology), "8 ranks on 2 hosts; NVLink domains: 8 of 1 rank");
+  expect_summary("no NVLink", topology, {"8 ranks", "2 hosts", "8 of 1 rank"});
 }
 
 TEST(Topology, bridges_make_domains_of_the_gpus_that_they_join) {
@@ -95,17 +111,14 @@ TEST(Topology, gpus_of_which_nobody_says_what_they_are_joined_to_are_alone) {
   const auto topology = topology_of(places);
   EXPECT_EQ(topology.domains.size(), 16u);
   EXPECT_TRUE(topology.domains[3].links_unknown);
-  EXPECT_EQ(in_words(topology),
-            "16 ranks on 2 hosts; NVLink domains: 16 of 1 rank; the NVLink peers of 16 GPUs are "
-            "unknown: a rank sees no GPU but its own");
+  expect_summary("unknown links", topology, {"16 of 1 rank", "16 GPUs"});
   EXPECT_FALSE(topology_of({places[3]}).domains[0].links_unknown) << "nothing else is there";
 }
 
 TEST(Topology, ranks_on_processors_have_their_host_for_a_domain) {
   const auto topology = topology_of(cluster("processors_x3"));
   EXPECT_EQ(names(topology), (Names{"host n1", "host n2", "host n3"}));
-  EXPECT_EQ(in_words(topology),
-            "6 ranks on 3 hosts; without GPUs, a domain is a host: 3 of 2 ranks");
+  expect_summary("no GPUs", topology, {"6 ranks", "3 hosts", "3 of 2 ranks"});
 }
 
 TEST(Topology, a_host_name_says_nothing_of_the_machine) {
@@ -122,10 +135,10 @@ TEST(Topology, a_host_name_says_nothing_of_the_machine) {
 TEST(Topology, two_ranks_on_one_gpu_are_refused_unless_that_is_meant) {
   auto places = cluster("dgx_h100_x2");
   places[13].pci_address = places[10].pci_address;
-  EXPECT_EQ(message_of<ConfigError>([&] { topology_of(places); }),
-            str("ranks 10 and 13 are both on the GPU ", places[10].pci_address,
-                " of host n2: start at most as many ranks on a host as it has GPUs, and let "
-                "CUDA_VISIBLE_DEVICES hide none of them"));
+  expect_refusal<ConfigError>(
+      "dist/topology", "two ranks on one GPU",
+      {"ranks 10 and 13", places[10].pci_address, "host n2", "CUDA_VISIBLE_DEVICES"},
+      [&] { topology_of(places); });
   EXPECT_EQ(topology_of(places, SharedGpus::meant).domains.size(), 2u);
   places[13].machine = "another";
   EXPECT_NO_THROW(topology_of(places));
@@ -146,62 +159,49 @@ TEST(Topology, a_place_arrives_as_it_was_sent) {
   EXPECT_EQ(rank_place(Json::parse(to_json(place).dump(), "rank 9")).nvlink_peers, std::nullopt);
   auto json = to_json(place);
   json.set("rail", "first");
-  expect_contains(message_of<DataError>([&] { rank_place(json); }),
-                  "\"rail\" is \"first\", expected an integer");
+  expect_refusal<DataError>("dist/topology", "a place", {"\"rail\" is \"first\""},
+                            [&] { rank_place(json); });
 }
 
-// [what is wrong with the file, what is said of it behind its name]
-class PretendClusterTest : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
-
-TEST_P(PretendClusterTest, says_what_is_wrong_and_what_was_expected) {
-  const char* text = GetParam().first;
-  EXPECT_EQ(message_of<DataError>([&] { pretend_cluster_of(text, "c.json"); }),
-            str("c.json: ", GetParam().second));
+TEST(PretendCluster, says_what_is_wrong_and_what_was_expected) {
+  struct Row {
+    const char *file, *pin;
+  };
+  for (const auto& [file, pin] : std::vector<Row>{
+           {R"([])", "\"hosts\""},
+           {R"({})", "\"hosts\""},
+           {R"({"hosts": []})", "\"hosts\""},
+           {R"({"hosts": 3})", "\"hosts\""},
+           {R"({"racks": 3})", "\"racks\""},
+           {R"({"hosts": [5]})", "hosts[0]: "},
+           {R"({"hosts": [{"ranks": 1}]})", "hosts[0]: the key \"name\""},
+           {R"({"hosts": [{"name": "n"}]})", "hosts[0]: the key \"ranks\""},
+           {R"({"hosts": [{"name": "", "ranks": 1}]})", "hosts[0]: \"name\""},
+           {R"({"hosts": [{"name": "a", "ranks": 1}, {"name": "n", "ranks": 0}]})",
+            "hosts[1]: \"ranks\" is 0"},
+           {R"({"hosts": [{"name": "n", "ranks": 1, "gpus": 8}]})", "hosts[0]: the key \"gpus\""},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "nvlink": "all"}]})", "hosts[0]: \"nvlink\""},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": 1}]})",
+            "hosts[0]: \"nvlink\" is 1"},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": [0, 1]}]})",
+            "hosts[0]: \"nvlink\" has 0"},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": [[0, 2]]}]})",
+            "hosts[0]: \"nvlink\" has the GPU 2"},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": [[0], [0]]}]})",
+            "hosts[0]: \"nvlink\" has the GPU 0"},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": "all", "fabric": "f"}]})",
+            "hosts[0]: \"nvlink\" and \"fabric\""},
+           {R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "adapters": 3}]})",
+            "hosts[0]: \"adapters\" is 3"},
+           {R"({"hosts": [{"name": "n", "count": 2, "ranks": 1}, {"name": "n2", "ranks": 1}]})",
+            "hosts[1]: the host \"n2\""},
+           {R"({"hosts": [{"name": "n", "count": 1000, "ranks": 1000}]})", "hosts[0]: "}}) {
+    expect_refusal<DataError>("dist/topology_file", file, {"c.json: ", pin},
+                              [&, file = file] { pretend_cluster_of(file, "c.json"); });
+  }
+  expect_contains(message_of<DataError>([] { pretend_cluster_of(R"({"hosts": )", "c.json"); }),
+                  "c.json: at byte 10");
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    files, PretendClusterTest,
-    ::testing::Values(
-        std::pair(R"([])", R"(expected an object with "hosts")"),
-        std::pair(R"({})", R"(the key "hosts" is missing)"),
-        std::pair(R"({"hosts": []})", R"("hosts" is not a list of hosts, expected at least one)"),
-        std::pair(R"({"hosts": 3})", R"("hosts" is not a list of hosts, expected at least one)"),
-        std::pair(R"({"racks": 3})", R"(the key "racks" is unknown, expected one of "hosts")"),
-        std::pair(R"({"hosts": [5]})", R"(hosts[0]: expected an object, found an integer)"),
-        std::pair(R"({"hosts": [{"ranks": 1}]})", R"(hosts[0]: the key "name" is missing)"),
-        std::pair(R"({"hosts": [{"name": "n"}]})", R"(hosts[0]: the key "ranks" is missing)"),
-        std::pair(R"({"hosts": [{"name": "", "ranks": 1}]})",
-                  R"(hosts[0]: "name" is "", expected a name)"),
-        std::pair(R"({"hosts": [{"name": "a", "ranks": 1}, {"name": "n", "ranks": 0}]})",
-                  R"(hosts[1]: "ranks" is 0, expected 1 to 1024)"),
-        std::pair(
-            R"({"hosts": [{"name": "n", "ranks": 1, "gpus": 8}]})",
-            R"(hosts[0]: the key "gpus" is unknown, expected one of "name", "count", "ranks", )"
-            R"("gpu", "nvlink", "fabric", "adapters", "numa_nodes")"),
-        std::pair(R"({"hosts": [{"name": "n", "ranks": 2, "nvlink": "all"}]})",
-                  R"(hosts[0]: "nvlink" is of GPUs, expected "gpu" with their name too)"),
-        std::pair(R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": 1}]})",
-                  R"(hosts[0]: "nvlink" is 1, expected "all", "none", or groups of GPUs like )"
-                  R"([[0, 1], [2, 3]])"),
-        std::pair(R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": [0, 1]}]})",
-                  R"(hosts[0]: "nvlink" has 0, expected a list of GPUs)"),
-        std::pair(R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": [[0, 2]]}]})",
-                  R"(hosts[0]: "nvlink" has the GPU 2, expected 0 to 1)"),
-        std::pair(R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": [[0], [0]]}]})",
-                  R"(hosts[0]: "nvlink" has the GPU 0 twice)"),
-        std::pair(
-            R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "nvlink": "all", "fabric": "f"}]})",
-            R"(hosts[0]: "nvlink" and "fabric" are both there, expected one of them)"),
-        std::pair(R"({"hosts": [{"name": "n", "ranks": 2, "gpu": "X", "adapters": 3}]})",
-                  R"(hosts[0]: "adapters" is 3, expected 1 to 2)"),
-        std::pair(
-            R"({"hosts": [{"name": "n", "count": 2, "ranks": 1}, {"name": "n2", "ranks": 1}]})",
-            R"(hosts[1]: the host "n2" is there twice)"),
-        std::pair(R"({"hosts": [{"name": "n", "count": 1000, "ranks": 1000}]})",
-                  R"(hosts[0]: these are more than 131072 ranks in all)"),
-        std::pair(R"({"hosts": )",
-                  "at byte 10: syntax error while parsing value - unexpected end of input; "
-                  "expected '[', '{', or a literal")));
 
 TEST(PretendCluster, has_a_rank_for_each_gpu_host_by_host) {
   const auto places = cluster("dgx_h100_x2");

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::volume_test {
+namespace lockstep::testing::volume_test {
 
 // What tests/train/volume_test.cpp finds a run to count, here against formulas of the literature.
 constexpr std::int64_t kLayer = 1 << 20, kEnd = 1 << 18, kLayers = 6;
@@ -101,4 +101,4 @@ TEST(Volume, across_domains_is_the_sums_alone) {
   EXPECT_EQ(bytes_of(step, Group::shard_across), n * 4);
 }
 
-}  // namespace lockstep::volume_test
+}  // namespace lockstep::testing::volume_test

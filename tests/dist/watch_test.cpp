@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::watch_test {
+#include "tests/wording.h"
+
+namespace lockstep::testing::watch_test {
 
 using std::chrono::seconds;
 
@@ -20,6 +22,13 @@ struct Ward {
         watch.beat(rank, beat, now);
   }
   std::string verdict() const { return watch.verdict(now).value_or(Verdict{}).text; }
+  // It is the message `name`, which holds `pins`.
+  void expect_verdict(const std::string& name, std::initializer_list<std::string> pins) const {
+    const auto text = verdict();
+    for (const auto& pin : pins)
+      expect_contains(text, pin);
+    expect_wording("dist/watch", name, text);
+  }
 
   static constexpr int kRanks = 8;
   Deadline now = Deadline() + seconds(1000);
@@ -59,9 +68,8 @@ TEST(Watch, names_who_is_silent_and_who_waits) {
     EXPECT_EQ(ward.verdict(), "") << "after " << (ward.now - last).count();
   }
   ward.now += Milliseconds(200);
-  EXPECT_EQ(ward.verdict(),
-            "rank 5 (host n2, pid 105) stopped answering 5.2 s ago, in step 120, before all_gather "
-            "4711 of unit layer 7, on which ranks 0-4, 6, 7 wait");
+  ward.expect_verdict("one is silent", {"rank 5 (host n2, pid 105)", "5.2 s", "step 120",
+                                        "all_gather 4711", "layer 7", "ranks 0-4, 6, 7"});
 }
 
 TEST(Watch, names_all_ranks_of_a_host_that_is_gone) {
@@ -73,11 +81,8 @@ TEST(Watch, names_all_ranks_of_a_host_that_is_gone) {
     ward.now += seconds(1);
     ward.beats(at(9, true), {6, 7});
   }
-  const auto text = ward.verdict();
-  EXPECT_NE(text.find("rank 6 (host n3, pid 106) stopped answering 5.6 s ago"), std::string::npos)
-      << text;
-  EXPECT_NE(text.find("rank 7 (host n3, pid 107) stopped answering 5 s ago"), std::string::npos)
-      << text;
+  ward.expect_verdict("two are silent",
+                      {"rank 6 (host n3, pid 106)", "5.6 s", "rank 7 (host n3, pid 107)", "5 s"});
 }
 
 TEST(Watch, stays_short_when_very_many_are_gone) {
@@ -89,17 +94,16 @@ TEST(Watch, stays_short_when_very_many_are_gone) {
   }
   const auto text = watch.verdict(Deadline() + seconds(6)).value_or(Verdict{}).text;
   EXPECT_LT(text.size(), 1000u);
-  EXPECT_NE(text.find("rank 7 (host n, pid 1) stopped"), std::string::npos) << text;
-  EXPECT_NE(text.find("; and 992 ranks more"), std::string::npos) << text;
+  expect_contains(text, "992");
+  expect_wording("dist/watch", "very many are silent", text);
 }
 
 TEST(Watch, names_who_closed_its_connection_at_once) {
   Ward ward;
   ward.beats(at(3, false));
   ward.watch.closed(2);
-  EXPECT_EQ(ward.verdict(),
-            "rank 2 (host n1, pid 102) died, in step 120, after all_gather 3 of unit "
-            "layer 7");
+  ward.expect_verdict("one died",
+                      {"rank 2 (host n1, pid 102)", "step 120", "all_gather 3", "layer 7"});
 }
 
 TEST(Watch, does_not_mind_a_rank_that_said_goodbye) {
@@ -119,10 +123,8 @@ TEST(Watch, tells_the_message_of_a_rank_that_failed_and_who_was_silent_then) {
   ward.now += Milliseconds(2500);
   ward.beats(at(3, true), {6});
   ward.watch.failed(1, "no bytes are left", 65);
-  EXPECT_EQ(
-      ward.verdict(),
-      "rank 1 (host n0, pid 101) failed: no bytes are left; rank 6 (host n3, pid 106) stopped "
-      "answering 2.5 s ago, in step 120, inside all_gather 3 of unit layer 7");
+  ward.expect_verdict("one failed", {"rank 1 (host n0, pid 101)", "no bytes are left",
+                                     "rank 6 (host n3, pid 106)", "2.5 s", "all_gather 3"});
 }
 
 TEST(Watch, blames_a_stall_on_who_is_furthest_behind) {
@@ -131,10 +133,8 @@ TEST(Watch, blames_a_stall_on_who_is_furthest_behind) {
   ward.watch.beat(3, at(4709, false, seconds(51), "layer 5"), ward.now);
   ward.watch.beat(4, at(4710, true, seconds(51), "layer 6"),
                   ward.now);  // waits for 3, as the others
-  EXPECT_EQ(
-      ward.verdict(),
-      "rank 3 (host n1, pid 103) has stood still for 51 s, in step 120, before all_gather 4710 of "
-      "unit layer 6, on which ranks 0-2, 4-7 wait");
+  ward.expect_verdict("a stall", {"rank 3 (host n1, pid 103)", "51 s", "step 120",
+                                  "all_gather 4710", "layer 6", "ranks 0-2, 4-7"});
 }
 
 TEST(Watch, does_not_end_a_rank_that_is_only_slow) {
@@ -147,9 +147,7 @@ TEST(Watch, does_not_end_a_rank_that_is_only_slow) {
 TEST(Watch, blames_nobody_where_all_stand_at_one_place) {
   Ward ward;
   ward.beats(at(4711, true, seconds(60)));
-  EXPECT_EQ(
-      ward.verdict(),
-      "all ranks have stood still for 60 s, in step 120, inside all_gather 4711 of unit layer 7");
+  ward.expect_verdict("a stall of all", {"60 s", "step 120", "all_gather 4711", "layer 7"});
 }
 
 // As where some have copied their files of a checkpoint, and one has more of them.
@@ -169,7 +167,7 @@ TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
     EXPECT_EQ(ward.verdict(), "") << second;
   }
   ward.now += Milliseconds(1);
-  EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105) stopped answering"), 0u);
+  EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105)"), 0u);
 }
 
 TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
@@ -179,8 +177,7 @@ TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
   ward.beats(unwatched);
   EXPECT_EQ(ward.verdict(), "");
   ward.beats(at(1, true, seconds(60)), {4});
-  EXPECT_EQ(ward.verdict(),
-            "rank 4 (host n2, pid 104) has stood still for 500 s, before its first step");
+  ward.expect_verdict("a stall before the first step", {"rank 4 (host n2, pid 104)", "500 s"});
 }
 
 TEST(Watch, sees_no_stall_where_that_is_turned_off) {
@@ -221,4 +218,4 @@ TEST(Watch, cuts_long_names) {
   EXPECT_EQ(Activity::name(std::string(100, 'x')).back(), '\0');
 }
 
-}  // namespace lockstep::watch_test
+}  // namespace lockstep::testing::watch_test

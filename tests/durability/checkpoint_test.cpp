@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "tests/durability/checkpoint_rig.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::checkpoint_test {
 
@@ -50,7 +51,8 @@ TEST(LargeFiles, are_synced_while_they_are_written_and_a_sync_that_fails_is_an_e
       calls.begin(), first, [](const Disk::Call& call) { return call.action == Action::write; });
   EXPECT_EQ(writes_before, 32);  // behind 256 MiB
   disk.fail(calls.size() + static_cast<std::size_t>(first - calls.begin()), EIO);
-  expect_contains(message_of<StorageError>(write), "large: cannot sync: Input/output error");
+  expect_refusal<StorageError>("durability/files", "a sync that fails", {"large: ", strerror(EIO)},
+                               write);
   EXPECT_FALSE(is_sync(disk.calls().back()));
 }
 
@@ -129,7 +131,7 @@ TEST_F(SmallDisks, of_any_size_keep_what_was_saved_and_say_when_they_are_full) {
         if (steps.size() > 4) steps.erase(steps.begin());
       } catch (const StorageError& error) {
         ++said;
-        expect_contains(error.what(), "No space left on device; free some space");
+        expect_contains(error.what(), strerror(ENOSPC));
         EXPECT_EQ(unfinished(disk.path()), std::vector<fs::path>{});
       }
       EXPECT_EQ(checkpoint_steps(directory_of(disk.path())), steps);

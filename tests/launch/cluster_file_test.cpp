@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/file.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::cluster_file_test {
 
@@ -31,8 +31,9 @@ domain_ranks = 4
 Cluster read(std::string_view text) {
   return cluster_of(text, "a.toml");
 }
-std::string refusal(std::string_view text) {
-  return message_of<ConfigError>([&] { read(text); });
+void refused(const std::string& name, const std::string& text,
+             std::initializer_list<std::string> pins) {
+  expect_refusal<ConfigError>("launch/cluster_file", name, pins, [&] { read(text); });
 }
 std::string without(const std::string& line_begin) {
   std::string text = kUnknownGpu;
@@ -52,19 +53,14 @@ TEST(ClusterFile, a_known_gpu_is_named_and_keys_override_it) {
   EXPECT_EQ(c.nodes, 2);
   EXPECT_EQ(c.watts, 1300);
   EXPECT_EQ(c.device, Device::Kind::cuda);
+  EXPECT_EQ(read("name = 'a'\nranks_per_node = 4\ngpu = 'H100'\nhardware.domain_ranks = 8\n")
+                .hardware.domain_ranks,
+            8);
   // The order of keys says nothing.
   EXPECT_EQ(to_json(read("hardware.nic_bytes_per_second = 23e9\nwatts = 1300\nnodes = 2\n"
                          "name = 'ours'\ngpu = 'H100'\nranks_per_node = 8\n"))
                 .dump(),
             to_json(c).dump());
-}
-
-TEST(ClusterFile, nvlink_of_one_machine_ends_there_and_that_of_a_rack_does_not) {
-  EXPECT_EQ(read("name = 'a'\nranks_per_node = 4\ngpu = 'H100'\n").hardware.domain_ranks, 4);
-  EXPECT_EQ(read("name = 'a'\nranks_per_node = 4\ngpu = 'GB200'\n").hardware.domain_ranks, 72);
-  EXPECT_EQ(read("name = 'a'\nranks_per_node = 4\ngpu = 'H100'\nhardware.domain_ranks = 8\n")
-                .hardware.domain_ranks,
-            8);
 }
 
 TEST(ClusterFile, an_unknown_gpu_is_described_and_nothing_of_it_is_guessed) {
@@ -76,31 +72,26 @@ TEST(ClusterFile, an_unknown_gpu_is_described_and_nothing_of_it_is_guessed) {
   for (const char* key :
        {"name", "bf16_flops", "fp32_flops", "multiprocessors", "hbm_bytes_per_second", "hbm_bytes",
         "nvlink_bytes_per_second", "nic_bytes_per_second", "host_bytes_per_second", "domain_ranks"})
-    expect_contains(refusal(without(str(key, " = "))), str("hardware.", key, " is not set"));
-  EXPECT_EQ(refusal(without("ranks_per_node")), "a.toml: ranks_per_node is not set");
-  EXPECT_EQ(
-      refusal("name = 'a'\nranks_per_node = 8\nhardware.name = 'b'\nhardware.fp32_flops = 1e12\n"
-              "hardware.hbm_bytes = 8e9\nhardware.domain_ranks = 8\n"),
-      "a.toml: hardware.bf16_flops, hardware.hbm_bytes_per_second, hardware.multiprocessors, "
-      "hardware.nvlink_bytes_per_second, hardware.nic_bytes_per_second, "
-      "hardware.host_bytes_per_second are not set; name a known GPU (gpu = \"H100\") or describe "
-      "one, see docs/formats.md");
-  EXPECT_EQ(
-      refusal("name = 'a'\nranks_per_node = 2\ndevice = 'cpu'\n[hardware]\nname = 'b'\n"
-              "fp32_flops = 1e12\nhbm_bytes = 8e9\n"),
-      "a.toml: hardware.bf16_flops, hardware.hbm_bytes_per_second are not set; what a rank has "
-      "is described in docs/formats.md");
+    refused(str("no hardware.", key), without(str(key, " = ")), {str("hardware.", key, " ")});
+  refused("no ranks_per_node", without("ranks_per_node"), {"a.toml", "ranks_per_node"});
+  refused(
+      "a GPU in part",
+      "name = 'a'\nranks_per_node = 8\nhardware.name = 'b'\nhardware.fp32_flops = 1e12\n"
+      "hardware.hbm_bytes = 8e9\nhardware.domain_ranks = 8\n",
+      {"a.toml", "hardware.bf16_flops", "hardware.hbm_bytes_per_second", "hardware.multiprocessors",
+       "hardware.nvlink_bytes_per_second", "hardware.nic_bytes_per_second"});
+  refused("a processor in part",
+          "name = 'a'\nranks_per_node = 2\ndevice = 'cpu'\n[hardware]\nname = 'b'\n"
+          "fp32_flops = 1e12\nhbm_bytes = 8e9\n",
+          {"a.toml", "hardware.bf16_flops", "hardware.hbm_bytes_per_second", "docs/formats.md"});
 }
 
 TEST(ClusterFile, without_nvlink_it_is_said_what_to_write) {
   std::string text = kUnknownGpu;
   const std::string_view rate = "740e9";
   text.replace(text.find(rate), rate.size(), "0");
-  EXPECT_EQ(
-      refusal(text),
-      "a.toml: hardware.nvlink_bytes_per_second: expected more than 0, as a domain of several "
-      "GPUs has it, found 0; without NVLink write what PCIe carries between two GPUs in one "
-      "direction (of 4.0 x 16 about 25e9), or hardware.domain_ranks = 1");
+  refused("no NVLink", text,
+          {"a.toml", "hardware.nvlink_bytes_per_second", "0", "4.0", "16", "25e9"});
   const std::string_view domain = "domain_ranks = 4";
   text.replace(text.find(domain), domain.size(), "domain_ranks = 1");
   EXPECT_EQ(read(text).hardware.domain_ranks, 1);
@@ -127,42 +118,40 @@ TEST(ClusterFile, examples_of_the_page_read) {
 
 TEST(ClusterFile, what_is_wrong_is_named_with_its_line_and_the_nearest_key) {
   const std::string begin = "name = 'a'\nranks_per_node = 8\ngpu = 'H100'\n";
-  EXPECT_EQ(refusal(str(begin, "nods = 4\n")), "a.toml:4: unknown key nods; did you mean nodes?");
-  EXPECT_EQ(refusal(str(begin, "[hardware]\nnic_bytes = 4\n")),
-            "a.toml:5: unknown key hardware.nic_bytes; did you mean hardware.hbm_bytes?");
-  EXPECT_EQ(refusal(str(begin, "[hardwares]\n")),
-            "a.toml:4: unknown table hardwares; did you mean hardware?");
-  EXPECT_EQ(refusal(str(begin, "nodes = 0\n")),
-            "a.toml:4: nodes: expected an integer, at least 1 and at most 1048576, found 0");
-  EXPECT_EQ(refusal(str(begin, "nodes = [1]\n")),
-            "a.toml:4: nodes: expected one value, found an array of more than strings");
-  EXPECT_EQ(refusal(str(begin, "watts = true\n")),
-            "a.toml:4: watts: expected a number, at least 0 and at most 1000000, found true");
-  expect_contains(refusal("name = 'a'\ngpu = 'H1000'\n"),
-                  "a.toml:2: \"H1000\" is no GPU that is known; did you mean H100? (A100");
+  const auto line = [&](const std::string& text, std::initializer_list<std::string> pins) {
+    refused(text, str(begin, text, "\n"), pins);
+  };
+  line("nods = 4", {"a.toml:4", "nods", "nodes?"});
+  line("[hardware]\nnic_bytes = 4", {"a.toml:5", "hardware.nic_bytes", "hardware.hbm_bytes?"});
+  line("[hardwares]", {"a.toml:4", "hardwares", "hardware?"});
+  line("nodes = 0", {"a.toml:4: nodes", "1048576"});
+  line("nodes = [1]", {"a.toml:4: nodes"});
+  line("watts = true", {"a.toml:4: watts", "1000000", "true"});
+  refused("an unknown GPU", "name = 'a'\ngpu = 'H1000'\n",
+          {"a.toml:2", "\"H1000\"", "H100?", "A100"});
   EXPECT_EQ(read("name = 'a'\nranks_per_node = 8\ngpu = 'h100 pcie'\n").hardware.name,
             "NVIDIA H100 PCIe");
   EXPECT_EQ(read(str(begin, "hardware.hbm_bytes = 80e9\n")).hardware.hbm_bytes, 80'000'000'000);
-  expect_contains(refusal(str(begin, "hardware.hbm_bytes = 80\n")), "at least 1048576 and at most");
-  expect_contains(refusal(str(begin, "host_memory_bytes = 2048\n")),
-                  "host_memory_bytes: expected bytes (not GB), 0 or at least 1048576, found 2048");
-  EXPECT_EQ(refusal("name = 'a'\ngpu = 5\n"),
-            "a.toml:2: gpu: expected a string, found the integer 5");
-  expect_contains(refusal("name = \n"), "a.toml:1: not TOML");
-  expect_contains(refusal(str(begin, "device = 'cpu'\n")), "a.toml:3: gpu is H100, but device is");
-  expect_contains(refusal(str(begin, "hardware.nic_bytes_per_second = 0\nnodes = 2\n")),
-                  "a.toml: hardware.nic_bytes_per_second: expected more than 0");
-  expect_contains(message_of<ConfigError>([] { load_cluster("/nowhere/c.toml"); }),
-                  "/nowhere/c.toml");
+  line("hardware.hbm_bytes = 80", {"hardware.hbm_bytes", "1048576"});
+  line("host_memory_bytes = 2048", {"host_memory_bytes", "0", "1048576", "2048"});
+  refused("gpu = 5", "name = 'a'\ngpu = 5\n", {"a.toml:2", "gpu", "5"});
+  expect_contains(message_of<ConfigError>([] { read("name = \n"); }), "a.toml:1: ");
+  line("device = 'cpu'", {"a.toml:3", "gpu", "H100", "device"});
+  line("hardware.nic_bytes_per_second = 0\nnodes = 2",
+       {"a.toml", "hardware.nic_bytes_per_second", "0"});
+  const TemporaryDirectory directory;
+  const auto nowhere = directory / "c.toml";
+  expect_refusal<ConfigError>("launch/cluster_file", "no file", {nowhere.string()},
+                              [&] { load_cluster(nowhere); });
 }
 
 TEST(ClusterFile, json_is_known_by_its_content) {
   const Cluster c = read(kUnknownGpu);
   const auto again = cluster_of(str("\n ", to_json(c).dump(1)), "c.json");
   EXPECT_EQ(to_json(again).dump(), to_json(c).dump());
-  expect_contains(message_of<DataError>([] { cluster_of("{\"format\": \"x\"}", "c.json"); }),
-                  "c.json: \"format\" is \"x\"");
-  expect_contains(message_of<DataError>([] { cluster_of("{", "c.json"); }), "c.json: at byte");
+  expect_refusal<DataError>("launch/cluster_file", "another format", {"c.json: ", "\"x\""},
+                            [] { cluster_of(R"({"format": "x"})", "c.json"); });
+  expect_contains(message_of<DataError>([] { cluster_of("{", "c.json"); }), "c.json: at byte 1");
 }
 
 TEST(ClusterFile, those_of_this_repository_read) {

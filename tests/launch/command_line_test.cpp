@@ -1,6 +1,8 @@
 #include "launch/command_line.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <iterator>
 #include <sstream>
@@ -9,21 +11,24 @@
 
 #include "core/thread_pool.h"
 #include "launch/config.h"
-#include "tests/files.h"
+#include "tests/captured.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::command_line_test {
 
 const std::string kQuickstart = LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml";
 
-std::string refusal(const std::vector<std::string>& arguments) {
-  return message_of<UsageError>([&] { run_command_line(arguments); });
+// An error of usage by the words of `line`; the message is called as the line is.
+void refused(const std::string& line, std::initializer_list<std::string> pins) {
+  std::istringstream words(line);
+  const std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
+  expect_refusal<UsageError>("launch/command_line", line.empty() ? "(no words)" : line, pins,
+                             [&] { run_command_line(arguments); });
 }
 
 // What standard output gets.
 std::string output_of(const std::vector<std::string>& arguments) {
-  ::testing::internal::CaptureStdout();
-  EXPECT_EQ(run_command_line(arguments), 0);
-  return ::testing::internal::GetCapturedStdout();
+  return stdout_of([&] { EXPECT_EQ(run_command_line(arguments), 0); });
 }
 
 struct Ended {
@@ -31,9 +36,11 @@ struct Ended {
   std::string output;  // standard output and standard error
 };
 
-Ended run_program(const std::string& arguments) {
+// `variable` is NAME=VALUE, of the program's environment.
+Ended run_program(const std::string& arguments, const std::string& variable = {}) {
   Ended ended;
-  std::FILE* pipe = popen((LOCKSTEP_BINARY " " + arguments + " 2>&1").c_str(), "r");
+  const auto command = str(variable, " ", LOCKSTEP_BINARY, " ", arguments, " 2>&1");
+  std::FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];
   for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
     ended.output.append(buffer, n);
@@ -43,47 +50,36 @@ Ended run_program(const std::string& arguments) {
 }
 
 TEST(CommandLine, an_unknown_verb_or_flag_is_refused_with_the_nearest) {
-  EXPECT_EQ(refusal({"confg"}), "unknown verb confg; did you mean config?");
-  EXPECT_EQ(refusal({"compare", "runs/a"}), "unknown verb compare; did you mean report RUN RUN?");
-  EXPECT_EQ(refusal({"data", "compare"}), "unknown verb compare; see `lockstep data --help`");
-  EXPECT_EQ(refusal({"config", "a.toml", "--ste=1"}), "unknown flag --ste=1; did you mean --set?");
-  EXPECT_EQ(refusal({"--verson"}), "unknown flag --verson; did you mean --version?");
-  EXPECT_EQ(refusal({"xylophone"}), "unknown verb xylophone; see `lockstep --help`");
-  EXPECT_EQ(refusal({"config", "--xylophone"}),
-            "unknown flag --xylophone; see `lockstep config --help`");
+  refused("confg", {"confg", "config?"});
+  refused("compare runs/a", {"compare", "report RUN RUN"});
+  refused("data compare", {"compare", "lockstep data --help"});
+  refused("data pakc", {"pakc", "pack?"});
+  refused("config a.toml --ste=1", {"--ste=1", "--set"});
+  refused("data pack a.txt --uot d", {"--uot", "--out"});
+  refused("--verson", {"--verson", "--version"});
+  refused("xylophone", {"xylophone", "lockstep --help"});
+  refused("config --xylophone", {"--xylophone", "lockstep config --help"});
 }
 
 TEST(CommandLine, what_is_missing_or_too_much_is_refused_with_where_to_look) {
-  EXPECT_EQ(refusal({}), "expected a verb; see `lockstep --help`");
-  EXPECT_EQ(refusal({"config", "a.toml", "b.toml"}),
-            "unexpected argument b.toml; see `lockstep config --help`");
-  EXPECT_EQ(refusal({"config"}), "config: expected CONFIG.toml, --model or --reference");
-  expect_contains(refusal({"config", "a.toml", "--set"}), "see `lockstep config --help`");
-  EXPECT_EQ(refusal({"config", "a.toml", "--set", "train.steps"}),
-            "--set train.steps: expected table.key=value");
-}
-
-TEST(CommandLine, a_verb_of_a_verb_has_its_own_hints) {
-  EXPECT_EQ(refusal({"data", "pakc"}), "unknown verb pakc; did you mean pack?");
-  EXPECT_EQ(refusal({"data"}), "expected a verb; see `lockstep data --help`");
-  EXPECT_EQ(refusal({"data", "pack", "a.txt", "--uot", "d"}),
-            "unknown flag --uot; did you mean --out?");
-  EXPECT_EQ(refusal({"data", "pack", "a.txt"}),
-            "--out is required; see `lockstep data pack --help`");
-  EXPECT_EQ(refusal({"data", "pack", "--out", "d"}),
-            "INPUT is required; see `lockstep data pack --help`");
-  expect_contains(refusal({"data", "inspect", "a", "--at", "x"}), "see `lockstep data inspect");
+  refused("", {"lockstep --help"});
+  refused("data", {"lockstep data --help"});
+  refused("config a.toml b.toml", {"b.toml", "lockstep config --help"});
+  refused("config", {"CONFIG.toml", "--model", "--reference"});
+  refused("config a.toml --set", {"--set", "lockstep config --help"});
+  refused("config a.toml --set train.steps", {"--set train.steps"});
+  refused("data pack a.txt", {"--out", "lockstep data pack --help"});
+  refused("data pack --out d", {"INPUT", "lockstep data pack --help"});
+  refused("data inspect a --at x", {"--at", "lockstep data inspect --help"});
 }
 
 TEST(CommandLine, help_names_every_verb_and_each_verb_has_its_own) {
-  const auto help = output_of({"--help"});
-  expect_contains(help, "usage: lockstep VERB [FLAGS]");
+  const auto help = output_of({"--help"}), of_config = output_of({"config", "--help"});
   expect_contains(help, "\n  config ");
-  const auto of_config = output_of({"config", "--help"});
-  expect_contains(of_config, "usage: lockstep config [CONFIG.toml] [FLAGS]");
-  expect_contains(of_config, "\nConfiguration:\n");
   expect_contains(of_config, "  --set TABLE.KEY=VALUE ");
   EXPECT_EQ(output_of({"config", "-h"}), of_config);
+  expect_wording("launch/help", "lockstep", help);
+  expect_wording("launch/help", "lockstep config", of_config);
 }
 
 TEST(CommandLine, config_prints_values_and_where_each_came_from) {
@@ -97,24 +93,26 @@ TEST(CommandLine, config_prints_values_and_where_each_came_from) {
 }
 
 TEST(CommandLine, the_program_ends_with_a_code_that_says_whose_fault_it_was) {
+  const TemporaryDirectory directory;
+  const auto nowhere = (directory / "nowhere.toml").string();
   EXPECT_EQ(run_program("--version").code, 0);
   EXPECT_EQ(run_program("trian").code, 64);
-  const auto missing = run_program("config nowhere.toml");
+  const auto missing = run_program(str("config '", nowhere, "'"));
   EXPECT_EQ(missing.code, 78);
-  EXPECT_EQ(missing.output.rfind("lockstep: nowhere.toml: ", 0), 0u) << missing.output;
+  EXPECT_TRUE(missing.output.starts_with(str("lockstep: ", nowhere, ": "))) << missing.output;
 }
 
 TEST(CommandLine, output_that_cannot_be_written_is_an_error_of_every_verb) {
   const TemporaryDirectory directory;
   spit(directory / "text", "text");
-  const auto dataset = (directory / "d").string();
-  const std::string packing = str("data pack ", (directory / "text").string(), " --out ", dataset);
-  for (const auto& arguments :
-       {packing, "data inspect " + dataset, "data verify " + dataset, std::string("--help"),
-        std::string("--version"), std::string("data --help"), "config " + kQuickstart}) {
+  const auto dataset = str("'", (directory / "d").string(), "'");
+  const auto packing = str("data pack '", (directory / "text").string(), "' --out ", dataset);
+  for (const std::string& arguments :
+       std::vector<std::string>{packing, "data inspect " + dataset, "data verify " + dataset,
+                                "--help", "--version", "data --help", "config " + kQuickstart}) {
     const auto ended = run_program(arguments + " 2>&1 >/dev/full #");
     EXPECT_EQ(ended.code, 74) << arguments;
-    expect_contains(ended.output, "lockstep: standard output: cannot write");
+    expect_contains(ended.output, "lockstep: standard output: ");
   }
 }
 
@@ -133,20 +131,20 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
       {"plan c --storage", {"-1", "0", "nan", "1e9"}}};
   for (const auto& [verb, values] : verbs)
     for (const auto& value : values) {
-      std::istringstream words(verb);
-      std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
-      const auto flag = arguments.back();
-      arguments.push_back(value);
-      const auto message = refusal(arguments);
-      expect_contains(message, str(flag, ": expected at least "));
-      expect_contains(message, str(", found ", value, "; see `lockstep "));
+      std::istringstream words(str(verb, " ", value));
+      const std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
+      const auto message = message_of<UsageError>([&] { run_command_line(arguments); });
+      const auto flag = arguments[arguments.size() - 2];
+      EXPECT_TRUE(message.starts_with(flag + ": ")) << message;
+      expect_contains(message, str(" ", value, ";"));
+      if (flag != "--threads") expect_wording("launch/command_line", words.str(), message);
     }
-  expect_contains(refusal({"eval", "m", "--threads", "100000"}),
-                  str("expected at least 1 and at most ", most_threads(), ", found 100000"));
-  EXPECT_EQ(refusal({"eval", "m", "--tokens", "many"}),
-            "--tokens: expected a number, found many; see `lockstep eval --help`");
-  EXPECT_EQ(refusal({"eval", "m", "--tokens", "1.5"}),
-            "--tokens: expected a whole number, found 1.5; see `lockstep eval --help`");
+  expect_contains(message_of<UsageError>([] {
+                    run_command_line({"eval", "m", "--threads", "100000"});
+                  }),
+                  str(most_threads()));
+  refused("eval m --tokens many", {"--tokens", "many", "lockstep eval --help"});
+  refused("eval m --tokens 1.5", {"--tokens", "1.5", "lockstep eval --help"});
 }
 
 TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
@@ -157,7 +155,7 @@ TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
          {"model.width=1048576", "model.head_size=64", "train.batch_tokens=268435456"})
       arguments.insert(arguments.end(), {"--set", more});
     arguments.insert(arguments.end(), {"--set", setting});
-    expect_contains(message_of<ConfigError>([&] { run_command_line(arguments); }), "of memory");
+    expect_contains(message_of<ConfigError>([&] { run_command_line(arguments); }), "16.0 TiB");
   }
 }
 
@@ -165,7 +163,7 @@ TEST(CommandLine, more_threads_than_help_are_refused_with_the_key_s_origin) {
   expect_contains(message_of<ConfigError>([] {
                     run_command_line({"train", kQuickstart, "--set", "train.threads=4096"});
                   }),
-                  str("--set: train.threads is 4096, expected at most ", most_threads()));
+                  "--set: train.threads is 4096, ");
 }
 
 // Root's files, seen by another user.
@@ -175,13 +173,12 @@ TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
   std::filesystem::create_directories(run / "checkpoints");
   spit(directory / "text", "text");
   chmod(directory.path().c_str(), 0755);
-  const auto refused = [&](const std::vector<std::string>& arguments) {
+  const auto no_access = [&](const std::vector<std::string>& arguments) {
     const AsNobody nobody;
-    return message_of<DataError>([&] { run_command_line(arguments); });
+    expect_contains(message_of<DataError>([&] { run_command_line(arguments); }), strerror(EACCES));
   };
   const auto made = (directory / "made").string();
-  expect_contains(refused({"data", "pack", (directory / "text").string(), "--out", made}),
-                  "cannot create the directory: Permission denied");
+  no_access({"data", "pack", (directory / "text").string(), "--out", made});
   for (const auto& locked : {run / "checkpoints", run}) {
     chmod(locked.c_str(), 0);
     for (const auto& arguments : std::vector<std::vector<std::string>>{
@@ -190,14 +187,15 @@ TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
              {"checkpoint", "list", run.string()},
              {"checkpoint", "export", run.string(), "--out", made},
              {"checkpoint", "import", run.string(), "--out", made}})
-      expect_contains(refused(arguments), "Permission denied");
+      no_access(arguments);
   }
 }
 
 TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
   const std::string model = LOCKSTEP_SOURCE_DIR "/tests/oracle/fixtures/choices";
   const TemporaryDirectory directory;
-  const auto from = directory.path().string();
+  const auto from = (directory / "from").string();
+  std::filesystem::create_directory(from);
   const auto export_to = [&](const std::string& out) {
     return run_command_line({"checkpoint", "export", model, "--out", (directory / out).string(),
                              "--tokenizer-from", from});
@@ -210,35 +208,31 @@ TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
   more.set("content", "<|more|>");
   added.push(more);
   json.set("added_tokens", added);
-  spit(directory / "tokenizer.json", json.dump());
-  const auto said = message_of<DataError>([&] { export_to("made"); });
-  expect_contains(said, str("--tokenizer-from ", from, ": the tokenizer "));
-  expect_contains(said, " has 401 tokens, but the model's vocabulary is 400; name the tokenizer");
+  spit(from + "/tokenizer.json", json.dump());
+  expect_refusal<DataError>("launch/command_line", "--tokenizer-from with 401 tokens",
+                            {str("--tokenizer-from ", from), "401", "400"},
+                            [&] { export_to("made"); });
   EXPECT_FALSE(std::filesystem::exists(directory / "made"));
   // What is not read here is copied, for `transformers` may read it.
   for (const bool is_read : {true, false}) {
-    spit(directory / "tokenizer.json", is_read ? whole : R"({"model": {"type": "WordPiece"}})");
-    ::testing::internal::CaptureStderr();
-    EXPECT_EQ(export_to(is_read ? "read" : "copied"), 0);
-    const auto log = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(log.find("ids are not compared") == std::string::npos, is_read) << log;
+    spit(from + "/tokenizer.json", is_read ? whole : R"({"model": {"type": "WordPiece"}})");
+    const auto log = stderr_of([&] { EXPECT_EQ(export_to(is_read ? "read" : "copied"), 0); });
+    EXPECT_EQ(log.find("warning: ") == std::string::npos, is_read) << log;
+    if (!is_read) expect_wording("launch/command_line", "--tokenizer-from that is not read", log);
   }
 }
 
 TEST(CommandLine, init_from_is_the_key_of_that_name) {
   // A directory whose name is not UTF-8 cannot be kept in a configuration.
-  EXPECT_EQ(message_of<ConfigError>([] {
-              run_command_line({"train", kQuickstart, "--init-from", "\xff"});
-            }),
-            "--init-from: train.init_from: not a TOML value: \"\xff\"");
+  expect_contains(message_of<ConfigError>([] {
+                    run_command_line({"train", kQuickstart, "--init-from", "\xff"});
+                  }),
+                  "--init-from: train.init_from: ");
 }
 
 TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refused) {
   const auto run_with = [](const char* variable, const std::string& more) {
-    setenv(variable, "12", 1);
-    auto ended = run_program("config " + kQuickstart + more);
-    unsetenv(variable);
-    return ended;
+    return run_program("config " + kQuickstart + more, str(variable, "=12"));
   };
   const auto set = run_with("LOCKSTEP_TRAIN_STEPS", "");
   EXPECT_EQ(set.code, 0);
@@ -247,7 +241,7 @@ TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refus
   expect_contains(both.output, "\nsteps = 5 ");
   const auto misspelt = run_with("LOCKSTEP_TRAIN_STEP", "");
   EXPECT_EQ(misspelt.code, 78);
-  expect_contains(misspelt.output, "did you mean LOCKSTEP_TRAIN_STEPS?");
+  expect_contains(misspelt.output, "LOCKSTEP_TRAIN_STEPS?");
 }
 
 TEST(CommandLine, the_version_says_commit_and_features) {

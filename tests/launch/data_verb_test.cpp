@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
-#include "tests/files.h"
+#include "tests/captured.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::data_verb_test {
 
@@ -24,14 +25,11 @@ class DataVerbs : public ::testing::Test {
   }
   // What a verb that returns `code` writes to standard output.
   static std::string output_of(int code, const std::function<int()>& verb) {
-    ::testing::internal::CaptureStdout();
-    const int returned = verb();
-    auto text = ::testing::internal::GetCapturedStdout();
-    EXPECT_EQ(returned, code) << text;
-    return text;
+    return stdout_of([&] { EXPECT_EQ(verb(), code); });
   }
-  std::string pack_refusal() const {
-    return message_of<UsageError>([&] { data_pack(pack_); });
+  // Packing is an error of usage that names `what`.
+  void expect_refused(const std::string& what) const {
+    expect_refusal<UsageError>("launch/data_verb", what, {what}, [&] { data_pack(pack_); });
   }
 
   TemporaryDirectory directory_;
@@ -41,25 +39,25 @@ class DataVerbs : public ::testing::Test {
 TEST_F(DataVerbs, pack_says_what_it_made_and_verify_finds_it_whole) {
   pack_.document_separator = std::string(1, '|');
   pack_.validation = "25%";
-  ::testing::internal::CaptureStderr();
-  const auto text = output_of(0, [&] { return data_pack(pack_); });
-  const auto errors = ::testing::internal::GetCapturedStderr();
-  expect_contains(errors, "held out 1 of 4 documents");
-  expect_contains(text, "d/train: ");
-  expect_contains(text, "d/validation: ");
-  expect_contains(text, " tokens in 3 documents, 1 shard\n");
-  expect_contains(output_of(0, [&] { return data_verify({str(pack_.out, "/train")}); }), "whole");
-  expect_contains(output_of(0, [&] { return data_inspect({.dataset = str(pack_.out, "/train")}); }),
-                  "vocabulary 257");
+  std::string text;
+  expect_wording("launch/data_verb", "held out",
+                 stderr_of([&] { text = output_of(0, [&] { return data_pack(pack_); }); }));
+  for (const char* part : {"d/train: ", "d/validation: ", " in 3 documents, 1 shard\n"})
+    expect_contains(text, part);
+  const auto train = str(pack_.out, "/train");
+  expect_wording("launch/data_verb", "whole", output_of(0, [&] { return data_verify({train}); }));
+  expect_contains(output_of(0, [&] { return data_inspect({.dataset = train}); }), "vocabulary 257");
 }
 
 TEST_F(DataVerbs, inspect_takes_the_tokenizer_that_lies_beside_a_single_shard) {
   const std::string fixtures = LOCKSTEP_SOURCE_DIR "/tests/data/tokenizers";
   const auto inspected = [&](const std::string& dataset, const std::string& tokenizer = {}) {
-    ::testing::internal::CaptureStderr();
-    const auto text = output_of(
-        0, [&] { return data_inspect({.dataset = dataset, .at = {}, .tokenizer = tokenizer}); });
-    return std::pair(text, ::testing::internal::GetCapturedStderr());
+    std::string text;
+    auto said = stderr_of([&] {
+      text = output_of(
+          0, [&] { return data_inspect({.dataset = dataset, .at = {}, .tokenizer = tokenizer}); });
+    });
+    return std::pair(text, said);
   };
   pack_.tokenizer = fixtures + "/qwen3";
   output_of(0, [&] { return data_pack(pack_); });
@@ -82,13 +80,18 @@ TEST_F(DataVerbs, inspect_takes_the_tokenizer_that_lies_beside_a_single_shard) {
   std::filesystem::create_directory(directory_ / "other");
   const auto other = (directory_ / "other/tokenizer.json").string();
   spit(other, slurp(fixtures + "/qwen3/tokenizer.json") + "\n");
+  const auto expect_warned = [](const std::string& place, const std::string& warned,
+                                const std::string& dataset) {
+    expect_contains(warned, str("warning: ", dataset, " "));
+    expect_wording("launch/data_verb", str("another tokenizer, ", place, " ", dataset), warned);
+  };
   for (const auto& dataset : {pack_.out, shard})
-    expect_contains(inspected(dataset, other).second, " was made with another tokenizer (qwen3, ");
+    expect_warned("named for", inspected(dataset, other).second, dataset);
   spit(directory_ / "d/tokenizer.json", slurp(other));
   for (const auto& dataset : {pack_.out, shard}) {
     const auto [shown, warned] = inspected(dataset);
     expect_contains(shown, "one|two|three|four");
-    expect_contains(warned, str("warning: ", dataset, " was made with another tokenizer (qwen3, "));
+    expect_warned("beside", warned, dataset);
   }
 }
 
@@ -98,15 +101,18 @@ TEST_F(DataVerbs, verify_lists_damage_of_each_dataset_and_returns_65) {
   auto bytes = slurp(shard);
   bytes.back() = 'x';
   spit(shard, bytes);
-  ::testing::internal::CaptureStderr();
-  const auto text = output_of(65, [&] {
-    return data_verify({pack_.out, (directory_ / "nowhere").string()});
+  std::string text;
+  const auto errors = stderr_of([&] {
+    text = output_of(65, [&] {
+      return data_verify({pack_.out, (directory_ / "nowhere").string()});
+    });
   });
-  const auto errors = ::testing::internal::GetCapturedStderr();
-  expect_contains(text, "d: 1 shard, 19 tokens, DAMAGED\n");
-  expect_contains(errors, "train_000000.bin: at byte");
+  expect_contains(text, "d: 1 shard, 19 tokens, ");
+  expect_contains(text, "nowhere: ");
+  expect_contains(errors, "train_000000.bin: ");
   expect_contains(errors, "nowhere: ");
-  expect_contains(text, "nowhere: not verified, for nothing of it was read\n");
+  expect_wording("launch/data_verb", "damage", text);
+  expect_wording("launch/data_verb", "what is damaged", errors);
 }
 
 TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
@@ -134,7 +140,8 @@ TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), code);
-    expect_contains(slurp(said), "d.tmp stays, but holds nothing yet to go on from");
+    expect_contains(slurp(said), "d.tmp ");
+    expect_wording("launch/data_verb", str("signal ", signal), slurp(said).substr(9));  // the clock
   }
 }
 
@@ -152,21 +159,21 @@ TEST_F(DataVerbs, separators_may_be_written_with_escapes) {
 TEST_F(DataVerbs, options_that_make_no_sense_are_refused_by_name) {
   for (const std::string share : {"0%", "100%", "1", "-1%", "x", "%", "5 %", "0.5%%", "nan"}) {
     pack_.validation = share;
-    expect_contains(pack_refusal(), str("--validation ", share));
+    expect_refused(str("--validation ", share));
   }
   pack_.validation = "";
   for (const std::string separator : {"\\", "\\q", "\\x", "\\x1", "\\x1g"}) {
     pack_.document_separator = separator;
-    expect_contains(pack_refusal(), "--document-separator");
+    expect_refused(str("--document-separator ", separator));
   }
   pack_.document_separator = "";
   pack_.tokenizer = "bpe";
-  expect_contains(message_of<DataError>([&] { data_pack(pack_); }), "bpe: no such tokenizer");
+  expect_refusal<DataError>("launch/data_verb", "bpe", {"bpe: "}, [&] { data_pack(pack_); });
   pack_.tokenizer = "bytes";
   pack_.out = "";
-  expect_contains(pack_refusal(), "--out");
+  expect_refused("--out");
   pack_.inputs.clear();
-  expect_contains(pack_refusal(), "nothing to pack");
+  expect_refusal<UsageError>("launch/data_verb", "no input", {}, [&] { data_pack(pack_); });
 }
 
 }  // namespace lockstep::testing::data_verb_test

@@ -3,15 +3,23 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-namespace lockstep::toml_test {
+#include "tests/wording.h"
 
+namespace lockstep::testing::toml_test {
+
+// What is thrown by a parser; "" where nothing is.
 std::string refusal(std::string_view text) {
   try {
     parse_toml(text, "a.toml");
-    return "accepted";
-  } catch (const ConfigError& e) {
-    return e.what();
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
   }
+}
+// Where it is wrong; what is wrong there is said by toml++.
+void refused_at(const char* place, const std::string& text) {
+  const auto message = refusal(text);
+  EXPECT_TRUE(message.starts_with(str(place, ": "))) << text << ": " << message;
 }
 
 const TomlEntry& entry(const TomlDocument& document, const std::string& key) {
@@ -32,8 +40,8 @@ TEST(Toml, every_kind_of_value_keeps_its_type_and_line) {
   EXPECT_EQ(std::get<std::vector<std::string>>(entry(d, "a.l").value),
             (std::vector<std::string>{"p", "q"}));
   EXPECT_EQ(std::get<std::int64_t>(entry(d, "c.d.n").value), 16);
-  EXPECT_EQ(describe(entry(d, "c.d.t").value), "a date or time");
-  EXPECT_EQ(describe(entry(d, "c.d.m").value), "an array of more than strings");
+  for (const char* key : {"c.d.t", "c.d.m"})  // of which no option is
+    expect_wording("launch/toml", key, describe(entry(d, key).value));
   EXPECT_EQ(entry(d, "a.b").line, 2);
   EXPECT_EQ(entry(d, "c.d.n").line, 10);
 }
@@ -55,15 +63,11 @@ TEST(Toml, a_key_with_a_dot_in_quotes_is_not_a_path) {
 }
 
 TEST(Toml, what_is_not_toml_is_refused_with_its_line) {
-  EXPECT_EQ(refusal("[a]\nb = \n").rfind("a.toml:2: not TOML: ", 0), 0u) << refusal("[a]\nb = \n");
-  EXPECT_EQ(refusal("x = 1\nx = 2\n").rfind("a.toml:2: not TOML: ", 0), 0u);
-  EXPECT_EQ(refusal("x = 'open").rfind("a.toml:1: not TOML: ", 0), 0u);
-  EXPECT_EQ(refusal("x = \"\xff\"").rfind("a.toml:1: not TOML: ", 0), 0u);
-}
-
-TEST(Toml, a_malformed_name_of_a_table_is_refused) {
-  for (const char* text : {"[=]", "[\\u00e9 x]", "[[=]]", "[.a]", "[", "[[", "[a", "[]", "[#"})
-    EXPECT_EQ(refusal(text).rfind("a.toml:1: not TOML: ", 0), 0u) << text << refusal(text);
+  refused_at("a.toml:2", "[a]\nb = \n");
+  refused_at("a.toml:2", "x = 1\nx = 2\n");
+  for (const char* text : {"x = 'open", "x = \"\xff\"", "[=]", "[\\u00e9 x]", "[[=]]", "[.a]", "[",
+                           "[[", "[a", "[]", "[#"})
+    refused_at("a.toml:1", text);
 }
 
 TEST(Toml, every_character_may_stand_in_a_string_and_few_outside) {
@@ -73,7 +77,7 @@ TEST(Toml, every_character_may_stand_in_a_string_and_few_outside) {
         c < 0x800
             ? std::string{char(0xc0 | c >> 6), char(0x80 | (c & 63))}
             : std::string{char(0xe0 | c >> 12), char(0x80 | (c >> 6 & 63)), char(0x80 | (c & 63))};
-    ASSERT_NE(refusal("y = 1\n" + utf8 + "x = 1"), "accepted") << c;
+    ASSERT_NE(refusal("y = 1\n" + utf8 + "x = 1"), "") << c;
     ASSERT_TRUE(parse_toml_value("'" + utf8 + "'")) << c;
     const auto behind = parse_toml("x = \"\"\"\\\n y" + utf8 + "\"\"\"", "a.toml");
     ASSERT_EQ(std::get<std::string>(behind.entries.at(0).value), "y" + utf8) << c;
@@ -86,11 +90,12 @@ TEST(Toml, deep_nesting_is_refused_and_not_followed) {
   std::string dotted = "\n";
   for (int i = 0; i < 100000; ++i)
     dotted += "a.";
-  EXPECT_EQ(refusal(dotted + "b = 1"), "a.toml:2: a line of 200005 bytes, expected at most 4096");
+  expect_refusal<ConfigError>("launch/toml", "a long line", {"a.toml:2", "200005", "4096"},
+                              [&] { parse_toml(dotted + "b = 1", "a.toml"); });
   std::string arrays = "x = ";
   for (int i = 0; i < 100000; ++i)
     arrays += "[\n";
-  EXPECT_NE(refusal(arrays), "accepted");
+  EXPECT_NE(refusal(arrays), "");
   std::string deepest;  // what one line may hold
   for (int i = 0; i < 2040; ++i)
     deepest += "a.";
@@ -118,4 +123,4 @@ TEST(Toml, what_is_printed_reads_back_equal) {
   EXPECT_EQ(static_cast<float>(std::get<double>(*parse_toml_value(toml_number(1e-5f)))), 1e-5f);
 }
 
-}  // namespace lockstep::toml_test
+}  // namespace lockstep::testing::toml_test

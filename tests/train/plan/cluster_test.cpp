@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::cluster_test {
 
@@ -64,8 +64,16 @@ const Json& json() {
   return written;
 }
 
-std::string refusal(const Json& changed) {
-  return message_of<DataError>([&] { parse_cluster(Json::parse(changed.dump(), "cluster.json")); });
+// The reader refuses `changed`; the message is called `name`.
+void refused(const std::string& name, const Json& changed,
+             std::initializer_list<std::string> pins) {
+  expect_refusal<DataError>("train/cluster", name, pins,
+                            [&] { parse_cluster(Json::parse(changed.dump(), "cluster.json")); });
+}
+
+Json with(Json object, const std::string& key, const Json& value) {
+  object.set(key, value);
+  return object;
 }
 
 Json without(const Json& object, const std::string& key) {
@@ -76,8 +84,11 @@ Json without(const Json& object, const std::string& key) {
 }
 
 TEST(Cluster, what_is_written_reads_back_equal) {
+  const TemporaryDirectory directory;
+  write_cluster(directory / "cluster.json", measured());
   const Json& written = json();
-  const Cluster again = parse_cluster(Json::parse(written.dump(1), "cluster.json"));
+  const Cluster again =
+      parse_cluster(Json::parse(slurp(directory / "cluster.json"), "cluster.json"));
   EXPECT_EQ(to_json(again).dump(), written.dump());
   EXPECT_EQ(again.hardware.name, "processor");
   EXPECT_EQ(again.hardware.architecture, GpuArchitecture::blackwell);
@@ -100,9 +111,9 @@ TEST(Cluster, what_is_written_reads_back_equal) {
 TEST(Cluster, a_host_has_memory_of_its_own_beside_gpus_alone) {
   Cluster c = measured();
   c.host_memory_bytes = 98765432;
-  EXPECT_EQ(message_of<DataError>([&] { check(c); }),
-            "host_memory_bytes: expected nothing without GPUs, where ranks have "
-            "hardware.hbm_bytes each, found 98765432");
+  expect_refusal<DataError>("train/cluster", "host memory without GPUs",
+                            {"host_memory_bytes", "hardware.hbm_bytes", "98765432"},
+                            [&] { check(c); });
   c.device = Device::Kind::cuda;
   EXPECT_EQ(parse_cluster(to_json(c)).host_memory_bytes, 98765432);
 }
@@ -138,79 +149,58 @@ TEST(Cluster, each_member_has_its_own_name) {
             R"("power":0.25,"slowdown":0.125}})");
 }
 
-TEST(Cluster, is_written_whole) {
-  const TemporaryDirectory directory;
-  write_cluster(directory / "cluster.json", measured());
-  EXPECT_EQ(Json::parse(slurp(directory / "cluster.json"), "it").dump(), json().dump());
-}
-
 TEST(Cluster, each_member_is_needed_and_none_is_unknown) {
+  const Json& hardware = json().at("hardware");
   for (const auto& [key, value] : json().as_object())
-    expect_contains(refusal(without(json(), key)), str('"', key, '"'));
-  for (const auto& [key, value] : json().at("hardware").as_object()) {
-    Json less = json();
-    less.set("hardware", without(json().at("hardware"), key));
-    expect_contains(refusal(less), str("hardware.", key));
-  }
-  Json more = json();
-  more.set("colour", "red");
-  expect_contains(refusal(more), "colour: no key of a cluster");
-  Json deeper = json();
-  Json hardware = json().at("hardware");
-  hardware.set("nodes", 3);
-  deeper.set("hardware", hardware);
-  expect_contains(refusal(deeper), "hardware.nodes: no key of a cluster");
+    refused("no " + key, without(json(), key), {str('"', key, '"')});
+  for (const auto& [key, value] : hardware.as_object())
+    refused("no hardware." + key, with(json(), "hardware", without(hardware, key)),
+            {"hardware." + key});
+  refused("an unknown key", with(json(), "colour", "red"), {"colour"});
+  refused("an unknown key of hardware", with(json(), "hardware", with(hardware, "nodes", 3)),
+          {"hardware.nodes"});
 }
 
 TEST(Cluster, a_lie_is_refused_by_name) {
-  const auto with = [](const char* key, const Json& value) {
-    Json changed = json();
-    changed.set(key, value);
-    return refusal(changed);
+  struct Lie {
+    const char* key;
+    Json value;
+    const char* pin = "";
   };
-  EXPECT_EQ(with("format", "lockstep cluster 2"),
-            "\"format\" is \"lockstep cluster 2\", expected \"lockstep cluster 1\"");
-  EXPECT_EQ(with("nodes", 0),
-            "nodes: expected an integer, at least 1 and at most 1048576, "
-            "found 0");
-  EXPECT_EQ(with("name", ""), "name: expected a text that is not empty, found \"\"");
-  EXPECT_EQ(with("device", "tpu"), "device: expected one of \"cpu\", \"cuda\", found \"tpu\"");
-  expect_contains(with("watts", "hot"), "watts: expected a number");
-  expect_contains(with("watts", -1), "watts: expected a number, at least 0");
-  expect_contains(with("compute_beside", 0.5), "compute_beside: expected 0 or at least 1");
-  expect_contains(with("threads", 1.5), "threads: expected an integer");
-  expect_contains(with("storage_read_bytes_per_second", Json()), "found null");
-  EXPECT_EQ(
-      with("storage_write_bytes_per_second", 5),
-      "storage_write_bytes_per_second: expected bytes or FLOPs a second (not GB, not TFLOPs), "
-      "0 or 1e4 to 1e18, found 5");
-  expect_contains(with("storage_write_bytes_per_second", 1e19), "0 or 1e4 to 1e18");
-  expect_contains(with("nodes", 1.5), "nodes: expected an integer");
-  expect_contains(with("host_memory_bytes", 1e300), "host_memory_bytes: expected an integer");
-  expect_contains(with("links", Json::Array{Json::Object{{"collective", "gossip"}}}),
-                  "links: [0]: \"gossip\" is no collective");
-  expect_contains(with("operators", Json::Array{Json::Object{{"operator", "gelu"}}}),
-                  "operators: [0]: ");
+  for (const auto& [key, value, pin] : std::vector<Lie>{
+           {"format", "lockstep cluster 2", "\"lockstep cluster 1\""},
+           {"nodes", 0, "1048576"},
+           {"nodes", 1.5},
+           {"name", ""},
+           {"device", "tpu", "\"cpu\", \"cuda\""},
+           {"watts", "hot"},
+           {"watts", -1},
+           {"compute_beside", 0.5},
+           {"threads", 1.5},
+           {"storage_read_bytes_per_second", {}, "null"},
+           {"storage_write_bytes_per_second", 5, "1e4 to 1e18"},
+           {"storage_write_bytes_per_second", 1e19, "1e4 to 1e18"},
+           {"host_memory_bytes", 1e300},
+           {"links", Json::Array{Json::Object{{"collective", "gossip"}}}, "[0]: \"gossip\""},
+           {"operators", Json::Array{Json::Object{{"operator", "gelu"}}}, "[0]: "}})
+    refused(str(key, " = ", value.dump()), with(json(), key, value), {key, pin});
 }
 
 TEST(Cluster, rates_that_its_ranks_need_are_there) {
-  const auto with = [](auto change) {
+  const auto lacking = [](const char* key, auto change) {
     Cluster c = measured();
     change(c);
-    return message_of<DataError>([&] { check(c); });
+    expect_refusal<DataError>("train/cluster", str(key, " = 0"), {key}, [&] { check(c); });
   };
   check(measured());
-  EXPECT_EQ(with([](Cluster& c) { c.hardware.bf16_flops = 0; }),
-            "hardware.bf16_flops: expected more than 0, as a rank on processors has it, found 0");
-  expect_contains(with([](Cluster& c) { c.hardware.nic_bytes_per_second = 0; }),
-                  "hardware.nic_bytes_per_second");
-  expect_contains(with([](Cluster& c) { c.hardware.nvlink_bytes_per_second = 0; }),
-                  "hardware.nvlink_bytes_per_second");
-  expect_contains(with([](Cluster& c) {
-                    c.device = Device::Kind::cuda;
-                    c.hardware.multiprocessors = 0;
-                  }),
-                  "hardware.multiprocessors: expected more than 0, as a GPU has it");
+  lacking("hardware.bf16_flops", [](Cluster& c) { c.hardware.bf16_flops = 0; });
+  lacking("hardware.nic_bytes_per_second", [](auto& c) { c.hardware.nic_bytes_per_second = 0; });
+  lacking("hardware.nvlink_bytes_per_second",
+          [](Cluster& c) { c.hardware.nvlink_bytes_per_second = 0; });
+  lacking("hardware.multiprocessors", [](Cluster& c) {
+    c.device = Device::Kind::cuda;
+    c.hardware.multiprocessors = 0;
+  });
   // A machine alone needs no adapter, and a rank alone nobody to talk to.
   Cluster alone = measured();
   alone.nodes = 1;

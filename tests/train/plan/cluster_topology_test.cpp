@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "tests/files.h"
 #include "tests/train/plan/cluster_rig.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::cluster_topology_test {
 
@@ -34,9 +33,9 @@ TEST(ClusterTopology, a_domain_ends_with_its_machine) {
   const auto launched = launched_on(cluster, 6);
   EXPECT_EQ(launched.domain_of, (std::vector<int>{0, 0, 1, 2, 2, 3}));
   const Mesh pairs{{1, 3, 2}};
-  expect_contains(
-      message_of<ConfigError>([&] { placed_in(pairs, launched); }),
-      "layout.tensor = 2 does not fit into the NVLink domains: NVLink domain 1 has 1 GPU");
+  expect_refusal<ConfigError>("train/cluster_topology", "a domain of one",
+                              {"layout.tensor = 2", "NVLink domain 1", "1 GPU"},
+                              [&] { placed_in(pairs, launched); });
   EXPECT_EQ(placed_in(pairs, launched, TensorAcross::allowed).places.size(), 6u);
   Cluster two = processors(3);
   two.nodes = 2;
@@ -44,13 +43,8 @@ TEST(ClusterTopology, a_domain_ends_with_its_machine) {
 }
 
 TEST(ClusterTopology, more_ranks_than_there_are_say_how_many_nodes_they_take) {
-  try {
-    launched_on(h100s(2), 17);
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "the layout is of 17 ranks, and h100s has 16: 2 nodes of 8; it takes 3 nodes");
-  }
+  expect_refusal<ConfigError>("train/cluster_topology", "17 ranks",
+                              {"17", "h100s", "16", "3 nodes"}, [] { launched_on(h100s(2), 17); });
 }
 
 }  // namespace lockstep::testing::cluster_topology_test

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/files.h"
 #include "tests/train/training_rig.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::operator_times_test {
 
@@ -109,8 +109,8 @@ TEST(OperatorTimes, what_is_no_such_list_is_refused) {
              "sizes": [1, -1, 1, 0], "flops": 1}])",
         R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1,
              "sizes": [1, 1, 1, 0], "flops": 1e308}])"})
-    EXPECT_NE(message_of<DataError>([&] { OperatorTimes::parse(Json::parse(text, "times")); }), "")
-        << text;
+    expect_refusal<DataError>("train/operator_times", text, {},
+                              [&] { OperatorTimes::parse(Json::parse(text, "times")); });
 }
 
 }  // namespace lockstep::testing::operator_times_test

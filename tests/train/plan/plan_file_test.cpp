@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/json.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::plan_file_test {
 
@@ -69,65 +69,62 @@ TEST(PlanFile, a_run_counts_no_checkpoint_in_its_steps) {
   EXPECT_EQ(step.without_checkpoints().seconds, 0.5);
 }
 
-// What the reader says of the file, of which `damage` changed one member.
+// The reader refuses a plan that `damage` changed; the message is called `name`.
 template <class Damage>
-std::string refusal(Damage&& damage) {
+void refused(const std::string& name, std::initializer_list<std::string> pins, Damage&& damage) {
   const TemporaryDirectory directory;
   const auto path = directory / "plan.json";
   write_plan_file(path, plan());
   Json json = Json::parse(slurp(path), "plan");
   damage(json);
   spit(path, json.dump());
-  auto message = message_of<DataError>([&] { read_plan_file(path); });
-  expect_contains(message, "plan.json: ");
-  return message;
+  expect_contains(message_of<DataError>([&] { read_plan_file(path); }), path.string());
+  expect_refusal<DataError>("train/plan_file", name, pins, [&] { read_plan_file(path); });
 }
 
 TEST(PlanFile, each_member_that_is_missing_is_named) {
-  for (const char* member :
+  for (const std::string member :
        {"format", "step_seconds", "tokens_per_second", "mfu", "mfu_square", "components", "memory",
-        "capacity_bytes", "checkpoint_bytes", "cluster"}) {
-    const auto message = refusal([&](Json& json) {
+        "capacity_bytes", "checkpoint_bytes", "cluster"})
+    refused("no " + member, {member}, [&](Json& json) {
       Json::Object rest = json.as_object();
       std::erase_if(rest, [&](const auto& pair) { return pair.first == member; });
       json = rest;
     });
-    expect_contains(message, member);
-  }
 }
 
 TEST(PlanFile, each_lie_is_refused_by_name) {
-  const auto with = [](const char* member, const Json& value) {
-    return refusal([&](Json& json) { json.set(member, value); });
-  };
   const auto part = [](const char* name, const char* unit, const Json& value) {
     return Json::Object{{"name", name}, {unit, value}};
   };
-  expect_contains(with("format", "lockstep plan 2"),
-                  "format: expected lockstep plan 1, found lockstep plan 2");
-  expect_contains(with("step_seconds", "soon"), "step_seconds: expected a number, found a string");
-  expect_contains(with("step_seconds", {}), "step_seconds: expected a number, found null");
-  expect_contains(with("tokens_per_second", -1),
-                  "tokens_per_second: expected at least 0, found -1");
-  expect_contains(with("mfu", -0.5), "mfu: expected at least 0, found -0.5");
-  expect_contains(with("mfu_square", true), "mfu_square: expected a number, found");
-  expect_contains(with("components", "none"), "components: expected an array, found a string");
-  expect_contains(with("components", Json::Array{part("products", "seconds", -1)}),
-                  "components: seconds: expected at least 0, found -1");
-  expect_contains(with("components", Json::Array{part("a", "seconds", 1), part("a", "seconds", 1)}),
-                  "components: two are called a");
-  expect_contains(with("components", Json::Array{part("a", "bytes", 1)}), "seconds");
-  expect_contains(with("components", Json::Array(65, part("a", "seconds", 1))),
-                  "components: expected at most 64, found 65");
-  expect_contains(with("memory", Json::Array{part("weights", "bytes", 1.5)}),
-                  "memory: \"bytes\" is 1.5, expected an integer");
-  expect_contains(with("memory", Json::Array{part("weights", "bytes", -1)}),
-                  "memory: \"bytes\" is -1, expected 0 to");
-  expect_contains(with("capacity_bytes", -1), "capacity_bytes");
-  expect_contains(with("checkpoint_bytes", 0.5), "checkpoint_bytes");
-  expect_contains(with("cluster", 8), "\"cluster\" is 8, expected a string");
-  expect_contains(with("corrected", Json::Object{{"step_seconds", 1}}), "corrected: ");
-  expect_contains(with("corrected", 0.5), "corrected: ");
+  struct Lie {
+    const char* member;
+    Json value;
+    const char* pin = "";
+  };
+  for (const auto& [member, value, pin] : std::vector<Lie>{
+           {"format", "lockstep plan 2", "lockstep plan 1"},
+           {"step_seconds", "soon"},
+           {"step_seconds", {}, "null"},
+           {"tokens_per_second", -1, "-1"},
+           {"mfu", -0.5, "-0.5"},
+           {"mfu_square", true},
+           {"components", "none"},
+           {"components", Json::Array{part("products", "seconds", -1)}, "-1"},
+           {"components", Json::Array{part("a", "seconds", 1), part("a", "seconds", 1)}, " a"},
+           {"components", Json::Array{part("a", "bytes", 1)}, "seconds"},
+           {"components", Json::Array(65, part("a", "seconds", 1)), "64"},
+           {"memory", Json::Array{part("weights", "bytes", 1.5)}, "\"bytes\" is 1.5"},
+           {"memory", Json::Array{part("weights", "bytes", -1)}, "\"bytes\" is -1"},
+           {"capacity_bytes", -1},
+           {"checkpoint_bytes", 0.5},
+           {"cluster", 8, "8"},
+           {"corrected", Json::Object{{"step_seconds", 1}}},
+           {"corrected", 0.5}}) {
+    const auto text = value.dump();
+    refused(str(member, " = ", text.size() < 100 ? text : str(text.size(), " bytes")),
+            {member, pin}, [&](Json& json) { json.set(member, value); });
+  }
 }
 
 TEST(PlanFile, what_is_no_whole_file_is_refused_at_every_length) {
@@ -137,7 +134,7 @@ TEST(PlanFile, what_is_no_whole_file_is_refused_at_every_length) {
   const auto whole = slurp(path);
   for (std::size_t length = 0; length + 2 < whole.size(); length += 7) {
     spit(path, whole.substr(0, length));
-    expect_contains(message_of<DataError>([&] { read_plan_file(path); }), "plan.json: at byte");
+    expect_contains(message_of<DataError>([&] { read_plan_file(path); }), path.string());
   }
   spit(path, whole + std::string(2 << 20, ' '));
   expect_contains(message_of<DataError>([&] { read_plan_file(path); }), "plan.json");

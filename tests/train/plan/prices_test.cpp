@@ -6,8 +6,8 @@
 #include "core/json.h"
 #include "core/philox.h"
 #include "tests/bench/published_rows.h"
-#include "tests/files.h"
 #include "tests/train/layout_rig.h"
+#include "tests/wording.h"
 #include "train/plan/step_time.h"
 
 namespace lockstep::testing::prices_test {
@@ -138,33 +138,33 @@ TEST(PublishedRun, a_row_that_states_too_little_has_no_price_but_a_reason) {
   EXPECT_EQ(row_with({}).problem, "");
   struct Case {
     std::map<std::string, std::string> changes;
-    const char* problem;
+    std::string column;
   };
-  const std::vector<Case> cases{
-      {{{"layers", ""}}, "column layers is ''"},
-      {{{"hidden", ""}}, "column hidden is ''"},
-      {{{"heads", "0"}}, "column heads is '0'"},
-      {{{"hidden", "1"}}, "column hidden is '1'; expected at least heads"},
-      {{{"kv_heads", "eight"}}, "column kv_heads is 'eight'"},
-      {{{"vocab", "1e300"}}, "column vocab is '1e300'"},
-      {{{"seq", "0"}}, "column seq is '0'"},
-      {{{"n_gpus", "0"}}, "column n_gpus is '0'"},
-      {{{"micro_batch", "0.5"}}, "column micro_batch is '0.5'"},
-      {{{"tflops_per_gpu", ""}, {"mfu_pct", ""}}, "columns tokens_per_s_per_gpu, tflops_per_gpu"},
-      {{{"gpu", "TPU v5p"}}, "column gpu is 'TPU v5p'"},
-      {{{"recompute", "some"}}, "column recompute is 'some'"}};
-  for (const auto& [changes, problem] : cases) {
+  for (const auto& [changes, column] : std::vector<Case>{
+           {{{"layers", ""}}, "column layers is ''"},
+           {{{"hidden", ""}}, "column hidden is ''"},
+           {{{"heads", "0"}}, "column heads is '0'"},
+           {{{"hidden", "1"}}, "column hidden is '1'"},
+           {{{"kv_heads", "eight"}}, "column kv_heads is 'eight'"},
+           {{{"vocab", "1e300"}}, "column vocab is '1e300'"},
+           {{{"seq", "0"}}, "column seq is '0'"},
+           {{{"n_gpus", "0"}}, "column n_gpus is '0'"},
+           {{{"micro_batch", "0.5"}}, "column micro_batch is '0.5'"},
+           {{{"tflops_per_gpu", ""}, {"mfu_pct", ""}}, "tokens_per_s_per_gpu, tflops_per_gpu"},
+           {{{"gpu", "TPU v5p"}}, "column gpu is 'TPU v5p'"},
+           {{{"recompute", "some"}}, "column recompute is 'some'"}}) {
     const auto row = row_with(changes);
-    EXPECT_TRUE(row.problem.starts_with(problem)) << row.problem << ", expected " << problem;
-    EXPECT_THROW(resolved_layout(row), Error) << problem;
+    expect_contains(row.problem, column);
+    expect_wording("train/published_rows", column, row.problem);
+    EXPECT_THROW(resolved_layout(row), Error) << column;
   }
 }
 
 TEST(PublishedRun, a_file_that_lacks_a_column_is_refused_by_name) {
   const TemporaryDirectory directory;
   write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
-  EXPECT_EQ(message_of<Error>([&] { read_published_rows(directory / "rows.csv"); }),
-            (directory / "rows.csv").string() + ": has no column layers; add it to the first line");
+  expect_refusal<Error>("train/published_rows", "no column", {"rows.csv", "layers"},
+                        [&] { read_published_rows(directory / "rows.csv"); });
 }
 
 TEST(PublishedRun, resolves_and_prices_each_row_as_the_model_that_was_fitted) {

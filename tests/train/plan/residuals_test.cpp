@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "core/file.h"
-#include "tests/files.h"
-#include "tests/testing.h"
+#include "tests/captured.h"
 #include "tests/train/plan/cluster_rig.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::residuals_test {
 
@@ -125,15 +125,17 @@ TEST(Residuals, a_damaged_file_is_set_aside_and_none_is_lost) {
   const TemporaryDirectory directory;
   const auto file = directory / "r.json";
   write_text(file, "damaged");
-  ::testing::internal::CaptureStderr();
-  Residuals residuals = Residuals::read_or_set_aside(file);
-  expect_contains(::testing::internal::GetCapturedStderr(), "r.json.damaged, and a new one begins");
+  Residuals residuals;
+  const auto said = stderr_of([&] { residuals = Residuals::read_or_set_aside(file); });
+  expect_contains(said, "r.json.damaged");
+  expect_wording("train/residuals", "set aside", said.substr(said.rfind("; ")));
   residuals.add(run("a", 1, 2));
   residuals.write(file);
   EXPECT_EQ(slurp(directory / "r.json.damaged"), "damaged");
   EXPECT_EQ(Residuals::read_or_set_aside(file).runs().size(), 1u);
   write_text(file, "damaged again");
-  expect_contains(message_of<DataError>([&] { Residuals::read_or_set_aside(file); }), "r.json");
+  expect_contains(message_of<DataError>([&] { Residuals::read_or_set_aside(file); }),
+                  "r.json: at byte 0");
   EXPECT_EQ(slurp(file), "damaged again");
   EXPECT_EQ(slurp(directory / "r.json.damaged"), "damaged");
 }
@@ -141,20 +143,15 @@ TEST(Residuals, a_damaged_file_is_set_aside_and_none_is_lost) {
 TEST(Residuals, damage_is_refused_by_name) {
   const TemporaryDirectory directory;
   const auto file = directory / "r.json";
-  const auto refusal = [&](const std::string& text) {
-    write_text(file, text);
-    return message_of<DataError>([&] { Residuals::read(file); });
-  };
   const std::string head = R"({"format":"lockstep residuals 1","runs":[)";
   const auto one = [&](const std::string& components) {
     return head + R"({"key":"a","components":[)" + components + "]}]}";
   };
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
-           {"", "byte 0"},
-           {"[]", "expected an object"},
+           {"[]", ""},
            {R"({"format":"lockstep residuals 2","runs":[]})", "lockstep residuals 1"},
            {R"({"format":"lockstep residuals 1"})", "runs"},
-           {head + "3]}", "expected an object"},
+           {head + "3]}", ""},
            {head + R"({"components":[]}]})", "key"},
            {head + R"({"key":"","components":[]}]})", "key"},
            {head + R"({"key":"a"}]})", "components"},
@@ -166,10 +163,10 @@ TEST(Residuals, damage_is_refused_by_name) {
            {one(R"({"name":"products","planned_seconds":1})"), "measured_seconds"},
            {one(R"({"name":"products","planned_seconds":1,"measured_seconds":1},)"
                 R"({"name":"products","planned_seconds":1,"measured_seconds":1})"),
-            "twice"}}) {
-    const auto message = refusal(text);
-    expect_contains(message, "r.json");
-    expect_contains(message, part);
+            "products"}}) {
+    write_text(file, text);
+    expect_refusal<DataError>("train/residuals", text, {"r.json", part},
+                              [&] { Residuals::read(file); });
   }
 }
 

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <random>
 #include <set>
+#include <sstream>
 
-#include "tests/files.h"
-#include "tests/testing.h"
+#include "tests/model/published.h"
 #include "tests/train/plan/cluster_rig.h"
 
 namespace lockstep::testing::run_costs_test {
@@ -122,30 +122,14 @@ TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
           << formula.name << " = " << formula.text;
     }
   }
-  for (const char* name : {"parameters",
-                           "flops_per_token",
-                           "flops_per_token_square",
-                           "data",
-                           "step_seconds",
-                           "step_without_checkpoints",
-                           "hidden_seconds",
-                           "interval_seconds",
-                           "mfu",
-                           "device_bytes",
-                           "checkpoint_bytes",
-                           "save_copy_seconds",
-                           "save_write_seconds",
-                           "save_stall_seconds",
-                           "write_bytes_per_second",
-                           "interruption_seconds",
-                           "best_interval_seconds",
-                           "goodput",
-                           "best_goodput",
-                           "run_seconds",
-                           "wall_seconds",
-                           "cache_bytes_per_token",
-                           "energy_joules",
-                           "price"})
+  std::istringstream expected(
+      "parameters flops_per_token flops_per_token_square data step_seconds "
+      "step_without_checkpoints "
+      "hidden_seconds interval_seconds mfu device_bytes checkpoint_bytes save_copy_seconds "
+      "save_write_seconds save_stall_seconds write_bytes_per_second interruption_seconds "
+      "best_interval_seconds goodput best_goodput run_seconds wall_seconds cache_bytes_per_token "
+      "energy_joules price");
+  for (std::string name; expected >> name;)
     EXPECT_TRUE(names.contains(name)) << name;
 }
 
@@ -267,26 +251,13 @@ TEST(RunCosts, an_interval_is_no_longer_than_the_run) {
 
 TEST(RunCosts, parameters_and_flops_are_those_that_papers_state) {
   Config config = small_run(1);
-  auto& m = config.model;
-  m.layers = 32;
-  m.width = 4096;
-  m.heads = 32;
-  m.kv_heads = 8;
-  m.head_size = 128;
-  m.mlp_width = 14336;
-  m.vocabulary = 128256;
-  m.max_positions = 8192;
+  const auto m = config.model = llama3_8b();
   EXPECT_EQ(parameter_count(m), 8'030'261'248);
   EXPECT_NEAR(flops_per_token(m, 8192).square, 57.9e9, 0.05e9);
   EXPECT_NEAR(flops_per_token(m, 8192).causal, 51.5e9, 0.05e9);
-  EXPECT_EQ(run_costs(config, h100s(1),
-                      [] {
-                        Estimate estimate;
-                        estimate.time[Component::products] = 1;
-                        return estimate;
-                      }())
-                .cache_bytes_per_token,
-            2 * 32 * 8 * 128 * 4);
+  Estimate estimate;
+  estimate.time[Component::products] = 1;
+  EXPECT_EQ(run_costs(config, h100s(1), estimate).cache_bytes_per_token, 2 * 32 * 8 * 128 * 4);
 }
 
 }  // namespace lockstep::testing::run_costs_test

@@ -3,39 +3,16 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "tests/files.h"
+#include "tests/captured.h"
+#include "tests/train/plan/cluster_rig.h"
+#include "tests/wording.h"
 #include "train/memory.h"
 #include "train/plan/residuals.h"
 
 namespace lockstep::testing::run_plan_test {
 
-Config config() {
-  Config c;
-  c.model = family_defaults(Family::llama3);
-  c.model.layers = 2;
-  c.model.width = 32;
-  c.model.heads = c.model.kv_heads = 4;
-  c.model.head_size = 8;
-  c.model.mlp_width = 64;
-  c.model.vocabulary = 257;
-  c.model.max_positions = 32;
-  c.model.rope_scaling.reset();
-  c.train.sequence_length = 32;
-  c.train.batch_tokens = 256;
-  c.train.micro_batch = 2;
-  c.train.threads = 1;
-  return c;
-}
-
-Cluster cluster() {
-  Cluster one;
-  one.name = "a machine";
-  one.device = Device::Kind::cpu;
-  one.hardware.fp32_flops = 1e11;
-  one.hardware.hbm_bytes_per_second = 1e10;
-  one.hardware.hbm_bytes = std::int64_t{1} << 32;
-  return one;
-}
+const Config kConfig = small_run(1);
+const Cluster kCluster = processors(1);
 
 Meter::Config meter() {
   Meter::Config config;
@@ -47,9 +24,9 @@ Meter::Config meter() {
 }
 
 TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
-  const auto plan = planned_run(config(), cluster(), meter(), "", "");
-  const Estimate expected = estimate(config(), cluster());
-  EXPECT_EQ(plan.cluster, "a machine");
+  const auto plan = planned_run(kConfig, kCluster, meter(), "", "");
+  const Estimate expected = estimate(kConfig, kCluster);
+  EXPECT_EQ(plan.cluster, kCluster.name);
   EXPECT_EQ(plan.step.seconds, expected.time.total());
   EXPECT_EQ(time_of(plan.step).seconds, expected.time.seconds);
   EXPECT_EQ(plan.checkpoint_bytes, expected.save.bytes);
@@ -62,7 +39,7 @@ TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
 }
 
 TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
-  const auto plan = planned_run(config(), cluster(), meter(), "", "");
+  const auto plan = planned_run(kConfig, kCluster, meter(), "", "");
   const double tokens_per_second = 256 / plan.step.seconds;
   EXPECT_DOUBLE_EQ(plan.step.tokens_per_second, tokens_per_second);
   EXPECT_DOUBLE_EQ(plan.step.mfu, tokens_per_second * 2e6 / 5e12);
@@ -79,13 +56,13 @@ TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
   EXPECT_TRUE(std::isnan(later.step.mfu) && std::isnan(later.step.mfu_square));
   Meter::Config unknown = meter();
   unknown.peak_flops = 0;
-  EXPECT_TRUE(std::isnan(planned_run(config(), cluster(), unknown, "", "").step.mfu));
+  EXPECT_TRUE(std::isnan(planned_run(kConfig, kCluster, unknown, "", "").step.mfu));
 }
 
 TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_theirs) {
   const TemporaryDirectory directory;
   const auto file = directory / "cluster.residuals.json";
-  const auto raw = planned_run(config(), cluster(), meter(), file, "a");  // no such file
+  const auto raw = planned_run(kConfig, kCluster, meter(), file, "a");  // no such file
   EXPECT_FALSE(raw.corrected.has_value());
   StepTime planned, measured;
   planned[Component::products] = 1;
@@ -93,7 +70,7 @@ TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_thei
   Residuals residuals;
   residuals.add({.key = "a", .planned = planned, .measured = measured});
   residuals.write(file);
-  const auto plan = planned_run(config(), cluster(), meter(), file, "a");
+  const auto plan = planned_run(kConfig, kCluster, meter(), file, "a");
   EXPECT_EQ(plan.step.seconds, raw.step.seconds);
   const auto corrected = time_of(plan.corrected.value());
   EXPECT_DOUBLE_EQ(corrected[Component::products], 1.5 * time_of(raw.step)[Component::products]);
@@ -104,10 +81,10 @@ TEST(RunPlan, residuals_that_are_damaged_take_no_plan_away) {
   const TemporaryDirectory directory;
   const auto file = directory / "cluster.residuals.json";
   spit(file, "damaged");
-  ::testing::internal::CaptureStderr();
-  const auto plan = planned_run(config(), cluster(), meter(), file, "a");
-  expect_contains(::testing::internal::GetCapturedStderr(), "cluster.residuals.json: at byte 0");
-  EXPECT_EQ(plan.step.seconds, planned_run(config(), cluster(), meter(), "", "a").step.seconds);
+  PlanFile plan;
+  const auto said = stderr_of([&] { plan = planned_run(kConfig, kCluster, meter(), file, "a"); });
+  expect_contains(said, "warning: " + file.string());
+  EXPECT_EQ(plan.step.seconds, planned_run(kConfig, kCluster, meter(), "", "a").step.seconds);
   EXPECT_FALSE(plan.corrected.has_value());
   EXPECT_EQ(slurp(file), "damaged");
 }
@@ -116,13 +93,11 @@ TEST(RunPlan, what_is_there_counts_unless_it_is_of_another_configuration) {
   const TemporaryDirectory directory;
   const auto file = directory / "plan.json";
   EXPECT_FALSE(plan_that_is_there(file, "a").has_value());
-  write_plan_file(file, planned_run(config(), cluster(), meter(), "", "a"));
+  write_plan_file(file, planned_run(kConfig, kCluster, meter(), "", "a"));
   EXPECT_EQ(plan_that_is_there(file, "a")->key, "a");
-  ::testing::internal::CaptureStderr();
-  EXPECT_FALSE(plan_that_is_there(file, "b").has_value());
-  expect_contains(::testing::internal::GetCapturedStderr(),
-                  "plan.json was of another configuration, and is removed: a");
-  write_plan_file(file, planned_run(config(), cluster(), meter(), "", ""));  // a person's
+  expect_wording("train/run_plan", "of another configuration",
+                 stderr_of([&] { EXPECT_FALSE(plan_that_is_there(file, "b").has_value()); }));
+  write_plan_file(file, planned_run(kConfig, kCluster, meter(), "", ""));  // a person's
   EXPECT_TRUE(plan_that_is_there(file, "b").has_value());
 }
 

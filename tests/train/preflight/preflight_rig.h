@@ -2,13 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "dist/comms.h"
-#include "train/config.h"
+#include "dist/thread_world.h"
+#include "tests/train/plan/cluster_rig.h"
 #include "train/preflight/preflight_rank.h"
 
 namespace lockstep::testing {
@@ -41,20 +43,19 @@ struct LoneRank {
   PreflightRank rank{world, topology, comms, compute, nullptr, {}};
 };
 
-inline Config tiny_config() {
-  Config config;
-  config.model = family_defaults(Family::llama3);
-  config.model.layers = 1;
-  config.model.width = 64;
-  config.model.heads = config.model.kv_heads = 2;
-  config.model.head_size = 32;
-  config.model.mlp_width = 96;
-  config.model.vocabulary = 257;
-  config.model.max_positions = 32;
-  config.train.sequence_length = 32;
-  config.train.micro_batch = 1;
-  config.train.batch_tokens = 32 * 8;
-  return config;
+// act(rank) on each rank of `topology`, a thread each, and what it finds there.
+inline std::vector<std::vector<Finding>> on_ranks(const Topology& topology, const Mesh& mesh,
+                                                  const std::function<void(PreflightRank&)>& act,
+                                                  const Hardware* known = nullptr) {
+  std::vector<std::vector<Finding>> found(topology.places.size());
+  run_thread_ranks(mesh.world(), [&](World& world) {
+    Stream compute(Device{}, "compute");
+    Comms comms = make_comms(world, mesh, &topology);
+    PreflightRank rank{world, topology, comms, compute, known, {}};
+    act(rank);
+    found[static_cast<std::size_t>(world.rank())] = rank.findings;
+  });
+  return found;
 }
 
 inline const Finding* find(const std::vector<Finding>& findings, const std::string& check) {
