@@ -18,9 +18,10 @@ PROJECT = {
         enable_testing()
         add_custom_target(core_tests COMMAND sh -n ${CMAKE_SOURCE_DIR}/core/sum.sh)
         add_test(NAME core.Sum.is_right COMMAND sh ${CMAKE_SOURCE_DIR}/core/sum.sh)
+        add_test(NAME core.Sum.is_short COMMAND true)
         add_test(NAME core.Sum.soak_is_right COMMAND false)
         add_test(NAME core.other_program COMMAND false)
-        set_tests_properties(core.Sum.is_right core.other_program PROPERTIES LABELS ci TIMEOUT 2)
+        set_tests_properties(core.Sum.is_right core.Sum.is_short core.other_program PROPERTIES LABELS ci TIMEOUT 2)
         set_tests_properties(core.Sum.soak_is_right PROPERTIES LABELS soak)
         """,
     "core/sum.sh": "# one and two\nsum=$((1 + 2))\nexit $((sum != 3))\n",
@@ -33,6 +34,7 @@ def fault(name, text, replacement):
                                  replacement=replacement)
 FAULTS = [fault("minus", "1 + 2", "1 - 2"), fault("comment", "# one and two", "# two and one"),
           fault("no_end", "exit", "sleep 60; exit"), fault("syntax", "exit", "exit )"),
+          fault("once", "exit", "mkdir seen && exit 1; exit"),
           fault("twice", "sum", "all"), fault("absent", "product", "sum")]
 """
 
@@ -70,6 +72,11 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertRegex(output, r"\| comment +\| core +\| SURVIVED +\|")
         self.assertIn("2 faults: 1 found, 1 survived, 0 not judged", output)
+
+    def test_a_test_that_fails_once_finds_nothing(self):
+        code, output = self.run_on("once")
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"\| once +\| core +\| SURVIVED +\|")
 
     def test_what_does_not_compile_is_an_error_and_not_found(self):
         code, output = self.run_on("minus|syntax")
