@@ -8,7 +8,8 @@
 #   ./test.sh --full=PART  one part of --full, the others another day: cpu, cuda, asan (AddressSanitizer and
 #                          UBSan) or tsan (ThreadSanitizer)
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer and
-#                          more, every layout with every family, the analyzer
+#                          more, every layout with every family, the analyzer, and 30 faults in the product that
+#                          its tests must find (tests/mutation)
 #   ./test.sh WORD...      only the tests whose name holds one of these words (regular expressions)
 #
 # Where the CUDA toolkit is, each also compiles the CUDA kernels and checks what can be without a GPU;

@@ -1,6 +1,7 @@
 // A rank that waits for one other, and who else comes.
 #include "dist/handshake.h"
 
+#include <array>
 #include <future>
 
 #include "tests/dist/words.h"
@@ -45,6 +46,32 @@ TEST_F(AwaitRank, takes_the_one_it_waits_for_and_closes_all_others) {
   EXPECT_EQ(as_text(got), "files");
   for (auto& other : others)
     EXPECT_EQ(other.receive_some(got, soon()), 0u);
+}
+
+// Between a rank and a session a bit of the introduction is changed: of rank, ranks and host, then
+// of channel and pid, and of the proof itself. After three connections the rank gives up.
+TEST_F(AwaitRank, an_introduction_that_was_changed_on_the_way_proves_nothing) {
+  constexpr std::size_t kHelloBytes = 44, kProofBytes = 112;
+  for (const auto& changed : {std::array<std::size_t, 3>{4, 8, 16}, {0, 12, 80}}) {
+    auto coming = std::async(std::launch::async, [&] {
+      return testing::message_of<ConfigError>([&] { come(3, Channel::files, secret_); });
+    });
+    for (const auto byte : changed) {
+      ASSERT_TRUE(wait_for(listener_, false, soon()));
+      auto socket = accept_from(listener_);
+      ASSERT_TRUE(socket);
+      Session session(secret_, random_bytes());
+      Bytes hello(kHelloBytes), challenge, proof(kProofBytes), answer;
+      socket->receive_all(hello, soon());
+      session.take(hello, challenge);
+      socket->send_all(challenge, soon());
+      socket->receive_all(proof, soon());
+      proof[byte] ^= std::byte{1};
+      EXPECT_THROW(session.take(proof, answer), DataError) << byte;
+      EXPECT_FALSE(session.authenticated());
+    }
+    testing::expect_contains(coming.get(), "rank 3 cannot reach rank 5: ");
+  }
 }
 
 TEST_F(AwaitRank, says_who_did_not_come_and_who_came) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dist/thread_world.h"
 #include "kernels/elementwise.h"
 #include "tests/testing.h"
 #include "tests/wording.h"
@@ -145,6 +146,44 @@ TEST(ParamStore, a_step_begins_with_gradients_of_zero_and_sums_what_is_added) {
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 3.0);
   s.params.begin_step(s.b.stream);
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 0.0);
+}
+
+// Three micro-batches of two ranks; numbers whose sums are exact.
+TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
+  constexpr int kRanks = 2, kMicroBatches = 3;
+  const auto value = [](int rank, int micro_batch, std::int64_t i) {
+    return static_cast<float>(1000 * rank + 100 * micro_batch + i % 97);
+  };
+  for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
+    run_thread_ranks(kRanks, [&](World& world) {
+      Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
+      Comms comms = make_comms(world, Mesh{{1, kRanks, 1}});
+      ParamStore params(comms, {.sharding = sharding});
+      const int unit = params.add_unit("unit");
+      const auto id = params.declare(unit, {.name = "weight", .shape = {300, 7}});
+      params.allocate(b.arena, b.stream);
+      params.begin_step(b.stream);
+      for (int micro_batch = 0; micro_batch < kMicroBatches; ++micro_batch) {
+        params.begin_micro_step(micro_batch + 1 == kMicroBatches);
+        params.begin_gradients(unit, b.stream);
+        const auto grad = params.grad(id);
+        for (std::int64_t i = 0; i < grad.elements(); ++i)
+          grad.as<float>()[i] += value(world.rank(), micro_batch, i);
+        params.reduce(unit, b.stream);
+      }
+      params.finish_backward(b.stream);
+      const auto& shard = params.shards()[0];
+      ASSERT_FALSE(shard.segments.empty());
+      for (const auto& segment : shard.segments)
+        for (std::int64_t j = 0; j < segment.count; ++j) {
+          float expected = 0;
+          for (int rank = 0; rank < kRanks; ++rank)
+            for (int micro_batch = 0; micro_batch < kMicroBatches; ++micro_batch)
+              expected += value(rank, micro_batch, segment.logical_begin + j);
+          ASSERT_EQ(shard.grad.as<float>()[segment.shard_begin + j], expected)
+              << "sharding " << static_cast<int>(sharding) << ", element " << j;
+        }
+    });
 }
 
 TEST(ParamStore, weights_alone_take_no_more_memory_than_weights_and_cannot_be_trained) {
