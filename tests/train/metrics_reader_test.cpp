@@ -6,7 +6,7 @@
 
 #include "core/json.h"
 #include "core/philox.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 #include "train/metrics_log.h"
 
 namespace lockstep::testing::metrics_reader_test {
@@ -57,6 +57,13 @@ struct Follower {
   int anew = 0;
 };
 
+void expect_left_out(const Follower& follower, std::initializer_list<const char*> pins) {
+  const auto text = follower.reader.first_left_out();
+  for (const char* pin : pins)
+    expect_contains(text, pin);
+  expect_wording("train/metrics_reader", str("left out, ", *pins.begin()), text);
+}
+
 void append(const std::filesystem::path& path, std::string_view text) {
   std::ofstream(path, std::ios::binary | std::ios::app)
       .write(text.data(), static_cast<std::streamsize>(text.size()));
@@ -104,36 +111,37 @@ TEST(MetricsReader, parts_of_a_step_have_the_names_of_today_and_of_before) {
 
 TEST(MetricsReader, a_line_that_lies_is_refused_with_what_is_wrong) {
   const std::pair<const char*, const char*> lines[] = {
-      {"", "expected {"},
-      {"[1]", "expected {"},
-      {"{}", "no member \"step\""},
-      {R"({"loss":1})", "no member \"step\""},
-      {R"({"step":1)", "expected }"},
-      {R"({"step":1} x)", "end of the line"},
-      {R"({"step":"1"})", "\"step\" is no number"},
-      {R"({"step":-1})", "\"step\" is no number"},
-      {R"({"step":0})", "no whole number from 1 on"},
-      {R"({"step":1.5})", "no whole number"},
-      {R"({"step":1e3})", "no whole number"},
-      {R"({"step":99999999999999999999})", "no whole number"},
-      {R"({"step":1,"step":2})", "\"step\" is there twice"},
-      {R"({"step":1,"loss":"3"})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":true})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":NaN})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":Infinity})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":1e999})", "no double"},
-      {R"({"step":1,"loss":01})", "expected }"},
-      {R"({"step":1,"loss":1.})", "expected a digit"},
-      {R"({"step":1,"loss":1,"loss":1})", "\"loss\" is there twice"},
-      {R"({"step":1,"gemm_seconds":1,"products_seconds":1})", "there twice"},
-      {R"({"step":1,"skipped":1})", "neither true nor false"},
-      {R"({"step":1,"x":{}})", "expected a number, a string"},
-      {R"({"step":1,"x":"a)", "ends in a string"},
-      {R"({"step":1,"x":"\q"})", "an escape"},
-      {"{\"step\":1,\"x\":\"\n\"}", "control character"},
+      {"", "at byte 0: "},
+      {"[1]", "at byte 0: "},
+      {"{}", "\"step\""},
+      {R"({"loss":1})", "\"step\""},
+      {R"({"step":1)", "at byte 9: "},
+      {R"({"step":1} x)", "at byte 11: "},
+      {R"({"step":"1"})", "\"step\""},
+      {R"({"step":-1})", "\"step\""},
+      {R"({"step":0})", "1"},
+      {R"({"step":1.5})", "at byte 8: "},
+      {R"({"step":1e3})", "at byte 8: "},
+      {R"({"step":99999999999999999999})", "at byte 8: "},
+      {R"({"step":1,"step":2})", "\"step\""},
+      {R"({"step":1,"loss":"3"})", "\"loss\""},
+      {R"({"step":1,"loss":true})", "\"loss\""},
+      {R"({"step":1,"loss":NaN})", "\"loss\""},
+      {R"({"step":1,"loss":Infinity})", "\"loss\""},
+      {R"({"step":1,"loss":1e999})", "at byte 17: "},
+      {R"({"step":1,"loss":01})", "at byte 18: "},
+      {R"({"step":1,"loss":1.})", "at byte 19: "},
+      {R"({"step":1,"loss":1,"loss":1})", "\"loss\""},
+      {R"({"step":1,"gemm_seconds":1,"products_seconds":1})", "_seconds\""},
+      {R"({"step":1,"skipped":1})", "\"skipped\""},
+      {R"({"step":1,"x":{}})", "at byte 14: "},
+      {R"({"step":1,"x":"a)", "at byte 16: "},
+      {R"({"step":1,"x":"\q"})", "at byte 16: "},
+      {"{\"step\":1,\"x\":\"\n\"}", "at byte 15: "},
   };
-  for (const auto& [line, why] : lines)
-    expect_contains(message_of<DataError>([&, text = line] { parse_metrics_line(text); }), why);
+  for (const auto& [line, pin] : lines)
+    expect_refusal<DataError>("train/metrics_reader", line, {pin},
+                              [&, text = line] { parse_metrics_line(text); });
   EXPECT_EQ(parse_metrics_line(R"({"step":1,"loss":null,"x":"a\"\u00e9","y":true})").step, 1);
 }
 
@@ -148,7 +156,7 @@ TEST(MetricsReader, what_is_left_out_is_counted_and_the_rest_is_read) {
   EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2, 3, 4}));
   EXPECT_EQ(follower.reader.lines(), 8);
   EXPECT_EQ(follower.reader.left_out(), 4);
-  EXPECT_EQ(follower.reader.first_left_out(), "line 2: at byte 0: expected {");
+  expect_contains(follower.reader.first_left_out(), "line 2: at byte 0: ");
   EXPECT_EQ(follower.reader.unfinished_bytes(), 40);
   append(path, next.substr(40));
   follower.poll();
@@ -178,7 +186,7 @@ TEST(MetricsReader, a_damaged_step_costs_its_line_alone_wherever_it_stands) {
       EXPECT_EQ(follower.reader.held_back().has_value(), is_held);
       EXPECT_EQ(follower.reader.left_out(), is_held ? 0 : 1);
       if (at == 10 && step == 610) {
-        EXPECT_EQ(follower.reader.first_left_out(), "line 10: step 610 stands in front of step 11");
+        expect_left_out(follower, {"line 10: step 610", "step 11"});
       }
     }
 }
@@ -225,7 +233,7 @@ TEST(MetricsReader, a_log_may_begin_at_any_step) {
   Follower follower(path);
   follower.poll();
   EXPECT_EQ(follower.reader.held_back()->step, 501);
-  EXPECT_EQ(follower.reader.why_held_back(), "step 501 is the first, and no line goes on from it");
+  expect_wording("train/metrics_reader", "held back", follower.reader.why_held_back());
   append(path, line_of(502) + line_of(503));
   follower.poll();
   EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{501, 502, 503}));
@@ -248,7 +256,7 @@ TEST(MetricsReader, a_line_of_any_length_is_left_out_alone) {
   follower.poll();
   EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 3}));
   EXPECT_EQ(follower.reader.left_out(), 1);
-  expect_contains(follower.reader.first_left_out(), "line 2: longer than 1048576 bytes");
+  expect_left_out(follower, {"line 2: ", "1048576"});
   EXPECT_EQ(follower.anew, 0);
 }
 
@@ -341,7 +349,8 @@ TEST(MetricsReader, a_file_may_go_and_come_again) {
 TEST(MetricsReader, what_is_no_file_is_an_error_that_names_it) {
   const TemporaryDirectory directory;
   Follower follower(directory.path());
-  expect_contains(message_of<DataError>([&] { follower.poll(); }), "is no regular file");
+  expect_refusal<DataError>("train/metrics_reader", "a directory", {directory.path().string()},
+                            [&] { follower.poll(); });
 }
 
 }  // namespace lockstep::testing::metrics_reader_test

@@ -7,7 +7,7 @@
 #include <regex>
 #include <set>
 
-#include "tests/files.h"
+#include "tests/train/log.h"
 #include "train/metrics_page.h"
 
 namespace lockstep::testing::prometheus_test {
@@ -278,8 +278,8 @@ TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
     page.end(std::nullopt, 0);
   }
   MetricsPage lost(run, to_file((directory / "absent/x.prom").string()), 0);
-  expect_contains(message_of<DataError>([&] { lost.show(report(), std::nullopt); }),
-                  "absent/x.prom: cannot create");
+  expect_refusal<DataError>("train/prometheus", "a directory that is absent", {"absent/x.prom: "},
+                            [&] { lost.show(report(), std::nullopt); });
 }
 
 TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {
@@ -288,11 +288,13 @@ TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {
   const MetricsServer other("127.0.0.1", 0);
   Config::Log log = to_file("metrics.prom");
   log.metrics_port = other.port();
-  ::testing::internal::CaptureStderr();
-  MetricsPage page(run, log, 0);
-  page.show(report(), std::nullopt);
-  expect_contains(::testing::internal::GetCapturedStderr(),
-                  "choose another log.metrics_port; the run goes on");
+  std::optional<MetricsPage> page;
+  auto said = log_of([&] { page.emplace(run, log, 0); });
+  const auto port = std::to_string(other.port());
+  expect_contains(said, port);
+  said.replace(said.find(port), port.size(), "PORT");
+  expect_wording("train/prometheus", "a port that is taken", said);
+  page->show(report(), std::nullopt);
   EXPECT_EQ(value(run.path() / "metrics.prom", "lockstep_step"), 12);
 }
 
