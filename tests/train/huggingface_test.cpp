@@ -2,6 +2,8 @@
 #include "train/huggingface.h"
 
 #include <functional>
+#include <set>
+#include <tuple>
 
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
@@ -88,31 +90,31 @@ Doubles rounded_to_bf16(Doubles values) {
 
 // A model of the fixtures, and directories with changed copies of its weights.
 struct Model {
-  explicit Model(Family family)
-      : family(family),
-        config(huggingface_config(fixture(family))),
+  explicit Model(Family of)
+      : family(of),
+        config(huggingface_config(fixture(of))),
         weights(config),
-        tensors(read_tensors(fixture(family) / "model.safetensors")) {
+        tensors(read_tensors(fixture(of) / "model.safetensors")) {
     import_huggingface(fixture(family), config, weights.slices);
   }
 
-  // A new directory with the tensors after `change`.
+  // A directory with nothing but the tensors after `change`.
   template <class Change>
-  fs::path changed(const Change& change) {
-    const auto path = directory / str("changed-", ++copies);
+  fs::path changed(const Change& change) const {
+    const auto path = directory / "changed";
     fs::create_directory(path);
     auto all = tensors;
     change(all);
     write_tensors(path / "model.safetensors", all);
     return path;
   }
-  fs::path with(const std::string& name, const Entry& entry) {
+  fs::path with(const std::string& name, const Entry& entry) const {
     return changed([&](Tensors& all) { all[name] = entry; });
   }
-  // A directory whose weights lie in shards of at most 9000 bytes.
-  fs::path in_shards() {
+  // A directory where they lie in shards of at most 9000 bytes.
+  fs::path in_shards(const ModelWeights& all) const {
     const auto path = directory / "shards";
-    export_huggingface(path, config, weights.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
+    export_huggingface(path, config, all.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
     return path;
   }
 
@@ -133,7 +135,6 @@ struct Model {
   ModelConfig config;
   ModelWeights weights;  // as they were imported from the fixture
   Tensors tensors;
-  int copies = 0;
 };
 
 class HuggingFace : public ::testing::TestWithParam<Family> {
@@ -177,7 +178,7 @@ TEST_P(HuggingFace, bf16_is_rounded_once_on_either_way) {
 }
 
 TEST_P(HuggingFace, shards_hold_each_tensor_once_and_are_read_back) {
-  const auto path = model_.in_shards();
+  const auto path = model_.in_shards(model_.weights);
   EXPECT_FALSE(fs::exists(path / "model.safetensors"));
   const Json index = Json::parse(slurp(path / "model.safetensors.index.json"), "index");
   Tensors found;
@@ -202,7 +203,7 @@ TEST_P(HuggingFace, shards_hold_each_tensor_once_and_are_read_back) {
 }
 
 TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
-  const auto shards = model_.in_shards();
+  const auto shards = model_.in_shards(model_.weights);
   const fs::path path = shards / "model.safetensors.index.json";
   const Json index = Json::parse(slurp(path), "index");
   const auto& map = index.at("weight_map").as_object();
@@ -241,7 +242,7 @@ TEST_P(HuggingFace, tensors_that_are_not_those_of_the_model_are_refused_by_name)
          std::swap(shape[0], shape[1]);
        }},
       {"integers", "I32", [&](Tensors& all) { all[matrix].stored.type = StoredType::i32; }},
-      {"with and without the prefix", listed[1].name,
+      {"with and without the prefix", bare(listed[1].name),
        [&](Tensors& all) { all[bare(listed[1].name)] = all[listed[1].name]; }}};
   for (const auto& [what, pin, change] : changes)
     model_.expect_refused(what, {pin}, model_.changed(change));
@@ -337,7 +338,7 @@ TEST_P(TiedHead, a_head_that_differs_in_one_element_is_refused_with_the_key_to_s
   const auto embedding = stored_as(StoredType::f32, embedding_);
   for (const auto type : kFloats)
     for (const auto at : {std::size_t{0}, n / 3, n - 1})
-      model_.expect_refused("a head that differs",
+      model_.expect_refused(str("a head in ", name(type), " that differs at ", at),
                             {kHead, name_, str("1 of ", n), "\"tie_word_embeddings\""},
                             directory_with(embedding, stored_as(type, differing(at))));
   const auto rows = shape_[0] + 1;
@@ -380,9 +381,10 @@ TEST_P(TiedHead, the_embedding_is_loaded_from_a_head_that_is_alone) {
 }
 
 TEST_P(TiedHead, a_head_in_another_shard_is_compared_too) {
+  ModelWeights weights(model_.config);
   import_huggingface(directory_with(stored_as(StoredType::f32, embedding_), {}), model_.config,
-                     model_.weights.slices);
-  const auto out = model_.in_shards();
+                     weights.slices);
+  const auto out = model_.in_shards(weights);
   const auto add_head = [&](const Doubles& values) {
     write_tensors(out / "head.safetensors", {{kHead, stored_as(StoredType::f32, values)}});
     const fs::path path = out / "model.safetensors.index.json";
@@ -392,7 +394,7 @@ TEST_P(TiedHead, a_head_in_another_shard_is_compared_too) {
     spit(path, index.dump());
   };
   add_head(embedding_);
-  EXPECT_EQ(model_.imported(out), model_.weights.values());
+  EXPECT_EQ(model_.imported(out), weights.values());
   add_head(differing(embedding_.size() - 1));
   model_.expect_refused("a head that differs in another shard", {"head.safetensors: at byte "},
                         out);
@@ -401,7 +403,7 @@ TEST_P(TiedHead, a_head_in_another_shard_is_compared_too) {
 INSTANTIATE_TEST_SUITE_P(all, TiedHead, ::testing::ValuesIn(kAll), family_name);
 
 TEST(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
-  Model gpt2(Family::gpt2);
+  const Model gpt2(Family::gpt2);
   const std::int64_t n = 5;
   Doubles mask;
   for (std::int64_t i = 0; i < n * n; ++i)
@@ -432,7 +434,7 @@ TEST(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
 }
 
 TEST(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
-  Model gpt2(Family::gpt2);
+  const Model gpt2(Family::gpt2);
   struct Row {
     const char* refused;  // name of the message; nullptr: it is taken
     const char* pin;
@@ -460,7 +462,7 @@ TEST(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
 
 TEST(Buffers, frequencies_of_another_rope_are_refused) {
   for (const auto family : {Family::llama3, Family::qwen2, Family::qwen3, Family::smollm3}) {
-    Model model(family);
+    const Model model(family);
     const auto& c = model.config;
     const auto frequencies = [&](StoredType type, float theta) {
       Doubles all;
@@ -491,7 +493,7 @@ TEST(Buffers, frequencies_of_another_rope_are_refused) {
 }
 
 TEST(HuggingFaceFiles, names_of_wrapped_quantised_and_adapted_models_are_explained) {
-  Model qwen3(Family::qwen3);
+  const Model qwen3(Family::qwen3);
   for (const std::string name :
        {"_orig_mod.model.norm.weight", "model.layers.0._orig_mod.mlp.up_proj.weight",
         "module.model.norm.weight", "model.layers.0._fsdp_wrapped_module.mlp.up_proj.weight",

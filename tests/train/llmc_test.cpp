@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "model/families.h"
 #include "tests/train/model_weights.h"
+#include "tests/train/training_rig.h"
 #include "tests/wording.h"
 
 namespace lockstep::testing::llmc_test {
@@ -13,11 +13,7 @@ namespace fs = std::filesystem;
 constexpr int kPadding = 3;  // rows behind the vocabulary
 
 ModelConfig small() {
-  auto c = family_defaults(Family::gpt2);
-  c.layers = 2;
-  c.width = 12;
-  c.heads = c.kv_heads = 3;
-  c.head_size = 4;
+  auto c = small_model(Family::gpt2, 12, 3);
   c.mlp_width = 48;
   c.vocabulary = 7;
   c.max_positions = 5;

@@ -208,11 +208,17 @@ TEST(Prometheus, any_name_of_a_run_is_a_label) {
   expect_promtool_agrees(text);
 }
 
-Config::Log to_file(const std::string& file) {
-  Config::Log log;
-  log.prometheus_file = file;
-  return log;
-}
+struct MetricsPageTest : ::testing::Test {
+  static Config::Log to_file(const std::string& file) {
+    Config::Log log;
+    log.prometheus_file = file;
+    return log;
+  }
+
+  TemporaryDirectory directory;
+  const RunDirectory run{directory / "my run"};
+  const std::filesystem::path path = run.path() / "metrics.prom";
+};
 
 double value(const std::filesystem::path& path, const std::string& name) {
   for (const auto& [key, number] : parse(slurp(path)))
@@ -220,11 +226,8 @@ double value(const std::filesystem::path& path, const std::string& name) {
   return std::nan("");
 }
 
-TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "my run");
+TEST_F(MetricsPageTest, counts_what_this_process_did_and_says_when_it_ends) {
   MetricsPage page(run, to_file("metrics.prom"), 40);
-  const auto path = run.path() / "metrics.prom";
   page.publish();
   EXPECT_EQ(value(path, "lockstep_running"), 1);
   EXPECT_EQ(value(path, "lockstep_steps"), 40);
@@ -264,9 +267,7 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("metrics.prom.")) << entry.path();
 }
 
-TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
+TEST_F(MetricsPageTest, the_file_may_be_anywhere_or_nowhere) {
   {
     MetricsPage page(run, to_file((directory / "x.prom").string()), 0);
     page.show(report(), std::nullopt);
@@ -282,9 +283,7 @@ TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
                             [&] { lost.show(report(), std::nullopt); });
 }
 
-TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
+TEST_F(MetricsPageTest, a_port_that_is_taken_is_a_warning) {
   const MetricsServer other("127.0.0.1", 0);
   Config::Log log = to_file("metrics.prom");
   log.metrics_port = other.port();
@@ -295,7 +294,7 @@ TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {
   said.replace(said.find(port), port.size(), "PORT");
   expect_wording("train/prometheus", "a port that is taken", said);
   page->show(report(), std::nullopt);
-  EXPECT_EQ(value(run.path() / "metrics.prom", "lockstep_step"), 12);
+  EXPECT_EQ(value(path, "lockstep_step"), 12);
 }
 
 }  // namespace lockstep::testing::prometheus_test

@@ -8,6 +8,7 @@
 #include "dist/thread_world.h"
 #include "model/families.h"
 #include "tests/train/log.h"
+#include "tests/train/training_rig.h"
 #include "train/numerics.h"
 
 namespace lockstep::testing::resume_test {
@@ -15,14 +16,9 @@ namespace lockstep::testing::resume_test {
 constexpr const char* kReader = "train/resume";
 
 ModelConfig model_of(Family family) {
-  ModelConfig m = family_defaults(family);
+  ModelConfig m = small_model(family, 64, 4);
   m.layers = 8;
-  m.width = 64;
-  m.heads = m.kv_heads = 4;
-  m.head_size = 16;
-  m.mlp_width = 128;
   m.vocabulary = 257;
-  m.max_positions = 64;
   return m;
 }
 

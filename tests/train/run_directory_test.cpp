@@ -135,8 +135,7 @@ TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
   fs::permissions(temporary.path(), fs::perms(0755));
   fs::permissions(path, fs::perms(0555));
   const AsNobody nobody;
-  expect_refusal<DataError>(kReader, "read-only", {path.string()},
-                            [&] { const RunDirectory run(path); });
+  expect_contains(message_of<DataError>([&] { const RunDirectory run(path); }), path.string());
 }
 
 }  // namespace lockstep::testing::run_directory_test

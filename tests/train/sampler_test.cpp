@@ -89,9 +89,9 @@ TEST(Sampler, padding_behind_the_vocabulary_is_never_drawn) {
 TEST(Sampler, values_out_of_range_are_refused) {
   const std::pair<const char*, Sampling> values[] = {{"temperature is -1", {.temperature = -1}},
                                                      {"temperature is nan", {.temperature = NAN}},
-                                                     {"top_k is -1", {.top_k = -1}},
-                                                     {"top_p is 0", {.top_p = 0}},
-                                                     {"top_p is 1.5", {.top_p = 1.5f}}};
+                                                     {"top-k is -1", {.top_k = -1}},
+                                                     {"top-p is 0", {.top_p = 0}},
+                                                     {"top-p is 1.5", {.top_p = 1.5f}}};
   for (const auto& [what, sampling] : values)
     expect_refusal<UsageError>("train/sampler", what, {what}, [&, s = sampling] { Sampler(s, 5); });
 }
