@@ -28,7 +28,7 @@ const auto kName = [](const auto& p) {
   return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor ? "tensor_" : "block_",
              name(std::get<Family>(p.param)));
 };
-// Their parts are those of gpt2, the biases, and of qwen3, all others.
+// gpt2 has the biases that these have, qwen3 all their other parts.
 INSTANTIATE_TEST_SUITE_P(full_others, Fp8Training,
                          ::testing::Combine(kTypes,
                                             ::testing::Values(Family::llama3, Family::qwen2)),
