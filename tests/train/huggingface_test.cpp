@@ -101,7 +101,7 @@ struct Model {
   // A directory with nothing but the tensors after `change`.
   template <class Change>
   fs::path changed(const Change& change) const {
-    const auto path = directory / "changed";
+    auto path = directory / "changed";
     fs::create_directory(path);
     auto all = tensors;
     change(all);
@@ -113,7 +113,7 @@ struct Model {
   }
   // A directory where they lie in shards of at most 9000 bytes.
   fs::path in_shards(const ModelWeights& all) const {
-    const auto path = directory / "shards";
+    auto path = directory / "shards";
     export_huggingface(path, config, all.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
     return path;
   }
@@ -411,7 +411,7 @@ TEST(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
   auto sees_all = mask, sees_less = mask;
   sees_all[n - 1] = 1;
   sees_less.back() = 0;
-  const auto with = [&](const char* name, StoredType type, std::vector<std::int64_t> shape,
+  const auto with = [&](const char* name, StoredType type, const std::vector<std::int64_t>& shape,
                         const Doubles& values) {
     return gpt2.with(name, entry_of(type, shape, values));
   };
@@ -445,7 +445,7 @@ TEST(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
   const Row rows[] = {
       {nullptr, "", StoredType::f32, {}, {-1e4}},
       {nullptr, "", StoredType::bf16, {}, {-1e4}},
-      {nullptr, "", StoredType::f32, {}, {-INFINITY}},
+      {nullptr, "", StoredType::f32, {}, {-HUGE_VAL}},
       {"a score near 0", "-1;", StoredType::f32, {}, {-1}},
       {"a score that is NaN", "nan", StoredType::f32, {}, {NAN}},
       {"two scores", "[2]", StoredType::f32, {2}, {-1e4, -1e4}},

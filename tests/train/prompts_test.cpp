@@ -63,7 +63,7 @@ TEST(Prompts, a_bad_line_is_refused_by_file_and_line) {
        {"{\"prompt\": \"o", "word", "[\"prompt\"]", "\"prompt\"", "{}", "{\"text\": \"one\"}",
         "{\"prompt\": 1}", "{\"prompt\": null}", "{\"prompt\": NaN}"})
     expect_refusal<DataError>(kReader, line, {"p.jsonl: line 3: "},
-                              [&] { parse(good + line + "\n" + good); });
+                              [&] { parse(str(good, line, "\n", good)); });
   const std::tuple<const char*, std::string, std::string> files[] = {
       {"nothing", "", "p.jsonl"},
       {"an empty line", "\n", "p.jsonl"},
