@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <map>
-#include <span>
 
 #include "dist/param_store.h"
 #include "model/transformer.h"
 #include "tests/model/published.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::families_test {
 
 std::vector<ModelConfig> published() {
   return {gpt2_124m(), llama3_8b(), qwen2_05b(), qwen3_06b(), smollm3_3b()};
+}
+
+Json without(const Json& json, const std::string& member) {
+  Json::Object rest;
+  for (const auto& [key, value] : json.as_object())
+    if (key != member) rest.emplace_back(key, value);
+  return Json(rest);
 }
 
 TEST(Families, values_that_no_published_model_has_survive_too) {
@@ -88,12 +95,9 @@ TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
 TEST(Families, absent_kv_heads_are_the_default_of_the_family) {
   const auto kv_heads = [](ModelConfig c, bool absent) {
     c.heads = 32;
-    auto json = config_to_huggingface(c);
-    Json::Object object;
-    for (const auto& [key, value] : json.as_object())
-      if (key != "num_key_value_heads") object.emplace_back(key, value);
-    if (!absent) object.emplace_back("num_key_value_heads", Json());
-    return config_from_huggingface(Json(object), "c").kv_heads;
+    auto json = without(config_to_huggingface(c), "num_key_value_heads");
+    if (!absent) json.set("num_key_value_heads", Json());
+    return config_from_huggingface(json, "c").kv_heads;
   };
   for (const auto& c : {llama3_8b(), qwen2_05b(), qwen3_06b(), smollm3_3b()})
     EXPECT_EQ(kv_heads(c, false), 32) << name(c.family);
@@ -103,125 +107,98 @@ TEST(Families, absent_kv_heads_are_the_default_of_the_family) {
   EXPECT_EQ(kv_heads(smollm3_3b(), true), 4);
 }
 
-TEST(Families, a_rope_scaling_that_lacks_a_number_is_refused_by_its_key) {
-  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
-    auto json = config_to_huggingface(llama3_8b());
-    auto scaling = json.at("rope_scaling");
-    scaling.set(key, Json());
-    json.set("rope_scaling", scaling);
-    try {
-      config_from_huggingface(json, "c");
-      ADD_FAILURE() << "accepted without " << key;
-    } catch (const DataError& e) {
-      EXPECT_EQ(std::string(e.what()), str("c: rope_scaling: ", key,
-                                           ": missing; expected a number. Copy the member from the "
-                                           "config.json that the model was published with"));
-    }
-  }
-}
-
-// Changes of a config.json, and what is then refused; nullptr: the model is that of `same`.
+// Changes of a config.json, and the place of the value that is then refused; nullptr: the model is
+// the same.
 struct Change {
   const char* members;
-  const char* refusal;
+  const char* place;
 };
 
-Json changed(Json json, const char* members) {
-  const auto changes = Json::parse(members, "change");
-  for (const auto& [key, value] : changes.as_object())
-    json.set(key, value);
-  return json;
+// The number, word or truth at `place`, such as "rope_scaling: factor"; "": there is none.
+std::string value_at(const Json& change, const std::string& place) {
+  const auto colon = place.find(": ");
+  const Json* value = change.find(place.substr(0, colon));
+  if (value != nullptr && colon != std::string::npos) value = value->find(place.substr(colon + 2));
+  const bool is_one =
+      value != nullptr && !value->is_null() && !value->is_array() && !value->is_object();
+  return is_one ? value->dump() : "";
 }
 
-void expect_each(std::span<const Change> changes, const Json& json, const ModelConfig& same) {
-  for (const auto& [members, refusal] : changes) {
-    std::string error;
-    try {
-      EXPECT_EQ(config_from_huggingface(changed(json, members), "c"), same) << members;
-    } catch (const DataError& e) {
-      error = e.what();
-    }
-    EXPECT_EQ(error, refusal == nullptr ? "" : refusal) << members;
+void expect_each(const Json& json, const ModelConfig& same, std::initializer_list<Change> changes) {
+  for (const auto& [members, place] : changes) {
+    const auto change = Json::parse(members, "change");
+    const auto read = [&] {
+      Json all = json;
+      for (const auto& [key, value] : change.as_object())
+        all.set(key, value);
+      return config_from_huggingface(all, "c");
+    };
+    if (place == nullptr)
+      EXPECT_EQ(read(), same) << members;
+    else
+      expect_refusal<DataError>("model/families", str(name(same.family), ": ", change.dump()),
+                                {str("c: ", place, ": "), value_at(change, place)}, read);
   }
 }
-
-// A setting that stands in two places is equal in both, or refused.
-TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
-  const Change changes[] = {
-      // The table of llama3_8b stands in rope_scaling, its theta beside it.
-      {R"({"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000, "factor": 8,
-          "low_freq_factor": 1, "high_freq_factor": 4,
-          "original_max_position_embeddings": 8192}})",
-       nullptr},
-      {R"({"rope_parameters": {"type": "default"}})",
-       R"(c: rope_scaling: expected the settings of rope_parameters ({"type":"default"}), got )"
-       R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
-       R"("original_max_position_embeddings":8192}. Keep the right one of the two.)"},
-      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 4}})",
-       R"(c: rope_parameters: rope_type: expected "default" or "llama3", got "yarn". )"
-       R"(Choose a model with one of these.)"},
-      {R"({"rope_parameters": {"rope_type": "default", "rope_theta": 500000},
-           "rope_scaling": {"rope_type": "linear", "factor": 4}})",
-       R"(c: rope_scaling: rope_type: expected "default" or "llama3", got "linear". )"
-       R"(Choose a model with one of these.)"},
-      {R"({"rope_scaling": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})",
-       "c: rope_parameters: rope_theta: expected rope_theta beside the table (5e+05), got 10000.0. "
-       "Keep the right one of the two."},
-      {R"({"original_max_position_embeddings": 8192})", nullptr},
-      {R"({"original_max_position_embeddings": 4096})",
-       "c: rope_scaling: original_max_position_embeddings: expected "
-       "original_max_position_embeddings beside the table (4096), got 8192. Keep the right one of "
-       "the two."},
-      {R"({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 8}})",
-       R"(c: rope_scaling: type: expected rope_type ("llama3"), got "linear". Keep the right one of the two.)"},
-  };
-  expect_each(changes, config_to_huggingface(llama3_8b()), llama3_8b());
+void expect_each(const ModelConfig& model, std::initializer_list<Change> changes) {
+  expect_each(config_to_huggingface(model), model, changes);
 }
 
-// In `transformers` a table of rope_scaling takes the place of rope_parameters, its theta too.
-TEST(Families, a_theta_that_only_one_of_two_rope_tables_has_is_refused) {
-  auto json = config_to_huggingface(llama3_8b());
-  Json::Object without;
-  for (const auto& [key, value] : json.as_object())
-    if (key != "rope_theta") without.emplace_back(key, value);
-  const Change changes[] = {
-      {R"({"rope_scaling": {"type": "default"},
-           "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})",
-       R"(c: rope_scaling: expected the settings of rope_parameters ({"rope_type":"default",)"
-       R"("rope_theta":5e+05}), got {"type":"default"}. Keep the right one of the two.)"},
-  };
-  expect_each(changes, Json(without), llama3_8b());
+// A setting that stands in two places is equal in both, or refused. The table of llama3_8b stands
+// in rope_scaling, its theta beside it.
+TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
+  expect_each(
+      llama3_8b(),
+      {{R"({"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000, "factor": 8,
+            "low_freq_factor": 1, "high_freq_factor": 4,
+            "original_max_position_embeddings": 8192}})",
+        nullptr},
+       {R"({"rope_parameters": {"type": "default"}})", "rope_scaling"},
+       {R"({"rope_parameters": {"rope_type": "yarn", "factor": 4}})", "rope_parameters: rope_type"},
+       {R"({"rope_parameters": {"rope_type": "default", "rope_theta": 500000},
+            "rope_scaling": {"rope_type": "linear", "factor": 4}})",
+        "rope_scaling: rope_type"},
+       {R"({"rope_scaling": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})",
+        "rope_parameters: rope_theta"},
+       {R"({"original_max_position_embeddings": 8192})", nullptr},
+       {R"({"original_max_position_embeddings": 4096})",
+        "rope_scaling: original_max_position_embeddings"},
+       {R"({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 8}})",
+        "rope_scaling: type"}});
+  // In `transformers` a table of rope_scaling takes the place of rope_parameters, its theta too.
+  expect_each(without(config_to_huggingface(llama3_8b()), "rope_theta"), llama3_8b(),
+              {{R"({"rope_scaling": {"type": "default"},
+                    "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})",
+                "rope_scaling"}});
 }
 
 TEST(Families, a_rope_table_with_unknown_members_or_without_a_type_is_refused) {
-  auto same = llama3_8b();
-  same.rope_scaling.reset();
-  const Change changes[] = {
-      {R"({"rope_scaling": null, "rope_parameters": {}})", nullptr},
-      {R"({"rope_scaling": null, "rope_parameters": {"rope_theta": 500000}})", nullptr},
-      {R"({"rope_scaling": {"rope_type": "default", "factor": null}})", nullptr},
-      {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 1}})", nullptr},
-      {R"({"rope_scaling": {"factor": 8}})",
-       R"(c: rope_scaling: rope_type: expected "default" or "llama3", got nothing. Choose a model )"
-       R"(with one of these.)"},
-      {R"({"rope_scaling": {}})",
-       R"(c: rope_scaling: rope_type: expected "default" or "llama3", got nothing. Choose a model )"
-       R"(with one of these.)"},
-      {R"({"rope_scaling": {"rope_type": "default", "factor": 8}})",
-       R"(c: rope_scaling: factor: expected no such member in a table of type "default", got 8. Set the right rope_type, )"
-       R"(or remove the member if it has no effect.)"},
-      {R"({"rope_scaling": null, "rope_parameters": {"factor": 8}})",
-       R"(c: rope_parameters: factor: expected no such member in a table of type "default", got 8. Set the right )"
-       R"(rope_type, or remove the member if it has no effect.)"},
-      {R"({"rope_scaling": {"rope_type": "llama3", "mscale": 2}})",
-       R"(c: rope_scaling: mscale: expected no such member in a table of type "llama3", got 2. Set the right rope_type, )"
-       R"(or remove the member if it has no effect.)"},
-      {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
-       "c: rope_scaling: partial_rotary_factor: expected 1 or null, got 0.5. Choose a model that "
-       "rotates whole heads."},
-      {R"({"rope_scaling": 3})", "c: rope_scaling: expected an object, got 3"},
-  };
-  expect_each(changes, config_to_huggingface(llama3_8b()), same);
+  auto plain = llama3_8b();
+  plain.rope_scaling.reset();
+  expect_each(
+      config_to_huggingface(llama3_8b()), plain,
+      {{R"({"rope_scaling": null, "rope_parameters": {}})", nullptr},
+       {R"({"rope_scaling": null, "rope_parameters": {"rope_theta": 500000}})", nullptr},
+       {R"({"rope_scaling": {"rope_type": "default", "factor": null}})", nullptr},
+       {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 1}})", nullptr},
+       {R"({"rope_scaling": {"factor": 8}})", "rope_scaling: rope_type"},
+       {R"({"rope_scaling": {}})", "rope_scaling: rope_type"},
+       {R"({"rope_scaling": {"rope_type": "default", "factor": 8}})", "rope_scaling: factor"},
+       {R"({"rope_scaling": null, "rope_parameters": {"factor": 8}})", "rope_parameters: factor"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "mscale": 2}})", "rope_scaling: mscale"},
+       {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
+        "rope_scaling: partial_rotary_factor"},
+       {R"({"rope_scaling": 3})", "rope_scaling"},
+       // Without one of its numbers.
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": null, "low_freq_factor": 1,
+            "high_freq_factor": 4}})",
+        "rope_scaling: factor"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": null,
+            "high_freq_factor": 4}})",
+        "rope_scaling: low_freq_factor"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+            "high_freq_factor": null}})",
+        "rope_scaling: high_freq_factor"}});
 }
 
 TEST(Families, llama3_rope_without_its_original_context_has_the_positions_of_the_model) {
@@ -239,127 +216,87 @@ TEST(Families, llama3_rope_without_its_original_context_has_the_positions_of_the
 
 // `transformers` 5 reads GPT-2's sizes by either name.
 TEST(Families, sizes_of_gpt2_under_two_names_agree_or_are_refused) {
-  const Change changes[] = {
-      {R"({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-           "max_position_embeddings": 1024})",
-       nullptr},
-      {R"({"num_attention_heads": 6})",
-       "c: num_attention_heads: expected n_head (12), got 6. Keep the right one of the two."},
-      {R"({"max_position_embeddings": 2048})",
-       "c: max_position_embeddings: expected n_positions (1024), got 2048. Keep the right one of "
-       "the two."},
-  };
-  expect_each(changes, config_to_huggingface(gpt2_124m()), gpt2_124m());
-  Json::Object renamed;
-  const auto json = config_to_huggingface(gpt2_124m());
-  for (const auto& [key, value] : json.as_object())
-    renamed.emplace_back(key == "n_head" ? "num_attention_heads" : key, value);
-  EXPECT_EQ(config_from_huggingface(Json(renamed), "c"), gpt2_124m());
+  expect_each(gpt2_124m(),
+              {{R"({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                    "max_position_embeddings": 1024})",
+                nullptr},
+               {R"({"num_attention_heads": 6})", "num_attention_heads"},
+               {R"({"max_position_embeddings": 2048})", "max_position_embeddings"}});
+  auto renamed = without(config_to_huggingface(gpt2_124m()), "n_head");
+  renamed.set("num_attention_heads", 12);
+  EXPECT_EQ(config_from_huggingface(renamed, "c"), gpt2_124m());
 }
 
 // null is no absent member: `transformers` refuses it, too.
 TEST(Families, null_is_refused_where_it_has_no_meaning) {
-  const Change changes[] = {
-      {R"({"tie_word_embeddings": null})",
-       "c: tie_word_embeddings: expected true or false, got null"},
-      {R"({"rms_norm_eps": null})", "c: rms_norm_eps: expected a number, got null"},
-      {R"({"rope_theta": null})", "c: rope_theta: expected a number, got null"},
-      {R"({"rope_theta": null, "rope_scaling": {"type": "default"}})",
-       "c: rope_theta: expected a number, got null"},
-      {R"({"rope_theta": null, "rope_parameters": {"rope_theta": 1e6}})", nullptr},
-      {R"({"head_dim": null})", "c: head_dim: expected an integer, got null"},
-      {R"({"is_causal": null})",
-       "c: is_causal: expected true, got null. Choose a model in which tokens attend to earlier "
-       "tokens only."},
-  };
-  expect_each(changes, config_to_huggingface(qwen3_06b()), qwen3_06b());
+  expect_each(qwen3_06b(),
+              {{R"({"tie_word_embeddings": null})", "tie_word_embeddings"},
+               {R"({"rms_norm_eps": null})", "rms_norm_eps"},
+               {R"({"rope_theta": null})", "rope_theta"},
+               {R"({"rope_theta": null, "rope_scaling": {"type": "default"}})", "rope_theta"},
+               {R"({"rope_theta": null, "rope_parameters": {"rope_theta": 1e6}})", nullptr},
+               {R"({"head_dim": null})", "head_dim"},
+               {R"({"is_causal": null})", "is_causal"}});
 }
 
 // By the names of the file, with the values that stand there.
 TEST(Families, values_out_of_range_are_refused_by_their_member) {
-  const std::string advice =
-      ". Set the value that the weights were made with, or choose another model.";
-  const auto scaled = [](const char* members) {
-    return str(R"({"rope_scaling": {"rope_type": "llama3", )", members, "}}");
-  };
-  const std::pair<std::string, std::string> llama[] = {
-      {R"({"num_hidden_layers": 0})", "num_hidden_layers: expected 1 to 4096, got 0"},
-      {R"({"num_attention_heads": 33})",
-       "num_attention_heads: expected a divisor of hidden_size (4096), got 33"},
-      {R"({"num_key_value_heads": 5})",
-       "num_key_value_heads: expected a divisor of num_attention_heads (32), got 5"},
-      {R"({"head_dim": 127})",
-       "head_dim: expected an even number, because RoPE rotates pairs, got 127"},
-      {R"({"head_dim": null, "num_attention_heads": 4096, "num_key_value_heads": 1})",
-       "num_attention_heads: expected an even hidden_size / num_attention_heads, because RoPE "
-       "rotates pairs, got 4096"},
-      {R"({"head_dim": null, "num_attention_heads": 1, "num_key_value_heads": 1, "hidden_size": 8192})",
-       "num_attention_heads: expected 1 to 4096 as hidden_size / num_attention_heads, got 1"},
-      {R"({"vocab_size": -1})", "vocab_size: expected 1 to 67108864, got -1"},
-      {R"({"rms_norm_eps": 0})", "rms_norm_eps: expected a number above 0, of fp32, got 0"},
-      {R"({"rms_norm_eps": 1e-60})", "rms_norm_eps: expected a number above 0, of fp32, got 1e-60"},
-      {R"({"initializer_range": -1})",
-       "initializer_range: expected a number of at least 0, of fp32, got -1"},
-      {R"({"rope_theta": 1e300})", "rope_theta: expected a number above 1, of fp32, got 1e+300"},
-      {scaled(R"("factor": 0.5)"),
-       "rope_scaling: factor: expected a number of at least 1, of fp32, got 0.5"},
-      {scaled(R"("factor": 8, "low_freq_factor": 0)"),
-       "rope_scaling: low_freq_factor: expected a number above 0, of fp32, got 0"},
-      {scaled(R"("factor": 8, "low_freq_factor": 4, "high_freq_factor": 4)"),
-       "rope_scaling: high_freq_factor: expected a number above low_freq_factor (4), of fp32, got "
-       "4"},
-      {scaled(R"("original_max_position_embeddings": -5)"),
-       "rope_scaling: original_max_position_embeddings: expected 1 to 2147483647, got -5"},
-      {R"({"original_max_position_embeddings": 2147483648, "rope_scaling": {"type": "llama3"}})",
-       "original_max_position_embeddings: expected 1 to 2147483647, got 2147483648"},
-  };
-  for (const auto& [members, expected] : llama) {
-    const auto refusal = "c: " + expected + advice;
-    const Change change[] = {{members.c_str(), refusal.c_str()}};
-    expect_each(change, config_to_huggingface(llama3_8b()), llama3_8b());
-  }
-  const std::pair<std::string, std::string> gpt2[] = {
-      {R"({"n_head": 11})", "n_head: expected a divisor of n_embd (768), got 11"},
-      {R"({"num_attention_heads": 12, "n_head": 0})", "n_head: expected 1 to 4096, got 0"},
-      {R"({"n_inner": 0})", "n_inner: expected 1 to 4194304, got 0"},
-      {R"({"layer_norm_epsilon": -1})",
-       "layer_norm_epsilon: expected a number above 0, of fp32, got -1"},
-  };
-  for (const auto& [members, expected] : gpt2) {
-    const auto refusal = "c: " + expected + advice;
-    const Change change[] = {{members.c_str(), refusal.c_str()}};
-    expect_each(change, config_to_huggingface(gpt2_124m()), gpt2_124m());
-  }
+  expect_each(
+      llama3_8b(),
+      {{R"({"num_hidden_layers": 0})", "num_hidden_layers"},
+       {R"({"num_attention_heads": 33})", "num_attention_heads"},
+       {R"({"num_key_value_heads": 5})", "num_key_value_heads"},
+       {R"({"head_dim": 127})", "head_dim"},
+       {R"({"head_dim": null, "num_attention_heads": 4096, "num_key_value_heads": 1})",
+        "num_attention_heads"},
+       {R"({"head_dim": null, "num_attention_heads": 1, "num_key_value_heads": 1,
+            "hidden_size": 8192})",
+        "num_attention_heads"},
+       {R"({"vocab_size": -1})", "vocab_size"},
+       {R"({"rms_norm_eps": 0})", "rms_norm_eps"},
+       {R"({"rms_norm_eps": 1e-60})", "rms_norm_eps"},
+       {R"({"initializer_range": -1})", "initializer_range"},
+       {R"({"rope_theta": 1e300})", "rope_theta"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 0.5}})", "rope_scaling: factor"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 0}})",
+        "rope_scaling: low_freq_factor"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+            "high_freq_factor": 4}})",
+        "rope_scaling: high_freq_factor"},
+       {R"({"rope_scaling": {"rope_type": "llama3", "original_max_position_embeddings": -5}})",
+        "rope_scaling: original_max_position_embeddings"},
+       {R"({"original_max_position_embeddings": 2147483648, "rope_scaling": {"type": "llama3"}})",
+        "original_max_position_embeddings"}});
+  expect_each(gpt2_124m(), {{R"({"n_head": 11})", "n_head"},
+                            {R"({"num_attention_heads": 12, "n_head": 0})", "n_head"},
+                            {R"({"n_inner": 0})", "n_inner"},
+                            {R"({"layer_norm_epsilon": -1})", "layer_norm_epsilon"}});
 }
 
 TEST(Families, whole_numbers_may_be_written_as_floats) {
-  const Change changes[] = {
-      {R"({"num_hidden_layers": 32.0, "hidden_size": 4.096e3, "vocab_size": 128256.0})", nullptr},
-      {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
-           "high_freq_factor": 4, "original_max_position_embeddings": 8192.0}})",
-       nullptr},
-      {R"({"num_hidden_layers": 32.5})", "c: num_hidden_layers: expected an integer, got 32.5"},
-      {R"({"hidden_size": 1e300})", "c: hidden_size: expected an integer, got 1e+300"},
-  };
-  expect_each(changes, config_to_huggingface(llama3_8b()), llama3_8b());
+  expect_each(
+      llama3_8b(),
+      {{R"({"num_hidden_layers": 32.0, "hidden_size": 4.096e3, "vocab_size": 128256.0})", nullptr},
+       {R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                    "high_freq_factor": 4, "original_max_position_embeddings": 8192.0}})",
+        nullptr},
+       {R"({"num_hidden_layers": 32.5})", "num_hidden_layers"},
+       {R"({"hidden_size": 1e300})", "hidden_size"}});
 }
 
 TEST(Families, windows_that_no_layer_has_and_biases_that_no_layer_reads_are_accepted) {
-  const Change qwen[] = {
-      {R"({"use_sliding_window": true, "sliding_window": null})", nullptr},
-      {R"({"use_sliding_window": true, "max_window_layers": 28})", nullptr},
-      {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 99})", nullptr},
-      {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 27})",
-       "c: use_sliding_window: expected false, because layers have a window, got true. Choose a "
-       "model without windows."},
-      {R"({"mlp_bias": true})", nullptr},
-      {R"({"hidden_act": "swish"})", nullptr},
-  };
-  expect_each(qwen, config_to_huggingface(qwen3_06b()), qwen3_06b());
+  expect_each(qwen3_06b(),
+              {{R"({"use_sliding_window": true, "sliding_window": null})", nullptr},
+               {R"({"use_sliding_window": true, "max_window_layers": 28})", nullptr},
+               {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 99})",
+                nullptr},
+               {R"({"use_sliding_window": true, "sliding_window": 4096, "max_window_layers": 27})",
+                "use_sliding_window"},
+               {R"({"mlp_bias": true})", nullptr},
+               {R"({"hidden_act": "swish"})", nullptr}});
   auto all_rope = smollm3_3b();
   all_rope.no_rope_every = 0;
-  const Change smollm3[] = {{R"({"use_sliding_window": true, "sliding_window": 4096})", nullptr}};
-  expect_each(smollm3, config_to_huggingface(all_rope), all_rope);
+  expect_each(all_rope, {{R"({"use_sliding_window": true, "sliding_window": 4096})", nullptr}});
 }
 
 TEST(Families, layers_that_attend_to_a_window_are_refused) {
@@ -370,60 +307,48 @@ TEST(Families, layers_that_attend_to_a_window_are_refused) {
   json.set("layer_types", types);
   EXPECT_EQ(config_from_huggingface(json, "c"), smollm3_3b());
   types.push("sliding_attention");
-  for (const auto& refused : {types, Json("full_attention"), Json(Json::Array{Json(1)})}) {
-    json.set("layer_types", refused);
-    EXPECT_THROW(config_from_huggingface(json, "c"), DataError) << refused.dump();
-  }
+  json.set("layer_types", types);
+  EXPECT_THROW(config_from_huggingface(json, "c"), DataError);
+  expect_each(smollm3_3b(), {{R"({"layer_types": "full_attention"})", "layer_types"},
+                             {R"({"layer_types": [1]})", "layer_types"}});
 }
 
 TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
-  auto json = config_to_huggingface(smollm3_3b());
-  json.set("num_hidden_layers", 5);
-  const auto rule = [&](const std::vector<int>& list) {
-    Json array(Json::Array{});
-    for (const int has_rope : list)
-      array.push(has_rope);
-    json.set("no_rope_layers", array);
-    return config_from_huggingface(json, "c").no_rope_every;
-  };
-  EXPECT_EQ(rule({1, 1, 1, 0, 1}), 4);
-  EXPECT_EQ(rule({1, 0, 1, 0, 1}), 2);
-  EXPECT_EQ(rule({1, 1, 1, 1, 1}), 0);
-  EXPECT_EQ(rule({0, 0, 0, 0, 0}), 1);
-  EXPECT_THROW(rule({0, 1, 1, 1, 1}), DataError);
-  EXPECT_EQ(rule({1, 0, 1, 0, 1, 1, 1}), 2);  // values past the last layer
-  EXPECT_THROW(rule({1, 1, 1, 0}), DataError);
-  for (const auto& [list, every] :
-       {std::pair{"[true, false, true, false, true]", 2}, {"[true, true, true, true, true]", 0}}) {
+  auto five = smollm3_3b();
+  five.layers = 5;
+  const std::pair<const char*, std::int64_t> rules[] = {
+      {"[1, 1, 1, 0, 1]", 4},
+      {"[1, 0, 1, 0, 1]", 2},
+      {"[1, 1, 1, 1, 1]", 0},
+      {"[0, 0, 0, 0, 0]", 1},
+      {"[1, 0, 1, 0, 1, 1, 1]", 2},  // values past the last layer
+      {"[true, false, true, false, true]", 2},
+      {"[true, true, true, true, true]", 0}};
+  auto json = config_to_huggingface(five);
+  for (const auto& [list, every] : rules) {
     json.set("no_rope_layers", Json::parse(list, "list"));
     EXPECT_EQ(config_from_huggingface(json, "c").no_rope_every, every) << list;
   }
-  for (const char* list :
-       {"[1, 1, 1, 0.0, 1]", R"(["1", "1", "1", "0", "1"])", "[1, null, 1, 0, 1]"}) {
-    json.set("no_rope_layers", Json::parse(list, "list"));
-    EXPECT_THROW(config_from_huggingface(json, "c"), DataError) << list;
-  }
+  expect_each(five, {{R"({"no_rope_layers": [0, 1, 1, 1, 1]})", "no_rope_layers"},
+                     {R"({"no_rope_layers": [1, 1, 1, 0]})", "no_rope_layers"},
+                     {R"({"no_rope_layers": [1, 1, 1, 0.0, 1]})", "no_rope_layers"},
+                     {R"({"no_rope_layers": ["1", "1", "1", "0", "1"]})", "no_rope_layers"},
+                     {R"({"no_rope_layers": [1, null, 1, 0, 1]})", "no_rope_layers"}});
 }
 
 TEST(Families, what_the_engine_does_not_compute_is_refused_by_file_and_key) {
-  const std::pair<const char*, Json> changes[] = {
-      {"hidden_act", "gelu"},     {"sliding_window", 4096},
-      {"model_type", "mamba"},    {"hidden_size", "wide"},
-      {"vocab_size", Json()},     {"num_key_value_heads", 7},
-      {"rope_theta", false},      {"num_hidden_layers", -4},
-      {"rope_scaling", "llama3"}, {"rope_scaling", Json::Object{{"rope_type", Json("yarn")}}},
-  };
-  for (const auto& [key, value] : changes) {
-    auto json = config_to_huggingface(llama3_8b());
-    json.set(key, value);
-    try {
-      config_from_huggingface(json, "dir/config.json");
-      FAIL() << "accepted " << key;
-    } catch (const DataError& e) {
-      EXPECT_EQ(std::string(e.what()).find("dir/config.json: "), 0U) << e.what();
-    }
-  }
-  EXPECT_THROW(config_from_huggingface(Json(3), "c"), DataError);
+  expect_each(llama3_8b(), {{R"({"hidden_act": "gelu"})", "hidden_act"},
+                            {R"({"sliding_window": 4096})", "sliding_window"},
+                            {R"({"model_type": "mamba"})", "model_type"},
+                            {R"({"hidden_size": "wide"})", "hidden_size"},
+                            {R"({"vocab_size": null})", "vocab_size"},
+                            {R"({"num_key_value_heads": 7})", "num_key_value_heads"},
+                            {R"({"rope_theta": false})", "rope_theta"},
+                            {R"({"num_hidden_layers": -4})", "num_hidden_layers"},
+                            {R"({"rope_scaling": "llama3"})", "rope_scaling"},
+                            {R"({"rope_scaling": {"rope_type": "yarn"}})", "rope_scaling"}});
+  expect_refusal<DataError>("model/families", "3", {"c: "},
+                            [] { config_from_huggingface(Json(3), "c"); });
 }
 
 // Every declared parameter lies in exactly one tensor of the files, with the right number of

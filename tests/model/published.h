@@ -1,6 +1,8 @@
 // The five families in their published sizes, as their config.json says.
 #pragma once
 
+#include <array>
+
 #include "model/config.h"
 
 namespace lockstep::testing {
@@ -18,65 +20,39 @@ inline ModelConfig sized(Family family, const ModelConfig& sizes) {
   return c;
 }
 
-inline ModelConfig gpt2_124m() {
-  return sized(Family::gpt2, {.layers = 12,
-                              .width = 768,
-                              .heads = 12,
-                              .kv_heads = 12,
-                              .head_size = 64,
-                              .mlp_width = 3072,
-                              .vocabulary = 50257,
-                              .max_positions = 1024});
+// layers, width, heads, key/value heads, head size, mlp width, vocabulary, positions
+using Sizes = std::array<std::int64_t, 8>;
+inline ModelConfig sized(Family family, const Sizes& s) {
+  return sized(family, {.layers = s[0],
+                        .width = s[1],
+                        .heads = s[2],
+                        .kv_heads = s[3],
+                        .head_size = s[4],
+                        .mlp_width = s[5],
+                        .vocabulary = s[6],
+                        .max_positions = s[7]});
 }
 
+inline ModelConfig gpt2_124m() {
+  return sized(Family::gpt2, Sizes{12, 768, 12, 12, 64, 3072, 50257, 1024});
+}
 inline ModelConfig llama3_8b() {
-  auto c = sized(Family::llama3, {.layers = 32,
-                                  .width = 4096,
-                                  .heads = 32,
-                                  .kv_heads = 8,
-                                  .head_size = 128,
-                                  .mlp_width = 14336,
-                                  .vocabulary = 128256,
-                                  .max_positions = 131072});
+  auto c = sized(Family::llama3, Sizes{32, 4096, 32, 8, 128, 14336, 128256, 131072});
   c.rope_scaling = RopeScaling{};
   return c;
 }
-
 inline ModelConfig qwen2_05b() {
-  auto c = sized(Family::qwen2, {.layers = 24,
-                                 .width = 896,
-                                 .heads = 14,
-                                 .kv_heads = 2,
-                                 .head_size = 64,
-                                 .mlp_width = 4864,
-                                 .vocabulary = 151936,
-                                 .max_positions = 32768});
+  auto c = sized(Family::qwen2, Sizes{24, 896, 14, 2, 64, 4864, 151936, 32768});
   c.tied_head = true;
   return c;
 }
-
 inline ModelConfig qwen3_06b() {
-  auto c = sized(Family::qwen3, {.layers = 28,
-                                 .width = 1024,
-                                 .heads = 16,
-                                 .kv_heads = 8,
-                                 .head_size = 128,
-                                 .mlp_width = 3072,
-                                 .vocabulary = 151936,
-                                 .max_positions = 40960});
+  auto c = sized(Family::qwen3, Sizes{28, 1024, 16, 8, 128, 3072, 151936, 40960});
   c.tied_head = true;
   return c;
 }
-
 inline ModelConfig smollm3_3b() {
-  return sized(Family::smollm3, {.layers = 36,
-                                 .width = 2048,
-                                 .heads = 16,
-                                 .kv_heads = 4,
-                                 .head_size = 128,
-                                 .mlp_width = 11008,
-                                 .vocabulary = 128256,
-                                 .max_positions = 65536});
+  return sized(Family::smollm3, Sizes{36, 2048, 16, 4, 128, 11008, 128256, 65536});
 }
 
 }  // namespace lockstep::testing

@@ -9,15 +9,11 @@ namespace lockstep::testing::fp8_layouts_test {
 TrainingConfig config_of(Fp8Products fp8, Family family) {
   TrainingConfig config = tiny(DType::bf16);
   auto& m = config.model;
-  m = family_defaults(family);
+  m = small_model(family, family == Family::gpt2 ? 256 : 128, 4);
   m.layers = 3;
-  m.width = family == Family::gpt2 ? 256 : 128;
-  m.heads = m.kv_heads = 4;
   m.head_size = 64;
   m.mlp_width = 256;
-  m.vocabulary = 37;
   m.max_positions = 128;
-  m.rope_scaling.reset();
   config.sequence_length = 128;
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 4;
@@ -38,22 +34,6 @@ double distance(const Assembled& found, const Assembled& expected) {
   return std::sqrt(difference / size);
 }
 
-// All codes and scales that this rank multiplies by.
-std::vector<std::byte> copies(ParamStore& params, Stream& stream) {
-  std::vector<std::byte> bytes;
-  for (int unit = 0; unit < params.units(); ++unit) {
-    const auto use = params.use(unit, stream);
-    for (int i = 0; i < static_cast<int>(params.layout().specs(unit).size()); ++i) {
-      const auto q = use.quantized({unit, i});
-      if (!q.weight) continue;
-      for (const ConstTensor& t :
-           {q.weight.q, q.weight.scales, q.transposed.q, q.transposed.scales})
-        bytes.insert(bytes.end(), t.data, t.data + t.bytes());
-    }
-  }
-  return bytes;
-}
-
 class Fp8Layouts : public LayoutTestWith<std::tuple<Fp8Products, std::pair<Family, Layout>>> {};
 
 TEST_P(Fp8Layouts, train_as_one_rank_does) {
@@ -63,10 +43,10 @@ TEST_P(Fp8Layouts, train_as_one_rank_does) {
   const auto expect_fresh = [](LayoutRank& rank) {
     auto& params = rank.training().params();
     auto& stream = rank.stream();
-    const auto updated = copies(params, stream);
+    const auto updated = fp8_copies(params, stream);
     EXPECT_FALSE(updated.empty());
     params.refresh_weights(stream);  // reads all weights for what they are
-    EXPECT_TRUE(copies(params, stream) == updated);
+    EXPECT_TRUE(fp8_copies(params, stream) == updated);
   };
   const auto many = train_on(layout, config, 3, {.behind = expect_fresh});
   EXPECT_EQ(many.initial.values(), one.initial.values());
@@ -86,19 +66,32 @@ TEST_P(Fp8Layouts, go_on_bitwise_from_what_they_saved) {
   expect_a_resume_is_bitwise(layout, config_of(std::get<0>(GetParam()), family));
 }
 
+using Case = std::tuple<Fp8Products, std::pair<Family, Layout>>;
+const auto kName = [](const ::testing::TestParamInfo<Case>& c) {
+  const auto& [fp8, model] = c.param;
+  return str(fp8 == Fp8Products::tensor ? "tensor_" : "block_", name(model.first), "_",
+             name_of(model.second));
+};
+const std::pair kFull{Family::llama3, Layout{Mesh{{1, 4, 1}}}};
+const std::pair kGradients{Family::gpt2, Layout{Mesh{{1, 2, 1}}, Sharding::gradients}};
+const std::pair kOptimizer{Family::qwen3, Layout{Mesh{{2, 2, 1}}, Sharding::optimizer}};
+const std::pair kTensor{Family::gpt2, Layout{Mesh{{1, 1, 2}}}};
+const std::pair kReplicateTensor{Family::llama3, Layout{Mesh{{2, 1, 2}}}};
+const std::pair kShardTensor{Family::llama3, Layout{Mesh{{1, 2, 2}}}};
+
+// Each layout once; the other type under --full.
+constexpr auto kScaledTensors = Fp8Products::tensor, kScaledBlocks = Fp8Products::block;
 INSTANTIATE_TEST_SUITE_P(
-    all, Fp8Layouts,
-    ::testing::Combine(
-        ::testing::Values(Fp8Products::tensor, Fp8Products::block),
-        ::testing::Values(std::pair{Family::llama3, Layout{Mesh{{1, 4, 1}}}},
-                          std::pair{Family::gpt2, Layout{Mesh{{1, 2, 1}}, Sharding::gradients}},
-                          std::pair{Family::qwen3, Layout{Mesh{{2, 2, 1}}, Sharding::optimizer}},
-                          std::pair{Family::gpt2, Layout{Mesh{{1, 1, 2}}}},
-                          std::pair{Family::llama3, Layout{Mesh{{2, 1, 2}}}},
-                          std::pair{Family::llama3, Layout{Mesh{{1, 2, 2}}}})),
-    [](const auto& c) {
-      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor_" : "block_",
-                 name(std::get<1>(c.param).first), "_", name_of(std::get<1>(c.param).second));
-    });
+    some, Fp8Layouts,
+    ::testing::Values(Case{kScaledTensors, kFull}, Case{kScaledBlocks, kGradients},
+                      Case{kScaledTensors, kOptimizer}, Case{kScaledTensors, kTensor},
+                      Case{kScaledBlocks, kReplicateTensor}, Case{kScaledBlocks, kShardTensor}),
+    kName);
+INSTANTIATE_TEST_SUITE_P(
+    full_others, Fp8Layouts,
+    ::testing::Values(Case{kScaledBlocks, kFull}, Case{kScaledTensors, kGradients},
+                      Case{kScaledBlocks, kOptimizer}, Case{kScaledBlocks, kTensor},
+                      Case{kScaledTensors, kReplicateTensor}, Case{kScaledTensors, kShardTensor}),
+    kName);
 
 }  // namespace lockstep::testing::fp8_layouts_test

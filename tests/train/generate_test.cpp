@@ -5,23 +5,18 @@
 #include <gtest/gtest.h>
 #include <map>
 
+#include "tests/train/training_rig.h"
 #include "train/inference.h"
 
-namespace lockstep::generate_test {
+namespace lockstep::testing::generate_test {
 
 using Texts = std::map<std::size_t, std::vector<std::int32_t>>;
 
 struct Model {
   static constexpr std::int64_t kBytes = std::int64_t{64} << 20;
   ModelConfig config = [] {
-    ModelConfig c;
-    c.family = Family::llama3;
-    c.layers = 2;
-    c.width = 32;
-    c.heads = 4;
+    auto c = small_model(Family::llama3, 32, 4);
     c.kv_heads = 2;
-    c.head_size = 8;
-    c.mlp_width = 48;
     c.vocabulary = 41;
     c.max_positions = 96;
     c.init_std = 0.5f;  // texts that differ
@@ -103,4 +98,4 @@ TEST(Generate, prompts_that_do_not_fit_are_refused) {
   EXPECT_EQ(model.run(prompts_of({80}, 16), {}).at(0).size(), 16u);  // to the last position
 }
 
-}  // namespace lockstep::generate_test
+}  // namespace lockstep::testing::generate_test

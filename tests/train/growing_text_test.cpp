@@ -6,56 +6,49 @@
 
 namespace lockstep::growing_text_test {
 
-TEST(GrowingText, writes_whole_characters) {
-  GrowingText text;
-  EXPECT_TRUE(text.append("a\xe6"));
-  EXPECT_EQ(text.settled(), "a");
-  EXPECT_TRUE(text.append("\xb0"));
-  EXPECT_EQ(text.settled(), "");
-  EXPECT_TRUE(text.append("\xb4\xf0\x9f"));
-  EXPECT_EQ(text.settled(), "\xe6\xb0\xb4");
-  EXPECT_EQ(text.rest(), "\xf0\x9f");  // cut amid a character
-}
+// Pieces in the order they come, with what is settled after each; `rest` is left at the end.
+struct Row {
+  const char* what;
+  std::vector<std::string> stops;
+  std::vector<std::pair<std::string, std::string>> pieces;
+  std::string rest;
+};
 
-TEST(GrowingText, does_not_wait_for_what_is_no_character) {
-  GrowingText text;
-  text.append("\x80\xff");
-  text.append("x\xc3");
-  text.append("(");
-  EXPECT_EQ(text.settled(), "\x80\xffx\xc3(");
+TEST(GrowingText, settles_whole_characters_that_no_stop_string_begins_with) {
+  const Row rows[] = {
+      {"characters",
+       {},
+       {{"a\xe6", "a"}, {"\xb0", ""}, {"\xb4\xf0\x9f", "\xe6\xb0\xb4"}},
+       "\xf0\x9f"},
+      {"no characters", {}, {{"\x80\xffx", "\x80\xffx"}, {"\xc3", ""}, {"(", "\xc3("}}, ""},
+      {"a stop string may begin",
+       {"END", "\n\n"},
+       {{"one E", "one "}, {"N", ""}, {"d EN", "ENd "}},
+       "EN"},
+      {"it was none", {"aab"}, {{"aa", ""}, {"a", "a"}, {"c", "aac"}, {"aa", ""}}, "aa"}};
+  for (const auto& [what, stops, pieces, rest] : rows) {
+    SCOPED_TRACE(what);
+    GrowingText text(stops);
+    for (const auto& [piece, settled] : pieces) {
+      EXPECT_TRUE(text.append(piece));
+      EXPECT_EQ(text.settled(), settled);
+    }
+    EXPECT_EQ(text.rest(), rest);
+  }
 }
 
 TEST(GrowingText, ends_in_front_of_the_first_stop_string) {
   GrowingText text({"END", "\n\n"});
-  EXPECT_TRUE(text.append("one E"));
-  EXPECT_EQ(text.settled(), "one ");  // E may be the begin of END
-  EXPECT_TRUE(text.append("N"));
-  EXPECT_EQ(text.settled(), "");
-  EXPECT_TRUE(text.append("d EN"));
-  EXPECT_EQ(text.settled(), "ENd ");
+  EXPECT_TRUE(text.append("one EN"));
+  EXPECT_EQ(text.settled(), "one ");
   EXPECT_FALSE(text.append("D\n\nmore"));  // over the border of tokens
   EXPECT_EQ(text.settled(), "");
-  EXPECT_EQ(text.text(), "one ENd ");
+  EXPECT_EQ(text.text(), "one ");
   EXPECT_FALSE(text.append("still"));
   EXPECT_EQ(text.rest(), "");
-}
-
-TEST(GrowingText, of_two_in_a_token_takes_the_first) {
-  GrowingText text({"later", "now"});
-  EXPECT_FALSE(text.append("x now and later"));
-  EXPECT_EQ(text.text(), "x ");
-}
-
-TEST(GrowingText, gives_back_what_was_no_stop_string) {
-  GrowingText text({"aab"});
-  text.append("aa");
-  EXPECT_EQ(text.settled(), "");
-  text.append("a");
-  EXPECT_EQ(text.settled(), "a");
-  text.append("c");
-  EXPECT_EQ(text.settled(), "aac");
-  text.append("aa");
-  EXPECT_EQ(text.rest(), "aa");
+  GrowingText two({"later", "now"});
+  EXPECT_FALSE(two.append("x now and later"));
+  EXPECT_EQ(two.text(), "x ");
 }
 
 TEST(GrowingText, refuses_an_empty_stop_string) {

@@ -74,12 +74,15 @@ TEST(HostState, an_update_waits_for_what_holds_it) {
   const auto before = rig.weights();
   Stream copying(Device{}, "copying", Stream::Mode::queued);
   Doubles copied;
+  rig.training.begin_step(2, 1e-3);
+  rig.training.micro_step(rig.batch(0, 2));
+  rig.training.micro_step(rig.batch(2, 2));
   copying.enqueue([&copied, &rig](Stream&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // longer than the step takes
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than the update takes
     copied = rig.weights();
   });
   rig.training.hold_update(copying.record());
-  rig.step(2, 1e-3);
+  rig.training.finish_step();
   EXPECT_EQ(copied, before);
   EXPECT_NE(rig.weights(), before);
   rig.step(3, 1e-3);  // is held by nothing

@@ -34,8 +34,8 @@ inline constexpr std::array kUnderThreadSanitizer{
     "pairs/Layouts.trains_as_one_rank_does/llama3_r1_s2_t2_full_cheap_1_d0",
     "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s1_t2_full_none_2_d2",
     "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s2_t2_optimizer_cheap_2_d2",
-    "all/Fp8Layouts.train_as_one_rank_does/tensor_llama3_r1_s4_t1_full",
-    "all/Fp8Layouts.train_as_one_rank_does/block_llama3_r1_s2_t2_full",
+    "some/Fp8Layouts.train_as_one_rank_does/tensor_llama3_r1_s4_t1_full",
+    "some/Fp8Layouts.train_as_one_rank_does/block_llama3_r1_s2_t2_full",
     "all/LayoutRuns.go_on_bitwise_from_what_they_saved/r1_s2_t2_full",
     "all/LayoutRuns.evaluate_and_sample_as_one_rank_does/r1_s2_t2_full"};
 
@@ -106,19 +106,10 @@ inline Topology topology_of(const Layout& layout) {
 // Of heads that eight tensor ranks divide.
 inline TrainingConfig layout_config(Family family) {
   TrainingConfig config = tiny();
-  if (family != Family::llama3) {
-    config.model = family_defaults(family);
-    config.model.layers = 2;
-    config.model.width = 32;
-    config.model.heads = config.model.kv_heads = 8;
-    config.model.head_size = 4;
-    config.model.mlp_width = 64;
-    config.model.vocabulary = 37;
-    config.model.max_positions = 64;
-  } else {
+  config.model = small_model(family, 32, 8);
+  if (family == Family::llama3) {
     config.model.heads = 16;
-    config.model.kv_heads = 8;
-    config.model.head_size = 4;
+    config.model.mlp_width = 48;
   }
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 8;
@@ -369,19 +360,21 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   return outcome;
 }
 
-// Ranks that load what other ranks saved go on as if those had.
+// Ranks that load what other ranks saved go on as those do.
 inline void expect_a_resume_is_bitwise(const Layout& layout, const TrainingConfig& config) {
   const TemporaryDirectory directory;
-  constexpr int kBefore = 2, kBehind = 2;
-  const auto save = [&](LayoutRank& rank) { rank.save(directory.path()); };
+  const auto save = [&](LayoutRank& rank) {
+    rank.training().initialize();
+    for (int i = 0; i < 2; ++i)
+      rank.step();
+    rank.consumed.clear();
+    rank.save(directory.path());
+  };
   const auto load = [&](LayoutRank& rank) { rank.load(directory.path()); };
-  const auto whole = train_on(layout, config, kBefore + kBehind);
-  const auto first = train_on(layout, config, kBefore, {.behind = save});
-  auto second = train_on(layout, config, kBehind, {.before = load});
-  EXPECT_EQ(second.initial.values(), first.weights.values());
-  second.losses.insert(second.losses.begin(), first.losses.begin(), first.losses.end());
-  second.norms.insert(second.norms.begin(), first.norms.begin(), first.norms.end());
-  expect_the_same_bits(second, whole);
+  const auto saved = train_on(layout, config, 1, {.before = save});
+  const auto loaded = train_on(layout, config, 1, {.before = load});
+  EXPECT_EQ(loaded.initial.values(), saved.initial.values());
+  expect_the_same_bits(loaded, saved);
 }
 
 }  // namespace lockstep::testing

@@ -11,14 +11,26 @@ Family family_of(const Layout& layout) {
 
 class LayoutRuns : public LayoutTestWith<Layout> {};
 
+// fp32; bf16 with masters of fp32; bf16 without.
+TrainingConfig config_of(const Layout& layout, int type) {
+  auto config = layout_config(family_of(layout));
+  if (type > 0) config.compute = DType::bf16;
+  if (type == 2) {
+    config.stochastic_rounding = true;
+    config.moments = DType::bf16;
+  }
+  return config;
+}
+
+// The types by turns, so that each mesh that shards has each of them.
 TEST_P(LayoutRuns, go_on_bitwise_from_what_they_saved) {
-  auto config = layout_config(family_of(GetParam()));
-  expect_a_resume_is_bitwise(GetParam(), config);
-  config.compute = DType::bf16;  // masters of fp32
-  expect_a_resume_is_bitwise(GetParam(), config);
-  config.stochastic_rounding = true;
-  config.moments = DType::bf16;
-  expect_a_resume_is_bitwise(GetParam(), config);
+  const auto& [replicate, shard, tensor] = GetParam().mesh.sizes;
+  const int type = (replicate + shard + tensor + static_cast<int>(GetParam().sharding)) % 3;
+  expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type));
+}
+TEST_P(LayoutRuns, full_go_on_bitwise_with_every_type) {
+  for (const int type : {0, 1, 2})
+    expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type));
 }
 
 // Losses and tokens, and the step behind them, are those of one rank.

@@ -5,8 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "core/json.h"
-#include "tests/files.h"
+#include "tests/train/log.h"
 
 namespace lockstep::testing::ledger_test {
 
@@ -19,8 +18,8 @@ LedgerLine start_at(double time, std::int64_t step) {
 LedgerLine end_at(double time, std::int64_t step) {
   return {.kind = Kind::end, .time_seconds = time, .step = step, .exit_code = 75, .why = "x"};
 }
-LedgerLine steps_at(double time, std::int64_t first, std::int64_t last, double step, double data,
-                    double checkpoint, double evaluation) {
+LedgerLine steps_at(double time, std::int64_t first, std::int64_t last, double step,
+                    double data = 0, double checkpoint = 0, double evaluation = 0) {
   return {.kind = Kind::steps,
           .time_seconds = time,
           .first = first,
@@ -30,6 +29,8 @@ LedgerLine steps_at(double time, std::int64_t first, std::int64_t last, double s
           .checkpoint_seconds = checkpoint,
           .evaluation_seconds = evaluation};
 }
+
+constexpr const char* kReader = "train/ledger";
 
 void expect_goodput(const Goodput& g, std::array<double, 7> parts, std::int64_t restarts) {
   for (std::size_t i = 0; i < parts.size(); ++i)
@@ -48,33 +49,35 @@ TEST(Ledger, each_second_of_a_run_that_ended_once_is_in_one_part) {
 
 TEST(Ledger, steps_behind_the_one_that_a_start_goes_on_from_are_replayed) {
   // Killed behind step 20, of which 12 was saved; then behind 15, and the older 4 is taken.
-  const std::vector lines{start_at(0, 0),
-                          steps_at(11, 1, 10, 10, 0, 0, 0),
-                          steps_at(21, 11, 20, 10, 5, 0, 0),
-                          start_at(31, 12),
-                          steps_at(35, 13, 15, 3, 0, 0, 0),
-                          start_at(36, 4),
-                          steps_at(38, 5, 6, 2, 0, 0, 0)};
+  const std::vector lines{
+      start_at(0, 0),       steps_at(11, 1, 10, 10), steps_at(21, 11, 20, 10, 5),
+      start_at(31, 12),     steps_at(35, 13, 15, 3), start_at(36, 4),
+      steps_at(38, 5, 6, 2)};
   // Of 11 to 20, 5 s of work, eight tenths first, the rest with 5 to 10 (6 s), and 13 to 15.
   expect_goodput(goodput_of(lines), {4 + 2, 4 + 1 + 6 + 3, 1 + 1 + 0, 0, 5, 0, 10 + 1}, 2);
   EXPECT_NEAR(goodput_of(lines).wall_seconds(), 38, 1e-9);
 }
 
 TEST(Ledger, a_clock_that_goes_back_between_starts_makes_no_negative_time) {
-  const std::vector lines{start_at(1000, 0), steps_at(1011, 1, 10, 10, 0, 0, 0), end_at(1011, 10),
-                          start_at(500, 10), steps_at(503, 11, 12, 2, 0, 0, 0)};
+  const std::vector lines{start_at(1000, 0), steps_at(1011, 1, 10, 10), end_at(1011, 10),
+                          start_at(500, 10), steps_at(503, 11, 12, 2)};
   expect_goodput(goodput_of(lines), {12, 0, 2, 0, 0, 0, 0}, 1);
+  EXPECT_DOUBLE_EQ(goodput_of(lines).wall_seconds(), 14);
+  const auto second = starts_of(lines)[1];
+  EXPECT_DOUBLE_EQ(second.begin_seconds, 1011);
+  EXPECT_DOUBLE_EQ(second.first_step_seconds, 1012);
+  EXPECT_DOUBLE_EQ(second.end_seconds, 1014);
   // Set back within a line too, as by hand.
-  const std::vector odd{start_at(1000, 0), steps_at(900, 1, 10, 10, 0, 0, 0), end_at(800, 10)};
+  const std::vector odd{start_at(1000, 0), steps_at(900, 1, 10, 10), end_at(800, 10)};
   expect_goodput(goodput_of(odd), {10, 0, 0, 0, 0, 0, 0}, 0);
   EXPECT_EQ(starts_of(odd)[0].end_seconds, 1010);
 }
 
-// The first start's, before its clock was set: what follows is told apart all the same.
+// The first start's clock, before it was set: what follows is told apart all the same.
 TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
   const double now = 1.79e9;
-  std::vector lines{start_at(100, 0), steps_at(110, 1, 4, 8, 0, 0, 0), end_at(110, 4),
-                    start_at(now, 4), steps_at(now + 10, 5, 8, 9, 0, 0, 0)};
+  const std::vector lines{start_at(100, 0), steps_at(110, 1, 4, 8), end_at(110, 4),
+                          start_at(now, 4), steps_at(now + 10, 5, 8, 9)};
   expect_goodput(goodput_of(lines), {17, 0, 3, 0, 0, 0, 0}, 1);
   EXPECT_NEAR(starts_of(lines).back().begin_seconds, 110, 1e-6);
   const TemporaryDirectory directory;
@@ -82,10 +85,8 @@ TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
   for (const auto& line : lines)
     text += to_json_line(line);
   spit(directory / "ledger.jsonl", text);
-  ::testing::internal::CaptureStderr();
-  const Ledger ledger(directory / "ledger.jsonl", {.began = Clock::now(), .step = 8});
-  expect_contains(::testing::internal::GetCapturedStderr(),
-                  "ledger.jsonl: more than a year lies between two lines");
+  expect_log(kReader, "a clock that was wrong by years", {"ledger.jsonl: "},
+             [&] { Ledger(directory / "ledger.jsonl", {.began = Clock::now(), .step = 8}); });
 }
 
 // Against seconds that are each given to one part, and moved when a start takes a step back.
@@ -135,19 +136,17 @@ TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
 
 TEST(Ledger, where_all_is_taken_back_nothing_is_left_not_less) {
   // 3.1 + 5.9 + 5.4 - 5.4 - 5.9 - 3.1 is -4e-16.
-  const std::vector lines{start_at(0, 0), steps_at(3.1, 1, 1, 3.1, 0, 0, 0),
-                          steps_at(9, 2, 2, 5.9, 0, 0, 0), steps_at(14.4, 3, 3, 5.4, 0, 0, 0),
-                          start_at(14.4, 0)};
+  const std::vector lines{start_at(0, 0), steps_at(3.1, 1, 1, 3.1), steps_at(9, 2, 2, 5.9),
+                          steps_at(14.4, 3, 3, 5.4), start_at(14.4, 0)};
   EXPECT_EQ(goodput_of(lines).productive_seconds, 0);
-  expect_contains(in_words(goodput_of(lines)), "goodput 0% of 14s: productive 0s, replayed 14s,");
 }
 
 TEST(Ledger, starts_say_when_they_did_what) {
   // Of steps 1 to 30 those from 21 on were taken back: two of the second line's six, and the third.
   const std::vector lines{start_at(1000, 0),
                           steps_at(1110, 1, 16, 80, 8, 10, 5),
-                          steps_at(1170, 17, 22, 60, 0, 0, 0),
-                          steps_at(1250, 23, 30, 80, 0, 0, 0),
+                          steps_at(1170, 17, 22, 60),
+                          steps_at(1250, 23, 30, 80),
                           start_at(1300, 20),
                           steps_at(1420, 21, 30, 100, 0, 4, 0),
                           end_at(1425, 30)};
@@ -171,9 +170,8 @@ TEST(Ledger, starts_say_when_they_did_what) {
 
 // A third start may take back what the first one did.
 TEST(Ledger, steps_of_several_starts_are_taken_back) {
-  const std::vector lines{start_at(0, 0),  steps_at(10, 1, 10, 10, 0, 0, 0),
-                          start_at(10, 8), steps_at(14, 9, 12, 4, 0, 0, 0),
-                          start_at(14, 4), steps_at(16, 5, 6, 2, 0, 0, 0)};
+  const std::vector lines{start_at(0, 0),         steps_at(10, 1, 10, 10), start_at(10, 8),
+                          steps_at(14, 9, 12, 4), start_at(14, 4),         steps_at(16, 5, 6, 2)};
   const auto starts = starts_of(lines);
   EXPECT_DOUBLE_EQ(starts[0].replayed_from_seconds, 4);
   EXPECT_DOUBLE_EQ(starts[1].replayed_from_seconds, 10);
@@ -182,8 +180,8 @@ TEST(Ledger, steps_of_several_starts_are_taken_back) {
 
 // first = last + 1: no step, but what was saved behind one.
 TEST(Ledger, a_save_behind_the_last_step_takes_no_step_back) {
-  const std::vector lines{start_at(0, 0), steps_at(10, 1, 10, 10, 0, 0, 0),
-                          steps_at(13, 11, 10, 0, 0, 3, 0), start_at(15, 10)};
+  const std::vector lines{start_at(0, 0), steps_at(10, 1, 10, 10), steps_at(13, 11, 10, 0, 0, 3, 0),
+                          start_at(15, 10)};
   expect_goodput(goodput_of(lines), {10, 0, 0, 3, 0, 0, 2}, 1);
   EXPECT_DOUBLE_EQ(starts_of(lines)[0].replayed_from_seconds, 13);
   auto back = lines;
@@ -192,45 +190,35 @@ TEST(Ledger, a_save_behind_the_last_step_takes_no_step_back) {
   EXPECT_DOUBLE_EQ(starts_of(back)[0].replayed_from_seconds, 5);
 }
 
-TEST(Ledger, starts_lie_on_a_clock_that_is_never_set_back) {
-  const std::vector lines{start_at(1000, 0), steps_at(1011, 1, 10, 10, 0, 0, 0), end_at(1011, 10),
-                          start_at(500, 10), steps_at(503, 11, 12, 2, 0, 0, 0)};
-  const auto starts = starts_of(lines);
-  EXPECT_DOUBLE_EQ(starts[1].begin_seconds, 1011);
-  EXPECT_DOUBLE_EQ(starts[1].first_step_seconds, 1012);
-  EXPECT_DOUBLE_EQ(starts[1].end_seconds, 1014);
-  EXPECT_DOUBLE_EQ(goodput_of(lines).wall_seconds(), 14);
-}
-
 TEST(Ledger, the_last_line_says_where_a_run_stands) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
+  EXPECT_FALSE(read_last_line(path).has_value());
   const auto start = to_json_line(start_at(1, 0)), end = to_json_line(end_at(9, 3));
-  EXPECT_FALSE(read_last_line(path).has_value());
-  spit(path, "");
-  EXPECT_FALSE(read_last_line(path).has_value());
-  spit(path, start + end);
-  ASSERT_TRUE(read_last_line(path).has_value());
-  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
-  EXPECT_EQ(read_last_line(path)->exit_code, 75);
-  EXPECT_EQ(read_last_line(path)->time_seconds, 9);
-  spit(path, end);
-  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
-  spit(path, start + end + start);
-  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::start);
-  EXPECT_EQ(read_last_line(path)->time_seconds, 1);
-  spit(path, start + end + "{\"torn");
-  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
-  spit(path, std::string(300'000, 'x') + "\n" + end);
-  EXPECT_EQ(read_last_line(path)->kind, LedgerLine::Kind::end);
+  const std::string long_line = std::string(300'000, 'x') + "\n";
+  const std::pair<std::string, std::optional<Kind>> files[] = {{"", {}},
+                                                               {end, Kind::end},
+                                                               {start + end, Kind::end},
+                                                               {start + end + start, Kind::start},
+                                                               {start + end + "{\"torn", Kind::end},
+                                                               {long_line + end, Kind::end},
+                                                               {start + long_line, {}}};
+  for (const auto& [text, kind] : files) {
+    spit(path, text);
+    const auto last = read_last_line(path);
+    ASSERT_EQ(last.has_value(), kind.has_value()) << text.substr(0, 1000);
+    if (!last) continue;
+    EXPECT_EQ(last->kind, *kind);
+    EXPECT_EQ(last->time_seconds, *kind == Kind::end ? 9 : 1);
+    EXPECT_EQ(last->exit_code, *kind == Kind::end ? 75 : 0);
+  }
   auto large = start_at(2, 3);
   large.hosts.assign(4000, "a-host-whose-name-is-as-long-as-they-come.example.org");
   spit(path, end + to_json_line(large));
   EXPECT_EQ(read_last_line(path)->hosts.size(), 4000u);
-  spit(path, start + std::string(300'000, 'x') + "\n");
-  EXPECT_FALSE(read_last_line(path).has_value());
   spit(path, start + "{}\n");
-  expect_contains(message_of<DataError>([&] { read_last_line(path); }), "ledger.jsonl: ");
+  expect_refusal<DataError>(kReader, "last line: {}", {"ledger.jsonl: "},
+                            [&] { read_last_line(path); });
 }
 
 TEST(Ledger, lines_come_back_as_they_were_written) {
@@ -251,27 +239,29 @@ TEST(Ledger, lines_come_back_as_they_were_written) {
   EXPECT_EQ(lines[2].why, "x");
 }
 
-TEST(Ledger, lines_that_cannot_be_are_refused_by_number) {
+TEST(Ledger, lines_that_cannot_be_are_refused_by_number_and_stay_as_they_are) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
-  const auto good = to_json_line(start_at(1, 0));
-  const auto said = [&](const std::string& line) {
-    spit(path, good + line + "\n");
-    return message_of<DataError>([&] { read_ledger(path); });
+  const auto good = to_json_line(start_at(1, 0)), end = to_json_line(end_at(1, 0));
+  const auto steps = [](const char* rest) {
+    return str(R"({"event":"steps","time_seconds":1,)", rest, "}\n");
   };
-  const std::string time = R"("time_seconds":1,)";
-  const auto steps = [&](const char* rest) { return str(R"({"event":"steps",)", time, rest, "}"); };
-  expect_contains(said("nonsense"), "ledger.jsonl: line 2");
-  expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":-1)")), "step_seconds is -1");
-  expect_contains(said(steps(R"("first":5,"last":3)")), "steps 5 to 3 are none");
-  expect_contains(said(steps(R"("first":0,"last":3)")), "first");
-  expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":null)")), "line 2");
-  expect_contains(said(steps(R"("first":1,"last":2,"step_seconds":1,"data_seconds":2,)"
-                             R"("checkpoint_seconds":0,"evaluation_seconds":0)")),
-                  "whose part it is");
-  spit(path, to_json_line(end_at(1, 0)) + good);
-  expect_contains(message_of<DataError>([&] { read_ledger(path); }),
-                  "line 1: no start is in front of it");
+  const std::pair<std::string, const char*> files[] = {
+      {good + "nonsense\n" + end, "line 2"},
+      {good + steps(R"("first":1,"last":2,"step_seconds":-1)"), "line 2: step_seconds is -1"},
+      {good + steps(R"("first":5,"last":3)"), "line 2: steps 5 to 3"},
+      {good + steps(R"("first":0,"last":3)"), "first"},
+      {good + steps(R"("first":1,"last":2,"step_seconds":null)"), "line 2"},
+      {good + steps(R"("first":1,"last":2,"step_seconds":1,"data_seconds":2,)"
+                    R"("checkpoint_seconds":0,"evaluation_seconds":0)"),
+       "line 2: data_seconds is 2"},
+      {end + good, "line 1"}};
+  for (const auto& [text, pin] : files) {
+    spit(path, text);
+    expect_refusal<DataError>(kReader, text, {"ledger.jsonl: ", pin}, [&] { read_ledger(path); });
+    EXPECT_THROW(Ledger(path, {.began = Clock::now()}), DataError);
+    EXPECT_EQ(slurp(path), text);
+  }
 }
 
 TEST(Ledger, the_line_for_people_has_all_parts) {
@@ -283,12 +273,11 @@ TEST(Ledger, the_line_for_people_has_all_parts) {
                   .evaluation_seconds = 240,
                   .idle_seconds = 360,
                   .restarts = 4};
-  EXPECT_EQ(in_words(g),
-            "goodput 93.3% of 5h12m: productive 4h51m, replayed 3m, restarts 6m (4), checkpoints "
-            "2m, data 0s, evaluation 4m, idle 6m");
-  EXPECT_EQ(in_words(Goodput{}),
-            "goodput 0% of 0s: productive 0s, replayed 0s, restarts 0s (0), checkpoints 0s, data "
-            "0s, evaluation 0s, idle 0s");
+  const auto text = in_words(g);
+  for (const char* pin : {"93.3%", "5h12m", "4h51m", "3m", "(4)", "2m", "0s"})
+    expect_contains(text, pin);
+  expect_wording(kReader, "in words", text);
+  expect_wording(kReader, "nothing in words", in_words(Goodput{}));
 }
 
 StepReport report_of(std::int64_t step, double data, double checkpoint, double evaluation) {
@@ -317,17 +306,17 @@ TEST(Ledger, a_writer_knows_what_a_reader_derives) {
   const auto now = [] { return Clock::now(); };
   {
     Ledger ledger(path, {.began = now() - std::chrono::seconds(3), .step = 0, .hosts = {"n1"}});
-    pass(0.05);
-    ledger.append(report_of(1, 0.01, 0, 0.02));
-    pass(0.03);
+    pass(0.015);
+    ledger.append(report_of(1, 0.005, 0, 0.005));
+    pass(0.01);
     ledger.append(report_of(2, std::nan(""), std::nan(""), 0));
-    pass(0.04);
-    ledger.end(0, "done", 0.02);
+    pass(0.01);
+    ledger.end(0, "done", 0.005);
     const auto& g = ledger.goodput();
     EXPECT_NEAR(g.restart_seconds, 3, 0.5);
-    EXPECT_EQ(g.checkpoint_seconds, 0.02);
-    EXPECT_EQ(g.evaluation_seconds, 0.02);
-    EXPECT_EQ(g.data_seconds, 0.01);
+    EXPECT_EQ(g.checkpoint_seconds, 0.005);
+    EXPECT_EQ(g.evaluation_seconds, 0.005);
+    EXPECT_EQ(g.data_seconds, 0.005);
     expect_same(g, goodput_of(read_ledger(path)));
   }
   const auto size = std::filesystem::file_size(path);
@@ -335,12 +324,12 @@ TEST(Ledger, a_writer_knows_what_a_reader_derives) {
   {
     Ledger ledger(path, {.began = now(), .step = 1, .hosts = {"n1"}});
     EXPECT_EQ(ledger.goodput().restarts, 1);
-    EXPECT_GT(ledger.goodput().replayed_seconds, 0.02);
+    EXPECT_GT(ledger.goodput().replayed_seconds, 0.005);
     EXPECT_EQ(ledger.goodput().replayed_seconds, goodput_of(read_ledger(path)).replayed_seconds);
   }
   {
     Ledger ledger(path, {.began = now(), .step = 2, .hosts = {"n1"}, .version = "0.1.0"});
-    pass(0.01);
+    pass(0.005);
     ledger.end(75, "stopped \xff by a \"signal\"", 0);  // before its first step
     expect_same(ledger.goodput(), goodput_of(read_ledger(path)));
     EXPECT_EQ(ledger.goodput().restarts, 2);
@@ -365,15 +354,6 @@ TEST(Ledger, reports_that_claim_more_than_passed_make_no_negative_time) {
   for (const auto& [name, seconds] : ledger.goodput().parts())
     EXPECT_TRUE(seconds >= 0 && seconds < 10) << name << " " << seconds;
   expect_same(ledger.goodput(), goodput_of(read_ledger(directory / "ledger.jsonl")));
-}
-
-TEST(Ledger, a_damaged_one_is_refused_and_stays_as_it_is) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "ledger.jsonl";
-  const auto text = to_json_line(start_at(1, 0)) + "?\n" + to_json_line(end_at(2, 0));
-  spit(path, text);
-  expect_contains(message_of<DataError>([&] { Ledger(path, {.began = Clock::now()}); }), "line 2");
-  EXPECT_EQ(slurp(path), text);
 }
 
 }  // namespace lockstep::testing::ledger_test

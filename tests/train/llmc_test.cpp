@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "model/families.h"
-#include "tests/files.h"
 #include "tests/train/model_weights.h"
+#include "tests/train/training_rig.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::llmc_test {
 
@@ -13,11 +13,7 @@ namespace fs = std::filesystem;
 constexpr int kPadding = 3;  // rows behind the vocabulary
 
 ModelConfig small() {
-  auto c = family_defaults(Family::gpt2);
-  c.layers = 2;
-  c.width = 12;
-  c.heads = c.kv_heads = 3;
-  c.head_size = 4;
+  auto c = small_model(Family::gpt2, 12, 3);
   c.mlp_width = 48;
   c.vocabulary = 7;
   c.max_positions = 5;
@@ -84,28 +80,26 @@ struct Written {
 
 class Llmc : public ::testing::TestWithParam<DType> {
  protected:
-  std::string refusal(const std::string& bytes) {
-    spit(directory_ / "m.bin", bytes);
-    return message_of<DataError>([&] { llmc_config(directory_ / "m.bin"); });
-  }
+  void write(const std::string& bytes) const { spit(path_, bytes); }
   TemporaryDirectory directory_;
+  const fs::path path_ = directory_ / "m.bin";
 };
 
 TEST_P(Llmc, every_parameter_gets_its_numbers_and_padding_is_left_out) {
   const Written written(GetParam());
-  spit(directory_ / "m.bin", written.bytes);
-  EXPECT_TRUE(is_llmc_model(directory_ / "m.bin"));
-  EXPECT_EQ(llmc_config(directory_ / "m.bin"), small());
+  write(written.bytes);
+  EXPECT_TRUE(is_llmc_model(path_));
+  EXPECT_EQ(llmc_config(path_), small());
   for (const auto dtype : {DType::fp32, DType::bf16}) {
     ModelWeights weights(small(), dtype);
-    import_llmc(directory_ / "m.bin", weights.slices);
+    import_llmc(path_, weights.slices);
     EXPECT_EQ(weights.values(), written.values);
     ModelWeights pieces(small(), dtype);
-    import_llmc(directory_ / "m.bin", pieces.halves());
+    import_llmc(path_, pieces.halves());
     EXPECT_EQ(pieces.values(), written.values);
     ModelWeights whole(small(), dtype);
     const auto columns = whole.columns();
-    import_llmc(directory_ / "m.bin", columns);
+    import_llmc(path_, columns);
     whole.put_together(columns);
     EXPECT_EQ(whole.values(), written.values);
   }
@@ -113,32 +107,37 @@ TEST_P(Llmc, every_parameter_gets_its_numbers_and_padding_is_left_out) {
 
 TEST_P(Llmc, every_truncation_and_an_extension_are_refused) {
   const Written written(GetParam());
-  for (std::size_t n = 0; n < written.bytes.size(); n += n < 1030 ? 1 : 997)
-    expect_contains(refusal(written.bytes.substr(0, n)), "m.bin: at byte ");
-  expect_contains(refusal(written.bytes + "x"), "the header makes a file of");
+  for (std::size_t n = 0; n < written.bytes.size(); n += n < 1030 ? 1 : 997) {
+    write(written.bytes.substr(0, n));
+    expect_contains(message_of<DataError>([&] { llmc_config(path_); }), "m.bin: at byte ");
+  }
+  const auto size = written.bytes.size();
+  write(written.bytes + "x");
+  expect_refusal<DataError>("train/llmc", str("one byte more of ", name(GetParam())),
+                            {"m.bin: at byte ", str(size, " "), str(size + 1)},
+                            [&] { llmc_config(path_); });
 }
 
 INSTANTIATE_TEST_SUITE_P(types, Llmc, kFloatTypes, dtype_name);
 
 TEST_F(Llmc, headers_that_make_no_model_are_refused) {
-  const auto with = [&](std::size_t entry, std::int32_t value) {
-    return refusal(Written(DType::fp32).with(entry, value).bytes);
+  struct Row {
+    std::size_t entry;
+    std::int32_t value;
+    const char* pin;
   };
-  expect_contains(with(0, 20240520), "expected the number 20240326 of an llm.c model");
-  EXPECT_FALSE(is_llmc_model(directory_ / "m.bin"));
+  const Row rows[] = {{0, 20240520, "20240326"}, {1, 4, "at byte 4: "},
+                      {2, 0, "at byte 8: "},     {4, -1, "at byte 16: "},
+                      {5, 5, "at byte 20: "},    {6, INT32_MAX, "at byte 24: "},
+                      {7, 6, "at byte 28: "},    {4, 4096, "m.bin: "}};
+  for (const auto& [entry, value, pin] : rows) {
+    write(Written(DType::fp32).with(entry, value).bytes);
+    EXPECT_EQ(is_llmc_model(path_), entry != 0);
+    expect_refusal<DataError>("train/llmc", str("entry ", entry, " is ", value), {pin},
+                              [&] { llmc_config(path_); });
+  }
   EXPECT_FALSE(is_llmc_model(directory_.path()));
   EXPECT_FALSE(is_llmc_model(directory_ / "absent"));
-  expect_contains(with(1, 4), "at byte 4: version 4, supported are 3 (fp32) and 5 (bf16)");
-  expect_contains(with(2, 0), "at byte 8: the greatest length is 0");
-  expect_contains(with(4, -1), "at byte 16: the number of layers is -1");
-  expect_contains(with(5, 5), "at byte 20: 5 heads do not divide the width 12");
-  expect_contains(with(6, INT32_MAX), "at byte 24: the width is 2147483647");
-  expect_contains(with(7, 6), "at byte 28: a vocabulary of 7 padded to 6");
-  expect_contains(with(4, 4096), "the header makes a file of");
-  EXPECT_EQ(with(4, 4096).find("e+"), std::string::npos) << "bytes are counted";
-  const auto bytes = Written(DType::fp32).bytes;
-  expect_contains(refusal(bytes + "x"), str("the header makes a file of ", bytes.size(),
-                                            " bytes, it has ", bytes.size() + 1));
 }
 
 }  // namespace lockstep::testing::llmc_test

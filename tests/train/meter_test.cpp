@@ -5,18 +5,16 @@
 
 namespace lockstep::meter_test {
 
-Meter meter(std::int64_t steps = 100) {
-  return Meter({.steps = steps,
-                .step_tokens = 1000,
-                .flops_per_token = 6e6,
-                .flops_per_token_square = 8e6,
-                .peak_flops = 1e11,
-                .device = {},
-                .limit_bytes = 77});
-}
+const Meter::Config kConfig{.steps = 100,
+                            .step_tokens = 1000,
+                            .flops_per_token = 6e6,
+                            .flops_per_token_square = 8e6,
+                            .peak_flops = 1e11,
+                            .device = {},
+                            .limit_bytes = 77};
 
 TEST(Meter, rates_are_over_the_time_of_the_step) {
-  Meter m = meter();
+  Meter m(kConfig);
   const auto r = m.step(1, 0.25);
   EXPECT_EQ(r.step, 1);
   EXPECT_EQ(r.steps, 100);
@@ -29,15 +27,10 @@ TEST(Meter, rates_are_over_the_time_of_the_step) {
 
 // Half of the causal count at twice the rate: three quarters of the time at the peak.
 TEST(Meter, products_of_fp8_count_by_their_own_peak) {
-  Meter m({.steps = 100,
-           .step_tokens = 1000,
-           .flops_per_token = 6e6,
-           .flops_per_token_square = 8e6,
-           .peak_flops = 1e11,
-           .fp8_flops_per_token = 3e6,
-           .fp8_peak_flops = 2e11,
-           .device = {},
-           .limit_bytes = 77});
+  auto config = kConfig;
+  config.fp8_flops_per_token = 3e6;
+  config.fp8_peak_flops = 2e11;
+  Meter m(config);
   const auto r = m.step(1, 0.25);
   EXPECT_DOUBLE_EQ(r.model_flops_utilization, 0.75 * 0.24);
   EXPECT_DOUBLE_EQ(r.model_flops_utilization_square, 4000 * (5e6 / 1e11 + 3e6 / 2e11));
@@ -45,13 +38,9 @@ TEST(Meter, products_of_fp8_count_by_their_own_peak) {
 
 // 4000 tokens/s are 24 GFLOP/s by the causal count.
 TEST(Meter, above_105_percent_of_the_peak_mfu_is_unknown_until_a_larger_peak_is_measured) {
-  Meter m({.steps = 100,
-           .step_tokens = 1000,
-           .flops_per_token = 6e6,
-           .flops_per_token_square = 8e6,
-           .peak_flops = 24e9 / 1.06,
-           .device = {},
-           .limit_bytes = 0});
+  auto config = kConfig;
+  config.peak_flops = 24e9 / 1.06;
+  Meter m(config);
   const auto busy = m.step(1, 0.25);
   EXPECT_TRUE(std::isnan(busy.model_flops_utilization));
   EXPECT_TRUE(std::isnan(busy.model_flops_utilization_square));
@@ -68,7 +57,7 @@ TEST(Meter, above_105_percent_of_the_peak_mfu_is_unknown_until_a_larger_peak_is_
 }
 
 TEST(Meter, the_eta_counts_steps_evaluations_and_saves) {
-  Meter m = meter();
+  Meter m(kConfig);
   EXPECT_DOUBLE_EQ(m.step(1, 9).eta_seconds, 99 * 9.0);
   EXPECT_DOUBLE_EQ(m.step(2, 2).eta_seconds, 98 * 2.0);  // the first step warms up
   EXPECT_DOUBLE_EQ(m.step(3, 4).eta_seconds, 97 * 3.0);
@@ -80,7 +69,9 @@ TEST(Meter, the_eta_counts_steps_evaluations_and_saves) {
 }
 
 TEST(Meter, the_eta_follows_a_change_of_speed_within_some_twenty_steps) {
-  Meter m = meter(100000);
+  auto config = kConfig;
+  config.steps = 100000;
+  Meter m(config);
   for (int step = 1; step <= 200; ++step)
     m.step(step, 1);
   double eta = 0;

@@ -6,7 +6,7 @@
 
 #include "core/json.h"
 #include "core/philox.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 #include "train/metrics_log.h"
 
 namespace lockstep::testing::metrics_reader_test {
@@ -57,10 +57,39 @@ struct Follower {
   int anew = 0;
 };
 
-void append(const std::filesystem::path& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary | std::ios::app)
-      .write(text.data(), static_cast<std::streamsize>(text.size()));
+void expect_left_out(const Follower& follower, std::initializer_list<const char*> pins) {
+  const auto text = follower.reader.first_left_out();
+  for (const char* pin : pins)
+    expect_contains(text, pin);
+  expect_wording("train/metrics_reader", str("left out, ", *pins.begin()), text);
 }
+
+std::string lines_of(std::int64_t first, std::int64_t last, double loss = 3.25) {
+  std::string text;
+  for (auto step = first; step <= last; ++step)
+    text += line_of(step, loss);
+  return text;
+}
+
+using Numbers = std::vector<std::int64_t>;
+
+class MetricsReaderTest : public ::testing::Test {
+ protected:
+  void append(std::string_view text) const {
+    std::ofstream(path_, std::ios::binary | std::ios::app)
+        .write(text.data(), static_cast<std::streamsize>(text.size()));
+  }
+  // A reader that has read a new file of this text.
+  Follower read(const std::string& text) const {
+    spit(path_, text);
+    Follower follower(path_);
+    follower.poll();
+    return follower;
+  }
+
+  TemporaryDirectory directory_;
+  const std::filesystem::path path_ = directory_ / "metrics.jsonl";
+};
 
 TEST(MetricsReader, every_member_reads_back_as_the_log_wrote_it) {
   auto report = at(12);
@@ -104,72 +133,63 @@ TEST(MetricsReader, parts_of_a_step_have_the_names_of_today_and_of_before) {
 
 TEST(MetricsReader, a_line_that_lies_is_refused_with_what_is_wrong) {
   const std::pair<const char*, const char*> lines[] = {
-      {"", "expected {"},
-      {"[1]", "expected {"},
-      {"{}", "no member \"step\""},
-      {R"({"loss":1})", "no member \"step\""},
-      {R"({"step":1)", "expected }"},
-      {R"({"step":1} x)", "end of the line"},
-      {R"({"step":"1"})", "\"step\" is no number"},
-      {R"({"step":-1})", "\"step\" is no number"},
-      {R"({"step":0})", "no whole number from 1 on"},
-      {R"({"step":1.5})", "no whole number"},
-      {R"({"step":1e3})", "no whole number"},
-      {R"({"step":99999999999999999999})", "no whole number"},
-      {R"({"step":1,"step":2})", "\"step\" is there twice"},
-      {R"({"step":1,"loss":"3"})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":true})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":NaN})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":Infinity})", "\"loss\" is no number"},
-      {R"({"step":1,"loss":1e999})", "no double"},
-      {R"({"step":1,"loss":01})", "expected }"},
-      {R"({"step":1,"loss":1.})", "expected a digit"},
-      {R"({"step":1,"loss":1,"loss":1})", "\"loss\" is there twice"},
-      {R"({"step":1,"gemm_seconds":1,"products_seconds":1})", "there twice"},
-      {R"({"step":1,"skipped":1})", "neither true nor false"},
-      {R"({"step":1,"x":{}})", "expected a number, a string"},
-      {R"({"step":1,"x":"a)", "ends in a string"},
-      {R"({"step":1,"x":"\q"})", "an escape"},
-      {"{\"step\":1,\"x\":\"\n\"}", "control character"},
+      {"", "at byte 0: "},
+      {"[1]", "at byte 0: "},
+      {"{}", "\"step\""},
+      {R"({"loss":1})", "\"step\""},
+      {R"({"step":1)", "at byte 9: "},
+      {R"({"step":1} x)", "at byte 11: "},
+      {R"({"step":"1"})", "\"step\""},
+      {R"({"step":-1})", "\"step\""},
+      {R"({"step":0})", "1"},
+      {R"({"step":1.5})", "at byte 11: "},
+      {R"({"step":1e3})", "at byte 11: "},
+      {R"({"step":99999999999999999999})", "at byte 28: "},
+      {R"({"step":1,"step":2})", "\"step\""},
+      {R"({"step":1,"loss":"3"})", "\"loss\""},
+      {R"({"step":1,"loss":true})", "\"loss\""},
+      {R"({"step":1,"loss":NaN})", "\"loss\""},
+      {R"({"step":1,"loss":Infinity})", "\"loss\""},
+      {R"({"step":1,"loss":1e999})", "at byte 22: "},
+      {R"({"step":1,"loss":01})", "at byte 18: "},
+      {R"({"step":1,"loss":1.})", "at byte 19: "},
+      {R"({"step":1,"loss":1,"loss":1})", "\"loss\""},
+      {R"({"step":1,"gemm_seconds":1,"products_seconds":1})", "_seconds\""},
+      {R"({"step":1,"skipped":1})", "\"skipped\""},
+      {R"({"step":1,"x":{}})", "at byte 14: "},
+      {R"({"step":1,"x":"a)", "at byte 16: "},
+      {R"({"step":1,"x":"\q"})", "at byte 16: "},
+      {"{\"step\":1,\"x\":\"\n\"}", "at byte 15: "},
   };
-  for (const auto& [line, why] : lines)
-    expect_contains(message_of<DataError>([&, text = line] { parse_metrics_line(text); }), why);
+  for (const auto& [line, pin] : lines)
+    expect_refusal<DataError>("train/metrics_reader", line, {pin},
+                              [&, text = line] { parse_metrics_line(text); });
   EXPECT_EQ(parse_metrics_line(R"({"step":1,"loss":null,"x":"a\"\u00e9","y":true})").step, 1);
 }
 
-TEST(MetricsReader, what_is_left_out_is_counted_and_the_rest_is_read) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "metrics.jsonl";
+TEST_F(MetricsReaderTest, what_is_left_out_is_counted_and_the_rest_is_read) {
   const std::string zeros(100, '\0'), next = line_of(5);
-  spit(path, line_of(1) + "a note\n" + line_of(2) + zeros + "\n" + line_of(3) + line_of(2) +
-                 line_of(3 + MetricsReader::kMostHole + 1) + line_of(4) + next.substr(0, 40));
-  Follower follower(path);
-  EXPECT_TRUE(follower.poll());
-  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2, 3, 4}));
+  auto follower =
+      read(line_of(1) + "a note\n" + line_of(2) + zeros + "\n" + line_of(3) + line_of(2) +
+           line_of(3 + MetricsReader::kMostHole + 1) + line_of(4) + next.substr(0, 40));
+  EXPECT_EQ(follower.numbers(), (Numbers{1, 2, 3, 4}));
   EXPECT_EQ(follower.reader.lines(), 8);
   EXPECT_EQ(follower.reader.left_out(), 4);
-  EXPECT_EQ(follower.reader.first_left_out(), "line 2: at byte 0: expected {");
+  expect_left_out(follower, {"line 2: at byte 0: "});
   EXPECT_EQ(follower.reader.unfinished_bytes(), 40);
-  append(path, next.substr(40));
+  append(next.substr(40));
   follower.poll();
   EXPECT_EQ(follower.numbers().back(), 5);
   EXPECT_EQ(follower.reader.unfinished_bytes(), 0);
   EXPECT_EQ(follower.anew, 0);
 }
 
-TEST(MetricsReader, a_damaged_step_costs_its_line_alone_wherever_it_stands) {
-  const TemporaryDirectory directory;
+TEST_F(MetricsReaderTest, a_damaged_step_costs_its_line_alone_wherever_it_stands) {
   for (const int at : {1, 2, 10, 699, 700})
     for (const std::int64_t step : {1, 8, 11, 12, 610, 701, 7000, 900'000}) {
       if (step == at) continue;
-      const auto path = directory / str("metrics-", at, "-", step);
-      std::string text;
-      for (int line = 1; line <= 700; ++line)
-        text += line_of(line == at ? step : line);
-      spit(path, text);
-      Follower follower(path);
-      follower.poll();
       SCOPED_TRACE(str("step ", step, " at line ", at));
+      const auto follower = read(lines_of(1, at - 1) + line_of(step) + lines_of(at + 1, 700));
       const auto numbers = follower.numbers();
       EXPECT_EQ(numbers.size(), 699u);
       EXPECT_EQ(std::ranges::count(numbers, at), 0);
@@ -177,93 +197,69 @@ TEST(MetricsReader, a_damaged_step_costs_its_line_alone_wherever_it_stands) {
       const bool is_held = at == 700 && step > 700;  // no line says that it is damage
       EXPECT_EQ(follower.reader.held_back().has_value(), is_held);
       EXPECT_EQ(follower.reader.left_out(), is_held ? 0 : 1);
-      if (at == 10 && step == 610) {
-        EXPECT_EQ(follower.reader.first_left_out(), "line 10: step 610 stands in front of step 11");
-      }
+      if (at == 10 && step == 610) expect_left_out(follower, {"line 10: step 610", "step 11"});
     }
 }
 
-TEST(MetricsReader, steps_that_are_far_from_each_other_are_read_once_a_line_goes_on_from_them) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "metrics.jsonl";
-  Follower follower(path);
-  spit(path, line_of(1) + line_of(2) + line_of(500));
-  follower.poll();
-  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2}));
-  EXPECT_EQ(follower.reader.held_back()->step, 500);
-  append(path, line_of(510));  // each tenth from here on
-  follower.poll();
-  append(path, line_of(520));
-  follower.poll();
-  append(path, line_of(530));
-  follower.poll();
-  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 2, 500, 510, 520, 530}));
-  EXPECT_EQ(follower.reader.left_out(), 0);
-}
-
-TEST(MetricsReader, a_hole_does_not_hide_the_damage_behind_it) {
-  const TemporaryDirectory directory;
+TEST_F(MetricsReaderTest, a_hole_does_not_hide_the_damage_behind_it) {
   for (const int damaged : {501, 502, 503})
     for (const int step : {510, 900, 5000}) {
-      const auto path = directory / str("metrics-", damaged, "-", step);
-      std::string text = line_of(1) + line_of(2);
-      for (int line = 500; line <= 1200; ++line)
-        text += line_of(line == damaged ? step : line);
-      spit(path, text);
-      Follower follower(path);
-      follower.poll();
       SCOPED_TRACE(str("step ", step, " in place of ", damaged));
+      const auto follower = read(lines_of(1, 2) + lines_of(500, damaged - 1) + line_of(step) +
+                                 lines_of(damaged + 1, 1200));
       EXPECT_EQ(follower.steps.size(), 702u);
       EXPECT_EQ(follower.reader.left_out(), 1);
     }
 }
 
-TEST(MetricsReader, a_log_may_begin_at_any_step) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "metrics.jsonl";
-  spit(path, line_of(501));
-  Follower follower(path);
-  follower.poll();
-  EXPECT_EQ(follower.reader.held_back()->step, 501);
-  EXPECT_EQ(follower.reader.why_held_back(), "step 501 is the first, and no line goes on from it");
-  append(path, line_of(502) + line_of(503));
-  follower.poll();
-  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{501, 502, 503}));
-  EXPECT_EQ(follower.reader.left_out(), 0);
+TEST_F(MetricsReaderTest,
+       steps_that_are_far_from_each_other_are_read_once_a_line_goes_on_from_them) {
+  auto far = read(line_of(1) + line_of(2) + line_of(500));
+  EXPECT_EQ(far.numbers(), (Numbers{1, 2}));
+  EXPECT_EQ(far.reader.held_back()->step, 500);
+  for (const int step : {510, 520, 530}) {  // each tenth from here on
+    append(line_of(step));
+    far.poll();
+  }
+  EXPECT_EQ(far.numbers(), (Numbers{1, 2, 500, 510, 520, 530}));
+  EXPECT_EQ(far.reader.left_out(), 0);
+  // A log may begin at any step.
+  auto late = read(line_of(501));
+  EXPECT_EQ(late.reader.held_back()->step, 501);
+  expect_wording("train/metrics_reader", "held back", late.reader.why_held_back());
+  append(lines_of(502, 503));
+  late.poll();
+  EXPECT_EQ(late.numbers(), (Numbers{501, 502, 503}));
+  EXPECT_EQ(late.reader.left_out(), 0);
 }
 
-TEST(MetricsReader, a_line_of_any_length_is_left_out_alone) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "metrics.jsonl";
+TEST_F(MetricsReaderTest, a_line_of_any_length_is_left_out_alone) {
   const std::string filler(3 * MetricsReader::kMostLineBytes, 'x');
-  Follower follower(path);
-  spit(path, line_of(1) + R"({"step":2,"x":")" + filler);
-  follower.poll();
+  auto follower = read(line_of(1) + R"({"step":2,"x":")" + filler);
   EXPECT_LE(follower.reader.unfinished_bytes(), MetricsReader::kMostLineBytes);
   for (int i = 0; i < 3; ++i) {  // it grows while it is followed
-    append(path, filler);
+    append(filler);
     follower.poll();
   }
-  append(path, "\"}\n" + line_of(3));
+  append("\"}\n" + line_of(3));
   follower.poll();
-  EXPECT_EQ(follower.numbers(), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(follower.numbers(), (Numbers{1, 3}));
   EXPECT_EQ(follower.reader.left_out(), 1);
-  expect_contains(follower.reader.first_left_out(), "line 2: longer than 1048576 bytes");
+  expect_left_out(follower, {"line 2: ", "1048576"});
   EXPECT_EQ(follower.anew, 0);
 }
 
-TEST(MetricsReader, whatever_pieces_a_file_grows_by_the_lines_are_those_of_the_whole) {
-  const TemporaryDirectory directory;
+TEST_F(MetricsReaderTest, whatever_pieces_a_file_grows_by_the_lines_are_those_of_the_whole) {
   std::string text;
   for (int step = 1; step <= 40; ++step)
     text += line_of(step) + (step % 7 == 0 ? "\n" : "");
   for (std::uint64_t round = 0; round < 20; ++round) {
-    const auto path = directory / str("metrics-", round);
-    Follower follower(path);
+    std::filesystem::remove(path_);
+    Follower follower(path_);
     EXPECT_FALSE(follower.poll());
     for (std::size_t at = 0, draw = 0; at < text.size(); ++draw) {
       const std::size_t bytes = philox(5, round, draw)[0] % 900;
-      append(path, text.substr(at, bytes));
+      append(text.substr(at, bytes));
       at += std::min(bytes, text.size() - at);
       EXPECT_TRUE(follower.poll());
     }
@@ -274,22 +270,12 @@ TEST(MetricsReader, whatever_pieces_a_file_grows_by_the_lines_are_those_of_the_w
   }
 }
 
-TEST(MetricsReader, a_run_that_goes_on_from_before_is_read_anew_however_far_it_came) {
-  const TemporaryDirectory directory;
+TEST_F(MetricsReaderTest, a_run_that_goes_on_from_before_is_read_anew_however_far_it_came) {
   for (const int came_to : {5, 6, 9, 10, 11, 30}) {
-    const auto path = directory / str("metrics-", came_to);
-    std::string first, second;
-    for (int step = 1; step <= 10; ++step) {
-      first += line_of(step, 2);
-      if (step <= 5) second += line_of(step, 2);
-    }
-    for (int step = 6; step <= came_to; ++step)
-      second += line_of(step, 3);
-    spit(path, first);
-    Follower follower(path);
-    follower.poll();
+    auto follower = read(lines_of(1, 10, 2));
     EXPECT_EQ(follower.steps.size(), 10u);
-    std::ofstream(path, std::ios::binary) << second;  // as a resume: cut, and written again
+    // As a resume: cut, and written again.
+    std::ofstream(path_, std::ios::binary) << lines_of(1, 5, 2) << lines_of(6, came_to, 3);
     follower.poll();
     EXPECT_EQ(follower.anew, 1) << came_to;
     ASSERT_EQ(std::ssize(follower.steps), came_to);
@@ -298,16 +284,13 @@ TEST(MetricsReader, a_run_that_goes_on_from_before_is_read_anew_however_far_it_c
   }
 }
 
-TEST(MetricsReader, a_long_file_is_read_in_pieces_of_what_a_poll_may_take) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "metrics.jsonl";
+TEST_F(MetricsReaderTest, a_long_file_is_read_in_pieces_of_what_a_poll_may_take) {
   std::string text;
   for (int step = 1; std::ssize(text) < 9 * MetricsReader::kMostLineBytes; ++step)
     text += line_of(step) + std::string(step % 50 == 0 ? 100'000 : 10, 'x') + "\n";
-  spit(path, text);
-  Follower whole(path), pieces(path, 2 * MetricsReader::kMostLineBytes);
-  whole.poll();
+  const auto whole = read(text);
   EXPECT_EQ(whole.reader.share_read(), 1);
+  Follower pieces(path_, 2 * MetricsReader::kMostLineBytes);
   int polls = 0;
   double share = 0;
   do {
@@ -323,25 +306,20 @@ TEST(MetricsReader, a_long_file_is_read_in_pieces_of_what_a_poll_may_take) {
   EXPECT_EQ(pieces.anew, 0);
 }
 
-TEST(MetricsReader, a_file_may_go_and_come_again) {
-  const TemporaryDirectory directory;
-  const auto path = directory / "metrics.jsonl";
-  Follower follower(path);
+TEST_F(MetricsReaderTest, a_file_may_go_and_come_again_and_a_directory_is_none) {
+  Follower follower(path_);
   EXPECT_FALSE(follower.poll());
-  spit(path, line_of(1));
+  spit(path_, line_of(1));
   EXPECT_TRUE(follower.poll());
-  std::filesystem::remove(path);
+  std::filesystem::remove(path_);
   EXPECT_FALSE(follower.poll());
   EXPECT_TRUE(follower.steps.empty());
-  spit(path, line_of(1) + line_of(2));
+  spit(path_, line_of(1) + line_of(2));
   EXPECT_TRUE(follower.poll());
   EXPECT_EQ(follower.steps.size(), 2u);
-}
-
-TEST(MetricsReader, what_is_no_file_is_an_error_that_names_it) {
-  const TemporaryDirectory directory;
-  Follower follower(directory.path());
-  expect_contains(message_of<DataError>([&] { follower.poll(); }), "is no regular file");
+  Follower directory(directory_.path());
+  expect_refusal<DataError>("train/metrics_reader", "a directory", {directory_.path().string()},
+                            [&] { directory.poll(); });
 }
 
 }  // namespace lockstep::testing::metrics_reader_test

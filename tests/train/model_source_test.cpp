@@ -4,9 +4,9 @@
 
 #include "checkpoint/checkpointer.h"
 #include "model/families.h"
-#include "tests/files.h"
 #include "tests/model/config_members_table.h"
 #include "tests/train/model_weights.h"
+#include "tests/wording.h"
 #include "train/huggingface.h"
 #include "train/weight_files.h"
 
@@ -14,6 +14,7 @@ namespace lockstep::testing::model_source_test {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kReader = "train/model_source";
 const fs::path kFixture = fs::path(LOCKSTEP_FIXTURES) / "qwen3";
 
 // A run whose one checkpoint holds the fixture's weights.
@@ -55,58 +56,57 @@ TEST(ModelSource, each_form_of_a_model_gives_the_same_weights) {
 
 TEST(ModelSource, says_what_was_looked_for) {
   const TemporaryDirectory directory;
-  expect_contains(message_of<DataError>([&] { find_model(directory / "absent"); }),
-                  "absent does not exist: expected the directory of a run");
-  expect_contains(message_of<DataError>([&] { find_model(directory.path()); }),
-                  "of a Hugging Face model (with config.json), or an llm.c model");
+  const auto expect_refused = [&](const char* what, const fs::path& path) {
+    expect_refusal<DataError>(kReader, what, {path.string()}, [&] { find_model(path); });
+  };
+  expect_refused("an absent path", directory / "absent");
+  expect_refused("an empty directory", directory.path());
   fs::create_directory(directory / "checkpoints");
-  expect_contains(message_of<DataError>([&] { find_model(directory.path()); }),
-                  "no checkpoint that validates");
+  expect_refused("a run without a checkpoint", directory.path());
 }
 
-// Of each, what find_model() and copy_tokenizer() say of it.
+// find_model() and copy_tokenizer() say the same of each.
 TEST(ModelSource, forms_that_are_not_read_are_named_with_the_remedy) {
   const TemporaryDirectory directory;
-  const auto make = [&](const char* name, const std::string& text) {
-    const auto path = directory / name;
-    fs::create_directories(path.parent_path());
-    spit(path, text);
-    return path;
-  };
-  make("adapter/adapter_config.json", R"({"base_model_name_or_path": "Qwen/Qwen3-0.6B"})");
-  make("adapter/adapter_model.safetensors", "");
-  make("quantised/model-q4_0.gguf", "GGUF");
-  make("cache/snapshots/1a2b/config.json", "{}");
-  make("meta/params.json", "{}");
-  make("weights/model.safetensors", "");
-  const std::pair<fs::path, std::string> cases[] = {
-      {"meta-llama/Llama-3.1-8B",
-       "If it is an id of the Hugging Face Hub, download it with `hf download "
-       "meta-llama/Llama-3.1-8B --local-dir DIR` and name DIR"},
-      {"no-such-gpt2", "`hf download no-such-gpt2 --local-dir"},
-      {"https://huggingface.co/Qwen/Qwen3-0.6B/tree/main", "`hf download Qwen/Qwen3-0.6B --local"},
-      {"hf://gpt2", "`hf download gpt2 --local"},
-      {"s3://bucket/model", "It is an address: download it"},
-      {directory / "adapter", "found an adapter (adapter_config.json) of Qwen/Qwen3-0.6B"},
-      {directory / "adapter", "Merge it with the package peft"},
-      {directory / "adapter/adapter_model.safetensors",
-       "Name the directory, " + (directory / "adapter").string()},
-      {directory / "quantised", "found GGUF files"},
-      {directory / "quantised/model-q4_0.gguf", "found a GGUF file"},
-      {directory / "quantised/model-q4_0.gguf", "from_pretrained(DIRECTORY, gguf_file=NAME)"},
-      {directory / "cache",
-       "Name one of its snapshots, " + (directory / "cache/snapshots").string()},
-      {directory / "meta", "convert_llama_weights_to_hf.py"},
-      {directory / "weights", "Copy the model's config.json there"},
-      {make("weights/model.safetensors", ""), "Name the directory, "},
-      {make("pytorch_model.bin", "PK"), "found a file that may be PyTorch's"}};
-  for (const auto& [path, expected] : cases) {
-    expect_contains(message_of<DataError>([&] { find_model(path); }), expected);
-    expect_contains(message_of<DataError>([&] { copy_tokenizer(path, directory / "to"); }),
-                    expected);
+  const std::pair<const char*, const char*> files[] = {
+      {"adapter/adapter_config.json", R"({"base_model_name_or_path": "Qwen/Qwen3-0.6B"})"},
+      {"adapter/adapter_model.safetensors", ""},
+      {"quantised/model-q4_0.gguf", "GGUF"},
+      {"cache/snapshots/1a2b/config.json", "{}"},
+      {"meta/params.json", "{}"},
+      {"weights/model.safetensors", ""},
+      {"pytorch_model.bin", "PK"}};
+  for (const auto& [name, text] : files) {
+    fs::create_directories((directory / name).parent_path());
+    spit(directory / name, text);
   }
+  const auto expect_refused = [&](const fs::path& path, const std::string& pin) {
+    expect_refusal<DataError>(kReader, path.string(), {pin}, [&] { find_model(path); });
+    expect_refusal<DataError>(kReader, str("the tokenizer of ", path.string()), {pin},
+                              [&] { copy_tokenizer(path, directory / "to"); });
+  };
+  const std::pair<const char*, const char*> hub[] = {
+      {"meta-llama/Llama-3.1-8B", "hf download meta-llama/Llama-3.1-8B --local-dir"},
+      {"no-such-gpt2", "hf download no-such-gpt2 --local-dir"},
+      {"https://huggingface.co/Qwen/Qwen3-0.6B/tree/main", "hf download Qwen/Qwen3-0.6B --local"},
+      {"hf://gpt2", "hf download gpt2 --local"},
+      {"s3://bucket/model", "s3://bucket/model"}};
+  for (const auto& [path, pin] : hub)
+    expect_refused(path, pin);
+  const std::pair<const char*, std::string> local[] = {
+      {"adapter", "Qwen/Qwen3-0.6B"},
+      {"adapter/adapter_model.safetensors", (directory / "adapter").string()},
+      {"quantised", "GGUF"},
+      {"quantised/model-q4_0.gguf", "gguf_file"},
+      {"cache", (directory / "cache/snapshots").string()},
+      {"meta", "convert_llama_weights_to_hf.py"},
+      {"weights", "config.json"},
+      {"weights/model.safetensors", (directory / "weights").string()},
+      {"pytorch_model.bin", "PyTorch"}};
+  for (const auto& [path, pin] : local)
+    expect_refused(directory / path, pin);
   for (const auto& path : {directory / "absent", fs::path("./a/b"), fs::path("a/b/c"),
-                           fs::path("/a/b"), fs::path("a b")})
+                           directory / "a/b", fs::path("a b")})
     EXPECT_EQ(message_of<DataError>([&] { find_model(path); }).find("hf download"),
               std::string::npos)
         << path;
@@ -114,44 +114,37 @@ TEST(ModelSource, forms_that_are_not_read_are_named_with_the_remedy) {
 
 TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
   const TemporaryDirectory directory;
-  const auto refusal_with = [&](const char* key, const char* value) {
+  const auto expect_refused = [&](const std::string& what, const std::string& pin) {
+    expect_refusal<DataError>(kReader, what, {pin}, [&] { find_model(directory.path()); });
+  };
+  const auto set = [&](const std::string& key, const char* value) {
     Json config = Json::parse(slurp(kFixture / "config.json"), "config");
     config.set(key, Json::parse(value, "value"));
     spit(directory / "config.json", config.dump());
-    return message_of<DataError>([&] { find_model(directory.path()); });
   };
-  const std::pair<const char*, const char*> methods[] = {
-      {R"({"quant_method": "gptq", "bits": 4})", "(quant_method is 'gptq'); expected F64, F32"},
-      {R"({"quant_method": "awq"})", "Name the directory of the model before its quantization"},
-      {R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", "call model.dequantize() and"},
-      {R"({"quant_method": "fp8"})",
-       "FineGrainedFP8Config(dequantize=True)), call model.save_pretrained(DIR, save_original_"},
-      {R"({"quant_method": "compressed-tensors"})", "CompressedTensorsConfig(dequantize=True)"},
-      {R"({"bits": 4})", "Remove the member if the weights are plain"},
-      {"4", "Name the directory of the model"}};
-  for (const auto& [value, expected] : methods) {
-    const auto text = refusal_with("quantization_config", value);
-    expect_contains(text, "config.json: quantization_config: the weights are quantised");
-    expect_contains(text, expected);
+  for (const char* method :
+       {R"({"quant_method": "gptq", "bits": 4})", R"({"quant_method": "awq"})",
+        R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", R"({"quant_method": "fp8"})",
+        R"({"quant_method": "compressed-tensors"})", R"({"bits": 4})", "4"}) {
+    set("quantization_config", method);
+    expect_refused(method, "config.json: quantization_config: ");
   }
   for (const auto& row : kMemberRows) {
     if (row.use != MemberUse::weights) continue;
     std::istringstream members(row.members);
-    for (std::string member; members >> member;)
-      expect_contains(refusal_with(member.c_str(), R"({"group_size": 64, "bits": 4})"),
-                      str("config.json: ", member, ": the weights are quantised"));
+    for (std::string member; members >> member;) {
+      set(member, R"({"group_size": 64, "bits": 4})");
+      expect_refused(member, str("config.json: ", member, ": "));
+    }
   }
   fs::copy(kFixture / "config.json", directory / "config.json",
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(find_model(directory.path()).form, ModelSource::Form::huggingface);
   spit(directory / "adapter_config.json", "{}");
-  expect_contains(message_of<DataError>([&] { find_model(directory.path()); }),
-                  "holds an adapter (adapter_config.json); expected whole weights. Merge it");
-  for (const char* weights : {"model.safetensors.index.json", "model.safetensors"}) {
+  expect_refused("an adapter beside a config", "adapter_config.json");
+  for (const std::string weights : {"model.safetensors.index.json", "model.safetensors"}) {
     spit(directory / weights, "");
-    expect_contains(
-        message_of<DataError>([&] { find_model(directory.path()); }),
-        "holds whole weights and an adapter (adapter_config.json); expected one of them");
+    expect_refused("an adapter beside " + weights, "adapter_config.json");
     fs::remove(directory / weights);
   }
 }
@@ -159,17 +152,10 @@ TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
 TEST(ModelSource, other_weights_beside_a_config_are_named_with_the_remedy) {
   const TemporaryDirectory directory;
   fs::copy(kFixture / "config.json", directory / "config.json");
-  const auto refusal = [&] {
-    return message_of<DataError>(
-        [&] { WeightFiles(directory.path(), find_model(directory.path()).model); });
-  };
-  expect_contains(refusal(),
-                  "expected model.safetensors or model.safetensors.index.json; other "
-                  "weight files are not read. Load the model with `transformers`");
+  const auto read = [&] { WeightFiles(directory.path(), find_model(directory.path()).model); };
+  expect_refusal<DataError>(kReader, "no weights beside a config", {"model.safetensors"}, read);
   spit(directory / "model-q4_0.gguf", "GGUF");
-  expect_contains(refusal(),
-                  "found GGUF files. Load it with `transformers`, from_pretrained(DIRECTORY, "
-                  "gguf_file=NAME)");
+  expect_refusal<DataError>(kReader, "GGUF beside a config", {"GGUF", "gguf_file"}, read);
 }
 
 }  // namespace lockstep::testing::model_source_test

@@ -7,7 +7,7 @@
 #include <regex>
 #include <set>
 
-#include "tests/files.h"
+#include "tests/train/log.h"
 #include "train/metrics_page.h"
 
 namespace lockstep::testing::prometheus_test {
@@ -208,11 +208,17 @@ TEST(Prometheus, any_name_of_a_run_is_a_label) {
   expect_promtool_agrees(text);
 }
 
-Config::Log to_file(const std::string& file) {
-  Config::Log log;
-  log.prometheus_file = file;
-  return log;
-}
+struct MetricsPageTest : ::testing::Test {
+  static Config::Log to_file(const std::string& file) {
+    Config::Log log;
+    log.prometheus_file = file;
+    return log;
+  }
+
+  TemporaryDirectory directory;
+  const RunDirectory run{directory / "my run"};
+  const std::filesystem::path path = run.path() / "metrics.prom";
+};
 
 double value(const std::filesystem::path& path, const std::string& name) {
   for (const auto& [key, number] : parse(slurp(path)))
@@ -220,11 +226,8 @@ double value(const std::filesystem::path& path, const std::string& name) {
   return std::nan("");
 }
 
-TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "my run");
+TEST_F(MetricsPageTest, counts_what_this_process_did_and_says_when_it_ends) {
   MetricsPage page(run, to_file("metrics.prom"), 40);
-  const auto path = run.path() / "metrics.prom";
   page.publish();
   EXPECT_EQ(value(path, "lockstep_running"), 1);
   EXPECT_EQ(value(path, "lockstep_steps"), 40);
@@ -264,9 +267,7 @@ TEST(MetricsPage, counts_what_this_process_did_and_says_when_it_ends) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("metrics.prom.")) << entry.path();
 }
 
-TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
+TEST_F(MetricsPageTest, the_file_may_be_anywhere_or_nowhere) {
   {
     MetricsPage page(run, to_file((directory / "x.prom").string()), 0);
     page.show(report(), std::nullopt);
@@ -278,22 +279,22 @@ TEST(MetricsPage, the_file_may_be_anywhere_or_nowhere) {
     page.end(std::nullopt, 0);
   }
   MetricsPage lost(run, to_file((directory / "absent/x.prom").string()), 0);
-  expect_contains(message_of<DataError>([&] { lost.show(report(), std::nullopt); }),
-                  "absent/x.prom: cannot create");
+  expect_refusal<DataError>("train/prometheus", "a directory that is absent", {"absent/x.prom: "},
+                            [&] { lost.show(report(), std::nullopt); });
 }
 
-TEST(MetricsPage, a_port_that_is_taken_is_a_warning) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
+TEST_F(MetricsPageTest, a_port_that_is_taken_is_a_warning) {
   const MetricsServer other("127.0.0.1", 0);
   Config::Log log = to_file("metrics.prom");
   log.metrics_port = other.port();
-  ::testing::internal::CaptureStderr();
-  MetricsPage page(run, log, 0);
-  page.show(report(), std::nullopt);
-  expect_contains(::testing::internal::GetCapturedStderr(),
-                  "choose another log.metrics_port; the run goes on");
-  EXPECT_EQ(value(run.path() / "metrics.prom", "lockstep_step"), 12);
+  std::optional<MetricsPage> page;
+  auto said = log_of([&] { page.emplace(run, log, 0); });
+  const auto port = std::to_string(other.port());
+  expect_contains(said, port);
+  said.replace(said.find(port), port.size(), "PORT");
+  expect_wording("train/prometheus", "a port that is taken", said);
+  page->show(report(), std::nullopt);
+  EXPECT_EQ(value(path, "lockstep_step"), 12);
 }
 
 }  // namespace lockstep::testing::prometheus_test

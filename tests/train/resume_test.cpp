@@ -7,20 +7,18 @@
 #include "checkpoint/checkpointer.h"
 #include "dist/thread_world.h"
 #include "model/families.h"
-#include "tests/files.h"
+#include "tests/train/log.h"
+#include "tests/train/training_rig.h"
 #include "train/numerics.h"
 
 namespace lockstep::testing::resume_test {
 
+constexpr const char* kReader = "train/resume";
+
 ModelConfig model_of(Family family) {
-  ModelConfig m = family_defaults(family);
+  ModelConfig m = small_model(family, 64, 4);
   m.layers = 8;
-  m.width = 64;
-  m.heads = m.kv_heads = 4;
-  m.head_size = 16;
-  m.mlp_width = 128;
   m.vocabulary = 257;
-  m.max_positions = 64;
   return m;
 }
 
@@ -35,17 +33,25 @@ constexpr auto kSameRows = [](const Stretch::Source& source, std::int64_t /*leng
 constexpr Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
                                 Family::smollm3};
 
-TEST(Resume, progress_comes_back_bit_for_bit) {
+struct Resume : ::testing::Test {
+  Resume() { config.model = model_of(Family::qwen3); }
+
+  std::string log_of_changes(const Json& before) {
+    return log_of([&] { log_changes(before, facts); });
+  }
+
   Config config;
-  config.model = model_of(Family::qwen3);
-  const Json settings = Json::Object{};
+  Json settings = Json::Object{};
+  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
+};
+
+TEST_F(Resume, progress_comes_back_bit_for_bit) {
   RunProgress progress{
       .step = 7, .first_sample = 1234, .tokens_seen = 99, .good_step = 5, .statistics = {}};
   for (int i = 0; i < 200; ++i) {
     progress.statistics.loss.add(1.0 / (3 + i));
     progress.statistics.grad_norm.add(i * 0.1);
   }
-  const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   const Json about = Json::parse(describe_run(progress, facts).dump(2), "about");
   check_resume(about, facts, kSameRows, false);
   RunProgress back = progress_in(about);
@@ -66,7 +72,7 @@ TEST(Resume, progress_comes_back_bit_for_bit) {
 }
 
 // Of a shared file system ranks may see different states.
-TEST(Resume, imported_weights_are_there_where_rank_0_sees_them) {
+TEST_F(Resume, imported_weights_are_there_where_rank_0_sees_them) {
   const TemporaryDirectory temporary;
   Json about;
   about.set("imported_from", "elsewhere");
@@ -89,11 +95,7 @@ TEST(Resume, imported_weights_are_there_where_rank_0_sees_them) {
   EXPECT_EQ(found("trained", "imported"), (Both{false, false}));
 }
 
-TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
-  Config config;
-  config.model = model_of(Family::qwen3);
-  const Json settings = Json::Object{};
-  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
+TEST_F(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
   EXPECT_EQ(describe_run({}, facts).at("numerics").find("products"), nullptr);
   const NumericsRecord record{.device = "NVIDIA H200",
                               .driver = "13.0",
@@ -110,60 +112,40 @@ TEST(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
 }
 
 // Two runs of the same settings differ in their bits where one took cuDNN and the other did not.
-TEST(Resume, another_computer_or_attention_is_warned_of) {
-  Config config;
-  config.model = model_of(Family::qwen3);
-  const Json settings = Json::Object{};
-  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
+TEST_F(Resume, another_computer_or_attention_is_warned_of) {
   facts.device = "NVIDIA H200";
   const auto before = describe_run({}, facts);
   EXPECT_EQ(before.at("numerics").at("attention").as_string(), "own kernels");
-  const auto log = [&] {
-    ::testing::internal::CaptureStderr();
-    log_changes(before, facts);
-    return ::testing::internal::GetCapturedStderr();
-  };
-  EXPECT_EQ(log(), "");
+  EXPECT_EQ(log_of_changes(before), "");
   facts.attention = "cuDNN 9.19.0";
-  expect_contains(log(), "attention by own kernels, now NVIDIA H200 and attention by cuDNN 9.19.0");
+  expect_log(kReader, "another attention", {"NVIDIA H200", "own kernels", "cuDNN 9.19.0"},
+             [&] { log_changes(before, facts); });
 }
 
-TEST(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
-  Config config;
-  config.model = model_of(Family::qwen3);
+TEST_F(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
   config.schedule.kind = Config::Decay::cosine;
   config.schedule.decay_fraction = 1;
   config.train.steps = 100;
-  Json settings;
   settings.set("train.steps", 100);
-  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
   RunProgress progress;
   progress.step = 100;
   const auto before = describe_run(progress, facts);
-  const auto log = [&] {
-    ::testing::internal::CaptureStderr();
-    log_changes(before, facts);
-    return ::testing::internal::GetCapturedStderr();
-  };
-  EXPECT_EQ(log(), "");
+  EXPECT_EQ(log_of_changes(before), "");
   config.train.steps = 200;
-  expect_contains(log(), " at the next: the schedule is that of 200 steps, not 100");
+  expect_log(kReader, "a longer schedule", {"100", "200"}, [&] { log_changes(before, facts); });
   config.schedule.kind = Config::Decay::constant;
-  EXPECT_EQ(log(), "");
+  EXPECT_EQ(log_of_changes(before), "");
   // Within the warmup it grows.
   config.schedule.warmup_steps = 1000;
   config.train.steps = 100;
-  EXPECT_EQ(log(), "");
+  EXPECT_EQ(log_of_changes(before), "");
 }
 
-TEST(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
-  Config config;
-  config.model = model_of(Family::llama3);
-  Json about, settings;
+TEST_F(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
+  Json about;
   about.set("step", 0);
-  const RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
-  expect_contains(message_of<ConfigError>([&] { check_resume(about, facts, kSameRows, false); }),
-                  "--init-from");
+  expect_refusal<ConfigError>(kReader, "weights alone", {"--init-from"},
+                              [&] { check_resume(about, facts, kSameRows, false); });
 }
 
 TEST(SameModel, every_family_is_the_same_as_what_its_checkpoint_says) {
@@ -191,27 +173,28 @@ TEST(SameModel, what_is_said_otherwise_is_the_same) {
   there.rope_scaling = RopeScaling{.factor = 1, .original_context = 64};
   check_same_model(there, here, "a file holds");
   there.no_rope_every = there.layers;
-  expect_contains(message_of<ConfigError>([&] { check_same_model(there, here, "a file holds"); }),
-                  "no_rope_every = ");
+  expect_refusal<ConfigError>(kReader, "no_rope_every of as many as layers", {"no_rope_every = "},
+                              [&] { check_same_model(there, here, "a file holds"); });
 }
 
 TEST(SameModel, any_difference_is_refused_by_key) {
   const auto here = model_of(Family::llama3);
-  const auto refusal = [&](auto change) {
+  using Change = void (*)(ModelConfig&);
+  const std::pair<const char*, Change> changes[] = {
+      {"family", [](auto& m) { m.family = Family::qwen3; }},
+      {"heads", [](auto& m) { m.heads = 2; }},
+      {"rope_theta", [](auto& m) { m.rope_theta = 7; }},
+      {"no_rope_every", [](auto& m) { m.no_rope_every = 4; }},
+      {"norm_epsilon", [](auto& m) { m.norm_epsilon = 0.5f; }},
+      {"tied_head", [](auto& m) { m.tied_head = !m.tied_head; }},
+      {"rope_scaling_factor", [](auto& m) { m.rope_scaling = RopeScaling{.factor = 3}; }},
+      {"qkv_bias", [](auto& m) { m.qkv_bias = true; }}};
+  for (const auto& [key, change] : changes) {
     auto there = here;
     change(there);
-    return message_of<ConfigError>([&] { check_same_model(there, here, "a file holds"); });
-  };
-  using M = ModelConfig;
-  expect_contains(refusal([](M& m) { m.family = Family::qwen3; }), "model.family is llama3");
-  expect_contains(refusal([](M& m) { m.heads = 2; }), "heads = 2, but model.heads is 4");
-  expect_contains(refusal([](M& m) { m.rope_theta = 7; }), "rope_theta = 7");
-  expect_contains(refusal([](M& m) { m.no_rope_every = 4; }), "no_rope_every = 4");
-  expect_contains(refusal([](M& m) { m.norm_epsilon = 0.5f; }), "norm_epsilon = 0.5");
-  expect_contains(refusal([](M& m) { m.tied_head = !m.tied_head; }), "tied_head = ");
-  expect_contains(refusal([](M& m) { m.rope_scaling = RopeScaling{.factor = 3}; }),
-                  "rope_scaling_factor = 3, but model.rope_scaling_factor is");
-  expect_contains(refusal([](M& m) { m.qkv_bias = true; }), "qkv_bias = 1, but model.qkv_bias is");
+    expect_refusal<ConfigError>(kReader, key, {str("model.", key)},
+                                [&] { check_same_model(there, here, "a file holds"); });
+  }
 }
 
 }  // namespace lockstep::testing::resume_test

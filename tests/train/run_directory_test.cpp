@@ -3,14 +3,30 @@
 #include <sys/wait.h>
 
 #include "core/machine.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::run_directory_test {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kReader = "train/run_directory";
+
+// `act` finds the directory taken by this process.
+template <class Act>
+void expect_taken(const fs::path& path, const Act& act) {
+  auto text = message_of<TransientError>(act);
+  const auto holder = std::pair(str("pid ", getpid()), host_name());
+  for (const auto& pin : {path.string(), holder.first, holder.second})
+    expect_contains(text, pin);
+  text.replace(text.find(holder.first), holder.first.size(), "pid PID");
+  text.replace(text.rfind(holder.second), holder.second.size(), "HOST");
+  expect_wording(kReader, "taken", text);
+}
 
 TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
   const TemporaryDirectory temporary;
   const RunDirectory run(temporary / "a/b");
-  EXPECT_TRUE(std::filesystem::is_directory(temporary / "a/b/checkpoints"));
+  EXPECT_TRUE(fs::is_directory(temporary / "a/b/checkpoints"));
   EXPECT_EQ(run.config(), temporary / "a/b/config.toml");
   EXPECT_EQ(run.metrics(), temporary / "a/b/metrics.jsonl");
   EXPECT_EQ(run.numerics(), temporary / "a/b/numerics.json");
@@ -19,7 +35,7 @@ TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
 TEST(RunDirectory, has_a_name_however_it_is_written) {
   for (const char* path : {"a/b", "/a/b/", "b", "./b/.", "a/c/../b//"})
     EXPECT_EQ(run_name(path), "b") << path;
-  EXPECT_EQ(run_name("."), std::filesystem::current_path().filename().string());
+  EXPECT_EQ(run_name("."), fs::current_path().filename().string());
 }
 
 TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
@@ -29,15 +45,15 @@ TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
     const RunDirectory refused(path);
     spit(path / "of_my_own.prom", "");  // log.prometheus_file
   }
-  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(fs::exists(path));
   {
     const RunDirectory saved(path);
     spit(saved.checkpoints() / "file", "");
   }
-  EXPECT_TRUE(std::filesystem::exists(path / "checkpoints/file"));
-  std::filesystem::remove(path / "checkpoints/file");
+  EXPECT_TRUE(fs::exists(path / "checkpoints/file"));
+  fs::remove(path / "checkpoints/file");
   { const RunDirectory there_before(path); }
-  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_TRUE(fs::exists(path));
 }
 
 TEST(RunDirectory, lets_one_holder_in_at_a_time) {
@@ -45,9 +61,7 @@ TEST(RunDirectory, lets_one_holder_in_at_a_time) {
   const auto path = temporary / "run";
   {
     const RunDirectory run(path);
-    expect_contains(message_of<TransientError>([&] { const RunDirectory again(path); }),
-                    str("another process trains in ", path.string(), " (pid ", getpid(),
-                        " on host ", host_name(), "); wait for it"));
+    expect_taken(path, [&] { const RunDirectory again(path); });
   }
   const RunDirectory free_again(path);
 }
@@ -76,10 +90,10 @@ TEST(RunDirectory, a_holder_that_is_killed_leaves_it_free) {
 
 // Whatever happened to the directory, a run that goes on would train without a lock.
 TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) {
-  namespace fs = std::filesystem;
   const TemporaryDirectory temporary;
   const auto path = temporary / "run", moved = temporary / "moved";
-  const auto after = [&](const auto& change) {
+  const std::string kMoved = "moved";
+  const auto after = [&](const std::string& what, const auto& change) {
     fs::remove_all(path);
     fs::remove_all(moved);
     const RunDirectory first(path);
@@ -87,32 +101,29 @@ TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) 
     EXPECT_NO_THROW(first.check());
     EXPECT_NO_THROW(second.check());
     change();
-    auto said = message_of<DataError>([&] { first.check(); });
+    const auto said = message_of<DataError>([&] { first.check(); });
     EXPECT_EQ(message_of<DataError>([&] { second.check(); }), said);
-    expect_contains(said, path.string() + ": the run directory was removed, moved or replaced");
-    return said;
+    expect_contains(said, path.string() + ": ");
+    if (what == kMoved) expect_contains(said, (moved / "lock").string());
+    expect_wording(kReader, what, said);
   };
-  expect_contains(after([&] { fs::remove_all(path); }), "which is gone; restore the directory");
-  expect_contains(after([&] { fs::rename(path, moved); }),
-                  "which is now " + (moved / "lock").string() + "; move the directory back");
-  after([&] { fs::remove(path / "lock"); });
-  expect_contains(after([&] { fs::rename(path / "lock", path / ".nfs0001"); }),  // removed on NFS
-                  "which is gone; restore the directory");
-  after([&] {
+  after("removed", [&] { fs::remove_all(path); });
+  after(kMoved, [&] { fs::rename(path, moved); });
+  after("without its lock", [&] { fs::remove(path / "lock"); });
+  after("without its lock on NFS", [&] { fs::rename(path / "lock", path / ".nfs0001"); });
+  after("replaced by a backup", [&] {
     fs::rename(path, moved);
-    fs::copy(moved, path, fs::copy_options::recursive);  // as of a backup
+    fs::copy(moved, path, fs::copy_options::recursive);
   });
 }
 
 TEST(RunDirectory, one_in_which_another_process_trains_instead_is_busy) {
-  namespace fs = std::filesystem;
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   const RunDirectory run(path);
   fs::rename(path, temporary / "moved");
   const RunDirectory other(path);
-  expect_contains(message_of<TransientError>([&] { run.check(); }),
-                  str("another process trains in ", path.string(), " (pid ", getpid()));
+  expect_taken(path, [&] { run.check(); });
   EXPECT_NO_THROW(other.check());
 }
 
@@ -120,9 +131,9 @@ TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   RunDirectory(path).keep();
-  std::filesystem::remove(path / "lock");
-  std::filesystem::permissions(temporary.path(), std::filesystem::perms(0755));
-  std::filesystem::permissions(path, std::filesystem::perms(0555));
+  fs::remove(path / "lock");
+  fs::permissions(temporary.path(), fs::perms(0755));
+  fs::permissions(path, fs::perms(0555));
   const AsNobody nobody;
   expect_contains(message_of<DataError>([&] { const RunDirectory run(path); }), path.string());
 }

@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "tests/files.h"
+#include "tests/train/log.h"
 
 namespace lockstep::testing::run_log_test {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kReader = "train/run_log";
 
 int count(const std::string& text, const std::string& part) {
   int found = 0;
@@ -19,11 +23,11 @@ int count(const std::string& text, const std::string& part) {
 // While it lives the file does not grow, nor any that is as large.
 class NoRoom {
  public:
-  explicit NoRoom(const std::filesystem::path& file) {
+  explicit NoRoom(const fs::path& file) {
     std::signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before_);
     rlimit none = before_;
-    none.rlim_cur = std::filesystem::file_size(file);
+    none.rlim_cur = fs::file_size(file);
     setrlimit(RLIMIT_FSIZE, &none);
   }
   ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before_); }
@@ -31,32 +35,6 @@ class NoRoom {
  private:
   rlimit before_{};
 };
-
-TEST(RunLog, each_of_its_files_that_cannot_be_written_is_said_once_and_the_others_go_on) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  spit(run.ledger(), "damaged\n");
-  Config::Log config;
-  config.tensorboard = false;
-  config.prometheus_file = "absent/x.prom";
-  LoneWorld alone;
-  ::testing::internal::CaptureStderr();
-  RunLog log(alone, run, config, 3);
-  log.open(config, {.began = std::chrono::steady_clock::now()});
-  for (std::int64_t step = 1; step <= 3; ++step) {
-    StepReport report;
-    report.step = step;
-    log.append(report);
-  }
-  log.end(0, "done", 0);
-  log.attempt([] { throw DataError("what is written once"); });
-  const auto said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(count(said, "ledger.jsonl: line 1"), 1) << said;
-  EXPECT_EQ(count(said, "absent/x.prom: cannot create"), 1) << said;
-  EXPECT_EQ(count(said, "what is written once; the run goes on, its logs have holes"), 1) << said;
-  EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 3);
-  EXPECT_EQ(slurp(run.ledger()), "damaged\n");
-}
 
 // A world whose watch ends the run when the test says so.
 class EndedWorld final : public WorldOver {
@@ -66,233 +44,217 @@ class EndedWorld final : public WorldOver {
   LastAct last_act;
 };
 
-// As where a disk was full for a while.
-TEST(RunLog, what_can_be_written_again_says_what_is_missing_and_may_fail_again) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  Config::Log config;
-  config.tensorboard = false;
-  config.prometheus_file = "";
-  spit(run.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
-  LoneWorld alone;
-  RunLog log(alone, run, config, 9);
-  log.open(config, {.began = std::chrono::steady_clock::now()});
-  const auto append = [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t step = from; step <= to; ++step) {
-      StepReport report;
-      report.step = step;
-      log.append(report);
-    }
-  };
-  ::testing::internal::CaptureStderr();
-  append(1, 2);
-  {
-    const NoRoom no_room(run.metrics());
-    append(3, 7);
-  }
-  append(8, 8);
-  const auto said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(count(said, "metrics.jsonl: at byte "), 1) << said;
-  expect_contains(said, "metrics.jsonl is written again; lines of steps 3 to 7 are missing");
-  {
-    const NoRoom no_room(run.metrics());
-    ::testing::internal::CaptureStderr();
-    append(9, 9);
-    expect_contains(::testing::internal::GetCapturedStderr(), "metrics.jsonl: at byte ");
-  }
-  EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 3);
-}
-
-TEST(RunLog, files_that_were_removed_moved_or_replaced_are_opened_again) {
-  namespace fs = std::filesystem;
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  LoneWorld alone;
-  RunLog log(alone, run, {}, 9);
-  log.open({}, {.began = std::chrono::steady_clock::now(), .ranks = 2});
-  const auto append = [&](std::int64_t step) {
+void append(RunLog& log, std::int64_t first, std::int64_t last, double loss = 0) {
+  for (std::int64_t step = first; step <= last; ++step) {
     StepReport report;
     report.step = step;
+    report.loss = loss;
     log.append(report);
-  };
+  }
+}
+
+Ledger::Start start_at(std::int64_t step, std::int64_t ranks = 1) {
+  return {.began = std::chrono::steady_clock::now(), .step = step, .ranks = ranks};
+}
+
+class RunLogTest : public ::testing::Test {
+ protected:
+  RunLogTest() { config_.tensorboard = false; }
+
+  std::string page() const { return slurp(run_.path() / "metrics.prom"); }
+  void expect_page(std::initializer_list<const char*> lines) const {
+    for (const char* line : lines)
+      expect_contains(page(), line);
+  }
+
+  TemporaryDirectory directory_;
+  const RunDirectory run_{directory_ / "run"};
+  LoneWorld alone_;
+  EndedWorld world_{alone_};
+  Config::Log config_;
+};
+
+TEST_F(RunLogTest, each_of_its_files_that_cannot_be_written_is_said_once_and_the_others_go_on) {
+  spit(run_.ledger(), "damaged\n");
+  config_.prometheus_file = "absent/x.prom";
+  const auto said = log_of([&] {
+    RunLog log(alone_, run_, config_, 3);
+    log.open(config_, start_at(0));
+    append(log, 1, 3);
+    log.end(0, "done", 0);
+    log.attempt([] { throw DataError("thrown once"); });
+  });
+  for (const char* once : {"ledger.jsonl: line 1", "absent/x.prom: ", "thrown once"})
+    EXPECT_EQ(count(said, once), 1) << said;
+  expect_wording(kReader, "files that cannot be written", said);
+  EXPECT_EQ(count(slurp(run_.metrics()), "\"step\":"), 3);
+  EXPECT_EQ(slurp(run_.ledger()), "damaged\n");
+}
+
+// As where a disk was full for a while.
+TEST_F(RunLogTest, what_can_be_written_again_says_what_is_missing_and_may_fail_again) {
+  config_.prometheus_file = "";
+  spit(run_.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
+  RunLog log(alone_, run_, config_, 9);
+  log.open(config_, start_at(0));
+  const auto said = log_of([&] {
+    append(log, 1, 2);
+    {
+      const NoRoom no_room(run_.metrics());
+      append(log, 3, 7);
+    }
+    append(log, 8, 8);
+  });
+  EXPECT_EQ(count(said, "metrics.jsonl: at byte "), 1) << said;
+  const auto again = said.substr(said.find('\n') + 1);
+  expect_contains(again, "3 to 7");
+  expect_wording(kReader, "written again", again);
+  const auto once_more = log_of([&] {
+    const NoRoom no_room(run_.metrics());
+    append(log, 9, 9);
+  });
+  expect_contains(once_more, "metrics.jsonl: at byte ");
+  EXPECT_EQ(count(slurp(run_.metrics()), "\"step\":"), 3);
+}
+
+TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
+  RunLog log(alone_, run_, {}, 9);
+  log.open({}, start_at(0, 2));
   const auto events = [&] {
     std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(run.path()))
+    for (const auto& entry : fs::directory_iterator(run_.path()))
       if (entry.path().filename().string().starts_with("events.")) found.push_back(entry.path());
     return found;
   };
-  append(1);
-  ::testing::internal::CaptureStderr();
-  log.reopen_lost(1);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  append(log, 1, 1);
+  EXPECT_EQ(log_of([&] { log.reopen_lost(1); }), "");
   ASSERT_EQ(events().size(), 1u);
 
-  fs::rename(run.metrics(), directory / "rotated");
-  spit(run.metrics(), "{\"step\":1}\n{\"step\":7}\n");  // a copy that somebody edited
-  fs::remove(run.ledger());
+  fs::rename(run_.metrics(), directory_ / "rotated");
+  spit(run_.metrics(), "{\"step\":1}\n{\"step\":7}\n");  // a copy that somebody edited
+  fs::remove(run_.ledger());
   fs::remove(events().front());
-  ::testing::internal::CaptureStderr();
-  append(2);
-  log.reopen_lost(2);
-  append(3);
-  log.end(0, "done", 0);
-  const auto said = ::testing::internal::GetCapturedStderr();
-  for (const std::string name : {"metrics.jsonl", "ledger.jsonl", "TensorBoard's file"})
-    EXPECT_EQ(count(said, name + " was removed, moved or replaced"), 1) << said;
-  const auto metrics = slurp(run.metrics());
+  append(log, 2, 2);
+  expect_log(kReader, "opened again", {"metrics.jsonl", "ledger.jsonl", "TensorBoard"},
+             [&] { log.reopen_lost(2); });
+  append(log, 3, 3);
+  log_of([&] { log.end(0, "done", 0); });
+  const auto metrics = slurp(run_.metrics());
   EXPECT_EQ(count(metrics, "\"step\":"), 2) << metrics;
   EXPECT_EQ(count(metrics, "\"step\":3,"), 1) << metrics;
-  EXPECT_EQ(count(slurp(directory / "rotated"), "\"step\":"), 2);
+  EXPECT_EQ(count(slurp(directory_ / "rotated"), "\"step\":"), 2);
   ASSERT_EQ(events().size(), 1u);
   EXPECT_GT(fs::file_size(events().front()), 100u);
-  const auto ledger = read_ledger(run.ledger());
+  const auto ledger = read_ledger(run_.ledger());
   ASSERT_EQ(ledger.size(), 3u);
   EXPECT_EQ(ledger.front().step, 2);
   EXPECT_EQ(ledger.front().ranks, 2);
 }
 
 // Another run that trains there has its own.
-TEST(RunLog, the_page_is_not_written_into_what_replaced_the_directory) {
-  namespace fs = std::filesystem;
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  LoneWorld alone;
-  RunLog log(alone, run, {}, 3);
-  fs::rename(run.path(), directory / "moved");
-  fs::create_directory(run.path());
-  spit(run.path() / "metrics.prom", "another run's");
-  ::testing::internal::CaptureStderr();
-  log.stay_at(2);
-  expect_contains(::testing::internal::GetCapturedStderr(), "the run directory was removed");
-  EXPECT_EQ(slurp(run.path() / "metrics.prom"), "another run's");
+TEST_F(RunLogTest, the_page_is_not_written_into_what_replaced_the_directory) {
+  RunLog log(alone_, run_, {}, 3);
+  fs::rename(run_.path(), directory_ / "moved");
+  fs::create_directory(run_.path());
+  spit(run_.path() / "metrics.prom", "another run's");
+  expect_log(kReader, "a replaced directory", {run_.path().string()}, [&] { log.stay_at(2); });
+  EXPECT_EQ(page(), "another run's");
 }
 
-TEST(RunLog, a_resume_warns_of_logs_that_lack_earlier_steps) {
-  const TemporaryDirectory directory;
-  LoneWorld alone;
-  Config::Log config;
-  config.tensorboard = false;
-  config.prometheus_file = "";
-  const auto warned = [&](const std::string& name, const char* metrics, std::int64_t step) {
-    const RunDirectory run(directory / name);
+TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
+  config_.prometheus_file = "";
+  struct Row {
+    const char* name;
+    const char* metrics;  // nullptr: neither metrics nor ledger are there
+    std::int64_t step;
+    std::vector<std::string> pins;  // none: no warning
+  };
+  const Row rows[] = {
+      {"gone", nullptr, 3, {"metrics.jsonl", "0", "3", "ledger.jsonl"}},
+      {"cut", "{\"step\":1}\n{\"step\":2}\n{\"st", 3, {"metrics.jsonl", "2", "3"}},
+      {"whole", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n", 3, {}},
+      // Rotated, or removed and opened again by an earlier start.
+      {"late", "{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n", 4, {"metrics.jsonl", "2", "4"}},
+      {"hole", "{\"step\":1}\n{\"step\":3}\n", 3, {"metrics.jsonl", "1", "3"}},
+      {"new", nullptr, 0, {}}};
+  for (const auto& [name, metrics, step, pins] : rows) {
+    const RunDirectory run(directory_ / name);
     if (metrics != nullptr) {
       spit(run.metrics(), metrics);
       spit(run.ledger(), "");
     }
-    RunLog log(alone, run, config, 9);
-    ::testing::internal::CaptureStderr();
-    log.open(config, {.began = std::chrono::steady_clock::now(), .step = step});
-    return ::testing::internal::GetCapturedStderr();
-  };
-  const auto gone = warned("gone", nullptr, 3);
-  expect_contains(gone, "metrics.jsonl: the last step is 0; expected step 3");
-  expect_contains(gone, "ledger.jsonl: the file is missing; goodput counts from step 3 on");
-  const auto cut = warned("cut", "{\"step\":1}\n{\"step\":2}\n{\"st", 3);
-  expect_contains(cut, "metrics.jsonl: the last step is 2; expected step 3");
-  const auto whole = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n";
-  const auto whole_run = warned("whole", whole, 3);
-  EXPECT_EQ(whole_run.find("expected step"), std::string::npos) << whole_run;
-  EXPECT_EQ(whole_run.find("no line"), std::string::npos) << whole_run;
-  // Rotated, or removed and opened again by an earlier start.
-  expect_contains(warned("late", "{\"step\":3}\n{\"note\":1}\n{\"step\":4}\n", 4),
-                  "metrics.jsonl: 2 of the steps 1 to 4 have no line. Reports will lack them");
-  expect_contains(warned("hole", "{\"step\":1}\n{\"step\":3}\n", 3),
-                  "metrics.jsonl: 1 of the steps 1 to 3 has no line. Reports will lack it");
-  EXPECT_EQ(warned("new", nullptr, 0), "");
+    RunLog log(alone_, run, config_, 9);
+    const auto said = log_of([&, step = step] { log.open(config_, start_at(step)); });
+    for (const auto& pin : pins)
+      expect_contains(said, pin);
+    EXPECT_EQ(said.empty(), pins.empty()) << name << ": " << said;
+    if (!pins.empty()) expect_wording(kReader, str("logs that lack steps: ", name), said);
+  }
 }
 
-TEST(RunLog, what_the_watch_ends_has_its_steps_and_its_end) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  LoneWorld alone;
-  EndedWorld world(alone);
+TEST_F(RunLogTest, what_the_watch_ends_has_its_steps_and_its_end) {
   {
-    Config::Log config;
-    config.tensorboard = false;
-    RunLog log(world, run, config, 3);
-    log.open(config, {.began = std::chrono::steady_clock::now()});
-    StepReport report;
-    report.step = 1;
-    log.append(report);
+    RunLog log(world_, run_, config_, 3);
+    log.open(config_, start_at(0));
+    append(log, 1, 1);
     log.end(75, "the connection to rank 1 is lost", 0);
-    world.last_act("rank 1 died", 75);
-    log.append(report);  // by the thread that trains, before the process ends
+    world_.last_act("rank 1 died", 75);
+    append(log, 1, 1);  // by the thread that trains, before the process ends
     log.end(1, "too late", 0);
-    const auto lines = read_ledger(run.ledger());
+    const auto lines = read_ledger(run_.ledger());
     ASSERT_EQ(lines.size(), 4u);
     EXPECT_EQ(lines[1].last, 1);
     EXPECT_EQ(starts_of(lines).front().why, "rank 1 died");
     EXPECT_EQ(starts_of(lines).front().exit_code, 75);
-    expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
+    expect_page({"lockstep_running{run=\"run\"} 0\n"});
   }
-  EXPECT_FALSE(world.last_act) << "which would write into what is gone";
-}
-
-TEST(RunLog, a_process_shows_itself_when_it_begins_and_when_it_ends_before_a_step) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  spit(run.path() / "metrics.prom", "of a process that was killed");
-  LoneWorld alone;
-  {
-    const RunLog log(alone, run, {}, 30);
-    const auto text = slurp(run.path() / "metrics.prom");
-    expect_contains(text, "lockstep_running{run=\"run\"} 1\n");
-    expect_contains(text, "lockstep_steps{run=\"run\"} 30\n");
-  }
-  expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
-}
-
-// As where a run that is finished is started again, or its data are not there.
-TEST(RunLog, a_start_that_does_no_step_shows_the_last_numbers) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  Config::Log config;
-  config.tensorboard = false;
-  LoneWorld alone;
-  {
-    RunLog log(alone, run, config, 3);
-    log.open(config, {.began = std::chrono::steady_clock::now()});
-    StepReport report;
-    report.step = 3;
-    report.loss = 2.5;
-    log.append(report);
-    log.end(0, "done", 0);
-  }
-  const auto expect_numbers = [&] {
-    const auto text = slurp(run.path() / "metrics.prom");
-    expect_contains(text, "lockstep_step{run=\"run\"} 3\n");
-    expect_contains(text, "lockstep_loss{run=\"run\"} 2.5\n");
-    expect_contains(text, "lockstep_goodput_ratio{");
-  };
-  expect_numbers();
-  { const RunLog refused(alone, run, config, 3); }
-  expect_numbers();
-  {
-    RunLog finished(alone, run, config, 3);
-    finished.stay_at(3);
-    finished.end(0, "done", 0);
-  }
-  expect_numbers();
-  spit(run.metrics(), "damaged\n");
-  spit(run.ledger(), "damaged\n");
-  {
-    RunLog finished(alone, run, config, 3);
-    finished.stay_at(3);
-  }
-  expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_step{run=\"run\"} 3\n");
+  EXPECT_FALSE(world_.last_act) << "which would write into what is gone";
 }
 
 // The watch may end the run while it starts.
-TEST(RunLog, what_the_watch_ended_is_not_opened) {
-  const TemporaryDirectory directory;
-  const RunDirectory run(directory / "run");
-  LoneWorld alone;
-  EndedWorld world(alone);
-  RunLog log(world, run, {}, 3);
-  world.last_act("rank 1 died", 75);
-  log.open({}, {.began = std::chrono::steady_clock::now()});
-  EXPECT_FALSE(std::filesystem::exists(run.ledger()));
-  expect_contains(slurp(run.path() / "metrics.prom"), "lockstep_running{run=\"run\"} 0\n");
+TEST_F(RunLogTest, what_the_watch_ended_is_not_opened) {
+  RunLog log(world_, run_, {}, 3);
+  world_.last_act("rank 1 died", 75);
+  log.open({}, start_at(0));
+  EXPECT_FALSE(fs::exists(run_.ledger()));
+  expect_page({"lockstep_running{run=\"run\"} 0\n"});
+}
+
+TEST_F(RunLogTest, a_process_shows_itself_when_it_begins_and_when_it_ends_before_a_step) {
+  spit(run_.path() / "metrics.prom", "of a process that was killed");
+  {
+    const RunLog log(alone_, run_, {}, 30);
+    expect_page({"lockstep_running{run=\"run\"} 1\n", "lockstep_steps{run=\"run\"} 30\n"});
+  }
+  expect_page({"lockstep_running{run=\"run\"} 0\n"});
+}
+
+// As where a run that is finished is started again, or its data are not there.
+TEST_F(RunLogTest, a_start_that_does_no_step_shows_the_last_numbers) {
+  const auto numbers = {"lockstep_step{run=\"run\"} 3\n", "lockstep_loss{run=\"run\"} 2.5\n",
+                        "lockstep_goodput_ratio{"};
+  {
+    RunLog log(alone_, run_, config_, 3);
+    log.open(config_, start_at(0));
+    append(log, 3, 3, 2.5);
+    log.end(0, "done", 0);
+  }
+  expect_page(numbers);
+  { const RunLog refused(alone_, run_, config_, 3); }
+  expect_page(numbers);
+  {
+    RunLog finished(alone_, run_, config_, 3);
+    finished.stay_at(3);
+    finished.end(0, "done", 0);
+  }
+  expect_page(numbers);
+  spit(run_.metrics(), "damaged\n");
+  spit(run_.ledger(), "damaged\n");
+  {
+    RunLog finished(alone_, run_, config_, 3);
+    finished.stay_at(3);
+  }
+  expect_page({"lockstep_step{run=\"run\"} 3\n"});
 }
 
 }  // namespace lockstep::testing::run_log_test

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/shards.h"
-#include "tests/files.h"
+#include "tests/wording.h"
 
 namespace lockstep::testing::run_parts_test {
 
@@ -68,17 +68,13 @@ TEST(RunParts, a_step_is_split_as_loaders_read_it) {
 }
 
 TEST(RunParts, says_what_is_masked_and_what_would_leave_none) {
-  EXPECT_EQ(masked_in_words(config_of({512, 1024, 1, 1, 1024})),
-            "a step has 512 sequences, but 1024 are computed, 1 x 1 on each of 1024 ranks that "
-            "read data: 512 are masked, which take as long and teach nothing; a train.batch_tokens "
-            "of a multiple of 1024 sequences, or ranks whose number divides 512, would leave none");
-  EXPECT_EQ(masked_in_words(config_of({6, 2, 1, 2, 8})),
-            "a step has 6 sequences, but 8 are computed, 2 x 2 on each of 2 ranks that read data: "
-            "2 are masked, which take as long and teach nothing; a train.micro_batch that divides "
-            "3 would leave none");
-  expect_contains(masked_in_words(config_of({3, 1, 1, 2, 4})),
-                  "4 are computed, 2 x 2: 1 is masked, which takes as long and teaches nothing; a "
-                  "train.micro_batch that divides 3 ");
+  for (const Case& one : {Case{512, 1024, 1, 1, 1024}, Case{6, 2, 1, 2, 8}, Case{3, 1, 1, 2, 4}}) {
+    const auto text = masked_in_words(config_of(one));
+    for (const auto number : {one.sequences, one.computed, one.computed - one.sequences})
+      expect_contains(text, std::to_string(number));
+    expect_wording("train/run_parts", str(one.sequences, " sequences on ", one.ranks, " ranks"),
+                   text);
+  }
 }
 
 }  // namespace lockstep::testing::run_parts_test

@@ -5,7 +5,9 @@
 #include <map>
 #include <vector>
 
-namespace lockstep::sampler_test {
+#include "tests/wording.h"
+
+namespace lockstep::testing::sampler_test {
 
 const std::vector<float> kLogits{0.5f, 2.0f, -1.0f, 1.0f, 2.0f};
 
@@ -22,34 +24,23 @@ TEST(Sampler, temperature_zero_takes_the_first_of_the_likeliest) {
   EXPECT_EQ(sampler.draw(kLogits, 7), 1);
 }
 
-TEST(Sampler, logits_that_are_not_finite_are_refused_by_token) {
-  for (const float temperature : {0.0f, 1.0f})
-    for (const float bad : {NAN, INFINITY, -INFINITY}) {
-      Sampler sampler({.temperature = temperature}, 5);
-      auto logits = kLogits;
-      logits[3] = bad;
-      try {
-        sampler.draw(logits, 7);
-        ADD_FAILURE() << "accepted " << bad;
-      } catch (const DataError& e) {
-        EXPECT_NE(std::string(e.what()).find("generated token 7: the logit of token 3 is "),
-                  std::string::npos)
-            << e.what();
+TEST(Sampler, logits_that_are_not_finite_are_refused_by_token_and_prompt) {
+  struct Row {
+    const char* name;
+    std::uint64_t index;
+    const char* pin;
+  };
+  for (const auto& [what, index, pin] :
+       {Row{"one text", 7, "token 7: "},
+        Row{"several texts", 4 * Sampler::kMostDraws + 9, "token 9 of prompt 5: "}})
+    for (const float temperature : {0.0f, 1.0f})
+      for (const float bad : {NAN, INFINITY, -INFINITY}) {
+        Sampler sampler({.temperature = temperature}, 5);
+        auto logits = kLogits;
+        logits[3] = bad;
+        expect_refusal<DataError>("train/sampler", str(what, ", ", bad), {pin, "token 3"},
+                                  [&, at = index] { sampler.draw(logits, at); });
       }
-    }
-}
-
-TEST(Sampler, of_several_texts_says_which_one_and_its_token) {
-  Sampler sampler({.temperature = 0}, 5);
-  auto logits = kLogits;
-  logits[3] = NAN;
-  std::string said;
-  try {
-    sampler.draw(logits, 4 * Sampler::kMostDraws + 9);
-  } catch (const DataError& error) {
-    said = error.what();
-  }
-  EXPECT_EQ(said.find("generated token 9 of prompt 5: the logit of token 3 is "), 0u) << said;
 }
 
 TEST(Sampler, shares_are_the_softmax) {
@@ -96,11 +87,13 @@ TEST(Sampler, padding_behind_the_vocabulary_is_never_drawn) {
 }
 
 TEST(Sampler, values_out_of_range_are_refused) {
-  EXPECT_THROW(Sampler({.temperature = -1}, 5), UsageError);
-  EXPECT_THROW(Sampler({.temperature = NAN}, 5), UsageError);
-  EXPECT_THROW(Sampler({.top_k = -1}, 5), UsageError);
-  EXPECT_THROW(Sampler({.top_p = 0}, 5), UsageError);
-  EXPECT_THROW(Sampler({.top_p = 1.5f}, 5), UsageError);
+  const std::pair<const char*, Sampling> values[] = {{"temperature is -1", {.temperature = -1}},
+                                                     {"temperature is nan", {.temperature = NAN}},
+                                                     {"top-k is -1", {.top_k = -1}},
+                                                     {"top-p is 0", {.top_p = 0}},
+                                                     {"top-p is 1.5", {.top_p = 1.5f}}};
+  for (const auto& [what, sampling] : values)
+    expect_refusal<UsageError>("train/sampler", what, {what}, [&, s = sampling] { Sampler(s, 5); });
 }
 
-}  // namespace lockstep::sampler_test
+}  // namespace lockstep::testing::sampler_test

@@ -17,14 +17,10 @@ struct Model {
 
 // Vocabularies need no padding.
 Model llama(std::int64_t layers, std::int64_t D, std::int64_t F, std::int64_t V) {
-  Model m{.config = family_defaults(Family::llama3)};
+  Model m{.config = small_model(Family::llama3, D, D / 64)};
   m.config.layers = layers;
-  m.config.width = D;
-  m.config.heads = m.config.kv_heads = D / 64;
-  m.config.head_size = 64;
   m.config.mlp_width = F;
   m.config.vocabulary = V;
-  m.config.max_positions = 1024;
   m.matrices = static_cast<double>(4 * D * D + 3 * D * F);
   m.layer = m.matrices + static_cast<double>(2 * D);
   m.ends = static_cast<double>(V * D + D);
@@ -33,12 +29,9 @@ Model llama(std::int64_t layers, std::int64_t D, std::int64_t F, std::int64_t V)
 }
 
 Model gpt2() {
-  Model m{.config = family_defaults(Family::gpt2)};
   const std::int64_t D = 768, V = 50304, T = 1024;
+  Model m{.config = small_model(Family::gpt2, D, 12)};
   m.config.layers = 12;
-  m.config.width = D;
-  m.config.heads = m.config.kv_heads = 12;
-  m.config.head_size = 64;
   m.config.mlp_width = 4 * D;
   m.config.vocabulary = V;
   m.config.max_positions = T;
@@ -143,15 +136,7 @@ TEST(ShardedMemory, of_a_block_kept_gathered_is_that_of_a_whole_block) {
 
 TrainingConfig sharded(Family family, std::int64_t kept) {
   auto config = tiny();
-  if (family == Family::gpt2) {
-    config.model = family_defaults(family);
-    config.model.width = 32;
-    config.model.heads = config.model.kv_heads = 4;
-    config.model.head_size = 8;
-    config.model.mlp_width = 64;
-    config.model.vocabulary = 37;
-    config.model.max_positions = 64;
-  }
+  if (family == Family::gpt2) config.model = small_model(family, 32, 4);
   config.model.layers = 6;
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 6;

@@ -3,7 +3,11 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-namespace lockstep::step_line_test {
+#include "tests/wording.h"
+
+namespace lockstep::testing::step_line_test {
+
+constexpr const char* kReader = "train/step_line";
 
 StepReport sample() {
   StepReport r;
@@ -26,24 +30,19 @@ StepReport sample() {
 }
 
 TEST(StepLine, says_what_the_documents_show) {
-  EXPECT_EQ(step_line(sample(), false),
-            "step 1200/9536 12.6% | loss 3.2145 (+0.3z) | grad 0.41 | lr 5.9e-4 |  412 ms | "
-            "2.54M tok/s | MFU 47.1% | data 0.0% | mem 71.2/79.6 GiB | eta 58m");
-}
-
-TEST(StepLine, mfu_stands_beside_what_was_planned) {
-  auto r = sample();
-  r.planned_utilization = 0.4834;
-  EXPECT_NE(step_line(r, false).find(" | MFU 47.1% (plan 48.3%) | data "), std::string::npos)
-      << step_line(r, false);
-}
-
-TEST(StepLine, mfu_above_what_is_possible_is_not_shown_but_why) {
-  auto r = sample();
-  r.model_flops_utilization = StepReport::kUnknown;
-  r.peak_is_too_low = true;
-  EXPECT_NE(step_line(r, false).find(" | MFU   n/a (peak too low) | data "), std::string::npos)
-      << step_line(r, false);
+  expect_wording(kReader, "step", step_line(sample(), false));
+  auto planned = sample(), too_low = sample(), skipped = sample(), validated = sample();
+  planned.planned_utilization = 0.4834;
+  expect_contains(step_line(planned, false), "48.3%");
+  expect_wording(kReader, "step with a plan", step_line(planned, false));
+  too_low.model_flops_utilization = StepReport::kUnknown;
+  too_low.peak_is_too_low = true;
+  expect_wording(kReader, "step above the peak", step_line(too_low, false));
+  skipped.skipped = true;
+  skipped.loss = StepReport::kUnknown;
+  expect_wording(kReader, "skipped step", step_line(skipped, false));
+  validated.validation_loss = 3.19874;
+  expect_wording(kReader, "validation", validation_line(validated));
 }
 
 TEST(StepLine, fields_stay_under_each_other_from_step_to_step) {
@@ -63,32 +62,17 @@ TEST(StepLine, fields_stay_under_each_other_from_step_to_step) {
   EXPECT_EQ(eta(step_line(first, false)), eta(step_line(sample(), false)))
       << step_line(first, false);
   EXPECT_EQ(eta(step_line(last, false)), eta(step_line(sample(), false))) << step_line(last, false);
-  EXPECT_NE(step_line(first, false).find("MFU  n/a%"), 0u);
-}
-
-TEST(StepLine, a_skipped_step_says_so_in_place_of_the_score) {
-  auto r = sample();
-  r.skipped = true;
-  r.loss = StepReport::kUnknown;
-  EXPECT_NE(step_line(r, false).find("| loss    nan skipped | "), std::string::npos)
-      << step_line(r, false);
 }
 
 TEST(StepLine, colour_is_only_where_it_was_asked_for) {
   auto r = sample();
   r.loss_z = 4.5;
   EXPECT_EQ(step_line(r, false).find('\x1b'), std::string::npos);
-  EXPECT_NE(step_line(r, true).find("\x1b[33m(+4.5z)\x1b[0m"), std::string::npos);
+  expect_contains(step_line(r, true), "\x1b[33m(+4.5z)\x1b[0m");
   r.loss_z = 2.5;
   EXPECT_EQ(step_line(r, true).find('\x1b'), std::string::npos);
   r.skipped = true;
-  EXPECT_NE(step_line(r, true).find("\x1b[31mskipped\x1b[0m"), std::string::npos);
+  expect_contains(step_line(r, true), "\x1b[31m");
 }
 
-TEST(StepLine, a_validation_has_a_line_of_its_own) {
-  auto r = sample();
-  r.validation_loss = 3.19874;
-  EXPECT_EQ(validation_line(r), "step 1200/9536       | validation loss 3.1987");
-}
-
-}  // namespace lockstep::step_line_test
+}  // namespace lockstep::testing::step_line_test

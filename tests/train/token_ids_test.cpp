@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/files.h"
+#include "tests/train/log.h"
 
 namespace lockstep::testing::token_ids_test {
 
@@ -50,19 +50,15 @@ TEST_F(TokenIdsTest, that_generation_config_lacks_are_those_of_config) {
 TEST_F(TokenIdsTest, that_the_model_does_not_have_are_left_out) {
   spit(directory_ / "generation_config.json",
        R"({"bos_token_id": 100, "eos_token_id": [2, 100], "pad_token_id": -1})");
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(ids(), "null 2 null");
-  const auto log = ::testing::internal::GetCapturedStderr();
-  expect_contains(log, "bos_token_id is 100, expected below the model's vocabulary of 100");
-  EXPECT_EQ(log.find("-1"), std::string::npos) << log;
+  expect_log("train/token_ids", "an id above the vocabulary", {"bos_token_id is 100"},
+             [&] { EXPECT_EQ(ids(), "null 2 null"); });
 }
 
 TEST_F(TokenIdsTest, of_a_file_that_cannot_be_read_are_not_known) {
   spit(directory_ / "generation_config.json", "{");
   spit(directory_ / "tokenizer_config.json", R"({"eos_token": "</s>"})");
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(ids(), "null 91 null");
-  expect_contains(::testing::internal::GetCapturedStderr(), "generation_config.json: at byte 1");
+  expect_log("train/token_ids", "a damaged file", {"generation_config.json: at byte 1"},
+             [&] { EXPECT_EQ(ids(), "null 91 null"); });
 }
 
 TEST_F(TokenIdsTest, of_a_tekken_are_those_of_its_kind_where_no_file_names_them) {

@@ -1,25 +1,34 @@
-// A Training of a tiny model, and a batch for it.
+// A Training of a tiny model, a batch for it, and claims of every Training.
 #pragma once
 
 #include <algorithm>
 
+#include "model/families.h"
+#include "tests/allocations.h"
 #include "tests/testing.h"
 #include "train/training.h"
 
 namespace lockstep::testing {
 
+// Two layers, 37 tokens, 64 positions; each head has its own keys and values.
+inline ModelConfig small_model(Family family, std::int64_t width, std::int64_t heads) {
+  ModelConfig m = family_defaults(family);
+  m.layers = 2;
+  m.width = width;
+  m.heads = m.kv_heads = heads;
+  m.head_size = width / heads;
+  m.mlp_width = 2 * width;
+  m.vocabulary = 37;
+  m.max_positions = 64;
+  m.rope_scaling.reset();
+  return m;
+}
+
 inline TrainingConfig tiny(DType compute = DType::fp32) {
   TrainingConfig config;
-  config.model = family_defaults(Family::llama3);
-  config.model.layers = 2;
-  config.model.width = 32;
-  config.model.heads = 4;
+  config.model = small_model(Family::llama3, 32, 4);
   config.model.kv_heads = 2;
-  config.model.head_size = 8;
   config.model.mlp_width = 48;
-  config.model.vocabulary = 37;
-  config.model.max_positions = 64;
-  config.model.rope_scaling.reset();
   config.compute = compute;
   config.sequence_length = 16;
   config.micro_batch_sequences = 2;
@@ -87,5 +96,64 @@ struct Rig {
   Training training;
   Tensor inputs, targets, positions, document_start;
 };
+
+// All fp8 weights that this rank multiplies by, and their scales.
+inline std::vector<std::byte> fp8_copies(ParamStore& params, Stream& stream) {
+  std::vector<std::byte> bytes;
+  for (int unit = 0; unit < params.units(); ++unit) {
+    const auto use = params.use(unit, stream);
+    for (int i = 0; i < static_cast<int>(params.layout().specs(unit).size()); ++i) {
+      const auto q = use.quantized({unit, i});
+      if (!q.weight) continue;
+      for (const ConstTensor& t :
+           {q.weight.q, q.weight.scales, q.transposed.q, q.transposed.scales})
+        bytes.insert(bytes.end(), t.data, t.data + t.bytes());
+    }
+  }
+  return bytes;
+}
+
+inline void expect_recompute_is_exact(TrainingConfig config, int steps) {
+  Doubles expected;
+  for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
+    config.recompute = recompute;
+    Rig rig(config);
+    for (int i = 1; i <= steps; ++i)
+      rig.step(i, 1e-2);
+    if (recompute == Recompute::none) expected = rig.weights();
+    EXPECT_EQ(rig.weights(), expected) << static_cast<int>(recompute);
+  }
+}
+
+inline void expect_the_measured_bytes_are_used(const TrainingConfig& config) {
+  const auto measured = measure_training(config, Device{}, 2);
+  Stream stream(Device{}, "test", Stream::Mode::immediate, 2);
+  Arenas arenas(Device{}, measured);
+  Training training(config, stream, arenas);
+  training.initialize();
+  const Rig source(config);  // for its batch
+  training.begin_step(1, 1e-3);
+  training.micro_step(source.batch(0, 2));
+  training.finish_step();
+  training.evaluate(source.batch(0, 2));
+  EXPECT_EQ(arenas.peak().device, measured.device);
+  EXPECT_EQ(measured.pinned, 0);
+}
+
+inline void expect_a_step_allocates_nothing_from_the_heap(const TrainingConfig& config) {
+  Rig rig(config);
+  const auto first = rig.batch(0, 2), second = rig.batch(2, 2);
+  const auto step = [&](std::int64_t number) {
+    rig.training.begin_step(number, 1e-3);
+    rig.training.micro_step(first);
+    rig.training.micro_step(second);
+    rig.training.finish_step();
+    return rig.training.numbers(number).applied;
+  };
+  EXPECT_TRUE(step(1));
+  const auto before = allocations();
+  EXPECT_TRUE(step(2));
+  EXPECT_EQ(allocations() - before, 0);
+}
 
 }  // namespace lockstep::testing

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "tests/allocations.h"
 #include "tests/model/reference_model.h"
 #include "tests/train/training_rig.h"
 
@@ -41,21 +40,8 @@ TEST(Training, a_step_allocates_nothing_from_the_heap) {
   auto plain = tiny(), mixed = tiny(DType::bf16), rounded = tiny(DType::bf16);
   rounded.stochastic_rounding = true;
   rounded.moments = DType::bf16;
-  for (const auto& config : {plain, mixed, rounded}) {
-    Rig rig(config);
-    const auto first = rig.batch(0, 2), second = rig.batch(2, 2);
-    const auto step = [&](std::int64_t number) {
-      rig.training.begin_step(number, 1e-3);
-      rig.training.micro_step(first);
-      rig.training.micro_step(second);
-      rig.training.finish_step();
-      return rig.training.numbers(number).applied;
-    };
-    EXPECT_TRUE(step(1));
-    const auto before = allocations();
-    EXPECT_TRUE(step(2));
-    EXPECT_EQ(allocations() - before, 0) << name(config.compute) << " " << name(config.moments);
-  }
+  for (const auto& config : {plain, mixed, rounded})
+    expect_a_step_allocates_nothing_from_the_heap(config);
 }
 
 TEST(Training, micro_batches_do_not_change_the_gradient) {
@@ -74,11 +60,9 @@ TEST(Training, micro_batches_do_not_change_the_gradient) {
 // was kept, by finite differences of the float64 model.
 TEST(Training, a_masked_batch_has_the_gradient_of_the_masked_mean) {
   auto config = tiny();
+  config.model = small_model(Family::llama3, 8, 2);
   config.model.layers = 1;
-  config.model.width = 8;
-  config.model.heads = 2;
   config.model.kv_heads = 1;
-  config.model.head_size = 4;
   config.model.mlp_width = 12;
   config.model.init_std = 0.3f;  // so that no gradient is small beside another's rounding
   config.sequence_length = 8;
@@ -217,34 +201,14 @@ TEST(Training, late_steps_round_differently_too) {
 }
 
 TEST(Training, recompute_is_bitwise_exact) {
-  auto config = tiny();
-  Doubles expected;
-  for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
-    config.recompute = recompute;
-    Rig rig(config);
-    for (int i = 1; i <= 3; ++i)
-      rig.step(i, 1e-2);
-    if (recompute == Recompute::none) expected = rig.weights();
-    EXPECT_EQ(rig.weights(), expected) << static_cast<int>(recompute);
-  }
+  expect_recompute_is_exact(tiny(), 3);
 }
 
 TEST(Training, the_measured_bytes_are_the_bytes_used) {
   for (const auto recompute : {Recompute::none, Recompute::block}) {
     auto config = tiny();
     config.recompute = recompute;
-    const auto measured = measure_training(config, Device{}, 2);
-    Stream stream(Device{}, "test", Stream::Mode::immediate, 2);
-    Arenas arenas(Device{}, measured);
-    Training training(config, stream, arenas);
-    training.initialize();
-    Rig source(config);  // for its batch
-    training.begin_step(1, 1e-3);
-    training.micro_step(source.batch(0, 2));
-    training.finish_step();
-    training.evaluate(source.batch(0, 2));
-    EXPECT_EQ(arenas.peak().device, measured.device);
-    EXPECT_EQ(measured.pinned, 0);
+    expect_the_measured_bytes_are_used(config);
   }
 }
 

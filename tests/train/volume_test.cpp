@@ -81,15 +81,11 @@ std::vector<Model> models() {
        {std::tuple{"gpt2", Family::gpt2, 3, true}, std::tuple{"llama", Family::llama3, 5, false},
         std::tuple{"llama_tied", Family::llama3, 2, true},
         std::tuple{"gpt2_untied", Family::gpt2, 1, false}}) {
-    auto model = family_defaults(family);
+    auto model = small_model(family, 64, 16);
     model.layers = layers;
-    model.width = 64;
-    model.heads = 16;
-    model.kv_heads = family == Family::gpt2 ? 16 : 8;
-    model.head_size = 4;
+    if (family != Family::gpt2) model.kv_heads = 8;
     model.mlp_width = 96;
     model.vocabulary = 300;
-    model.max_positions = 64;
     model.tied_head = tied;
     models.push_back({label, model});
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/train/layout_rig.h"
+#include "train/huggingface.h"
+#include "train/model_source.h"
 
 namespace lockstep::testing::weight_hash_test {
 
@@ -15,17 +17,18 @@ WeightHash::Result hash_of(LayoutRank& rank) {
 }
 
 // Of all ranks, which must say the same.
-WeightHash::Result hash_on(
-    const Layout& layout, const TrainingConfig& config, int steps,
-    const OnRank& change = [](LayoutRank&) {}) {
+WeightHash::Result hash_on(const Layout& layout, const TrainingConfig& config, int steps,
+                           Around around = {}) {
   std::mutex mutex;
   std::vector<WeightHash::Result> results;
-  train_on(layout, config, steps, {.behind = [&](LayoutRank& rank) {
-             change(rank);
-             const auto result = hash_of(rank);
-             const std::lock_guard lock(mutex);
-             results.push_back(result);
-           }});
+  const auto change = around.behind;
+  around.behind = [&](LayoutRank& rank) {
+    change(rank);
+    const auto result = hash_of(rank);
+    const std::lock_guard lock(mutex);
+    results.push_back(result);
+  };
+  train_on(layout, config, steps, around);
   for (const auto& result : results) {
     EXPECT_EQ(result.hash, results.front().hash);
     EXPECT_EQ(result.unequal, results.front().unequal);
@@ -46,6 +49,31 @@ TEST_F(WeightHashes, are_those_of_one_rank_on_every_layout) {
       EXPECT_EQ(many.unequal, Groups{}) << name_of(layout);
     }
   }
+}
+
+TEST_F(WeightHashes, of_imported_weights_are_those_of_one_rank_on_every_layout) {
+  for (const Family family : {Family::gpt2, Family::llama3})
+    for (const bool masters : {true, false}) {
+      const TemporaryDirectory directory;
+      auto config = layout_config(family);
+      config.compute = masters ? DType::fp32 : DType::bf16;
+      config.stochastic_rounding = !masters;
+      const auto write = [&](LayoutRank& rank) {
+        export_huggingface(directory / "model", config.model,
+                           weight_slices(rank.training().params()), {.dtype = DType::fp32});
+      };
+      const auto expected = hash_on({}, config, 0, {.behind = write}).hash;
+      const auto load = [&](LayoutRank& rank) {
+        load_weights(find_model(directory / "model"), rank.training().params(), rank.stream());
+      };
+      auto layouts = all_layouts();
+      layouts.push_back({});
+      for (const auto& layout : layouts) {
+        const auto found = hash_on(layout, config, 0, {.before = load});
+        EXPECT_EQ(found.hash, expected) << name_of(layout);
+        EXPECT_EQ(found.unequal, Groups{}) << name_of(layout);
+      }
+    }
 }
 
 TEST_F(WeightHashes, are_equal_where_ranks_hold_the_same_after_steps_of_every_type) {
@@ -76,8 +104,8 @@ void flip(LayoutRank& rank, int victim, bool divided) {
 TEST_F(WeightHashes, name_the_rank_whose_bits_are_others) {
   const auto config = layout_config(Family::llama3);
   const auto found = [&](const Mesh& mesh, int victim, bool divided) {
-    return hash_on({mesh}, config, 1, [&](LayoutRank& rank) { flip(rank, victim, divided); })
-        .unequal;
+    const auto damage = [&](LayoutRank& rank) { flip(rank, victim, divided); };
+    return hash_on({mesh}, config, 1, {.behind = damage}).unequal;
   };
   EXPECT_EQ(found(Mesh{{4, 1, 1}}, 2, false), (Groups{{0, 1, 3}, {2}}));
   EXPECT_EQ(found(Mesh{{2, 1, 1}}, 1, false), (Groups{{0}, {1}}));
