@@ -1,9 +1,9 @@
-// A GPU gives what the CPU gives, see tests/kernels/operator_case.h: within the bounds of the outputs, twice with the
-// same bits, the second time with an output in the place of an input where that is allowed. No input changes, absmax
-// is exact on each side, and a measuring stream counts the scratch.
-#include "tests/kernels/operator_case.h"
-
+// A GPU gives what the CPU gives, see tests/kernels/operator_case.h: within the bounds of the
+// outputs, twice with the same bits, the second time with an output in the place of an input where
+// that is allowed. No input changes, absmax is exact on each side, and a measuring stream counts
+// the scratch.
 #include "tests/cuda/twins.h"
+#include "tests/kernels/operator_case.h"
 
 namespace lockstep::testing {
 
@@ -55,8 +55,7 @@ void check(const OperatorCase& c, const Sizes& sizes, Draw& draw) {
   const auto& aliases = o.aliases();
   if (const auto i = draw.between(0, static_cast<std::int64_t>(aliases.size())); i > 0) {
     const auto [output, input] = aliases[static_cast<std::size_t>(i - 1)];
-    aliased[static_cast<std::size_t>(output.index)] =
-        device[static_cast<std::size_t>(input.index)];
+    aliased[static_cast<std::size_t>(output.index)] = device[static_cast<std::size_t>(input.index)];
   }
   const auto second = run(aliased);
 
@@ -76,6 +75,12 @@ void check(const OperatorCase& c, const Sizes& sizes, Draw& draw) {
     } else {
       expect_parts(first[i], doubles(host[i]), d.parts, true, false);
     }
+    if (!d.parts.empty() && d.parts.front().bound.rounds_alike) {
+      std::int64_t differ = 0;
+      for (std::int64_t j = 0; j < first[i].elements(); ++j)
+        differ += get(first[i], j) != get(host[i], j) ? 1 : 0;
+      EXPECT_LE(differ, 1 + first[i].elements() / 100) << d.parts.front().name;
+    }
   }
   if (o.always) o.always(Results(declared, first, false));
 }
@@ -88,10 +93,13 @@ bool register_operator(const OperatorCase& c) {
     std::uint64_t seed = 0;
     for (const auto& sizes : c.on_gpu)
       for_seeds(++seed, 1, [&](Draw& draw) { check(c, sizes, draw); });
-    for_seeds(1, c.draw ? c.draws : 0, [&](Draw& draw) {
+    // All of them, also behind one that fails: tests/gpu/budgets.py reads what is launched.
+    for (seed = 1; c.draw && seed <= static_cast<std::uint64_t>(c.draws); ++seed) {
+      SCOPED_TRACE(str("seed ", seed));
+      Draw draw(seed);
       const auto sizes = c.draw(draw);
       check(c, sizes, draw);
-    });
+    }
   });
   return true;
 }

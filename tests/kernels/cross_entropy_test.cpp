@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/operator_case.h"
-#include "tests/kernels/reference_cross_entropy.h"
+#include "tests/kernels/reference.h"
 
 namespace lockstep::testing::cross_entropy_test {
 

@@ -1,5 +1,5 @@
-// What the tests of RoPE and qk-norm share: the heads of qkv [N, H + 2G, K], the angles that they turn by, and the
-// reference of qk-norm.
+// What the tests of RoPE and qk-norm share: the heads of qkv [N, H + 2G, K], the angles that they
+// turn by, and the reference of qk-norm.
 #pragma once
 
 #include "tests/kernels/operator_case.h"

@@ -4,7 +4,6 @@
 
 #include "tests/kernels/operator_case.h"
 #include "tests/kernels/reference.h"
-#include "tests/kernels/reference_matmul.h"
 
 namespace lockstep::testing::matmul_test {
 

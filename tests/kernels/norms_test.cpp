@@ -5,7 +5,7 @@
 #include "kernels/qk_norm.h"
 #include "kernels/rmsnorm.h"
 #include "tests/kernels/heads.h"
-#include "tests/kernels/reference_layernorm.h"
+#include "tests/kernels/reference.h"
 
 namespace lockstep::testing::norms_test {
 
@@ -28,15 +28,17 @@ TEST(RmsNorm, a_shape_that_does_not_fit_is_refused_by_name) {
   Bench b;
   const auto x = b.random({4, 8}, DType::fp32), rstd = b.random({4}, DType::fp32);
   const auto weight = b.random({9}, DType::fp32);
-  expect_refused("weight is [9], expected [8]",
-                 [&] { rmsnorm_forward(b.stream, {x, rstd, {}, x, {}, weight, 1e-5f}); });
+  expect_refused("weight is [9], expected [8]", [&] {
+    rmsnorm_forward(b.stream, {x, rstd, {}, x, {}, weight, 1e-5f});
+  });
 }
 TEST(LayerNorm, a_shape_that_does_not_fit_is_refused_by_name) {
   Bench b;
   const auto x = b.random({4, 8}, DType::fp32), stats = b.random({4, 2}, DType::fp32);
   const auto weight = b.random({8}, DType::fp32), bias = b.random({9}, DType::fp32);
-  expect_refused("bias is [9], expected [8]",
-                 [&] { layernorm_forward(b.stream, {x, stats, {}, x, {}, weight, bias}); });
+  expect_refused("bias is [9], expected [8]", [&] {
+    layernorm_forward(b.stream, {x, stats, {}, x, {}, weight, bias});
+  });
   EXPECT_THROW(layernorm_forward(b.stream, {x, stats, {}, x, x, weight, weight}), Error);
 }
 TEST(QkNorm, what_does_not_fit_is_refused_by_name) {
@@ -99,11 +101,10 @@ TEST(QkNorm, the_reference_gradient_with_a_table_is_the_derivative_of_the_refere
   auto k_weight = doubles(b.random({s.K}, DType::fp32));
   const auto dout = doubles(b.random(s.qkv(), DType::fp32));
   const auto loss = [&] {
-    return reference::dot(
-        dout, turns.forward(reference::qk_norm(qkv, s, q_weight, k_weight).out, s));
+    return reference::dot(dout,
+                          turns.forward(reference::qk_norm(qkv, s, q_weight, k_weight).out, s));
   };
-  const auto g =
-      reference::qk_norm_gradient(turns.backward(dout, s), qkv, s, q_weight, k_weight);
+  const auto g = reference::qk_norm_gradient(turns.backward(dout, s), qkv, s, q_weight, k_weight);
   expect_close(g.dqkv, finite_differences(qkv, loss), 1e-7, "dqkv");
   expect_close(g.dq_weight, finite_differences(q_weight, loss), 1e-7, "dq_weight");
   expect_close(g.dk_weight, finite_differences(k_weight, loss), 1e-7, "dk_weight");

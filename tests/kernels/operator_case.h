@@ -1,6 +1,7 @@
-// One declaration of an operator for all of its tests: its operands, how it is called, and the float64 values of its
-// outputs. kernels_tests check every property of it on the CPU (operator_test.cpp beside this), the tests of GPUs
-// that a GPU does what the CPU does (tests/cuda/operator_test.cpp). The cases are in cases/.
+// One declaration of an operator for all of its tests: its operands, how it is called, and the
+// float64 values of its outputs. kernels_tests check every property of it on the CPU
+// (operator_test.cpp beside this), the tests of GPUs that a GPU does what the CPU does
+// (tests/cuda/operator_test.cpp). The cases are in cases/.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +31,15 @@ struct On {
   }
 };
 
-// How close an output is to the reference: within `relative`, or the tolerance of its type, of the largest value or
-// of a magnitude where that is larger (see expect_close): `magnitude` for drawn shapes, `fixed` for others. A GPU's is
-// as close to the CPU's: within gpu_relative, of the largest or of on_gpu; or it has the same bits.
+// How close an output is to the reference: within `relative`, or the tolerance of its type, of the
+// largest value or of a magnitude where that is larger (see expect_close): `magnitude` for drawn
+// shapes, `fixed` for others. A GPU's is as close to the CPU's: within gpu_relative, of the largest
+// or of on_gpu; or it has the same bits.
 struct Bound {
   double magnitude = 0, fixed = 0, on_gpu = 0, relative = -1, gpu_relative = -1;
   bool same_bits = false;
+  // At random: on a GPU another bf16 only where what is rounded differs, of 1 in 100.
+  bool rounds_alike = false;
   bool is_compared = true;  // or Operator::always alone says what it is
 };
 // Exactly the reference, on a GPU too.
@@ -91,9 +95,7 @@ inline void expect_parts(ConstTensor actual, const Doubles& expected,
     if (!bound.is_compared) continue;
     double relative = on_gpu ? bound.gpu_relative : bound.relative;
     if (relative < 0) relative = tolerance(actual.dtype);
-    const double magnitude = on_gpu     ? bound.on_gpu
-                             : is_fixed ? bound.fixed
-                                        : bound.magnitude;
+    const double magnitude = on_gpu ? bound.on_gpu : is_fixed ? bound.fixed : bound.magnitude;
     if (part.count == 0) {
       expect_close(actual, expected, relative, part.name, magnitude);
       continue;
@@ -211,15 +213,17 @@ class Operator {
 
 struct OperatorCase {
   std::string name = {};
-  std::vector<Sizes> fixed = {}, on_gpu = {};  // shapes that are always checked: on the CPU, on a GPU
-  std::function<Sizes(Draw&)> draw = {};       // one more
+  std::vector<Sizes> fixed = {},
+                     on_gpu = {};         // shapes that are always checked: on the CPU, on a GPU
+  std::function<Sizes(Draw&)> draw = {};  // one more
   std::function<void(Operator&)> make = {};
   std::string suffix = {};    // of the names of its tests
   DType dtype = DType::fp32;  // what Operator::dtype is
   int draws = 16;
 };
 
-// Both are of the program's operator_test.cpp: declares the tests of a case; which of three sizes fits.
+// Both are of the program's operator_test.cpp: declares the tests of a case; which of three sizes
+// fits.
 bool register_operator(const OperatorCase& c);
 std::int64_t most(std::int64_t cpu, std::int64_t simulated, std::int64_t real);
 bool is_on_gpu();

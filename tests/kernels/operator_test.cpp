@@ -1,9 +1,9 @@
-// Every property of an operator, on the CPU: it equals its reference, gives the same bits on any number of threads
-// and with outputs in the place of inputs, changes no input, gives absmax exactly, allocates nothing; and a measuring
-// stream counts the scratch that it takes and touches nothing.
-#include "tests/kernels/operator_case.h"
-
+// Every property of an operator, on the CPU: it equals its reference, gives the same bits on any
+// number of threads and with outputs in the place of inputs, changes no input, gives absmax
+// exactly, allocates nothing; and a measuring stream counts the scratch that it takes and touches
+// nothing.
 #include "tests/allocations.h"
+#include "tests/kernels/operator_case.h"
 
 namespace lockstep::testing {
 
@@ -28,8 +28,7 @@ class OperatorCheck {
     for_each([&](const DeclaredOperand& d, std::size_t i) {
       if (d.role == Role::in)
         expect_bitwise_equal(first[i], d.before, str("input ", i, ", which must not change,"));
-      if (d.absmax_of)
-        expect_absmax(first[i], first[static_cast<std::size_t>(d.absmax_of.index)]);
+      if (d.absmax_of) expect_absmax(first[i], first[static_cast<std::size_t>(d.absmax_of.index)]);
     });
     const Results results(o_.declared(), first, o_.is_fixed());
     if (o_.expect) o_.expect(results);
@@ -62,9 +61,8 @@ class OperatorCheck {
   // The tensors after a call, before which a measuring stream was given the same.
   std::vector<Tensor> run(int threads, const Alias& alias) const {
     std::vector<Tensor> tensors;
-    for_each([&](const DeclaredOperand& d, std::size_t) {
-      tensors.push_back(o_.b.copy(d.before));
-    });
+    for_each(
+        [&](const DeclaredOperand& d, std::size_t) { tensors.push_back(o_.b.copy(d.before)); });
     if (alias.first)
       tensors[static_cast<std::size_t>(alias.first.index)] =
           tensors[static_cast<std::size_t>(alias.second.index)];

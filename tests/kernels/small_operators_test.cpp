@@ -1,4 +1,5 @@
-// The activations and the operators on elements: what holds beside the properties of each operator (cases/).
+// The activations and the operators on elements: what holds beside the properties of each operator
+// (cases/).
 #include <gtest/gtest.h>
 
 #include "kernels/content_hash.h"
@@ -9,8 +10,6 @@
 #include "kernels/swiglu.h"
 #include "tests/kernels/operator_case.h"
 #include "tests/kernels/reference.h"
-#include "tests/kernels/reference_matmul.h"
-#include "tests/kernels/reference_swiglu.h"
 
 namespace lockstep::testing::small_operators_test {
 
@@ -144,8 +143,9 @@ TEST(Pieces, wrong_arguments_are_refused_by_name) {
   const auto in = b.random({2, 3, 8}, DType::fp32), out = b.random({3, 2, 4}, DType::fp32);
   pack_pieces(b.stream, out, in, 4);
   expect_refused("columns 5+4 of in, which has 8", [&] { pack_pieces(b.stream, out, in, 5); });
-  expect_refused("out is [2, 3, 4], expected [3, 2, m]",
-                 [&] { pack_pieces(b.stream, out.view({2, 3, 4}), in, 0); });
+  expect_refused("out is [2, 3, 4], expected [3, 2, m]", [&] {
+    pack_pieces(b.stream, out.view({2, 3, 4}), in, 0);
+  });
 
   const auto pieces = b.random({2, 12}, DType::bf16), y = b.random({12}, DType::fp32);
   const auto half = b.random({12}, DType::bf16), seven = b.random({7}, DType::bf16);

@@ -1,8 +1,7 @@
 #include "kernels/gelu.h"
 #include "kernels/swiglu.h"
 #include "tests/kernels/operator_case.h"
-#include "tests/kernels/reference_matmul.h"
-#include "tests/kernels/reference_swiglu.h"
+#include "tests/kernels/reference.h"
 
 namespace lockstep::testing::activation_cases {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tests/kernels/operator_case.h"
-#include "tests/kernels/reference_cross_entropy.h"
+#include "tests/kernels/reference.h"
 
 namespace lockstep::testing::cross_entropy_cases {
 
@@ -25,11 +25,12 @@ std::vector<std::int32_t> draw_targets(Draw& draw, std::int64_t rows, std::int64
 }
 
 // Rows of packs, or of any size.
-const std::vector<Sizes> kFixed{{1, 1, 1},     {3, 16, 16},     {5, 40, 33},       {37, 300, 300},
+const std::vector<Sizes> kFixed{{1, 1, 1},     {3, 16, 16},     {5, 40, 33},      {37, 300, 300},
                                 {9, 300, 257}, {2, 9000, 8999}, {4, 50304, 50257}};
 Sizes draw_sizes(Draw& d) {
   const auto rows = is_on_gpu() ? d.between(0, most(0, 4, 500)) : d.size(100);
-  const auto columns = is_on_gpu() && d.coin() ? 8 * d.between(1, 2500) : d.size(most(2000, 3000, 3000));
+  const auto columns =
+      is_on_gpu() && d.coin() ? 8 * d.between(1, 2500) : d.size(most(2000, 3000, 3000));
   return {rows, columns, d.between(std::max<std::int64_t>(1, columns - 40), columns)};
 }
 constexpr Bound kLoss{.magnitude = 8, .on_gpu = 8};
@@ -52,9 +53,9 @@ void make(Operator& o) {
   const auto options = draw_options(o, vocabulary);
   const double scale = double{options.gradient_scale};
   const auto before = draw_logits(o, rows, columns, vocabulary);
-  const auto logits =
-      kGradient ? o.changes("gradient", before, {.magnitude = scale, .on_gpu = scale})
-                : o.input(before);
+  const auto logits = kGradient
+                          ? o.changes("gradient", before, {.magnitude = scale, .on_gpu = scale})
+                          : o.input(before);
   const auto classes = draw_targets(o.draw, rows, vocabulary);
   const auto targets = o.integers(classes, {rows});
   const auto losses = o.out("losses", {rows}, DType::fp32, kLoss);
@@ -87,107 +88,114 @@ const bool kRanks = register_for_types(
      .draw = [](Draw& d) -> Sizes {
        const auto ranks = d.between(1, most(5, 4, 4));
        const auto rows = is_on_gpu() ? d.between(0, most(0, 4, 300)) : d.size(30);
-       const auto columns = is_on_gpu() && d.coin() ? 8 * d.between(1, 900) : d.size(most(600, 1000, 1000));
+       const auto columns =
+           is_on_gpu() && d.coin() ? 8 * d.between(1, 900) : d.size(most(600, 1000, 1000));
        return {ranks, rows, columns, d.between(1, ranks * columns)};
      },
-     .make = [](Operator& o) {
-       const auto ranks = o.size[0], rows = o.size[1], columns = o.size[2], vocabulary = o.size[3];
-       const auto options = draw_options(o, vocabulary);
-       const double scale = double{options.gradient_scale};
-       const auto classes = draw_targets(o.draw, rows, vocabulary);
-       const auto targets = o.integers(classes, {rows});
-       const auto parts = o.out("parts", {ranks, rows, 3}, DType::fp32);
-       struct Rank {
-         Operand logits, losses, plain;
-       };
-       std::vector<Rank> all;
-       for (std::int64_t rank = 0; rank < ranks; ++rank)
-         all.push_back(
-             {o.changes("gradient",
-                        draw_logits(o, rows, columns,
-                                    std::max<std::int64_t>(0, vocabulary - rank * columns)),
-                        {.magnitude = scale, .on_gpu = scale}),
-              o.out("losses", {rows}, DType::fp32, kLoss),
-              o.out("losses of evaluation", {rows}, DType::fp32, kLoss)});
-       o.call = [=](const On& on) {
-         auto args = options;
-         args.targets = on(targets);
-         for (std::int64_t rank = 0; rank < ranks; ++rank) {
-           args.first_column = static_cast<int>(rank * columns);
-           cross_entropy_parts(on.stream, on(parts).rows(rank, 1).view({rows, 3}),
-                               on(all[static_cast<std::size_t>(rank)].logits), args);
-         }
-         args.parts = on(parts);
-         for (std::int64_t rank = 0; rank < ranks; ++rank) {
-           const auto& own = all[static_cast<std::size_t>(rank)];
-           args.first_column = static_cast<int>(rank * columns);
-           args.losses = on(own.plain);
-           cross_entropy_loss(on.stream, on(own.logits), args);
-           args.losses = on(own.losses);
-           cross_entropy_gradient(on.stream, on(own.logits), args);
-         }
-       };
-       o.expect = [=](const Results& r) {
-         Doubles whole(static_cast<std::size_t>(rows * ranks * columns));
-         const auto at = [&](std::int64_t rank, std::size_t i) {
-           const auto row = static_cast<std::int64_t>(i) / columns;
-           return static_cast<std::size_t>((row * ranks + rank) * columns) + i % static_cast<std::size_t>(columns);
-         };
-         for (std::int64_t rank = 0; rank < ranks; ++rank) {
-           const auto own = r[all[static_cast<std::size_t>(rank)].logits];
-           for (std::size_t i = 0; i < own.size(); ++i)
-             whole[at(rank, i)] = own[i];
-         }
-         auto setting = setting_of(options, ranks * columns);
-         const auto losses = reference::cross_entropy(whole, classes, setting);
-         const auto gradient = reference::cross_entropy_gradient(whole, classes, setting);
-         setting.z_loss = 0;
-         const auto plain = reference::cross_entropy(whole, classes, setting);
-         for (std::int64_t rank = 0; rank < ranks; ++rank) {
-           const auto& own = all[static_cast<std::size_t>(rank)];
-           r.close(own.plain, plain);
-           r.close(own.losses, losses);
-           Doubles expected(static_cast<std::size_t>(rows * columns));
-           for (std::size_t i = 0; i < expected.size(); ++i)
-             expected[i] = gradient[at(rank, i)];
-           r.close(own.logits, expected);
-         }
-       };
-       o.always = [=](const Results& r) {
-         for (const auto& rank : all)
-           expect_bitwise_equal(r.tensor(rank.losses), r.tensor(all[0].losses), "losses of ranks");
-       };
-     }});
+     .make =
+         [](Operator& o) {
+           const auto ranks = o.size[0], rows = o.size[1], columns = o.size[2],
+                      vocabulary = o.size[3];
+           const auto options = draw_options(o, vocabulary);
+           const double scale = double{options.gradient_scale};
+           const auto classes = draw_targets(o.draw, rows, vocabulary);
+           const auto targets = o.integers(classes, {rows});
+           const auto parts = o.out("parts", {ranks, rows, 3}, DType::fp32);
+           struct Rank {
+             Operand logits, losses, plain;
+           };
+           std::vector<Rank> all;
+           for (std::int64_t rank = 0; rank < ranks; ++rank)
+             all.push_back(
+                 {o.changes("gradient",
+                            draw_logits(o, rows, columns,
+                                        std::max<std::int64_t>(0, vocabulary - rank * columns)),
+                            {.magnitude = scale, .on_gpu = scale}),
+                  o.out("losses", {rows}, DType::fp32, kLoss),
+                  o.out("losses of evaluation", {rows}, DType::fp32, kLoss)});
+           o.call = [=](const On& on) {
+             auto args = options;
+             args.targets = on(targets);
+             for (std::int64_t rank = 0; rank < ranks; ++rank) {
+               args.first_column = static_cast<int>(rank * columns);
+               cross_entropy_parts(on.stream, on(parts).rows(rank, 1).view({rows, 3}),
+                                   on(all[static_cast<std::size_t>(rank)].logits), args);
+             }
+             args.parts = on(parts);
+             for (std::int64_t rank = 0; rank < ranks; ++rank) {
+               const auto& own = all[static_cast<std::size_t>(rank)];
+               args.first_column = static_cast<int>(rank * columns);
+               args.losses = on(own.plain);
+               cross_entropy_loss(on.stream, on(own.logits), args);
+               args.losses = on(own.losses);
+               cross_entropy_gradient(on.stream, on(own.logits), args);
+             }
+           };
+           o.expect = [=](const Results& r) {
+             Doubles whole(static_cast<std::size_t>(rows * ranks * columns));
+             const auto at = [&](std::int64_t rank, std::size_t i) {
+               const auto row = static_cast<std::int64_t>(i) / columns;
+               return static_cast<std::size_t>((row * ranks + rank) * columns) +
+                      i % static_cast<std::size_t>(columns);
+             };
+             for (std::int64_t rank = 0; rank < ranks; ++rank) {
+               const auto own = r[all[static_cast<std::size_t>(rank)].logits];
+               for (std::size_t i = 0; i < own.size(); ++i)
+                 whole[at(rank, i)] = own[i];
+             }
+             auto setting = setting_of(options, ranks * columns);
+             const auto losses = reference::cross_entropy(whole, classes, setting);
+             const auto gradient = reference::cross_entropy_gradient(whole, classes, setting);
+             setting.z_loss = 0;
+             const auto plain = reference::cross_entropy(whole, classes, setting);
+             for (std::int64_t rank = 0; rank < ranks; ++rank) {
+               const auto& own = all[static_cast<std::size_t>(rank)];
+               r.close(own.plain, plain);
+               r.close(own.losses, losses);
+               Doubles expected(static_cast<std::size_t>(rows * columns));
+               for (std::size_t i = 0; i < expected.size(); ++i)
+                 expected[i] = gradient[at(rank, i)];
+               r.close(own.logits, expected);
+             }
+           };
+           o.always = [=](const Results& r) {
+             for (const auto& rank : all)
+               expect_bitwise_equal(r.tensor(rank.losses), r.tensor(all[0].losses),
+                                    "losses of ranks");
+           };
+         }});
 
-const bool kSum = register_operator(
-    {.name = "SumLosses",
-     .draw = [](Draw& d) -> Sizes {
-       return {d.coin() ? d.between(0, 3) : d.size(most(5000, 5000, 200000))};
-     },
-     .make = [](Operator& o) {
-       const auto losses = o.in({o.size[0]}, 10);
-       const auto classes = draw_targets(o.draw, o.size[0], 50000);
-       const auto targets = o.integers(classes, {o.size[0]});
-       const auto sum = o.adds("sum", {1}, DType::fp32, {.magnitude = 10, .on_gpu = 10});
-       const auto count = o.changes("count", o.b.integers({5}), kExact);
-       o.call = [=](const On& on) {
-         sum_losses(on.stream, on(sum), on(count), on(losses), on(targets));
-       };
-       o.expect = [=](const Results& r) {
-         const auto all = r[losses];
-         double expected = 0, valid = 5;
-         for (std::size_t n = 0; n < all.size(); ++n)
-           if (classes[n] >= 0) {
-             expected += all[n];
-             ++valid;
-           }
-         r.close(sum, {expected});
-         r.close(count, {valid});
-       };
-     }});
+const bool kSum =
+    register_operator({.name = "SumLosses",
+                       .draw = [](Draw& d) -> Sizes {
+                         return {d.coin() ? d.between(0, 3) : d.size(most(5000, 5000, 200000))};
+                       },
+                       .make =
+                           [](Operator& o) {
+                             const auto losses = o.in({o.size[0]}, 10);
+                             const auto classes = draw_targets(o.draw, o.size[0], 50000);
+                             const auto targets = o.integers(classes, {o.size[0]});
+                             const auto sum =
+                                 o.adds("sum", {1}, DType::fp32, {.magnitude = 10, .on_gpu = 10});
+                             const auto count = o.changes("count", o.b.integers({5}), kExact);
+                             o.call = [=](const On& on) {
+                               sum_losses(on.stream, on(sum), on(count), on(losses), on(targets));
+                             };
+                             o.expect = [=](const Results& r) {
+                               const auto all = r[losses];
+                               double expected = 0, valid = 5;
+                               for (std::size_t n = 0; n < all.size(); ++n)
+                                 if (classes[n] >= 0) {
+                                   expected += all[n];
+                                   ++valid;
+                                 }
+                               r.close(sum, {expected});
+                               r.close(count, {valid});
+                             };
+                           }});
 
-// One row of 40 logits, in [-1, 1] but for some: what holds of its loss and gradient, also where another rank has
-// the bad ones (`other`: 40 more).
+// One row of 40 logits, in [-1, 1] but for some: what holds of its loss and gradient, also where
+// another rank has the bad ones (`other`: 40 more).
 struct Row {
   Row(Operator& o, std::int32_t target, const std::vector<std::pair<std::int64_t, double>>& bad,
       bool of_other, const Bound& bound) {
@@ -215,14 +223,14 @@ struct Row {
   Operand logits, losses;
 };
 
-// A NaN that turned into a small number would let a broken step pass for a good one: also of another rank, since all
-// must skip the step. But -infinity is a token that cannot come, also where a rank has no other.
+// A NaN that turned into a small number would let a broken step pass for a good one: also of
+// another rank, since all must skip the step. But -infinity is a token that cannot come, also where
+// a rank has no other.
 const double kInfinity = std::numeric_limits<double>::infinity();
 const std::vector<Sizes> kBad{{0, 0, 0}, {17, 0, 0}, {36, 0, 0}, {0, 1, 0}, {17, 1, 0}, {36, 1, 0},
                               {0, 0, 1}, {17, 0, 1}, {36, 0, 1}, {0, 1, 1}, {17, 1, 1}, {36, 1, 1}};
 const bool kNotFinite = register_for_types(
-    {.name = "LogitsThatAreNotFinite", .fixed = kBad, .on_gpu = kBad, 
-     .make = [](Operator& o) {
+    {.name = "LogitsThatAreNotFinite", .fixed = kBad, .on_gpu = kBad, .make = [](Operator& o) {
        const double bad = o.size[1] == 0 ? std::nan("") : kInfinity;
        const Row row(o, 5, {{o.size[0], bad}}, o.size[2] == 1, {.is_compared = false});
        o.always = [=](const Results& r) {
@@ -231,7 +239,9 @@ const bool kNotFinite = register_for_types(
        };
      }});
 const bool kImpossible = register_for_types(
-    {.name = "LogitsOfTokensThatCannotCome", .fixed = {{0}}, .on_gpu = {{0}}, 
+    {.name = "LogitsOfTokensThatCannotCome",
+     .fixed = {{0}},
+     .on_gpu = {{0}},
      .make = [](Operator& o) {
        std::vector<std::pair<std::int64_t, double>> all;
        for (std::int64_t v = 0; v < 40; ++v)
@@ -244,7 +254,7 @@ const bool kImpossible = register_for_types(
      }});
 
 const bool kLarge = register_for_types(
-    {.name = "LargeLogits", .fixed = {{0}}, .on_gpu = {{0}},  .make = [](Operator& o) {
+    {.name = "LargeLogits", .fixed = {{0}}, .on_gpu = {{0}}, .make = [](Operator& o) {
        const Row row(o, 21, {{20, 60000}, {21, -60000}}, false, {.same_bits = true});
        o.always = [=](const Results& r) {
          const auto before = r[row.logits], gradient = r.after(row.logits);
@@ -257,8 +267,7 @@ const bool kLarge = register_for_types(
 
 // Rows of larger tensors are taken alone.
 const bool kRows = register_for_types(
-    {.name = "CrossEntropyOfSomeRows", .fixed = {{0}}, .on_gpu = {{0}}, 
-     .make = [](Operator& o) {
+    {.name = "CrossEntropyOfSomeRows", .fixed = {{0}}, .on_gpu = {{0}}, .make = [](Operator& o) {
        const auto logits =
            o.changes("gradient", o.b.random({4, 33}, o.dtype, 4), {.fixed = 1, .on_gpu = 1});
        const auto losses = o.out("losses", {4}, DType::fp32, {.is_compared = false});

@@ -18,8 +18,10 @@ struct Range {
   Tensor of(const Tensor& t) const { return t.rows(first, count); }
 };
 Range draw_range(Operator& o) {
-  const auto n = o.size[0], first = o.coin() ? o.draw.between(0, n - 1) : 0;
-  return {first, o.coin() ? o.draw.between(0, n - first) : n - first};
+  const auto n = o.size[0];
+  if (!o.coin()) return {0, n};
+  const auto first = o.draw.between(0, n - 1);
+  return {first, o.draw.between(0, n - first)};
 }
 
 const bool kFill = register_for_types(
@@ -83,8 +85,9 @@ const bool kNormal = register_for_types(
        const auto some = o.is_fixed() ? 4 : o.draw.between(0, 4000);
        const RandomNormal args{.seed = o.draw.seed() << 33,
                                .purpose = purpose_of("weights"),
-                               .first_index = far ? (std::int64_t{1} << 36) + odd
-                                              : odd ? some + 3 : some,
+                               .first_index = far   ? (std::int64_t{1} << 36) + odd
+                                              : odd ? some + 3
+                                                    : some,
                                .std = 0.02f};
        const auto z = o.out("z", {o.size[0]});
        o.call = [=](const On& on) { random_normal(on.stream, on(z), args); };

@@ -24,8 +24,8 @@ std::vector<std::int32_t> draw_ids(Operator& o, std::int64_t N, std::int64_t row
   return ids;
 }
 
-// The ids and positions of a batch; and, as an option, one rank's part of the table and of the tokens whose positions
-// are added: any, none or all.
+// The ids and positions of a batch; and, as an option, one rank's part of the table and of the
+// tokens whose positions are added: any, none or all.
 struct Batch {
   explicit Batch(Operator& o)
       : N(o.size[0]), D(o.size[1]), V(o.size[2]), P(o.size[3]), learned(o.coin()) {
@@ -68,8 +68,8 @@ const bool kForward = register_for_types(
        const auto place = b.learned ? o.in({b.P, b.D}) : Operand{};
        const auto y = o.out("y", {b.N, b.D}, kExact);
        o.call = [=](const On& on) {
-         embedding_forward(on.stream, {on(y), on(b.ids), on(weight), on(b.positions), on(place),
-                                       b.part});
+         embedding_forward(on.stream,
+                           {on(y), on(b.ids), on(weight), on(b.positions), on(place), b.part});
        };
        o.expect = [=](const Results& r) {
          const auto w = r[weight], p = r[place];
@@ -87,7 +87,8 @@ const bool kForward = register_for_types(
        };
      }});
 
-// fp32 sums in the order of n: the result is exact on a CPU. What the parts of ranks make adds up to the whole, then.
+// fp32 sums in the order of n: the result is exact on a CPU. What the parts of ranks make adds up
+// to the whole, then.
 const bool kBackward = register_for_types(
     {.name = "EmbeddingBackward",
      .fixed = kFixed,
@@ -97,13 +98,12 @@ const bool kBackward = register_for_types(
        const Bound bound{.on_gpu = root(b.N + 1), .relative = 0};
        const auto dweight = o.changes("dweight", o.b.random({b.rows, b.D}, DType::fp32), bound);
        const auto dplace =
-           b.learned
-               ? o.changes("dposition_weight", o.b.random({b.P, b.D}, DType::fp32), bound)
-               : Operand{};
+           b.learned ? o.changes("dposition_weight", o.b.random({b.P, b.D}, DType::fp32), bound)
+                     : Operand{};
        const auto dy = o.in({b.N, b.D});
        o.call = [=](const On& on) {
-         embedding_backward(on.stream, on.scratch, {on(dweight), on(dplace), on(dy), on(b.ids),
-                                                    on(b.positions), b.part});
+         embedding_backward(on.stream, on.scratch,
+                            {on(dweight), on(dplace), on(dy), on(b.ids), on(b.positions), b.part});
        };
        o.expect = [=](const Results& r) {
          auto weight = r[dweight], place = r[dplace];

@@ -5,7 +5,7 @@
 namespace lockstep::testing::qk_norm_cases {
 
 // Not K = 1, whose gradient is zero by algebra. An odd K does not turn.
-const std::vector<Sizes> kFixed{{1, 1, 1, 3}, {3, 4, 2, 16}, {70, 3, 3, 33}, {40, 6, 1, 128},
+const std::vector<Sizes> kFixed{{1, 1, 1, 3}, {3, 4, 2, 16},  {70, 3, 3, 33}, {40, 6, 1, 128},
                                 {1, 1, 1, 2}, {70, 3, 3, 34}, {100, 4, 2, 40}};
 Sizes draw_sizes(Draw& d) {
   const auto G = d.between(1, most(4, 3, 3));
@@ -18,8 +18,9 @@ Turns draw_turns(Operator& o, const Heads& s) {
   return s.K % 2 == 0 && o.coin() ? Turns(o, s, {}) : Turns();
 }
 
-// One pass rounds once: an element of bf16 is off by half a unit of its own in the last place, and what fp32 lost.
-// Rounded between norm and RoPE, it could be off by that of its partner. Values are copied.
+// One pass rounds once: an element of bf16 is off by half a unit of its own in the last place, and
+// what fp32 lost. Rounded between norm and RoPE, it could be off by that of its partner. Values are
+// copied.
 const bool kForward = register_for_types(
     {.name = "QkNormForward", .fixed = kFixed, .draw = draw_sizes, .make = [](Operator& o) {
        const Heads s{o.size};
@@ -28,14 +29,13 @@ const bool kForward = register_for_types(
        const auto out = o.out("out", s.qkv()), rstd = o.out("rstd", {s.N, s.H + s.G}, DType::fp32);
        if (!is_on_gpu())
          o.divide(out, {{"q", 0, s.H * s.K, {.magnitude = 1}},
-                      {"k", s.H * s.K, s.G * s.K, {.magnitude = 1}},
-                      {"v", (s.H + s.G) * s.K, s.G * s.K, {.relative = 0}}});
+                        {"k", s.H * s.K, s.G * s.K, {.magnitude = 1}},
+                        {"v", (s.H + s.G) * s.K, s.G * s.K, {.relative = 0}}});
        o.may_be(out, {qkv});
        o.call = [=](const On& on) {
-         qk_norm_forward(on.stream,
-                         {on(out), on(rstd), on(qkv), on(q_weight), on(k_weight),
-                          static_cast<int>(s.H), static_cast<int>(s.G), 1e-5f, on(turns.table),
-                          on(turns.positions)});
+         qk_norm_forward(on.stream, {on(out), on(rstd), on(qkv), on(q_weight), on(k_weight),
+                                     static_cast<int>(s.H), static_cast<int>(s.G), 1e-5f,
+                                     on(turns.table), on(turns.positions)});
        };
        o.expect = [=](const Results& r) {
          const auto e = reference::qk_norm(r[qkv], s, r[q_weight], r[k_weight]);
@@ -68,13 +68,13 @@ const bool kBackward = register_for_types(
        const Bound part{.magnitude = highest(rstds)};
        if (!is_on_gpu())
          o.divide(dqkv, {{"dq", 0, s.H * s.K, part},
-                       {"dk", s.H * s.K, s.G * s.K, part},
-                       {"dv", (s.H + s.G) * s.K, s.G * s.K, {.relative = 0}}});
+                         {"dk", s.H * s.K, s.G * s.K, part},
+                         {"dv", (s.H + s.G) * s.K, s.G * s.K, {.relative = 0}}});
        const auto terms = root(s.N * s.H);
-       const auto dq_weight = o.adds("dq_weight", {s.K}, DType::fp32,
-                                     {.magnitude = terms, .on_gpu = terms});
-       const auto dk_weight = o.adds("dk_weight", {s.K}, DType::fp32,
-                                     {.magnitude = root(s.N * s.G), .on_gpu = terms});
+       const auto dq_weight =
+           o.adds("dq_weight", {s.K}, DType::fp32, {.magnitude = terms, .on_gpu = terms});
+       const auto dk_weight =
+           o.adds("dk_weight", {s.K}, DType::fp32, {.magnitude = root(s.N * s.G), .on_gpu = terms});
        const auto absmax = o.absmax_of(dqkv);
        o.call = [=](const On& on) {
          qk_norm_backward(on.stream, on.scratch,

@@ -26,8 +26,8 @@ void check_codes(const ConstFp8Matrix& m, float absmax, Value&& value) {
       ASSERT_TRUE(std::isnan(m.scales.as<float>()[i])) << i << " belongs to nothing";
       continue;
     }
-    top[i] = top[i] == 0 ? 1
-                         : std::max(top[i] / largest_fp8(type), std::numeric_limits<float>::min());
+    top[i] =
+        top[i] == 0 ? 1 : std::max(top[i] / largest_fp8(type), std::numeric_limits<float>::min());
     ASSERT_EQ(m.scales.as<float>()[i], top[i]) << i;
   }
   for (std::int64_t r = 0; r < R; ++r)
@@ -38,8 +38,9 @@ void check_codes(const ConstFp8Matrix& m, float absmax, Value&& value) {
     }
 }
 
-// Magnitudes differ, from run to run and row to row; or, on a GPU, every exponent, NaNs and infinities too, but no
-// signalling NaN, of which the fmaxf of a CPU makes a NaN, that of a GPU not.
+// Magnitudes differ, from run to run and row to row; or, on a GPU, every exponent, NaNs and
+// infinities too, but no signalling NaN, of which the fmaxf of a CPU makes a NaN, that of a GPU
+// not.
 Tensor draw_matrix(Operator& o, std::int64_t R, std::int64_t C) {
   const auto x = o.b.random({R, C}, DType::bf16);
   const bool any = is_on_gpu() && o.coin();
@@ -63,8 +64,8 @@ void make(Operator& o, const Fp8Case& c) {
   const auto R = o.size[0], C = o.size[1];
   const bool whole = c.scaling == Scaling::tensor;
   const auto x = o.input(draw_matrix(o, R, C));
-  const double tops[] = {777, 0, 3e-38, 3, 448, 1e-25, 4e-38,
-                         std::numeric_limits<double>::infinity()};
+  const double tops[] = {777, 0,     3e-38, 3,
+                         448, 1e-25, 4e-38, std::numeric_limits<double>::infinity()};
   const auto absmax = whole ? o.values({1}, {tops[o.size[2]]}) : Operand{};
   struct Matrix {
     Operand q, scales;
@@ -77,9 +78,11 @@ void make(Operator& o, const Fp8Case& c) {
   const bool straight = !o.coin(), transposed = !straight || !o.coin();
   const auto q = make_out({R, C}), turned = make_out({C, R});
   o.call = [=](const On& on) {
-    const auto matrix = [&](const Matrix& m) { return Fp8Matrix{on(m.q), on(m.scales), c.scaling}; };
-    quantize(on.stream, straight ? matrix(q) : Fp8Matrix{}, transposed ? matrix(turned) : Fp8Matrix{},
-             on(x), on(absmax));
+    const auto matrix = [&](const Matrix& m) {
+      return Fp8Matrix{on(m.q), on(m.scales), c.scaling};
+    };
+    quantize(on.stream, straight ? matrix(q) : Fp8Matrix{},
+             transposed ? matrix(turned) : Fp8Matrix{}, on(x), on(absmax));
   };
   o.expect = [=](const Results& r) {
     const auto most32 = whole ? static_cast<float>(r[absmax][0]) : 0;
@@ -102,12 +105,11 @@ const bool kRegistered = [] {
     for (const auto scaling : {Scaling::tensor, Scaling::rows, Scaling::blocks}) {
       const Fp8Case c{type, scaling};
       OperatorCase quantize{.name = "Quantize",
-                                                 .draw =
-                                [](Draw& d) -> Sizes {
-                                  return {16 * d.between(1, most(9, 20, 200)),
-                                          16 * d.between(1, most(9, 20, 200)),
-                                          is_on_gpu() ? d.between(1, 7) : d.between(0, 2)};
-                                },
+                            .draw = [](Draw& d) -> Sizes {
+                              return {16 * d.between(1, most(9, 20, 200)),
+                                      16 * d.between(1, most(9, 20, 200)),
+                                      is_on_gpu() ? d.between(1, 7) : d.between(0, 2)};
+                            },
                             .make = [c](Operator& o) { make(o, c); },
                             .suffix = "_" + fp8_case_name(c)};
       for (const auto& [R, C] : {std::pair{16, 16}, {128, 128}, {144, 272}, {32, 656}, {400, 16}})

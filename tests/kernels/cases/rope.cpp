@@ -16,16 +16,17 @@ const bool kTable = register_operator(
        return {d.size(most(500, 40, 8192)), 2 * d.size(most(128, 70, 70)),
                is_on_gpu() ? 10000 : d.between(100, 1000000)};
      },
-     .make = [](Operator& o) {
-       const auto P = o.size[0], K = o.size[1];
-       const auto theta = static_cast<float>(o.size[2]);
-       const auto scaling = draw_scaling(o);
-       const auto table = o.out("table", {P, K}, {.relative = 3e-7 * static_cast<double>(P)});
-       o.call = [=](const On& on) { rope_table(on.stream, on(table), theta, scaling); };
-       o.expect = [=](const Results& r) {
-         r.close(table, reference::rope_table(P, K, double{theta}, scaling));
-       };
-     }});
+     .make =
+         [](Operator& o) {
+           const auto P = o.size[0], K = o.size[1];
+           const auto theta = static_cast<float>(o.size[2]);
+           const auto scaling = draw_scaling(o);
+           const auto table = o.out("table", {P, K}, {.relative = 3e-7 * static_cast<double>(P)});
+           o.call = [=](const On& on) { rope_table(on.stream, on(table), theta, scaling); };
+           o.expect = [=](const Results& r) {
+             r.close(table, reference::rope_table(P, K, double{theta}, scaling));
+           };
+         }});
 
 const std::vector<Sizes> kFixed{{1, 1, 1, 2}, {3, 4, 2, 16}, {70, 3, 3, 34}, {40, 6, 1, 128}};
 Sizes draw_sizes(Draw& d) {
