@@ -19,6 +19,14 @@ namespace {
 using Role = DeclaredOperand::Role;
 using Alias = std::pair<Operand, Operand>;
 
+// Of 1 to 3 threads, which a test need not start anew.
+Stream& stream_of(int threads) {
+  static Stream streams[] = {{Device{}, "test", Stream::Mode::immediate, 1},
+                             {Device{}, "test", Stream::Mode::immediate, 2},
+                             {Device{}, "test", Stream::Mode::immediate, 3}};
+  return streams[threads - 1];
+}
+
 class OperatorCheck {
  public:
   explicit OperatorCheck(Operator& o) : o_(o) {}
@@ -75,8 +83,7 @@ class OperatorCheck {
     });
 
     Arena scratch(Device{}, Arena::Memory::host, counted.peak_bytes());
-    Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
-    const On on{stream, scratch, tensors};
+    const On on{stream_of(threads), scratch, tensors};
     const auto before = allocations();
     o_.call(on);
     EXPECT_EQ(allocations() - before, 0) << "allocations";
@@ -90,7 +97,10 @@ class OperatorCheck {
 // Returns how many options there are.
 int check(const OperatorCase& c, const Sizes& sizes, Draw& draw, int pattern) {
   const int threads = pattern < 0 ? static_cast<int>(draw.between(1, 3)) : 2;
-  Bench b{.seed = draw.seed(), .threads = threads};
+  static Bench b;
+  b.seed = draw.seed();
+  b.draws = 0;
+  const Arena::Scope scope(b.arena);
   Operator o(b, draw, sizes, c.dtype, pattern);
   std::string text = str("options ", pattern, ", sizes");
   for (const auto size : sizes)

@@ -36,10 +36,10 @@ Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns) {
 struct Parameter {
   Parameter(Operator& o, const Mode& mode, std::int64_t n) {
     const auto bound = [](DType type) { return Bound{.rounds_alike = type == DType::bf16}; };
-    weight = o.changes("weight", o.b.random({n}, mode.weight), bound(mode.weight));
-    if (mode.master) master = o.changes("master", o.b.random({n}, DType::fp32));
-    m = o.changes("m", o.b.random({n}, mode.moments, 0.1f), bound(mode.moments));
-    const auto positive = o.b.random({n}, mode.moments, 0.01f);
+    weight = o.changes("weight", o.random({n}, mode.weight), bound(mode.weight));
+    if (mode.master) master = o.changes("master", o.random({n}, DType::fp32));
+    m = o.changes("m", o.random({n}, mode.moments, 0.1f), bound(mode.moments));
+    const auto positive = o.random({n}, mode.moments, 0.01f);
     for (std::int64_t i = 0; i < n; ++i)
       Bench::set(positive, i, std::abs(get(positive, i)));
     v = o.changes("v", positive, bound(mode.moments));

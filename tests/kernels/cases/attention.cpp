@@ -189,7 +189,7 @@ void make_cached(Operator& o) {
   }
   const auto qkv = o.in({B * count, H + 2 * G, K}, 2);
   const auto make_cache = [&](const char* name) {
-    const auto cache = o.b.random({B, capacity, G, K}, o.dtype, 2);
+    const auto cache = o.random({B, capacity, G, K}, o.dtype, 2);
     for (std::int64_t i = 0; i < cache.elements(); ++i)
       if (const auto b = i / row / capacity;
           i / row % capacity >= (stale ? there : first[static_cast<std::size_t>(b)]))

@@ -9,7 +9,7 @@ namespace lockstep::testing::cross_entropy_cases {
 
 // Logits [rows, columns], of which the columns from `vocabulary` on hold what must never count.
 Tensor draw_logits(Operator& o, std::int64_t rows, std::int64_t columns, std::int64_t vocabulary) {
-  const auto logits = o.b.random({rows, columns}, o.dtype, 8);
+  const auto logits = o.random({rows, columns}, o.dtype, 8);
   for (std::int64_t i = 0; i < logits.elements(); ++i)
     if (i % columns >= vocabulary) Bench::set(logits, i, i % 2 == 0 ? std::nan("") : 1e30);
   return logits;
@@ -199,7 +199,7 @@ const bool kSum =
 struct Row {
   Row(Operator& o, std::int32_t target, const std::vector<std::pair<std::int64_t, double>>& bad,
       bool of_other, const Bound& bound) {
-    const auto own = o.b.random({1, 40}, o.dtype), others = o.b.random({1, 40}, o.dtype);
+    const auto own = o.random({1, 40}, o.dtype), others = o.random({1, 40}, o.dtype);
     for (const auto& [at, value] : bad)
       Bench::set(of_other ? others : own, at, value);
     logits = o.changes("gradient", own, bound);
@@ -269,7 +269,7 @@ const bool kLarge = register_for_types(
 const bool kRows = register_for_types(
     {.name = "CrossEntropyOfSomeRows", .fixed = {{0}}, .on_gpu = {{0}}, .make = [](Operator& o) {
        const auto logits =
-           o.changes("gradient", o.b.random({4, 33}, o.dtype, 4), {.fixed = 1, .on_gpu = 1});
+           o.changes("gradient", o.random({4, 33}, o.dtype, 4), {.fixed = 1, .on_gpu = 1});
        const auto losses = o.out("losses", {4}, DType::fp32, {.is_compared = false});
        const auto targets = o.integers(std::vector<std::int32_t>{0, 32, -1, 7});
        o.call = [=](const On& on) {

@@ -28,8 +28,8 @@ const bool kFill = register_for_types(
     {.name = "Fill", .fixed = kFixed, .draw = draw_size, .make = [](Operator& o) {
        const auto n = o.size[0];
        const auto part = draw_range(o);
-       const auto out = o.changes("out", o.b.random({n}, o.dtype), kExact);
-       const auto integers = o.changes("integers", o.b.random({n}, DType::int32, 100), kExact);
+       const auto out = o.changes("out", o.random({n}, o.dtype), kExact);
+       const auto integers = o.changes("integers", o.random({n}, DType::int32, 100), kExact);
        o.call = [=](const On& on) {
          fill(on.stream, part.of(on(out)), 0.3f);
          fill_integer(on.stream, part.of(on(integers)), (1 << 30) + 1);
@@ -51,8 +51,8 @@ const bool kConvert = register_for_types(
        const auto n = o.size[0];
        const auto part = draw_range(o);
        const auto x = o.in({n});
-       const auto fp32 = o.changes("fp32", o.b.random({n}, DType::fp32), kExact);
-       const auto bf16 = o.changes("bf16", o.b.random({n}, DType::bf16), kExact);
+       const auto fp32 = o.changes("fp32", o.random({n}, DType::fp32), kExact);
+       const auto bf16 = o.changes("bf16", o.random({n}, DType::bf16), kExact);
        o.call = [=](const On& on) {
          convert(on.stream, part.of(on(fp32)), part.of(on(x)));
          convert(on.stream, part.of(on(bf16)), part.of(on(x)));

@@ -96,9 +96,9 @@ const bool kBackward = register_for_types(
      .make = [](Operator& o) {
        const Batch b(o);
        const Bound bound{.on_gpu = root(b.N + 1), .relative = 0};
-       const auto dweight = o.changes("dweight", o.b.random({b.rows, b.D}, DType::fp32), bound);
+       const auto dweight = o.changes("dweight", o.random({b.rows, b.D}, DType::fp32), bound);
        const auto dplace =
-           b.learned ? o.changes("dposition_weight", o.b.random({b.P, b.D}, DType::fp32), bound)
+           b.learned ? o.changes("dposition_weight", o.random({b.P, b.D}, DType::fp32), bound)
                      : Operand{};
        const auto dy = o.in({b.N, b.D});
        o.call = [=](const On& on) {

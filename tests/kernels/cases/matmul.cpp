@@ -162,7 +162,7 @@ bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
              const double cut = small ? 0 : fast ? 8e-3 : 0x1p-12;
              const Bound bound{.gpu_relative = std::max(tolerance(type), cut)};
              const bool adds = o.coin();
-             const auto y = adds ? o.changes("y", o.b.random({R, C}, type, like), bound)
+             const auto y = adds ? o.changes("y", o.random({R, C}, type, like), bound)
                                  : o.out("y", {R, C}, type, bound);
              o.call = [=](const On& on) {
                matmul_fp8(on.stream, on.scratch,

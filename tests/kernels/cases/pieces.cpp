@@ -58,7 +58,7 @@ const bool kSum = register_for_types(
            const auto pieces = o.in({P, n}), bias = biased ? o.in({C}) : Operand{};
            const auto past = residual ? o.in({n}) : Operand{};
            const auto out =
-               add ? o.changes("out", o.b.random({n}, to), kExact) : o.out("out", {n}, to, kExact);
+               add ? o.changes("out", o.random({n}, to), kExact) : o.out("out", {n}, to, kExact);
            const auto absmax = o.absmax_of(out);
            if (residual && !add && to == o.dtype) o.may_be(out, {past});
            o.call = [=](const On& on) {

@@ -64,7 +64,7 @@ const bool kBackward = register_for_types(
        const auto qkv = o.in(s.qkv()), q_weight = o.in({s.K}), k_weight = o.in({s.K});
        const auto rstds = reference::qk_norm(o[qkv], s, o[q_weight], o[k_weight]).rstd;
        const auto rstd = o.values({s.N, s.H + s.G}, rstds);
-       const auto dqkv = o.changes("dqkv", o.b.random(s.qkv(), o.dtype));
+       const auto dqkv = o.changes("dqkv", o.random(s.qkv(), o.dtype));
        const Bound part{.magnitude = highest(rstds)};
        if (!is_on_gpu())
          o.divide(dqkv, {{"dq", 0, s.H * s.K, part},

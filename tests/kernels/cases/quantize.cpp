@@ -42,7 +42,7 @@ void check_codes(const ConstFp8Matrix& m, float absmax, Value&& value) {
 // infinities too, but no signalling NaN, of which the fmaxf of a CPU makes a NaN, that of a GPU
 // not.
 Tensor draw_matrix(Operator& o, std::int64_t R, std::int64_t C) {
-  const auto x = o.b.random({R, C}, DType::bf16);
+  const auto x = o.random({R, C}, DType::bf16);
   const bool any = is_on_gpu() && o.coin();
   for (std::int64_t i = 0; i < R * C; ++i)
     if (any) {

@@ -80,12 +80,12 @@ const bool kAbsmax = register_for_types(
      .draw = draw_size,
      .make = [](Operator& o) {
        const auto n = o.size[0], first = o.coin() ? o.draw.between(1, 9) : 0;
-       const auto x = o.b.random({first + n}, o.dtype);
+       const auto x = o.random({first + n}, o.dtype);
        if (n > 0) Bench::set(x, first + o.draw.between(0, n - 1), -1.5);
        for (auto i = o.draw.between(0, 9); i < first + n; i += 3)
          Bench::set(x, i, std::nan(""));
        const auto in = o.input(x);
-       const auto out = o.changes("absmax", o.b.random({1}, DType::fp32, 4), kExact);
+       const auto out = o.changes("absmax", o.random({1}, DType::fp32, 4), kExact);
        o.call = [=](const On& on) { absmax(on.stream, on(out), on(in).rows(first, n)); };
        o.expect = [=](const Results& r) {
          double expected = 0;

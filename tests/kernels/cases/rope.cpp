@@ -39,7 +39,7 @@ template <bool kBackward>
 void make(Operator& o) {
   const Heads s{o.size};
   const Turns turns(o, s, draw_scaling(o));
-  const auto qkv = o.changes("qkv", o.b.random(s.qkv(), o.dtype));
+  const auto qkv = o.changes("qkv", o.random(s.qkv(), o.dtype));
   const auto absmax = kBackward ? o.absmax_of(qkv) : Operand{};
   const auto H = static_cast<int>(s.H), G = static_cast<int>(s.G);
   o.call = [=](const On& on) {
