@@ -109,7 +109,8 @@ void make_forward(Operator& o) {
 void make_backward(Operator& o) {
   const auto s = shape_of(o.size);
   const Documents documents(o, s);
-  const auto qkv = o.in(s.qkv(), scale_of(o)), dout = o.in(s.out());
+  const auto qkv = o.input(o.b.random(s.qkv(), o.dtype, scale_of(o)));
+  const auto dout = o.input(o.b.random(s.out(), o.dtype));
   const auto attended = o.b.poisoned(s.out(), o.dtype);
   const auto sums = o.b.poisoned(s.lse(), DType::fp32);
   attention_forward(o.b.stream, o.b.arena, attended, sums, o.tensor(qkv),
@@ -179,7 +180,7 @@ void make_cached(Operator& o) {
   const auto B = o.size[0], there = o.size[1], count = o.size[2];
   const auto H = o.size[3], G = o.size[4], K = o.size[5], row = G * K;
   const auto capacity = there + count + o.draw.between(3, 300);
-  const bool differ = o.coin(), stale = o.coin();
+  const bool differ = there > 0 && o.coin(), stale = there > 0 && o.coin();
   std::vector<std::int64_t> first;  // where each sequence goes on
   std::vector<std::int32_t> places;
   for (std::int64_t b = 0; b < B; ++b) {
