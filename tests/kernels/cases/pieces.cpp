@@ -53,7 +53,7 @@ const bool kSum = register_for_types(
      .make =
          [](Operator& o) {
            const auto P = o.size[0], C = o.size[1], n = C * o.size[2];
-           const bool biased = o.coin(), residual = o.coin(), add = o.coin();
+           const bool biased = o.coin(), residual = o.coin() && n > 0, add = o.coin();
            const auto to = other_type(o);
            const auto pieces = o.in({P, n}), bias = biased ? o.in({C}) : Operand{};
            const auto past = residual ? o.in({n}) : Operand{};

@@ -19,7 +19,7 @@ double sum_of_squares_of(const Doubles& x) {
     sum += v * v;
   return sum;
 }
-constexpr Bound kSum{.magnitude = 0, .on_gpu = 1, .relative = 3e-7};
+constexpr Bound kSum{.magnitude = 1, .on_gpu = 1, .relative = 3e-7};
 
 // Also of a view that begins between packs.
 const bool kSquares =
