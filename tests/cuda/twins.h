@@ -25,6 +25,7 @@ class Twins {
  public:
   explicit Twins(std::uint64_t seed) : bench_{.seed = seed, .host_bytes = 4096 * kMiB} {}
 
+  Bench& bench() { return bench_; }
   Stream& stream() { return stream_; }
   Arena& arena() { return arena_; }
 
@@ -127,11 +128,6 @@ inline void expect_absmax(Twins& t, const Twin& absmax, const Twin& of) {
   };
   check(absmax.host, of.host, "host");
   check(t.download(absmax.device), t.download(of.device), "device");
-}
-
-// Rows of packs and others, of one warp and of several.
-inline std::int64_t draw_row_width(Draw& draw) {
-  return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);
 }
 
 // Shapes drawn from seeds; on a real GPU there is time for larger ones, except under

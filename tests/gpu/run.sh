@@ -215,7 +215,7 @@ filter_training="$whole_steps-*.full_*"
 filter_fixtures="$models_of_pytorch-*.full_*"
 
 operators() {
-  google_tests "$(sized "$filter_operators" 'RmsNorm*:*/RmsNorm*')"
+  google_tests "$(sized "$filter_operators" 'RmsNorm*')"
   [[ $device == real ]] && check cudnn_graphs "$built/tests/cudnn_tests"
 }
 training() { google_tests "$(sized "$filter_training" '*GraphsCuda*gpt2')"; }

@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/kernels/draw.h"
-#include "tests/kernels/reference_adamw.h"
-#include "tests/testing.h"
+#include "tests/kernels/operator_case.h"
+#include "tests/kernels/reference.h"
 
 namespace lockstep::testing::adamw_test {
 
@@ -186,101 +185,6 @@ TEST(AdamWUpdate, full_random_sizes_equal_the_reference) {
   many_draws(check_random);
 }
 
-// Sharding: any split of the elements, on any number of threads, gives the same bits.
-TEST_P(AdamWModes, an_update_in_pieces_on_any_number_of_threads_has_the_same_bits) {
-  constexpr std::int64_t kSize = 100003;
-  Bench b;
-  const Parameter p(b, GetParam(), kSize, 5);
-  const AdamWRun run = p.run;
-  const auto start = [&](Tensor t) { return t ? b.copy(t) : t; };
-  const Tensor weight = start(run.weight), master = start(run.master), m = start(run.m),
-               v = start(run.v);
-  adamw_update(b.stream, {&run, 1}, p.scalars, {});
-  for (const int threads : {1, 3}) {
-    Stream stream(Device{}, "test", Stream::Mode::immediate, threads);
-    AdamWRun whole = run;
-    whole.weight = start(weight), whole.master = start(master), whole.m = start(m),
-    whole.v = start(v);
-    std::vector<AdamWRun> parts;
-    for (std::int64_t begin = 0, size = 1; begin < kSize; begin += size, size = 3 * size + 1) {
-      size = std::min(size, kSize - begin);
-      AdamWRun& part = parts.emplace_back(whole);
-      part.weight = whole.weight.rows(begin, size);
-      if (master) part.master = whole.master.rows(begin, size);
-      part.m = whole.m.rows(begin, size);
-      part.v = whole.v.rows(begin, size);
-      part.grad = run.grad.rows(begin, size);
-      part.first_index = run.first_index + begin;
-    }
-    adamw_update(stream, parts, p.scalars, {});
-    expect_bitwise_equal(whole.weight, run.weight, "weight");
-    expect_bitwise_equal(whole.m, run.m, "m");
-    expect_bitwise_equal(whole.v, run.v, "v");
-    if (master) expect_bitwise_equal(whole.master, run.master, "master");
-  }
-}
-
-// Columns [first, first + count) of each row of t [rows, stride], as a matrix of their own.
-Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns, std::int64_t rows) {
-  const auto part = b.poisoned({rows * columns.count}, t.dtype);
-  for (std::int64_t j = 0; j < part.elements(); ++j)
-    Bench::set(part, j,
-               get(t, columns.first + j / columns.count * columns.stride + j % columns.count));
-  return part;
-}
-
-// Tensor parallelism: a matrix whose columns are divided, each part updated in two runs that meet
-// anywhere, has the bits of the whole.
-void check_columns(Draw& draw, const Mode& mode) {
-  auto b = draw.bench();
-  const std::int64_t unit = draw.coin() ? 8 : 1;
-  const auto rows = draw.size(40), stride = unit * draw.size(600 / unit), n = rows * stride;
-  SCOPED_TRACE(str("rows ", rows, " of ", stride));
-  const Parameter whole(b, mode, n);
-  const AdamWRun& w = whole.run;
-  std::vector<std::pair<AdamWRun, AdamWRun::Columns>> parts;
-  for (std::int64_t first = 0; first < stride;) {
-    const auto count = std::min(stride - first, unit * draw.size(stride / unit));
-    const AdamWRun::Columns columns{first, count, stride};
-    AdamWRun part = w;
-    part.weight = columns_of(b, w.weight, columns, rows);
-    if (mode.master) part.master = columns_of(b, w.master, columns, rows);
-    part.m = columns_of(b, w.m, columns, rows);
-    part.v = columns_of(b, w.v, columns, rows);
-    part.grad = columns_of(b, w.grad, columns, rows);
-    part.columns = columns;
-    parts.emplace_back(part, columns);
-    first += count;
-  }
-  adamw_update(b.stream, {&w, 1}, whole.scalars, {.seed = kSeed});
-  for (const auto& [part, columns] : parts) {
-    const auto size = part.weight.elements(), cut = draw.between(0, size);
-    std::vector<AdamWRun> runs;
-    for (const auto& [begin, count] : {std::pair{std::int64_t{0}, cut}, {cut, size - cut}}) {
-      AdamWRun& run = runs.emplace_back(part);
-      run.weight = part.weight.rows(begin, count);
-      if (mode.master) run.master = part.master.rows(begin, count);
-      run.m = part.m.rows(begin, count);
-      run.v = part.v.rows(begin, count);
-      run.grad = part.grad.rows(begin, count);
-      run.first_index = begin;
-    }
-    adamw_update(b.stream, runs, whole.scalars, {.seed = kSeed});
-    const auto what = str(" of columns ", columns.first, "+", columns.count, " cut at ", cut);
-    expect_bitwise_equal(part.weight, columns_of(b, w.weight, columns, rows), "weight" + what);
-    expect_bitwise_equal(part.m, columns_of(b, w.m, columns, rows), "m" + what);
-    expect_bitwise_equal(part.v, columns_of(b, w.v, columns, rows), "v" + what);
-    if (mode.master)
-      expect_bitwise_equal(part.master, columns_of(b, w.master, columns, rows), "master" + what);
-  }
-}
-TEST_P(AdamWModes, parts_of_a_matrixs_columns_have_the_bits_of_the_whole) {
-  few_draws([&](Draw& draw) { check_columns(draw, GetParam()); });
-}
-TEST_P(AdamWModes, full_parts_of_a_matrixs_columns_have_the_bits_of_the_whole) {
-  many_draws([&](Draw& draw) { check_columns(draw, GetParam()); });
-}
-
 // With gradient 0 a step only decays: the mean over many elements and draws is the unrounded
 // weight, to 5 standard errors of the rounding.
 TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
@@ -301,36 +205,6 @@ TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
   const double expected = 1.5 * std::pow(1 - 1e-3 * 0.1, 10);  // 0.0015 less; bf16 steps by 0.0078
   EXPECT_NEAR(mean, expected, 5 * 0.0078 * 0.5 * std::sqrt(10.0 / kSize));
   EXPECT_LT(mean, 1.4999);
-}
-
-// Two runs of one group: the larger of both, and of what was there.
-TEST_P(AdamWModes, absmax_is_that_of_the_weights_as_stored) {
-  for (const double before : {0.0, 1000.0}) {
-    Bench b;
-    Parameter one(b, GetParam(), 3000), other(b, GetParam(), 70);
-    one.run.absmax = other.run.absmax = b.random({1}, DType::fp32);
-    Bench::set(one.run.absmax, 0, before);
-    adamw_update(b.stream, std::vector{one.run, other.run}, one.scalars, {});
-    double most = before;
-    for (const Tensor& weight : {one.run.weight, other.run.weight})
-      for (const double w : doubles(weight))
-        most = std::max(most, std::abs(w));
-    EXPECT_EQ(get(one.run.absmax, 0), most);
-  }
-}
-
-TEST_P(AdamWModes, a_skipped_update_changes_no_bit) {
-  Bench b;
-  Parameter p(b, GetParam(), 100);
-  p.run.absmax = b.random({1}, DType::fp32);
-  const auto absmax = b.copy(p.run.absmax);
-  p.set_control({0, 1, 1, 0, std::nan("")}, 1e-3);
-  const auto weight = b.copy(p.run.weight), m = b.copy(p.run.m), v = b.copy(p.run.v);
-  adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
-  expect_bitwise_equal(p.run.weight, weight, "weight");
-  expect_bitwise_equal(p.run.m, m, "m");
-  expect_bitwise_equal(p.run.v, v, "v");
-  expect_bitwise_equal(p.run.absmax, absmax, "absmax");
 }
 
 TEST(AdamWUpdate, a_run_without_decay_ignores_weight_decay) {
@@ -414,31 +288,21 @@ TEST(AdamWControl, skips_with_a_loss_that_is_not_finite_though_the_norm_is) {
 
 TEST(AdamWContract, wrong_arguments_are_refused_by_name) {
   Bench b;
-  Parameter p(b, kModes[0], 8);
-  const auto message = [&]() -> std::string {
-    try {
-      adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "accepted";
+  const Parameter p(b, kModes[0], 8);
+  const auto refused = [&](const char* why, auto&& change) {
+    AdamWRun run = p.run;
+    change(run);
+    expect_refused(why, [&] { adamw_update(b.stream, {&run, 1}, p.scalars, {}); });
   };
-  EXPECT_EQ(message(), "accepted");
-  p.run.first_index = std::int64_t{1} << 35;
-  EXPECT_NE(message().find("expected at most 2^35"), std::string::npos);
-  p.run.first_index = 0;
-  p.run.columns = {.first = 4, .count = 4, .stride = 3};
-  EXPECT_NE(message().find("columns 4+4 of rows of 3"), std::string::npos);
-  p.run.columns = {.first = 4, .count = 1, .stride = (1 << 28) - 1};
-  p.run.first_index = 129;
-  EXPECT_NE(message().find("row 136 of 268435455 columns"), std::string::npos);
-  p.run.first_index = 0;
-  p.run.columns = {};
-  p.run.v = b.random({8}, DType::bf16);
-  EXPECT_NE(message().find("v is bf16, expected fp32"), std::string::npos);
-  p.run.v = p.run.m;
-  p.run.grad = b.random({7}, DType::fp32);
-  EXPECT_NE(message().find("grad 7"), std::string::npos);
+  adamw_update(b.stream, {&p.run, 1}, p.scalars, {});
+  refused("expected at most 2^35", [](AdamWRun& r) { r.first_index = std::int64_t{1} << 35; });
+  refused("columns 4+4 of rows of 3", [](AdamWRun& r) { r.columns = {4, 4, 3}; });
+  refused("row 136 of 268435455 columns", [](AdamWRun& r) {
+    r.columns = {4, 1, (1 << 28) - 1};
+    r.first_index = 129;
+  });
+  refused("v is bf16, expected fp32", [&](AdamWRun& r) { r.v = b.random({8}, DType::bf16); });
+  refused("grad 7", [&](AdamWRun& r) { r.grad = b.random({7}, DType::fp32); });
 }
 
 // At the minimum of (w - target)^2 sum, AdamW without decay stands still; far from it, it descends.

@@ -59,9 +59,9 @@ inline const auto kFp8Cases = ::testing::Values(
     Fp8Case{DType::fp8_e4m3, Scaling::tensor}, Fp8Case{DType::fp8_e4m3, Scaling::rows},
     Fp8Case{DType::fp8_e4m3, Scaling::blocks}, Fp8Case{DType::fp8_e5m2, Scaling::tensor},
     Fp8Case{DType::fp8_e5m2, Scaling::rows}, Fp8Case{DType::fp8_e5m2, Scaling::blocks});
-inline std::string fp8_case_name(const ::testing::TestParamInfo<Fp8Case>& p) {
+inline std::string fp8_case_name(const Fp8Case& c) {
   static constexpr const char* kScalings[] = {"tensor", "rows", "blocks"};
-  return str(name(p.param.type), "_", kScalings[static_cast<int>(p.param.scaling)]);
+  return str(name(c.type), "_", kScalings[static_cast<int>(c.scaling)]);
 }
 
 }  // namespace lockstep::testing

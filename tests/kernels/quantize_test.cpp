@@ -1,6 +1,10 @@
 #include "kernels/quantize.h"
 
+#include <bit>
+
+#include "kernels/quotient.h"
 #include "tests/kernels/fp8.h"
+#include "tests/kernels/operator_case.h"
 
 namespace lockstep::testing::quantize_test {
 
@@ -11,74 +15,7 @@ class Quantize : public ::testing::TestWithParam<Fp8Case> {
   Fp8Matrix matrix(Bench& b, const Shape& shape) const {
     return poisoned_fp8(b, type(), scaling(), shape);
   }
-
-  // The scale that numbers of at most `most` should have.
-  float expected_scale(float most) const {
-    if (most == 0) return 1;
-    return std::max(most / largest_fp8(type()), std::numeric_limits<float>::min());
-  }
-
-  // Every code and scale of q, which stands for value(r, c).
-  template <class Value>
-  void check(const ConstFp8Matrix& m, float absmax, Value&& value) const {
-    const auto R = m.q.shape[0], C = m.q.shape[1];
-    std::vector<float> most(static_cast<std::size_t>(m.scales.elements()), -1);
-    const auto scale_of = [&](std::int64_t r, std::int64_t c) {
-      return static_cast<std::size_t>(scale_index(scaling(), m.q.shape, r, c));
-    };
-    for (std::int64_t r = 0; r < R; ++r)
-      for (std::int64_t c = 0; c < C; ++c) {
-        float& at = most[scale_of(r, c)];
-        const float x = std::abs(value(r, c));
-        at = std::max(at, std::isnan(x) ? 0 : x);
-      }
-    if (scaling() == Scaling::tensor) most[0] = absmax;
-    for (std::size_t i = 0; i < most.size(); ++i)
-      if (most[i] >= 0)
-        ASSERT_EQ(m.scales.as<float>()[i], expected_scale(most[i])) << i;
-      else
-        ASSERT_TRUE(std::isnan(m.scales.as<float>()[i])) << i << " belongs to nothing";
-    for (std::int64_t r = 0; r < R; ++r)
-      for (std::int64_t c = 0; c < C; ++c) {
-        const float x = value(r, c), scale = expected_scale(most[scale_of(r, c)]);
-        ASSERT_EQ(std::to_integer<int>(m.q.data[r * C + c]), encode_fp8(type(), x / scale))
-            << x << " / " << scale << " at " << r << ", " << c;
-      }
-  }
 };
-
-TEST_P(Quantize, gives_the_bits_of_the_scalar_conversion_and_of_its_transpose) {
-  for (const Shape shape : {Shape{16, 16}, {128, 128}, {144, 272}, {32, 656}, {400, 16}}) {
-    SCOPED_TRACE(str(shape));
-    Bench b;
-    const auto R = shape[0], C = shape[1];
-    const auto x = b.random(shape, DType::bf16);
-    for (std::int64_t i = 0; i < R * C; ++i)  // magnitudes differ, from run to run and row to row
-      Bench::set(x, i, get(x, i) * std::pow(10, static_cast<double>(i / 128 % 5 + i / C % 3)));
-    Bench::set(x, R * C / 2, std::nan(""));
-    Bench::set(x, R * C / 3, 0);
-    const bool whole = scaling() == Scaling::tensor;
-    const auto absmax = whole ? b.random({1}, DType::fp32) : Tensor{};
-    for (const double most : {777.0, 0.0, 3e-38}) {
-      if (whole) Bench::set(absmax, 0, most);
-      const auto value = [&](std::int64_t r, std::int64_t c) {
-        return static_cast<float>(get(x, r * C + c));
-      };
-      const auto turned = [&](std::int64_t c, std::int64_t r) { return value(r, c); };
-      const auto most32 = static_cast<float>(most);
-      const auto q = matrix(b, {R, C}), t = matrix(b, {C, R});
-      quantize(b.stream, q, t, x, absmax);
-      check(q, most32, value);
-      check(t, most32, turned);
-      const auto q_alone = matrix(b, {R, C}), t_alone = matrix(b, {C, R});
-      quantize(b.stream, q_alone, {}, x, absmax);
-      quantize(b.stream, {}, t_alone, x, absmax);
-      check(q_alone, most32, value);
-      check(t_alone, most32, turned);
-      if (!whole) break;
-    }
-  }
-}
 
 // What rounding costs: half a unit of the last place of each number that is not tiny beside the
 // largest of those it shares a scale with.
@@ -103,14 +40,9 @@ TEST(QuantizeContract, wrong_types_and_shapes_are_refused_by_name) {
     return poisoned_fp8(b, DType::fp8_e4m3, scaling, shape);
   };
   const auto q = make(Scaling::tensor, {32, 48}), t = make(Scaling::tensor, {48, 32});
-  const auto refused = [&](const std::string& why, const Fp8Matrix& m, const Fp8Matrix& turned,
+  const auto refused = [&](const char* why, const Fp8Matrix& m, const Fp8Matrix& turned,
                            ConstTensor of, ConstTensor most) {
-    try {
-      quantize(b.stream, m, turned, of, most);
-      FAIL() << "accepted, expected: " << why;
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
-    }
+    expect_refused(why, [&] { quantize(b.stream, m, turned, of, most); });
   };
   quantize(b.stream, q, t, x, absmax);
   refused("nothing to write", {}, {}, x, absmax);
@@ -128,6 +60,30 @@ TEST(QuantizeContract, wrong_types_and_shapes_are_refused_by_name) {
   refused("matrix is bf16, expected fp8_e4m3 or fp8_e5m2", wrong, {}, x, absmax);
 }
 
-INSTANTIATE_TEST_SUITE_P(cases, Quantize, kFp8Cases, fp8_case_name);
+// The midpoints between two codes are n / 16 times a power of two: beside them a quotient that is
+// not rounded as a division would show. `step`: which of the 2^23 mantissas of scales are tried.
+void check_quotients(std::uint32_t step) {
+  for (std::uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += step)
+    for (const float smallest : {1.0f, 0x1p-126f}) {
+      const float scale = std::bit_cast<float>(0x3f800000u | mantissa) * smallest;
+      const Quotient quotient(scale);
+      for (int n = 16; n < 32; ++n) {
+        const auto middle = std::bit_cast<std::uint32_t>(static_cast<float>(n) / 16 * scale);
+        for (std::uint32_t bits = middle - 4; bits <= middle + 4; ++bits) {
+          const float x = std::bit_cast<float>(bits);
+          ASSERT_EQ(quotient.of(x), x / scale) << x << " / " << scale;
+        }
+      }
+    }
+}
+TEST(Quotient, is_rounded_as_a_division_beside_the_midpoints_between_codes) {
+  check_quotients(4099);
+}
+TEST(Quotient, full_is_rounded_as_a_division_beside_the_midpoints_for_every_scale) {
+  check_quotients(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(cases, Quantize, kFp8Cases,
+                         [](const auto& p) { return fp8_case_name(p.param); });
 
 }  // namespace lockstep::testing::quantize_test

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "tests/kernels/reference_matmul.h"
+#include "tests/kernels/reference.h"
 #include "tests/kernels/simd_probe.h"
 #include "tests/testing.h"
 

@@ -1,0 +1,303 @@
+// One declaration of an operator for all of its tests: its operands, how it is called, and the
+// float64 values of its outputs. kernels_tests check every property of it on the CPU
+// (operator_test.cpp beside this), the tests of GPUs that a GPU does what the CPU does
+// (tests/cuda/operator_test.cpp). The cases are in cases/.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/kernels/draw.h"
+
+namespace lockstep::testing {
+
+// A tensor of a case; or none.
+struct Operand {
+  int index = -1;
+  explicit operator bool() const { return index >= 0; }
+};
+
+// Where an operator runs, with its operands there.
+struct On {
+  Stream& stream;
+  Arena& scratch;
+  const std::vector<Tensor>& tensors;
+  Tensor operator()(Operand o) const {
+    return o ? tensors[static_cast<std::size_t>(o.index)] : Tensor{};
+  }
+};
+
+// How close an output is to the reference: within `relative`, or the tolerance of its type, of the
+// largest value or of a magnitude where that is larger (see expect_close): `magnitude` for drawn
+// shapes, `fixed` for others. A GPU's is as close to the CPU's: within gpu_relative, of the largest
+// or of on_gpu; or it has the same bits.
+struct Bound {
+  double magnitude = 0, fixed = 0, on_gpu = 0, relative = -1, gpu_relative = -1;
+  bool same_bits = false;
+  // At random: on a GPU another bf16 only where what is rounded differs, of 1 in 100.
+  bool rounds_alike = false;
+  bool is_compared = true;  // or Operator::always alone says what it is
+};
+// Exactly the reference, on a GPU too.
+constexpr Bound kExact{.relative = 0, .same_bits = true};
+
+// Columns [first, first + count) of the rows of an output, with a bound of their own.
+struct Part {
+  std::string name;
+  std::int64_t first = 0, count = 0;
+  Bound bound;
+};
+
+struct DeclaredOperand {
+  enum class Role : std::uint8_t { in, out, adds, changes };
+  Role role;
+  Tensor before;
+  std::vector<Part> parts;  // of an output
+  Operand absmax_of;
+};
+
+using Sizes = std::vector<std::int64_t>;
+
+// The values of operands for the reference, and what it expects of the outputs.
+class Results {
+ public:
+  Results(const std::vector<DeclaredOperand>& declared, const std::vector<Tensor>& after,
+          bool fixed)
+      : is_fixed(fixed), declared_(declared), after_(after) {}
+
+  Doubles operator[](Operand o) const { return o ? doubles(of(o).before) : Doubles{}; }  // before
+  Tensor before(Operand o) const { return of(o).before; }
+  Tensor tensor(Operand o) const { return after_[static_cast<std::size_t>(o.index)]; }
+  Doubles after(Operand o) const { return doubles(tensor(o)); }
+
+  // Within the bound of `out`; of an operand that is added to, `expected` is what is added.
+  void close(Operand out, Doubles expected) const;
+
+  const bool is_fixed;  // whether the shape is fixed, not drawn
+
+ private:
+  const DeclaredOperand& of(Operand o) const {
+    return declared_[static_cast<std::size_t>(o.index)];
+  }
+  const std::vector<DeclaredOperand>& declared_;
+  const std::vector<Tensor>& after_;
+};
+
+// `actual` against `expected`, part by part.
+inline void expect_parts(ConstTensor actual, const Doubles& expected,
+                         const std::vector<Part>& parts, bool on_gpu, bool is_fixed) {
+  for (const Part& part : parts) {
+    const Bound& bound = part.bound;
+    if (!bound.is_compared) continue;
+    double relative = on_gpu ? bound.gpu_relative : bound.relative;
+    if (relative < 0) relative = tolerance(actual.dtype);
+    const double magnitude = on_gpu ? bound.on_gpu : is_fixed ? bound.fixed : bound.magnitude;
+    if (part.count == 0) {
+      expect_close(actual, expected, relative, part.name, magnitude);
+      continue;
+    }
+    const auto columns = actual.elements() / actual.shape[0];
+    Doubles some, of_expected;
+    for (std::int64_t i = 0; i < actual.elements(); ++i)
+      if (const auto c = i % columns; c >= part.first && c < part.first + part.count) {
+        some.push_back(get(actual, i));
+        of_expected.push_back(expected[static_cast<std::size_t>(i)]);
+      }
+    expect_close(some, of_expected, relative, part.name, magnitude);
+  }
+}
+
+inline void Results::close(Operand out, Doubles expected) const {
+  if (of(out).role == DeclaredOperand::Role::adds) {
+    const auto past = (*this)[out];
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      expected[i] += past[i];
+  }
+  expect_parts(tensor(out), expected, of(out).parts, false, is_fixed);
+}
+
+// What OperatorCase::make fills for one choice of sizes and options.
+class Operator {
+ public:
+  // `pattern`: what the options are, for a fixed shape; -1: drawn
+  Operator(Bench& bench, Draw& draws, Sizes sizes, DType type, int pattern)
+      : b(bench), draw(draws), size(std::move(sizes)), dtype(type), pattern_(pattern) {}
+
+  Bench& b;
+  Draw& draw;
+  const Sizes size;
+  const DType dtype;
+  std::function<void(const On&)> call;
+  std::function<void(const Results&)> expect;  // on the CPU
+  std::function<void(const Results&)> always;  // on a GPU too: what else holds
+
+  // An option. With a fixed shape all are off, all on, and every other one.
+  bool coin() {
+    const int k = coins_++;
+    switch (pattern_) {
+      case -1: return draw.coin();
+      case 0: return false;
+      case 1: return true;
+      default: return (k + pattern_) % 2 == 0;
+    }
+  }
+  int coins() const { return coins_; }
+  bool is_fixed() const { return pattern_ >= 0; }
+
+  // What the operator reads, and must not change. Uniform in [-scale, scale] unless given.
+  Operand input(const Tensor& t) { return add({Role::in, t, {}, {}}); }
+  Operand in(const Shape& shape, float scale = 1) { return in(shape, dtype, scale); }
+  Operand in(const Shape& shape, DType type, float scale = 1) {
+    return input(random(shape, type, scale));
+  }
+  Operand integers(const std::vector<std::int32_t>& all, const Shape& shape = {}) {
+    return input(b.integers(all, shape));
+  }
+  // Of fp32.
+  Operand values(const Shape& shape, const Doubles& all) {
+    const auto t = b.poisoned(shape, DType::fp32);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      Bench::set(t, static_cast<std::int64_t>(i), all[i]);
+    return input(t);
+  }
+  // What it writes: poisoned before.
+  Operand out(const char* name, const Shape& shape, const Bound& bound = {}) {
+    return out(name, shape, dtype, bound);
+  }
+  Operand out(const char* name, const Shape& shape, DType type, const Bound& bound = {}) {
+    return add({Role::out, b.poisoned(shape, type), {{name, 0, 0, bound}}, {}});
+  }
+  // What it adds to.
+  Operand adds(const char* name, const Shape& shape, DType type, const Bound& bound = {}) {
+    return add({Role::adds, random(shape, type), {{name, 0, 0, bound}}, {}});
+  }
+  // What it reads and writes.
+  Operand changes(const char* name, const Tensor& before, const Bound& bound = {}) {
+    return add({Role::changes, before, {{name, 0, 0, bound}}, {}});
+  }
+  // An option: set to the largest magnitude of `output`.
+  Operand absmax_of(Operand output) {
+    if (!coin()) return {};
+    return add({Role::changes, random({1}, DType::fp32, 9), {}, output});
+  }
+  // An output whose parts have bounds of their own.
+  void divide(Operand output, const std::vector<Part>& parts) {
+    declared_[static_cast<std::size_t>(output.index)].parts = parts;
+  }
+  // `output` may be any of `inputs`: one at a time.
+  void may_be(Operand output, const std::vector<Operand>& inputs) {
+    for (const auto input : inputs)
+      aliases_.emplace_back(output, input);
+  }
+
+  // As Bench::random, in a quarter of the time.
+  Tensor random(const Shape& shape, DType type, float scale = 1) {
+    const Tensor t = b.arena.allocate("random", type, shape);
+    const auto purpose = ++b.draws;
+    std::array<std::uint32_t, 4> words;
+    for (std::int64_t i = 0; i < t.elements(); ++i) {
+      if (i % 4 == 0) words = philox(b.seed, purpose, static_cast<std::uint64_t>(i / 4));
+      Bench::set(t, i, scale * (2 * uniform_open(words[static_cast<std::size_t>(i % 4)]) - 1));
+    }
+    return t;
+  }
+
+  Tensor tensor(Operand o) const { return declared_[static_cast<std::size_t>(o.index)].before; }
+  Doubles operator[](Operand o) const { return doubles(tensor(o)); }
+  const std::vector<DeclaredOperand>& declared() const { return declared_; }
+  const std::vector<std::pair<Operand, Operand>>& aliases() const { return aliases_; }
+
+ private:
+  using Role = DeclaredOperand::Role;
+  Operand add(const DeclaredOperand& declared) {
+    declared_.push_back(declared);
+    return {static_cast<int>(declared_.size()) - 1};
+  }
+
+  int pattern_, coins_ = 0;
+  std::vector<DeclaredOperand> declared_;
+  std::vector<std::pair<Operand, Operand>> aliases_;
+};
+
+struct OperatorCase {
+  std::string name = {};
+  std::vector<Sizes> fixed = {},
+                     on_gpu = {};         // shapes that are always checked: on the CPU, on a GPU
+  std::function<Sizes(Draw&)> draw = {};  // one more
+  std::function<void(Operator&)> make = {};
+  std::string suffix = {};    // of the names of its tests
+  DType dtype = DType::fp32;  // what Operator::dtype is
+  int draws = 16;
+};
+
+// Both are of the program's operator_test.cpp: declares the tests of a case; which of three sizes
+// fits.
+bool register_operator(const OperatorCase& c);
+std::int64_t most(std::int64_t cpu, std::int64_t simulated, std::int64_t real);
+bool is_on_gpu();
+
+// A case for fp32 and one for bf16.
+inline bool register_for_types(OperatorCase c) {
+  for (const auto dtype : {DType::fp32, DType::bf16}) {
+    c.dtype = dtype;
+    c.suffix = str("_", name(dtype));
+    register_operator(c);
+  }
+  return true;
+}
+
+// Rows of packs and others; on a GPU of one warp and of several.
+inline std::int64_t draw_width(Draw& draw, std::int64_t most_on_cpu) {
+  if (!is_on_gpu()) return draw.size(most_on_cpu);
+  return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);
+}
+// Ids of [0, rows).
+inline std::vector<std::int32_t> draw_below(Draw& draw, std::int64_t n, std::int64_t rows) {
+  std::vector<std::int32_t> ids;
+  for (std::int64_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<std::int32_t>(draw.between(0, rows - 1)));
+  return ids;
+}
+inline double root(std::int64_t n) {
+  return std::sqrt(static_cast<double>(n));
+}
+inline double highest(const Doubles& x) {
+  return *std::max_element(x.begin(), x.end());
+}
+inline double rounded_to(DType dtype, double x) {
+  const auto value = static_cast<float>(x);
+  return static_cast<double>(dtype == DType::bf16 ? to_float(to_bf16(value)) : value);
+}
+
+// A test of the program, that of no macro.
+class FunctionTest : public ::testing::Test {
+ public:
+  explicit FunctionTest(std::function<void()> body) : body_(std::move(body)) {}
+  void TestBody() override { body_(); }
+
+ private:
+  std::function<void()> body_;
+};
+inline void register_test(const std::string& suite, const std::string& name,
+                          const std::function<void()>& body) {
+  ::testing::RegisterTest(suite.c_str(), name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+                          [body]() -> ::testing::Test* { return new FunctionTest(body); });
+}
+
+// The refusal of `act` has `part` in its message.
+template <class Act>
+void expect_refused(const std::string& part, Act&& act) {
+  try {
+    act();
+    ADD_FAILURE() << "accepted, expected: " << part;
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace lockstep::testing
