@@ -7,6 +7,8 @@
 #                          compiling for the hosts of Grace
 #   ./test.sh --full=PART  one part of --full, the others another day: cpu, cuda, asan (AddressSanitizer and
 #                          UBSan) or tsan (ThreadSanitizer)
+#   ./test.sh --proof      the tests that carry the proof, in less than 8 minutes with the build: kernels and models
+#                          against float64 and PyTorch, layouts, order of data, checkpoints, resume, kills
 #   ./test.sh --soak       also what takes a night: the same fuzzing and killing, 50 times longer and
 #                          more, every layout with every family, the analyzer, and 30 faults in the product that
 #                          its tests must find (tests/mutation)
@@ -26,7 +28,22 @@ cuda=()
 if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=(cuda); fi
 labels='^ci$' cuda_labels='^cuda$'
 words=()
+targets=()  # all
 more_packages=()
+
+# The tests that carry the proof: all of kernels and models, on CPUs and the simulated GPU, and what the sources
+# below test.
+proof_targets=(lockstep fault {kernels,simt,model,train,data,checkpoint,dist,end_to_end}_tests)
+proof_sources=(
+  tests/train/{layouts,training,reshape,volume,sharded_memory,fp8_layouts,optimizer_oracle,weight_hash}_test.cpp
+  tests/data/{order,loader,mixture,rows}_test.cpp tests/checkpoint/{checkpointer,corruption,safetensors}_test.cpp
+  tests/dist/{communicator,param_store,reduction}_test.cpp tests/end_to_end/{run,resume,kill}_test.cpp)
+proof_words() {
+  local suites
+  suites=$(sed -nE 's/^TEST(_F|_P)?\(([A-Za-z0-9]+),.*/\2/p' "${proof_sources[@]}" | sort -u | paste -sd '|')
+  words=('^(kernels|model)\.' '^simt\.([a-z_]+/)?[A-Z]' '^end_to_end\.deaths$'
+         "^(train|data|checkpoint|dist|end_to_end)\\.([a-z_]+/)?($suites)\\.")
+}
 for argument in "$@"; do
   case $argument in
     --full)
@@ -45,6 +62,7 @@ for argument in "$@"; do
       fi
       more_packages=("${full_packages[@]}")
       ;;
+    --proof) proof_words; targets=(--target "${proof_targets[@]}") cuda=() ;;
     --soak)
       presets=(tsan asan cpu) labels='^(ci|full|soak)$' cuda_labels='^cuda(_full)?$'
       more_packages=("${full_packages[@]}")
@@ -67,7 +85,7 @@ build() {
   local start=$SECONDS
   mkdir -p "build/$1"
   local log="build/$1/build.log"
-  local targets=() benchmarks=ON  # which must compile; under a sanitizer nobody runs them
+  local targets=("${targets[@]}") benchmarks=ON  # which must compile; under a sanitizer nobody runs them
   [[ $1 == cuda ]] && targets=(--target lockstep cuda_tests cudnn_tests gpu_recorder gpu_bench)
   [[ $1 == [at]san ]] && benchmarks=OFF
   local options=()
@@ -93,7 +111,8 @@ run_tests() {
   fi
   rm -f "build/$1/tests.xml"
   # One line for a hundred passed tests, everything about the others. Failures are read from the file.
-  ctest --preset "$1" -j "$(nproc)" -L "$2" "${filter[@]}" --output-junit tests.xml \
+  # One more than there are processors, because some tests wait most of the time.
+  ctest --preset "$1" -j "$(($(nproc) + 1))" -L "$2" "${filter[@]}" --output-junit tests.xml \
     --test-output-size-passed 65536 </dev/null |
     awk '/^ +Start +[0-9]+:/ || /^$/ { next }
          / Passed +[0-9.]+ sec$/ { if (++passed % 100) next }

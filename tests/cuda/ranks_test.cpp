@@ -115,7 +115,7 @@ std::vector<CaseAndWays> cases(bool often) {
   const auto is_often = [](const RanksCase& c, Ways ways) {
     const std::string_view name = c.name;
     if (ways == Ways::staged) return name == "shard_block";
-    return name == "shard_tensor" || name == "two_domains" || name == "replicate_shard_bf16";
+    return name == "shard_tensor" || name == "replicate_shard_bf16";
   };
   std::vector<CaseAndWays> chosen;
   for (const auto& c : all)

@@ -331,18 +331,20 @@ class Fp8Cuda : public ::testing::TestWithParam<std::tuple<Fp8Products, Family>>
     return config;
   }
 };
+using TypeAndFamily = std::tuple<Fp8Products, Family>;
+const auto kTypeAndFamily = [](const ::testing::TestParamInfo<TypeAndFamily>& p) {
+  return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor ? "tensor_" : "block_",
+             name(std::get<Family>(p.param)));
+};
 INSTANTIATE_TEST_SUITE_P(all, Fp8Cuda,
-                         ::testing::Values(std::tuple{Fp8Products::tensor, Family::gpt2},
-                                           std::tuple{Fp8Products::tensor, Family::qwen2},
-                                           std::tuple{Fp8Products::tensor, Family::qwen3},
-                                           std::tuple{Fp8Products::block, Family::gpt2},
-                                           std::tuple{Fp8Products::block, Family::llama3}),
-                         [](const auto& p) {
-                           return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor
-                                          ? "tensor_"
-                                          : "block_",
-                                      name(std::get<Family>(p.param)));
-                         });
+                         ::testing::Values(TypeAndFamily{Fp8Products::tensor, Family::qwen3},
+                                           TypeAndFamily{Fp8Products::block, Family::gpt2}),
+                         kTypeAndFamily);
+INSTANTIATE_TEST_SUITE_P(full_rest, Fp8Cuda,
+                         ::testing::Values(TypeAndFamily{Fp8Products::tensor, Family::gpt2},
+                                           TypeAndFamily{Fp8Products::tensor, Family::qwen2},
+                                           TypeAndFamily{Fp8Products::block, Family::llama3}),
+                         kTypeAndFamily);
 
 // A number that falls on the other side of a midpoint between two codes is an eighth off.
 TEST_P(Fp8Cuda, losses_are_those_of_the_cpu) {
@@ -395,11 +397,9 @@ struct GraphsCuda : ::testing::TestWithParam<TrainingConfig> {
 const auto kFamilyName = [](const ::testing::TestParamInfo<TrainingConfig>& p) {
   return name(p.param.model.family);
 };
-INSTANTIATE_TEST_SUITE_P(all, GraphsCuda,
-                         ::testing::Values(GraphsCuda::rounded(), GraphsCuda::in_fp8()),
-                         kFamilyName);
+INSTANTIATE_TEST_SUITE_P(all, GraphsCuda, ::testing::Values(GraphsCuda::rounded()), kFamilyName);
 INSTANTIATE_TEST_SUITE_P(full_rest, GraphsCuda,
-                         ::testing::Values(tiny(Family::gpt2, DType::bf16),
+                         ::testing::Values(tiny(Family::gpt2, DType::bf16), GraphsCuda::in_fp8(),
                                            GraphsCuda::with_recompute()),
                          kFamilyName);
 
@@ -441,14 +441,17 @@ struct OffloadCuda : ::testing::TestWithParam<TrainingConfig> {
     return config;
   }
 };
+INSTANTIATE_TEST_SUITE_P(all, OffloadCuda,
+                         ::testing::Values(OffloadCuda::of(Family::qwen3, DType::fp32,
+                                                           Recompute::block)),
+                         kFamilyName);
 INSTANTIATE_TEST_SUITE_P(
-    all, OffloadCuda,
+    full_rest, OffloadCuda,
     ::testing::Values(OffloadCuda::of(Family::llama3, DType::bf16, Recompute::none),
                       OffloadCuda::of(Family::gpt2, DType::fp32, Recompute::cheap),
-                      OffloadCuda::of(Family::qwen3, DType::fp32, Recompute::block),
                       OffloadCuda::of(Family::qwen2, DType::bf16, Recompute::block,
                                       Fp8Products::tensor)),
-    [](const auto& p) { return name(p.param.model.family); });
+    kFamilyName);
 
 TEST_P(OffloadCuda, has_the_same_bits_in_the_memory_that_was_measured) {
   Rig off(config(false), kGpu), on(config(true), kGpu);
@@ -482,10 +485,11 @@ struct OffloadOptimizerCuda : ::testing::TestWithParam<TrainingConfig> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(all, OffloadOptimizerCuda,
+                         ::testing::Values(OffloadOptimizerCuda::rounded()), kFamilyName);
+INSTANTIATE_TEST_SUITE_P(full_rest, OffloadOptimizerCuda,
                          ::testing::Values(tiny(Family::gpt2, DType::fp32),
-                                           OffloadOptimizerCuda::rounded(),
                                            OffloadOptimizerCuda::in_fp8_with_activations()),
-                         [](const auto& p) { return name(p.param.model.family); });
+                         kFamilyName);
 
 TEST_P(OffloadOptimizerCuda, has_the_same_bits_in_the_memory_that_was_measured) {
   TrainingConfig config = GetParam();

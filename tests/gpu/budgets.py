@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what every kernel takes of a multiprocessor, as ptxas reports it, against what launches ask for.
 
-usage: budgets.py --nvcc NVCC --source DIR --tests CUDA_TESTS --recorder RECORDER
+usage: budgets.py --nvcc NVCC --source DIR --tests CUDA_TESTS --recorder RECORDER [--newest COMMITS]
 
 Registers decide how many threads run at once; a spill makes traffic that no count of bytes shows.
 - No kernel has a stack frame or spills, except those in WAIVERS.
@@ -12,6 +12,7 @@ Registers decide how many threads run at once; a spill makes traffic that no cou
   multiprocessor.
 That is for an H100 or H200 (90a). The files ELSEWHERE, which have the instructions that not every GPU
 has and the kernels that need most, are compiled for an A100 (80) and a B200 (100a) too.
+--newest checks only the kernels whose sources the newest commits changed.
 """
 
 import argparse
@@ -151,6 +152,25 @@ def kernels_of(nvcc, source, name, architecture):
     return kernels
 
 
+def changed(source, newest):
+    """The files of kernels that the newest commits, or no commit yet, changed, or a header of kernels that they
+    include. All where git does not say."""
+    everything = sorted(path.stem for path in pathlib.Path(source, "kernels").glob("*.cu"))
+    names = set()
+    for arguments in (["log", f"-{newest}", "--format=", "--name-only"], ["diff", "--name-only", "HEAD"]):
+        git = subprocess.run(["git", "-C", source, *arguments], capture_output=True, text=True)
+        if git.returncode != 0:
+            return everything
+        names.update(git.stdout.split())
+
+    def touched(name, seen):
+        seen.add(name)
+        text = pathlib.Path(source, name).read_text()
+        included = {i for i in re.findall(r'#include "(kernels/[^"]+)"', text) if pathlib.Path(source, i).exists()}
+        return name in names or any(touched(i, seen) for i in included - seen)
+    return [name for name in everything if touched(f"kernels/{name}.cu", set())]
+
+
 def blocks_of(kernel, threads, dynamic):
     """How many blocks share a multiprocessor."""
     up = lambda n, step: -(-n // step) * step
@@ -206,9 +226,12 @@ def check_compiled(verdict, files):
     print(f"{sum(len(kernels) for kernels in files.values())} kernels compiled")
 
 
-def check_launches(verdict, kernels, launches):
+def check_launches(verdict, kernels, launches, some):
+    """some: kernels are not all, because others did not change."""
     fewest = {}
     for title, threads, dynamic in launches:
+        if some and title not in kernels:
+            continue
         kernel = kernels[title]
         blocks = blocks_of(kernel, threads, dynamic)
         if threads > kernel.threads or blocks == 0 or kernel.shared + dynamic > MOST_SHARED:
@@ -217,6 +240,8 @@ def check_launches(verdict, kernels, launches):
         if title not in fewest or blocks < fewest[title][0]:
             fewest[title] = blocks, threads, dynamic
     for title, least in BLOCKS.items():
+        if some and title not in kernels:
+            continue
         blocks, threads, dynamic = fewest.get(title, (0, 0, 0))
         verdict.row(blocks >= least, f"{title}: {blocks} blocks a multiprocessor, {least} expected, "
                     f"of {threads} threads and {kernels[title].shared} + {dynamic} bytes shared")
@@ -228,9 +253,14 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2])
     for name in "nvcc", "source", "tests", "recorder":
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--newest", type=int)
     arguments = parser.parse_args()
     names = sorted(path.stem for path in pathlib.Path(arguments.source, "kernels").glob("*.cu"))
-    work = [("90a", name) for name in names] + [(a, name) for a in ("80", "100a") for name in sorted(ELSEWHERE)]
+    if arguments.newest:
+        names = changed(arguments.source, arguments.newest)
+        print(f"changed by the newest {arguments.newest} commits: {' '.join(names) or 'no kernel'}")
+    work = [("90a", name) for name in names]
+    work += [(a, name) for a in ("80", "100a") for name in sorted(ELSEWHERE.intersection(names))]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = pool.map(lambda w: kernels_of(arguments.nvcc, arguments.source, w[1], w[0]), work)
         files = dict(zip(work, compiled))
@@ -238,7 +268,9 @@ def main():
     check_compiled(verdict, files)
     kernels = {title: kernel for (architecture, _), file in files.items() if architecture == "90a"
                for title, kernel in file.items()}
-    check_launches(verdict, kernels, launches_of(arguments.tests, arguments.recorder, arguments.source))
+    if kernels:
+        check_launches(verdict, kernels, launches_of(arguments.tests, arguments.recorder, arguments.source),
+                       bool(arguments.newest))
     return 1 if verdict.failed else 0
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# run_test.sh LOCKSTEP: the program on the simulated GPU (a lockstep that is linked with tests/simt)
+# run_test.sh LOCKSTEP TIER: the program on the simulated GPU (a lockstep that is linked with tests/simt)
 # against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits, as it
-# computes its matrix products by the algorithms that it recorded, as has one without CUDA graphs.
+# computes its matrix products by the algorithms that it recorded, as has one without CUDA graphs. TIER is
+# ci, or full: also products in fp8, rows of masked data, a run that does not fit, and records of products
+# that are damaged or of another library.
 set -euo pipefail
-lockstep=$(realpath "$1")
+lockstep=$(realpath "$1") tier=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -74,6 +76,62 @@ train parts cuda --set train.steps=7 --set schedule.kind=constant  # of what a r
 says parts "matrix products as in parts/checkpoints/step-00000006"
 cmp {parts,whole}/numerics.json
 
+# A run of the record of another one has its bits.
+mkdir copy
+cp whole/numerics.json copy
+train copy cuda --set schedule.kind=constant
+says copy "matrix products as in copy/numerics.json"
+same_bits copy whole
+
+# CUDA graphs change no bit.
+mkdir eager
+cp whole/numerics.json eager
+train eager cuda --set schedule.kind=constant --set train.cuda_graphs=off
+same_bits eager whole
+
+python3 - <<'PYTHON'
+import json
+
+def steps(run):
+    return [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
+
+gpu, cpu = steps("gpu"), steps("cpu")
+assert [s["step"] for s in gpu] == [1, 2, 3, 4, 5, 6], gpu
+for a, b in zip(gpu, cpu):
+    for key in "loss", "grad_norm", "learning_rate", "tokens_seen", "validation_loss":
+        assert (key in a) == (key in b), (key, a, b)
+        if key in a and a[key] is not None:
+            assert abs(a[key] - b[key]) <= 1e-4 * abs(b[key]), (key, a[key], b[key])
+PYTHON
+
+for device in cpu cuda; do
+  "$lockstep" generate gpu --prompt "line" --tokens 12 --device $device >$device.text 2>/dev/null
+  "$lockstep" eval gpu --data held_out --device $device 2>/dev/null |
+    python3 -c 'import json, sys; print(round(json.load(sys.stdin)["loss_nats"], 4))' >$device.loss
+done
+cmp cpu.text cuda.text
+cmp cpu.loss cuda.loss
+
+# Attention by cuDNN: what a run says of it, and where it cannot be.
+attention() {
+  local run=$1
+  shift
+  train "$run" cuda --set train.steps=1 --set precision.compute=bf16 --set model.head_size=64 "$@"
+  grep -o '"attention": *"[^"]*"' "$run"/checkpoints/step-00000001/manifest.json | cut -d'"' -f4
+}
+expect() { [[ $2 == "$3" ]] || { echo "$1: '$2', expected '$3'"; exit 1; }; }
+expect auto "$(attention auto)" "cuDNN simulated"
+grep -q "attention by cuDNN simulated" auto.out
+expect own "$(attention own --set train.attention=own)" "own kernels"
+expect documents "$(attention documents --set data.document_mask=true)" "own kernels"
+grep -q "own kernels, not cuDNN: data.document_mask is set" documents.out
+status=0
+"$lockstep" train tiny.toml --run refused --device cuda --set train.attention=cudnn >refused.out 2>&1 || status=$?
+expect "fp32 and cuDNN" "$status" 78
+grep -q "train.attention is cudnn, but precision.compute is not bf16" refused.out
+
+[[ $tier == full ]] || exit 0
+
 # Products in fp8: a resumed run quantizes the weights that it loaded. Where masters and moments are
 # changes no bit, nor what a checkpoint holds.
 fp8=(--set precision.compute=bf16 --set precision.fp8=tensor --set schedule.kind=constant)
@@ -137,13 +195,6 @@ says measured "step-00000003 is of cuBLASLt 130000, this is 130001; matrix produ
 says measured "matrix products in "
 other_bits measured whole
 
-# A run of the record of another one has its bits.
-mkdir copy
-cp whole/numerics.json copy
-train copy cuda --set schedule.kind=constant
-says copy "matrix products as in copy/numerics.json"
-same_bits copy whole
-
 # Records that are not whole.
 mkdir damaged
 echo '{"device": ' >damaged/numerics.json
@@ -159,50 +210,3 @@ rm -r damaged/checkpoints
 sed -i 's/simulated GPU/NVIDIA H200/' damaged/numerics.json
 train damaged cuda --set train.steps=1
 says damaged "damaged/numerics.json is of NVIDIA H200, this is simulated GPU"
-
-# CUDA graphs change no bit.
-mkdir eager
-cp whole/numerics.json eager
-train eager cuda --set schedule.kind=constant --set train.cuda_graphs=off
-same_bits eager whole
-
-python3 - <<'PYTHON'
-import json
-
-def steps(run):
-    return [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
-
-gpu, cpu = steps("gpu"), steps("cpu")
-assert [s["step"] for s in gpu] == [1, 2, 3, 4, 5, 6], gpu
-for a, b in zip(gpu, cpu):
-    for key in "loss", "grad_norm", "learning_rate", "tokens_seen", "validation_loss":
-        assert (key in a) == (key in b), (key, a, b)
-        if key in a and a[key] is not None:
-            assert abs(a[key] - b[key]) <= 1e-4 * abs(b[key]), (key, a[key], b[key])
-PYTHON
-
-for device in cpu cuda; do
-  "$lockstep" generate gpu --prompt "line" --tokens 12 --device $device >$device.text 2>/dev/null
-  "$lockstep" eval gpu --data held_out --device $device 2>/dev/null |
-    python3 -c 'import json, sys; print(round(json.load(sys.stdin)["loss_nats"], 4))' >$device.loss
-done
-cmp cpu.text cuda.text
-cmp cpu.loss cuda.loss
-
-# Attention by cuDNN: what a run says of it, and where it cannot be.
-attention() {
-  local run=$1
-  shift
-  train "$run" cuda --set train.steps=1 --set precision.compute=bf16 --set model.head_size=64 "$@"
-  grep -o '"attention": *"[^"]*"' "$run"/checkpoints/step-00000001/manifest.json | cut -d'"' -f4
-}
-expect() { [[ $2 == "$3" ]] || { echo "$1: '$2', expected '$3'"; exit 1; }; }
-expect auto "$(attention auto)" "cuDNN simulated"
-grep -q "attention by cuDNN simulated" auto.out
-expect own "$(attention own --set train.attention=own)" "own kernels"
-expect documents "$(attention documents --set data.document_mask=true)" "own kernels"
-grep -q "own kernels, not cuDNN: data.document_mask is set" documents.out
-status=0
-"$lockstep" train tiny.toml --run refused --device cuda --set train.attention=cudnn >refused.out 2>&1 || status=$?
-expect "fp32 and cuDNN" "$status" 78
-grep -q "train.attention is cudnn, but precision.compute is not bf16" refused.out
