@@ -35,13 +35,13 @@ more_packages=()
 # below test.
 proof_targets=(lockstep fault {kernels,simt,model,train,data,checkpoint,dist,end_to_end}_tests)
 proof_sources=(
-  tests/train/{layouts,training,reshape,volume,sharded_memory,fp8_layouts,optimizer_oracle,weight_hash}_test.cpp
+  tests/train/{layouts,training,layout_runs,reshape,volume,sharded_memory,fp8_layouts,optimizer_oracle,weight_hash}_test.cpp
   tests/data/{order,loader,mixture,rows}_test.cpp tests/checkpoint/{checkpointer,corruption,safetensors}_test.cpp
   tests/dist/{communicator,param_store,reduction}_test.cpp tests/end_to_end/{run,resume,kill}_test.cpp)
 proof_words() {
   local suites
   suites=$(sed -nE 's/^TEST(_F|_P)?\(([A-Za-z0-9]+),.*/\2/p' "${proof_sources[@]}" | sort -u | paste -sd '|')
-  words=('^(kernels|model)\.' '^simt\.([a-z_]+/)?[A-Z]' '^end_to_end\.deaths$'
+  words=('^(kernels|model)[.@]' '^simt\.([a-z_]+/)?[A-Z]' '^end_to_end\.deaths$'
          "^(train|data|checkpoint|dist|end_to_end)\\.([a-z_]+/)?($suites)\\.")
 }
 for argument in "$@"; do

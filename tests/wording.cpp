@@ -69,7 +69,9 @@ void expect_wording(const std::string& reader, const std::string& name, const st
   if (mode != nullptr && std::string(mode) == "write") return write_line(path, key, message);
   const auto lines = read_lines(path);
   const auto expected = lines.find(key);
-  EXPECT_EQ(message, expected == lines.end() ? "" : expected->second)
+  ASSERT_NE(expected, lines.end())
+      << path.string() << " has no line " << key << ": run the test with LOCKSTEP_WORDING=write";
+  EXPECT_EQ(message, expected->second)
       << path.string() << ", " << name
       << ": if the new wording is right, run the test with LOCKSTEP_WORDING=write";
 }

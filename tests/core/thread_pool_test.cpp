@@ -169,7 +169,9 @@ TEST(ThreadPool, a_process_that_is_given_a_part_of_its_processors_stays_on_it) {
     }
     _exit(5);
   };
-  EXPECT_EXIT(take_the_last(), ::testing::ExitedWithCode(0), "[0-9]+");
+  EXPECT_EXIT(take_the_last(), ::testing::ExitedWithCode(0),
+              str("processors ", processor_list(all), " .* ",
+                  processor_list(std::vector{all.back()}), ", which"));
 }
 
 // In a process whose user may have `most` threads: a user that no one else is, where there is a

@@ -33,16 +33,21 @@ class ServerProcess {
   explicit ServerProcess(const std::function<NodeFiles()>& make_files) {
     std::array<int, 2> ends{};
     LOCKSTEP_CHECK(pipe(ends.data()) == 0, "no pipe");
-    const Descriptor from_child(ends[0]), to_parent(ends[1]);
+    const Descriptor from_child(ends[0]);
+    Descriptor to_parent(ends[1]);
     pid_ = fork();
     LOCKSTEP_CHECK(pid_ >= 0, "cannot fork");
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      auto files = make_files();
-      ShardServer server(files);
-      if (write(ends[1], server.name().c_str(), server.name().size() + 1) < 0) _exit(1);
-      pause();
+      try {
+        auto files = make_files();
+        ShardServer server(files);
+        if (write(ends[1], server.name().c_str(), server.name().size() + 1) > 0) pause();
+      } catch (...) {  // the parent reads nothing
+      }
+      _exit(1);
     }
+    close(to_parent.release());
     std::array<char, 200> name{};
     LOCKSTEP_CHECK(read(ends[0], name.data(), name.size()) > 0, "the server did not start");
     name_ = name.data();

@@ -1,10 +1,12 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "data/order.h"
 #include "tests/allocations.h"
@@ -130,6 +132,36 @@ TEST_F(LoaderTest, any_number_of_ranks_and_any_micro_batch_reads_the_same_global
           }
         });
       }
+    }
+}
+
+TEST_F(LoaderTest, a_loader_that_begins_or_jumps_anywhere_has_the_same_documents) {
+  auto masked = config(9);  // micro-steps of 4, 4 and 1
+  masked.document_mask = true;
+  const auto rows_of = [](const Batch& batch) {
+    std::vector<Tokens> all;
+    for (std::int64_t i = 0; i < batch.inputs.shape[0]; ++i)
+      for (const auto& t : {batch.inputs, batch.targets, batch.positions, batch.document_start})
+        all.push_back(row(t, i));
+    return all;
+  };
+  std::map<std::pair<std::int64_t, int>, std::vector<Tokens>> whole;
+  Loader loader(masked, 4, 0, 1, pinned_);
+  each_batch(loader, 0, 180, 9, [&](const Batch& batch, std::int64_t first, int micro) {
+    whole[{first, micro}] = rows_of(batch);
+  });
+  const auto same = [&](const Batch& batch, std::int64_t first, int micro) {
+    EXPECT_EQ(rows_of(batch), whole.at({first, micro})) << first << ", " << micro;
+  };
+  for (const std::int64_t start : {0, 9, 63, 117, 126, 153}) {  // across the end of the epoch too
+    Loader resumed(masked, 4, 0, 1, pinned_);
+    each_batch(resumed, start, start + 27, 9, same);
+  }
+  for (const std::int64_t first : {90, 9, 9, 171, 0})
+    for (const int micro : {1, 0, 2}) {
+      const auto batch = loader.batch(first, micro);
+      same(batch, first, micro);
+      loader.release(batch);
     }
 }
 
@@ -329,6 +361,7 @@ TEST_F(LoaderInOrder, while_a_batch_is_held_the_other_buffers_are_filled_and_no_
     Loader loader(config(files), 4, 0, 1, pinned_);
     loader.batch(0, 0);
     files.wait_for("part_108.bin");  // the last one of batch 3
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   EXPECT_FALSE(files.opened().contains("part_109.bin")) << "of batch 4";
 }

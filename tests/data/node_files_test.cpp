@@ -83,12 +83,13 @@ TEST_F(NodeFilesTest, opens_what_a_distant_dataset_lists) {
 
 TEST_F(NodeFilesTest, what_cannot_be_opened_is_refused) {
   auto files = this->files();
-  const std::pair<const char*, std::string> cases[] = {
-      {"no local file", (directory_ / "none").string()},
-      {"a local directory", directory_.path().string()},
-      {"no dataset.json", server_->url("missing/0.bin")}};
-  for (const auto& [name, path] : cases)
-    expect_refusal<DataError>("data/node_files", name, {}, [&, path = path] { files.open(path); });
+  const auto none = (directory_ / "none").string(), directory = directory_.path().string();
+  const auto refused = [&](const char* name, const std::string& path, const std::string& pin) {
+    expect_refusal<DataError>("data/node_files", name, {pin}, [&] { files.open(path); });
+  };
+  refused("no local file", none, none);
+  refused("a local directory", directory, directory);
+  refused("no dataset.json", server_->url("missing/0.bin"), "404");
 }
 
 TEST_F(NodeFilesTest, nobody_waits_for_a_cache_that_is_being_made) {

@@ -1,6 +1,7 @@
 // A mixture of datasets, as a run reads it: shares, orders, changes on the way and resumes.
 #include "data/sources.h"
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -154,8 +155,8 @@ TEST_F(SourcesTest, killed_runs_read_what_one_reads_that_changes_its_mixture_on_
   // A source that is named no more cannot be read again.
   Loader without(loader_config({source(0, 1)}), 4, 0, 1, pinned_);
   without.go_on(history_in(whole));
-  expect_refusal<DataError>("data/sources", "a source that is named no more", {},
-                            [&] { read(without, 120, 200); });
+  expect_refusal<DataError>("data/sources", "a source that is named no more",
+                            {"sample 121 ", at("b")}, [&] { read(without, 120, 200); });
 }
 
 TEST_F(SourcesTest, killed_runs_read_what_one_reads_whose_rows_change_their_length_on_the_way) {
@@ -200,6 +201,30 @@ TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given)
   read(loader, 0, 12);
   loader.go_on(now);
   EXPECT_EQ(hash_hex(read(loader, 12, 60)), hash_hex(read(fresh, 12, 60)));
+}
+
+TEST_F(SourcesTest, ranks_and_micro_batches_read_one_mixture) {
+  const auto mixture = loader_config({source(0, 1), source(2, 2)});
+  const auto read_by = [&](int ranks, int sequences) {
+    std::vector<std::unique_ptr<Loader>> loaders;
+    for (int rank = 0; rank < ranks; ++rank)
+      loaders.push_back(std::make_unique<Loader>(mixture, sequences, rank, ranks, pinned_));
+    std::array<std::string, 2> all;  // inputs, targets
+    for (std::int64_t first = 0; first < 80; first += 4)
+      for (int micro = 0; micro < loaders[0]->micro_steps(); ++micro)
+        for (const auto& loader : loaders) {
+          const auto batch = loader->batch(first, micro);
+          std::size_t i = 0;
+          for (const auto& tensor : {batch.inputs, batch.targets})
+            all[i++].append(reinterpret_cast<const char*>(tensor.data),
+                            static_cast<std::size_t>(tensor.bytes()));
+          loader->release(batch);
+        }
+    return all;
+  };
+  const auto expected = read_by(1, 4);
+  for (const auto& [ranks, sequences] : {std::pair{2, 2}, std::pair{4, 1}, std::pair{1, 1}})
+    EXPECT_TRUE(read_by(ranks, sequences) == expected) << ranks << " x " << sequences;
 }
 
 TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_becomes) {
@@ -265,12 +290,15 @@ TEST_F(SourcesTest, tokenizers_are_compared_by_their_hashes_not_by_their_names) 
   write_as("other", "unknown", "");
   EXPECT_EQ(Sources(config({source(0, 1), source("other")})).count(), 2u);
   write_as("other", "bytes", hash_hex("other"));
-  expect_refused("two tokenizers of one name", {}, config({source(0, 1), source("other")}));
+  expect_refused("two tokenizers of one name",
+                 {at("other"), at("a"), hash_hex("other"), ByteTokenizer().about().hash},
+                 config({source(0, 1), source("other")}));
   // Of which one is not known, between two that are.
   auto manifest = write_dataset(directory_ / "unknown", random_documents(500, 3), 97);
   manifest.tokenizer_hash = "";
   write_manifest(directory_ / "unknown", manifest);
-  expect_refused("two tokenizers and an unknown one", {},
+  expect_refused("two tokenizers and an unknown one",
+                 {at("other"), at("a"), hash_hex("other"), ByteTokenizer().about().hash},
                  config({source(0, 1), source("unknown"), source("other")}));
 }
 
@@ -332,6 +360,19 @@ TEST_F(SourcesTest, masks_of_data_without_documents_are_those_of_windows) {
   const auto mask = random_mask(static_cast<std::size_t>(count));
   write("q.bin", llmq_header(2, count, 256, 1) + body(tokens, 4) + mask_bits(mask));
   EXPECT_EQ(Sources(config({source("q.bin")})).row_kind(), RowKind::windows);
+  auto of_llmq = loader_config({source("q.bin")});
+  of_llmq.shuffle = false;
+  Loader loader(of_llmq, 4, 0, 1, pinned_);
+  ASSERT_EQ(loader.samples(), (count - 1) / kLength);
+  for (std::int64_t g = 0; g < loader.samples(); g += 4) {
+    const auto batch = loader.batch(g, 0);
+    for (std::int64_t t = 0; t < 4 * kLength && g * kLength + t + 1 < count; ++t) {
+      const auto place = static_cast<std::size_t>(g * kLength + t);
+      ASSERT_EQ(batch.inputs.as<std::int32_t>()[t], tokens[place]);
+      ASSERT_EQ(batch.targets.as<std::int32_t>()[t], mask[place + 1] != 0 ? tokens[place + 1] : -1);
+    }
+    loader.release(batch);
+  }
   // Beside masked data that have documents too.
   write_dataset(directory_ / "masked", random_documents(count), 97, Boundary::front, mask);
   auto both = config({source("masked"), source("q.bin")});

@@ -167,7 +167,7 @@ TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
     EXPECT_EQ(ward.verdict(), "") << second;
   }
   ward.now += Milliseconds(1);
-  EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105)"), 0u);
+  EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105) stopped answering 5"), 0u);
 }
 
 TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {

@@ -78,7 +78,7 @@ TEST(HostState, an_update_waits_for_what_holds_it) {
   rig.training.micro_step(rig.batch(0, 2));
   rig.training.micro_step(rig.batch(2, 2));
   copying.enqueue([&copied, &rig](Stream&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than the update takes
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // longer than the update takes
     copied = rig.weights();
   });
   rig.training.hold_update(copying.record());

@@ -360,8 +360,10 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   return outcome;
 }
 
-// Ranks that load what other ranks saved go on as those do.
-inline void expect_a_resume_is_bitwise(const Layout& layout, const TrainingConfig& config) {
+// Ranks that load what other ranks saved train as those do, and as ranks that never saved.
+enum class Against { the_run_that_saved, an_uninterrupted_run };
+inline void expect_a_resume_is_bitwise(const Layout& layout, const TrainingConfig& config,
+                                       Against against = Against::the_run_that_saved) {
   const TemporaryDirectory directory;
   const auto save = [&](LayoutRank& rank) {
     rank.training().initialize();
@@ -371,10 +373,13 @@ inline void expect_a_resume_is_bitwise(const Layout& layout, const TrainingConfi
     rank.save(directory.path());
   };
   const auto load = [&](LayoutRank& rank) { rank.load(directory.path()); };
-  const auto saved = train_on(layout, config, 1, {.before = save});
-  const auto loaded = train_on(layout, config, 1, {.before = load});
+  const auto saved = train_on(layout, config, 2, {.before = save});
+  const auto loaded = train_on(layout, config, 2, {.before = load});
   EXPECT_EQ(loaded.initial.values(), saved.initial.values());
   expect_the_same_bits(loaded, saved);
+  if (against == Against::an_uninterrupted_run) {
+    EXPECT_EQ(saved.weights.values(), train_on(layout, config, 4).weights.values());
+  }
 }
 
 }  // namespace lockstep::testing

@@ -30,7 +30,8 @@ TEST_P(LayoutRuns, go_on_bitwise_from_what_they_saved) {
 }
 TEST_P(LayoutRuns, full_go_on_bitwise_with_every_type) {
   for (const int type : {0, 1, 2})
-    expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type));
+    expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type),
+                               Against::an_uninterrupted_run);
 }
 
 // Losses and tokens, and the step behind them, are those of one rank.

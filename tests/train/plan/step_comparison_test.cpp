@@ -119,7 +119,8 @@ TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
   said("fast on a hot GPU", {fast}, hot("heat"),
        {"100 ms", "200 ms", "-50%", "lockstep preflight"});
   said("several, of which two have one cause",
-       {fast, {Component::optimizer, 0.2, 0.1}, slow_data, fast}, kGpu, {});
+       {fast, {Component::optimizer, 0.2, 0.1}, slow_data, fast}, kGpu,
+       {"100 ms", "200 ms", "-50%", "+100%"});
   said("slow on processors", {attention}, {.device = Device::Kind::cpu}, {"37.2 ms", "+20%"});
   RunsOn other = hot("heat");
   other.unlike_plan = "planned of ranks with 1 thread, not 2";
