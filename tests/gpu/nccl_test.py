@@ -80,7 +80,7 @@ def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None):
                "--allow-tensor-across-nodes"]
     for setting in settings:
         command += ["--set", setting]
-    done = subprocess.run(command, cwd=work, env=environment(tools.nvml if domains in ("one", "pairs") else "/nowhere"),
+    done = subprocess.run(command, cwd=work, env=environment(tools.nvml if domains in ("one", "pairs") else f"{work}/absent"),
                           check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", timeout=120)
     return done.returncode, done.stdout

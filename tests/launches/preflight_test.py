@@ -90,8 +90,9 @@ def main():
     nodes = [hosts.Host(number) for number in (1, 2)]
     preflight = Preflight(sys.argv[1], cores)
 
-    code = preflight.run(scratch="/nowhere")
-    job.expect(code == 78 and "--scratch /nowhere: no such folder on hosts n1, n2" in preflight.out,
+    absent = preflight.tiny.folder / "absent"
+    code = preflight.run(scratch=absent)
+    job.expect(code == 78 and f"--scratch {absent}: no such folder on hosts n1, n2" in preflight.out,
                f"without a folder: exit {code}: {preflight.out}")
     job.expect(not preflight.cluster.exists(), "a cluster.json of a check that could not run")
 
