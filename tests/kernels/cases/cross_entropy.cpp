@@ -212,8 +212,9 @@ struct Row {
     for (const auto& [at, value] : bad)
       Bench::set(of_other ? others : own, at, value);
     logits = o.changes("gradient", own, bound);
-    losses = o.out("loss", {1}, DType::fp32, bound);
-    plain = o.out("loss of evaluation", {1}, DType::fp32, bound);
+    // Not poisoned: that is NaN.
+    losses = o.changes("loss", o.random({1}, DType::fp32), bound);
+    plain = o.changes("loss of evaluation", o.random({1}, DType::fp32), bound);
     const auto targets = o.integers(std::vector<std::int32_t>{target});
     const auto other = of_other ? o.input(others) : Operand{};
     const auto parts = o.out("parts", {2, 1, 3}, DType::fp32, {.is_compared = false});
