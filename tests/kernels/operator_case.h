@@ -144,7 +144,7 @@ bool is_on_gpu();
 // What OperatorCase::make fills for one choice of sizes and options.
 class Operator {
  public:
-  // `pattern`: what the options are, of kPatterns; -1: drawn
+  // `pattern`: what the options are, in [0, kPatterns); -1: drawn
   Operator(Bench& bench, Draw& draws, Sizes sizes, DType type, int pattern)
       : b(bench), draw(draws), size(std::move(sizes)), dtype(type), pattern_(pattern) {}
 
@@ -155,7 +155,7 @@ class Operator {
   std::function<void(const On&)> call;
   std::function<void(const Results&)> expect_on_cpu;
   std::function<void(const Results&)> expect_anywhere;  // on a GPU too: what else holds
-  bool takes_scratch = false;                           // some, and not 0 bytes
+  bool takes_scratch = false;                           // then 0 bytes of scratch are an error
 
   // The options of fixed shapes: 0 has all off, the last all on. In all patterns together any three
   // of four options take all values; options k and k + 4 are equal.
@@ -171,8 +171,8 @@ class Operator {
     return std::popcount(static_cast<unsigned>(pattern_) & bits) % 2 == 1;
   }
   int coins() const { return coins_; }
-  // A shape of OperatorCase::fixed: what is not an option is best fixed, too, since o.draw gives
-  // the same for each.
+  // Of OperatorCase::fixed. There a case fixes what else it would draw, where the draws of one seed
+  // might hide what the shape is for.
   bool is_fixed() const { return pattern_ >= 0 && !is_on_gpu(); }
 
   // What the operator reads, and must not change. Uniform in [-scale, scale] unless given.
@@ -218,7 +218,7 @@ class Operator {
   // `output`, of out(), may be any of `inputs`: one at a time.
   void may_be(Operand output, const std::vector<Operand>& inputs) {
     LOCKSTEP_CHECK(declared_[static_cast<std::size_t>(output.index)].role == Role::out, "tensor ",
-                   output.index, " is read and written: a call may not repeat it");
+                   output.index, " is not of out(): may_be() takes no other");
     for (const auto input : inputs)
       aliases_.emplace_back(output, input);
   }
@@ -254,8 +254,8 @@ class Operator {
 
 struct OperatorCase {
   std::string name = {};
-  std::vector<Sizes> fixed = {},
-                     on_gpu = {};  // shapes that are always checked: on the CPU, on a GPU
+  std::vector<Sizes> fixed = {};                // shapes that are always checked: on the CPU,
+  std::vector<Sizes> on_gpu = {};               // on a GPU
   std::function<Sizes(Draw&)> draw_sizes = {};  // of `seeds` more
   std::function<void(Operator&)> make = {};
   std::string suffix = {};    // of the names of its tests
