@@ -40,7 +40,8 @@ constexpr RopeScaling kShortScaling{
 struct Turns {
   Turns() = default;
   Turns(Operator& o, const Heads& s, const std::optional<RopeScaling>& scaling)
-      : rows(o.draw.between(1, most(500, 40, 8192))), at(draw_below(o.draw, s.N, rows)) {
+      : rows(o.draw.between(1, most({.cpu = 500, .simulated = 40, .real = 8192}))),
+        at(draw_below(o.draw, s.N, rows)) {
     const auto made = o.b.poisoned({rows, s.K}, DType::fp32);
     rope_table(o.b.stream, made, 10000.0f, scaling);
     table = o.input(made);

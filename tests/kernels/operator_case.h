@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,16 +34,24 @@ struct On {
   }
 };
 
-// How close an output is to the reference: within `relative`, or the tolerance of its type, of the
-// largest value or of a magnitude where that is larger (see expect_close): `magnitude` for drawn
-// shapes, `fixed` for others. A GPU's is as close to the CPU's: within gpu_relative, of the largest
-// or of on_gpu; or it has the same bits.
+// How close an output is to the reference: no element is off by more than
+//
+//   relative * max(largest magnitude of the reference, scale)
+//
+// where `relative` is the tolerance of the output's type unless given, and `scale` is drawn_scale
+// for drawn shapes and fixed_scale for fixed ones; 0: only the largest value counts. A GPU's output
+// is compared with the CPU's in the same way, by gpu_relative and gpu_scale; or it has the same
+// bits.
+//
+// Example: dweight is a sum over N rows of terms around 1, and terms cancel. With N = 400 and
+// Bound{.drawn_scale = root(N)}, where the largest sum is 5, the scale of 20 is larger: fp32, with
+// a tolerance of 4e-6, may be off by 8e-5. Where the largest sum is 50, it may be off by 2e-4.
 struct Bound {
-  double magnitude = 0, fixed = 0, on_gpu = 0, relative = -1, gpu_relative = -1;
+  double drawn_scale = 0, fixed_scale = 0, gpu_scale = 0, relative = -1, gpu_relative = -1;
   bool same_bits = false;
   // At random: on a GPU another bf16 only where what is rounded differs, of 1 in 100.
   bool rounds_alike = false;
-  bool is_compared = true;  // or Operator::always alone says what it is
+  bool is_compared = true;  // or Operator::expect_anywhere alone says what it is
 };
 // Exactly the reference, on a GPU too.
 constexpr Bound kExact{.relative = 0, .same_bits = true};
@@ -77,6 +87,9 @@ class Results {
 
   // Within the bound of `out`; of an operand that is added to, `expected` is what is added.
   void close(Operand out, Doubles expected) const;
+  // What else than close() checks an output says so: an output that nothing checks fails.
+  void checked(Operand out) const { checked_.insert(out.index); }
+  bool is_checked(Operand out) const { return checked_.contains(out.index); }
 
   const bool is_fixed;  // whether the shape is fixed, not drawn
 
@@ -86,6 +99,7 @@ class Results {
   }
   const std::vector<DeclaredOperand>& declared_;
   const std::vector<Tensor>& after_;
+  mutable std::set<int> checked_;
 };
 
 // `actual` against `expected`, part by part.
@@ -96,9 +110,11 @@ inline void expect_parts(ConstTensor actual, const Doubles& expected,
     if (!bound.is_compared) continue;
     double relative = on_gpu ? bound.gpu_relative : bound.relative;
     if (relative < 0) relative = tolerance(actual.dtype);
-    const double magnitude = on_gpu ? bound.on_gpu : is_fixed ? bound.fixed : bound.magnitude;
+    const double scale = on_gpu     ? bound.gpu_scale
+                         : is_fixed ? bound.fixed_scale
+                                    : bound.drawn_scale;
     if (part.count == 0) {
-      expect_close(actual, expected, relative, part.name, magnitude);
+      expect_close(actual, expected, relative, part.name, scale);
       continue;
     }
     const auto columns = actual.elements() / actual.shape[0];
@@ -108,11 +124,12 @@ inline void expect_parts(ConstTensor actual, const Doubles& expected,
         some.push_back(get(actual, i));
         of_expected.push_back(expected[static_cast<std::size_t>(i)]);
       }
-    expect_close(some, of_expected, relative, part.name, magnitude);
+    expect_close(some, of_expected, relative, part.name, scale);
   }
 }
 
 inline void Results::close(Operand out, Doubles expected) const {
+  checked(out);
   if (of(out).role == DeclaredOperand::Role::adds) {
     const auto past = (*this)[out];
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -121,10 +138,13 @@ inline void Results::close(Operand out, Doubles expected) const {
   expect_parts(tensor(out), expected, of(out).parts, false, is_fixed);
 }
 
+// Whether the program compares GPUs with CPUs (tests/cuda/operator_test.cpp).
+bool is_on_gpu();
+
 // What OperatorCase::make fills for one choice of sizes and options.
 class Operator {
  public:
-  // `pattern`: what the options are, for a fixed shape; -1: drawn
+  // `pattern`: what the options are, in [0, kPatterns); -1: drawn
   Operator(Bench& bench, Draw& draws, Sizes sizes, DType type, int pattern)
       : b(bench), draw(draws), size(std::move(sizes)), dtype(type), pattern_(pattern) {}
 
@@ -133,21 +153,27 @@ class Operator {
   const Sizes size;
   const DType dtype;
   std::function<void(const On&)> call;
-  std::function<void(const Results&)> expect;  // on the CPU
-  std::function<void(const Results&)> always;  // on a GPU too: what else holds
+  std::function<void(const Results&)> expect_on_cpu;
+  std::function<void(const Results&)> expect_anywhere;  // on a GPU too: what else holds
+  bool takes_scratch = false;                           // then 0 bytes of scratch are an error
 
-  // An option. With a fixed shape all are off, all on, and every other one.
+  // The options of fixed shapes: 0 has all off, the last all on. In all patterns together any three
+  // of four options take all values; options k and k + 4 are equal.
+  static constexpr int kPatterns = 8;
+  static int patterns_of(int coins) { return coins > 2 ? kPatterns : 1 << coins; }
+
+  // An option. With a pattern it draws nothing: at a fixed shape o.draw starts at seed 1 for every
+  // pattern.
   bool coin() {
-    const int k = coins_++;
-    switch (pattern_) {
-      case -1: return draw.coin();
-      case 0: return false;
-      case 1: return true;
-      default: return (k + pattern_) % 2 == 0;
-    }
+    const auto k = static_cast<unsigned>(coins_++);
+    if (pattern_ < 0) return draw.coin();
+    const auto bits = k % 4 == 3 ? 7u : 1u << k % 4;
+    return std::popcount(static_cast<unsigned>(pattern_) & bits) % 2 == 1;
   }
   int coins() const { return coins_; }
-  bool is_fixed() const { return pattern_ >= 0; }
+  // Of OperatorCase::fixed. There a case fixes what else it would draw, where the draws of one seed
+  // might hide what the shape is for.
+  bool is_fixed() const { return pattern_ >= 0 && !is_on_gpu(); }
 
   // What the operator reads, and must not change. Uniform in [-scale, scale] unless given.
   Operand input(const Tensor& t) { return add({Role::in, t, {}, {}}); }
@@ -189,8 +215,10 @@ class Operator {
   void divide(Operand output, const std::vector<Part>& parts) {
     declared_[static_cast<std::size_t>(output.index)].parts = parts;
   }
-  // `output` may be any of `inputs`: one at a time.
+  // `output`, of out(), may be any of `inputs`: one at a time.
   void may_be(Operand output, const std::vector<Operand>& inputs) {
+    LOCKSTEP_CHECK(declared_[static_cast<std::size_t>(output.index)].role == Role::out, "tensor ",
+                   output.index, " is not of out(): may_be() takes no other");
     for (const auto input : inputs)
       aliases_.emplace_back(output, input);
   }
@@ -226,20 +254,23 @@ class Operator {
 
 struct OperatorCase {
   std::string name = {};
-  std::vector<Sizes> fixed = {},
-                     on_gpu = {};         // shapes that are always checked: on the CPU, on a GPU
-  std::function<Sizes(Draw&)> draw = {};  // one more
+  std::vector<Sizes> fixed = {};                // shapes that are always checked: on the CPU,
+  std::vector<Sizes> on_gpu = {};               // on a GPU
+  std::function<Sizes(Draw&)> draw_sizes = {};  // of `seeds` more
   std::function<void(Operator&)> make = {};
   std::string suffix = {};    // of the names of its tests
   DType dtype = DType::fp32;  // what Operator::dtype is
-  int draws = 16;
+  int seeds = 16;
 };
 
-// Both are of the program's operator_test.cpp: declares the tests of a case; which of three sizes
-// fits.
+// Declares the tests of a case; the program's operator_test.cpp defines it.
 bool register_operator(const OperatorCase& c);
-std::int64_t most(std::int64_t cpu, std::int64_t simulated, std::int64_t real);
-bool is_on_gpu();
+
+// The limit of what this program runs on.
+struct Limits {
+  std::int64_t cpu = 0, simulated = 0, real = 0;  // kernels of the CPU; a GPU, simulated or real
+};
+std::int64_t most(const Limits& limits);
 
 // A case for fp32 and one for bf16.
 inline bool register_for_types(OperatorCase c) {

@@ -27,9 +27,16 @@ const std::vector<Sizes> kFixed{
 // On a GPU for the kernels without tensor cores, whose blocks have 32 tokens.
 Sizes draw_sizes(Draw& d) {
   for (;;) {
-    const auto T = d.size(most(700, 75, 1000)), G = d.between(1, most(3, 2, 2));
+    const auto T = d.size(most({.cpu = 700, .simulated = 75, .real = 1000})),
+               G = d.between(1, most({.cpu = 3, .simulated = 2, .real = 2}));
     const auto K = !is_on_gpu() ? d.size(256) : d.coin() ? 8 * d.between(1, 32) : d.size(150);
-    const Sizes s{d.between(1, most(3, 2, 2)), T, G * d.between(1, most(5, 3, 3)), G, K, 0, 0};
+    const Sizes s{d.between(1, most({.cpu = 3, .simulated = 2, .real = 2})),
+                  T,
+                  G * d.between(1, most({.cpu = 5, .simulated = 3, .real = 3})),
+                  G,
+                  K,
+                  0,
+                  0};
     if (is_on_gpu() || s[0] * T * T * s[2] * K <= 1 << 22) return s;
   }
 }
@@ -40,7 +47,7 @@ const std::vector<Sizes> kTensorCores = [] {
       {1, 128, 3, 1, 64, 0, 0},    {1, 64, 2, 2, 128, 0, 0},   {2, 75, 2, 1, 128, 0, 0},
       {1, 200, 1, 1, 128, 0, 0},   {1, 300, 2, 1, 64, 135, 0}, {1, 300, 2, 1, 64, 300, 0},
       {2, 140, 1, 1, 128, 135, 0}, {2, 140, 1, 1, 128, 140, 0}};
-  if (most(0, 0, 1) > 0) {
+  if (most({.real = 1}) > 0) {
     sizes.push_back({2, 3001, 8, 2, 64, 0, 0});
     sizes.push_back({2, 4096, 6, 2, 128, 0, 0});
   }
@@ -86,13 +93,14 @@ void make_forward(Operator& o) {
   const Documents documents(o, s);
   const auto qkv = o.in(s.qkv(), scale_of(o));
   const auto out = o.out("out", s.out(), {.relative = relative_of(o)});
-  const auto lse = o.out("lse", s.lse(), DType::fp32, {.magnitude = 1, .on_gpu = 1});
+  const auto lse = o.out("lse", s.lse(), DType::fp32, {.drawn_scale = 1, .gpu_scale = 1});
   const auto absmax = o.absmax_of(out);
+  o.takes_scratch = !is_on_gpu();
   o.call = [=](const On& on) {
     attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv), on(documents.operand),
                       on(absmax));
   };
-  o.expect = [=](const Results& r) {
+  o.expect_on_cpu = [=](const Results& r) {
     const auto expected = reference::attention(r[qkv], documents.starts, s);
     r.close(out, expected.out);
     r.close(lse, expected.lse);
@@ -117,12 +125,13 @@ void make_backward(Operator& o) {
                     documents.given ? o.tensor(documents.operand) : Tensor{});
   const auto out = o.input(attended), lse = o.input(sums), dqkv = o.out("dqkv", s.qkv());
   const auto bound = [&](double factor) {
-    return Bound{.magnitude = 1,
-                 .fixed = 1,
-                 .on_gpu = 1,
+    return Bound{.drawn_scale = 1,
+                 .fixed_scale = 1,
+                 .gpu_scale = 1,
                  .relative = factor * relative_of(o),
                  .gpu_relative = factor * tolerance(o.dtype)};
   };
+  o.takes_scratch = true;
   o.divide(dqkv, {{"dq", 0, s.H * s.K, bound(2)},
                   {"dk", s.H * s.K, s.G * s.K, bound(2)},
                   {"dv", (s.H + s.G) * s.K, s.G * s.K, bound(1)}});
@@ -130,15 +139,17 @@ void make_backward(Operator& o) {
     attention_backward(on.stream, on.scratch, on(dqkv), on(dout), on(out), on(lse), on(qkv),
                        on(documents.operand));
   };
-  o.expect = [=](const Results& r) {
+  o.expect_on_cpu = [=](const Results& r) {
     r.close(dqkv, reference::attention_gradient(r[dout], r[qkv], documents.starts, s));
   };
 }
 
 const bool kForward = register_for_types(
-    {.name = "AttentionForward", .fixed = kFixed, .draw = draw_sizes, .make = make_forward});
-const bool kBackward = register_for_types(
-    {.name = "AttentionBackward", .fixed = kFixed, .draw = draw_sizes, .make = make_backward});
+    {.name = "AttentionForward", .fixed = kFixed, .draw_sizes = draw_sizes, .make = make_forward});
+const bool kBackward = register_for_types({.name = "AttentionBackward",
+                                           .fixed = kFixed,
+                                           .draw_sizes = draw_sizes,
+                                           .make = make_backward});
 const bool kForwardOnTensorCores = register_operator({.name = "TensorCoresAttentionForward",
                                                       .on_gpu = kTensorCores,
 
@@ -167,7 +178,8 @@ const std::vector<Sizes> kCachedOnTensorCores{
 Sizes draw_cached(Draw& d) {
   for (;;) {
     const auto s = draw_sizes(d);
-    const auto there = d.coin() ? 0 : d.between(1, most(700, 400, 5000));
+    const auto there =
+        d.coin() ? 0 : d.between(1, most({.cpu = 700, .simulated = 400, .real = 5000}));
     const std::int64_t counts[] = {there > 0 ? d.between(8, 20) : s[1], 1, d.between(2, 7),
                                    d.between(8, 12)};
     const auto count = counts[d.between(0, 3)];
@@ -199,12 +211,13 @@ void make_cached(Operator& o) {
   };
   const auto keys = make_cache("keys"), values = make_cache("values");
   const auto positions = o.integers(places, {B, count});
-  const auto out = o.out("out", {B * count, H, K}, {.magnitude = 1});
+  const auto out = o.out("out", {B * count, H, K}, {.drawn_scale = 1});
+  o.takes_scratch = !is_on_gpu() || count < 8;
   o.call = [=](const On& on) {
     attention_cached(on.stream, on.scratch, on(out), {on(keys), on(values)}, on(qkv),
                      on(positions));
   };
-  o.expect = [=](const Results& r) {
+  o.expect_on_cpu = [=](const Results& r) {
     const auto added = r[qkv];
     Doubles cached[] = {r[keys], r[values]}, expected;
     for (std::int64_t b = 0; b < B; ++b) {
@@ -229,7 +242,9 @@ void make_cached(Operator& o) {
     }
     r.close(out, expected);
     for (const int which : {0, 1}) {
-      const auto got = r.after(which == 0 ? keys : values);
+      const auto cache = which == 0 ? keys : values;
+      r.checked(cache);
+      const auto got = r.after(cache);
       for (std::size_t i = 0; i < got.size(); ++i)
         ASSERT_TRUE(got[i] == cached[which][i] ||
                     (std::isnan(got[i]) && std::isnan(cached[which][i])))
@@ -237,11 +252,12 @@ void make_cached(Operator& o) {
     }
   };
 }
-const bool kCache = register_for_types({.name = "AttentionCached",
-                                        .fixed = kCached,
-                                        .draw = draw_cached,
-                                        .make = make_cached,
-                                        .draws = static_cast<int>(most(16, 24, 24))});
+const bool kCache =
+    register_for_types({.name = "AttentionCached",
+                        .fixed = kCached,
+                        .draw_sizes = draw_cached,
+                        .make = make_cached,
+                        .seeds = static_cast<int>(most({.cpu = 16, .simulated = 24, .real = 24}))});
 const bool kCacheOnTensorCores = register_operator({.name = "TensorCoresAttentionCached",
                                                     .on_gpu = kCachedOnTensorCores,
                                                     .make = make_cached,

@@ -14,13 +14,16 @@ Tensor draw_logits(Operator& o, std::int64_t rows, std::int64_t columns, std::in
     if (i % columns >= vocabulary) Bench::set(logits, i, i % 2 == 0 ? std::nan("") : 1e30);
   return logits;
 }
-// None, some, nearly all or all of the rows masked.
-std::vector<std::int32_t> draw_targets(Draw& draw, std::int64_t rows, std::int64_t vocabulary) {
+// None, some, nearly all or all of the rows masked; of a GPU's few draws, some in most. Every fifth
+// at a fixed shape.
+std::vector<std::int32_t> draw_targets(Operator& o, std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t percents[] = {0, 20, 95, 100};
-  const auto masked = percents[draw.between(0, 3)];
-  auto targets = draw_below(draw, rows, vocabulary);
-  for (auto& target : targets)
-    if (draw.between(0, 99) < masked) target = -1;
+  const auto masked = o.is_fixed()                              ? 0
+                      : is_on_gpu() && o.draw.between(0, 3) > 0 ? 25
+                                                                : percents[o.draw.between(0, 3)];
+  auto targets = draw_below(o.draw, rows, vocabulary);
+  for (std::size_t n = 0; n < targets.size(); ++n)
+    if (o.is_fixed() ? n % 5 == 4 : o.draw.between(0, 99) < masked) targets[n] = -1;
   return targets;
 }
 
@@ -28,12 +31,13 @@ std::vector<std::int32_t> draw_targets(Draw& draw, std::int64_t rows, std::int64
 const std::vector<Sizes> kFixed{{1, 1, 1},     {3, 16, 16},     {5, 40, 33},      {37, 300, 300},
                                 {9, 300, 257}, {2, 9000, 8999}, {4, 50304, 50257}};
 Sizes draw_sizes(Draw& d) {
-  const auto rows = is_on_gpu() ? d.between(0, most(0, 4, 500)) : d.size(100);
-  const auto columns =
-      is_on_gpu() && d.coin() ? 8 * d.between(1, 2500) : d.size(most(2000, 3000, 3000));
+  const auto rows = is_on_gpu() ? d.between(0, most({.simulated = 4, .real = 500})) : d.size(100);
+  const auto columns = is_on_gpu() && d.coin()
+                           ? 8 * d.between(1, 2500)
+                           : d.size(most({.cpu = 2000, .simulated = 3000, .real = 3000}));
   return {rows, columns, d.between(std::max<std::int64_t>(1, columns - 40), columns)};
 }
-constexpr Bound kLoss{.magnitude = 8, .on_gpu = 8};
+constexpr Bound kLoss{.drawn_scale = 8, .gpu_scale = 8};
 
 reference::CrossEntropySetting setting_of(const CrossEntropy& args, std::int64_t columns) {
   return {static_cast<std::size_t>(columns), static_cast<std::size_t>(args.vocabulary),
@@ -53,10 +57,10 @@ void make(Operator& o) {
   const auto options = draw_options(o, vocabulary);
   const double scale = double{options.gradient_scale};
   const auto before = draw_logits(o, rows, columns, vocabulary);
-  const auto logits = kGradient
-                          ? o.changes("gradient", before, {.magnitude = scale, .on_gpu = scale})
-                          : o.input(before);
-  const auto classes = draw_targets(o.draw, rows, vocabulary);
+  const auto logits =
+      kGradient ? o.changes("gradient", before, {.drawn_scale = scale, .gpu_scale = scale})
+                : o.input(before);
+  const auto classes = draw_targets(o, rows, vocabulary);
   const auto targets = o.integers(classes, {rows});
   const auto losses = o.out("losses", {rows}, DType::fp32, kLoss);
   o.call = [=](const On& on) {
@@ -68,7 +72,7 @@ void make(Operator& o) {
     else
       cross_entropy_loss(on.stream, on(logits), args);
   };
-  o.expect = [=](const Results& r) {
+  o.expect_on_cpu = [=](const Results& r) {
     auto setting = setting_of(options, columns);
     if (kGradient)
       r.close(logits, reference::cross_entropy_gradient(r[logits], classes, setting));
@@ -78,18 +82,22 @@ void make(Operator& o) {
   };
 }
 const bool kLosses = register_for_types(
-    {.name = "CrossEntropyLoss", .fixed = kFixed, .draw = draw_sizes, .make = make<false>});
-const bool kGradient = register_for_types(
-    {.name = "CrossEntropyGradient", .fixed = kFixed, .draw = draw_sizes, .make = make<true>});
+    {.name = "CrossEntropyLoss", .fixed = kFixed, .draw_sizes = draw_sizes, .make = make<false>});
+const bool kGradient = register_for_types({.name = "CrossEntropyGradient",
+                                           .fixed = kFixed,
+                                           .draw_sizes = draw_sizes,
+                                           .make = make<true>});
 
 // Columns divided over 1 to 5 ranks, of which some may hold padding alone.
 const bool kRanks = register_for_types(
-    {.name = "CrossEntropyOfRanks",
-     .draw = [](Draw& d) -> Sizes {
-       const auto ranks = d.between(1, most(5, 4, 4));
-       const auto rows = is_on_gpu() ? d.between(0, most(0, 4, 300)) : d.size(30);
-       const auto columns =
-           is_on_gpu() && d.coin() ? 8 * d.between(1, 900) : d.size(most(600, 1000, 1000));
+    {.name = "CrossEntropyInParts",
+     .draw_sizes = [](Draw& d) -> Sizes {
+       const auto ranks = d.between(1, most({.cpu = 5, .simulated = 4, .real = 4}));
+       const auto rows =
+           is_on_gpu() ? d.between(0, most({.simulated = 4, .real = 300})) : d.size(30);
+       const auto columns = is_on_gpu() && d.coin()
+                                ? 8 * d.between(1, 900)
+                                : d.size(most({.cpu = 600, .simulated = 1000, .real = 1000}));
        return {ranks, rows, columns, d.between(1, ranks * columns)};
      },
      .make =
@@ -98,7 +106,7 @@ const bool kRanks = register_for_types(
                       vocabulary = o.size[3];
            const auto options = draw_options(o, vocabulary);
            const double scale = double{options.gradient_scale};
-           const auto classes = draw_targets(o.draw, rows, vocabulary);
+           const auto classes = draw_targets(o, rows, vocabulary);
            const auto targets = o.integers(classes, {rows});
            const auto parts = o.out("parts", {ranks, rows, 3}, DType::fp32);
            struct Rank {
@@ -110,7 +118,7 @@ const bool kRanks = register_for_types(
                  {o.changes("gradient",
                             draw_logits(o, rows, columns,
                                         std::max<std::int64_t>(0, vocabulary - rank * columns)),
-                            {.magnitude = scale, .on_gpu = scale}),
+                            {.drawn_scale = scale, .gpu_scale = scale}),
                   o.out("losses", {rows}, DType::fp32, kLoss),
                   o.out("losses of evaluation", {rows}, DType::fp32, kLoss)});
            o.call = [=](const On& on) {
@@ -131,7 +139,7 @@ const bool kRanks = register_for_types(
                cross_entropy_gradient(on.stream, on(own.logits), args);
              }
            };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              Doubles whole(static_cast<std::size_t>(rows * ranks * columns));
              const auto at = [&](std::int64_t rank, std::size_t i) {
                const auto row = static_cast<std::int64_t>(i) / columns;
@@ -148,6 +156,7 @@ const bool kRanks = register_for_types(
              const auto gradient = reference::cross_entropy_gradient(whole, classes, setting);
              setting.z_loss = 0;
              const auto plain = reference::cross_entropy(whole, classes, setting);
+             r.checked(parts);  // by what is made of them
              for (std::int64_t rank = 0; rank < ranks; ++rank) {
                const auto& own = all[static_cast<std::size_t>(rank)];
                r.close(own.plain, plain);
@@ -158,43 +167,43 @@ const bool kRanks = register_for_types(
                r.close(own.logits, expected);
              }
            };
-           o.always = [=](const Results& r) {
+           o.expect_anywhere = [=](const Results& r) {
              for (const auto& rank : all)
                expect_bitwise_equal(r.tensor(rank.losses), r.tensor(all[0].losses),
                                     "losses of ranks");
            };
          }});
 
-const bool kSum =
-    register_operator({.name = "SumLosses",
-                       .draw = [](Draw& d) -> Sizes {
-                         return {d.coin() ? d.between(0, 3) : d.size(most(5000, 5000, 200000))};
-                       },
-                       .make =
-                           [](Operator& o) {
-                             const auto losses = o.in({o.size[0]}, 10);
-                             const auto classes = draw_targets(o.draw, o.size[0], 50000);
-                             const auto targets = o.integers(classes, {o.size[0]});
-                             const auto sum =
-                                 o.adds("sum", {1}, DType::fp32, {.magnitude = 10, .on_gpu = 10});
-                             const auto count = o.changes("count", o.b.integers({5}), kExact);
-                             o.call = [=](const On& on) {
-                               sum_losses(on.stream, on(sum), on(count), on(losses), on(targets));
-                             };
-                             o.expect = [=](const Results& r) {
-                               const auto all = r[losses];
-                               double expected = 0, valid = 5;
-                               for (std::size_t n = 0; n < all.size(); ++n)
-                                 if (classes[n] >= 0) {
-                                   expected += all[n];
-                                   ++valid;
-                                 }
-                               r.close(sum, {expected});
-                               r.close(count, {valid});
-                             };
-                           }});
+const bool kSum = register_operator(
+    {.name = "SumLosses",
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.coin() ? d.between(0, 3)
+                        : d.size(most({.cpu = 5000, .simulated = 5000, .real = 200000}))};
+     },
+     .make =
+         [](Operator& o) {
+           const auto losses = o.in({o.size[0]}, 10);
+           const auto classes = draw_targets(o, o.size[0], 50000);
+           const auto targets = o.integers(classes, {o.size[0]});
+           const auto sum = o.adds("sum", {1}, DType::fp32, {.drawn_scale = 10, .gpu_scale = 10});
+           const auto count = o.changes("count", o.b.integers({5}), kExact);
+           o.call = [=](const On& on) {
+             sum_losses(on.stream, on(sum), on(count), on(losses), on(targets));
+           };
+           o.expect_on_cpu = [=](const Results& r) {
+             const auto all = r[losses];
+             double expected = 0, valid = 5;
+             for (std::size_t n = 0; n < all.size(); ++n)
+               if (classes[n] >= 0) {
+                 expected += all[n];
+                 ++valid;
+               }
+             r.close(sum, {expected});
+             r.close(count, {valid});
+           };
+         }});
 
-// One row of 40 logits, in [-1, 1] but for some: what holds of its loss and gradient, also where
+// One row of 40 logits, in [-1, 1] but for some: what holds of its losses and gradient, also where
 // another rank has the bad ones (`other`: 40 more).
 struct Row {
   Row(Operator& o, std::int32_t target, const std::vector<std::pair<std::int64_t, double>>& bad,
@@ -203,13 +212,15 @@ struct Row {
     for (const auto& [at, value] : bad)
       Bench::set(of_other ? others : own, at, value);
     logits = o.changes("gradient", own, bound);
-    losses = o.out("loss", {1}, DType::fp32, bound);
+    // Not poisoned: that is NaN.
+    losses = o.changes("loss", o.random({1}, DType::fp32), bound);
+    plain = o.changes("loss of evaluation", o.random({1}, DType::fp32), bound);
     const auto targets = o.integers(std::vector<std::int32_t>{target});
     const auto other = of_other ? o.input(others) : Operand{};
     const auto parts = o.out("parts", {2, 1, 3}, DType::fp32, {.is_compared = false});
     o.call = [=, *this](const On& on) {
       CrossEntropy args{
-          .losses = on(losses), .targets = on(targets), .vocabulary = of_other ? 80 : 37};
+          .losses = on(plain), .targets = on(targets), .vocabulary = of_other ? 80 : 37};
       if (of_other) {
         cross_entropy_parts(on.stream, on(parts).rows(0, 1).view({1, 3}), on(logits), args);
         args.first_column = 40;
@@ -217,10 +228,12 @@ struct Row {
         args.first_column = 0;
         args.parts = on(parts);
       }
+      cross_entropy_loss(on.stream, on(logits), args);
+      args.losses = on(losses);
       cross_entropy_gradient(on.stream, on(logits), args);
     };
   }
-  Operand logits, losses;
+  Operand logits, losses, plain;
 };
 
 // A NaN that turned into a small number would let a broken step pass for a good one: also of
@@ -233,7 +246,8 @@ const bool kNotFinite = register_for_types(
     {.name = "LogitsThatAreNotFinite", .fixed = kBad, .on_gpu = kBad, .make = [](Operator& o) {
        const double bad = o.size[1] == 0 ? std::nan("") : kInfinity;
        const Row row(o, 5, {{o.size[0], bad}}, o.size[2] == 1, {.is_compared = false});
-       o.always = [=](const Results& r) {
+       o.expect_anywhere = [=](const Results& r) {
+         EXPECT_TRUE(std::isnan(r.after(row.plain)[0]));
          EXPECT_TRUE(std::isnan(r.after(row.losses)[0]));
          EXPECT_TRUE(std::isnan(r.after(row.logits)[3]));
        };
@@ -246,9 +260,10 @@ const bool kImpossible = register_for_types(
        std::vector<std::pair<std::int64_t, double>> all;
        for (std::int64_t v = 0; v < 40; ++v)
          all.emplace_back(v, -kInfinity);
-       const Row row(o, 5, all, true, {.fixed = 1, .on_gpu = 1});
-       o.expect = [=](const Results& r) {
-         r.close(row.losses, reference::cross_entropy(r[row.logits], {5}, {40, 40}));
+       const Row row(o, 5, all, true, {.fixed_scale = 1, .gpu_scale = 1});
+       o.expect_on_cpu = [=](const Results& r) {
+         for (const auto loss : {row.losses, row.plain})
+           r.close(loss, reference::cross_entropy(r[row.logits], {5}, {40, 40}));
          r.close(row.logits, reference::cross_entropy_gradient(r[row.logits], {5}, {40, 40}));
        };
      }});
@@ -256,12 +271,16 @@ const bool kImpossible = register_for_types(
 const bool kLarge = register_for_types(
     {.name = "LargeLogits", .fixed = {{0}}, .on_gpu = {{0}}, .make = [](Operator& o) {
        const Row row(o, 21, {{20, 60000}, {21, -60000}}, false, {.same_bits = true});
-       o.always = [=](const Results& r) {
+       o.expect_anywhere = [=](const Results& r) {
          const auto before = r[row.logits], gradient = r.after(row.logits);
-         expect_close(r.tensor(row.losses), {before[20] - before[21]}, 1e-6, "loss");
+         for (const auto loss : {row.losses, row.plain}) {
+           expect_close(r.tensor(loss), {before[20] - before[21]}, 1e-6, "loss");
+           r.checked(loss);
+         }
          EXPECT_EQ(gradient[20], 1);
          EXPECT_EQ(gradient[21], -1);
          EXPECT_EQ(gradient[3], 0);
+         r.checked(row.logits);
        };
      }});
 
@@ -269,7 +288,7 @@ const bool kLarge = register_for_types(
 const bool kRows = register_for_types(
     {.name = "CrossEntropyOfSomeRows", .fixed = {{0}}, .on_gpu = {{0}}, .make = [](Operator& o) {
        const auto logits =
-           o.changes("gradient", o.random({4, 33}, o.dtype, 4), {.fixed = 1, .on_gpu = 1});
+           o.changes("gradient", o.random({4, 33}, o.dtype, 4), {.fixed_scale = 1, .gpu_scale = 1});
        const auto losses = o.out("losses", {4}, DType::fp32, {.is_compared = false});
        const auto targets = o.integers(std::vector<std::int32_t>{0, 32, -1, 7});
        o.call = [=](const On& on) {
@@ -278,14 +297,14 @@ const bool kRows = register_for_types(
                                  .targets = on(targets).rows(1, 2),
                                  .vocabulary = 33});
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          auto expected = r[logits];
          const auto gradient =
              reference::cross_entropy_gradient(expected, {-1, 32, -1, -1}, {33, 33});
          std::copy_n(gradient.begin() + 33, 66, expected.begin() + 33);
          r.close(logits, expected);
        };
-       o.always = [=](const Results& r) {
+       o.expect_anywhere = [=](const Results& r) {
          const auto all = r.after(losses);
          EXPECT_TRUE(std::isnan(all[0]) && !std::isnan(all[1]) && std::isnan(all[3]));
          EXPECT_EQ(all[2], 0);

@@ -9,7 +9,7 @@ namespace lockstep::testing::elementwise_cases {
 // Around the sizes of vectors, blocks and pieces of threads.
 const std::vector<Sizes> kFixed{{1}, {15}, {16}, {17}, {63}, {65}, {1000}, {16384}, {70001}};
 Sizes draw_size(Draw& d) {
-  return {d.size(most(5000, 5000, 5000000))};
+  return {d.size(most({.cpu = 5000, .simulated = 5000, .real = 5000000}))};
 }
 
 // A part that begins anywhere, so that packs do not fit everywhere; the rest stays.
@@ -25,7 +25,7 @@ Range draw_range(Operator& o) {
 }
 
 const bool kFill = register_for_types(
-    {.name = "Fill", .fixed = kFixed, .draw = draw_size, .make = [](Operator& o) {
+    {.name = "Fill", .fixed = kFixed, .draw_sizes = draw_size, .make = [](Operator& o) {
        const auto n = o.size[0];
        const auto part = draw_range(o);
        const auto out = o.changes("out", o.random({n}, o.dtype), kExact);
@@ -34,7 +34,7 @@ const bool kFill = register_for_types(
          fill(on.stream, part.of(on(out)), 0.3f);
          fill_integer(on.stream, part.of(on(integers)), (1 << 30) + 1);
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          const auto filled = [&](Operand x, double value) {
            auto expected = r[x];
            std::fill_n(expected.begin() + part.first, part.count, value);
@@ -47,7 +47,7 @@ const bool kFill = register_for_types(
 
 // Rounded once, or copied.
 const bool kConvert = register_for_types(
-    {.name = "Convert", .fixed = kFixed, .draw = draw_size, .make = [](Operator& o) {
+    {.name = "Convert", .fixed = kFixed, .draw_sizes = draw_size, .make = [](Operator& o) {
        const auto n = o.size[0];
        const auto part = draw_range(o);
        const auto x = o.in({n});
@@ -57,7 +57,7 @@ const bool kConvert = register_for_types(
          convert(on.stream, part.of(on(fp32)), part.of(on(x)));
          convert(on.stream, part.of(on(bf16)), part.of(on(x)));
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          const auto from = r[x];
          for (const auto y : {fp32, bf16}) {
            auto expected = r[y];
@@ -80,7 +80,7 @@ double normal(const RandomNormal& args, std::int64_t at) {
 }
 
 const bool kNormal = register_for_types(
-    {.name = "RandomNormal", .fixed = kFixed, .draw = draw_size, .make = [](Operator& o) {
+    {.name = "RandomNormal", .fixed = kFixed, .draw_sizes = draw_size, .make = [](Operator& o) {
        const bool far = o.coin(), odd = o.coin();
        const auto some = o.is_fixed() ? 4 : o.draw.between(0, 4000);
        const RandomNormal args{.seed = o.draw.seed() << 33,
@@ -91,7 +91,7 @@ const bool kNormal = register_for_types(
                                .std = 0.02f};
        const auto z = o.out("z", {o.size[0]});
        o.call = [=](const On& on) { random_normal(on.stream, on(z), args); };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          Doubles expected;
          for (std::int64_t i = 0; i < r.tensor(z).elements(); ++i)
            expected.push_back(0.02 * normal(args, i));

@@ -7,9 +7,12 @@ namespace lockstep::testing::embedding_cases {
 const std::vector<Sizes> kFixed{{1, 1, 1, 1}, {7, 33, 5, 3}, {300, 20, 11, 64}, {65, 768, 100, 16}};
 template <int kTokens, int kTokensOnGpu, int kRowsOnGpu>
 Sizes draw_sizes(Draw& d) {
-  const auto N = d.between(0, 7) == 0 ? 0 : d.size(most(500, kTokens, kTokensOnGpu));
+  const auto N = d.between(0, 7) == 0
+                     ? 0
+                     : d.size(most({.cpu = 500, .simulated = kTokens, .real = kTokensOnGpu}));
   const auto D = !is_on_gpu() ? d.size(300) : d.coin() ? d.size(50) : 8 * d.between(1, 140);
-  return {N, D, d.size(most(300, kRowsOnGpu, kRowsOnGpu)), d.size(most(100, 300, 300))};
+  return {N, D, d.size(most({.cpu = 300, .simulated = kRowsOnGpu, .real = kRowsOnGpu})),
+          d.size(most({.cpu = 100, .simulated = 300, .real = 300}))};
 }
 
 // Ids of [0, rows): any, a few, or all alike; maybe the first half all alike.
@@ -61,7 +64,7 @@ struct Batch {
 const bool kForward = register_for_types(
     {.name = "EmbeddingForward",
      .fixed = kFixed,
-     .draw = draw_sizes<40, 3000, 100>,
+     .draw_sizes = draw_sizes<40, 3000, 100>,
      .make = [](Operator& o) {
        const Batch b(o);
        const auto weight = o.in({b.rows, b.D});
@@ -71,7 +74,7 @@ const bool kForward = register_for_types(
          embedding_forward(on.stream,
                            {on(y), on(b.ids), on(weight), on(b.positions), on(place), b.part});
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          const auto w = r[weight], p = r[place];
          Doubles expected;
          for (std::int64_t n = 0; n < b.N; ++n)
@@ -92,20 +95,21 @@ const bool kForward = register_for_types(
 const bool kBackward = register_for_types(
     {.name = "EmbeddingBackward",
      .fixed = kFixed,
-     .draw = draw_sizes<300, 5000, 700>,
+     .draw_sizes = draw_sizes<300, 5000, 700>,
      .make = [](Operator& o) {
        const Batch b(o);
-       const Bound bound{.on_gpu = root(b.N + 1), .relative = 0};
+       const Bound bound{.gpu_scale = root(b.N + 1), .relative = 0};
        const auto dweight = o.changes("dweight", o.random({b.rows, b.D}, DType::fp32), bound);
        const auto dplace =
            b.learned ? o.changes("dposition_weight", o.random({b.P, b.D}, DType::fp32), bound)
                      : Operand{};
        const auto dy = o.in({b.N, b.D});
+       o.takes_scratch = is_on_gpu() && b.N > 0;  // the sort of a GPU
        o.call = [=](const On& on) {
          embedding_backward(on.stream, on.scratch,
                             {on(dweight), on(dplace), on(dy), on(b.ids), on(b.positions), b.part});
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          auto weight = r[dweight], place = r[dplace];
          const auto gradient = r[dy];
          for (std::int64_t i = 0; i < b.N * b.D; ++i) {

@@ -14,8 +14,8 @@ const std::vector<Sizes> kFixed{{1, 2}, {3, 16}, {7, 33}, {9, 35}, {70, 50}, {30
 const bool kForward = register_for_types(
     {.name = "LayerNormForward",
      .fixed = kFixed,
-     .draw = [](Draw& d) -> Sizes {
-       return {d.size(most(400, 20, 5000)), draw_width(d, 900)};
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.size(most({.cpu = 400, .simulated = 20, .real = 5000})), draw_width(d, 900)};
      },
      .make =
          [](Operator& o) {
@@ -25,21 +25,21 @@ const bool kForward = register_for_types(
            const auto x = o.in({N, D}), weight = o.in({D}), bias = o.in({D});
            const auto residual = adds ? o.in({N, D}) : Operand{};
            const auto sum =
-               adds ? o.out("sum", {N, D}, {.magnitude = 1, .same_bits = true}) : Operand{};
+               adds ? o.out("sum", {N, D}, {.drawn_scale = 1, .same_bits = true}) : Operand{};
            const auto s = adds ? reference::add(o[x], o[residual]) : o[x];
            const auto rstd =
                highest(reference::layernorm(s, o[weight], o[bias], double{epsilon}).stats);
-           const auto y = o.out("y", {N, D}, {.magnitude = rstd});
+           const auto y = o.out("y", {N, D}, {.drawn_scale = rstd});
            const auto any = std::numeric_limits<double>::infinity();
            const auto stats = o.out("stats", {N, 2}, DType::fp32,
-                                    {.magnitude = rstd * rstd, .on_gpu = D > 1 ? 0 : any});
+                                    {.drawn_scale = rstd * rstd, .gpu_scale = D > 1 ? 0 : any});
            const auto absmax = o.absmax_of(y);
            if (adds) o.may_be(sum, {x, residual});
            o.call = [=](const On& on) {
              layernorm_forward(on.stream, {on(y), on(stats), on(sum), on(x), on(residual),
                                            on(weight), on(bias), epsilon, on(absmax)});
            };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              if (adds) r.close(sum, reference::add(r[x], r[residual]));
              const auto e = reference::layernorm(adds ? r.after(sum) : r[x], r[weight], r[bias],
                                                  double{epsilon});
@@ -53,8 +53,8 @@ const bool kBackward = register_for_types(
     {.name = "LayerNormBackward",
      .fixed = kFixed,
      .on_gpu = {{3, 8 * 1030}, {3, 1101}},
-     .draw = [](Draw& d) -> Sizes {
-       return {d.size(most(400, 40, 5000)), draw_width(d, 900)};
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.size(most({.cpu = 400, .simulated = 40, .real = 5000})), draw_width(d, 900)};
      },
      .make =
          [](Operator& o) {
@@ -65,18 +65,20 @@ const bool kBackward = register_for_types(
                    .stats;
            const auto stats = is_on_gpu() ? o.in({N, 2}, DType::fp32) : o.values({N, 2}, all);
            const double rstd = highest(all), rows = root(N);
-           const auto dx = o.adds("dx", {N, D}, o.dtype, {.magnitude = rstd * rstd, .on_gpu = 1});
+           const auto dx =
+               o.adds("dx", {N, D}, o.dtype, {.drawn_scale = rstd * rstd, .gpu_scale = 1});
            const auto dweight =
-               o.adds("dweight", {D}, DType::fp32, {.magnitude = rstd + rows, .on_gpu = rows});
+               o.adds("dweight", {D}, DType::fp32, {.drawn_scale = rstd + rows, .gpu_scale = rows});
            const auto dbias =
-               o.adds("dbias", {D}, DType::fp32, {.magnitude = rows, .on_gpu = rows});
+               o.adds("dbias", {D}, DType::fp32, {.drawn_scale = rows, .gpu_scale = rows});
            const auto absmax = o.absmax_of(dx);
+           o.takes_scratch = true;
            o.call = [=](const On& on) {
              layernorm_backward(on.stream, on.scratch,
                                 {on(dx), on(dweight), on(dbias), on(dy), on(s), on(stats),
                                  on(weight), on(absmax)});
            };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              const auto g = reference::layernorm_gradient(r[dy], r[s], r[weight], 1e-5);
              r.close(dx, g.ds);
              r.close(dweight, g.dweight);

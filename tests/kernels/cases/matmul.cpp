@@ -21,7 +21,8 @@ const std::vector<Sizes> kOnGpu{{0, 16, 8}};
 template <int kTokensOnGpu>
 Sizes draw_sizes(Draw& d) {
   const auto columns = [&] { return d.coin() ? d.size(24) : 8 * d.between(1, 4); };
-  if (is_on_gpu()) return {d.size(most(0, kTokensOnGpu, 600)), columns(), columns()};
+  if (is_on_gpu())
+    return {d.size(most({.simulated = kTokensOnGpu, .real = 600})), columns(), columns()};
   for (;;)
     if (const Sizes s{d.size(2000), d.size(2000), d.size(2000)}; s[0] * s[1] * s[2] <= 1 << 19)
       return s;
@@ -39,7 +40,7 @@ const bool kForward = register_for_types(
     {.name = "MatmulForward",
      .fixed = kFixed,
      .on_gpu = kOnGpu,
-     .draw = draw_sizes<20>,
+     .draw_sizes = draw_sizes<20>,
      .make = [](Operator& o) {
        const auto s = size_of(o.size);
        const auto N = o.size[0], I = o.size[1], O = o.size[2];
@@ -51,16 +52,17 @@ const bool kForward = register_for_types(
        const auto weight = o.in({O, I}), bias = biased ? o.in({O}) : Operand{};
        const auto residual = adds ? o.in({N, O}, type) : Operand{};
        // Where sums are of bf16, so are the roundings in between.
-       const Bound bound{.magnitude = 1, .on_gpu = root(I)};
+       const Bound bound{.drawn_scale = 1, .gpu_scale = root(I)};
        const auto pre_gelu = gelu ? o.out("pre_gelu", {N, O}, type, bound) : Operand{};
        const auto y = o.out("y", {N, O}, type, bound);
        // Not with GELU on a GPU, whose kernel writes y before it reads the residual.
        if (adds && !(gelu && is_on_gpu())) o.may_be(y, {residual});
+       o.takes_scratch = is_on_gpu() ? N > 0 : N > 16;  // a CPU packs more than a few rows
        o.call = [=](const On& on) {
          matmul_forward(on.stream, on.scratch, on(y), on(x), on(weight),
                         {.bias = on(bias), .pre_gelu = on(pre_gelu), .residual = on(residual)});
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          auto expected = reference::matmul(r[x], r[weight], s);
          if (biased) add_rows(expected, r[bias]);
          if (gelu) {
@@ -78,17 +80,18 @@ const bool kInput = register_for_types(
     {.name = "MatmulBackwardInput",
      .fixed = kFixed,
      .on_gpu = kOnGpu,
-     .draw = draw_sizes<40>,
+     .draw_sizes = draw_sizes<40>,
      .make = [](Operator& o) {
        const auto s = size_of(o.size);
        const auto N = o.size[0], I = o.size[1], O = o.size[2];
        const auto dy = o.in({N, O}), weight = o.in({O, I});
        const auto pre_gelu = o.coin() ? o.in({N, I}, 3) : Operand{};
-       const auto dx = o.out("dx", {N, I}, {.magnitude = root(O), .on_gpu = root(O)});
+       const auto dx = o.out("dx", {N, I}, {.drawn_scale = root(O), .gpu_scale = root(O)});
+       o.takes_scratch = N > 0;
        o.call = [=](const On& on) {
          matmul_backward_input(on.stream, on.scratch, on(dx), on(dy), on(weight), on(pre_gelu));
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          auto expected = reference::matmul_dx(r[dy], r[weight], s);
          const auto before = r[pre_gelu];
          for (std::size_t i = 0; i < before.size(); ++i)
@@ -101,22 +104,23 @@ const bool kWeight = register_for_types(
     {.name = "MatmulBackwardWeight",
      .fixed = kFixed,
      .on_gpu = kOnGpu,
-     .draw = draw_sizes<40>,
+     .draw_sizes = draw_sizes<40>,
      .make = [](Operator& o) {
        const auto s = size_of(o.size);
        const auto N = o.size[0], I = o.size[1], O = o.size[2];
        const auto dy = o.in({N, O}), x = o.in({N, I});
-       const Bound bound{.magnitude = root(N), .on_gpu = root(N)};
+       const Bound bound{.drawn_scale = root(N), .gpu_scale = root(N)};
        const auto dweight = o.adds("dweight", {O, I}, DType::fp32, bound);
        const auto dbias = o.coin() ? o.adds("dbias", {O}, DType::fp32, bound) : Operand{};
+       o.takes_scratch = N > 0;
        o.call = [=](const On& on) {
          matmul_backward_weight(on.stream, on.scratch, on(dweight), on(dbias), on(dy), on(x));
        };
-       o.expect = [=](const Results& r) {
+       o.expect_on_cpu = [=](const Results& r) {
          r.close(dweight, reference::matmul_dweight(r[dy], r[x], s));
          if (dbias) r.close(dbias, reference::column_sums(r[dy], s.O));
        };
-       o.always = [=](const Results& r) {
+       o.expect_anywhere = [=](const Results& r) {
          if (N == 0) expect_bitwise_equal(r.tensor(dweight), r.before(dweight), "of no tokens");
          if (N == 0 && dbias)
            expect_bitwise_equal(r.tensor(dbias), r.before(dbias), "of no tokens");
@@ -132,9 +136,10 @@ bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
   const auto unit = whole ? 16 : 128;
   return register_operator(
       {.name = "MatmulFp8",
-       .draw = [=](Draw& d) -> Sizes {
-         return {16 * d.between(1, most(6, 2, 16)), unit * d.between(1, most(2, 2, 16)),
-                 unit * d.between(1, most(3, 2, 16))};
+       .draw_sizes = [=](Draw& d) -> Sizes {
+         return {16 * d.between(1, most({.cpu = 6, .simulated = 2, .real = 16})),
+                 unit * d.between(1, most({.cpu = 2, .simulated = 2, .real = 16})),
+                 unit * d.between(1, most({.cpu = 3, .simulated = 2, .real = 16}))};
        },
        .make =
            [=](Operator& o) {
@@ -164,6 +169,7 @@ bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
              const bool adds = o.coin();
              const auto y = adds ? o.changes("y", o.random({R, C}, type, like), bound)
                                  : o.out("y", {R, C}, type, bound);
+             o.takes_scratch = true;
              o.call = [=](const On& on) {
                matmul_fp8(on.stream, on.scratch,
                           {.y = on(y),
@@ -173,7 +179,7 @@ bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
                            .residual = adds ? on(y) : Tensor{},
                            .fast = fast});
              };
-             o.expect = [=](const Results& r) {
+             o.expect_on_cpu = [=](const Results& r) {
                const auto values = [&](const Matrix& m, std::int64_t rows) {
                  const ConstFp8Matrix all{r.before(m.q), r.before(m.scales), m.scaling};
                  Doubles some;
@@ -188,7 +194,7 @@ bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
              };
            },
        .suffix = suffix,
-       .draws = static_cast<int>(most(12, 8, 8))});
+       .seeds = static_cast<int>(most({.cpu = 12, .simulated = 8, .real = 8}))});
 }
 const bool kFp8[] = {register_fp8("_tensor_tensor", Scaling::tensor, Scaling::tensor),
                      register_fp8("_rows_rows", Scaling::rows, Scaling::rows),

@@ -17,11 +17,12 @@ DType other_type(Operator& o) {
 const bool kPack = register_for_types(
     {.name = "PackPieces",
      .fixed = {{1, 1, 1, 0, 1}, {3, 4, 40, 8, 16}, {2, 5, 37, 5, 31}, {2, 3, 40000, 100, 39000}},
-     .draw = [](Draw& d) -> Sizes {
+     .draw_sizes = [](Draw& d) -> Sizes {
        const auto unit = d.coin() ? 8 : 1;
-       const auto n = unit * d.size(most(400, 200, 20000) / unit);
+       const auto n = unit * d.size(most({.cpu = 400, .simulated = 200, .real = 20000}) / unit);
        const auto first = unit * d.between(0, n / unit - 1);
-       return {d.between(1, most(9, 5, 5)), d.between(1, most(9, 5, 5)), n, first,
+       return {d.between(1, most({.cpu = 9, .simulated = 5, .real = 5})),
+               d.between(1, most({.cpu = 9, .simulated = 5, .real = 5})), n, first,
                unit * d.between(0, (n - first) / unit)};
      },
      .make =
@@ -29,7 +30,7 @@ const bool kPack = register_for_types(
            const auto A = o.size[0], I = o.size[1], n = o.size[2], first = o.size[3], m = o.size[4];
            const auto in = o.in({A, I, n}), out = o.out("out", {I, A, m}, other_type(o), kExact);
            o.call = [=](const On& on) { pack_pieces(on.stream, on(out), on(in), first); };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              Doubles expected;
              for (std::int64_t i = 0; i < I; ++i)
                for (std::int64_t a = 0; a < A; ++a)
@@ -45,10 +46,11 @@ const bool kSum = register_for_types(
     {.name = "SumPieces",  // P, C (of the bias), rows
      .fixed = {{1, 1, 1}, {2, 35000, 2}, {3, 37, 50}, {8, 777, 60}, {1000, 15, 3}},
      .on_gpu = {{1000, 24, 3}, {1001, 5, 3}},
-     .draw = [](Draw& d) -> Sizes {
+     .draw_sizes = [](Draw& d) -> Sizes {
        const std::int64_t some[] = {1, 2, 4, 8, d.between(3, 40)};
        const auto P = some[d.between(0, 4)];
-       return {P, d.coin() ? 8 * d.between(1, 40) : d.size(300), d.between(0, most(40, 8, 1000))};
+       return {P, d.coin() ? 8 * d.between(1, 40) : d.size(300),
+               d.between(0, most({.cpu = 40, .simulated = 8, .real = 1000}))};
      },
      .make =
          [](Operator& o) {
@@ -56,10 +58,13 @@ const bool kSum = register_for_types(
            const bool biased = o.coin(), residual = o.coin() && n > 0, add = o.coin();
            const auto to = other_type(o);
            const auto pieces = o.in({P, n}), bias = biased ? o.in({C}) : Operand{};
-           const auto past = residual ? o.in({n}) : Operand{};
            const auto out =
                add ? o.changes("out", o.random({n}, to), kExact) : o.out("out", {n}, to, kExact);
            const auto absmax = o.absmax_of(out);
+           // With `add` the residual may be what out held before, which is then added twice.
+           const auto past = !residual                          ? Operand{}
+                             : add && to == o.dtype && o.coin() ? out
+                                                                : o.in({n});
            if (residual && !add && to == o.dtype) o.may_be(out, {past});
            o.call = [=](const On& on) {
              sum_pieces(on.stream, {.out = on(out),
@@ -69,7 +74,7 @@ const bool kSum = register_for_types(
                                     .add = add,
                                     .absmax = on(absmax)});
            };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              const auto all = r[pieces], b = r[bias], rest = r[past], before = r[out];
              Doubles expected, in_order;
              for (std::size_t j = 0; j < before.size(); ++j) {
@@ -108,7 +113,9 @@ std::uint64_t hash_of(ConstTensor x, const HashPlace& p) {
 const bool kHash = register_for_types(
     {.name = "ContentHash",
      .fixed = {{0}, {1}, {17}, {64}, {65}, {40000}, {100003}},
-     .draw = [](Draw& d) -> Sizes { return {d.size(most(20000, 20000, 4000000))}; },
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.size(most({.cpu = 20000, .simulated = 20000, .real = 4000000}))};
+     },
      .make =
          [](Operator& o) {
            const bool divided = o.coin(), carries = o.coin();
@@ -122,7 +129,7 @@ const bool kHash = register_for_types(
            const std::int32_t low = carries ? -1 : 5, high = carries ? -1 : 3;
            const auto hash = o.changes("hash", o.b.integers({low, high}), kExact);
            o.call = [=](const On& on) { add_content_hash(on.stream, on(hash), on(x), place); };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              const auto before = static_cast<std::uint64_t>(static_cast<std::uint32_t>(high))
                                      << 32 |
                                  static_cast<std::uint32_t>(low);

@@ -84,7 +84,7 @@ void make(Operator& o, const Fp8Case& c) {
     quantize(on.stream, straight ? matrix(q) : Fp8Matrix{},
              transposed ? matrix(turned) : Fp8Matrix{}, on(x), on(absmax));
   };
-  o.expect = [=](const Results& r) {
+  o.expect_on_cpu = [=](const Results& r) {
     const auto most32 = whole ? static_cast<float>(r[absmax][0]) : 0;
     const auto values = r[x];
     const auto value = [&](std::int64_t row, std::int64_t column) {
@@ -93,6 +93,10 @@ void make(Operator& o, const Fp8Case& c) {
     const auto matrix = [&](const Matrix& m) {
       return ConstFp8Matrix{r.tensor(m.q), r.tensor(m.scales), c.scaling};
     };
+    for (const auto& m : {q, turned}) {
+      r.checked(m.q);
+      r.checked(m.scales);
+    }
     if (straight) check_codes(matrix(q), most32, value);
     if (transposed)
       check_codes(matrix(turned), most32,
@@ -105,10 +109,11 @@ const bool kRegistered = [] {
     for (const auto scaling : {Scaling::tensor, Scaling::rows, Scaling::blocks}) {
       const Fp8Case c{type, scaling};
       OperatorCase quantize{.name = "Quantize",
-                            .draw = [](Draw& d) -> Sizes {
-                              return {16 * d.between(1, most(9, 20, 200)),
-                                      16 * d.between(1, most(9, 20, 200)),
-                                      is_on_gpu() ? d.between(1, 7) : d.between(0, 2)};
+                            .draw_sizes = [](Draw& d) -> Sizes {
+                              return {
+                                  16 * d.between(1, most({.cpu = 9, .simulated = 20, .real = 200})),
+                                  16 * d.between(1, most({.cpu = 9, .simulated = 20, .real = 200})),
+                                  is_on_gpu() ? d.between(1, 7) : d.between(0, 2)};
                             },
                             .make = [c](Operator& o) { make(o, c); },
                             .suffix = "_" + fp8_case_name(c)};

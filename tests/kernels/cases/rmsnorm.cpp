@@ -8,8 +8,8 @@ namespace lockstep::testing::rmsnorm_cases {
 const bool kForward = register_for_types(
     {.name = "RmsNormForward",
      .fixed = {{1, 1}, {3, 16}, {7, 33}, {9, 35}, {64, 768}},
-     .draw = [](Draw& d) -> Sizes {
-       return {d.size(most(400, 20, 5000)), draw_width(d, 900)};
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.size(most({.cpu = 400, .simulated = 20, .real = 5000})), draw_width(d, 900)};
      },
      .make =
          [](Operator& o) {
@@ -19,8 +19,8 @@ const bool kForward = register_for_types(
            const auto x = o.in({N, D}), weight = o.in({D});
            const auto residual = adds ? o.in({N, D}) : Operand{};
            const auto sum =
-               adds ? o.out("sum", {N, D}, {.magnitude = 1, .same_bits = true}) : Operand{};
-           const auto y = o.out("y", {N, D}, {.magnitude = 1}),
+               adds ? o.out("sum", {N, D}, {.drawn_scale = 1, .same_bits = true}) : Operand{};
+           const auto y = o.out("y", {N, D}, {.drawn_scale = 1}),
                       rstd = o.out("rstd", {N}, DType::fp32);
            const auto absmax = o.absmax_of(y);
            if (adds) o.may_be(sum, {x, residual});
@@ -28,7 +28,7 @@ const bool kForward = register_for_types(
              rmsnorm_forward(on.stream, {on(y), on(rstd), on(sum), on(x), on(residual), on(weight),
                                          epsilon, on(absmax)});
            };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              if (adds) r.close(sum, reference::add(r[x], r[residual]));
              const auto e =
                  reference::rmsnorm(adds ? r.after(sum) : r[x], r[weight], double{epsilon});
@@ -43,8 +43,8 @@ const bool kBackward = register_for_types(
     {.name = "RmsNormBackward",
      .fixed = {{1, 1}, {3, 16}, {70, 33}, {300, 50}, {64, 768}},
      .on_gpu = {{3, 8 * 1030}, {3, 1101}},
-     .draw = [](Draw& d) -> Sizes {
-       return {d.size(most(400, 40, 5000)), draw_width(d, 900)};
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.size(most({.cpu = 400, .simulated = 40, .real = 5000})), draw_width(d, 900)};
      },
      .make =
          [](Operator& o) {
@@ -53,16 +53,17 @@ const bool kBackward = register_for_types(
            const auto rstds = reference::rmsnorm(o[s], o[weight], 1e-5).rstd;
            const auto rstd = is_on_gpu() ? o.in({N}, DType::fp32) : o.values({N}, rstds);
            const auto dx =
-               o.adds("dx", {N, D}, o.dtype, {.magnitude = highest(rstds), .on_gpu = 1});
+               o.adds("dx", {N, D}, o.dtype, {.drawn_scale = highest(rstds), .gpu_scale = 1});
            const auto dweight =
-               o.adds("dweight", {D}, DType::fp32, {.magnitude = root(N), .on_gpu = root(N)});
+               o.adds("dweight", {D}, DType::fp32, {.drawn_scale = root(N), .gpu_scale = root(N)});
            const auto absmax = o.absmax_of(dx);
+           o.takes_scratch = true;
            o.call = [=](const On& on) {
              rmsnorm_backward(
                  on.stream, on.scratch,
                  {on(dx), on(dweight), on(dy), on(s), on(rstd), on(weight), on(absmax)});
            };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              const auto g = reference::rmsnorm_gradient(r[dy], r[s], r[weight], 1e-5);
              r.close(dx, g.ds);
              r.close(dweight, g.dweight);

@@ -12,8 +12,9 @@ std::optional<RopeScaling> draw_scaling(Operator& o) {
 // Angles are rounded to fp32, some 2^-24 of up to P, and so are frequencies.
 const bool kTable = register_operator(
     {.name = "RopeTable",
-     .draw = [](Draw& d) -> Sizes {
-       return {d.size(most(500, 40, 8192)), 2 * d.size(most(128, 70, 70)),
+     .draw_sizes = [](Draw& d) -> Sizes {
+       return {d.size(most({.cpu = 500, .simulated = 40, .real = 8192})),
+               2 * d.size(most({.cpu = 128, .simulated = 70, .real = 70})),
                is_on_gpu() ? 10000 : d.between(100, 1000000)};
      },
      .make =
@@ -23,16 +24,17 @@ const bool kTable = register_operator(
            const auto scaling = draw_scaling(o);
            const auto table = o.out("table", {P, K}, {.relative = 3e-7 * static_cast<double>(P)});
            o.call = [=](const On& on) { rope_table(on.stream, on(table), theta, scaling); };
-           o.expect = [=](const Results& r) {
+           o.expect_on_cpu = [=](const Results& r) {
              r.close(table, reference::rope_table(P, K, double{theta}, scaling));
            };
          }});
 
 const std::vector<Sizes> kFixed{{1, 1, 1, 2}, {3, 4, 2, 16}, {70, 3, 3, 34}, {40, 6, 1, 128}};
 Sizes draw_sizes(Draw& d) {
-  const auto G = d.between(1, most(4, 3, 3));
+  const auto G = d.between(1, most({.cpu = 4, .simulated = 3, .real = 3}));
   const auto K = is_on_gpu() ? d.coin() ? 2 * d.size(20) : 16 * d.between(1, 9) : 2 * d.size(128);
-  return {d.size(most(200, 20, 5000)), G * d.between(1, most(5, 4, 4)), G, K};
+  return {d.size(most({.cpu = 200, .simulated = 20, .real = 5000})),
+          G * d.between(1, most({.cpu = 5, .simulated = 4, .real = 4})), G, K};
 }
 
 template <bool kBackward>
@@ -48,13 +50,13 @@ void make(Operator& o) {
     else
       rope_forward(on.stream, on(qkv), on(turns.table), on(turns.positions), H, G);
   };
-  o.expect = [=](const Results& r) {
+  o.expect_on_cpu = [=](const Results& r) {
     r.close(qkv, kBackward ? turns.backward(r[qkv], s) : turns.forward(r[qkv], s));
   };
 }
 const bool kForward = register_for_types(
-    {.name = "RopeForward", .fixed = kFixed, .draw = draw_sizes, .make = make<false>});
+    {.name = "RopeForward", .fixed = kFixed, .draw_sizes = draw_sizes, .make = make<false>});
 const bool kBackward = register_for_types(
-    {.name = "RopeBackward", .fixed = kFixed, .draw = draw_sizes, .make = make<true>});
+    {.name = "RopeBackward", .fixed = kFixed, .draw_sizes = draw_sizes, .make = make<true>});
 
 }  // namespace lockstep::testing::rope_cases
