@@ -116,7 +116,7 @@ const bool kRegistered = [] {
                                   is_on_gpu() ? d.between(1, 7) : d.between(0, 2)};
                             },
                             .make = [c](Operator& o) { make(o, c); },
-                            .suffix = "_" + fp8_case_name(c)};
+                            .suffix = str("_", fp8_case_name(c))};
       for (const auto& [R, C] : {std::pair{16, 16}, {128, 128}, {144, 272}, {32, 656}, {400, 16}})
         for (const int top : {0, 1, 2})
           if (top == 0 || scaling == Scaling::tensor) quantize.fixed.push_back({R, C, top});
