@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/manifest.h"
 #include "data/tokenizer.h"
+#include "tests/captured.h"
 #include "tests/files.h"
 #include "tests/wording.h"
 
@@ -39,14 +40,10 @@ class DirectoryTest : public ::testing::Test {
 // any depends on the machine.
 template <class Act>
 std::string logged(const Act& act) {
-  ::testing::internal::CaptureStderr();
-  act();
-  static const std::regex time("[0-9]{2}:[0-9]{2}:[0-9]{2} ");
-  std::istringstream log(::testing::internal::GetCapturedStderr());
+  std::istringstream log(stderr_of(act));
   std::string text;
   for (std::string line; std::getline(log, line);)
-    if (line.find("/s | eta ") == std::string::npos)
-      text += std::regex_replace(line, time, "", std::regex_constants::format_first_only) + "\n";
+    if (line.find("/s | eta ") == std::string::npos) text += line + "\n";
   return text;
 }
 

@@ -288,7 +288,7 @@ TEST_F(MetricsPageTest, a_port_that_is_taken_is_a_warning) {
   Config::Log log = to_file("metrics.prom");
   log.metrics_port = other.port();
   std::optional<MetricsPage> page;
-  auto said = log_of([&] { page.emplace(run, log, 0); });
+  auto said = stderr_of([&] { page.emplace(run, log, 0); });
   const auto port = std::to_string(other.port());
   expect_contains(said, port);
   said.replace(said.find(port), port.size(), "PORT");

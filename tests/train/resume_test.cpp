@@ -37,7 +37,7 @@ struct Resume : ::testing::Test {
   Resume() { config.model = model_of(Family::qwen3); }
 
   std::string log_of_changes(const Json& before) {
-    return log_of([&] { log_changes(before, facts); });
+    return stderr_of([&] { log_changes(before, facts); });
   }
 
   Config config;

@@ -77,7 +77,7 @@ class RunLogTest : public ::testing::Test {
 TEST_F(RunLogTest, each_of_its_files_that_cannot_be_written_is_said_once_and_the_others_go_on) {
   spit(run_.ledger(), "damaged\n");
   config_.prometheus_file = "absent/x.prom";
-  const auto said = log_of([&] {
+  const auto said = stderr_of([&] {
     RunLog log(alone_, run_, config_, 3);
     log.open(config_, start_at(0));
     append(log, 1, 3);
@@ -97,7 +97,7 @@ TEST_F(RunLogTest, what_can_be_written_again_says_what_is_missing_and_may_fail_a
   spit(run_.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
   RunLog log(alone_, run_, config_, 9);
   log.open(config_, start_at(0));
-  const auto said = log_of([&] {
+  const auto said = stderr_of([&] {
     append(log, 1, 2);
     {
       const NoRoom no_room(run_.metrics());
@@ -109,7 +109,7 @@ TEST_F(RunLogTest, what_can_be_written_again_says_what_is_missing_and_may_fail_a
   const auto again = said.substr(said.find('\n') + 1);
   expect_contains(again, "3 to 7");
   expect_wording(kReader, "written again", again);
-  const auto once_more = log_of([&] {
+  const auto once_more = stderr_of([&] {
     const NoRoom no_room(run_.metrics());
     append(log, 9, 9);
   });
@@ -127,7 +127,7 @@ TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
     return found;
   };
   append(log, 1, 1);
-  EXPECT_EQ(log_of([&] { log.reopen_lost(1); }), "");
+  EXPECT_EQ(stderr_of([&] { log.reopen_lost(1); }), "");
   ASSERT_EQ(events().size(), 1u);
 
   fs::rename(run_.metrics(), directory_ / "rotated");
@@ -138,7 +138,7 @@ TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
   expect_log(kReader, "opened again", {"metrics.jsonl", "ledger.jsonl", "TensorBoard"},
              [&] { log.reopen_lost(2); });
   append(log, 3, 3);
-  log_of([&] { log.end(0, "done", 0); });
+  stderr_of([&] { log.end(0, "done", 0); });
   const auto metrics = slurp(run_.metrics());
   EXPECT_EQ(count(metrics, "\"step\":"), 2) << metrics;
   EXPECT_EQ(count(metrics, "\"step\":3,"), 1) << metrics;
@@ -184,7 +184,7 @@ TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
       spit(run.ledger(), "");
     }
     RunLog log(alone_, run, config_, 9);
-    const auto said = log_of([&, step = step] { log.open(config_, start_at(step)); });
+    const auto said = stderr_of([&, step = step] { log.open(config_, start_at(step)); });
     for (const auto& pin : pins)
       expect_contains(said, pin);
     EXPECT_EQ(said.empty(), pins.empty()) << name << ": " << said;
