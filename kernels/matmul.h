@@ -14,7 +14,7 @@ namespace lockstep {
 struct MatmulEpilogue {
   ConstTensor bias = {};  // [O]  type of x: added to each row
   Tensor pre_gelu = {};   // [N, O] type of y: written as x W^T + bias, and y = gelu(that) instead
-  ConstTensor residual = {};  // [N, O] type of y: added last; y may be residual
+  ConstTensor residual = {};  // [N, O] type of y: added last; y may be it, without pre_gelu
 };
 
 // y = x W^T, then the epilogue. GELU is the tanh form (kernels/gelu.h).

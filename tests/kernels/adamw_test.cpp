@@ -2,29 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/adamw_modes.h"
 #include "tests/kernels/operator_case.h"
 #include "tests/kernels/reference.h"
 
 namespace lockstep::testing::adamw_test {
 
-// The modes a run trains in.
-struct Mode {
-  const char* name;
-  DType weight;
-  bool master;
-  DType moments;
-};
-constexpr Mode kModes[] = {
-    {"fp32", DType::fp32, false, DType::fp32},
-    {"bf16_with_master", DType::bf16, true, DType::fp32},
-    {"bf16_with_master_and_bf16_moments", DType::bf16, true, DType::bf16},
-    {"bf16_stochastic", DType::bf16, false, DType::fp32},
-    {"bf16_stochastic_and_bf16_moments", DType::bf16, false, DType::bf16},
-};
-
 // What one parameter of n elements needs, its scalars set so that an update is applied as it is.
 struct Parameter {
-  Parameter(Bench& b, const Mode& mode, std::int64_t n, std::int64_t first_index = 0)
+  Parameter(Bench& b, const AdamWMode& mode, std::int64_t n, std::int64_t first_index = 0)
       : grad(b.random({n}, DType::fp32)),
         learning_rate(b.random({1}, DType::fp32)),
         step(b.integers({0})) {
@@ -52,7 +38,7 @@ struct Parameter {
   AdamWScalars scalars;
 };
 
-class AdamWModes : public ::testing::TestWithParam<Mode> {};
+class AdamWModes : public ::testing::TestWithParam<AdamWMode> {};
 
 // Against float64 AdamW fed with the same gradients. fp32: rounding of 20 steps. bf16 weights or
 // moments: the mean over elements must follow (stochastic rounding has no drift) while one element
@@ -148,7 +134,7 @@ void check_random(Draw& draw) {
   auto b = draw.bench();
   check_rounding(b, n, first, draw.size(100000));
 
-  const Parameter p(b, kModes[draw.between(0, 1)], n, first);
+  const Parameter p(b, kAdamWModes[draw.between(0, 1)], n, first);
   const AdamWConfig config{.beta1 = draw.coin() ? 0.9f : 0.8f,
                            .beta2 = draw.coin() ? 0.95f : 0.99f,
                            .weight_decay = draw.coin() ? 0.3f : 0.0f,
@@ -209,7 +195,7 @@ TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
 
 TEST(AdamWUpdate, a_run_without_decay_ignores_weight_decay) {
   Bench b;
-  Parameter p(b, kModes[0], 100);
+  Parameter p(b, kAdamWModes[0], 100);
   p.run.decay = false;
   const auto start = doubles(p.run.weight);
   reference::AdamW expected{start, Doubles(100), Doubles(100)};
@@ -226,7 +212,7 @@ struct Control {
 Control control(double squares, std::int32_t valid, const AdamWConfig& config,
                 double loss_sum = 40) {
   Bench b;
-  Parameter p(b, kModes[0], 1);
+  Parameter p(b, kAdamWModes[0], 1);
   p.scalars.absmax = b.random({2}, DType::fp32);
   Bench::set(p.scalars.absmax, 0, 5);
   Bench::set(p.scalars.absmax, 1, 7);
@@ -288,7 +274,7 @@ TEST(AdamWControl, skips_with_a_loss_that_is_not_finite_though_the_norm_is) {
 
 TEST(AdamWContract, wrong_arguments_are_refused_by_name) {
   Bench b;
-  const Parameter p(b, kModes[0], 8);
+  const Parameter p(b, kAdamWModes[0], 8);
   const auto refused = [&](const char* why, auto&& change) {
     AdamWRun run = p.run;
     change(run);
@@ -314,7 +300,7 @@ TEST(AdamWContract, the_reference_descends_to_the_minimum) {
   EXPECT_NEAR(adam.w[1], 0.7, 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(modes, AdamWModes, ::testing::ValuesIn(kModes),
+INSTANTIATE_TEST_SUITE_P(modes, AdamWModes, ::testing::ValuesIn(kAdamWModes),
                          [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace lockstep::testing::adamw_test

@@ -22,6 +22,8 @@ TEST(Matmul, a_shape_that_does_not_fit_is_refused_by_name) {
   expect_refused("weight is [6, 9], expected [6, 8]", forward(y, x, other));
   expect_refused("y is [4, 8], expected [4, 6]", forward(x, x, weight));
   expect_refused("bias is [5], expected [6]", forward(y, x, weight, {.bias = five}));
+  expect_refused("y is the residual, expected another tensor beside pre_gelu",
+                 forward(y, x, weight, {.pre_gelu = b.random({4, 6}, fp32), .residual = y}));
   expect_refused("y is bf16, expected fp32", forward(b.random({4, 6}, bf16), x, weight));
   expect_refused("x is [32], expected [N, I]", forward(y, x.view({32}), weight));
   expect_refused("x is [4, 0], expected columns",

@@ -2,25 +2,10 @@
 
 #include <array>
 
+#include "tests/kernels/adamw_modes.h"
 #include "tests/kernels/operator_case.h"
 
 namespace lockstep::testing::adamw_cases {
-
-struct Mode {
-  const char* name;
-  DType weight;
-  bool master;
-  DType moments;
-};
-constexpr Mode kModes[] = {
-    {"fp32", DType::fp32, false, DType::fp32},
-    {"fp32_with_bf16_moments", DType::fp32, false, DType::bf16},
-    {"fp32_with_master", DType::fp32, true, DType::fp32},
-    {"bf16_with_master", DType::bf16, true, DType::fp32},
-    {"bf16_with_master_and_bf16_moments", DType::bf16, true, DType::bf16},
-    {"bf16_stochastic", DType::bf16, false, DType::fp32},
-    {"bf16_stochastic_and_bf16_moments", DType::bf16, false, DType::bf16},
-};
 
 // Columns of each row of t, as a matrix of their own.
 Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns) {
@@ -34,7 +19,7 @@ Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns) {
 
 // A parameter and what AdamW keeps of it; or the columns of one.
 struct Parameter {
-  Parameter(Operator& o, const Mode& mode, std::int64_t n) {
+  Parameter(Operator& o, const AdamWMode& mode, std::int64_t n) {
     const auto bound = [](DType type) { return Bound{.rounds_alike = type == DType::bf16}; };
     weight = o.changes("weight", o.random({n}, mode.weight), bound(mode.weight));
     if (mode.master) master = o.changes("master", o.random({n}, DType::fp32));
@@ -92,7 +77,7 @@ struct Scalars {
 // launch of a GPU is told, of no elements to several blocks, the bits are those of one run. absmax,
 // of some of the runs, is raised to the weights as stored, and changes no bit. A skipped update
 // changes nothing.
-void make_update(Operator& o, const Mode& mode) {
+void make_update(Operator& o, const AdamWMode& mode) {
   const auto n = o.size[0], first = o.size[1], begin = std::min(n, o.size[2]);
   const bool applied = o.is_fixed() ? !o.coin() : o.draw.between(0, 7) > 0;
   const bool decay = o.coin(), raised = o.coin();
@@ -143,7 +128,7 @@ void make_update(Operator& o, const Mode& mode) {
 // Tensor parallelism: the parts of a matrix that is divided by columns, each in two runs that meet
 // anywhere, have the bits of the whole. Also far into a parameter, where the draw of an element
 // takes all of its 32 bits.
-void make_columns(Operator& o, const Mode& mode) {
+void make_columns(Operator& o, const AdamWMode& mode) {
   const auto rows = o.size[0], unit = o.size[1], stride = unit * o.size[2];
   const auto skipped = o.coin() ? 0 : ((std::int64_t{1} << 35) / stride - rows) / 8 * 8;
   const Scalars scalars(o, true);
@@ -184,7 +169,7 @@ void make_columns(Operator& o, const Mode& mode) {
 }
 
 const bool kRegistered = [] {
-  for (const auto& mode : kModes) {
+  for (const auto& mode : kAdamWModes) {
     const auto suffix = str("_", mode.name);
     register_operator(
         {.name = "AdamWUpdate",

@@ -55,8 +55,7 @@ const bool kForward = register_for_types(
        const Bound bound{.drawn_scale = 1, .gpu_scale = root(I)};
        const auto pre_gelu = gelu ? o.out("pre_gelu", {N, O}, type, bound) : Operand{};
        const auto y = o.out("y", {N, O}, type, bound);
-       // Not with GELU on a GPU, whose kernel writes y before it reads the residual.
-       if (adds && !(gelu && is_on_gpu())) o.may_be(y, {residual});
+       if (adds && !gelu) o.may_be(y, {residual});
        o.takes_scratch = is_on_gpu() ? N > 0 : N > 16;  // a CPU packs more than a few rows
        o.call = [=](const On& on) {
          matmul_forward(on.stream, on.scratch, on(y), on(x), on(weight),
