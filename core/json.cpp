@@ -344,7 +344,9 @@ std::int64_t integer_at(const Json& object, const char* key, std::int64_t least,
   const auto value = json.as_integer();
   if (value < least || value > most)
     throw DataError(str('"', key, "\" is ", value, ", expected ", least,
-                        least == most ? std::string() : str(" to ", most)));
+                        least == most       ? std::string()
+                        : most == INT64_MAX ? " or more"
+                                            : str(" to ", most)));
   return value;
 }
 

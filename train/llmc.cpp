@@ -91,8 +91,9 @@ class LlmcFile {
     const auto bytes =
         static_cast<std::int64_t>(sizeof(Header)) + elements * bytes_per_element(dtype_);
     if (bytes != file_.size_bytes())
-      file_.fail(file_.size_bytes(), str("the header makes a file of ", bytes, " bytes, it has ",
-                                         file_.size_bytes(), "; is it truncated?"));
+      file_.fail(file_.size_bytes(),
+                 str("the header makes a file of ", bytes, " bytes, it has ", file_.size_bytes(),
+                     file_.size_bytes() < bytes ? "; is it truncated?" : ""));
   }
 
   ReadFile file_;
