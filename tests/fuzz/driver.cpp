@@ -177,6 +177,10 @@ int main(int arguments, char** argument) {
     run_all(*found->second, std::strtoull(what.c_str(), nullptr, 10));
   } else {
     std::ifstream in(what, std::ios::binary);
+    if (!in) {
+      std::fprintf(stderr, "cannot open %s\n", what.c_str());
+      return EX_NOINPUT;
+    }
     run_one(*found->second, {std::istreambuf_iterator<char>(in), {}});
   }
   return 0;
